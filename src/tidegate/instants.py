@@ -1,0 +1,112 @@
+"""Time at the door: everything inside tidegate is an integer number of milliseconds."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from tidegate.errors import DefinitionError, DefinitionTypeError
+
+MAX_MS = 2**63 - 1
+"""The largest instant and the largest duration (292 million years)."""
+
+Duration = timedelta | str
+
+_UNIT_MS = {
+    "millisecond": 1,
+    "second": 1_000,
+    "minute": 60_000,
+    "hour": 3_600_000,
+    "day": 86_400_000,
+    "week": 604_800_000,
+}
+_SHORT = {"ms": "millisecond", "msec": "millisecond", "sec": "second", "min": "minute"}
+_PART = re.compile(r"\s*([+-]?\d+)\s*([a-z]+)\s*", re.IGNORECASE)
+_MICROSECOND = timedelta(microseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Window(NamedTuple):
+    """The bounds of a window in epoch milliseconds; whether `end` belongs to it is its kind's rule."""
+
+    start: int
+    end: int
+
+
+def duration_ms(value: Duration, argument: str) -> int:
+    """Whole milliseconds of a timedelta or of a string as Spark reads it ("2 minutes", "1 hour 30 minutes").
+
+    Sub-millisecond parts are truncated, as Kafka's `Duration.toMillis` does.
+
+    Raises DefinitionTypeError for anything else, DefinitionError for a string that is no duration.
+    """
+    if isinstance(value, timedelta):
+        micros = value // _MICROSECOND
+        ms = micros // 1_000 if micros >= 0 else -(-micros // 1_000)
+    elif isinstance(value, str):
+        ms = _parse(value, argument)
+    else:
+        raise DefinitionTypeError(
+            f"`{argument}` is {value!r} ({type(value).__name__}), not a duration. "
+            'Use a timedelta, for example timedelta(minutes=2), or a string such as "2 minutes".'
+        )
+    if abs(ms) > MAX_MS:
+        raise DefinitionError(f"`{argument}` is {value!r}: more milliseconds than 64 bits hold. Use a shorter one.")
+    return ms
+
+
+def _parse(text: str, argument: str) -> int:
+    body = text.strip()
+    if body.lower().startswith("interval "):
+        body = body[len("interval ") :]
+    total = position = 0
+    while position < len(body):
+        part = _PART.match(body, position)
+        unit = part and _unit(part.group(2).lower())
+        if not part or not unit:
+            break
+        total += int(part.group(1)) * _UNIT_MS[unit]
+        position = part.end()
+    if not body or position < len(body):
+        raise DefinitionError(
+            f"`{argument}` is {text!r}, which is not a duration. Write a number and a unit of a fixed length "
+            f'({", ".join(f"{name}s" for name in _UNIT_MS)}), for example "2 minutes" or "1 hour 30 minutes".'
+        )
+    return total
+
+
+def _unit(word: str) -> str | None:
+    name = _SHORT.get(word, word)
+    name = name if name in _UNIT_MS else name.removesuffix("s")
+    name = _SHORT.get(name, name)
+    return name if name in _UNIT_MS else None
+
+
+def instant_ms(value: int | datetime) -> int:
+    """Epoch milliseconds of an integer (already that) or a datetime; one without a time zone is UTC."""
+    if isinstance(value, datetime):
+        aware = value if value.tzinfo else value.replace(tzinfo=UTC)
+        return (aware - _EPOCH) // timedelta(milliseconds=1)
+    return value
+
+
+def show_ms(ms: int) -> str:
+    """A duration for people: "2 minutes", "1 hour 30 minutes", "0 milliseconds"."""
+    if ms < 0:
+        return f"-{show_ms(-ms)}"
+    parts = []
+    rest = ms
+    for unit in ("day", "hour", "minute", "second", "millisecond"):
+        n, rest = divmod(rest, _UNIT_MS[unit])
+        if n:
+            parts.append(f"{n} {unit}{'s' if n != 1 else ''}")
+    return " ".join(parts) or "0 milliseconds"
+
+
+def show_instant(ms: int) -> str:
+    """An instant for people: its milliseconds and, where a calendar reaches it, the UTC time."""
+    try:
+        return f"{ms} ({(_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec='milliseconds')})"
+    except OverflowError:
+        return str(ms)

@@ -1,0 +1,1 @@
+"""What users say: frozen values, checked when built, that no engine knows about."""

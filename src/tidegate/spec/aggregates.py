@@ -1,0 +1,116 @@
+"""The aggregates: built-in ones by name and column, and plain Python functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.errors import DefinitionTypeError
+
+ORDERED = frozenset({"first", "last", "collect_list"})
+"""Aggregates whose result depends on the order of the records."""
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """A built-in aggregate over one column (None: over the records themselves)."""
+
+    function: str
+    column: str | None = None
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the order of the records can change the result."""
+        return self.function in ORDERED
+
+    def __str__(self) -> str:
+        return f"{self.function}({self.column or ''})"
+
+
+def count(column: str | None = None) -> Aggregate:
+    """The number of records, or of the values in `column` that are not null; a long."""
+    return Aggregate("count", None if column is None else _column(column, "count"))
+
+
+def sum(column: str) -> Aggregate:
+    """The sum of a numeric column, null if there is no value: long, double or a decimal ten digits wider.
+
+    An integer or decimal that overflows is an AggregationError, never a wrapped value.
+    """
+    return Aggregate("sum", _column(column, "sum"))
+
+
+def min(column: str) -> Aggregate:
+    """The smallest value, nulls aside; NaN is larger than every other number, as in Spark."""
+    return Aggregate("min", _column(column, "min"))
+
+
+def max(column: str) -> Aggregate:
+    """The largest value, nulls aside; NaN is larger than every other number, as in Spark."""
+    return Aggregate("max", _column(column, "max"))
+
+
+def mean(column: str) -> Aggregate:
+    """The average of the values that are not null: a double, for decimals a decimal four digits finer."""
+    return Aggregate("mean", _column(column, "mean"))
+
+
+def first(column: str) -> Aggregate:
+    """The value of the first record, null included, in the order (stream time seen, partition, offset)."""
+    return Aggregate("first", _column(column, "first"))
+
+
+def last(column: str) -> Aggregate:
+    """The value of the last record, null included, in the order (stream time seen, partition, offset)."""
+    return Aggregate("last", _column(column, "last"))
+
+
+def collect_list(column: str) -> Aggregate:
+    """The values that are not null, in the order (stream time seen, partition, offset)."""
+    return Aggregate("collect_list", _column(column, "collect_list"))
+
+
+def approx_count_distinct(column: str) -> Aggregate:
+    """The number of distinct values, estimated by a sketch of 512 registers (5 % relative standard deviation)."""
+    return Aggregate("approx_count_distinct", _column(column, "approx_count_distinct"))
+
+
+def _column(column: str, function: str) -> str:
+    if not isinstance(column, str):
+        raise DefinitionTypeError(
+            f"tg.{function} takes the name of a column, not {column!r}. "
+            "Compute an expression with withColumn before tg.stream and name it here."
+        )
+    return column
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """`function(aggregate, value)` over one column; the first value is taken as it is."""
+
+    function: Callable[[Any, Any], Any]
+    column: str
+
+    def __str__(self) -> str:
+        return f"reduce({_name(self.function)}, {self.column})"
+
+
+@dataclass(frozen=True)
+class Fold:
+    """`initializer()`, then `aggregator(key, row, aggregate)`; `merger(key, a, b)` joins two sessions."""
+
+    initializer: Callable[[], Any]
+    aggregator: Callable[[Any, dict[str, Any], Any], Any]
+    type: Any
+    merger: Callable[[Any, Any, Any], Any] | None = None
+
+    def __str__(self) -> str:
+        return f"aggregate({_name(self.aggregator)}) as {self.type}"
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", type(function).__name__)
+
+
+Aggregation = Aggregate | Reduce | Fold

@@ -1,0 +1,166 @@
+"""Suppressed and its buffers: which updates are held back, and what happens when too many are.
+
+That a result is *final* must not depend on how much memory there was, so `until_window_closes` takes only a
+`StrictBuffer`, one that never emits early (KIP-328; Kafka's `StrictBufferConfig`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.instants import Duration, duration_ms, show_ms
+
+
+def _bound(value: int, argument: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise DefinitionTypeError(f"`{argument}` is {value!r} ({type(value).__name__}), not a whole number.")
+    if value < 0:
+        raise DefinitionError(
+            f"`{argument}` is {value}: a bound must not be negative. Use 0 to let everything through at once, "
+            "or unbounded() for no bound."
+        )
+    return value
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """How much a suppression may hold back; None is no bound. `BufferConfig` has the factories."""
+
+    max_records: int | None = None
+    max_bytes: int | None = None
+    strategy: str = "shut_down"
+
+    def with_max_records(self, records: int) -> Self:
+        """The same buffer, holding at most `records` keys."""
+        return replace(self, max_records=_bound(records, "max_records"))
+
+    def with_max_bytes(self, size: int) -> Self:
+        """The same buffer, holding at most `size` bytes of keys and values."""
+        return replace(self, max_bytes=_bound(size, "max_bytes"))
+
+    def with_no_bound(self) -> StrictBuffer:
+        """A buffer without bounds, which never has to emit early."""
+        return StrictBuffer()
+
+    def shut_down_when_full(self) -> StrictBuffer:
+        """Stop the query rather than emit early; the batch that overflowed leaves nothing behind."""
+        return StrictBuffer(self.max_records, self.max_bytes, "shut_down")
+
+    def emit_early_when_full(self) -> EagerBuffer:
+        """Emit the oldest entries before their time rather than grow above the bound."""
+        return EagerBuffer(self.max_records, self.max_bytes, "emit_early")
+
+    def spill_to_disk_when_full(self) -> StrictBuffer:
+        """Keep what exceeds the bound on disk: nothing leaves early and nothing stops."""
+        return StrictBuffer(self.max_records, self.max_bytes, "spill_to_disk")
+
+    def __str__(self) -> str:
+        bounds = [f"{self.max_records} records"] if self.max_records is not None else []
+        bounds += [f"{self.max_bytes} bytes"] if self.max_bytes is not None else []
+        return f"at most {' and '.join(bounds)}, then {self.strategy}" if bounds else "unbounded"
+
+
+@dataclass(frozen=True)
+class StrictBuffer(Buffer):
+    """A buffer that never emits early: shuts down or spills when full, or has no bound."""
+
+
+@dataclass(frozen=True)
+class EagerBuffer(Buffer):
+    """A buffer that emits its oldest entries early when full."""
+
+    strategy: str = "emit_early"
+
+
+class BufferConfig:
+    """Factories of buffers: `BufferConfig.max_records(1_000).shut_down_when_full()`."""
+
+    @staticmethod
+    def unbounded() -> StrictBuffer:
+        """A buffer without bounds."""
+        return StrictBuffer()
+
+    @staticmethod
+    def max_records(records: int) -> EagerBuffer:
+        """A buffer of at most `records` keys that emits early when full. Raises DefinitionError if negative."""
+        return EagerBuffer().with_max_records(records)
+
+    @staticmethod
+    def max_bytes(size: int) -> EagerBuffer:
+        """A buffer of at most `size` bytes that emits early when full. Raises DefinitionError if negative."""
+        return EagerBuffer().with_max_bytes(size)
+
+
+@dataclass(frozen=True)
+class UntilWindowCloses:
+    """Hold every result of a window back until the window is closed; then let the last one out."""
+
+    buffer: StrictBuffer
+    name: str | None = None
+
+    def with_name(self, name: str) -> UntilWindowCloses:
+        """The same suppression under a name of its own, part of the checkpoint and of messages."""
+        return replace(self, name=name)
+
+    def __str__(self) -> str:
+        return f"until window closes, buffer {self.buffer}"
+
+
+@dataclass(frozen=True)
+class UntilTimeLimit:
+    """Hold updates of a key back for `limit_ms`, and let the last one out."""
+
+    limit_ms: int
+    buffer: Buffer
+    clock: str
+    measured_from: str = "first_update"
+    name: str | None = None
+
+    def with_name(self, name: str) -> UntilTimeLimit:
+        """The same suppression under a name of its own, part of the checkpoint and of messages."""
+        return replace(self, name=name)
+
+    def __str__(self) -> str:
+        return f"until {show_ms(self.limit_ms)} of {self.clock} time since the {self.measured_from}, buffer {self.buffer}"
+
+
+class Suppressed:
+    """Factories of suppressions, for `KTable.suppress`."""
+
+    @staticmethod
+    def until_window_closes(buffer: StrictBuffer) -> UntilWindowCloses:
+        """Only final results: one row per key and window, when the window is closed.
+
+        Raises DefinitionTypeError for an eager buffer: what it lets out early is not final.
+        """
+        if not isinstance(buffer, StrictBuffer):
+            got = "an eager buffer, which emits early when full" if isinstance(buffer, Buffer) else repr(buffer)
+            raise DefinitionTypeError(
+                f"`buffer` is {got}: a result that leaves early is not final. "
+                "Use BufferConfig.unbounded(), or .shut_down_when_full() on a bounded one."
+            )
+        return UntilWindowCloses(buffer)
+
+    @staticmethod
+    def until_time_limit(
+        limit: Duration, buffer: Buffer, *, clock: str, measured_from: str = "first_update"
+    ) -> UntilTimeLimit:
+        """At most one row per key and `limit`, by the "stream" or the "wall" clock; zero lets everything through.
+
+        Raises DefinitionError for a negative limit or an unknown clock.
+        """
+        limit_ms = duration_ms(limit, "limit")
+        if limit_ms < 0:
+            raise DefinitionError(f"`limit` is {show_ms(limit_ms)}: it must not be negative. Use zero for no limit.")
+        if not isinstance(buffer, Buffer):
+            raise DefinitionTypeError(f"`buffer` is {buffer!r}, not a buffer. Use for example BufferConfig.unbounded().")
+        _one_of("clock", clock, ("stream", "wall"))
+        _one_of("measured_from", measured_from, ("first_update", "latest_update", "window_start"))
+        return UntilTimeLimit(limit_ms, buffer, clock, measured_from)
+
+
+def _one_of(argument: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise DefinitionError(f"`{argument}` is {value!r}. Use one of {', '.join(map(repr, allowed))}.")
