@@ -1,0 +1,99 @@
+"""tidegate: decides when a streaming result may leave. Windowed aggregation with final results on Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidegate import dsl
+from tidegate.dsl import KGroupedStream, KStream, KTable, TimeWindowedKStream, stream
+from tidegate.errors import (
+    AggregationError,
+    BufferFullError,
+    CheckpointError,
+    DefinitionError,
+    DefinitionTypeError,
+    InputError,
+    TidegateError,
+    TidegateWarning,
+)
+from tidegate.instants import Window
+from tidegate.plan import Stream, Table
+from tidegate.spec.aggregates import (
+    approx_count_distinct,
+    collect_list,
+    count,
+    first,
+    last,
+    max,
+    mean,
+    min,
+    sum,
+)
+from tidegate.spec.emit import EmitStrategy
+from tidegate.spec.materialized import Materialized
+from tidegate.spec.suppressed import BufferConfig, EagerBuffer, StrictBuffer, Suppressed
+from tidegate.spec.windows import TimeWindows, UnlimitedWindows
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AggregationError",
+    "BufferConfig",
+    "BufferFullError",
+    "CheckpointError",
+    "DefinitionError",
+    "DefinitionTypeError",
+    "EagerBuffer",
+    "EmitStrategy",
+    "InputError",
+    "KGroupedStream",
+    "KStream",
+    "KTable",
+    "Materialized",
+    "StrictBuffer",
+    "Suppressed",
+    "TidegateError",
+    "TidegateWarning",
+    "TimeWindowedKStream",
+    "TimeWindows",
+    "UnlimitedWindows",
+    "Window",
+    "approx_count_distinct",
+    "collect_list",
+    "configure",
+    "count",
+    "first",
+    "last",
+    "max",
+    "mean",
+    "min",
+    "stream",
+    "sum",
+]
+
+
+def configure(spark_or_builder: Any) -> Any:
+    """Set what tidegate needs of Spark on a session or a session builder, and return it.
+
+    The RocksDB state store with changelog checkpointing: the operator cannot run on the default store.
+    """
+    from tidegate.runtime.spark.config import configure as configure_spark
+
+    return configure_spark(spark_or_builder)
+
+
+def _attach(table: Table) -> Any:
+    from tidegate.runtime.spark.attach import to_df
+
+    return to_df(table)
+
+
+def _check_frame(stream: Stream) -> None:
+    from tidegate.runtime.spark.attach import check_frame
+
+    check_frame(stream)
+
+
+# Spark is imported when a DataFrame is at hand, not before: the kernel and the driver run without it.
+dsl.attach = _attach
+dsl.check_frame = _check_frame

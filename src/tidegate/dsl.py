@@ -1,0 +1,290 @@
+"""What a user types: `stream(...).group_by_key().windowed_by(...).count().suppress(...)`.
+
+Every call returns a new value and only builds a plan; running it is the business of a runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.plan import RESULT_COLUMNS, Stream, Suppress, Table, WindowedAggregate, aggregate_of, describe, operation
+from tidegate.spec.aggregates import Aggregate, Aggregation, Fold, Reduce
+from tidegate.spec.aggregates import count as count_
+from tidegate.spec.emit import EmitStrategy
+from tidegate.spec.materialized import Materialized
+from tidegate.spec.suppressed import UntilTimeLimit, UntilWindowCloses
+from tidegate.spec.windows import TimeWindows, UnlimitedWindows, Windows
+
+attach: Callable[[Table], Any] | None = None
+"""Puts a plan on the DataFrame its stream is bound to; the package sets it, so that nothing here knows Spark."""
+
+check_frame: Callable[[Stream], None] | None = None
+"""Checks that the columns of a stream exist in the DataFrame it is bound to and have the right types."""
+
+
+def stream(
+    source: Any,
+    *,
+    key: str | Sequence[str],
+    timestamp: str,
+    partition: str | None = None,
+    offset: str | None = None,
+    name: str | None = None,
+    schema: Any = None,
+) -> KStream:
+    """A stream of records from a streaming or static DataFrame, or an input named `source` to be bound later.
+
+    key        the key column or columns; a record with a null in one of them is skipped and counted
+    timestamp  the column with the event time; null or negative ones are skipped and counted
+    partition, offset
+               the columns that say in which order the records came, both or neither; with them late is decided
+               record by record, without them each micro-batch is taken in timestamp order
+    schema     a pyarrow.Schema for an unbound input
+
+    Raises DefinitionError for a column that does not exist or has the wrong type, DefinitionTypeError for an
+    argument of the wrong kind.
+    """
+    bound = not isinstance(source, str)
+    node = Stream(
+        name=name or (source if isinstance(source, str) else "stream"),
+        key=_columns(key, "key"),
+        timestamp=_column(timestamp, "timestamp"),
+        partition=None if partition is None else _column(partition, "partition"),
+        offset=None if offset is None else _column(offset, "offset"),
+        schema=schema,
+        frame=source if bound else None,
+    )
+    if (partition is None) != (offset is None):
+        given, missing = ("partition", "offset") if offset is None else ("offset", "partition")
+        raise DefinitionError(
+            f"`{given}` is given and `{missing}` is not: the order of records is known only by both. "
+            f"Give `{missing}` too, or neither."
+        )
+    if bound and check_frame is not None:
+        check_frame(node)
+    return KStream(node)
+
+
+@dataclass(frozen=True)
+class KStream:
+    """A stream of records."""
+
+    node: Stream
+
+    def group_by_key(self) -> KGroupedStream:
+        """Group by the key of the stream."""
+        return KGroupedStream(self.node, self.node.key)
+
+    def group_by(self, *columns: str) -> KGroupedStream:
+        """Group by these columns; a record with a null in one of them is skipped and counted."""
+        key = _columns(columns, "columns")
+        regrouped = replace(self.node, key=key)
+        if self.node.frame is not None and check_frame is not None:
+            check_frame(regrouped)
+        return KGroupedStream(self.node, key)
+
+
+@dataclass(frozen=True)
+class KGroupedStream:
+    """A stream whose records are grouped by `key`."""
+
+    stream: Stream
+    key: tuple[str, ...]
+
+    def windowed_by(self, windows: Windows) -> TimeWindowedKStream:
+        """Cut each group into windows. Raises DefinitionTypeError if `windows` is not a kind of window."""
+        if not isinstance(windows, TimeWindows | UnlimitedWindows):
+            raise DefinitionTypeError(
+                f"`windows` is {windows!r}, not a kind of window. "
+                'Use for example TimeWindows.of_size_and_grace("2 minutes", "30 seconds").'
+            )
+        return TimeWindowedKStream(self.stream, self.key, windows)
+
+
+@dataclass(frozen=True)
+class TimeWindowedKStream:
+    """A grouped stream cut into windows, to be aggregated."""
+
+    stream: Stream
+    key: tuple[str, ...]
+    windows: Windows
+    emit: EmitStrategy = EmitStrategy.on_window_update()  # noqa: RUF009 - a frozen value
+
+    def emit_strategy(self, strategy: EmitStrategy) -> TimeWindowedKStream:
+        """Forward final results only (`on_window_close`) or every update (`on_window_update`, the default)."""
+        if not isinstance(strategy, EmitStrategy):
+            raise DefinitionTypeError(f"`strategy` is {strategy!r}. Use EmitStrategy.on_window_close() or another one.")
+        if strategy == EmitStrategy.on_window_close() and isinstance(self.windows, UnlimitedWindows):
+            raise DefinitionError(
+                "The ON_WINDOW_CLOSE strategy is only supported for TimeWindows and SlidingWindows: an unlimited "
+                "window never closes, so nothing would ever come out. Use EmitStrategy.on_window_update()."
+            )
+        return replace(self, emit=strategy)
+
+    def count(self, name: str | Materialized = "count", *, materialized: Materialized | None = None) -> KTable:
+        """The number of records per key and window, in the column `name`; records without a value count too."""
+        if isinstance(name, Materialized):
+            name, materialized = "count", name
+        return self._table(((name, count_()),), materialized)
+
+    def agg(self, materialized: Materialized | None = None, /, **aggregates: Aggregate | Materialized) -> KTable:
+        """One column per aggregate: `.agg(n=tg.count(), total=tg.sum("amount"))`."""
+        kept = aggregates.get("materialized")
+        if isinstance(kept, Materialized):
+            materialized = kept
+            del aggregates["materialized"]
+        if not aggregates:
+            raise DefinitionError('`agg` got no aggregate. Name at least one, for example agg(total=tg.sum("amount")).')
+        for name, aggregate in aggregates.items():
+            if not isinstance(aggregate, Aggregate):
+                raise DefinitionTypeError(
+                    f'`{name}` is {aggregate!r}, not an aggregate. Use for example {name}=tg.sum("amount").'
+                )
+        return self._table(tuple(aggregates.items()), materialized)  # type: ignore[arg-type]
+
+    def reduce(
+        self,
+        function: Callable[[Any, Any], Any],
+        column: str,
+        name: str | None = None,
+        *,
+        materialized: Materialized | None = None,
+    ) -> KTable:
+        """`function(aggregate, value)` over a column; the first value is taken as it is.
+
+        A function that returns None deletes the entry. One that raises stops the query with an AggregationError.
+        """
+        reduce = Reduce(_callable(function, "fn"), _column(column, "column"))
+        return self._table(((name or column, reduce),), materialized)
+
+    def aggregate(
+        self,
+        initializer: Callable[[], Any],
+        aggregator: Callable[[Any, dict[str, Any], Any], Any],
+        *,
+        type: Any,
+        merger: Callable[[Any, Any, Any], Any] | None = None,
+        name: str = "aggregate",
+        materialized: Materialized | None = None,
+    ) -> KTable:
+        """`aggregator(key, row, aggregate)` from `initializer()` on, as a column of `type`.
+
+        `key` is a scalar, or a tuple for several columns; `row` is a dict of the record's columns; `type` is a Spark
+        type string ("long", "array<string>") or a pyarrow type. A result of None deletes the entry.
+        """
+        fold = Fold(
+            _callable(initializer, "initializer"),
+            _callable(aggregator, "aggregator"),
+            type,
+            None if merger is None else _callable(merger, "merger"),
+        )
+        return self._table(((name, fold),), materialized)
+
+    def _table(self, aggregations: tuple[tuple[str, Aggregation], ...], materialized: Materialized | None) -> KTable:
+        taken = set(self.key) | set(RESULT_COLUMNS)
+        for name, _ in aggregations:
+            if name in taken:
+                raise DefinitionError(
+                    f"`{name}` is the name of an aggregate, but a result row has another column of that name "
+                    f"(its key, or {', '.join(RESULT_COLUMNS)}). Choose another name, for example {name}_value=..."
+                )
+        for column in self.key:
+            if column in RESULT_COLUMNS:
+                _reserved(column)
+        if materialized is not None and not isinstance(materialized, Materialized):
+            raise DefinitionTypeError(f'`materialized` is {materialized!r}. Use Materialized.as_("name").')
+        node = WindowedAggregate(
+            self.stream, self.key, self.windows, aggregations, self.emit, materialized or Materialized("aggregate")
+        )
+        if self.stream.frame is not None and check_frame is not None:
+            self._check_inputs(node)
+        return KTable(node)
+
+    def _check_inputs(self, node: WindowedAggregate) -> None:
+        available = tuple(self.stream.frame.columns)
+        for name, aggregation in node.aggregations:
+            column = None if isinstance(aggregation, Fold) else aggregation.column
+            if column is not None and column not in available:
+                raise DefinitionError(
+                    f"`{name}` reads the column {column!r}, which the stream does not have. "
+                    f"Its columns are {', '.join(available)}."
+                )
+
+
+@dataclass(frozen=True)
+class KTable:
+    """A table: per key (and window) the newest result, refined by updates or let out when final."""
+
+    node: Table
+
+    def suppress(self, suppressed: UntilWindowCloses | UntilTimeLimit) -> KTable:
+        """Hold updates back as `suppressed` says.
+
+        Raises DefinitionError for `until_window_closes` on something without windows.
+        """
+        if isinstance(suppressed, UntilTimeLimit):
+            if suppressed.limit_ms > 0:
+                raise DefinitionError(
+                    f"suppress({suppressed}) cannot run yet: this version has until_window_closes, and until_time_limit "
+                    "of zero. docs/notyet.md says what is missing."
+                )
+        elif not isinstance(suppressed, UntilWindowCloses):
+            raise DefinitionTypeError(
+                f"`suppressed` is {suppressed!r}. Use Suppressed.until_window_closes(BufferConfig.unbounded())."
+            )
+        return KTable(Suppress(self.node, suppressed))
+
+    def describe(self) -> str:
+        """The topology as a tree: every node with name, windows, grace, buffer and what it became on Spark."""
+        return describe(self.node)
+
+    def to_df(self) -> Any:
+        """The rows of this table as a DataFrame: key columns, `window`, value columns, `timestamp`.
+
+        `deleted` is there where a row can be a tombstone. Streaming if the input is; a static input is the whole
+        stream, at whose end every window closes.
+        """
+        stream_ = aggregate_of(self.node).stream
+        if stream_.frame is None or attach is None:
+            raise DefinitionError(
+                f"The stream {stream_.name!r} is not bound to a DataFrame. Use tg.stream(dataframe, ...), "
+                "or run the topology in tidegate.testing.TopologyTestDriver."
+            )
+        operation(self.node)
+        return attach(self.node)
+
+
+def _columns(value: str | Sequence[str], argument: str) -> tuple[str, ...]:
+    columns = (value,) if isinstance(value, str) else tuple(value)
+    if not columns:
+        raise DefinitionError(f"`{argument}` is empty. Name at least one column.")
+    if len(set(columns)) < len(columns):
+        raise DefinitionError(f"`{argument}` names a column twice: {', '.join(map(str, columns))}.")
+    for column in columns:
+        _column(column, argument)
+    return columns
+
+
+def _column(value: str, argument: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise DefinitionTypeError(
+            f"`{argument}` is {value!r}, not the name of a column. "
+            "Compute an expression with withColumn first and give its name."
+        )
+    return value
+
+
+def _reserved(column: str) -> NoReturn:
+    raise DefinitionError(
+        f"The column {column!r} has a name that rows of a result use themselves ({', '.join(RESULT_COLUMNS)}). "
+        f'Rename it first: df.withColumnRenamed("{column}", "{column}_in").'
+    )
+
+
+def _callable(value: Callable[..., Any], argument: str) -> Callable[..., Any]:
+    if not callable(value):
+        raise DefinitionTypeError(f"`{argument}` is {value!r}, not a function.")
+    return value

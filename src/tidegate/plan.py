@@ -1,0 +1,220 @@
+"""The plan: an immutable tree that the DSL builds and the kernel and the runtimes read.
+
+`operation(table)` turns the tree into what one stateful operator computes; this is where
+`suppress(until_window_closes(...))` and `emit_strategy(on_window_close())` become the same thing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from tidegate.errors import DefinitionError
+from tidegate.instants import show_ms
+from tidegate.spec.aggregates import Aggregate, Aggregation, Fold, Reduce
+from tidegate.spec.emit import EmitStrategy
+from tidegate.spec.materialized import Materialized
+from tidegate.spec.suppressed import StrictBuffer, UntilTimeLimit, UntilWindowCloses
+from tidegate.spec.windows import TimeWindows, Windows
+
+RESULT_COLUMNS = ("window", "timestamp", "deleted", "output")
+"""Names that rows of a result use themselves."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """An input: a bound DataFrame (`frame`) or a name that is bound later."""
+
+    name: str
+    key: tuple[str, ...]
+    timestamp: str
+    partition: str | None = None
+    offset: str | None = None
+    schema: Any = None
+    frame: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the source says in which order its records came."""
+        return self.offset is not None
+
+
+@dataclass(frozen=True)
+class WindowedAggregate:
+    """A windowed aggregation of a stream grouped by `key`."""
+
+    stream: Stream
+    key: tuple[str, ...]
+    windows: Windows
+    aggregations: tuple[tuple[str, Aggregation], ...]
+    emit: EmitStrategy
+    materialized: Materialized
+
+
+@dataclass(frozen=True)
+class Suppress:
+    """Updates of `parent`, held back."""
+
+    parent: Table
+    how: UntilWindowCloses | UntilTimeLimit
+
+
+Table: TypeAlias = "WindowedAggregate | Suppress"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What one stateful operator computes: a windowed aggregation and which of its rows leave.
+
+    emits    "final": one row per key and window, when it closes; "updates": as they happen
+    caching  of updates, only the last one per key, window and micro-batch
+    buffer   the bound on how many results may wait, None if there is none
+    """
+
+    stream: Stream
+    key: tuple[str, ...]
+    windows: TimeWindows
+    aggregations: tuple[tuple[str, Aggregation], ...]
+    emits: str
+    caching: bool
+    buffer: StrictBuffer | None
+    name: str
+
+    @property
+    def combinable(self) -> bool:
+        """Whether records may be aggregated before they meet: built-in aggregates that no order can change."""
+        return all(isinstance(a, Aggregate) and not a.ordered for _, a in self.aggregations)
+
+    @property
+    def function(self) -> Reduce | Fold | None:
+        """The Python function that aggregates, if it is one."""
+        aggregation = self.aggregations[0][1]
+        return aggregation if isinstance(aggregation, Reduce | Fold) else None
+
+    @property
+    def deletes(self) -> bool:
+        """Whether rows can be tombstones: a function may return None, and then its entry is deleted."""
+        return self.emits == "updates" and self.function is not None
+
+    def input_columns(self, available: tuple[str, ...]) -> tuple[str, ...]:
+        """The columns the aggregation reads besides key, timestamp, partition and offset."""
+        if isinstance(self.function, Fold):
+            return available
+        used = dict.fromkeys(a.column for _, a in self.aggregations if not isinstance(a, Fold) and a.column)
+        return tuple(column for column in used if column)
+
+    def identity(self) -> dict[str, str]:
+        """What a checkpoint must agree with to go on, by name; a bound of a buffer may change."""
+        return {
+            "key": ", ".join(self.key),
+            "timestamp": self.stream.timestamp,
+            "order": "partition and offset" if self.stream.ordered else "timestamps",
+            "windows": str(self.windows),
+            "grace": show_ms(self.windows.grace_ms),
+            "aggregation": ", ".join(f"{name}={_identify(a)}" for name, a in self.aggregations),
+            "emits": self.emits,
+            "store": self.name,
+        }
+
+    def fingerprint(self) -> str:
+        """A short digest of `identity()`."""
+        return hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _identify(aggregation: Aggregation) -> str:
+    # A function's code is the user's to change; its column and type are what the state holds.
+    if isinstance(aggregation, Reduce):
+        return f"reduce({aggregation.column})"
+    if isinstance(aggregation, Fold):
+        return f"aggregate as {aggregation.type}"
+    return str(aggregation)
+
+
+def operation(table: Table) -> Operation:
+    """The one operator that computes `table`."""
+    suppressions = list(_suppressions(table))
+    aggregate = aggregate_of(table)
+    if not isinstance(aggregate.windows, TimeWindows):
+        raise DefinitionError(
+            f"{aggregate.windows} cannot run yet: this version runs TimeWindows. docs/notyet.md says what is missing."
+        )
+    on_close = aggregate.emit == EmitStrategy.on_window_close()
+    final = on_close or any(isinstance(how, UntilWindowCloses) for how in suppressions)
+    return Operation(
+        stream=aggregate.stream,
+        key=aggregate.key,
+        windows=aggregate.windows,
+        aggregations=aggregate.aggregations,
+        emits="final" if final else "updates",
+        caching=aggregate.materialized.caching,
+        # Behind an aggregation that emits on close, a buffer never holds anything.
+        buffer=None if on_close else _bound(suppressions),
+        name=aggregate.materialized.name,
+    )
+
+
+def _suppressions(table: Table) -> Iterator[UntilWindowCloses | UntilTimeLimit]:
+    while isinstance(table, Suppress):
+        yield table.how
+        table = table.parent
+
+
+def _bound(suppressions: list[UntilWindowCloses | UntilTimeLimit]) -> StrictBuffer | None:
+    for how in suppressions:
+        if isinstance(how, UntilWindowCloses) and how.buffer.strategy == "shut_down":
+            if how.buffer.max_records is not None or how.buffer.max_bytes is not None:
+                return how.buffer
+    return None
+
+
+def aggregate_of(table: Table) -> WindowedAggregate:
+    """The aggregation at the root of `table`."""
+    while isinstance(table, Suppress):
+        table = table.parent
+    return table
+
+
+def describe(table: Table) -> str:
+    """The tree of `table` as text: every node with its name, windows, grace, buffer and Spark operator."""
+    lines: list[str] = []
+    stateful = "transformWithStateInPandas"
+    depth = 0
+    fused = operation(table).emits == "final"
+
+    def add(text: str, *details: str) -> None:
+        nonlocal depth
+        lines.append(("   " * (depth - 1) + "└─ " if depth else "") + text)
+        lines.extend("   " * depth + "   " + detail for detail in details)
+        depth += 1
+
+    while isinstance(table, Suppress):
+        as_operator = "in the operator of the aggregation" if fused else "passes everything through"
+        add(f"Suppress {table.how.name or ''}".rstrip(), f"when     {table.how}", f"spark    {as_operator}")
+        table = table.parent
+    op = operation(table)
+    add(
+        f"WindowedAggregate {table.materialized.name}",
+        f"columns  {', '.join(f'{name} = {a}' for name, a in table.aggregations)}",
+        f"windows  {table.windows}",
+        f"grace    {show_ms(table.windows.grace_ms)}",
+        f"emits    {_emits(fused, table.materialized.caching)}",
+        f"spark    {'mapInArrow (pre-aggregates), ' if op.combinable else 'mapInArrow (packs records), '}{stateful}",
+    )
+    add(f"GroupBy {', '.join(table.key)}")
+    order = f"partition {table.stream.partition}, offset {table.stream.offset}" if table.stream.ordered else "timestamps"
+    add(
+        f"Stream {table.stream.name}",
+        f"key      {', '.join(table.stream.key)}",
+        f"time     {table.stream.timestamp}",
+        f"order    {order}",
+    )
+    return "\n".join(lines)
+
+
+def _emits(final: bool, caching: bool) -> str:
+    if final:
+        return "final results, once, when the window closes"
+    return "the last update per key, window and micro-batch" if caching else "every update"
