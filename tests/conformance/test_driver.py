@@ -1,0 +1,188 @@
+"""The scenarios on the test driver: record by record, and where only final results leave, cut into batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from conformance import runner
+from conformance.runner import Row, Scenario
+from conformance.status import GAPS, SUPPORTED
+
+import tidegate as tg
+
+
+def stream() -> Any:
+    return tg.stream("events", key="key", timestamp="ts")
+
+
+def driver_of(table: Any, **state: Any) -> Any:
+    from tidegate.testing import TopologyTestDriver
+
+    return TopologyTestDriver(table, **state)
+
+
+def is_definition(name: str) -> bool:
+    return runner.load(name).kind == "definition"
+
+
+RUNNING = [name for name in SUPPORTED if not is_definition(name)]
+FINAL = [name for name in RUNNING if runner.load(name).final and "expected_error" not in runner.load(name).data]
+STOPPING = [name for name in RUNNING if runner.load(name).stops]
+UPDATING = [name for name in RUNNING if not runner.load(name).final and "expected_error" not in runner.load(name).data]
+
+
+def run(scenario: Scenario) -> None:
+    """Replay a scenario record by record, or check its definition."""
+    if scenario.kind == "definition":
+        return check_definition(scenario)
+    if "expected_error" in scenario.data and not scenario.stops:
+        with pytest.raises(runner.expected_error(scenario)) as raised:
+            driver_of(runner.build(scenario, stream()))
+        assert isinstance(raised.value, tg.TidegateError)
+        return None
+    driver = driver_of(runner.build(scenario, stream()))
+    rows, after = replay(scenario, driver)
+    runner.check(scenario, rows)
+    for checkpoint in scenario.data.get("checkpoints", []):
+        if checkpoint["output"] == scenario.output:
+            assert after[checkpoint["after_inputs"]] == checkpoint["outputs_so_far"], checkpoint
+    runner.check_dropped(scenario, driver.dropped)
+    if lateness := scenario.data.get("expected_lateness"):
+        metrics = driver.metrics()
+        assert metrics["record_lateness_max"] == lateness["max"]
+        assert metrics["record_lateness_avg"] == pytest.approx(lateness["avg"])
+    return None
+
+
+def replay(scenario: Scenario, driver: Any) -> tuple[list[Row], list[int]]:
+    """The rows, and how many of them had come out after each number of inputs; an expected error ends it."""
+    rows: list[Row] = []
+    after = [0]
+    for record in scenario.records:
+        try:
+            driver.pipe_input(record)
+        except Exception as error:
+            assert scenario.stops, error
+            assert isinstance(error, runner.expected_error(scenario)), error
+            assert len(after) == len(scenario.records), f"stopped too early, at {record}"
+            return rows, after
+        rows += [runner.row_of(row) for row in driver.read_output()]
+        after.append(len(rows))
+    assert not scenario.stops, "the expected error did not come"
+    return rows, after
+
+
+def check_definition(scenario: Scenario) -> None:
+    if "expected_error" in scenario.data:
+        with pytest.raises(runner.expected_error(scenario)) as raised:
+            runner.define(scenario)
+        assert isinstance(raised.value, tg.TidegateError)
+    else:
+        assert runner.properties_of(scenario, runner.define(scenario)) == scenario.data["expected_properties"]
+
+
+def piped(scenario: Scenario, driver: Any, sizes: list[int]) -> list[list[Row]]:
+    """The rows of each batch."""
+    out = []
+    for batch in runner.batched(scenario.records, sizes):
+        driver.pipe_batch(batch)
+        out.append([runner.row_of(row) for row in driver.read_output()])
+    return out
+
+
+@pytest.mark.parametrize("name", SUPPORTED)
+def test_record_by_record(name: str) -> None:
+    run(runner.load(name))
+
+
+@pytest.mark.parametrize("name", FINAL)
+def test_final_results_do_not_depend_on_the_cutting(name: str) -> None:
+    scenario = runner.load(name)
+    table = runner.build(scenario, stream())
+    for sizes in runner.cuts(len(scenario.records)):
+        driver = driver_of(table)
+        runner.check(scenario, sum(piped(scenario, driver, sizes), []))
+        runner.check_dropped(scenario, driver.dropped)
+
+
+@pytest.mark.parametrize("name", FINAL)
+def test_final_results_survive_a_restart_before_every_record(name: str) -> None:
+    scenario = runner.load(name)
+    table = runner.build(scenario, stream())
+    rows, dropped, state = [], 0, {}
+    for record in scenario.records:
+        driver = driver_of(table, **state)
+        driver.pipe_input(record)
+        rows += [runner.row_of(row) for row in driver.read_output()]
+        dropped += driver.dropped
+        state = {"state": driver.state()}
+    runner.check(scenario, rows)
+    runner.check_dropped(scenario, dropped)
+
+
+@pytest.mark.parametrize("name", UPDATING)
+def test_updates_of_a_batch_without_caching_are_all_updates(name: str) -> None:
+    scenario = runner.load(name)
+    table = runner.build(scenario, stream(), caching=False)
+    for sizes in runner.cuts(len(scenario.records)):
+        driver = driver_of(table)
+        rows = sum(piped(scenario, driver, sizes), [])
+        # Between keys a batch has no order; the updates of one key and window come in theirs.
+        assert per_key(rows) == per_key(scenario.expected or [])
+        runner.check_dropped(scenario, driver.dropped)
+
+
+@pytest.mark.parametrize("name", UPDATING)
+def test_updates_of_a_batch_with_caching_are_the_last_ones(name: str) -> None:
+    scenario = runner.load(name)
+    single = replayed_by_record(scenario)
+    table = runner.build(scenario, stream())
+    for sizes in runner.cuts(len(scenario.records)):
+        driver = driver_of(table)
+        start = 0
+        for size, rows in zip(sizes, piped(scenario, driver, sizes), strict=True):
+            newest = runner.last_per_key(sum(single[start : start + size], []))
+            assert runner.counted(rows) == runner.counted(newest.values())
+            start += size
+        runner.check_dropped(scenario, driver.dropped)
+
+
+def replayed_by_record(scenario: Scenario) -> list[list[Row]]:
+    return piped(scenario, driver_of(runner.build(scenario, stream())), [1] * len(scenario.records))
+
+
+def per_key(rows: list[Row]) -> dict[tuple[Any, ...], list[Row]]:
+    grouped: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        grouped.setdefault(runner.identity(row), []).append(row)
+    return grouped
+
+
+@pytest.mark.parametrize("name", STOPPING)
+def test_a_batch_that_fills_the_buffer_leaves_nothing_behind(name: str) -> None:
+    scenario = runner.load(name)
+    table = runner.build(scenario, stream())
+    driver = driver_of(table)
+    before = driver.state()
+    with pytest.raises(runner.expected_error(scenario)):
+        driver.pipe_batch(scenario.records)
+    assert driver.read_output() == []
+    assert driver.state() == before
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name,
+            marks=pytest.mark.skip(reason=gap.reason)
+            if gap.issue == "never"
+            else pytest.mark.xfail(reason=f"{gap.issue}: {gap.reason}", strict=True),
+        )
+        for gap in GAPS
+        for name in gap.scenarios
+    ],
+)
+def test_not_yet(name: str) -> None:
+    run(runner.load(name))

@@ -1,0 +1,38 @@
+"""What all tests share: helper modules on the path, hypothesis profiles, the marker `full`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# tests/ is no package: its helpers are imported as `oracle`, `conformance.runner`, `properties.cases`, `spark.replay`.
+sys.path.insert(0, str(Path(__file__).parent))
+
+settings.register_profile(
+    # The same examples every time, so that a red build is about the change and not about luck.
+    "ci",
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "deep", max_examples=1000, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "full: slow, only with `-m full` or TIDEGATE_FULL=1")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "full" in (config.option.markexpr or "") or os.environ.get("TIDEGATE_FULL"):
+        return
+    kept = [item for item in items if "full" not in item.keywords]
+    config.hook.pytest_deselected(items=[item for item in items if "full" in item.keywords])
+    items[:] = kept
