@@ -1,0 +1,148 @@
+"""What tidegate needs of a Spark session and of the machine, set on request and checked before a plan runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import warnings
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pyspark.sql import SparkSession
+
+from tidegate.errors import TidegateError, TidegateWarning
+
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+PARTITIONS = "spark.sql.shuffle.partitions"
+SPARKS_DEFAULT_PARTITIONS = 200
+OLDEST_JAVA = 17
+
+NEEDED = {
+    PROVIDER: ROCKSDB,
+    # Uploads what a batch changed instead of a snapshot of the whole store.
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+# Optional, and only what a session may set: a second small file per checkpoint file costs two creations per task
+# and batch. It guards against damaged storage, so it is a choice.
+FASTER = {"spark.sql.streaming.checkpoint.fileChecksum.enabled": "false"}
+# Optional, and only before Spark starts: state calls go over a socket file instead of TCP.
+FASTER_AT_START = {"spark.python.unix.domain.socket.enabled": "true"}
+
+Session = TypeVar("Session")
+
+
+def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
+    """Set what tidegate needs on a session or on a session builder, and return it.
+
+    That is the RocksDB state store with changelog checkpointing. `faster=True` adds settings that save time per
+    batch: no checksum files beside checkpoint files, and, on a builder, Unix sockets between Spark and Python.
+    """
+    if isinstance(spark_or_builder, type) or hasattr(spark_or_builder, "getOrCreate"):
+        return _configure_builder(spark_or_builder, faster)
+    for name, value in _settings(faster).items():
+        spark_or_builder.conf.set(name, value)  # type: ignore[attr-defined]
+    return spark_or_builder
+
+
+def _configure_builder(builder: Any, faster: bool) -> Any:
+    require_packages()
+    if not _is_remote(builder):
+        require_java()
+        if faster:
+            builder = _with(builder, FASTER_AT_START)
+    return _with(builder, _settings(faster))
+
+
+def _settings(faster: bool) -> dict[str, str]:
+    return NEEDED | FASTER if faster else NEEDED
+
+
+def _with(builder: Any, settings: dict[str, str]) -> Any:
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder
+
+
+def _is_remote(builder: Any) -> bool:
+    return "SPARK_REMOTE" in os.environ or "spark.remote" in getattr(builder, "_options", {})
+
+
+def check(spark: SparkSession, *, streaming: bool = True) -> None:
+    """Raise where `spark` cannot run a tidegate plan, and warn where it would run badly.
+
+    Called when a plan becomes a DataFrame: a session may change its settings until the query starts, and Spark
+    itself says nothing about tidegate when the state store is the wrong one.
+    """
+    require_packages()
+    if not streaming:
+        return
+    provider = spark.conf.get(PROVIDER) or ""
+    if not provider.endswith("RocksDBStateStoreProvider"):
+        raise TidegateError(
+            f"the state store of this session is {provider.rpartition('.')[2]}, which cannot hold tidegate's state: "
+            "Spark needs the RocksDB provider for it. Call `tg.configure(spark)` before the query is made, "
+            f"or set {PROVIDER} to {ROCKSDB}."
+        )
+    if int(spark.conf.get(PARTITIONS) or 0) == SPARKS_DEFAULT_PARTITIONS:
+        warnings.warn(
+            f"{PARTITIONS} is {SPARKS_DEFAULT_PARTITIONS}, Spark's default: each is a task with a state store of its "
+            "own in every batch. Set it near the number of cores before the query first runs; "
+            "its checkpoint keeps the number.",
+            TidegateWarning,
+            stacklevel=3,
+        )
+
+
+def require_packages() -> None:
+    """Raise if pandas, pyarrow or protobuf is missing here or too old for the installed Spark.
+
+    Spark's own minimum versions are asked, so they are those of the Spark that is installed.
+    """
+    from pyspark.sql.pandas.utils import require_minimum_pandas_version, require_minimum_pyarrow_version
+
+    try:
+        require_minimum_pandas_version()
+        require_minimum_pyarrow_version()
+        import pyspark.sql.streaming.proto.StateMessage_pb2  # noqa: F401  (checks protobuf's version itself)
+    except Exception as error:  # protobuf has its own error type, which cannot be imported without protobuf
+        raise TidegateError(
+            f"Spark's stateful operators in Python cannot run here: {error}. "
+            "Run: pip install --upgrade pandas pyarrow 'protobuf>=6.33.5'"
+        ) from error
+
+
+def require_java() -> None:
+    """Raise if Spark would find no Java, or one older than 17."""
+    java = _java()
+    if java is None:
+        raise TidegateError(
+            f"no Java was found (JAVA_HOME is {os.environ.get('JAVA_HOME')!r}, no `java` on PATH): Spark needs "
+            f"Java {OLDEST_JAVA} or later. Install one, for example `apt-get install openjdk-17-jre-headless`, "
+            "and set JAVA_HOME to it."
+        )
+    version = _java_version(java)
+    if version is not None and version < OLDEST_JAVA:
+        raise TidegateError(
+            f"{java} is Java {version}: Spark needs Java {OLDEST_JAVA} or later. Install one and set JAVA_HOME to it."
+        )
+
+
+def _java() -> Path | None:
+    """The `java` that Spark's launcher would run: JAVA_HOME's before the one on PATH."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=str(Path(home, "bin")) if home else None)
+    return Path(found) if found else None
+
+
+def _java_version(java: Path) -> int | None:
+    """The feature version (8, 17, 21), from the `release` file where there is one: starting a JVM takes 0.1 s."""
+    release = java.resolve().parent.parent / "release"
+    if release.is_file():
+        text = release.read_text(errors="replace")
+    else:
+        text = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)
+    return int(found[1]) if found else None

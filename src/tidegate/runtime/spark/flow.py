@@ -1,0 +1,79 @@
+"""One operator on Spark: pack per input partition, shuffle a handful of blobs, step per task, observe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from tidegate.runtime.spark.processor import (
+    KIND,
+    METRIC_PREFIX,
+    ROW,
+    Stage,
+    StageProcessor,
+    static_step,
+    wire_schema,
+)
+from tidegate.runtime.spark.tasks import task_numbers
+
+Pack = Callable[[Iterator[pa.RecordBatch]], Iterable[tuple[int, bytes]]]
+
+_PACKED = pa.schema([("task", pa.int32()), ("blob", pa.binary())])
+_COMBINE: dict[str, Callable[[Column], Column]] = {"sum": F.sum, "max": F.max, "min": F.min}
+
+
+def flow(
+    frame: DataFrame, *, columns: Sequence[Column], pack: Pack, stage: Stage, tasks: int, name: str = "tidegate"
+) -> DataFrame:
+    """`frame` through `pack` and `stage`; the rows of `stage.output_schema`.
+
+    `pack` turns one input partition's batches into (task, blob) with task in 0..tasks-1; it is called for an
+    empty partition too, with no batches. `stage` steps once per task and micro-batch. Both are pickled.
+    The stage's metrics arrive per batch as the observation `name` in StreamingQueryProgress.observedMetrics.
+    """
+    packed = frame.select(*columns).mapInArrow(_blobs(pack, tasks), "task int, blob binary")
+    wire = wire_schema(stage)
+    grouped = packed.groupBy("task")
+    if frame.isStreaming:
+        out = grouped.transformWithStateInPandas(
+            StageProcessor(stage), outputStructType=spark_schema(wire), outputMode="Update", timeMode="None"
+        )
+    else:
+        out = grouped.applyInArrow(static_step(stage), spark_schema(wire))
+    return _rows(_observed(out, stage, name), stage)
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    return from_arrow_schema(schema)
+
+
+def _blobs(pack: Pack, tasks: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    numbers = task_numbers(tasks)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for task, blob in pack(batches):
+            yield pa.record_batch([pa.array([numbers[task]], pa.int32()), pa.array([blob], pa.binary())], schema=_PACKED)
+
+    return run
+
+
+def _observed(out: DataFrame, stage: Stage, name: str) -> DataFrame:
+    metrics = [_COMBINE[how](F.col(METRIC_PREFIX + metric)).alias(metric) for metric, how in stage.metrics.items()]
+    return out.observe(name, *metrics) if metrics else out
+
+
+def _rows(out: DataFrame, stage: Stage) -> DataFrame:
+    return out.where(F.col(KIND) == ROW).select(*[_public(field) for field in stage.output_schema])
+
+
+def _public(field: pa.Field) -> Column:
+    column = F.col(f"`{field.name}`")
+    if not pa.types.is_timestamp(field.type):
+        return column
+    instant = F.timestamp_micros(column)
+    return instant.alias(field.name)

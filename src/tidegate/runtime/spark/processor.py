@@ -1,0 +1,128 @@
+"""Where Spark hands a task's blobs to the kernel and takes its rows back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+
+from tidegate.runtime.spark.state import SparkStore
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KIND = "_kind"
+ROW, METRICS = 0, 1
+METRIC_PREFIX = "_metric_"
+# Rows to a frame: enough to drown the cost per frame, few enough that a frame of wide rows fits in memory twice.
+SLICE_ROWS = 100_000
+
+
+class Outcome(Protocol):
+    """What a step gives back: rows of `Stage.output_schema`, and one number per metric."""
+
+    @property
+    def rows(self) -> pa.Table: ...
+    @property
+    def metrics(self) -> Mapping[str, int | float]: ...
+
+
+class Stage(Protocol):
+    """The kernel as Spark sees it; it is pickled into the plan.
+
+    `metrics` names each metric and how tasks are put together: "sum", "max" or "min".
+    """
+
+    @property
+    def output_schema(self) -> pa.Schema: ...
+    @property
+    def metrics(self) -> Mapping[str, str]: ...
+    def step(self, store: Any, blobs: list[bytes], end_of_input: bool = False) -> Outcome: ...
+
+
+def wire_schema(stage: Stage) -> pa.Schema:
+    """The columns that leave the operator: the stage's own, the kind of row, one nullable column per metric.
+
+    A timestamp travels as integer microseconds: pandas on its way would read it in the session's time zone.
+    """
+    fields = [pa.field(field.name, wire_type(field.type)) for field in stage.output_schema]
+    fields.append(pa.field(KIND, pa.int8()))
+    fields.extend(pa.field(METRIC_PREFIX + name, pa.float64()) for name in stage.metrics)
+    return pa.schema(fields)
+
+
+def wire_type(type_: pa.DataType) -> pa.DataType:
+    return pa.int64() if pa.types.is_timestamp(type_) else type_
+
+
+def outgoing(stage: Stage, outcome: Outcome) -> Iterator[pa.Table]:
+    """The rows in slices, then one row of metrics."""
+    schema = wire_schema(stage)
+    for start in range(0, outcome.rows.num_rows, SLICE_ROWS):
+        yield _wire_rows(outcome.rows.slice(start, SLICE_ROWS), schema)
+    yield _metrics_row(outcome.metrics, schema)
+
+
+def _wire_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    n = rows.num_rows
+    columns = []
+    for field in schema:
+        if field.name == KIND:
+            columns.append(pa.repeat(pa.scalar(ROW, pa.int8()), n))
+        elif field.name in rows.column_names:
+            columns.append(_microseconds(rows.column(field.name)).cast(field.type))
+        else:
+            columns.append(pa.nulls(n, field.type))
+    return pa.table(columns, schema=schema)
+
+
+def _microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if not pa.types.is_timestamp(column.type):
+        return column
+    return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+
+
+def _metrics_row(metrics: Mapping[str, int | float], schema: pa.Schema) -> pa.Table:
+    values: dict[str, int | float] = {METRIC_PREFIX + name: value for name, value in metrics.items()}
+    values[KIND] = METRICS
+    return pa.table([pa.array([values.get(f.name)], f.type) for f in schema], schema=schema)
+
+
+class StageProcessor(StatefulProcessor):
+    """One task of a streaming operator: `handleInputRows` is one `stage.step`.
+
+    Spark calls it once per task and batch with all its rows, as one or several frames, in no certain order
+    (tests/spark/test_plumbing.py::test_one_call_per_task_and_batch). What it raises fails the batch with
+    nothing stored, and reaches the user in the StreamingQueryException
+    (test_an_error_fails_the_batch_and_stores_nothing).
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._store = SparkStore(handle)
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+        import pandas as pd
+
+        blobs = [blob for frame in rows for blob in frame["blob"]]
+        for table in outgoing(self._stage, self._stage.step(self._store, blobs)):
+            yield table.to_pandas(types_mapper=pd.ArrowDtype)
+
+    def close(self) -> None:
+        pass
+
+
+def static_step(stage: Stage) -> Callable[[pa.Table], pa.Table]:
+    """`stage` for `groupBy("task").applyInArrow` over a static frame: all its input in one step, then the end."""
+
+    def run(table: pa.Table) -> pa.Table:
+        from tidegate.kernel.store import DictStore
+
+        outcome = stage.step(DictStore(), table.column("blob").to_pylist(), end_of_input=True)
+        return pa.concat_tables(outgoing(stage, outcome))
+
+    return run
