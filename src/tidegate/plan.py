@@ -82,6 +82,7 @@ class Operation:
     caching: bool
     buffer: StrictBuffer | None
     name: str
+    buffer_name: str = "suppress"
 
     @property
     def combinable(self) -> bool:
@@ -153,6 +154,7 @@ def operation(table: Table) -> Operation:
         # Behind an aggregation that emits on close, a buffer never holds anything.
         buffer=None if on_close else _bound(suppressions),
         name=aggregate.materialized.name,
+        buffer_name=next((how.name for how in suppressions if how.name), "suppress"),
     )
 
 

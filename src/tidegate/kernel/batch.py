@@ -1,0 +1,104 @@
+"""A micro-batch as one task sees it: rows from all map tasks, and what each row could not know where it was read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.kernel.grouping import ints
+from tidegate.kernel.layout import Layout
+from tidegate.kernel.panes import Ints
+from tidegate.kernel.stream_time import NEVER, Chunk, Fold
+
+
+class Batch:
+    """The decoded blobs of one micro-batch for one task."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.chunks: list[Chunk] = []
+        self.fold = Fold([], NEVER)
+        self._dense: list[pa.Table] = []
+        self._scattered: list[pa.Table] = []
+
+    def add(self, chunks: list[Chunk], dense: pa.Table, scattered: pa.Table) -> None:
+        """Take one blob: headers, rows of dense chunks, rows of scattered chunks."""
+        base = len(self.chunks)
+        self.chunks += chunks
+        for held, rows in ((self._dense, dense), (self._scattered, scattered)):
+            if rows.num_rows:
+                at = rows.schema.get_field_index("chunk")
+                held.append(rows.set_column(at, "chunk", pa.array(ints(rows["chunk"]) + base)))
+
+    def partials(self) -> tuple[pa.Table | None, int]:
+        """Combined rows (key, pane, open, n, ts, state), without what other chunks show to be late; and the drops."""
+        kept, late = [], 0
+        for rows, before in ((rows, self._before_chunks(rows)) for rows in self._dense):
+            rows, dropped = self._drop(rows.drop_columns(["chunk"]), before)
+            kept, late = [*kept, rows], late + dropped
+        for rows, before in ((rows, self._before_rows(rows)) for rows in self._scattered):
+            rows, dropped = self._drop(rows.drop_columns(["chunk", "offset"]), before)
+            kept, late = [*kept, rows], late + dropped
+        whole = [rows for rows in kept if rows.num_rows]
+        return (unite(whole) if whole else None), late
+
+    def records(self) -> pa.Table | None:
+        """Record by record (key, values, ts, seen), in the order (stream time seen, partition, offset).
+
+        Without partition and offset a batch is taken in timestamp order, ties by what the rows hold.
+        """
+        if not self._dense:
+            return None
+        rows = unite(self._dense)
+        seen = np.maximum(ints(rows["seen"]), self._before_rows(rows))
+        rows = rows.set_column(rows.schema.get_field_index("seen"), "seen", pa.array(seen))
+        chunk = ints(rows["chunk"])
+        if self.layout.op.stream.ordered:
+            place = {name: i for i, name in enumerate(sorted({c.partition for c in self.chunks}))}  # type: ignore[type-var]
+            partition = np.array([place[c.partition] for c in self.chunks])[chunk]
+            order = np.lexsort((ints(rows["offset"]), partition, seen))
+        else:
+            order = self._by_content(rows)
+        return rows.take(pa.array(order)).drop_columns(["chunk", "offset"])
+
+    def _by_content(self, rows: pa.Table) -> Ints:
+        ties = [name for name in [*self.layout.keys, *self.layout.values] if _sortable(rows.schema.field(name).type)]
+        return pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in ["ts", *ties]]).to_numpy()
+
+    def _before_chunks(self, rows: pa.Table) -> Ints:
+        before = np.array([self.fold.before(chunk) for chunk in self.chunks], np.int64)
+        return before[ints(rows["chunk"])]
+
+    def _before_rows(self, rows: pa.Table) -> Ints:
+        chunk, offset = ints(rows["chunk"]), ints(rows["offset"])
+        before = np.empty(len(chunk), np.int64)
+        for number in np.unique(chunk):
+            mine = chunk == number
+            header = self.chunks[number]
+            # Inside a dense chunk nobody else has read: what had passed before its first record is all there is.
+            offsets = offset[mine] if header.scattered else np.full(int(mine.sum()), header.first)
+            before[mine] = self.fold.before_offsets(header.partition, offsets)
+        return before
+
+    def _drop(self, rows: pa.Table, before: Ints) -> tuple[pa.Table, int]:
+        panes = self.layout.panes
+        pane, first_open = ints(rows["pane"]), ints(rows["open"])
+        opens = panes.first_open(before)
+        if not np.any(opens > first_open):
+            return rows, 0
+        last = panes.last_window(pane)
+        late = panes.closed(first_open, last, opens) * ints(rows["n"])
+        moved = np.maximum(first_open, opens)
+        rows = rows.set_column(rows.schema.get_field_index("open"), "open", pa.array(moved))
+        return rows.filter(pa.array(moved <= last)), int(late.sum())
+
+
+def unite(tables: list[pa.Table]) -> pa.Table:
+    """The rows of tables with the same columns; a column that had no type yet takes the others'."""
+    return pa.concat_tables(tables, promote_options="default") if len(tables) > 1 else tables[0]
+
+
+def _sortable(kind: pa.DataType) -> bool:
+    return not pa.types.is_nested(kind) and not pa.types.is_null(kind)
+

@@ -1,0 +1,145 @@
+"""The bound of a strict buffer in front of final results: more than it allows stops the query.
+
+A buffer holds one entry per key and window from its first record until the window closes. Whether it was ever too
+full is decided record by record, as if each had come alone: put, let closed windows leave, then compare with the bound
+(SEMANTICS 6.2). An entry counts 8 (buffer time) + key + prior + old + new value + 8 (timestamp) bytes, in the sizes of
+the Arrow encoding; old is not counted where it equals prior (SEMANTICS 14.9). Prior is what the aggregation held
+before the entry's first record: 0 for a count, the initializer's value for `aggregate`, otherwise nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.errors import BufferFullError
+from tidegate.kernel import grouping, results
+from tidegate.kernel.batch import unite
+from tidegate.kernel.grouping import array, ints
+from tidegate.kernel.layout import Layout
+from tidegate.kernel.panes import Ints
+from tidegate.kernel.state import State
+from tidegate.spec.aggregates import Aggregate, Fold
+
+_TIMES = 16
+"""Bytes of an entry's buffer time and timestamp."""
+
+_START = 8
+"""Bytes of the window start in an entry's key."""
+
+
+def check(
+    layout: Layout, state: State, held: pa.Table | None, rows: pa.Table, updates: pa.Table, merged: pa.Table
+) -> pa.Table:
+    """`merged` with the `bytes` of each entry; raises BufferFullError if there ever were too many entries or bytes.
+
+    held, merged  the tables of the touched windows before and after the batch
+    rows          the records that were taken in, one per open window, in order; `updates` what each of them made
+    """
+    by = [*layout.keys, "start"]
+    parts = [held.select(by) if held is not None else rows.select(by).slice(0, 0), rows.select(by), merged.select(by)]
+    codes = grouping.codes([unite(parts)[name] for name in by])
+    n_held, n_both = parts[0].num_rows, parts[0].num_rows + rows.num_rows
+    previous, has_previous = _previous(codes[:n_both])
+    new = (~has_previous[n_held:]).astype(np.int64)
+    records = _after_each_row(layout, rows, {s: log.rows for s, log in state.logs.items()}, new)
+    sizes = _sizes_of_entries(layout, held, rows, updates, previous, has_previous)
+    change = sizes - np.where(has_previous, sizes[previous], 0)
+    total = _after_each_row(layout, rows, {s: log.base for s, log in state.logs.items()}, change[n_held:])
+    _compare(layout, records, total)
+    last = np.zeros(int(codes.max(initial=0)) + 1, np.int64) if len(codes) else np.zeros(1, np.int64)
+    last[codes[:n_both]] = sizes  # the last assignment stands
+    return merged.append_column("bytes", pa.array(last[codes[n_both:]]))
+
+
+def _compare(layout: Layout, records: Ints, sizes: Ints) -> None:
+    buffer = layout.op.buffer
+    assert buffer is not None
+    most_records = np.inf if buffer.max_records is None else buffer.max_records
+    most_bytes = np.inf if buffer.max_bytes is None else buffer.max_bytes
+    over = np.flatnonzero((records > most_records) | (sizes > most_bytes))
+    if len(over):
+        at = over[0]
+        bound_records = "no bound" if buffer.max_records is None else buffer.max_records
+        bound_bytes = "no bound" if buffer.max_bytes is None else buffer.max_bytes
+        raise BufferFullError(
+            f"{layout.op.buffer_name} buffer exceeded its max capacity. Currently [{records[at]}/{bound_records}] "
+            f"records and [{sizes[at]}/{bound_bytes}] bytes. Nothing of this batch was emitted or stored. Restart from "
+            "the same checkpoint with a larger bound, a shorter grace, or spill_to_disk_when_full(); nothing is lost."
+        )
+
+
+def _after_each_row(layout: Layout, rows: pa.Table, stored: dict[int, int], change: Ints) -> Ints:
+    """A running total: what was stored, plus `change` row by row, minus what left with the windows that had closed."""
+    starts = np.concatenate([np.array(list(stored), np.int64), ints(rows["start"])])
+    leaves = np.concatenate([np.array(list(stored.values()), np.int64), change])
+    closes = starts + layout.op.windows.close_ms(0)
+    order = np.argsort(closes, kind="stable")
+    gone = np.concatenate(([0], np.cumsum(leaves[order])))
+    closed = np.searchsorted(closes[order], ints(rows["seen"]), side="right")
+    return sum(stored.values()) + np.cumsum(change) - gone[closed]
+
+
+def _sizes_of_entries(
+    layout: Layout, held: pa.Table | None, rows: pa.Table, updates: pa.Table, previous: Ints, has_previous: Any
+) -> Ints:
+    """The bytes of its entry after each row: first the held ones, which know theirs, then those of the batch."""
+    known = ints(held["bytes"]) if held is not None else np.zeros(0, np.int64)
+    tables = [results.finish(layout, held, ordered=False)] if held is not None and held.num_rows else []
+    tables.append(results.finish(layout, updates, ordered=False))
+    done = unite([table.select(list(layout.result_types)) for table in tables])
+    values = [array(done[name]) for name in layout.result_types]
+    prior = _prior(layout)
+    new = sum(_sizes(column) for column in values)
+    as_prior = np.ones(len(previous), bool)
+    for column, first in zip(values, prior, strict=True):
+        was = column.take(pa.array(previous))
+        equal = pc.fill_null(pc.equal(was, first[0]), False).to_numpy(zero_copy_only=False)
+        as_prior &= equal | (was.is_null().to_numpy(zero_copy_only=False) & (not first[0].is_valid))
+    old = np.where(has_previous & ~as_prior, new[previous], 0)
+    key = sum(_sizes(array(rows[name])) for name in layout.keys) + _START
+    mine = slice(len(known), None)
+    sizes = _TIMES + key + sum(int(_sizes(column)[0]) for column in prior) + old[mine] + new[mine]
+    return np.concatenate([known, sizes])
+
+
+def _previous(codes: Ints) -> tuple[Ints, Any]:
+    """For each row the row before it with the same code, and whether there is one."""
+    order = np.argsort(codes, kind="stable")
+    same = np.diff(codes[order], prepend=-1) == 0
+    previous = np.zeros(len(codes), np.int64)
+    previous[order[1:]] = order[:-1]
+    has = np.zeros(len(codes), bool)
+    has[order] = same
+    return np.where(has, previous, 0), has
+
+
+def _prior(layout: Layout) -> list[pa.Array]:
+    def of(aggregation: Any) -> Any:
+        if isinstance(aggregation, Fold):
+            return aggregation.initializer()
+        counts = isinstance(aggregation, Aggregate) and aggregation.function == "count"
+        return 0 if counts else None
+
+    kinds = layout.result_types.values()
+    return [pa.array([of(a)], kind) for (_, a), kind in zip(layout.op.aggregations, kinds, strict=True)]
+
+
+def _sizes(column: pa.Array) -> Ints:
+    """Bytes of each value in the Arrow encoding; nothing for a null."""
+    kind = column.type
+    if pa.types.is_null(kind):
+        return np.zeros(len(column), np.int64)
+    if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind):
+        return ints(pc.fill_null(pc.binary_length(column), 0))
+    if pa.types.is_list(kind):
+        inner = _sizes(column.flatten())
+        total = np.concatenate(([0], np.cumsum(inner)))
+        lengths = ints(pc.fill_null(pc.list_value_length(column), 0))
+        ends = np.cumsum(lengths)
+        return total[ends] - total[ends - lengths]
+    width = max(1, kind.bit_width // 8)
+    return np.where(column.is_valid().to_numpy(zero_copy_only=False), width, 0)

@@ -1,0 +1,88 @@
+"""The one encoding of everything that leaves a process: blobs on their way to a task, segments, state.
+
+    magic "tdgt" | version u8 | kind u8 | tables u16 | checksum u32 | lengths u64: object, table, ... | object | tables
+    object: JSON;  table: Arrow IPC stream;  each of them begins at a multiple of 64 bytes
+
+Data, never pickles. A decoder refuses what it did not write, by magic, version, kind, length and checksum.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate.errors import CheckpointError
+
+VERSION = 1
+BLOB, SEGMENT, META = 1, 2, 3
+_KINDS = {BLOB: "a blob on its way to a task", SEGMENT: "a segment of a window's log", META: "an operator's state"}
+_HEAD = struct.Struct("<4sBBHI")
+_MAGIC = b"tdgt"
+_ALIGN = 64
+"""Arrow wants its buffers aligned; a multiple of this is, wherever the frame lies."""
+
+
+def encode(kind: int, meta: dict[str, Any], *tables: pa.Table) -> bytes:
+    """One frame with a JSON object and any number of tables."""
+    bodies = [memoryview(json.dumps(meta, separators=(",", ":")).encode()), *map(_body, tables)]
+    parts: list[Any] = [struct.pack(f"<{len(bodies)}Q", *map(len, bodies))]
+    at = _HEAD.size + len(parts[0])
+    for body in bodies:
+        parts += [bytes(-at % _ALIGN), body]
+        at += -at % _ALIGN + len(body)
+    checksum = 0
+    for part in parts:
+        checksum = zlib.crc32(part, checksum)
+    return b"".join([_HEAD.pack(_MAGIC, VERSION, kind, len(tables), checksum), *parts])
+
+
+def _body(table: pa.Table) -> memoryview:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return memoryview(sink.getvalue())
+
+
+def decode(kind: int, frame: bytes) -> tuple[dict[str, Any], list[pa.Table]]:
+    """The object and the tables of a frame; tables share the frame's memory.
+
+    Raises CheckpointError if `frame` is not a whole frame of this kind and version.
+    """
+    if len(frame) < _HEAD.size:
+        raise _refused(kind, f"it has {len(frame)} bytes, fewer than a header")
+    magic, version, found, count, checksum = _HEAD.unpack_from(frame)
+    if magic != _MAGIC:
+        raise _refused(kind, f"it begins with {magic!r}")
+    if version != VERSION:
+        raise _refused(kind, f"it has format version {version}, and this tidegate reads version {VERSION}")
+    if found != kind:
+        raise _refused(kind, f"it is {_KINDS.get(found, f'of the unknown kind {found}')}")
+    if zlib.crc32(memoryview(frame)[_HEAD.size :]) != checksum:
+        raise _refused(kind, "its checksum does not match: bytes were lost or changed")
+    text, *bodies = _bodies(kind, frame, count + 1)
+    return json.loads(bytes(text)), [pa.ipc.open_stream(pa.py_buffer(body)).read_all() for body in bodies]
+
+
+def _bodies(kind: int, frame: bytes, count: int) -> list[memoryview]:
+    at = _HEAD.size + 8 * count
+    if at > len(frame):
+        raise _refused(kind, f"it claims {count} parts and ends before their lengths")
+    bodies = []
+    for length in struct.unpack_from(f"<{count}Q", frame, _HEAD.size):
+        at += -at % _ALIGN
+        if at + length > len(frame):
+            raise _refused(kind, f"it claims a part of {length} bytes and has {max(len(frame) - at, 0)}")
+        bodies.append(memoryview(frame)[at : at + length])
+        at += length
+    return bodies
+
+
+def _refused(kind: int, why: str) -> CheckpointError:
+    return CheckpointError(
+        f"What should be {_KINDS[kind]} cannot be read: {why}. Nothing was changed. "
+        "Restart from an intact copy of the checkpoint, or with the version of tidegate that wrote it."
+    )

@@ -1,0 +1,111 @@
+"""Groups of equal rows, and the merging of state rows within them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.errors import AggregationError
+from tidegate.kernel.accumulators import Overflow
+from tidegate.kernel.layout import Layout
+from tidegate.kernel.panes import Ints
+
+_ROOM = 2**62
+
+
+def ints(column: pa.ChunkedArray | pa.Array) -> Ints:
+    """An integer column without nulls as numpy."""
+    return column.to_numpy().astype(np.int64, copy=False)
+
+
+def codes(columns: Sequence[pa.ChunkedArray]) -> Ints:
+    """One number per row, the same for rows that are equal in every column."""
+    combined, size = np.zeros(len(columns[0]), np.int64), 1
+    for column in columns:
+        part, cardinality = _code(column)
+        if size * cardinality > _ROOM:
+            combined, size = _dense(combined)
+        combined, size = combined * cardinality + part, size * cardinality
+    return combined
+
+
+def _code(column: pa.ChunkedArray) -> tuple[Ints, int]:
+    if pa.types.is_floating(column.type):
+        # -0.0 equals 0.0, as it does in Spark's grouping.
+        column = pa.chunkedarray([pa.array(column.to_numpy() + 0.0)], column.type)
+    if pa.types.is_int64(column.type):
+        numbers = ints(column)
+        low = int(numbers.min(initial=0)) if len(numbers) else 0
+        span = (int(numbers.max()) - low + 1) if len(numbers) else 1
+        if span < 2**31:
+            return numbers - low, span
+    encoded = column.combine_chunks().dictionary_encode()
+    encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
+    return ints(encoded.indices), len(encoded.dictionary) + 1
+
+
+def _dense(combined: Ints) -> tuple[Ints, int]:
+    distinct, dense = np.unique(combined, return_inverse=True)
+    return dense, len(distinct)
+
+
+def merge(layout: Layout, rows: pa.Table, by: Sequence[str], row_codes: Ints | None = None) -> pa.Table:
+    """One row per distinct `by`: state columns merged in row order, `ts` the largest, `n` (if there) summed.
+
+    Raises AggregationError naming the group if a sum overflows.
+    """
+    if rows.num_rows == 0:
+        return rows
+    grouped = {"g": row_codes if row_codes is not None else codes([rows[name] for name in by])}
+    steps = [("i", "min"), ("ts", "max")]
+    grouped |= {"i": np.arange(rows.num_rows), "ts": rows["ts"]}
+    if "n" in rows.schema.names:
+        grouped["n"] = rows["n"]
+        steps.append(("n", "sum"))
+    in_runs = []
+    for index, (acc, names) in enumerate(zip(layout.accumulators, layout.states, strict=True)):
+        state = [rows[name] for name in names]
+        if acc.merges is None or not acc.safe([array(column) for column in state]):
+            in_runs.append(index)
+            continue
+        grouped |= dict(zip(names, state, strict=True))
+        steps += list(zip(names, acc.merges, strict=True))
+    if in_runs:
+        steps.append(("i", "list"))
+    result = pa.table(grouped).group_by("g", use_threads=False).aggregate(steps)
+    head = rows.select(list(by)).take(result["i_min"])
+    columns = {name: head[name] for name in by} | {"ts": result["ts_max"]}
+    if "n" in rows.schema.names:
+        columns["n"] = result["n_sum"]
+    runs = array(result["i_list"]) if in_runs else None
+    for index, (acc, names) in enumerate(zip(layout.accumulators, layout.states, strict=True)):
+        if index not in in_runs or runs is None:
+            columns |= {name: result[f"{name}_{how}"] for name, how in zip(names, acc.merges or (), strict=True)}
+            continue
+        state = [array(rows[name].take(runs.flatten())) for name in names]
+        try:
+            merged = acc.merge_runs(state, ints(runs.offsets)[:-1])
+        except Overflow as overflow:
+            raise overflowed(layout, head, overflow, index) from None
+        columns |= dict(zip(names, merged, strict=True))
+    return pa.table(columns)
+
+
+def overflowed(layout: Layout, groups: pa.Table, overflow: Overflow, index: int) -> AggregationError:
+    """The error for an aggregate that overflowed in one of `groups`."""
+    row = groups.slice(overflow.group_index, 1).to_pylist()[0]
+    name, aggregate = layout.op.aggregations[index]
+    key = {column: row[f"k:{column}"] for column in layout.op.key}
+    start = row.get("start", row.get("pane"))
+    return AggregationError(
+        f"`{name}` = {aggregate} overflows for key {key}, window starting at {start} ms: {overflow}. "
+        "Cast the column to a wider type (double, or decimal(38, 0)) before tg.stream."
+    )
+
+
+def array(column: pa.ChunkedArray) -> pa.Array:
+    """A column in one piece."""
+    whole = column.combine_chunks()
+    return whole.combine_chunks() if isinstance(whole, pa.ChunkedArray) else whole

@@ -1,0 +1,178 @@
+"""A 64-bit hash of Arrow values, the same on every machine and in every version.
+
+Its values route keys to tasks and fill the registers of ``approx_count_distinct``, so they are part of the state
+format: changing one means a new state version.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+U64 = npt.NDArray[np.uint64]
+I64 = npt.NDArray[np.int64]
+
+NULL_HASH = np.uint64(0x7A6B_9C3D_51E2_F08D)
+_POSITION = 0x9E37_79B9_7F4A_7C15
+_LENGTH = 0xD1B5_4A32_D192_ED03
+_LOOPED_WORDS = 16  # longer values hash their further words in one go instead of one pass per word
+_BLOCK = 1 << 16  # values per pass: what a pass touches then stays in the cache
+
+
+def hash64(array: pa.Array) -> U64:
+    """Hash each value of an array of any atomic type to 64 bits.
+
+    Depends on the value alone, not on slicing, nor on string or large_string, nor on the width of an integer or a
+    float. Every null has the same hash; so have all NaN, and -0.0 and 0.0, because they are equal as keys in Spark.
+    Raises TypeError for nested types.
+    """
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if pa.types.is_dictionary(array.type):
+        return _through_dictionary(array)
+    hashes = np.full(len(array), NULL_HASH, np.uint64) if pa.types.is_null(array.type) else _hash_values(array)
+    if array.null_count:
+        hashes[array.is_null().to_numpy(zero_copy_only=False)] = NULL_HASH
+    return hashes
+
+
+def _through_dictionary(array: pa.DictionaryArray) -> U64:
+    codes = array.indices.cast(pa.int64()).fill_null(0).to_numpy()
+    values = hash64(array.dictionary)
+    hashes = values[codes] if len(values) else np.full(len(array), NULL_HASH, np.uint64)
+    hashes[array.is_null().to_numpy(zero_copy_only=False)] = NULL_HASH
+    return hashes
+
+
+def _hash_values(array: pa.Array) -> U64:
+    kind = array.type
+    if pa.types.is_floating(kind):
+        return _hash_words(_float_bits(array))
+    if pa.types.is_decimal(kind):
+        return _hash_decimals(array)
+    if pa.types.is_boolean(kind):
+        return _hash_words(array.cast(pa.uint8()).fill_null(0).to_numpy().astype(np.uint64))
+    if pa.types.is_integer(kind):
+        return _hash_words(_values(array, kind).astype(np.int64).view(np.uint64))
+    if pa.types.is_temporal(kind) and kind.bit_width in (32, 64):
+        as_int = pa.int32() if kind.bit_width == 32 else pa.int64()
+        return _hash_words(_values(array.view(as_int), as_int).astype(np.int64).view(np.uint64))
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return _hash_bytes(array, np.dtype(np.int32))
+    if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+        return _hash_bytes(array, np.dtype(np.int64))
+    if pa.types.is_fixed_size_binary(kind):
+        return _hash_bytes(array.cast(pa.binary()), np.dtype(np.int32))
+    if kind in (pa.string_view(), pa.binary_view()):
+        return _hash_bytes(array.cast(pa.large_binary()), np.dtype(np.int64))
+    raise TypeError(f"values of type {kind} cannot be hashed: hash64 takes atomic types only")
+
+
+def _values(array: pa.Array, kind: pa.DataType) -> npt.NDArray[np.generic]:
+    """Return the raw values, whatever they are where the array is null."""
+    data = array.buffers()[1]
+    if data is None or not len(array):
+        return np.empty(0, kind.to_pandas_dtype())
+    raw: npt.NDArray[np.generic] = np.frombuffer(data, kind.to_pandas_dtype(), len(array) + array.offset)
+    return raw[array.offset :]
+
+
+def _float_bits(array: pa.Array) -> U64:
+    values = _values(array, array.type).astype(np.float64) + 0.0  # -0.0 + 0.0 is 0.0
+    values[np.isnan(values)] = np.nan  # one NaN out of many bit patterns
+    return values.view(np.uint64)
+
+
+def _mix(words: U64) -> U64:
+    """Scramble in place: the finaliser of SplitMix64 (Steele, Lea, Flood 2014)."""
+    words ^= words >> np.uint64(30)
+    words *= np.uint64(0xBF58_476D_1CE4_E5B9)
+    words ^= words >> np.uint64(27)
+    words *= np.uint64(0x94D0_49BB_1331_11EB)
+    words ^= words >> np.uint64(31)
+    return words
+
+
+def _at(position: int) -> np.uint64:
+    return np.uint64(_POSITION * (position + 1) % 2**64)
+
+
+def _hash_words(words: U64) -> U64:
+    return _mix(words + _at(0))
+
+
+def _hash_decimals(array: pa.Array) -> U64:
+    if array.type.bit_width < 128:
+        array = array.cast(pa.decimal128(array.type.precision, array.type.scale))
+    width = array.type.bit_width // 64
+    if not len(array):
+        return np.empty(0, np.uint64)
+    raw = np.frombuffer(array.buffers()[1], np.uint64, (len(array) + array.offset) * width)
+    words = raw.reshape(-1, width)[array.offset :]
+    # Two words only: the upper half of a decimal256 that fits 128 bits repeats the sign.
+    total = _mix(words[:, 0] + _at(0)) + _mix(words[:, 1] + _at(1))
+    if width == 4:
+        sign = (words[:, 1].view(np.int64) >> 63).view(np.uint64)
+        wide = (words[:, 2] != sign) | (words[:, 3] != sign)
+        further = _mix(words[:, 2] + _at(2)) + _mix(words[:, 3] + _at(3))
+        total = np.where(wide, total + further, total)
+    return _mix(total)
+
+
+def _hash_bytes(array: pa.Array, offset_type: np.dtype[np.signedinteger]) -> U64:
+    hashes = np.empty(len(array), np.uint64)
+    if not len(array):
+        return hashes
+    _, offset_buffer, data = array.buffers()
+    offsets = np.frombuffer(offset_buffer, offset_type, array.offset + len(array) + 1)[array.offset :].astype(np.int64)
+    words, base = _unaligned_words(data, int(offsets[0]), int(offsets[-1]))
+    offsets -= base
+    for low in range(0, len(array), _BLOCK):
+        ends = offsets[low : low + _BLOCK + 1]
+        hashes[low : low + _BLOCK] = _hash_block(words, ends[:-1], np.diff(ends))
+    return hashes
+
+
+def _unaligned_words(data: pa.Buffer | None, first: int, last: int) -> tuple[U64, int]:
+    """Return a view with the 8 bytes from any byte on as one word, and the byte at which it begins.
+
+    A word may reach past the last value: where the buffer ends there, what is in use is copied and padded.
+    """
+    if data is not None and last + 8 <= data.size:
+        return np.ndarray((last + 1,), "<u8", buffer=data, strides=(1,)), 0
+    used = b"" if data is None else memoryview(data)[first:last]
+    return np.ndarray((last - first + 1,), "<u8", buffer=bytes(used) + bytes(8), strides=(1,)), first
+
+
+def _hash_block(words: U64, starts: I64, lengths: I64) -> U64:
+    """Sum the mixed words of each value, each keyed by its position, so the order of the work is free."""
+    total = lengths.astype(np.uint64) * np.uint64(_LENGTH)
+    longest = int(lengths.max())
+    for j in range(min(-(-longest // 8), _LOOPED_WORDS)):
+        rest = lengths - 8 * j
+        if int(rest.min()) > 0:
+            total += _mix(_masked(words[starts + 8 * j], rest) + _at(j))
+        else:
+            rows = np.flatnonzero(rest > 0)
+            total[rows] += _mix(_masked(words[starts[rows] + 8 * j], rest[rows]) + _at(j))
+    if longest > 8 * _LOOPED_WORDS:
+        _add_long(total, words, starts, lengths)
+    return _mix(total)
+
+
+def _masked(words: U64, rest: I64) -> U64:
+    """Clear the bytes that belong to the next value."""
+    unused = np.maximum(8 - rest, 0).astype(np.uint64)
+    return words & (np.uint64(2**64 - 1) >> (unused << np.uint64(3)))
+
+
+def _add_long(total: U64, words: U64, starts: I64, lengths: I64) -> None:
+    rows = np.flatnonzero(lengths > 8 * _LOOPED_WORDS)
+    counts = (lengths[rows] + 7) // 8 - _LOOPED_WORDS
+    ends = np.cumsum(counts)
+    owner = np.repeat(np.arange(len(rows)), counts)
+    position = np.arange(int(ends[-1])) - (ends - counts)[owner] + _LOOPED_WORDS
+    keyed = _masked(words[starts[rows][owner] + 8 * position], lengths[rows][owner] - 8 * position)
+    keyed += np.uint64(_POSITION) * (position + 1).astype(np.uint64)
+    total[rows] += np.add.reduceat(_mix(keyed), ends - counts)

@@ -1,0 +1,108 @@
+"""The columns that an operation reads, ships and keeps.
+
+Prefixes keep the user's names apart from each other and from ours:
+    k:NAME key columns   v:NAME value columns   s:I:J state column J of aggregate I   and plain names, which are ours:
+    ts (ms)  pane / start (ms)  open (ms, first window still open to the row)  n (records)  chunk  offset  seen (ms)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+from tidegate.errors import DefinitionError
+from tidegate.kernel.accumulators import Accumulator, accumulator
+from tidegate.kernel.panes import Panes
+from tidegate.kernel.types import arrow_type
+from tidegate.plan import Operation
+from tidegate.spec.aggregates import Aggregate, Fold
+
+
+@dataclass(frozen=True)
+class Layout:
+    """An operation together with the types of its input: `schema` holds k:, v:, ts, partition and offset columns."""
+
+    op: Operation
+    schema: pa.Schema
+    typed: bool = True
+    """Whether the types are settled; the driver may learn them from later records."""
+
+    @cached_property
+    def identity(self) -> dict[str, str]:
+        """What a checkpoint must agree with to go on, by name."""
+        types = {name: str(self.schema.field(name).type) for name in [*self.keys, *self.values]}
+        typed = {"types": ", ".join(f"{name[2:]} {kind}" for name, kind in types.items())}
+        return self.op.identity() | (typed if self.typed else {})
+
+    @cached_property
+    def panes(self) -> Panes:
+        """The panes of the operation's windows."""
+        return Panes(self.op.windows)
+
+    @cached_property
+    def keys(self) -> list[str]:
+        """The names of the key columns."""
+        return [f"k:{name}" for name in self.op.key]
+
+    @cached_property
+    def values(self) -> list[str]:
+        """The names of the value columns."""
+        return [name for name in self.schema.names if name.startswith("v:")]
+
+    @cached_property
+    def combines(self) -> bool:
+        """Whether records are aggregated before they travel; otherwise they travel one by one, in order."""
+        return self.op.combinable and not self.every_update
+
+    @cached_property
+    def every_update(self) -> bool:
+        """Whether every single update matters: to be emitted, or because a bound is checked record by record."""
+        return self.op.buffer is not None or (self.op.emits == "updates" and not self.op.caching)
+
+    @cached_property
+    def accumulators(self) -> list[Accumulator]:
+        """One per built-in aggregate."""
+        return [
+            accumulator(a, self.schema.field(f"v:{a.column}").type if a.column else None)
+            for _, a in self.op.aggregations
+            if isinstance(a, Aggregate)
+        ]
+
+    @cached_property
+    def states(self) -> list[list[str]]:
+        """The names of the state columns of each accumulator."""
+        return [[f"s:{i}:{j}" for j in range(len(a.state_types))] for i, a in enumerate(self.accumulators)]
+
+    @cached_property
+    def state(self) -> list[str]:
+        """The names of all state columns: those of the accumulators, or of the one function."""
+        return ["s:0:0"] if self.op.function else [name for names in self.states for name in names]
+
+    @cached_property
+    def function_type(self) -> pa.DataType:
+        """The type of a function's aggregate."""
+        function = self.op.function
+        if isinstance(function, Fold):
+            return arrow_type(function.type)
+        if function is None:
+            raise DefinitionError("The operation has no function. This is a bug in tidegate.")
+        return self.schema.field(f"v:{function.column}").type
+
+    @cached_property
+    def result_types(self) -> dict[str, pa.DataType]:
+        """The type of every value column of a result."""
+        if self.op.function:
+            return {self.op.aggregations[0][0]: self.function_type}
+        return {name: a.result_type for (name, _), a in zip(self.op.aggregations, self.accumulators, strict=True)}
+
+    @cached_property
+    def result_schema(self) -> pa.Schema:
+        """Rows that leave: key columns, `__start` (ms), value columns, `__timestamp` (ms), `__deleted` if it can be."""
+        fields = [pa.field(name, self.schema.field(f"k:{name}").type) for name in self.op.key]
+        fields += [pa.field("__start", pa.int64())]
+        fields += [pa.field(name, kind) for name, kind in self.result_types.items()]
+        fields += [pa.field("__timestamp", pa.int64())]
+        fields += [pa.field("__deleted", pa.bool_())] if self.op.deletes else []
+        return pa.schema(fields)

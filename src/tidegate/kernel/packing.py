@@ -1,0 +1,179 @@
+"""The map step: what needs no state is done before the shuffle, and the outcome is packed into a blob per task.
+
+    input rows -> skip (null key, bad timestamp) -> chunks -> panes -> drop what is late inside its own chunk
+               -> aggregate per key, pane and chunk (or keep record by record, in order) -> route by key -> blobs
+
+Every blob carries the headers of all chunks, so that a task none of whose keys came still learns the stream time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.errors import InputError
+from tidegate.kernel import frames, grouping
+from tidegate.kernel.grouping import array
+from tidegate.kernel.hashing import hash64
+from tidegate.kernel.layout import Layout
+from tidegate.kernel.panes import Ints
+from tidegate.kernel.stream_time import Chunk, cut, header, running_max
+
+SLICE_ROWS = 1_000_000
+"""Rows packed at a time: bounds the memory of a map task, whatever it is given to read."""
+
+
+@dataclass
+class _Slice:
+    """Rows of one map task, read in order, on their way into blobs."""
+
+    rows: pa.Table
+    ts: Ints
+    seen: Ints
+    chunk: Ints
+    offset: Ints | None
+    chunks: list[Chunk]
+    drops: dict[str, int] = field(default_factory=dict)
+
+
+def pack(layout: Layout, batches: Iterable[pa.RecordBatch], tasks: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    """(task, blob) pairs for everything in `batches`, the input of one map task.
+
+    Raises InputError for a row without partition or offset where the stream has both.
+    """
+    for table in _slices(layout, batches):
+        read = _read(layout, table)
+        combined, scattered = _sections(layout, read)
+        routes = [_route(layout, rows, len(tasks)) for rows in (combined, scattered)]
+        for number, task in enumerate(tasks):
+            meta: dict[str, Any] = {
+                "identity": layout.identity,
+                "tasks": len(tasks),
+                "chunks": [asdict(chunk) for chunk in read.chunks],
+                "drops": read.drops if number == 0 else {},
+                "first": number == 0,
+            }
+            yield task, frames.encode(frames.BLOB, meta, *(route[number] for route in routes))
+
+
+def _slices(layout: Layout, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        if rows >= SLICE_ROWS:
+            yield pa.Table.from_batches(held)
+            held, rows = [], 0
+    if rows:
+        yield pa.Table.from_batches(held)
+
+
+def _read(layout: Layout, table: pa.Table) -> _Slice:
+    ordered = layout.op.stream.ordered
+    partition, offset, names = _order_columns(layout, table) if ordered else (None, None, [])
+    cuts = cut(partition, offset) if partition is not None and offset is not None else None
+    if cuts is not None and cuts.order is not None:
+        table = table.take(pa.array(cuts.order))
+        partition, offset = partition[cuts.order], offset[cuts.order]  # type: ignore[index]
+    ts = grouping.ints(pc.fill_null(table["ts"], -1))
+    bad = ts < 0
+    no_key = _any_null(table, layout.keys) & ~bad
+    valid = ~(bad | no_key)
+    drops = {"bad_timestamp": int(bad.sum()), "null_key": int(no_key.sum())}
+    counted = np.where(valid, ts, -1)
+    starts = cuts.starts if cuts is not None else np.zeros(1, np.int64)
+    seen = running_max(counted, starts) if cuts is not None else counted
+    ends = np.append(starts[1:], len(ts))
+    chunks = []
+    for i, (low, high) in enumerate(zip(starts, ends, strict=True)):
+        part = slice(low, high)
+        name = names[partition[low]] if partition is not None else None
+        offsets = offset[part] if offset is not None else None
+        scattered = cuts is not None and cuts.scattered[i]
+        chunks.append(header(name, offsets, ts[part], seen[part], valid[part], scattered))
+    chunk = np.repeat(np.arange(len(starts)), ends - starts)
+    result = _Slice(table, ts, seen, chunk, offset, chunks, drops)
+    return result if valid.all() else _keep(result, valid)
+
+
+def _order_columns(layout: Layout, table: pa.Table) -> tuple[Ints, Ints, list[Any]]:
+    for column, name in (("partition", layout.op.stream.partition), ("offset", layout.op.stream.offset)):
+        if table[column].null_count:
+            row = pc.index(pc.is_null(table[column]), True).as_py()
+            raise InputError(
+                f"Row {row} of a micro-batch has no {column}: the column {name!r} is null, and without it nobody can "
+                "say which records came before it. Fill it, or filter such rows out before tg.stream."
+            )
+    encoded = table["partition"].combine_chunks().dictionary_encode()
+    encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
+    return grouping.ints(encoded.indices), grouping.ints(table["offset"]), encoded.dictionary.to_pylist()
+
+
+def _any_null(table: pa.Table, names: list[str]) -> Any:
+    nulls = np.zeros(table.num_rows, bool)
+    for name in names:
+        if table[name].null_count:
+            nulls |= table[name].is_null().to_numpy()
+    return nulls
+
+
+def _keep(read: _Slice, mask: Any) -> _Slice:
+    rows = read.rows.filter(pa.array(mask))
+    offset = None if read.offset is None else read.offset[mask]
+    return _Slice(rows, read.ts[mask], read.seen[mask], read.chunk[mask], offset, read.chunks, read.drops)
+
+
+def _sections(layout: Layout, read: _Slice) -> tuple[pa.Table, pa.Table]:
+    """The rows of dense chunks, combined if they can be, and those of scattered chunks, record by record."""
+    if not layout.combines:
+        return _records(layout, read), _records(layout, _keep(read, np.zeros(len(read.ts), bool)))
+    panes = layout.panes
+    pane = panes.pane(read.ts)
+    first, last = panes.first_window(pane), panes.last_window(pane)
+    first_open = np.maximum(panes.first_open(read.seen), first)
+    late = panes.closed(first, last, first_open)
+    read.drops["late"] = int(late.sum())
+    is_open = first_open <= last
+    loose = np.array([chunk.scattered for chunk in read.chunks], bool)[read.chunk]
+    columns: dict[str, Any] = {name: read.rows[name] for name in layout.keys}
+    columns |= {"pane": pane, "open": first_open, "chunk": read.chunk, "n": np.ones(len(pane), np.int64)}
+    columns |= {"ts": read.ts}
+    for acc, names, (_, aggregate) in zip(layout.accumulators, layout.states, layout.op.aggregations, strict=True):
+        source = getattr(aggregate, "column", None)
+        values = array(read.rows[f"v:{source}"]) if source else None
+        columns |= dict(zip(names, acc.lift(values, len(pane)), strict=True))
+    rows = pa.table(columns)
+    dense = is_open & ~loose
+    by = [*layout.keys, "pane", *(["open"] if panes.shared else []), "chunk"]
+    combined = grouping.merge(layout, rows if dense.all() else rows.filter(pa.array(dense)), by)
+    if not panes.shared:
+        combined = combined.append_column("open", combined["pane"])
+    scattered = rows.filter(pa.array(is_open & loose))
+    offsets = read.offset[is_open & loose] if read.offset is not None else np.zeros(scattered.num_rows, np.int64)
+    return combined, scattered.append_column("offset", pa.array(offsets))
+
+
+def _records(layout: Layout, read: _Slice) -> pa.Table:
+    columns: dict[str, Any] = {name: read.rows[name] for name in [*layout.keys, *layout.values]}
+    columns |= {"ts": read.ts, "seen": read.seen, "chunk": read.chunk}
+    columns["offset"] = read.offset if read.offset is not None else np.zeros(len(read.ts), np.int64)
+    return pa.table(columns)
+
+
+def _route(layout: Layout, rows: pa.Table, tasks: int) -> list[pa.Table]:
+    if tasks == 1 or rows.num_rows == 0:
+        return [rows] * tasks
+    hashed = np.zeros(rows.num_rows, np.uint64)
+    for name in layout.keys:
+        hashed = hashed * np.uint64(31) + hash64(array(rows[name]))
+    number = (hashed % np.uint64(tasks)).astype(np.int64)
+    order = np.argsort(number, kind="stable")
+    bounds = np.searchsorted(number[order], np.arange(tasks + 1))
+    sorted_rows = rows.take(pa.array(order))
+    return [sorted_rows.slice(low, high - low) for low, high in zip(bounds[:-1], bounds[1:], strict=True)]

@@ -1,0 +1,62 @@
+"""Rows as they leave: aggregates finished, in the order in which Kafka Streams lets them out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.kernel.accumulators import Overflow
+from tidegate.kernel.grouping import array, overflowed
+from tidegate.kernel.layout import Layout
+
+
+def finish(layout: Layout, rows: pa.Table, ordered: bool = True) -> pa.Table:
+    """Result rows of state rows (key, start, ts, state), in the order (start, key) unless they are `ordered` already."""
+    if ordered:
+        rows = rows.take(by_start_and_key(layout, rows))
+    columns: dict[str, Any] = {name: rows[f"k:{name}"] for name in layout.op.key}
+    columns["__start"] = rows["start"]
+    if layout.op.function:
+        columns[layout.op.aggregations[0][0]] = rows["s:0:0"]
+    else:
+        for index, (name, _) in enumerate(layout.op.aggregations):
+            columns[name] = _finished(layout, rows, index)
+    columns["__timestamp"] = rows["ts"]
+    if layout.op.deletes:
+        columns["__deleted"] = rows["deleted"]
+    return pa.table(columns).cast(layout.result_schema)
+
+
+def _finished(layout: Layout, rows: pa.Table, index: int) -> pa.Array:
+    try:
+        return layout.accumulators[index].finish([array(rows[name]) for name in layout.states[index]])
+    except Overflow as overflow:
+        raise overflowed(layout, rows, overflow, index) from None
+
+
+def concat(layout: Layout, parts: list[pa.Table]) -> pa.Table:
+    """The rows of all parts, which may be none."""
+    return pa.concat_tables(parts) if parts else layout.result_schema.empty_table()
+
+
+def by_start_and_key(layout: Layout, rows: pa.Table) -> pa.Array:
+    """Indices that sort rows by (start, serialized key), as Kafka's time-ordered stores do."""
+    sortable = {"start": rows["start"]} | {name: _serial(rows[name]) for name in layout.keys}
+    return pc.sort_indices(pa.table(sortable), sort_keys=[(name, "ascending") for name in sortable])
+
+
+def _serial(column: pa.ChunkedArray) -> Any:
+    """A column that sorts as the serialized bytes do: big-endian, unsigned, so negative numbers come last."""
+    kind = column.type
+    if pa.types.is_signed_integer(kind) or pa.types.is_temporal(kind) or pa.types.is_floating(kind):
+        width = kind.bit_width
+        whole = array(column)
+        bits = whole.view(pa.int64() if width == 64 else pa.int32() if width == 32 else kind)
+        unsigned = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}[width]
+        return pa.array(bits.to_numpy(zero_copy_only=False).view(unsigned))
+    if pa.types.is_decimal(kind) or pa.types.is_null(kind) or pa.types.is_boolean(kind):
+        return column.cast(pa.string()) if pa.types.is_null(kind) else column
+    return column

@@ -1,0 +1,94 @@
+"""One step of a stateful operator: blobs of a micro-batch in, rows that leave out, the rest into the store.
+
+    decode blobs -> same plan? -> fold the chunks' stream times -> late by window -> log or table -> close -> save
+
+A stage holds no state of its own between steps; everything is in the store.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate.errors import CheckpointError
+from tidegate.instants import MAX_MS
+from tidegate.kernel import final, frames, tables
+from tidegate.kernel.batch import Batch
+from tidegate.kernel.layout import Layout
+from tidegate.kernel.state import State
+from tidegate.kernel.store import Store
+from tidegate.kernel.stream_time import Chunk, Fold
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step let out: rows of `Layout.result_schema`, and counts.
+
+    metrics: records, late, null_key, null_value, bad_timestamp, emitted, open_windows (counts of this batch; the first
+    five of all map tasks are told by the first task alone, late by each for its keys), stream_time (ms),
+    lateness_sum, lateness_max (ms, over `records`).
+    """
+
+    rows: pa.Table
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The stateful operator of a layout, spread over `tasks` tasks."""
+
+    layout: Layout
+    tasks: int = 1
+
+    def step(self, store: Store, blobs: Iterable[bytes], end_of_input: bool = False) -> Step:
+        """Take a micro-batch. `end_of_input`: the input is over, so every window closes.
+
+        Raises CheckpointError before anything is stored if `store` belongs to another plan; BufferFullError and
+        AggregationError leave the store to be thrown away by the caller, as Spark does with a failed batch.
+        """
+        state = State.load(store, self.layout.identity, self.tasks)
+        batch, metrics = self._decode(blobs, state.stream_time)
+        state.stream_time = batch.fold.stream_time
+        closes_at = MAX_MS if end_of_input else state.stream_time
+        run = final.run if self.layout.combines and self.layout.op.emits == "final" else tables.run
+        rows, late = run(self.layout, state, batch, closes_at)
+        metrics["late"] += late
+        metrics |= {"emitted": rows.num_rows, "stream_time": state.stream_time, "open_windows": len(state.logs)}
+        state.save()
+        return Step(rows, dict(metrics))
+
+    def _decode(self, blobs: Iterable[bytes], stream_time: int) -> tuple[Batch, Counter[str]]:
+        batch = Batch(self.layout)
+        metrics: Counter[str] = Counter(late=0, null_key=0, null_value=0, bad_timestamp=0, records=0)
+        first = False
+        for blob in blobs:
+            meta, (dense, scattered) = frames.decode(frames.BLOB, blob)
+            _same_run(meta, self.layout.identity, self.tasks)
+            batch.add([Chunk(**chunk) for chunk in meta["chunks"]], dense, scattered)
+            metrics.update(meta["drops"])
+            first = first or meta["first"]
+        batch.fold = Fold(batch.chunks, stream_time)
+        if first:
+            metrics |= _lateness(batch)
+        return batch, metrics
+
+
+def _lateness(batch: Batch) -> dict[str, Any]:
+    told = [chunk.lateness(batch.fold.before(chunk)) for chunk in batch.chunks]
+    return {
+        "records": sum(chunk.rows for chunk in batch.chunks),
+        "lateness_sum": sum(total for total, _ in told),
+        "lateness_max": max((highest for _, highest in told), default=0),
+    }
+
+
+def _same_run(meta: dict[str, Any], identity: dict[str, str], tasks: int) -> None:
+    if meta["identity"] != identity or meta["tasks"] != tasks:
+        raise CheckpointError(
+            "A blob was packed by another plan or for another number of tasks than the operator that reads it. "
+            "Nothing was changed. Stop the query and start it again from one process."
+        )

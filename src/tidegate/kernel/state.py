@@ -1,0 +1,94 @@
+"""What an operator remembers between batches: its stream time and an index of the log of each window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from tidegate.errors import CheckpointError
+from tidegate.kernel import frames
+from tidegate.kernel.store import Store
+from tidegate.kernel.stream_time import NEVER
+
+_META = "meta"
+
+
+@dataclass
+class Log:
+    """The log of one window or pane: how many segments it has, and how many rows in all and in its first one."""
+
+    segments: int = 0
+    rows: int = 0
+    base: int = 0
+
+
+@dataclass
+class State:
+    """The state of one task of an operator; segments of logs stay in the store until they are read."""
+
+    store: Store
+    identity: dict[str, str]
+    tasks: int
+    stream_time: int = NEVER
+    logs: dict[int, Log] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, store: Store, identity: dict[str, str], tasks: int) -> State:
+        """The state in `store`, or a new one.
+
+        Raises CheckpointError if another plan, or this one over another number of tasks, wrote it.
+        """
+        found = store.get(_META)
+        if found is None:
+            return cls(store, identity, tasks)
+        meta, _ = frames.decode(frames.META, found)
+        _same_plan(meta["identity"], identity)
+        if meta["tasks"] != tasks:
+            raise CheckpointError(
+                f"The checkpoint was written by {meta['tasks']} tasks and this query runs {tasks}: keys would be looked "
+                f"for in the wrong one. Nothing was changed. Set spark.sql.shuffle.partitions to {meta['tasks']} and "
+                "restart, or start with a new checkpoint."
+            )
+        logs = {int(start): Log(*log) for start, log in meta["logs"].items()}
+        return cls(store, identity, tasks, meta["stream_time"], logs)
+
+    def save(self) -> None:
+        """Write everything but the segments, which are already in the store."""
+        logs = {str(start): [log.segments, log.rows, log.base] for start, log in self.logs.items()}
+        meta = {"identity": self.identity, "tasks": self.tasks, "stream_time": self.stream_time, "logs": logs}
+        self.store.put(_META, frames.encode(frames.META, meta))
+
+    def append(self, window: int, rows: pa.Table) -> None:
+        """Add a segment to the log of `window`."""
+        log = self.logs.setdefault(window, Log())
+        self.store.write(window, log.segments, frames.encode(frames.SEGMENT, {}, rows))
+        log.segments += 1
+        log.rows += rows.num_rows
+
+    def read(self, window: int) -> list[pa.Table]:
+        """The segments of the log of `window`, oldest first."""
+        log = self.logs.get(window, Log())
+        return [frames.decode(frames.SEGMENT, self.store.read(window, i))[1][0] for i in range(log.segments)]
+
+    def replace(self, window: int, rows: pa.Table) -> None:
+        """Let `rows` be the whole log of `window`."""
+        self.forget(window, keep=1)
+        self.logs[window] = Log(0, 0, rows.num_rows)
+        self.append(window, rows)
+
+    def forget(self, window: int, keep: int = 0) -> None:
+        """Remove the log of `window`, but for its first `keep` segments, which are about to be written over."""
+        log = self.logs.pop(window, Log())
+        for segment in range(keep, log.segments):
+            self.store.remove(window, segment)
+
+
+def _same_plan(written: dict[str, str], running: dict[str, str]) -> None:
+    differs = [name for name in running.keys() | written.keys() if running.get(name) != written.get(name)]
+    if differs:
+        changes = "; ".join(f"{name}: {written.get(name)!r} -> {running.get(name)!r}" for name in sorted(differs))
+        raise CheckpointError(
+            f"The checkpoint was written by another plan ({changes}). Nothing was changed: the old plan can go on from "
+            "it. Restart with the old plan, or give this one a new checkpointLocation."
+        )

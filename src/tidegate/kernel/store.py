@@ -1,0 +1,53 @@
+"""Where an operator's state lives: a few named values, and a log of segments per window."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Store(Protocol):
+    """State of one task. Values are bytes that `frames` wrote; nothing is visible elsewhere before the batch ends."""
+
+    def get(self, name: str) -> bytes | None:
+        """The named value, None if it was never put."""
+
+    def put(self, name: str, value: bytes) -> None:
+        """Replace the named value."""
+
+    def read(self, window: int, segment: int) -> bytes:
+        """A segment of the log of the window (or pane) that starts at `window` ms."""
+
+    def write(self, window: int, segment: int, value: bytes) -> None:
+        """Add or replace a segment."""
+
+    def remove(self, window: int, segment: int) -> None:
+        """Forget a segment."""
+
+
+class DictStore:
+    """A store in memory, for the test driver and for static input."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+        self.log: dict[tuple[int, int], bytes] = {}
+
+    def get(self, name: str) -> bytes | None:
+        return self.values.get(name)
+
+    def put(self, name: str, value: bytes) -> None:
+        self.values[name] = value
+
+    def read(self, window: int, segment: int) -> bytes:
+        return self.log[window, segment]
+
+    def write(self, window: int, segment: int, value: bytes) -> None:
+        self.log[window, segment] = value
+
+    def remove(self, window: int, segment: int) -> None:
+        del self.log[window, segment]
+
+    def copy(self) -> DictStore:
+        """A store with the same content."""
+        twin = DictStore()
+        twin.values, twin.log = dict(self.values), dict(self.log)
+        return twin

@@ -1,0 +1,171 @@
+"""The stream time a record sees, when a micro-batch was read by several map tasks.
+
+A record sees the larger of the stream time at the end of the previous micro-batch and the largest timestamp up to
+and including it in its own source partition of this batch. A map task knows only the part of that inside what it
+read, so it cuts its input into *chunks* and sends their headers to every task; behind the shuffle `Fold` puts the
+chunks of a partition into offset order and says what had passed before each.
+
+A dense chunk is a run of consecutive offsets: no other task can have read anything in between, so one number, its
+largest timestamp, tells the others all they need. A partition whose offsets are scattered over tasks becomes one
+*scattered* chunk, which sends its whole staircase (the offsets at which the largest timestamp grew) and whose rows
+are not combined with each other.
+
+        offsets   0  1  2  3 | 7  8 | 4  5  6         two dense chunks of one task, one of another
+        stream time in offset order: chunk 0-3, then 4-6, then 7-8
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tidegate.kernel.panes import Ints
+
+NEVER = -1
+"""Stream time before the first record."""
+
+RUNS = 32
+"""With more runs of consecutive offsets than this, a partition's part in a map task is one scattered chunk."""
+
+STEPS = 1024
+"""The most steps of stream time that a header carries for the lateness metric."""
+
+
+@dataclass
+class Chunk:
+    """The header of a chunk. `partition` is None where the source gives no order; `rows` counts valid records.
+
+    `steps` say how often the chunk's own stream time was what: [time, records, sum of (time - theirs)], where the last
+    is 0 unless more steps than a header carries were put into one.
+    """
+
+    partition: int | str | None
+    first: int
+    last: int
+    max_ts: int
+    rows: int
+    scattered: bool
+    min_ts: int
+    late_sum: float
+    late_max: int
+    steps: list[list[int]] = field(default_factory=list)
+    stairs: list[list[int]] = field(default_factory=list)
+
+    def lateness(self, before: int) -> tuple[float, int]:
+        """Sum and maximum of (stream time seen - timestamp), given the stream time `before` the chunk."""
+        if not self.rows:
+            return 0.0, 0
+        extra = sum(max(0, (before - time) * n + short) for time, n, short in self.steps)
+        return self.late_sum + extra, max(self.late_max, before - self.min_ts, 0)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The rows of a map task in order: `order` sorts them (None: as they are), then chunk i is rows starts[i]:..."""
+
+    order: Ints | None
+    starts: Ints
+    scattered: list[bool]
+
+
+def cut(partition: Ints, offset: Ints) -> Cut:
+    """Cut rows into chunks by partition (as numbers) and offset."""
+    order = None
+    grows = partition[1:] > partition[:-1]
+    if not np.all(grows | ((partition[1:] == partition[:-1]) & (offset[1:] >= offset[:-1]))):
+        order = np.lexsort((offset, partition))
+        partition, offset = partition[order], offset[order]
+    new = np.flatnonzero(partition[1:] != partition[:-1]) + 1
+    gaps = np.flatnonzero((offset[1:] - offset[:-1] > 1) & (partition[1:] == partition[:-1])) + 1
+    bounds = np.concatenate(([0], new, [len(partition)]))
+    starts: list[int] = []
+    scattered: list[bool] = []
+    for low, high in zip(bounds[:-1], bounds[1:], strict=True):
+        runs = gaps[(gaps > low) & (gaps < high)]
+        many = len(runs) >= RUNS
+        starts += [int(low)] if many else [int(low), *map(int, runs)]
+        scattered += [True] if many else [False] * (len(runs) + 1)
+    return Cut(order, np.array(starts, np.int64), scattered)
+
+
+def running_max(values: Ints, starts: Ints) -> Ints:
+    """The running maximum inside each stretch that begins at `starts`."""
+    seen = np.empty_like(values)
+    for low, high in zip(starts, [*starts[1:], len(values)], strict=True):
+        np.maximum.accumulate(values[low:high], out=seen[low:high])
+    return seen
+
+
+def header(
+    partition: int | str | None, offset: Ints | None, ts: Ints, seen: Ints, valid: Ints, scattered: bool
+) -> Chunk:
+    """The header of the chunk with these rows; `seen` is its own stream time, `ts` counts where `valid`."""
+    mine, times = seen[valid], ts[valid]
+    late = mine - times
+    chunk = Chunk(
+        partition=partition,
+        first=int(offset[0]) if offset is not None else 0,
+        last=int(offset[-1]) if offset is not None else 0,
+        max_ts=int(times.max(initial=NEVER)),
+        rows=len(times),
+        scattered=scattered,
+        min_ts=int(times.min()) if len(times) else 0,
+        late_sum=float(late.sum(dtype=np.float64)),
+        late_max=int(late.max(initial=0)),
+        steps=_steps(mine),
+    )
+    if scattered and offset is not None:
+        grew = np.flatnonzero(np.diff(seen, prepend=NEVER) > 0)
+        chunk.stairs = np.stack([offset[grew], seen[grew]], axis=1).tolist()
+    return chunk
+
+
+def _steps(seen: Ints) -> list[list[int]]:
+    if not len(seen):
+        return []
+    times, counts = np.unique(seen, return_counts=True)
+    short = np.zeros(len(times), np.int64)
+    if len(times) > STEPS:
+        at = np.linspace(0, len(times), STEPS, endpoint=False).astype(np.int64)
+        sizes = np.diff(np.append(at, len(times)))
+        highest = times[at + sizes - 1]
+        short = np.add.reduceat((np.repeat(highest, sizes) - times) * counts, at)
+        times, counts = highest, np.add.reduceat(counts, at)
+    return np.stack([times, counts, short], axis=1).tolist()
+
+
+class Fold:
+    """What had passed before each chunk of a batch, and the stream time after it."""
+
+    def __init__(self, chunks: Iterable[Chunk], stream_time: int) -> None:
+        self.before_batch = stream_time
+        self.stream_time = stream_time
+        points: dict[int | str | None, list[tuple[int, int]]] = defaultdict(list)
+        for chunk in chunks:
+            self.stream_time = max(self.stream_time, chunk.max_ts)
+            if chunk.partition is None:
+                continue
+            steps = chunk.stairs if chunk.scattered else [[chunk.last, chunk.max_ts]]
+            points[chunk.partition].extend((offset, time) for offset, time in steps)
+        self._stairs = {partition: _staircase(steps) for partition, steps in points.items()}
+
+    def before(self, chunk: Chunk) -> int:
+        """The stream time that had passed before the first record of `chunk`."""
+        return int(self.before_offsets(chunk.partition, np.array([chunk.first]))[0])
+
+    def before_offsets(self, partition: int | str | None, offsets: Ints) -> Ints:
+        """The stream time that had passed before each of these offsets of a partition."""
+        if partition not in self._stairs:
+            return np.full(len(offsets), self.before_batch)
+        at, times = self._stairs[partition]
+        place = np.searchsorted(at, offsets, side="left")
+        return np.maximum(times[place], self.before_batch)
+
+
+def _staircase(steps: list[tuple[int, int]]) -> tuple[Ints, Ints]:
+    ordered = np.array(sorted(steps), np.int64).reshape(-1, 2)
+    times = np.maximum.accumulate(np.concatenate(([NEVER], ordered[:, 1])))
+    return ordered[:, 0], times

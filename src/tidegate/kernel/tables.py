@@ -1,0 +1,161 @@
+"""A table per window: for everything that must know what a key's window holds when a record comes.
+
+Updates, Python functions and bounded buffers read the tables of the windows a batch touches, take the batch in, and
+write them back. The cost follows the windows touched, not the open ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.instants import MAX_MS
+from tidegate.kernel import buffers, functions, grouping, results
+from tidegate.kernel.accumulators import Overflow
+from tidegate.kernel.batch import Batch, unite
+from tidegate.kernel.grouping import array, ints
+from tidegate.kernel.layout import Layout
+from tidegate.kernel.state import State
+
+
+def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[pa.Table, int]:
+    """Take the batch into the tables of its windows and let out what the plan emits; also the records dropped late."""
+    rows, late = _entries(layout, batch)
+    out: list[pa.Table] = []
+    tables: dict[int, pa.Table] = {}
+    if rows is not None and rows.num_rows:
+        touched = np.unique(ints(rows["start"]))
+        held = _held(state, touched)
+        merged, updates = _take_in(layout, held, rows)
+        if layout.op.buffer is not None:
+            merged = buffers.check(layout, state, held, rows, updates, merged)
+        if layout.op.emits == "updates":
+            out.append(results.finish(layout, updates, ordered=False))
+        tables = _by_start(merged, touched)
+    closed = [start for start in sorted(state.logs.keys() | tables.keys()) if _closed(layout, start, closes_at)]
+    if layout.op.emits == "final":
+        leaving = [_whole(state, tables, start) for start in closed]
+        out += [results.finish(layout, rows) for rows in leaving if rows is not None and rows.num_rows]
+    for start in closed:
+        state.forget(start)
+    for start, table in tables.items():
+        if not _closed(layout, start, closes_at):
+            _store(state, start, table.drop_columns(["start"]))
+    return results.concat(layout, out), late
+
+
+def _store(state: State, start: int, table: pa.Table) -> None:
+    if table.num_rows == 0:
+        state.forget(start)
+        return
+    state.replace(start, table)
+    if "bytes" in table.schema.names:
+        state.logs[start].base = int(ints(table["bytes"]).sum())
+
+
+def _closed(layout: Layout, start: int, closes_at: int) -> bool:
+    return closes_at == MAX_MS or layout.op.windows.close_ms(start) <= closes_at
+
+
+def _entries(layout: Layout, batch: Batch) -> tuple[pa.Table | None, int]:
+    """One row per record (or combined row) and open window, in order; `at` is the row it came from."""
+    if layout.combines:
+        rows, late = batch.partials()
+        if rows is None:
+            return None, late
+        first_open, last = ints(rows["open"]), layout.panes.last_window(ints(rows["pane"]))
+        return _expand(layout, rows.drop_columns(["open", "pane", "n"]), first_open, last), late
+    records = batch.records()
+    if records is None:
+        return None, 0
+    ts = ints(records["ts"])
+    first, last = layout.panes.first_window(layout.panes.pane(ts)), layout.panes.last_window(ts)
+    first_open = np.maximum(layout.panes.first_open(ints(records["seen"])), first)
+    late = int(layout.panes.closed(first, last, first_open).sum())
+    return _expand(layout, records, first_open, last), late
+
+
+def _expand(layout: Layout, rows: pa.Table, first: Any, last: Any) -> pa.Table:
+    advance = layout.op.windows.advance_ms
+    windows = np.maximum((last - first) // advance + 1, 0)
+    at = np.repeat(np.arange(rows.num_rows), windows)
+    nth = np.arange(len(at)) - np.repeat(np.cumsum(windows) - windows, windows)
+    taken = rows.take(pa.array(at))
+    return taken.append_column("start", pa.array(first[at] + nth * advance)).append_column("at", pa.array(at))
+
+
+def _held(state: State, starts: Any) -> pa.Table | None:
+    """The tables of these windows as one."""
+    held = [rows for rows in (_whole(state, {}, int(start)) for start in starts) if rows is not None]
+    return unite(held) if held else None
+
+
+def _whole(state: State, tables: dict[int, pa.Table], start: int) -> pa.Table | None:
+    if start in tables:
+        return tables[start]
+    segments = state.read(start)
+    if not segments:
+        return None
+    rows = unite(segments)
+    return rows.append_column("start", pa.array(np.full(rows.num_rows, start, np.int64)))
+
+
+def _by_start(rows: pa.Table, starts: Any) -> dict[int, pa.Table]:
+    start = ints(rows["start"])
+    return {int(s): rows.filter(pa.array(start == s)) for s in starts}
+
+
+def _take_in(layout: Layout, held: pa.Table | None, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The tables after the batch, and the updates: the last of each key and window, or with every record's one."""
+    if layout.op.function is not None:
+        return functions.take_in(layout, held, rows)
+    if not layout.combines:
+        rows = _lift(layout, rows)
+    kept = [*layout.keys, "start", "ts", *layout.state]
+    both = unite([held.select(kept), rows.select(kept)]) if held is not None else rows.select(kept)
+    by = [*layout.keys, "start"]
+    codes = grouping.codes([both[name] for name in by])
+    merged = grouping.merge(layout, both, by, codes)
+    before = both.num_rows - rows.num_rows
+    if layout.every_update:
+        return merged, _every_update(layout, both, codes, before)
+    return merged, _touched(merged, codes, codes[before:])
+
+
+def _touched(merged: pa.Table, codes: Any, new: Any) -> pa.Table:
+    """The merged rows of groups that the batch changed, in timestamp order."""
+    firsts = np.sort(np.unique(codes, return_index=True)[1])
+    touched = merged.filter(pa.array(np.isin(codes[firsts], new)))
+    return touched.sort_by([("ts", "ascending"), ("start", "ascending")])
+
+
+def _every_update(layout: Layout, both: pa.Table, codes: Any, held: int) -> pa.Table:
+    """The running aggregate at every new row, in order of arrival."""
+    order = np.argsort(codes, kind="stable")
+    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    by_group = both.take(pa.array(order))
+    columns: dict[str, Any] = {name: by_group[name] for name in [*layout.keys, "start"]}
+    for index, (acc, names) in enumerate(zip(layout.accumulators, layout.states, strict=True)):
+        try:
+            scanned = acc.scan_runs([array(by_group[name]) for name in names], starts)
+        except Overflow as overflow:
+            heads = by_group.take(pa.array(starts))
+            raise grouping.overflowed(layout, heads, overflow, index) from None
+        columns |= dict(zip(names, scanned, strict=True))
+    running = ints(by_group["ts"]).copy()
+    for low, high in zip(starts, [*starts[1:], len(running)], strict=True):
+        np.maximum.accumulate(running[low:high], out=running[low:high])
+    columns["ts"] = running
+    back = np.argsort(order, kind="stable")
+    return pa.table(columns).take(pa.array(back[held:]))
+
+
+def _lift(layout: Layout, rows: pa.Table) -> pa.Table:
+    for acc, names, (_, aggregate) in zip(layout.accumulators, layout.states, layout.op.aggregations, strict=True):
+        column = getattr(aggregate, "column", None)
+        values = array(rows[f"v:{column}"]) if column else None
+        for name, lifted in zip(names, acc.lift(values, rows.num_rows), strict=True):
+            rows = rows.append_column(name, lifted)
+    return rows

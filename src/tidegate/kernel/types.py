@@ -1,0 +1,53 @@
+"""Spark's type strings as Arrow types."""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+
+from tidegate.errors import DefinitionError, DefinitionTypeError
+
+_ATOMIC = {
+    "boolean": pa.bool_(),
+    "bool": pa.bool_(),
+    "byte": pa.int8(),
+    "tinyint": pa.int8(),
+    "short": pa.int16(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "real": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+}
+_DECIMAL = re.compile(r"(?:decimal|numeric|dec)(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
+_ARRAY = re.compile(r"array<(.+)>")
+
+
+def arrow_type(declared: object) -> pa.DataType:
+    """The Arrow type of a Spark type string, or the Arrow type itself.
+
+    Raises DefinitionError for a string that is no type, DefinitionTypeError for anything else.
+    """
+    if isinstance(declared, pa.DataType):
+        return declared
+    if not isinstance(declared, str):
+        raise DefinitionTypeError(f'`type` is {declared!r}. Use a Spark type string such as "long", or a pyarrow type.')
+    text = declared.strip().lower()
+    if text in _ATOMIC:
+        return _ATOMIC[text]
+    if decimal := _DECIMAL.fullmatch(text):
+        return pa.decimal128(int(decimal.group(1) or 10), int(decimal.group(2) or 0))
+    if array := _ARRAY.fullmatch(text):
+        return pa.list_(arrow_type(array.group(1)))
+    raise DefinitionError(
+        f"`type` is {declared!r}, which is not a type known here. Use one of {', '.join(_ATOMIC)}, "
+        '"decimal(precision, scale)", "array<...>", or a pyarrow type such as pyarrow.struct([...]).'
+    )

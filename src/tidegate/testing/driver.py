@@ -1,0 +1,168 @@
+"""TopologyTestDriver: a topology record by record or batch by batch, on the kernel that Spark runs, without Spark."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate.dsl import KTable
+from tidegate.instants import Duration, Window, duration_ms
+from tidegate.kernel.layout import Layout
+from tidegate.kernel.packing import pack
+from tidegate.kernel.stage import Stage
+from tidegate.kernel.store import DictStore
+from tidegate.plan import Operation, operation
+from tidegate.testing.inputs import Record, Types, to_batch
+
+DROPS = ("late", "null_key", "null_value", "bad_timestamp")
+_PARTITION, _OFFSET = "__partition", "__offset"
+
+
+@dataclass
+class DriverState:
+    """What a driver remembers; a new driver given it goes on as after a restart."""
+
+    store: DictStore
+    types: Types
+    piped: int
+
+
+class TopologyTestDriver:
+    """Runs a topology in this process.
+
+        driver = TopologyTestDriver(build(tg.stream("events", key="user", timestamp="ts")))
+        driver.pipe_input({"user": "A", "ts": 0})
+        driver.read_output()
+
+    Timestamps are integer milliseconds or datetimes. Records come in the order piped, as one source partition; a
+    stream with partition and offset reads them from the records. `pipe_input` is a micro-batch of one record.
+
+    Supported: everything the Spark runtime runs. Not supported: tasks and source layouts (`tidegate.testing.layout`).
+    """
+
+    def __init__(self, table: KTable, state: DriverState | None = None) -> None:
+        self._op = _in_piped_order(operation(table.node))
+        self._store = state.store.copy() if state else DictStore()
+        self._types = Types(dict(state.types.columns), state.types.declared) if state else Types.of(_schema(self._op))
+        self._piped = state.piped if state else 0
+        self._output: list[dict[str, Any]] = []
+        self._metrics: Counter[str] = Counter()
+        self._stream_time = -1
+        self._lateness_max = 0
+        self._wall_clock_ms = 0
+
+    def pipe_input(self, record: Record) -> None:
+        """Process one record."""
+        self.pipe_batch([record])
+
+    def pipe_batch(self, records: Sequence[Record]) -> None:
+        """Process several records as one micro-batch.
+
+        A step that raises leaves the driver as it was before, as a failed micro-batch does.
+        """
+        if not records:
+            return
+        types = Types(dict(self._types.columns), self._types.declared)
+        records = self._numbered(records)
+        types.learn(records)
+        layout, batch = _lay_out(self._op, types, records, self._piped)
+        blobs = [blob for _, blob in pack(layout, [batch], [0])]
+        store = self._store.copy()
+        step = Stage(layout).step(store, blobs)
+        self._store, self._types, self._piped = store, types, self._piped + len(records)
+        self._output += to_rows(self._op, step.rows)
+        self._count(step.metrics)
+
+    def read_output(self) -> list[dict[str, Any]]:
+        """The rows that came out since the last call, in order: keys, `window`, values, `timestamp`.
+
+        `deleted` is there where the plan can produce tombstones; a tombstone's value columns are None.
+        """
+        rows, self._output = self._output, []
+        return rows
+
+    @property
+    def drops(self) -> dict[str, int]:
+        """Records not taken, by reason; "late" counts (record, closed window) pairs."""
+        return {reason: self._metrics[reason] for reason in DROPS}
+
+    @property
+    def dropped(self) -> int:
+        """The sum of `drops`."""
+        return sum(self.drops.values())
+
+    def metrics(self) -> dict[str, float]:
+        """Counts so far (records, emitted, open_windows, the drops), stream_time, record_lateness_avg and _max (ms)."""
+        records = self._metrics["records"]
+        average = self._metrics["lateness_sum"] / records if records else 0.0
+        return {
+            "records": records,
+            "emitted": self._metrics["emitted"],
+            "open_windows": self._metrics["open_windows"],
+            **self.drops,
+            "dropped": self.dropped,
+            "stream_time": self._stream_time,
+            "record_lateness_avg": average,
+            "record_lateness_max": self._lateness_max,
+        }
+
+    def advance_wall_clock(self, by: Duration) -> None:
+        """Let time pass on the wall clock. Nothing that leaves by stream time alone notices."""
+        self._wall_clock_ms += duration_ms(by, "by")
+
+    @property
+    def wall_clock(self) -> timedelta:
+        """How far the wall clock was advanced."""
+        return timedelta(milliseconds=self._wall_clock_ms)
+
+    def state(self) -> DriverState:
+        """What a restart would find: `TopologyTestDriver(table, state=driver.state())` goes on from here."""
+        return DriverState(self._store.copy(), self._types, self._piped)
+
+    def _numbered(self, records: Sequence[Record]) -> list[Record]:
+        if self._op.stream.partition != _PARTITION:
+            return list(records)
+        return [{**record, _PARTITION: 0, _OFFSET: self._piped + i} for i, record in enumerate(records)]
+
+    def _count(self, metrics: dict[str, float]) -> None:
+        counts = {name: value for name, value in metrics.items() if name not in ("stream_time", "lateness_max")}
+        self._metrics.update({name: value for name, value in counts.items() if name != "open_windows"})  # type: ignore[arg-type]
+        self._metrics["open_windows"] = int(metrics["open_windows"])
+        self._stream_time = int(metrics["stream_time"])
+        self._lateness_max = max(self._lateness_max, int(metrics.get("lateness_max", 0)))
+
+
+def _in_piped_order(op: Operation) -> Operation:
+    if op.stream.ordered:
+        return op
+    return replace(op, stream=replace(op.stream, partition=_PARTITION, offset=_OFFSET))
+
+
+def _schema(op: Operation) -> pa.Schema | None:
+    return op.stream.schema
+
+
+def _lay_out(op: Operation, types: Types, records: list[Record], start: int) -> tuple[Layout, pa.RecordBatch]:
+    known = {name: kind for name, kind in types.columns.items() if name not in (_PARTITION, _OFFSET)}
+    batch = to_batch(op, types, records, start)
+    shown = [f"v:{name}" for name in op.input_columns(tuple(known))]
+    kept = [*(f"k:{name}" for name in op.key), *shown, "ts", "partition", "offset"]
+    batch = batch.select([name for name in kept if name in batch.schema.names])
+    return Layout(op, batch.schema, typed=types.declared), batch
+
+
+def to_rows(op: Operation, rows: pa.Table) -> list[dict[str, Any]]:
+    """Result rows as dicts in the public shape."""
+    out = []
+    for row in rows.to_pylist():
+        start = row.pop("__start")
+        keys = {name: row.pop(name) for name in op.key}
+        timestamp, deleted = row.pop("__timestamp"), row.pop("__deleted", None)
+        shown = {**keys, "window": Window(start, start + op.windows.size_ms), **row, "timestamp": timestamp}
+        out.append(shown if deleted is None else {**shown, "deleted": deleted})
+    return out

@@ -1,0 +1,99 @@
+"""Records as dicts made into the columns that the kernel reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate.errors import InputError
+from tidegate.instants import instant_ms
+from tidegate.plan import Operation
+
+Record = dict[str, Any]
+
+_DECIMAL = pa.decimal128(38, 18)
+_TIMESTAMP = pa.timestamp("us", "UTC")
+
+
+@dataclass
+class Types:
+    """The type of each input column: declared, or learned from its first value that is not null."""
+
+    columns: dict[str, pa.DataType] = field(default_factory=dict)
+    declared: bool = False
+
+    @classmethod
+    def of(cls, schema: pa.Schema | None) -> Types:
+        """The types of a declared schema, or none yet."""
+        if schema is None:
+            return cls()
+        return cls({f.name: f.type for f in schema}, declared=True)
+
+    def learn(self, records: Sequence[Record]) -> None:
+        """Take in columns that were not known, or had no value yet."""
+        for record in records:
+            for name, value in record.items():
+                if value is not None and pa.types.is_null(self.columns.get(name, pa.null())):
+                    self.columns[name] = _type_of(value)
+                self.columns.setdefault(name, pa.null())
+
+    def array(self, name: str, records: Sequence[Record], start: int) -> pa.Array:
+        """The column `name` of the records. Raises InputError naming the value that does not fit."""
+        kind = self.columns.get(name, pa.null())
+        try:
+            return pa.array([record.get(name) for record in records], kind)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError):
+            return pa.array([_one(record.get(name), kind, name, start + i) for i, record in enumerate(records)], kind)
+
+
+def _type_of(value: Any) -> pa.DataType:
+    if isinstance(value, Decimal):
+        return _DECIMAL
+    if isinstance(value, datetime):
+        return _TIMESTAMP
+    return pa.array([value]).type
+
+
+def _one(value: Any, kind: pa.DataType, name: str, row: int) -> Any:
+    try:
+        return pa.array([value], kind)[0].as_py()
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError) as error:
+        raise InputError(
+            f"Record {row}: the column {name!r} holds {value!r}, which is not a {kind}, the type of its first value: "
+            f"{error}. Correct the record, or declare the type with tg.stream(..., schema=pyarrow.schema(...))."
+        ) from None
+
+
+def to_batch(op: Operation, types: Types, records: Sequence[Record], start: int) -> pa.RecordBatch:
+    """The records as k:, v:, ts, partition and offset columns; `start` is the number of the first one."""
+    stream = op.stream
+    for i, record in enumerate(records):
+        for name in (*op.key, stream.timestamp, stream.partition, stream.offset):
+            if name is not None and name not in record:
+                raise InputError(
+                    f"Record {start + i} has no column {name!r}, which the stream needs; it has "
+                    f"{', '.join(map(repr, record))}. Give it a value, or None for a null."
+                )
+    columns: dict[str, Any] = {f"k:{name}": types.array(name, records, start) for name in op.key}
+    for name in op.input_columns(tuple(types.columns)):
+        columns[f"v:{name}"] = types.array(name, records, start)
+    stamps = [_milliseconds(record[stream.timestamp], stream.timestamp, start + i) for i, record in enumerate(records)]
+    columns["ts"] = pa.array(stamps, pa.int64())
+    if stream.partition is not None and stream.offset is not None:
+        columns["partition"] = types.array(stream.partition, records, start)
+        columns["offset"] = types.array(stream.offset, records, start)
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _milliseconds(value: Any, name: str, row: int) -> int | None:
+    if value is None or (isinstance(value, int | datetime) and not isinstance(value, bool)):
+        return None if value is None else instant_ms(value)
+    raise InputError(
+        f"Record {row}: the timestamp column {name!r} holds {value!r} ({type(value).__name__}). "
+        "Give integer milliseconds or a datetime."
+    )

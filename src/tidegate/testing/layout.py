@@ -1,0 +1,48 @@
+"""The same topology over several map tasks and several stateful tasks, as Spark lays it out, without Spark."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from tidegate.dsl import KTable
+from tidegate.kernel.layout import Layout
+from tidegate.kernel.packing import pack
+from tidegate.kernel.stage import Stage
+from tidegate.kernel.store import DictStore
+from tidegate.plan import operation
+from tidegate.testing.driver import DROPS, to_rows
+from tidegate.testing.inputs import Record, Types, to_batch
+
+
+def run(
+    table: KTable, batches: Sequence[Sequence[Record]], *, tasks: int, splits: Sequence[Sequence[Sequence[Record]]]
+) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """Rows and drops of a stream whose batch i was read by map tasks that got the records splits[i][0], splits[i][1], ...
+
+    `batches` are the same records by batch, from which the types are learned.
+    """
+    op = operation(table.node)
+    types = Types.of(op.stream.schema)
+    for batch in batches:
+        types.learn(batch)
+    stores = [DictStore() for _ in range(tasks)]
+    rows: list[dict[str, Any]] = []
+    drops: Counter[str] = Counter()
+    for parts in splits:
+        blobs: list[list[bytes]] = [[] for _ in range(tasks)]
+        for part in parts:
+            if not part:
+                continue
+            batch = to_batch(op, types, part, 0)
+            layout = Layout(op, batch.schema)
+            for task, blob in pack(layout, [batch], range(tasks)):
+                blobs[task].append(blob)
+        if not any(blobs):
+            continue
+        for store, mine in zip(stores, blobs, strict=True):
+            step = Stage(layout, tasks).step(store, mine)
+            rows += to_rows(op, step.rows)
+            drops.update({reason: int(step.metrics.get(reason, 0)) for reason in DROPS})
+    return rows, dict(drops)
