@@ -1,7 +1,7 @@
 """A 64-bit hash of Arrow values, the same on every machine and in every version.
 
-Its values route keys to tasks and fill the registers of ``approx_count_distinct``, so they are part of the state
-format: changing one means a new state version.
+Its values route keys to tasks and fill the registers of `approx_count_distinct`, so they are part of the
+state format: changing one means a new state version.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ _BLOCK = 1 << 16  # values per pass: what a pass touches then stays in the cache
 def hash64(array: pa.Array) -> U64:
     """Hash each value of an array of any atomic type to 64 bits.
 
-    Depends on the value alone, not on slicing, nor on string or large_string, nor on the width of an integer or a
-    float. Every null has the same hash; so have all NaN, and -0.0 and 0.0, because they are equal as keys in Spark.
+    Depends on the value alone, not on slicing, nor on string or large_string, nor on the width of an integer or
+    a float. Every null has the same hash; so have all NaN, and -0.0 and 0.0, which are equal as keys in Spark.
     Raises TypeError for nested types.
     """
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     if pa.types.is_dictionary(array.type):
         return _through_dictionary(array)
-    hashes = np.full(len(array), NULL_HASH, np.uint64) if pa.types.is_null(array.type) else _hash_values(array)
+    if pa.types.is_null(array.type):
+        return np.full(len(array), NULL_HASH, np.uint64)
+    hashes = _hash_values(array)
     if array.null_count:
         hashes[array.is_null().to_numpy(zero_copy_only=False)] = NULL_HASH
     return hashes
@@ -125,7 +127,8 @@ def _hash_bytes(array: pa.Array, offset_type: np.dtype[np.signedinteger]) -> U64
     if not len(array):
         return hashes
     _, offset_buffer, data = array.buffers()
-    offsets = np.frombuffer(offset_buffer, offset_type, array.offset + len(array) + 1)[array.offset :].astype(np.int64)
+    raw = np.frombuffer(offset_buffer, offset_type, array.offset + len(array) + 1)
+    offsets = raw[array.offset :].astype(np.int64)
     words, base = _unaligned_words(data, int(offsets[0]), int(offsets[-1]))
     offsets -= base
     for low in range(0, len(array), _BLOCK):
@@ -147,7 +150,7 @@ def _unaligned_words(data: pa.Buffer | None, first: int, last: int) -> tuple[U64
 
 def _hash_block(words: U64, starts: I64, lengths: I64) -> U64:
     """Sum the mixed words of each value, each keyed by its position, so the order of the work is free."""
-    total = lengths.astype(np.uint64) * np.uint64(_LENGTH)
+    total = (lengths + 1).astype(np.uint64) * np.uint64(_LENGTH)  # not 0 for the empty value: 0 mixes to 0
     longest = int(lengths.max())
     for j in range(min(-(-longest // 8), _LOOPED_WORDS)):
         rest = lengths - 8 * j

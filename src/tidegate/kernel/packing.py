@@ -68,10 +68,16 @@ def _slices(layout: Layout, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Ta
         held.append(batch)
         rows += batch.num_rows
         if rows >= SLICE_ROWS:
-            yield pa.Table.from_batches(held)
+            yield _table(layout, held)
             held, rows = [], 0
     if rows:
-        yield pa.Table.from_batches(held)
+        yield _table(layout, held)
+
+
+def _table(layout: Layout, batches: list[pa.RecordBatch]) -> pa.Table:
+    table = pa.Table.from_batches(batches)
+    # A timestamp carries the time zone of the session that reads it; state must not.
+    return table if table.schema.equals(layout.schema) else table.select(layout.schema.names).cast(layout.schema)
 
 
 def _read(layout: Layout, table: pa.Table) -> _Slice:

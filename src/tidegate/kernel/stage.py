@@ -30,7 +30,7 @@ class Step:
 
     metrics: records, late, null_key, null_value, bad_timestamp, emitted, open_windows (counts of this batch; the first
     five of all map tasks are told by the first task alone, late by each for its keys), stream_time (ms),
-    lateness_sum, lateness_max (ms, over `records`).
+    lateness_sum, record_lateness_max (ms, over `records`).
     """
 
     rows: pa.Table
@@ -82,7 +82,7 @@ def _lateness(batch: Batch) -> dict[str, Any]:
     return {
         "records": sum(chunk.rows for chunk in batch.chunks),
         "lateness_sum": sum(total for total, _ in told),
-        "lateness_max": max((highest for _, highest in told), default=0),
+        "record_lateness_max": max((highest for _, highest in told), default=0),
     }
 
 

@@ -130,11 +130,11 @@ class TopologyTestDriver:
         return [{**record, _PARTITION: 0, _OFFSET: self._piped + i} for i, record in enumerate(records)]
 
     def _count(self, metrics: dict[str, float]) -> None:
-        counts = {name: value for name, value in metrics.items() if name not in ("stream_time", "lateness_max")}
+        counts = {name: value for name, value in metrics.items() if name not in ("stream_time", "record_lateness_max")}
         self._metrics.update({name: value for name, value in counts.items() if name != "open_windows"})  # type: ignore[arg-type]
         self._metrics["open_windows"] = int(metrics["open_windows"])
         self._stream_time = int(metrics["stream_time"])
-        self._lateness_max = max(self._lateness_max, int(metrics.get("lateness_max", 0)))
+        self._lateness_max = max(self._lateness_max, int(metrics.get("record_lateness_max", 0)))
 
 
 def _in_piped_order(op: Operation) -> Operation:

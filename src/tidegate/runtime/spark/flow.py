@@ -63,8 +63,16 @@ def _blobs(pack: Pack, tasks: int) -> Callable[[Iterator[pa.RecordBatch]], Itera
 
 
 def _observed(out: DataFrame, stage: Stage, name: str) -> DataFrame:
-    metrics = [_COMBINE[how](F.col(METRIC_PREFIX + metric)).alias(metric) for metric, how in stage.metrics.items()]
+    metrics = [_combined(metric, how).alias(metric) for metric, how in stage.metrics.items()]
     return out.observe(name, *metrics) if metrics else out
+
+
+def _combined(metric: str, how: str) -> Column:
+    """The whole numbers of all tasks put together, or the ratio "a / b" of two of their sums."""
+    if " / " in how:
+        over, under = (F.sum(F.col(METRIC_PREFIX + part)) for part in how.split(" / "))
+        return F.when(under > 0, over / under).otherwise(F.lit(0.0))
+    return _COMBINE[how](F.col(METRIC_PREFIX + metric)).cast("long")
 
 
 def _rows(out: DataFrame, stage: Stage) -> DataFrame:

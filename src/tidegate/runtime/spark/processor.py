@@ -32,7 +32,7 @@ class Outcome(Protocol):
 class Stage(Protocol):
     """The kernel as Spark sees it; it is pickled into the plan.
 
-    `metrics` names each metric and how tasks are put together: "sum", "max" or "min".
+    `metrics` names each metric and how tasks are put together: "sum", "max", "min", or the ratio of two sums as "a / b".
     """
 
     @property
@@ -49,8 +49,15 @@ def wire_schema(stage: Stage) -> pa.Schema:
     """
     fields = [pa.field(field.name, wire_type(field.type)) for field in stage.output_schema]
     fields.append(pa.field(KIND, pa.int8()))
-    fields.extend(pa.field(METRIC_PREFIX + name, pa.float64()) for name in stage.metrics)
+    fields.extend(pa.field(METRIC_PREFIX + name, pa.float64()) for name in _told(stage))
     return pa.schema(fields)
+
+
+def _told(stage: Stage) -> list[str]:
+    """The numbers a task tells: its metrics, and the parts of its ratios."""
+    named = {name: None for name, how in stage.metrics.items() if " / " not in how}
+    parts = {part: None for how in stage.metrics.values() if " / " in how for part in how.split(" / ")}
+    return list(named | parts)
 
 
 def wire_type(type_: pa.DataType) -> pa.DataType:

@@ -1,0 +1,148 @@
+"""Puts a plan on the DataFrame its stream is bound to: columns in, one operator, rows out in the public shape."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from tidegate.errors import TidegateWarning
+from tidegate.kernel.layout import Layout
+from tidegate.kernel.packing import pack
+from tidegate.kernel.stage import Stage, Step
+from tidegate.plan import Operation, Table, operation
+from tidegate.runtime.spark import config
+from tidegate.runtime.spark.columns import check_columns
+from tidegate.runtime.spark.flow import flow
+
+MOST_STATIC_TASKS = 64
+"""A static DataFrame has no checkpoint that fixes its number of tasks; more than this only cost."""
+
+METRICS = {
+    "records": "sum",
+    "late": "sum",
+    "null_key": "sum",
+    "null_value": "sum",
+    "bad_timestamp": "sum",
+    "emitted": "sum",
+    "open_windows": "sum",
+    "stream_time": "max",
+    "record_lateness_max": "max",
+    "record_lateness_avg": "lateness_sum / records",
+}
+"""What `observedMetrics` shows of a micro-batch, and how its tasks are put together; times in ms."""
+
+
+@dataclass(frozen=True)
+class Packer:
+    """The map step as Spark calls it, once per input partition."""
+
+    layout: Layout
+    tasks: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterable[tuple[int, bytes]]:
+        return pack(self.layout, batches, range(self.tasks))
+
+
+@dataclass(frozen=True)
+class SparkStage:
+    """The stateful step as Spark calls it, once per task and micro-batch."""
+
+    stage: Stage
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        return self.stage.layout.result_schema
+
+    @property
+    def metrics(self) -> Mapping[str, str]:
+        return METRICS
+
+    def step(self, store: Any, blobs: list[bytes], end_of_input: bool = False) -> Step:
+        return self.stage.step(store, blobs, end_of_input)
+
+
+def check_frame(stream: Any) -> None:
+    """Check the columns of a stream against the DataFrame it is bound to."""
+    check_columns(stream)
+
+
+def to_df(table: Table) -> DataFrame:
+    """The rows of `table` as a DataFrame: key columns, `window`, value columns, `timestamp`, `deleted` if it can be.
+
+    Counts of each micro-batch are in `observedMetrics` under the name of the stream.
+    """
+    op = operation(table)
+    frame: DataFrame = op.stream.frame
+    config.check(frame.sparkSession, streaming=frame.isStreaming)
+    if frame.isStreaming and not op.stream.ordered:
+        _warn_unordered(op)
+    columns = input_columns(op, frame)
+    schema = to_arrow_schema(frame.select(*columns).schema)
+    tasks = task_count(op, frame)
+    # The operation travels to the workers; the DataFrame it is bound to cannot.
+    layout = Layout(replace(op, stream=replace(op.stream, frame=None)), schema)
+    out = flow(
+        frame,
+        columns=columns,
+        pack=Packer(layout, tasks),
+        stage=SparkStage(Stage(layout, tasks)),
+        tasks=tasks,
+        name=op.stream.name,
+    )
+    return out.select(*_public(op))
+
+
+def input_columns(op: Operation, frame: DataFrame) -> list[Column]:
+    """What the kernel reads of `frame`, under the kernel's names (see kernel.layout)."""
+    columns = [_named(name, f"k:{name}") for name in op.key]
+    columns += [_named(name, f"v:{name}") for name in op.input_columns(tuple(frame.columns))]
+    # unix_millis floors, so microseconds are truncated to the millisecond they lie in.
+    columns.append(F.unix_millis(_column(op.stream.timestamp)).alias("ts"))
+    if op.stream.partition is not None and op.stream.offset is not None:
+        columns.append(_named(op.stream.partition, "partition"))
+        columns.append(_column(op.stream.offset).cast("long").alias("offset"))
+    return columns
+
+
+def task_count(op: Operation, frame: DataFrame) -> int:
+    """How many tasks the operator has; for a streaming one the number belongs to its checkpoint."""
+    if op.buffer is not None:
+        # The bound is on the whole operator, so one task must see all of it.
+        return 1
+    partitions = int(frame.sparkSession.conf.get(config.PARTITIONS) or config.SPARKS_DEFAULT_PARTITIONS)
+    return partitions if frame.isStreaming else min(partitions, MOST_STATIC_TASKS)
+
+
+def _column(name: str) -> Column:
+    return F.col(f"`{name.replace('`', '``')}`")
+
+
+def _named(name: str, alias: str) -> Column:
+    return _column(name).alias(alias)
+
+
+def _public(op: Operation) -> list[Column]:
+    start = F.col("__start")
+    end = F.timestamp_millis(start + F.lit(op.windows.size_ms)).alias("end")
+    window = F.struct(F.timestamp_millis(start).alias("start"), end).alias("window")
+    values = [_column(name) for name, _ in op.aggregations]
+    stamp = F.timestamp_millis(F.col("__timestamp")).alias("timestamp")
+    deleted = [F.col("__deleted").alias("deleted")] if op.deletes else []
+    return [*map(_column, op.key), window, *values, stamp, *deleted]
+
+
+def _warn_unordered(op: Operation) -> None:
+    warnings.warn(
+        f"The stream {op.stream.name!r} has no partition and offset, so each micro-batch is taken in timestamp order: "
+        "no record is late because of its own batch, and results depend on where batches are cut. Give "
+        'partition="partition", offset="offset" (Kafka\'s source has both) for results that do not.',
+        TidegateWarning,
+        stacklevel=4,
+    )

@@ -1,0 +1,80 @@
+"""Whether the columns of a DataFrame can be what a stream says they are; the errors show what to write instead."""
+
+from __future__ import annotations
+
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    IntegralType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from tidegate.errors import DefinitionError
+from tidegate.plan import RESULT_COLUMNS, Stream
+
+
+def check_columns(stream: Stream) -> None:
+    """Raise DefinitionError for a column that is missing, has a type that cannot serve, or a name that results use."""
+    types: dict[str, DataType] = {field.name: field.dataType for field in stream.frame.schema.fields}
+    _reserved(types)
+    named = [("key", name) for name in stream.key]
+    named += [("timestamp", stream.timestamp), ("partition", stream.partition), ("offset", stream.offset)]
+    for argument, name in named:
+        if name is not None and name not in types:
+            raise DefinitionError(
+                f"`{argument}` is {name!r}, but the DataFrame has no such column. Its columns are {', '.join(types)}."
+            )
+    for name in stream.key:
+        _key(name, types[name])
+    _timestamp(stream.timestamp, types[stream.timestamp])
+    if stream.partition is not None and stream.offset is not None:
+        _order(stream.partition, types[stream.partition], stream.offset, types[stream.offset])
+
+
+def _reserved(types: dict[str, DataType]) -> None:
+    for name in types:
+        if name in RESULT_COLUMNS:
+            raise DefinitionError(
+                f"The DataFrame has a column {name!r}, a name that rows of a result use themselves "
+                f"({', '.join(RESULT_COLUMNS)}). Rename it first: "
+                f'df.withColumnRenamed("{name}", "{name}_in").'
+            )
+
+
+def _key(name: str, kind: DataType) -> None:
+    if isinstance(kind, ArrayType | MapType | StructType):
+        raise DefinitionError(
+            f"The key column {name!r} is {kind.simpleString()}: a key must be of an atomic type. "
+            f'Give its parts as several key columns, or df.withColumn("{name}", F.to_json("{name}")).'
+        )
+
+
+def _timestamp(name: str, kind: DataType) -> None:
+    if isinstance(kind, TimestampType):
+        return
+    if isinstance(kind, TimestampNTZType):
+        cast = f'df.withColumn("{name}", F.col("{name}").cast("timestamp")), read in the time zone of the session'
+    elif isinstance(kind, LongType):
+        cast = f'df.withColumn("{name}", F.timestamp_millis("{name}")) if it holds epoch milliseconds'
+    elif isinstance(kind, StringType):
+        cast = f'df.withColumn("{name}", F.to_timestamp("{name}"))'
+    else:
+        cast = f'df.withColumn("{name}", F.col("{name}").cast("timestamp"))'
+    raise DefinitionError(f"The timestamp column {name!r} is {kind.simpleString()}, not a timestamp. Use {cast}.")
+
+
+def _order(partition: str, partition_type: DataType, offset: str, offset_type: DataType) -> None:
+    if not isinstance(partition_type, IntegralType | StringType):
+        raise DefinitionError(
+            f"The partition column {partition!r} is {partition_type.simpleString()}. Use an integer or a string."
+        )
+    if not isinstance(offset_type, IntegralType):
+        raise DefinitionError(
+            f"The offset column {offset!r} is {offset_type.simpleString()}: offsets are whole numbers that say in "
+            f'which order the records of a partition came. Use df.withColumn("{offset}", F.col("{offset}").cast("long")).'
+        )
