@@ -32,8 +32,8 @@ def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[pa.
     """Take the batch into the logs and let out the windows that `closes_at` closes; also the records dropped late."""
     rows, late = batch.partials()
     fresh = {} if rows is None else _by_pane(layout, rows.drop_columns(["n"]))
-    closing = _closing(layout, [*fresh, *state.logs], batch.fold.before_batch, closes_at)
-    out = [_close(layout, state, fresh, group) for group in _groups(layout, state, fresh, closing)]
+    windows = closing(layout, [*fresh, *state.logs], batch.fold.before_batch, closes_at)
+    out = [_close(layout, state, fresh, group) for group in _groups(layout, state, fresh, windows)]
     for pane in sorted(fresh.keys() | state.logs.keys()):
         if _done(layout, pane, closes_at):
             state.forget(pane)
@@ -57,7 +57,7 @@ def _by_pane(layout: Layout, rows: pa.Table) -> dict[int, pa.Table]:
     return {int(n): rows.slice(s, c) for n, s, c in zip(names, starts, counts, strict=True)}
 
 
-def _closing(layout: Layout, panes: list[int], before: int, closes_at: int) -> list[int]:
+def closing(layout: Layout, panes: list[int], before: int, closes_at: int) -> list[int]:
     """The windows that hold one of `panes` and close after `before`, up to `closes_at`, ascending."""
     held = np.array(panes, np.int64)
     first = np.maximum(layout.panes.first_window(held), layout.panes.first_open(before))
@@ -68,13 +68,11 @@ def _closing(layout: Layout, panes: list[int], before: int, closes_at: int) -> l
     return sorted({w for low, high in zip(first, last, strict=True) for w in range(int(low), int(high) + 1, advance)})
 
 
-def _groups(
-    layout: Layout, state: State, fresh: dict[int, pa.Table], closing: list[int]
-) -> Iterator[list[int]]:
+def _groups(layout: Layout, state: State, fresh: dict[int, pa.Table], windows: list[int]) -> Iterator[list[int]]:
     """Closing windows in stretches of about CLOSE_ROWS rows, so that a large close does not need all memory at once."""
     group: list[int] = []
     rows = 0
-    for window in closing:
+    for window in windows:
         held = layout.panes.held_by(window)
         size = sum(state.logs.get(p, Log()).rows + (fresh[p].num_rows if p in fresh else 0) for p in held)
         if group and rows + size > CLOSE_ROWS:

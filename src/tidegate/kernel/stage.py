@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +22,10 @@ from tidegate.kernel.layout import Layout
 from tidegate.kernel.state import State
 from tidegate.kernel.store import Store
 from tidegate.kernel.stream_time import Chunk, Fold
+
+
+DROPS = ("late", "null_key", "null_value", "bad_timestamp")
+"""Why a record is not taken. "late" counts (record, closed window) pairs."""
 
 
 @dataclass(frozen=True)
@@ -57,24 +61,31 @@ class Stage:
         run = final.run if self.layout.combines and self.layout.op.emits == "final" else tables.run
         rows, late = run(self.layout, state, batch, closes_at)
         metrics["late"] += late
-        metrics |= {"emitted": rows.num_rows, "stream_time": state.stream_time, "open_windows": len(state.logs)}
+        metrics["emitted"] = rows.num_rows
+        metrics["stream_time"] = state.stream_time
+        metrics["open_windows"] = _open_windows(self.layout, state)
         state.save()
-        return Step(rows, dict(metrics))
+        return Step(rows, metrics)
 
-    def _decode(self, blobs: Iterable[bytes], stream_time: int) -> tuple[Batch, Counter[str]]:
+    def _decode(self, blobs: Iterable[bytes], stream_time: int) -> tuple[Batch, dict[str, float]]:
         batch = Batch(self.layout)
-        metrics: Counter[str] = Counter(late=0, null_key=0, null_value=0, bad_timestamp=0, records=0)
+        drops: Counter[str] = Counter()
         first = False
         for blob in blobs:
             meta, (dense, scattered) = frames.decode(frames.BLOB, blob)
             _same_run(meta, self.layout.identity, self.tasks)
             batch.add([Chunk(**chunk) for chunk in meta["chunks"]], dense, scattered)
-            metrics.update(meta["drops"])
+            drops.update(meta["drops"])
             first = first or meta["first"]
         batch.fold = Fold(batch.chunks, stream_time)
-        if first:
-            metrics |= _lateness(batch)
-        return batch, metrics
+        metrics: dict[str, float] = {reason: drops[reason] for reason in DROPS}
+        return batch, metrics | (_lateness(batch) if first else {"records": 0, "lateness_sum": 0.0})
+
+
+def _open_windows(layout: Layout, state: State) -> int:
+    if layout.combines and layout.op.emits == "final":
+        return len(final.closing(layout, list(state.logs), state.stream_time, MAX_MS))
+    return len(state.logs)
 
 
 def _lateness(batch: Batch) -> dict[str, Any]:

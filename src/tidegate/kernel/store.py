@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
@@ -24,12 +25,12 @@ class Store(Protocol):
         """Forget a segment."""
 
 
+@dataclass
 class DictStore:
     """A store in memory, for the test driver and for static input."""
 
-    def __init__(self) -> None:
-        self.values: dict[str, bytes] = {}
-        self.log: dict[tuple[int, int], bytes] = {}
+    values: dict[str, bytes] = field(default_factory=dict)
+    log: dict[tuple[int, int], bytes] = field(default_factory=dict)
 
     def get(self, name: str) -> bytes | None:
         return self.values.get(name)
@@ -48,6 +49,4 @@ class DictStore:
 
     def copy(self) -> DictStore:
         """A store with the same content."""
-        twin = DictStore()
-        twin.values, twin.log = dict(self.values), dict(self.log)
-        return twin
+        return DictStore(dict(self.values), dict(self.log))

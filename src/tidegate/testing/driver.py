@@ -14,12 +14,11 @@ from tidegate.dsl import KTable
 from tidegate.instants import Duration, Window, duration_ms
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.packing import pack
-from tidegate.kernel.stage import Stage
+from tidegate.kernel.stage import DROPS, Stage
 from tidegate.kernel.store import DictStore
 from tidegate.plan import Operation, operation
 from tidegate.testing.inputs import Record, Types, to_batch
 
-DROPS = ("late", "null_key", "null_value", "bad_timestamp")
 _PARTITION, _OFFSET = "__partition", "__offset"
 
 

@@ -9,10 +9,10 @@ from typing import Any
 from tidegate.dsl import KTable
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.packing import pack
-from tidegate.kernel.stage import Stage
+from tidegate.kernel.stage import DROPS, Stage
 from tidegate.kernel.store import DictStore
 from tidegate.plan import operation
-from tidegate.testing.driver import DROPS, to_rows
+from tidegate.testing.driver import to_rows
 from tidegate.testing.inputs import Record, Types, to_batch
 
 

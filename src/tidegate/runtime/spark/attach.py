@@ -31,7 +31,7 @@ METRICS = {
     "null_value": "sum",
     "bad_timestamp": "sum",
     "emitted": "sum",
-    "open_windows": "sum",
+    "open_windows": "max",
     "stream_time": "max",
     "record_lateness_max": "max",
     "record_lateness_avg": "lateness_sum / records",
