@@ -92,7 +92,7 @@ def seen_so_far(column: pa.Array, starts: Ints) -> Flags:
     """Return for each row whether its run had a value that is not null up to there."""
     valid = valid_rows(column)
     running = np.cumsum(valid)
-    before = (running[starts] - valid[starts])[run_of_row(starts, len(column))]
+    before: Ints = (running[starts] - valid[starts])[run_of_row(starts, len(column))]
     flags: Flags = running > before
     return flags
 

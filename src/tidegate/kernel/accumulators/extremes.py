@@ -79,13 +79,13 @@ def _to_ordered(column: pa.Array) -> pa.Array:
     """Turn floats into integers of the same order: below zero, all bits but the sign are turned round."""
     values = np.array(column.fill_null(0.0).to_numpy())
     values[np.isnan(values)] = np.nan  # the positive one, above infinity
-    bits = values.view(np.int64 if values.itemsize == 8 else np.int32)
+    bits: Ints = values.view(np.int64 if values.itemsize == 8 else np.int32)
     bits = np.where(bits < 0, bits ^ _MAGNITUDE[values.itemsize], bits)
     return pa.array(bits, mask=~valid_rows(column))
 
 
 def _from_ordered(column: pa.Array) -> pa.Array:
-    bits = column.fill_null(0).to_numpy()
+    bits: Ints = column.fill_null(0).to_numpy()
     bits = np.where(bits < 0, bits ^ _MAGNITUDE[bits.itemsize], bits)
     return pa.array(bits.view(np.float64 if bits.itemsize == 8 else np.float32), mask=~valid_rows(column))
 
