@@ -1,0 +1,254 @@
+"""Hypothesis strategies for topologies and streams, and their translation into tidegate's public API.
+
+Streams are built to be nasty: small windows over a short line of time, so that most records meet a boundary; with
+disorder, ties, jumps that close many windows at once, nulls everywhere and records that must be skipped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import oracle
+import pyarrow as pa
+from hypothesis import strategies as st
+from oracle import BuiltIn, Fold, Reduce, Row, Topology, Windows
+
+import tidegate as tg
+
+SCHEMA = {
+    "k": pa.string(),
+    "j": pa.int64(),
+    "ts": pa.int64(),
+    "n": pa.int64(),
+    "x": pa.float64(),
+    "d": pa.decimal128(12, 3),
+    "s": pa.string(),
+    "b": pa.bool_(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+}
+"""n, x, d, s and b are the values; k and j the keys."""
+
+
+# -- Python functions; each spells what it saw, so that a wrong order or a record too many shows in the result ----
+
+
+def joined(a: Any, b: Any) -> str:
+    return f"{a}+{b}"
+
+
+def joined_until_x(a: Any, b: Any) -> str | None:
+    return None if b == "x" else f"{a}+{b}"
+
+
+def nothing() -> str:
+    return "0"
+
+
+def history(key: Any, row: Row, aggregate: str) -> str:
+    return f"{aggregate}+{key}/{row['n']}/{row['s']}"
+
+
+def history_until_zero(key: Any, row: Row, aggregate: str) -> str | None:
+    return None if row["n"] == 0 else f"{aggregate}+{row['n']}"
+
+
+def zero() -> int:
+    return 0
+
+
+def total(key: Any, row: Row, aggregate: int) -> int:
+    return aggregate * 2 + (row["n"] or 0)
+
+
+FUNCTIONS: dict[str, tuple[Reduce | Fold, Any]] = {
+    "reduce": (Reduce(joined, "s"), None),
+    "reduce_deleting": (Reduce(joined_until_x, "s"), None),
+    "aggregate": (Fold(nothing, history), "string"),
+    "aggregate_deleting": (Fold(nothing, history_until_zero), "string"),
+    "aggregate_long": (Fold(zero, total), "long"),
+}
+
+BUILT_IN = [
+    BuiltIn("count"),
+    BuiltIn("count", "n"),
+    BuiltIn("count", "s"),
+    *(BuiltIn(function, "n") for function in ("sum", "min", "max", "mean", "first", "last", "collect_list")),
+    *(BuiltIn(function, "x") for function in ("sum", "min", "max", "mean", "first", "last", "collect_list")),
+    *(BuiltIn(function, "d", 3) for function in ("sum", "min", "max", "mean", "last", "collect_list")),
+    *(BuiltIn(function, "s") for function in ("min", "max", "first", "last", "collect_list")),
+    *(BuiltIn(function, "b") for function in ("min", "max", "first")),
+]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A topology in the oracle's terms, and how to say it to tidegate."""
+
+    topology: Topology
+    through_suppress: bool = False
+    with_schema: bool = True
+
+    def table(self, source: Any = "events") -> Any:
+        """The same topology of tidegate."""
+        t = self.topology
+        schema = pa.schema(list(SCHEMA.items())) if self.with_schema and isinstance(source, str) else None
+        stream = tg.stream(
+            source, key=list(t.key), timestamp=t.timestamp, partition=t.partition, offset=t.offset, schema=schema
+        )
+        grouped = stream.group_by_key().windowed_by(self._windows())
+        if t.final and not self.through_suppress:
+            grouped = grouped.emit_strategy(tg.EmitStrategy.on_window_close())
+        table = self._aggregated(grouped)
+        if t.final and self.through_suppress:
+            table = table.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
+        return table
+
+    def _windows(self) -> Any:
+        size, advance, grace = (
+            timedelta(milliseconds=value)
+            for value in (self.topology.windows.size, self.topology.windows.advance, self.topology.windows.grace)
+        )
+        return tg.TimeWindows.of_size_and_grace(size, grace).advance_by(advance)
+
+    def _aggregated(self, grouped: Any) -> Any:
+        store = tg.Materialized.as_("store")
+        store = store if self.topology.caching else store.with_caching_disabled()
+        (name, first), *_ = self.topology.aggregates.items()
+        if isinstance(first, Reduce):
+            return grouped.reduce(first.function, first.column, name=name, materialized=store)
+        if isinstance(first, Fold):
+            kind = next(kind for fold, kind in FUNCTIONS.values() if fold == first)
+            return grouped.aggregate(first.initializer, first.aggregator, type=kind, name=name, materialized=store)
+        return grouped.agg(materialized=store, **{name: built_in(a) for name, a in self.topology.aggregates.items()})
+
+
+def built_in(aggregate: Any) -> Any:
+    function = getattr(tg, aggregate.function)
+    return function() if aggregate.column is None else function(aggregate.column)
+
+
+# -- topologies -------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def windows(draw: Any) -> Windows:
+    size = draw(st.integers(1, 12))
+    advance = draw(st.one_of(st.just(size), st.integers(1, size)))
+    return Windows(size, advance, draw(st.one_of(st.just(0), st.integers(0, 15))))
+
+
+@st.composite
+def aggregates(draw: Any) -> dict[str, BuiltIn | Reduce | Fold]:
+    if draw(st.booleans()):
+        return {"out": FUNCTIONS[draw(st.sampled_from(sorted(FUNCTIONS)))][0]}
+    chosen = draw(st.lists(st.sampled_from(BUILT_IN), min_size=1, max_size=5, unique=True))
+    return {f"v{i}": aggregate for i, aggregate in enumerate(chosen)}
+
+
+@st.composite
+def cases(draw: Any, *, final: bool | None = None, ordered: bool = False) -> Case:
+    """A topology; `ordered`: its stream has the columns partition and offset."""
+    topology = Topology(
+        key=draw(st.sampled_from([("k",), ("j",), ("k", "j")])),
+        windows=draw(windows()),
+        aggregates=draw(aggregates()),
+        final=draw(st.booleans()) if final is None else final,
+        caching=draw(st.booleans()),
+        partition="partition" if ordered else None,
+        offset="offset" if ordered else None,
+    )
+    return Case(topology, through_suppress=draw(st.booleans()))
+
+
+# -- streams ----------------------------------------------------------------------------------------------------
+
+STEPS = st.one_of(
+    st.just(0),
+    st.integers(0, 4),
+    st.integers(-6, 6),
+    st.integers(-40, 0),
+    st.integers(20, 60),
+)
+ORIGINS = st.sampled_from([0, 0, 0, 7, 1_700_000_000_000])
+VALUES = {
+    "n": st.one_of(st.none(), st.integers(-3, 3), st.integers(-(10**12), 10**12)),
+    "x": st.one_of(st.none(), st.sampled_from([0.0, -1.5, 0.1, 1e6, float("nan"), float("inf")])),
+    "d": st.one_of(st.none(), st.sampled_from([Decimal("0.001"), Decimal("-7.250"), Decimal("12345.678")])),
+    "s": st.one_of(st.none(), st.sampled_from(["x", "y", "", "ü", "zz"])),
+    "b": st.one_of(st.none(), st.booleans()),
+}
+KEYS = {"k": st.sampled_from(["a", "b", "ab", "", "ü", "\U0001f600", "z"]), "j": st.integers(0, 3)}
+
+
+@st.composite
+def streams(draw: Any, *, max_size: int = 25, bad: bool = True) -> list[Row]:
+    """Records in offset order of one partition; `bad`: some without a key or a usable timestamp."""
+    clock = origin = draw(ORIGINS)
+    records: list[Row] = []
+    for _ in range(draw(st.integers(0, max_size))):
+        ts = max(origin, clock + draw(STEPS))
+        clock = max(clock, ts) if draw(st.integers(0, 9)) else ts
+        values = {name: draw(values) for name, values in (KEYS | VALUES).items()}
+        flaw = draw(st.integers(0, 19)) if bad else 9
+        record = {**values, "ts": ts}
+        if flaw == 0:
+            record[draw(st.sampled_from(["k", "j"]))] = None
+        elif flaw == 1:
+            record["ts"] = draw(st.sampled_from([None, -1, -(10**9)]))
+        records.append(record)
+    return records
+
+
+@st.composite
+def cut(draw: Any, records: list[Row]) -> list[list[Row]]:
+    """The records in batches, some of them empty."""
+    sizes = st.integers(0, max(1, len(records)))
+    batches, rest = [], list(records)
+    while rest:
+        size = draw(sizes)
+        batches.append(rest[:size])
+        rest = rest[size:]
+        if len(batches) > 2 * len(records):
+            return [*batches, rest]
+    return batches
+
+
+@st.composite
+def partitioned(draw: Any, *, max_partitions: int = 4, max_size: int = 25) -> list[list[Row]]:
+    """Batches of a stream of several source partitions, each partition in offset order over the whole stream."""
+    partitions = draw(st.integers(1, max_partitions))
+    offsets = [draw(st.integers(0, 5)) for _ in range(partitions)]
+    records = []
+    for record in draw(streams(max_size=max_size)):
+        partition = draw(st.integers(0, partitions - 1))
+        records.append({**record, "partition": partition, "offset": offsets[partition]})
+        offsets[partition] += draw(st.sampled_from([1, 1, 3]))  # Kafka's offsets have gaps
+    return draw(cut(records))
+
+
+@st.composite
+def splits(draw: Any, batches: list[list[Row]], *, interleaved: bool, tasks: int = 3) -> list[list[list[Row]]]:
+    """Per batch, what each map task reads: a partition's rows in contiguous chunks, or dealt out one by one."""
+    return [_dealt(draw, batch, tasks) if interleaved else _chunked(draw, batch, tasks) for batch in batches]
+
+
+def _dealt(draw: Any, batch: list[Row], tasks: int) -> list[list[Row]]:
+    inputs: list[list[Row]] = [[] for _ in range(tasks)]
+    for record in batch:
+        inputs[draw(st.integers(0, tasks - 1))].append(record)
+    return inputs
+
+
+def _chunked(draw: Any, batch: list[Row], tasks: int) -> list[list[Row]]:
+    inputs: list[list[Row]] = [[] for _ in range(tasks)]
+    for partition in sorted({record["partition"] for record in batch}):
+        own = sorted((r for r in batch if r["partition"] == partition), key=lambda r: r["offset"])
+        ends = sorted(draw(st.lists(st.integers(0, len(own)), min_size=tasks - 1, max_size=tasks - 1)))
+        bounds = zip([0, *ends], [*ends, len(own)], strict=True)
+        for task, (start, end) in zip(draw(st.permutations(range(tasks))), bounds, strict=True):
+            inputs[task] += own[start:end]
+    return inputs
