@@ -88,8 +88,8 @@ def _sizes_of_entries(
 ) -> Ints:
     """The bytes of its entry after each row: first the held ones, which know theirs, then those of the batch."""
     known = ints(held["bytes"]) if held is not None else np.zeros(0, np.int64)
-    tables = [results.finish(layout, held, ordered=False)] if held is not None and held.num_rows else []
-    tables.append(results.finish(layout, updates, ordered=False))
+    tables = [results.finish(layout, held)] if held is not None and held.num_rows else []
+    tables.append(results.finish(layout, updates))
     done = unite([table.select(list(layout.result_types)) for table in tables])
     values = [array(done[name]) for name in layout.result_types]
     prior = _prior(layout)

@@ -18,7 +18,7 @@ from tidegate.kernel.batch import Batch, unite
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.state import Log, State
 
-COMPACT_ROWS = 1_000_000
+COMPACT_ROWS = 4_000_000
 """A log shorter than this is never compacted."""
 
 COMPACT_GROWTH = 4
@@ -93,7 +93,7 @@ def _close(layout: Layout, state: State, fresh: dict[int, pa.Table], windows: li
                 cached[pane] = state.read(pane) + ([fresh[pane]] if pane in fresh else [])
             parts += [_of_window(layout, rows, window) for rows in cached[pane]]
     rows = unite([part for part in parts if part.num_rows] or parts)
-    return results.finish(layout, grouping.merge(layout, rows, [*layout.keys, "start"]))
+    return results.finish(layout, grouping.merge(layout, rows, [*layout.keys, "start"]), sort=layout.sorts)
 
 
 def _of_window(layout: Layout, rows: pa.Table, window: int) -> pa.Table:
@@ -108,6 +108,6 @@ def _done(layout: Layout, pane: int, closes_at: int) -> bool:
 
 def _compact(layout: Layout, state: State, pane: int) -> None:
     log = state.logs[pane]
-    if log.rows > COMPACT_ROWS and log.rows > COMPACT_GROWTH * max(log.base, COMPACT_ROWS // COMPACT_GROWTH):
+    if log.rows > max(COMPACT_ROWS, COMPACT_GROWTH * log.base):
         by = [*layout.keys, *(["open"] if layout.panes.shared else [])]
         state.replace(pane, grouping.merge(layout, unite(state.read(pane)), by))

@@ -28,6 +28,8 @@ class Layout:
     schema: pa.Schema
     typed: bool = True
     """Whether the types are settled; the driver may learn them from later records."""
+    sorts: bool = True
+    """Whether rows leave in Kafka's order; where tasks mix them afterwards, sorting them would only cost."""
 
     @cached_property
     def identity(self) -> dict[str, str]:

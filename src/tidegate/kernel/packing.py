@@ -9,7 +9,7 @@ Every blob carries the headers of all chunks, so that a task none of whose keys 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -51,12 +51,14 @@ def pack(layout: Layout, batches: Iterable[pa.RecordBatch], tasks: Sequence[int]
         combined, scattered = _sections(layout, read)
         routes = [_route(layout, rows, len(tasks)) for rows in (combined, scattered)]
         for number, task in enumerate(tasks):
+            first = number == 0
             meta: dict[str, Any] = {
                 "identity": layout.identity,
                 "tasks": len(tasks),
-                "chunks": [asdict(chunk) for chunk in read.chunks],
-                "drops": read.drops if number == 0 else {},
-                "first": number == 0,
+                # What only counts is told to one task, so that it is counted once.
+                "chunks": [vars(chunk) if first else {**vars(chunk), "steps": []} for chunk in read.chunks],
+                "drops": read.drops if first else {},
+                "first": first,
             }
             yield task, frames.encode(frames.BLOB, meta, *(route[number] for route in routes))
 

@@ -13,9 +13,9 @@ from tidegate.kernel.grouping import array, overflowed
 from tidegate.kernel.layout import Layout
 
 
-def finish(layout: Layout, rows: pa.Table, ordered: bool = True) -> pa.Table:
-    """Result rows of state rows (key, start, ts, state), in the order (start, key) unless they are `ordered` already."""
-    if ordered:
+def finish(layout: Layout, rows: pa.Table, sort: bool = False) -> pa.Table:
+    """Result rows of state rows (key, start, ts, state), as they are or in the order (start, key)."""
+    if sort:
         rows = rows.take(by_start_and_key(layout, rows))
     columns: dict[str, Any] = {name: rows[f"k:{name}"] for name in layout.op.key}
     columns["__start"] = rows["start"]

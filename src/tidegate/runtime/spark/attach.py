@@ -87,7 +87,7 @@ def to_df(table: Table) -> DataFrame:
     schema = to_arrow_schema(frame.select(*columns).schema)
     tasks = task_count(op, frame)
     # The operation travels to the workers; the DataFrame it is bound to cannot.
-    layout = Layout(replace(op, stream=replace(op.stream, frame=None)), schema)
+    layout = Layout(replace(op, stream=replace(op.stream, frame=None)), schema, sorts=False)
     out = flow(
         frame,
         columns=columns,
