@@ -1,0 +1,76 @@
+# Every target makes what it needs: a fresh clone with Python >= 3.11, Java >= 17 and make is enough.
+# PYTHON=/path/to/python chooses the interpreter; JAVA_HOME, if set, the Java; ARGS goes to pytest or the demo.
+
+VENV ?= .venv
+LOWEST ?= .venv-lowest
+ARGS ?=
+BENCH_ARGS ?=
+
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+LOWEST_STAMP := $(LOWEST)/.installed
+PIP_INSTALL = install --disable-pip-version-check --quiet
+
+# Spark starts its Python workers with the `python3` of the PATH unless it is told which.
+PYTHON_OF = PYSPARK_PYTHON=$(abspath $(1))/bin/python PYSPARK_DRIVER_PYTHON=$(abspath $(1))/bin/python
+
+.DEFAULT_GOAL := help
+.PHONY: help
+help:  ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(STAMP)  ## Install everything into .venv (the other targets do it when needed)
+
+.PHONY: demo
+demo: $(STAMP) java  ## Replay the flights of 2013 as a stream and watch final results leave
+	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m tidegate demo $(ARGS)
+
+.PHONY: test
+test: $(STAMP) java  ## All tests, on Spark too (without those marked full or slow)
+	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m pytest -v --durations=15 -m "not full and not slow" $(ARGS)
+
+.PHONY: check
+check: lint  ## Seconds, no Java: ruff, mypy, layers, tests of kernel and driver
+	$(BIN)/python -m pytest -q -m "not spark and not full and not slow" $(ARGS)
+
+.PHONY: lint
+lint: $(STAMP)  ## ruff, mypy and the layers alone
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: test-spark
+test-spark: $(STAMP) java  ## Every scenario on Spark, the long ones too
+	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m pytest -v --durations=15 -m "spark or full or slow" $(ARGS)
+
+.PHONY: test-lowest
+test-lowest: $(LOWEST_STAMP) java  ## The tests on the lowest supported versions (pyspark 4.1.0)
+	$(call PYTHON_OF,$(LOWEST)) $(LOWEST)/bin/python -m pytest -v -m "not full and not slow" $(ARGS)
+
+.PHONY: bench
+bench: $(STAMP) java  ## Measure against Spark's own aggregation (BENCH_ARGS="--smoke" for a minute)
+	$(call PYTHON_OF,$(VENV)) $(BIN)/python benchmarks/final_results.py $(BENCH_ARGS)
+
+.PHONY: java
+java:
+	@tools/require-java
+
+.PHONY: clean
+clean:  ## Remove environments, caches and outputs
+	rm -rf $(VENV) $(LOWEST) build dist output benchmarks/results spark-warehouse metastore_db derby.log artifacts
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp is written last: an installation that was cut off is repeated.
+$(STAMP): pyproject.toml
+	@tools/make-venv $(VENV)
+	@echo "Installing into $(VENV) (the first time this fetches Spark, about 450 MB: some minutes)"
+	@$(BIN)/python -m pip $(PIP_INSTALL) --editable '.[dev]'
+	@touch $@
+
+$(LOWEST_STAMP): pyproject.toml requirements/lowest.txt
+	@tools/make-venv $(LOWEST)
+	@echo "Installing the lowest supported versions into $(LOWEST) (some minutes)"
+	@$(LOWEST)/bin/python -m pip $(PIP_INSTALL) --constraint requirements/lowest.txt --editable '.[dev]'
+	@touch $@
