@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from tidegate.kernel.accumulators.base import Accumulator, Ints, arrow_merge, run_of_row, typed, valid_rows
 
-_MAGNITUDE = {4: np.int32(0x7FFF_FFFF), 8: np.int64(0x7FFF_FFFF_FFFF_FFFF)}
+_MAGNITUDE: dict[int, np.int32 | np.int64] = {4: np.int32(0x7FFF_FFFF), 8: np.int64(0x7FFF_FFFF_FFFF_FFFF)}
 
 
 class Extreme(Accumulator):
