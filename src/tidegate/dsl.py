@@ -10,7 +10,16 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from tidegate.errors import DefinitionError, DefinitionTypeError
-from tidegate.plan import RESULT_COLUMNS, Stream, Suppress, Table, WindowedAggregate, aggregate_of, describe, operation
+from tidegate.plan import (
+    RESULT_COLUMNS,
+    Stream,
+    Suppress,
+    Table,
+    WindowedAggregate,
+    aggregate_of,
+    describe,
+    operation,
+)
 from tidegate.spec.aggregates import Aggregate, Aggregation, Fold, Reduce
 from tidegate.spec.aggregates import count as count_
 from tidegate.spec.emit import EmitStrategy
@@ -127,7 +136,7 @@ class TimeWindowedKStream:
     def count(self, name: str | Materialized = "count", *, materialized: Materialized | None = None) -> KTable:
         """The number of records per key and window, in the column `name`; records without a value count too."""
         if isinstance(name, Materialized):
-            name, materialized = "count", name
+            return self.count(materialized=name)
         return self._table(((name, count_()),), materialized)
 
     def agg(self, materialized: Materialized | None = None, /, **aggregates: Aggregate | Materialized) -> KTable:
@@ -197,7 +206,12 @@ class TimeWindowedKStream:
         if materialized is not None and not isinstance(materialized, Materialized):
             raise DefinitionTypeError(f'`materialized` is {materialized!r}. Use Materialized.as_("name").')
         node = WindowedAggregate(
-            self.stream, self.key, self.windows, aggregations, self.emit, materialized or Materialized("aggregate")
+            self.stream,
+            self.key,
+            self.windows,
+            aggregations,
+            self.emit,
+            materialized or Materialized("aggregate"),
         )
         if self.stream.frame is not None and check_frame is not None:
             self._check_inputs(node)
@@ -228,8 +242,8 @@ class KTable:
         if isinstance(suppressed, UntilTimeLimit):
             if suppressed.limit_ms > 0:
                 raise DefinitionError(
-                    f"suppress({suppressed}) cannot run yet: this version has until_window_closes, and until_time_limit "
-                    "of zero. docs/notyet.md says what is missing."
+                    f"suppress({suppressed}) cannot run yet: this version has until_window_closes, and "
+                    "until_time_limit of zero. docs/notyet.md says what is missing."
                 )
         elif not isinstance(suppressed, UntilWindowCloses):
             raise DefinitionTypeError(

@@ -166,9 +166,9 @@ def _suppressions(table: Table) -> Iterator[UntilWindowCloses | UntilTimeLimit]:
 
 def _bound(suppressions: list[UntilWindowCloses | UntilTimeLimit]) -> StrictBuffer | None:
     for how in suppressions:
-        if isinstance(how, UntilWindowCloses) and how.buffer.strategy == "shut_down":
-            if how.buffer.max_records is not None or how.buffer.max_bytes is not None:
-                return how.buffer
+        bounded = how.buffer.max_records is not None or how.buffer.max_bytes is not None
+        if isinstance(how, UntilWindowCloses) and bounded and how.buffer.strategy == "shut_down":
+            return how.buffer
     return None
 
 
@@ -206,7 +206,9 @@ def describe(table: Table) -> str:
         f"spark    {'mapInArrow (pre-aggregates), ' if op.combinable else 'mapInArrow (packs records), '}{stateful}",
     )
     add(f"GroupBy {', '.join(table.key)}")
-    order = f"partition {table.stream.partition}, offset {table.stream.offset}" if table.stream.ordered else "timestamps"
+    order = (
+        f"partition {table.stream.partition}, offset {table.stream.offset}" if table.stream.ordered else "timestamps"
+    )
     add(
         f"Stream {table.stream.name}",
         f"key      {', '.join(table.stream.key)}",

@@ -33,7 +33,8 @@ class Batch:
 
     def partials(self) -> tuple[pa.Table | None, int]:
         """Combined rows (key, pane, open, n, ts, state), without what other chunks show to be late; and the drops."""
-        kept, late = [], 0
+        kept: list[pa.Table] = []
+        late = 0
         for rows, before in ((rows, self._before_chunks(rows)) for rows in self._dense):
             rows, dropped = self._drop(rows.drop_columns(["chunk"]), before)
             kept, late = [*kept, rows], late + dropped
@@ -101,4 +102,3 @@ def unite(tables: list[pa.Table]) -> pa.Table:
 
 def _sortable(kind: pa.DataType) -> bool:
     return not pa.types.is_nested(kind) and not pa.types.is_null(kind)
-

@@ -40,7 +40,11 @@ def check(
     rows          the records that were taken in, one per open window, in order; `updates` what each of them made
     """
     by = [*layout.keys, "start"]
-    parts = [held.select(by) if held is not None else rows.select(by).slice(0, 0), rows.select(by), merged.select(by)]
+    parts = [
+        held.select(by) if held is not None else rows.select(by).slice(0, 0),
+        rows.select(by),
+        merged.select(by),
+    ]
     codes = grouping.codes([unite(parts)[name] for name in by])
     n_held, n_both = parts[0].num_rows, parts[0].num_rows + rows.num_rows
     previous, has_previous = _previous(codes[:n_both])
@@ -84,7 +88,12 @@ def _after_each_row(layout: Layout, rows: pa.Table, stored: dict[int, int], chan
 
 
 def _sizes_of_entries(
-    layout: Layout, held: pa.Table | None, rows: pa.Table, updates: pa.Table, previous: Ints, has_previous: Any
+    layout: Layout,
+    held: pa.Table | None,
+    rows: pa.Table,
+    updates: pa.Table,
+    previous: Ints,
+    has_previous: Any,
 ) -> Ints:
     """The bytes of its entry after each row: first the held ones, which know theirs, then those of the batch."""
     known = ints(held["bytes"]) if held is not None else np.zeros(0, np.int64)
@@ -93,14 +102,14 @@ def _sizes_of_entries(
     done = unite([table.select(list(layout.result_types)) for table in tables])
     values = [array(done[name]) for name in layout.result_types]
     prior = _prior(layout)
-    new = sum(_sizes(column) for column in values)
+    new = _total(values)
     as_prior = np.ones(len(previous), bool)
     for column, first in zip(values, prior, strict=True):
         was = column.take(pa.array(previous))
         equal = pc.fill_null(pc.equal(was, first[0]), False).to_numpy(zero_copy_only=False)
         as_prior &= equal | (was.is_null().to_numpy(zero_copy_only=False) & (not first[0].is_valid))
     old = np.where(has_previous & ~as_prior, new[previous], 0)
-    key = sum(_sizes(array(rows[name])) for name in layout.keys) + _START
+    key = _total([array(rows[name]) for name in layout.keys]) + _START
     mine = slice(len(known), None)
     sizes = _TIMES + key + sum(int(_sizes(column)[0]) for column in prior) + old[mine] + new[mine]
     return np.concatenate([known, sizes])
@@ -126,6 +135,10 @@ def _prior(layout: Layout) -> list[pa.Array]:
 
     kinds = layout.result_types.values()
     return [pa.array([of(a)], kind) for (_, a), kind in zip(layout.op.aggregations, kinds, strict=True)]
+
+
+def _total(columns: list[pa.Array]) -> Ints:
+    return np.sum([_sizes(column) for column in columns], axis=0, dtype=np.int64)
 
 
 def _sizes(column: pa.Array) -> Ints:

@@ -19,7 +19,11 @@ from tidegate.errors import CheckpointError
 
 VERSION = 1
 BLOB, SEGMENT, META = 1, 2, 3
-_KINDS = {BLOB: "a blob on its way to a task", SEGMENT: "a segment of a window's log", META: "an operator's state"}
+_KINDS = {
+    BLOB: "a blob on its way to a task",
+    SEGMENT: "a segment of a window's log",
+    META: "an operator's state",
+}
 _HEAD = struct.Struct("<4sBBHI")
 _MAGIC = b"tdgt"
 _ALIGN = 64

@@ -110,7 +110,8 @@ def _typed(layout: Layout, updates: list[tuple[Any, Any, int, bool]]) -> pa.Arra
         entry, value = next((e, v) for e, v, _, _ in updates if not _fits(v, layout.function_type))
         raise AggregationError(
             f"{layout.op.function} gave {value!r} ({type(value).__name__}) for key {entry[0]!r}, window starting at "
-            f"{entry[1]} ms, which is not a {layout.function_type}: {error}. Return that type, or declare another `type`."
+            f"{entry[1]} ms, which is not a {layout.function_type}: {error}. "
+            "Return that type, or declare another `type`."
         ) from error
 
 

@@ -23,7 +23,6 @@ from tidegate.kernel.state import State
 from tidegate.kernel.store import Store
 from tidegate.kernel.stream_time import Chunk, Fold
 
-
 DROPS = ("late", "null_key", "null_value", "bad_timestamp")
 """Why a record is not taken. "late" counts (record, closed window) pairs."""
 

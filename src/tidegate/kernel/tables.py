@@ -37,7 +37,9 @@ def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[pa.
     closed = [start for start in sorted(state.logs.keys() | tables.keys()) if _closed(layout, start, closes_at)]
     if layout.op.emits == "final":
         leaving = [_whole(state, tables, start) for start in closed]
-        out += [results.finish(layout, rows, sort=layout.sorts) for rows in leaving if rows is not None and rows.num_rows]
+        out += [
+            results.finish(layout, rows, sort=layout.sorts) for rows in leaving if rows is not None and rows.num_rows
+        ]
     for start in closed:
         state.forget(start)
     for start, table in tables.items():

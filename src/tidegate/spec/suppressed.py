@@ -123,7 +123,9 @@ class UntilTimeLimit:
         return replace(self, name=name)
 
     def __str__(self) -> str:
-        return f"until {show_ms(self.limit_ms)} of {self.clock} time since the {self.measured_from}, buffer {self.buffer}"
+        return (
+            f"until {show_ms(self.limit_ms)} of {self.clock} time since the {self.measured_from}, buffer {self.buffer}"
+        )
 
 
 class Suppressed:
@@ -155,7 +157,9 @@ class Suppressed:
         if limit_ms < 0:
             raise DefinitionError(f"`limit` is {show_ms(limit_ms)}: it must not be negative. Use zero for no limit.")
         if not isinstance(buffer, Buffer):
-            raise DefinitionTypeError(f"`buffer` is {buffer!r}, not a buffer. Use for example BufferConfig.unbounded().")
+            raise DefinitionTypeError(
+                f"`buffer` is {buffer!r}, not a buffer. Use for example BufferConfig.unbounded()."
+            )
         _one_of("clock", clock, ("stream", "wall"))
         _one_of("measured_from", measured_from, ("first_update", "latest_update", "window_start"))
         return UntilTimeLimit(limit_ms, buffer, clock, measured_from)

@@ -45,8 +45,7 @@ class TimeWindows:
         size_ms = duration_ms(size, "size")
         if size_ms <= 0:
             raise DefinitionError(
-                f"`size` is {show_ms(size_ms)}: a window's size must be larger than zero. "
-                'Use for example "2 minutes".'
+                f'`size` is {show_ms(size_ms)}: a window\'s size must be larger than zero. Use for example "2 minutes".'
             )
         return cls(size_ms, size_ms, _grace_ms(grace))
 

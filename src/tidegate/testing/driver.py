@@ -130,7 +130,7 @@ class TopologyTestDriver:
 
     def _count(self, metrics: dict[str, float]) -> None:
         counts = {name: value for name, value in metrics.items() if name not in ("stream_time", "record_lateness_max")}
-        self._metrics.update({name: value for name, value in counts.items() if name != "open_windows"})  # type: ignore[arg-type]
+        self._metrics.update({name: value for name, value in counts.items() if name != "open_windows"})
         self._metrics["open_windows"] = int(metrics["open_windows"])
         self._stream_time = int(metrics["stream_time"])
         self._lateness_max = max(self._lateness_max, int(metrics.get("record_lateness_max", 0)))

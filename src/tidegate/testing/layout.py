@@ -17,9 +17,13 @@ from tidegate.testing.inputs import Record, Types, to_batch
 
 
 def run(
-    table: KTable, batches: Sequence[Sequence[Record]], *, tasks: int, splits: Sequence[Sequence[Sequence[Record]]]
+    table: KTable,
+    batches: Sequence[Sequence[Record]],
+    *,
+    tasks: int,
+    splits: Sequence[Sequence[Sequence[Record]]],
 ) -> tuple[list[dict[str, Any]], dict[str, int]]:
-    """Rows and drops of a stream whose batch i was read by map tasks that got the records splits[i][0], splits[i][1], ...
+    """Rows and drops of a stream whose batch i was read by map tasks that got splits[i][0], splits[i][1], ...
 
     `batches` are the same records by batch, from which the types are learned.
     """

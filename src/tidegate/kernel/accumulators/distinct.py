@@ -78,9 +78,7 @@ class ApproxCountDistinct(Accumulator):
         rows = np.repeat(np.arange(len(lengths)), lengths)
         weights = np.where(ranks <= _Q, np.ldexp(1.0, -ranks), 0.0)
         full = np.bincount(rows[ranks > _Q], minlength=len(lengths))
-        total = np.bincount(rows, weights, minlength=len(lengths)).astype(
-            np.float64
-        )  # integers if there are none
+        total = np.bincount(rows, weights, minlength=len(lengths)).astype(np.float64)  # integers if there are none
         total += _REGISTERS * _tau(1 - full / _REGISTERS) * 2.0**-_Q
         total += _REGISTERS * _sigma((_REGISTERS - lengths) / _REGISTERS)
         estimate = _REGISTERS**2 / (2 * np.log(2) * total)

@@ -22,7 +22,7 @@ def check_columns(stream: Stream) -> None:
     """Raise DefinitionError for a column that is missing, has a type that cannot serve, or a name that results use."""
     types: dict[str, DataType] = {field.name: field.dataType for field in stream.frame.schema.fields}
     _reserved(types)
-    named = [("key", name) for name in stream.key]
+    named: list[tuple[str, str | None]] = [("key", name) for name in stream.key]
     named += [("timestamp", stream.timestamp), ("partition", stream.partition), ("offset", stream.offset)]
     for argument, name in named:
         if name is not None and name not in types:
@@ -76,5 +76,6 @@ def _order(partition: str, partition_type: DataType, offset: str, offset_type: D
     if not isinstance(offset_type, IntegralType):
         raise DefinitionError(
             f"The offset column {offset!r} is {offset_type.simpleString()}: offsets are whole numbers that say in "
-            f'which order the records of a partition came. Use df.withColumn("{offset}", F.col("{offset}").cast("long")).'
+            f"which order the records of a partition came. "
+            f'Use df.withColumn("{offset}", F.col("{offset}").cast("long")).'
         )

@@ -28,7 +28,13 @@ _COMBINE: dict[str, Callable[[Column], Column]] = {"sum": F.sum, "max": F.max, "
 
 
 def flow(
-    frame: DataFrame, *, columns: Sequence[Column], pack: Pack, stage: Stage, tasks: int, name: str = "tidegate"
+    frame: DataFrame,
+    *,
+    columns: Sequence[Column],
+    pack: Pack,
+    stage: Stage,
+    tasks: int,
+    name: str = "tidegate",
 ) -> DataFrame:
     """`frame` through `pack` and `stage`; the rows of `stage.output_schema`.
 
@@ -57,7 +63,9 @@ def _blobs(pack: Pack, tasks: int) -> Callable[[Iterator[pa.RecordBatch]], Itera
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for task, blob in pack(batches):
-            yield pa.record_batch([pa.array([numbers[task]], pa.int32()), pa.array([blob], pa.binary())], schema=_PACKED)
+            yield pa.record_batch(
+                [pa.array([numbers[task]], pa.int32()), pa.array([blob], pa.binary())], schema=_PACKED
+            )
 
     return run
 

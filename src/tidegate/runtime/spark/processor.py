@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from tidegate.runtime.spark.state import SparkStore
 
@@ -32,7 +32,8 @@ class Outcome(Protocol):
 class Stage(Protocol):
     """The kernel as Spark sees it; it is pickled into the plan.
 
-    `metrics` names each metric and how tasks are put together: "sum", "max", "min", or the ratio of two sums as "a / b".
+    `metrics` names each metric and how tasks are put together: "sum", "max", "min",
+    or the ratio of two sums as "a / b".
     """
 
     @property
@@ -112,7 +113,7 @@ class StageProcessor(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._store = SparkStore(handle)
 
-    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
         import pandas as pd
 
         blobs = [blob for frame in rows for blob in frame["blob"]]

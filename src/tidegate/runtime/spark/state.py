@@ -9,7 +9,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, St
 from tidegate.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming import StatefulProcessorHandle
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 
 META = "meta"
 LOG = "log"
