@@ -47,8 +47,8 @@ class State:
         if meta["tasks"] != tasks:
             raise CheckpointError(
                 f"The checkpoint was written by {meta['tasks']} tasks and this query runs {tasks}: "
-                f"keys would be looked for in the wrong one. Nothing was changed. Set spark.sql.shuffle.partitions to {meta['tasks']} and "
-                "restart, or start with a new checkpoint."
+                f"keys would be looked for in the wrong one. Nothing was changed. "
+                f"Set spark.sql.shuffle.partitions to {meta['tasks']} and restart, or start with a new checkpoint."
             )
         logs = {int(start): Log(*log) for start, log in meta["logs"].items()}
         return cls(store, identity, tasks, meta["stream_time"], logs)
