@@ -32,12 +32,13 @@ from tidegate.spec.aggregates import (
 from tidegate.spec.emit import EmitStrategy
 from tidegate.spec.materialized import Materialized
 from tidegate.spec.suppressed import BufferConfig, EagerBuffer, StrictBuffer, Suppressed
-from tidegate.spec.windows import TimeWindows, UnlimitedWindows
+from tidegate.spec.windows import BatchWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AggregationError",
+    "BatchWindows",
     "BufferConfig",
     "BufferFullError",
     "CheckpointError",
@@ -50,6 +51,8 @@ __all__ = [
     "KStream",
     "KTable",
     "Materialized",
+    "SessionWindows",
+    "SlidingWindows",
     "StrictBuffer",
     "Suppressed",
     "TidegateError",

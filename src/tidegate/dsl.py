@@ -25,7 +25,7 @@ from tidegate.spec.aggregates import count as count_
 from tidegate.spec.emit import EmitStrategy
 from tidegate.spec.materialized import Materialized
 from tidegate.spec.suppressed import UntilTimeLimit, UntilWindowCloses
-from tidegate.spec.windows import TimeWindows, UnlimitedWindows, Windows
+from tidegate.spec.windows import SessionWindows, UnlimitedWindows, Windows
 
 attach: Callable[[Table], Any] | None = None
 """Puts a plan on the DataFrame its stream is bound to; the package sets it, so that nothing here knows Spark."""
@@ -105,12 +105,13 @@ class KGroupedStream:
 
     def windowed_by(self, windows: Windows) -> TimeWindowedKStream:
         """Cut each group into windows. Raises DefinitionTypeError if `windows` is not a kind of window."""
-        if not isinstance(windows, TimeWindows | UnlimitedWindows):
+        if not isinstance(windows, Windows):
             raise DefinitionTypeError(
                 f"`windows` is {windows!r}, not a kind of window. "
                 'Use for example TimeWindows.of_size_and_grace("2 minutes", "30 seconds").'
             )
-        return TimeWindowedKStream(self.stream, self.key, windows)
+        kind = SessionWindowedKStream if isinstance(windows, SessionWindows) else TimeWindowedKStream
+        return kind(self.stream, self.key, windows)
 
 
 @dataclass(frozen=True)
@@ -190,6 +191,11 @@ class TimeWindowedKStream:
             type,
             None if merger is None else _callable(merger, "merger"),
         )
+        if merger is None and isinstance(self.windows, SessionWindows):
+            raise DefinitionError(
+                "`merger` is missing: a record can bridge two sessions, and then their aggregates become one. "
+                "Give merger=lambda key, a, b: ..."
+            )
         return self._table(((name, fold),), materialized)
 
     def _table(self, aggregations: tuple[tuple[str, Aggregation], ...], materialized: Materialized | None) -> KTable:
@@ -226,6 +232,10 @@ class TimeWindowedKStream:
                     f"`{name}` reads the column {column!r}, which the stream does not have. "
                     f"Its columns are {', '.join(available)}."
                 )
+
+
+class SessionWindowedKStream(TimeWindowedKStream):
+    """A grouped stream cut into sessions; `aggregate` needs a merger, because sessions merge."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from tidegate.spec.aggregates import Aggregate, Aggregation, Fold, Reduce
 from tidegate.spec.emit import EmitStrategy
 from tidegate.spec.materialized import Materialized
 from tidegate.spec.suppressed import StrictBuffer, UntilTimeLimit, UntilWindowCloses
-from tidegate.spec.windows import TimeWindows, Windows
+from tidegate.spec.windows import SessionWindows, SlidingWindows, TimeWindows, Windows
 
 RESULT_COLUMNS = ("window", "timestamp", "deleted", "output")
 """Names that rows of a result use themselves."""
@@ -76,7 +76,7 @@ class Operation:
 
     stream: Stream
     key: tuple[str, ...]
-    windows: TimeWindows
+    windows: Windows
     aggregations: tuple[tuple[str, Aggregation], ...]
     emits: str
     caching: bool
@@ -97,8 +97,21 @@ class Operation:
 
     @property
     def deletes(self) -> bool:
-        """Whether rows can be tombstones: a function may return None, and then its entry is deleted."""
-        return self.emits == "updates" and self.function is not None
+        """Whether rows can be tombstones: a function may return None, and sessions merge into other ones."""
+        return self.emits == "updates" and (self.function is not None or isinstance(self.windows, SessionWindows))
+
+    @property
+    def skips_null_values(self) -> bool:
+        """Whether a record without a value is skipped (and does not move stream time), as sliding windows do."""
+        return isinstance(self.windows, SlidingWindows)
+
+    def counts_as_value(self, available: tuple[str, ...]) -> tuple[str, ...]:
+        """The columns that are a record's value: all but key, timestamp, partition and offset; of `reduce`, its column."""
+        if isinstance(self.function, Reduce):
+            return (self.function.column,)
+        stream = self.stream
+        aside = {*stream.key, *self.key, stream.timestamp, stream.partition, stream.offset}
+        return tuple(name for name in available if name not in aside)
 
     def input_columns(self, available: tuple[str, ...]) -> tuple[str, ...]:
         """The columns the aggregation reads besides key, timestamp, partition and offset."""
@@ -138,9 +151,11 @@ def operation(table: Table) -> Operation:
     """The one operator that computes `table`."""
     suppressions = list(_suppressions(table))
     aggregate = aggregate_of(table)
-    if not isinstance(aggregate.windows, TimeWindows):
+    bound = _bound(suppressions)
+    if bound is not None and isinstance(aggregate.windows, SlidingWindows | SessionWindows):
         raise DefinitionError(
-            f"{aggregate.windows} cannot run yet: this version runs TimeWindows. docs/notyet.md says what is missing."
+            f"A bounded buffer ({bound}) cannot hold {aggregate.windows} yet: docs/notyet.md says what is missing. "
+            "Use BufferConfig.unbounded(); the state is on disk."
         )
     on_close = aggregate.emit == EmitStrategy.on_window_close()
     final = on_close or any(isinstance(how, UntilWindowCloses) for how in suppressions)
@@ -152,7 +167,7 @@ def operation(table: Table) -> Operation:
         emits="final" if final else "updates",
         caching=aggregate.materialized.caching,
         # Behind an aggregation that emits on close, a buffer never holds anything.
-        buffer=None if on_close else _bound(suppressions),
+        buffer=None if on_close else bound,
         name=aggregate.materialized.name,
         buffer_name=next((how.name for how in suppressions if how.name), "suppress"),
     )
@@ -203,7 +218,7 @@ def describe(table: Table) -> str:
         f"windows  {table.windows}",
         f"grace    {show_ms(table.windows.grace_ms)}",
         f"emits    {_emits(fused, table.materialized.caching)}",
-        f"spark    {'mapInArrow (pre-aggregates), ' if op.combinable else 'mapInArrow (packs records), '}{stateful}",
+        f"spark    {'mapInArrow (pre-aggregates), ' if _combines(op) else 'mapInArrow (packs records), '}{stateful}",
     )
     add(f"GroupBy {', '.join(table.key)}")
     order = (
@@ -216,6 +231,11 @@ def describe(table: Table) -> str:
         f"order    {order}",
     )
     return "\n".join(lines)
+
+
+def _combines(op: Operation) -> bool:
+    every_update = op.buffer is not None or (op.emits == "updates" and not op.caching)
+    return isinstance(op.windows, TimeWindows) and op.combinable and not every_update
 
 
 def _emits(final: bool, caching: bool) -> str:

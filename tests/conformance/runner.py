@@ -250,7 +250,11 @@ def properties_of(scenario: Scenario, defined: Any) -> Row:
     for name in scenario.data["expected_properties"]:
         if name == "windows":
             at = scenario.topology["windows_for_ts"]
-            given = {} if "stream_time_ms" not in scenario.topology else {"stream_time_ms": scenario.topology["stream_time_ms"]}
+            given = (
+                {}
+                if "stream_time_ms" not in scenario.topology
+                else {"stream_time_ms": scenario.topology["stream_time_ms"]}
+            )
             found[name] = [list(window) for window in defined.windows_for(at, **given)]
         else:
             found[name] = getattr(defined, PROPERTIES.get(name, name))

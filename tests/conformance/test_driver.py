@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
+import tidegate as tg
 from conformance import runner
 from conformance.runner import Row, Scenario
 from conformance.status import GAPS, SUPPORTED
-
-import tidegate as tg
 
 
 def stream() -> Any:
@@ -124,6 +124,8 @@ def test_final_results_survive_a_restart_before_every_record(name: str) -> None:
 @pytest.mark.parametrize("name", UPDATING)
 def test_updates_of_a_batch_without_caching_are_all_updates(name: str) -> None:
     scenario = runner.load(name)
+    if scenario.expected is None or scenario.data.get("expected_order") in ("last_per_key", "set"):
+        return  # it does not state every update
     table = runner.build(scenario, stream(), caching=False)
     for sizes in runner.cuts(len(scenario.records)):
         driver = driver_of(table)
@@ -142,8 +144,15 @@ def test_updates_of_a_batch_with_caching_are_the_last_ones(name: str) -> None:
         driver = driver_of(table)
         start = 0
         for size, rows in zip(sizes, piped(scenario, driver, sizes), strict=True):
-            newest = runner.last_per_key(sum(single[start : start + size], []))
-            assert runner.counted(rows) == runner.counted(newest.values())
+            batch = single[start : start + size]
+            newest = runner.last_per_key(sum(batch, []))
+            if size > 1:
+                # Created and removed between two flushes: nobody hears of it (SEMANTICS 13).
+                known = {runner.identity(row) for rows_ in single[:start] for row in rows_}
+                newest = {k: row for k, row in newest.items() if row["value"] is not None or k in known}
+            # Caching works between records, never within one.
+            expected = newest.values() if size > 1 else sum(batch, [])
+            assert runner.counted(rows) == runner.counted(expected)
             start += size
         runner.check_dropped(scenario, driver.dropped)
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import BufferFullError
+from tidegate.instants import MAX_MS
 from tidegate.kernel import grouping, results
 from tidegate.kernel.batch import unite
 from tidegate.kernel.grouping import array, ints
@@ -80,7 +81,8 @@ def _after_each_row(layout: Layout, rows: pa.Table, stored: dict[int, int], chan
     """A running total: what was stored, plus `change` row by row, minus what left with the windows that had closed."""
     starts = np.concatenate([np.array(list(stored), np.int64), ints(rows["start"])])
     leaves = np.concatenate([np.array(list(stored.values()), np.int64), change])
-    closes = starts + layout.op.windows.close_ms(0)
+    wait = layout.op.windows.close_ms(0)
+    closes = np.minimum(starts, MAX_MS - wait) + wait
     order = np.argsort(closes, kind="stable")
     gone = np.concatenate(([0], np.cumsum(leaves[order])))
     closed = np.searchsorted(closes[order], ints(rows["seen"]), side="right")

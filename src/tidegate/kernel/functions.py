@@ -24,14 +24,14 @@ def take_in(layout: Layout, held: pa.Table | None, rows: pa.Table) -> tuple[pa.T
     Raises AggregationError naming key, window and record if a function raises, or gives a value of another type.
     """
     entries = _entries(layout, held)
-    add = _adder(layout)
-    keys = _tuples(rows, layout.keys)
+    call = Caller(layout)
+    keys = tuples(rows, layout.keys)
     starts, times = rows["start"].to_pylist(), rows["ts"].to_pylist()
-    records = _records(layout, rows)
+    records = records_of(layout, rows)
     updates: dict[Any, tuple[Any, Any, int, bool]] = {}
     for i, (key, start, ts, record) in enumerate(zip(keys, starts, times, records, strict=True)):
         before = entries.get((key, start))
-        value = add(key, start, record, before)
+        value = call.add(key, (start, layout.op.windows.end_ms(start)), record, before and before[0], before is None)
         stamp = ts if before is None else max(before[1], ts)
         if value is None:
             entries.pop((key, start), None)
@@ -44,33 +44,58 @@ def take_in(layout: Layout, held: pa.Table | None, rows: pa.Table) -> tuple[pa.T
     return merged.drop_columns(["deleted"]), _table(layout, list(updates.values()))
 
 
-def _adder(layout: Layout) -> Callable[[tuple[Any, ...], int, Any, _Entry | None], Any]:
-    function = layout.op.function
-    single = len(layout.op.key) == 1
+class Caller:
+    """Calls the user's functions; what they raise becomes an AggregationError that names key, window and record."""
 
-    def add(key: tuple[Any, ...], start: int, record: Any, before: _Entry | None) -> Any:
+    def __init__(self, layout: Layout) -> None:
+        function = layout.op.function
+        assert function is not None
+        self._function: Reduce | Fold = function
+        self._single = len(layout.op.key) == 1
+
+    def add(self, key: tuple[Any, ...], window: tuple[int, int], record: Any, value: Any, fresh: bool) -> Any:
+        """The aggregate with `record` added; `fresh` if there is none yet."""
+        f = self._function
+        if isinstance(f, Reduce):
+            return record if value is None else self._call(f.function, (value, record), key, window, record)
+        held = self._call(f.initializer, (), key, window, record) if fresh else value
+        return self._call(f.aggregator, (self._key(key), record, held), key, window, record)
+
+    def merge(self, key: tuple[Any, ...], window: tuple[int, int], record: Any, held: list[Any]) -> Any:
+        """The aggregates of sessions that `record` joins, merged in order, from the initializer on (SEMANTICS 4)."""
+        f = self._function
+        if isinstance(f, Reduce):
+            merged = None
+            for value in held:
+                merged = value if merged is None else self._call(f.function, (merged, value), key, window, record)
+            return merged
+        assert f.merger is not None
+        merged = self._call(f.initializer, (), key, window, record)
+        for value in held:
+            merged = self._call(f.merger, (self._key(key), merged, value), key, window, record)
+        return merged
+
+    def _key(self, key: tuple[Any, ...]) -> Any:
+        return key[0] if self._single else key
+
+    def _call(
+        self, function: Callable[..., Any], given: tuple[Any, ...], key: Any, window: tuple[int, int], record: Any
+    ) -> Any:
         try:
-            if isinstance(function, Reduce):
-                return record if before is None else function.function(before[0], record)
-            if isinstance(function, Fold):
-                value = function.initializer() if before is None else before[0]
-                return function.aggregator(key[0] if single else key, record, value)
+            return function(*given)
         except Exception as error:
             raise AggregationError(
-                f"{function} raised {type(error).__name__}: {error} — for key {key[0] if single else key!r}, window "
-                f"[{start}, {start + layout.op.windows.size_ms}) ms, record {record!r}. Nothing of this batch was "
-                "emitted or stored. Correct the function, or filter such records out before tg.stream, and restart."
+                f"{self._function} raised {type(error).__name__}: {error} — for key {self._key(key)!r}, window "
+                f"{window[0]} to {window[1]} ms, record {record!r}. Nothing of this batch was emitted or stored. "
+                "Correct the function, or filter such records out before tg.stream, and restart."
             ) from error
-        raise AssertionError("an operation with a function has a Reduce or a Fold")
-
-    return add
 
 
 def _entries(layout: Layout, held: pa.Table | None) -> dict[tuple[tuple[Any, ...], int], _Entry]:
     if held is None:
         return {}
     columns = zip(
-        _tuples(held, layout.keys),
+        tuples(held, layout.keys),
         held["start"].to_pylist(),
         held["s:0:0"].to_pylist(),
         held["ts"].to_pylist(),
@@ -79,11 +104,11 @@ def _entries(layout: Layout, held: pa.Table | None) -> dict[tuple[tuple[Any, ...
     return {(key, start): (value, ts) for key, start, value, ts in columns}
 
 
-def _tuples(rows: pa.Table, names: list[str]) -> list[tuple[Any, ...]]:
+def tuples(rows: pa.Table, names: list[str]) -> list[tuple[Any, ...]]:
     return list(zip(*(rows[name].to_pylist() for name in names), strict=True))
 
 
-def _records(layout: Layout, rows: pa.Table) -> list[Any]:
+def records_of(layout: Layout, rows: pa.Table) -> list[Any]:
     function = layout.op.function
     if isinstance(function, Reduce):
         return rows[f"v:{function.column}"].to_pylist()
@@ -97,17 +122,17 @@ def _table(layout: Layout, updates: list[tuple[Any, Any, int, bool]]) -> pa.Tabl
         columns[name] = pa.array([entry[0][i] for entry, *_ in updates], kind)
     columns["start"] = pa.array([entry[1] for entry, *_ in updates], pa.int64())
     columns["ts"] = pa.array([stamp for _, _, stamp, _ in updates], pa.int64())
-    columns["s:0:0"] = _typed(layout, updates)
+    columns["s:0:0"] = typed(layout, [(entry, value) for entry, value, _, _ in updates])
     columns["deleted"] = pa.array([deleted for *_, deleted in updates], pa.bool_())
     return pa.table(columns)
 
 
-def _typed(layout: Layout, updates: list[tuple[Any, Any, int, bool]]) -> pa.Array:
-    values = [value for _, value, _, _ in updates]
+def typed(layout: Layout, values: list[tuple[Any, Any]]) -> pa.Array:
+    """The aggregates in (entry, aggregate) pairs as a column; AggregationError for one of another type."""
     try:
-        return array(pa.chunked_array([pa.array(values, layout.function_type)]))
+        return array(pa.chunked_array([pa.array([value for _, value in values], layout.function_type)]))
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError) as error:
-        entry, value = next((e, v) for e, v, _, _ in updates if not _fits(v, layout.function_type))
+        entry, value = next((e, v) for e, v in values if not _fits(v, layout.function_type))
         raise AggregationError(
             f"{layout.op.function} gave {value!r} ({type(value).__name__}) for key {entry[0]!r}, window starting at "
             f"{entry[1]} ms, which is not a {layout.function_type}: {error}. "

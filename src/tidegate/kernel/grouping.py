@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.errors import AggregationError
 from tidegate.kernel.accumulators import Overflow
+from tidegate.kernel.hashing import hash64
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.panes import Ints
 
@@ -91,6 +94,26 @@ def merge(layout: Layout, rows: pa.Table, by: Sequence[str], row_codes: Ints | N
             raise overflowed(layout, head, overflow, index) from None
         columns |= dict(zip(names, merged, strict=True))
     return pa.table(columns)
+
+
+def lift(layout: Layout, rows: pa.Table) -> pa.Table:
+    """The records with the state columns of the built-in aggregates, one state row each."""
+    columns: dict[str, Any] = {}
+    for acc, names, (_, aggregate) in zip(layout.accumulators, layout.states, layout.op.aggregations, strict=True):
+        column = getattr(aggregate, "column", None)
+        values = array(rows[f"v:{column}"]) if column else None
+        columns |= zip(names, acc.lift(values, rows.num_rows), strict=True)
+    for name, column in columns.items():
+        rows = rows.append_column(name, column)
+    return rows
+
+
+def key_hash(layout: Layout, rows: pa.Table) -> npt.NDArray[np.uint64]:
+    """One number per row that depends on its key alone, here and in every other process; part of the state format."""
+    hashed = np.zeros(rows.num_rows, np.uint64)
+    for name in layout.keys:
+        hashed = hashed * np.uint64(31) + hash64(array(rows[name]))
+    return hashed
 
 
 def overflowed(layout: Layout, groups: pa.Table, overflow: Overflow, index: int) -> AggregationError:

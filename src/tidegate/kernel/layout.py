@@ -18,6 +18,7 @@ from tidegate.kernel.panes import Panes
 from tidegate.kernel.types import arrow_type
 from tidegate.plan import Operation
 from tidegate.spec.aggregates import Aggregate, Fold
+from tidegate.spec.windows import SessionWindows, SlidingWindows, TimeWindows
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,19 @@ class Layout:
         return self.op.identity() | (typed if self.typed else {})
 
     @cached_property
+    def paned(self) -> bool:
+        """Whether a record's windows follow from its timestamp alone."""
+        return isinstance(self.op.windows, TimeWindows)
+
+    @cached_property
+    def keyed(self) -> bool:
+        """Whether a record's windows follow from what its key already has."""
+        return isinstance(self.op.windows, SlidingWindows | SessionWindows)
+
+    @cached_property
     def panes(self) -> Panes:
-        """The panes of the operation's windows."""
+        """The panes of time windows."""
+        assert isinstance(self.op.windows, TimeWindows)
         return Panes(self.op.windows)
 
     @cached_property
@@ -56,7 +68,7 @@ class Layout:
     @cached_property
     def combines(self) -> bool:
         """Whether records are aggregated before they travel; otherwise they travel one by one, in order."""
-        return self.op.combinable and not self.every_update
+        return self.paned and self.op.combinable and not self.every_update
 
     @cached_property
     def every_update(self) -> bool:
@@ -83,6 +95,12 @@ class Layout:
         return ["s:0:0"] if self.op.function else [name for names in self.states for name in names]
 
     @cached_property
+    def state_fields(self) -> list[pa.Field]:
+        """The state columns with their types."""
+        kinds = [self.function_type] if self.op.function else [t for a in self.accumulators for t in a.state_types]
+        return [pa.field(name, kind) for name, kind in zip(self.state, kinds, strict=True)]
+
+    @cached_property
     def function_type(self) -> pa.DataType:
         """The type of a function's aggregate."""
         function = self.op.function
@@ -101,9 +119,11 @@ class Layout:
 
     @cached_property
     def result_schema(self) -> pa.Schema:
-        """Rows that leave: key columns, `__start` (ms), value columns, `__timestamp` (ms), `__deleted` if it can be."""
+        """Rows that leave: key columns, `__start` and `__end` (ms), value columns, `__timestamp` (ms), `__deleted`
+        where rows can be tombstones.
+        """
         fields = [pa.field(name, self.schema.field(f"k:{name}").type) for name in self.op.key]
-        fields += [pa.field("__start", pa.int64())]
+        fields += [pa.field("__start", pa.int64()), pa.field("__end", pa.int64())]
         fields += [pa.field(name, kind) for name, kind in self.result_types.items()]
         fields += [pa.field("__timestamp", pa.int64())]
         fields += [pa.field("__deleted", pa.bool_())] if self.op.deletes else []

@@ -18,8 +18,6 @@ import pyarrow.compute as pc
 
 from tidegate.errors import InputError
 from tidegate.kernel import frames, grouping
-from tidegate.kernel.grouping import array
-from tidegate.kernel.hashing import hash64
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.panes import Ints
 from tidegate.kernel.stream_time import Chunk, cut, header, running_max
@@ -92,8 +90,9 @@ def _read(layout: Layout, table: pa.Table) -> _Slice:
     ts = grouping.ints(pc.fill_null(table["ts"], -1))
     bad = ts < 0
     no_key = _any_null(table, layout.keys) & ~bad
-    valid = ~(bad | no_key)
-    drops = {"bad_timestamp": int(bad.sum()), "null_key": int(no_key.sum())}
+    no_value = _no_value(layout, table) & ~(bad | no_key)
+    valid = ~(bad | no_key | no_value)
+    drops = {"bad_timestamp": int(bad.sum()), "null_key": int(no_key.sum()), "null_value": int(no_value.sum())}
     counted = np.where(valid, ts, -1)
     starts = cuts.starts if cuts is not None else np.zeros(1, np.int64)
     seen = running_max(counted, starts) if cuts is not None else counted
@@ -131,6 +130,13 @@ def _any_null(table: pa.Table, names: list[str]) -> Any:
     return nulls
 
 
+def _no_value(layout: Layout, table: pa.Table) -> Any:
+    """Which records are skipped for want of a value (SEMANTICS 3: sliding windows alone mind)."""
+    if not layout.op.skips_null_values or "empty" not in table.schema.names:
+        return np.zeros(table.num_rows, bool)
+    return table["empty"].to_numpy()
+
+
 def _keep(read: _Slice, mask: Any) -> _Slice:
     rows = read.rows.filter(pa.array(mask))
     offset = None if read.offset is None else read.offset[mask]
@@ -151,12 +157,8 @@ def _sections(layout: Layout, read: _Slice) -> tuple[pa.Table, pa.Table]:
     loose = np.array([chunk.scattered for chunk in read.chunks], bool)[read.chunk]
     columns: dict[str, Any] = {name: read.rows[name] for name in layout.keys}
     columns |= {"pane": pane, "open": first_open, "chunk": read.chunk, "n": np.ones(len(pane), np.int64)}
-    columns |= {"ts": read.ts}
-    for acc, names, (_, aggregate) in zip(layout.accumulators, layout.states, layout.op.aggregations, strict=True):
-        source = getattr(aggregate, "column", None)
-        values = array(read.rows[f"v:{source}"]) if source else None
-        columns |= dict(zip(names, acc.lift(values, len(pane)), strict=True))
-    rows = pa.table(columns)
+    columns |= {"ts": read.ts} | {name: read.rows[name] for name in layout.values}
+    rows = grouping.lift(layout, pa.table(columns)).drop_columns(layout.values)
     dense = is_open & ~loose
     by = [*layout.keys, "pane", *(["open"] if panes.shared else []), "chunk"]
     combined = grouping.merge(layout, rows if dense.all() else rows.filter(pa.array(dense)), by)
@@ -177,10 +179,7 @@ def _records(layout: Layout, read: _Slice) -> pa.Table:
 def _route(layout: Layout, rows: pa.Table, tasks: int) -> list[pa.Table]:
     if tasks == 1 or rows.num_rows == 0:
         return [rows] * tasks
-    hashed = np.zeros(rows.num_rows, np.uint64)
-    for name in layout.keys:
-        hashed = hashed * np.uint64(31) + hash64(array(rows[name]))
-    number = (hashed % np.uint64(tasks)).astype(np.int64)
+    number = (grouping.key_hash(layout, rows) % np.uint64(tasks)).astype(np.int64)
     order = np.argsort(number, kind="stable")
     bounds = np.searchsorted(number[order], np.arange(tasks + 1))
     sorted_rows = rows.take(pa.array(order))

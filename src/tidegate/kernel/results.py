@@ -9,16 +9,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.kernel.accumulators import Overflow
-from tidegate.kernel.grouping import array, overflowed
+from tidegate.kernel.grouping import array, ints, overflowed
 from tidegate.kernel.layout import Layout
+from tidegate.spec.windows import SessionWindows
 
 
 def finish(layout: Layout, rows: pa.Table, sort: bool = False) -> pa.Table:
-    """Result rows of state rows (key, start, ts, state), as they are or in the order (start, key)."""
+    """Result rows of state rows (key, start, ts, state; sessions: end), as they are or in the order they leave."""
     if sort:
-        rows = rows.take(by_start_and_key(layout, rows))
+        rows = rows.take(_in_order(layout, rows))
     columns: dict[str, Any] = {name: rows[f"k:{name}"] for name in layout.op.key}
     columns["__start"] = rows["start"]
+    columns["__end"] = rows["end"] if "end" in rows.schema.names else _ends(layout, rows)
     if layout.op.function:
         columns[layout.op.aggregations[0][0]] = rows["s:0:0"]
     else:
@@ -42,9 +44,14 @@ def concat(layout: Layout, parts: list[pa.Table]) -> pa.Table:
     return pa.concat_tables(parts) if parts else layout.result_schema.empty_table()
 
 
-def by_start_and_key(layout: Layout, rows: pa.Table) -> pa.Array:
-    """Indices that sort rows by (start, serialized key), as Kafka's time-ordered stores do."""
-    sortable = {"start": rows["start"]} | {name: _serial(rows[name]) for name in layout.keys}
+def _ends(layout: Layout, rows: pa.Table) -> Any:
+    return np.broadcast_to(layout.op.windows.end_ms(ints(rows["start"])), rows.num_rows)
+
+
+def _in_order(layout: Layout, rows: pa.Table) -> pa.Array:
+    """Indices that sort rows by (start, key), sessions by (end, start, key), keys as they are serialized (SEMANTICS 5)."""
+    bounds = ["end", "start"] if isinstance(layout.op.windows, SessionWindows) else ["start"]
+    sortable = {name: rows[name] for name in bounds} | {name: _serial(rows[name]) for name in layout.keys}
     return pc.sort_indices(pa.table(sortable), sort_keys=[(name, "ascending") for name in sortable])
 
 

@@ -8,7 +8,7 @@ A stage holds no state of its own between steps; everything is in the store.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tidegate.errors import CheckpointError
 from tidegate.instants import MAX_MS
-from tidegate.kernel import final, frames, tables
+from tidegate.kernel import final, frames, keyed, tables
 from tidegate.kernel.batch import Batch
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.state import State
@@ -57,7 +57,7 @@ class Stage:
         batch, metrics = self._decode(blobs, state.stream_time)
         state.stream_time = batch.fold.stream_time
         closes_at = MAX_MS if end_of_input else state.stream_time
-        run = final.run if self.layout.combines and self.layout.op.emits == "final" else tables.run
+        run = _way(self.layout)
         rows, late = run(self.layout, state, batch, closes_at)
         metrics["late"] += late
         metrics["emitted"] = rows.num_rows
@@ -81,10 +81,16 @@ class Stage:
         return batch, metrics | (_lateness(batch) if first else {"records": 0, "lateness_sum": 0.0})
 
 
+def _way(layout: Layout) -> Callable[[Layout, State, Batch, int], tuple[pa.Table, int]]:
+    if layout.keyed:
+        return keyed.run
+    return final.run if layout.combines and layout.op.emits == "final" else tables.run
+
+
 def _open_windows(layout: Layout, state: State) -> int:
     if layout.combines and layout.op.emits == "final":
         return len(final.closing(layout, list(state.logs), state.stream_time, MAX_MS))
-    return len(state.logs)
+    return sum(log.rows for log in state.logs.values()) if layout.keyed else len(state.logs)
 
 
 def _lateness(batch: Batch) -> dict[str, Any]:

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.instants import MAX_MS
 from tidegate.kernel import buffers, functions, grouping, results
 from tidegate.kernel.accumulators import Overflow
 from tidegate.kernel.batch import Batch, unite
 from tidegate.kernel.grouping import array, ints
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.state import State
+from tidegate.spec.windows import BatchWindows, TimeWindows, UnlimitedWindows
 
 
 def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[pa.Table, int]:
@@ -58,7 +58,7 @@ def _store(state: State, start: int, table: pa.Table) -> None:
 
 
 def _closed(layout: Layout, start: int, closes_at: int) -> bool:
-    return closes_at == MAX_MS or layout.op.windows.close_ms(start) <= closes_at
+    return layout.op.windows.close_ms(start) <= closes_at
 
 
 def _entries(layout: Layout, batch: Batch) -> tuple[pa.Table | None, int]:
@@ -72,15 +72,23 @@ def _entries(layout: Layout, batch: Batch) -> tuple[pa.Table | None, int]:
     records = batch.records()
     if records is None:
         return None, 0
-    ts = ints(records["ts"])
+    ts, seen = ints(records["ts"]), ints(records["seen"])
+    windows = layout.op.windows
+    if isinstance(windows, BatchWindows):
+        # The window of the stream time that the record sees is open by its nature.
+        current = seen // windows.size_ms * windows.size_ms
+        return _expand(layout, records, current, current), 0
+    if isinstance(windows, UnlimitedWindows):
+        start = np.full(len(ts), windows.start_ms)
+        return _expand(layout, records, start, np.where(ts >= windows.start_ms, start, start - 1)), 0
     first, last = layout.panes.first_window(layout.panes.pane(ts)), layout.panes.last_window(ts)
-    first_open = np.maximum(layout.panes.first_open(ints(records["seen"])), first)
+    first_open = np.maximum(layout.panes.first_open(seen), first)
     late = int(layout.panes.closed(first, last, first_open).sum())
     return _expand(layout, records, first_open, last), late
 
 
 def _expand(layout: Layout, rows: pa.Table, first: Any, last: Any) -> pa.Table:
-    advance = layout.op.windows.advance_ms
+    advance = layout.op.windows.advance_ms if isinstance(layout.op.windows, TimeWindows) else 1
     windows = np.maximum((last - first) // advance + 1, 0)
     at = np.repeat(np.arange(rows.num_rows), windows)
     nth = np.arange(len(at)) - np.repeat(np.cumsum(windows) - windows, windows)
@@ -114,7 +122,7 @@ def _take_in(layout: Layout, held: pa.Table | None, rows: pa.Table) -> tuple[pa.
     if layout.op.function is not None:
         return functions.take_in(layout, held, rows)
     if not layout.combines:
-        rows = _lift(layout, rows)
+        rows = grouping.lift(layout, rows)
     kept = [*layout.keys, "start", "ts", *layout.state]
     both = unite([held.select(kept), rows.select(kept)]) if held is not None else rows.select(kept)
     by = [*layout.keys, "start"]
@@ -152,12 +160,3 @@ def _every_update(layout: Layout, both: pa.Table, codes: Any, held: int) -> pa.T
     columns["ts"] = running
     back = np.argsort(order, kind="stable")
     return pa.table(columns).take(pa.array(back[held:]))
-
-
-def _lift(layout: Layout, rows: pa.Table) -> pa.Table:
-    for acc, names, (_, aggregate) in zip(layout.accumulators, layout.states, layout.op.aggregations, strict=True):
-        column = getattr(aggregate, "column", None)
-        values = array(rows[f"v:{column}"]) if column else None
-        for name, lifted in zip(names, acc.lift(values, rows.num_rows), strict=True):
-            rows = rows.append_column(name, lifted)
-    return rows

@@ -85,11 +85,146 @@ class TimeWindows:
         """
         return start_ms + self.size_ms + self.grace_ms
 
+    def end_ms(self, start_ms: int) -> int:
+        """The end of the window that starts at `start_ms`; it does not belong to it."""
+        return start_ms + self.size_ms
+
     def __str__(self) -> str:
         shape = f"TimeWindows of {show_ms(self.size_ms)}"
         if self.advance_ms != self.size_ms:
             shape += f", one every {show_ms(self.advance_ms)}"
         return shape
+
+
+@dataclass(frozen=True)
+class SlidingWindows:
+    """Windows around the records themselves: every record has one that ends with it, and one that begins after it.
+
+    A window is [start, start + time_difference], both ends included; a key has only those that hold a record. Only the
+    distinct contents matter: two records at most `time_difference` apart are together in a window.
+
+    Source: Kafka Streams `SlidingWindows`, KIP-450.
+    """
+
+    time_difference_ms: int
+    grace_ms: int
+
+    @classmethod
+    def of_time_difference_and_grace(cls, time_difference: Duration, grace: Duration) -> SlidingWindows:
+        """Windows that take records until stream time has passed their end by more than `grace`.
+
+        Raises DefinitionError if one of them is negative.
+        """
+        difference_ms = duration_ms(time_difference, "time_difference")
+        if difference_ms < 0:
+            raise DefinitionError(
+                f"`time_difference` is {show_ms(difference_ms)}: the time difference must not be negative. "
+                "Use the largest distance of two records that belong together."
+            )
+        return cls(difference_ms, _grace_ms(grace))
+
+    @classmethod
+    def of_time_difference_with_no_grace(cls, time_difference: Duration) -> SlidingWindows:
+        """Windows that take nothing once stream time has passed their end."""
+        return cls.of_time_difference_and_grace(time_difference, "0 seconds")
+
+    def end_ms(self, start_ms: int) -> int:
+        """The last instant of the window that starts at `start_ms`."""
+        return start_ms + self.time_difference_ms
+
+    def open_from_ms(self, stream_time: int) -> int:
+        """The earliest end of a window that is open at `stream_time`; one that ends before is closed.
+
+        Closed iff end < stream time - grace (SEMANTICS 1.2): both ends belong to the window.
+        """
+        return stream_time - self.grace_ms
+
+    def __str__(self) -> str:
+        return f"SlidingWindows of {show_ms(self.time_difference_ms)}"
+
+
+@dataclass(frozen=True)
+class SessionWindows:
+    """Periods of activity of a key: records at most `inactivity_gap` apart, that gap included, are one session.
+
+    A session is [first record, last record], both ends included.
+
+    Source: Kafka Streams `SessionWindows`.
+    """
+
+    inactivity_gap_ms: int
+    grace_ms: int
+
+    @classmethod
+    def of_inactivity_gap_and_grace(cls, inactivity_gap: Duration, grace: Duration) -> SessionWindows:
+        """Sessions that take records until stream time has passed their end by more than gap and grace.
+
+        Raises DefinitionError if the gap is not larger than zero or the grace is negative.
+        """
+        gap_ms = duration_ms(inactivity_gap, "inactivity_gap")
+        if gap_ms <= 0:
+            raise DefinitionError(
+                f"`inactivity_gap` is {show_ms(gap_ms)}: the gap cannot be zero or negative. "
+                'Use for example "30 seconds".'
+            )
+        return cls(gap_ms, _grace_ms(grace))
+
+    @classmethod
+    def of_inactivity_gap_with_no_grace(cls, inactivity_gap: Duration) -> SessionWindows:
+        """Sessions that take nothing once stream time has passed their end by more than the gap."""
+        return cls.of_inactivity_gap_and_grace(inactivity_gap, "0 seconds")
+
+    def open_from_ms(self, stream_time: int) -> int:
+        """The earliest end of a session that is open at `stream_time`; one that ends before is closed.
+
+        Closed iff end < stream time - grace - gap (SEMANTICS 1.2): until then a record could still prolong it.
+        """
+        return stream_time - self.grace_ms - self.inactivity_gap_ms
+
+    def __str__(self) -> str:
+        return f"SessionWindows with a gap of {show_ms(self.inactivity_gap_ms)}"
+
+
+@dataclass(frozen=True)
+class BatchWindows:
+    """Windows of one size that stream time, not the record, chooses: a record joins the one that is current.
+
+    The current window is [floor(stream time / size) * size, ... + size), with stream time including the record. So
+    there is one open window at a time, no record is ever late, and a window closes when stream time reaches its end.
+
+    Source: the BatchWindows proposal (KIP-1127); not in Kafka Streams.
+    """
+
+    size_ms: int
+    grace_ms: int = 0
+
+    @classmethod
+    def of_size(cls, size: Duration) -> BatchWindows:
+        """Windows of this size. Raises DefinitionError unless it is larger than zero."""
+        size_ms = duration_ms(size, "size")
+        if size_ms <= 0:
+            raise DefinitionError(
+                f"`size` is {show_ms(size_ms)}: a window's size must be larger than zero. "
+                'Use for example "10 seconds".'
+            )
+        return cls(size_ms)
+
+    def windows_for(self, timestamp_ms: int, stream_time_ms: int | None = None) -> list[Window]:
+        """The window of a record that comes at `stream_time_ms` (before it; none yet if left out)."""
+        now = timestamp_ms if stream_time_ms is None else max(timestamp_ms, stream_time_ms)
+        start = now // self.size_ms * self.size_ms
+        return [Window(start, start + self.size_ms)]
+
+    def close_ms(self, start_ms: int) -> int:
+        """The stream time at which the window that starts at `start_ms` closes: its end."""
+        return start_ms + self.size_ms
+
+    def end_ms(self, start_ms: int) -> int:
+        """The end of the window that starts at `start_ms`."""
+        return start_ms + self.size_ms
+
+    def __str__(self) -> str:
+        return f"BatchWindows of {show_ms(self.size_ms)}"
 
 
 @dataclass(frozen=True)
@@ -113,8 +248,16 @@ class UnlimitedWindows:
         """The one window, if the record is not before its start."""
         return [Window(self.start_ms, MAX_MS)] if timestamp_ms >= self.start_ms else []
 
+    def close_ms(self, start_ms: int) -> int:
+        """The stream time at which the window closes: never."""
+        return MAX_MS
+
+    def end_ms(self, start_ms: int) -> int:
+        """The end of the window: none, as a number the largest there is."""
+        return MAX_MS
+
     def __str__(self) -> str:
         return f"UnlimitedWindows from {self.start_ms} ms"
 
 
-Windows = TimeWindows | UnlimitedWindows
+Windows = TimeWindows | SlidingWindows | SessionWindows | BatchWindows | UnlimitedWindows

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from tidegate.errors import TidegateWarning
+from tidegate.instants import MAX_MS
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.packing import pack
 from tidegate.kernel.stage import Stage, Step
@@ -103,6 +105,8 @@ def input_columns(op: Operation, frame: DataFrame) -> list[Column]:
     """What the kernel reads of `frame`, under the kernel's names (see kernel.layout)."""
     columns = [_named(name, f"k:{name}") for name in op.key]
     columns += [_named(name, f"v:{name}") for name in op.input_columns(tuple(frame.columns))]
+    if op.skips_null_values and (value := op.counts_as_value(tuple(frame.columns))):
+        columns.append(reduce(Column.__and__, [_column(name).isNull() for name in value]).alias("empty"))
     # unix_millis floors, so microseconds are truncated to the millisecond they lie in.
     columns.append(F.unix_millis(_column(op.stream.timestamp)).alias("ts"))
     if op.stream.partition is not None and op.stream.offset is not None:
@@ -129,9 +133,10 @@ def _named(name: str, alias: str) -> Column:
 
 
 def _public(op: Operation) -> list[Column]:
-    start = F.col("__start")
-    end = F.timestamp_millis(start + F.lit(op.windows.size_ms)).alias("end")
-    window = F.struct(F.timestamp_millis(start).alias("start"), end).alias("window")
+    start = F.timestamp_millis(F.col("__start")).alias("start")
+    # A window without an end has none: 2^63-1 ms is beyond what a timestamp holds.
+    end = F.when(F.col("__end") < F.lit(MAX_MS), F.timestamp_millis(F.col("__end"))).alias("end")
+    window = F.struct(start, end).alias("window")
     values = [_column(name) for name, _ in op.aggregations]
     stamp = F.timestamp_millis(F.col("__timestamp")).alias("timestamp")
     deleted = [F.col("__deleted").alias("deleted")] if op.deletes else []

@@ -1,0 +1,158 @@
+"""Sliding and session windows: which windows a record has depends on what its key already has.
+
+The windows of all keys lie in tables by bucket of the key's hash. A batch reads the buckets that its keys or a close
+touch, takes its records one by one in order (which windows they open, join or merge is decided on a few integers), and
+computes the aggregates afterwards, all at once: every window is a *lineage*, the ordered list of the stored rows and
+records it consists of. Python functions cannot wait for that and are called on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.kernel import grouping, results, sessions, sliding
+from tidegate.kernel.batch import Batch, unite
+from tidegate.kernel.grouping import ints
+from tidegate.kernel.layout import Layout
+from tidegate.kernel.lineage import Aggregates, Entry, Functions, Lineage, Update
+from tidegate.kernel.panes import Ints
+from tidegate.kernel.state import State
+from tidegate.spec.windows import SessionWindows, SlidingWindows
+
+BUCKETS = 32
+"""How many tables the windows of a task are spread over; part of the state format."""
+
+
+def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[pa.Table, int]:
+    """Take the batch into the windows of its keys and let out what the plan emits; also the records dropped late."""
+    windows = layout.op.windows
+    assert isinstance(windows, SlidingWindows | SessionWindows)
+    records = batch.records()
+    opens_before, opens_after = windows.open_from_ms(batch.fold.before_batch), windows.open_from_ms(closes_at)
+    buckets = _buckets(layout, records) if records is not None else np.zeros(0, np.int64)
+    loaded = _load(layout, state, sorted({*buckets.tolist(), *_closing_buckets(state, opens_after)}))
+    rows, updates, late = _take_in(layout, loaded, records)
+    out = [results.finish(layout, updates)] if layout.op.emits == "updates" and updates.num_rows else []
+    ends = ints(rows["end"])
+    if layout.op.emits == "final":
+        # What was closed before this batch has been let out; sliding windows outlive that (see sliding.forget_before).
+        leaving = rows.filter(pa.array((ends < opens_after) & (ends >= opens_before)))
+        out += [results.finish(layout, leaving, sort=layout.sorts)] if leaving.num_rows else []
+    kept = ends >= opens_after if isinstance(windows, SessionWindows) else sliding.kept(windows, rows, opens_after)
+    _store(layout, state, loaded, rows.filter(pa.array(kept)))
+    return results.concat(layout, out), late
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    buckets: list[int]
+    rows: pa.Table
+
+
+def _buckets(layout: Layout, rows: pa.Table) -> Ints:
+    # The low half of the hash chose the task; the high half is still evenly spread.
+    return ((grouping.key_hash(layout, rows) >> np.uint64(32)) % np.uint64(BUCKETS)).astype(np.int64)
+
+
+def _closing_buckets(state: State, opens_after: int) -> list[int]:
+    return [bucket for bucket, log in state.logs.items() if log.base < opens_after]
+
+
+def _load(layout: Layout, state: State, buckets: list[int]) -> _Loaded:
+    tables = [table for bucket in buckets for table in state.read(bucket)]
+    return _Loaded(buckets, unite(tables) if tables else _no_windows(layout))
+
+
+def _no_windows(layout: Layout) -> pa.Table:
+    keys = [layout.schema.field(name) for name in layout.keys]
+    bounds = [pa.field(name, pa.int64()) for name in ("start", "end", "ts")]
+    return pa.schema([*keys, *bounds, *layout.state_fields]).empty_table()
+
+
+def _store(layout: Layout, state: State, loaded: _Loaded, rows: pa.Table) -> None:
+    bucket = _buckets(layout, rows)
+    for number in loaded.buckets:
+        mine = rows.filter(pa.array(bucket == number))
+        if mine.num_rows == 0:
+            state.forget(number)
+            continue
+        state.replace(number, mine)
+        # So that a batch that closes nothing here need not look: the earliest end in the bucket.
+        state.logs[number].base = int(ints(mine["end"]).min())
+
+
+def _take_in(layout: Layout, loaded: _Loaded, records: pa.Table | None) -> tuple[pa.Table, pa.Table, int]:
+    """The windows after the batch, the updates on the way, and how many records (or windows of them) were late."""
+    if records is None:
+        return loaded.rows, loaded.rows.slice(0, 0), 0
+    names = layout.keys
+    both = unite([loaded.rows.select(names), records.select(names)])
+    codes = grouping.codes([both[name] for name in names])
+    held, new = codes[: loaded.rows.num_rows], codes[loaded.rows.num_rows :]
+    touched = np.isin(held, new)
+    mine = loaded.rows.filter(pa.array(touched))
+    aggregates: Aggregates = Functions(layout, mine, records) if layout.op.function else Lineage(layout, mine, records)
+    entries, updates, late = _replay(layout, mine, held[touched], records, new, aggregates)
+    keys = records.select(names)
+    after = aggregates.table(keys, [Update(record, entry) for record, entry in entries])
+    untouched = loaded.rows.filter(pa.array(~touched))
+    rows = unite([untouched, after.select(untouched.schema.names)]) if untouched.num_rows else after
+    stored = set(zip(held[touched].tolist(), ints(mine["start"]).tolist(), ints(mine["end"]).tolist(), strict=True))
+    told = _told(layout, updates, new, stored, records.num_rows)
+    return rows, aggregates.table(keys, told), late
+
+
+def _replay(
+    layout: Layout, mine: pa.Table, mine_codes: Ints, records: pa.Table, codes: Ints, aggregates: Aggregates
+) -> tuple[list[tuple[int, Entry]], list[Update], int]:
+    windows = layout.op.windows
+    assert isinstance(windows, SlidingWindows | SessionWindows)
+    step: Any = sessions.take if isinstance(windows, SessionWindows) else sliding.take
+    by_key: dict[int, list[Entry]] = {}
+    columns = (ints(mine[name]).tolist() for name in ("start", "end", "ts"))
+    for i, (code, start, end, ts) in enumerate(zip(mine_codes.tolist(), *columns, strict=True)):
+        by_key.setdefault(code, []).append(Entry(start, end, ts, aggregates.held(i)))
+    updates: list[Update] = []
+    witness: dict[int, int] = {}  # a record of each key, to tell its columns
+    late = 0
+    times, seen = ints(records["ts"]).tolist(), ints(records["seen"]).tolist()
+    for i, (code, ts, now) in enumerate(zip(codes.tolist(), times, seen, strict=True)):
+        witness.setdefault(code, i)
+        entries = by_key.setdefault(code, [])
+        changed, dropped = step(windows, entries, ts, windows.open_from_ms(now), _Adder(aggregates, i))
+        updates += [Update(i, entry) for entry in changed]
+        late += dropped
+    return [(witness[code], e) for code, entries in by_key.items() for e in entries], updates, late
+
+
+class _Adder:
+    """Adds one record to aggregates."""
+
+    def __init__(self, aggregates: Aggregates, record: int) -> None:
+        self._aggregates = aggregates
+        self._record = record
+
+    def __call__(self, window: tuple[int, int], node: Any, fresh: bool) -> Any:
+        return self._aggregates.add(self._record, window, node, fresh)
+
+    def join(self, window: tuple[int, int], nodes: Sequence[Any]) -> Any:
+        return self._aggregates.join(self._record, window, nodes)
+
+
+def _told(layout: Layout, updates: list[Update], codes: Ints, stored: set[Any], records: int) -> list[Update]:
+    """The updates that leave: all, or with caching the last of each key and window (SEMANTICS 13)."""
+    if layout.every_update or records == 1:
+        return updates
+    last: dict[Any, Update] = {}
+    for update in updates:
+        name = (int(codes[update.record]), update.entry.start, update.entry.end)
+        last.pop(name, None)
+        last[name] = update
+    # Created and removed within the batch: nobody has heard of it.
+    kept = [u for name, u in last.items() if u.entry.node is not None or name in stored]
+    return sorted(kept, key=lambda u: u.entry.ts)

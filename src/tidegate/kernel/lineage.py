@@ -1,0 +1,146 @@
+"""What a window of a key consists of, and the aggregates of many such windows at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.kernel import functions, grouping
+from tidegate.kernel.accumulators import Overflow
+from tidegate.kernel.batch import unite
+from tidegate.kernel.grouping import array
+from tidegate.kernel.layout import Layout
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A window of a key: bounds and newest timestamp in ms, and its aggregate as `Aggregates` knows it (None: deleted)."""
+
+    start: int
+    end: int
+    ts: int
+    node: Any
+
+
+@dataclass(frozen=True)
+class Update:
+    """A window as it is after the record numbered `record`, whose key it has."""
+
+    record: int
+    entry: Entry
+
+
+class Aggregates(Protocol):
+    """The aggregates of windows while records come; a node stands for one of them."""
+
+    def held(self, row: int) -> Any:
+        """The node of a stored row."""
+
+    def add(self, record: int, window: tuple[int, int], node: Any, fresh: bool) -> Any:
+        """The node of `node` (or of nothing yet, if `fresh`) with a record added; None if that deletes it."""
+
+    def join(self, record: int, window: tuple[int, int], nodes: Sequence[Any]) -> Any:
+        """The node of sessions merged in this order, before the record that merges them is added."""
+
+    def table(self, keys: pa.Table, updates: list[Update]) -> pa.Table:
+        """Rows (key, start, end, ts, state) of these windows, with `deleted`; `keys` are those of the records."""
+
+
+def _bounds(keys: pa.Table, updates: list[Update]) -> dict[str, Any]:
+    rows = keys.take(pa.array([update.record for update in updates], pa.int64()))
+    columns: dict[str, Any] = {name: rows[name] for name in keys.schema.names}
+    for name in ("start", "end", "ts"):
+        columns[name] = pa.array([getattr(update.entry, name) for update in updates], pa.int64())
+    columns["deleted"] = pa.array([update.entry.node is None for update in updates], pa.bool_())
+    return columns
+
+
+class Lineage:
+    """Built-in aggregates. A node is a number: first the stored rows, then the records, then sequences of earlier ones."""
+
+    def __init__(self, layout: Layout, stored: pa.Table, records: pa.Table) -> None:
+        lifted = grouping.lift(layout, records).select(layout.state)
+        self._leaves = unite([stored.select(layout.state), lifted]) if stored.num_rows else lifted
+        self._first_record = stored.num_rows
+        self._first_node = stored.num_rows + records.num_rows
+        self._parts: list[tuple[int, ...]] = []
+        self._layout = layout
+
+    def held(self, row: int) -> int:
+        return row
+
+    def add(self, record: int, window: tuple[int, int], node: Any, fresh: bool) -> int:
+        leaf = self._first_record + record
+        return leaf if node is None else self._sequence((node, leaf))
+
+    def join(self, record: int, window: tuple[int, int], nodes: Sequence[int]) -> int | None:
+        return self._sequence(tuple(nodes)) if nodes else None
+
+    def _sequence(self, parts: tuple[int, ...]) -> int:
+        self._parts.append(parts)
+        return self._first_node + len(self._parts) - 1
+
+    def _flat(self, node: int) -> list[int]:
+        leaves: list[int] = []
+        stack = [node]
+        while stack:
+            top = stack.pop()
+            if top < self._first_node:
+                leaves.append(top)
+            else:
+                stack.extend(reversed(self._parts[top - self._first_node]))
+        return leaves
+
+    def table(self, keys: pa.Table, updates: list[Update]) -> pa.Table:
+        columns = _bounds(keys, updates)
+        runs = [self._flat(update.entry.node) if update.entry.node is not None else [] for update in updates]
+        alive = [bool(run) for run in runs]
+        merged = self._merged([run for run in runs if run], columns)
+        if not all(alive):
+            # A tombstone has no state: its columns are null.
+            place = np.cumsum(alive) - 1
+            at = pa.array([int(p) if ok else None for p, ok in zip(place, alive, strict=True)], pa.int64())
+            merged = {name: column.take(at) for name, column in merged.items()}
+        return pa.table(columns | merged)
+
+    def _merged(self, runs: list[list[int]], heads: dict[str, Any]) -> dict[str, pa.Array]:
+        flat = pa.array([leaf for run in runs for leaf in run], pa.int64())
+        sizes = np.array([len(run) for run in runs], np.int64)
+        starts = np.cumsum(sizes) - sizes
+        leaves = self._leaves.take(flat)
+        merged: dict[str, pa.Array] = {}
+        for index, (acc, names) in enumerate(zip(self._layout.accumulators, self._layout.states, strict=True)):
+            state = [array(leaves[name]) for name in names]
+            try:
+                merged |= zip(names, acc.merge_runs(state, starts) if runs else state, strict=True)
+            except Overflow as overflow:
+                raise grouping.overflowed(self._layout, pa.table(heads), overflow, index) from None
+        return merged
+
+
+class Functions:
+    """Python functions: a node is the aggregate itself."""
+
+    def __init__(self, layout: Layout, stored: pa.Table, records: pa.Table) -> None:
+        self._layout = layout
+        self._call = functions.Caller(layout)
+        self._stored = stored["s:0:0"].to_pylist()
+        self._keys = functions.tuples(records, layout.keys)
+        self._records = functions.records_of(layout, records)
+
+    def held(self, row: int) -> Any:
+        return self._stored[row]
+
+    def add(self, record: int, window: tuple[int, int], node: Any, fresh: bool) -> Any:
+        return self._call.add(self._keys[record], window, self._records[record], node, fresh)
+
+    def join(self, record: int, window: tuple[int, int], nodes: Sequence[Any]) -> Any:
+        return self._call.merge(self._keys[record], window, self._records[record], list(nodes))
+
+    def table(self, keys: pa.Table, updates: list[Update]) -> pa.Table:
+        entries = [((self._keys[u.record], u.entry.start), u.entry.node) for u in updates]
+        return pa.table(_bounds(keys, updates) | {"s:0:0": functions.typed(self._layout, entries)})

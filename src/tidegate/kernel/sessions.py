@@ -1,0 +1,33 @@
+"""What one record does to the sessions of its key (SEMANTICS 4; the close rule is SessionWindows.open_from_ms)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidegate.kernel.lineage import Entry
+from tidegate.spec.windows import SessionWindows
+
+
+def take(windows: SessionWindows, entries: list[Entry], ts: int, open_from: int, add: Any) -> tuple[list[Entry], int]:
+    """Let a record at `ts` join, bridge or open sessions; `entries` is changed. Gives the updates and the late count.
+
+    A session that has closed is no longer found (SEMANTICS 14.3), and the merged end decides whether the record is
+    late: one older than the close time is taken if it bridges into an open session.
+    """
+    gap = windows.inactivity_gap_ms
+    found = [e for e in entries if e.end >= max(ts - gap, open_from) and e.start <= ts + gap]
+    found.sort(key=lambda e: (e.end, e.start))
+    start = min([ts, *(e.start for e in found)])
+    end = max([ts, *(e.end for e in found)])
+    if end < open_from:
+        return [], 1
+    merged = add.join((start, end), [e.node for e in found])
+    node = add((start, end), merged, fresh=False)
+    for session in found:
+        entries.remove(session)
+    # A session of this one instant is written over; every other one that was found is gone and says so.
+    gone = [] if (start, end) == (ts, ts) else [Entry(e.start, e.end, e.end, None) for e in found]
+    result = Entry(start, end, end, node)
+    if node is not None:
+        entries.append(result)
+    return [*gone, result], 0

@@ -1,0 +1,116 @@
+"""What one record does to the sliding windows of its key (SEMANTICS 3; the close rule is SlidingWindows.open_from_ms).
+
+A record at t has a *left* window [t - d, t] and, once another record falls in it, a *right* one [t + 1, t + 1 + d]:
+
+        records        a . . b . c              d = 4, a at 10, b at 13, c at 15
+        left windows   [6,10] [9,13] [11,15]
+        right windows  [11,15] of a, [14,18] of b
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.kernel.grouping import ints
+from tidegate.kernel.lineage import Entry
+from tidegate.spec.windows import SlidingWindows
+
+
+def kept(windows: SlidingWindows, rows: pa.Table, open_from: int) -> Any:
+    """Which windows a later record may still need: closed ones tell what a new left window begins with.
+
+    A record that is not late has t >= open_from - d and looks at windows from t - 2d on.
+    """
+    return ints(rows["start"]) >= np.int64(open_from) - 3 * windows.time_difference_ms
+
+
+def take(windows: SlidingWindows, entries: list[Entry], ts: int, open_from: int, add: Any) -> tuple[list[Entry], int]:
+    """Let a record at `ts` update and make windows; `entries` is changed. Gives the updates and the late count."""
+    if ts + windows.time_difference_ms < open_from:
+        return [], 1
+    turn = _Turn(windows, entries, ts, open_from, add)
+    if ts < windows.time_difference_ms:
+        turn.early()
+    else:
+        turn.regular()
+    return turn.updates, turn.late
+
+
+class _Turn:
+    """One record's turn over the windows of its key."""
+
+    def __init__(self, windows: SlidingWindows, entries: list[Entry], ts: int, open_from: int, add: Any) -> None:
+        self.d = windows.time_difference_ms
+        self.entries = entries
+        self.ts = ts
+        self.open_from = open_from
+        self.add = add
+        self.updates: list[Entry] = []
+        self.late = 0
+        self.held = {e.start: e for e in entries}
+
+    def regular(self) -> None:
+        """Section 3.1: from the latest window to the earliest, then what is missing."""
+        before: Entry | None = None  # the newest window that ends before the record
+        candidate: Entry | None = None  # what the record's right window will hold
+        previous: int | None = None
+        low = max(0, self.ts - 2 * self.d)
+        for start in sorted((s for s in self.held if low <= s <= self.ts), reverse=True):
+            window = self.held[start]
+            if window.end > self.ts:
+                candidate = candidate or window
+                self._update(start, window)
+            elif window.end == self.ts:
+                self._update(start, window)
+                if window.ts >= self.ts:
+                    return  # a record of this very instant was here: all windows exist
+                previous = window.ts
+            else:
+                before, previous = window, window.ts
+                break
+        if previous is not None and previous + 1 not in self.held and previous + 1 + self.d >= self.ts:
+            self._update(previous + 1, None)
+        if self.ts - self.d not in self.held:
+            reaches = before is not None and before.ts >= self.ts - self.d
+            self._update(self.ts - self.d, before if reaches else None, stamp=self.ts)
+        self._copy_to_right(candidate)
+
+    def early(self) -> None:
+        """Section 3.2: the left window would start below 0, so [0, d] is the one of all early records."""
+        combined = self.held.get(0)
+        candidate: Entry | None = None
+        for start in sorted(s for s in self.held if 0 < s <= self.ts):
+            candidate = self.held[start]
+            self._update(start, candidate)
+        if candidate is None and combined is not None and combined.ts > self.ts:
+            candidate = combined
+        self._copy_to_right(candidate)
+        if combined is not None and combined.ts < self.ts and combined.ts + 1 not in self.held:
+            self._update(combined.ts + 1, None)
+        self._update(0, combined)
+
+    def _copy_to_right(self, candidate: Entry | None) -> None:
+        """The record's right window, if it is missing and something is in it; the record itself is not."""
+        start = self.ts + 1
+        if start not in self.held and candidate is not None and candidate.ts > self.ts:
+            self._put(Entry(start, start + self.d, candidate.ts, candidate.node))
+
+    def _update(self, start: int, window: Entry | None, stamp: int | None = None) -> None:
+        """Add the record to a window, or make it; a closed one drops it instead."""
+        end = start + self.d
+        if end < self.open_from:
+            self.late += 1
+            return
+        node = self.add((start, end), window.node if window else None, fresh=window is None)
+        newest = self.ts if window is None or stamp is not None else max(window.ts, self.ts)
+        self._put(Entry(start, end, newest, node))
+
+    def _put(self, entry: Entry) -> None:
+        """Replace or make a window; the table seen by this turn stays as it was, as Kafka's iterator sees it."""
+        self.entries[:] = [e for e in self.entries if e.start != entry.start]
+        if entry.node is not None:
+            self.entries.append(entry)
+        self.updates.append(entry)
