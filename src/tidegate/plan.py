@@ -106,7 +106,7 @@ class Operation:
         return isinstance(self.windows, SlidingWindows)
 
     def counts_as_value(self, available: tuple[str, ...]) -> tuple[str, ...]:
-        """The columns that are a record's value: all but key, timestamp, partition and offset; of `reduce`, its column."""
+        """The columns that are a record's value: all but key, timestamp and order; for `reduce`, its column."""
         if isinstance(self.function, Reduce):
             return (self.function.column,)
         stream = self.stream

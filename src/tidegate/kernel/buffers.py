@@ -81,7 +81,7 @@ def _after_each_row(layout: Layout, rows: pa.Table, stored: dict[int, int], chan
     """A running total: what was stored, plus `change` row by row, minus what left with the windows that had closed."""
     starts = np.concatenate([np.array(list(stored), np.int64), ints(rows["start"])])
     leaves = np.concatenate([np.array(list(stored.values()), np.int64), change])
-    wait = layout.op.windows.close_ms(0)
+    wait = layout.aligned.close_ms(0)
     closes = np.minimum(starts, MAX_MS - wait) + wait
     order = np.argsort(closes, kind="stable")
     gone = np.concatenate(([0], np.cumsum(leaves[order])))

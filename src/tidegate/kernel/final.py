@@ -63,8 +63,8 @@ def closing(layout: Layout, panes: list[int], before: int, closes_at: int) -> li
     first = np.maximum(layout.panes.first_window(held), layout.panes.first_open(before))
     last = layout.panes.last_window(held)
     if closes_at < MAX_MS:
-        last = np.minimum(last, layout.panes.first_open(closes_at) - layout.op.windows.advance_ms)
-    advance = layout.op.windows.advance_ms
+        last = np.minimum(last, layout.panes.first_open(closes_at) - layout.panes.windows.advance_ms)
+    advance = layout.panes.windows.advance_ms
     return sorted({w for low, high in zip(first, last, strict=True) for w in range(int(low), int(high) + 1, advance)})
 
 
@@ -103,7 +103,7 @@ def _of_window(layout: Layout, rows: pa.Table, window: int) -> pa.Table:
 
 
 def _done(layout: Layout, pane: int, closes_at: int) -> bool:
-    return layout.op.windows.close_ms(int(layout.panes.last_window(pane))) <= closes_at
+    return layout.aligned.close_ms(int(layout.panes.last_window(pane))) <= closes_at
 
 
 def _compact(layout: Layout, state: State, pane: int) -> None:

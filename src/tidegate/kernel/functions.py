@@ -31,7 +31,7 @@ def take_in(layout: Layout, held: pa.Table | None, rows: pa.Table) -> tuple[pa.T
     updates: dict[Any, tuple[Any, Any, int, bool]] = {}
     for i, (key, start, ts, record) in enumerate(zip(keys, starts, times, records, strict=True)):
         before = entries.get((key, start))
-        value = call.add(key, (start, layout.op.windows.end_ms(start)), record, before and before[0], before is None)
+        value = call.add(key, (start, layout.aligned.end_ms(start)), record, before and before[0], before is None)
         stamp = ts if before is None else max(before[1], ts)
         if value is None:
             entries.pop((key, start), None)

@@ -18,7 +18,7 @@ from tidegate.kernel.panes import Panes
 from tidegate.kernel.types import arrow_type
 from tidegate.plan import Operation
 from tidegate.spec.aggregates import Aggregate, Fold
-from tidegate.spec.windows import SessionWindows, SlidingWindows, TimeWindows
+from tidegate.spec.windows import AlignedWindows, SessionWindows, SlidingWindows, TimeWindows
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,12 @@ class Layout:
         """The panes of time windows."""
         assert isinstance(self.op.windows, TimeWindows)
         return Panes(self.op.windows)
+
+    @cached_property
+    def aligned(self) -> AlignedWindows:
+        """The windows, which are not keyed."""
+        assert not isinstance(self.op.windows, SlidingWindows | SessionWindows)
+        return self.op.windows
 
     @cached_property
     def keys(self) -> list[str]:

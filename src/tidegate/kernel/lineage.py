@@ -18,7 +18,7 @@ from tidegate.kernel.layout import Layout
 
 @dataclass(frozen=True)
 class Entry:
-    """A window of a key: bounds and newest timestamp in ms, and its aggregate as `Aggregates` knows it (None: deleted)."""
+    """A window of a key: bounds and newest timestamp in ms, and its aggregate as `Aggregates` knows it (None: none)."""
 
     start: int
     end: int
@@ -60,7 +60,7 @@ def _bounds(keys: pa.Table, updates: list[Update]) -> dict[str, Any]:
 
 
 class Lineage:
-    """Built-in aggregates. A node is a number: first the stored rows, then the records, then sequences of earlier ones."""
+    """Built-in aggregates. A node is a number: of a stored row, of a record, or of a sequence of earlier nodes."""
 
     def __init__(self, layout: Layout, stored: pa.Table, records: pa.Table) -> None:
         lifted = grouping.lift(layout, records).select(layout.state)

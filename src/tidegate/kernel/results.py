@@ -45,11 +45,12 @@ def concat(layout: Layout, parts: list[pa.Table]) -> pa.Table:
 
 
 def _ends(layout: Layout, rows: pa.Table) -> Any:
-    return np.broadcast_to(layout.op.windows.end_ms(ints(rows["start"])), rows.num_rows)
+    starts: Any = ints(rows["start"])
+    return np.broadcast_to(layout.aligned.end_ms(starts), rows.num_rows)
 
 
 def _in_order(layout: Layout, rows: pa.Table) -> pa.Array:
-    """Indices that sort rows by (start, key), sessions by (end, start, key), keys as they are serialized (SEMANTICS 5)."""
+    """Indices that sort rows by (start, serialized key), sessions by (end, start, key) (SEMANTICS 5)."""
     bounds = ["end", "start"] if isinstance(layout.op.windows, SessionWindows) else ["start"]
     sortable = {name: rows[name] for name in bounds} | {name: _serial(rows[name]) for name in layout.keys}
     return pc.sort_indices(pa.table(sortable), sort_keys=[(name, "ascending") for name in sortable])

@@ -17,7 +17,7 @@ from tidegate.kernel.batch import Batch, unite
 from tidegate.kernel.grouping import array, ints
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.state import State
-from tidegate.spec.windows import BatchWindows, TimeWindows, UnlimitedWindows
+from tidegate.spec.windows import BatchWindows, UnlimitedWindows
 
 
 def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[pa.Table, int]:
@@ -58,7 +58,7 @@ def _store(state: State, start: int, table: pa.Table) -> None:
 
 
 def _closed(layout: Layout, start: int, closes_at: int) -> bool:
-    return layout.op.windows.close_ms(start) <= closes_at
+    return layout.aligned.close_ms(start) <= closes_at
 
 
 def _entries(layout: Layout, batch: Batch) -> tuple[pa.Table | None, int]:
@@ -88,7 +88,7 @@ def _entries(layout: Layout, batch: Batch) -> tuple[pa.Table | None, int]:
 
 
 def _expand(layout: Layout, rows: pa.Table, first: Any, last: Any) -> pa.Table:
-    advance = layout.op.windows.advance_ms if isinstance(layout.op.windows, TimeWindows) else 1
+    advance = layout.panes.windows.advance_ms if layout.paned else 1
     windows = np.maximum((last - first) // advance + 1, 0)
     at = np.repeat(np.arange(rows.num_rows), windows)
     nth = np.arange(len(at)) - np.repeat(np.cumsum(windows) - windows, windows)

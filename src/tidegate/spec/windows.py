@@ -260,4 +260,10 @@ class UnlimitedWindows:
         return f"UnlimitedWindows from {self.start_ms} ms"
 
 
+AlignedWindows = TimeWindows | BatchWindows | UnlimitedWindows
+"""Windows that follow from timestamps and stream time alone: each closes at a stream time known from its start."""
+
+KeyedWindows = SlidingWindows | SessionWindows
+"""Windows that follow from what their key already has."""
+
 Windows = TimeWindows | SlidingWindows | SessionWindows | BatchWindows | UnlimitedWindows
