@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tidegate import dsl
-from tidegate.dsl import KGroupedStream, KStream, KTable, TimeWindowedKStream, stream
+from tidegate.dsl import KGroupedStream, KStream, KTable, SessionWindowedKStream, TimeWindowedKStream, stream, table
 from tidegate.errors import (
     AggregationError,
     BufferFullError,
@@ -51,6 +51,7 @@ __all__ = [
     "KStream",
     "KTable",
     "Materialized",
+    "SessionWindowedKStream",
     "SessionWindows",
     "SlidingWindows",
     "StrictBuffer",
@@ -72,6 +73,7 @@ __all__ = [
     "min",
     "stream",
     "sum",
+    "table",
 ]
 
 

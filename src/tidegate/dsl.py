@@ -12,13 +12,14 @@ from typing import Any, NoReturn
 from tidegate.errors import DefinitionError, DefinitionTypeError
 from tidegate.plan import (
     RESULT_COLUMNS,
+    Changelog,
     Stream,
     Suppress,
     Table,
     WindowedAggregate,
-    aggregate_of,
     describe,
     operation,
+    root_of,
 )
 from tidegate.spec.aggregates import Aggregate, Aggregation, Fold, Reduce
 from tidegate.spec.aggregates import count as count_
@@ -75,6 +76,34 @@ def stream(
     if bound and check_frame is not None:
         check_frame(node)
     return KStream(node)
+
+
+def table(
+    source: Any,
+    *,
+    key: str | Sequence[str],
+    timestamp: str,
+    deleted: str | None = None,
+    partition: str | None = None,
+    offset: str | None = None,
+    name: str | None = None,
+    schema: Any = None,
+) -> KTable:
+    """A table given as its changes: each record upserts the row of its key, or deletes it where `deleted` is true.
+
+    The arguments are those of `stream`; `deleted` names a boolean column. Every change is forwarded, with its own
+    timestamp, deletions of unknown keys too (SEMANTICS 15).
+    """
+    changes = stream(
+        source,
+        key=key,
+        timestamp=timestamp,
+        partition=partition,
+        offset=offset,
+        name=name or (source if isinstance(source, str) else "table"),
+        schema=schema,
+    )
+    return KTable(Changelog(changes.node, None if deleted is None else _column(deleted, "deleted")))
 
 
 @dataclass(frozen=True)
@@ -250,12 +279,18 @@ class KTable:
         Raises DefinitionError for `until_window_closes` on something without windows.
         """
         if isinstance(suppressed, UntilTimeLimit):
-            if suppressed.limit_ms > 0:
+            if suppressed.clock == "wall":
                 raise DefinitionError(
-                    f"suppress({suppressed}) cannot run yet: this version has until_window_closes, and "
-                    "until_time_limit of zero. docs/notyet.md says what is missing."
+                    f"suppress({suppressed}) cannot run yet: this version limits by stream time alone. Use "
+                    'clock="stream". docs/notyet.md says what is missing.'
                 )
-        elif not isinstance(suppressed, UntilWindowCloses):
+        elif isinstance(suppressed, UntilWindowCloses):
+            if isinstance(root_of(self.node), Changelog):
+                raise DefinitionError(
+                    "until_window_closes: Window close time is only defined for windowed computations, and this table "
+                    "has no windows. Use until_time_limit, or windowed_by(...) before the aggregation."
+                )
+        else:
             raise DefinitionTypeError(
                 f"`suppressed` is {suppressed!r}. Use Suppressed.until_window_closes(BufferConfig.unbounded())."
             )
@@ -271,7 +306,7 @@ class KTable:
         `deleted` is there where a row can be a tombstone. Streaming if the input is; a static input is the whole
         stream, at whose end every window closes.
         """
-        stream_ = aggregate_of(self.node).stream
+        stream_ = root_of(self.node).stream
         if stream_.frame is None or attach is None:
             raise DefinitionError(
                 f"The stream {stream_.name!r} is not bound to a DataFrame. Use tg.stream(dataframe, ...), "

@@ -55,6 +55,19 @@ class WindowedAggregate:
 
 
 @dataclass(frozen=True)
+class Changelog:
+    """A table given as its changes: upserts, and tombstones where the column `deleted` is true."""
+
+    stream: Stream
+    deleted: str | None
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key of the table is that of the stream."""
+        return self.stream.key
+
+
+@dataclass(frozen=True)
 class Suppress:
     """Updates of `parent`, held back."""
 
@@ -62,7 +75,7 @@ class Suppress:
     how: UntilWindowCloses | UntilTimeLimit
 
 
-Table: TypeAlias = "WindowedAggregate | Suppress"
+Table: TypeAlias = "WindowedAggregate | Changelog | Suppress"
 
 
 @dataclass(frozen=True)
@@ -71,34 +84,39 @@ class Operation:
 
     emits    "final": one row per key and window, when it closes; "updates": as they happen
     caching  of updates, only the last one per key, window and micro-batch
-    buffer   the bound on how many results may wait, None if there is none
+    buffer   the bound on how many final results may wait, None if there is none
+    limit    updates wait until then, None if they do not
+    windows  None for a table that is given as its changes; `deleted` is then its column
     """
 
     stream: Stream
     key: tuple[str, ...]
-    windows: Windows
+    windows: Windows | None
     aggregations: tuple[tuple[str, Aggregation], ...]
     emits: str
     caching: bool
     buffer: StrictBuffer | None
     name: str
     buffer_name: str = "suppress"
+    limit: UntilTimeLimit | None = None
+    deleted: str | None = None
 
     @property
     def combinable(self) -> bool:
         """Whether records may be aggregated before they meet: built-in aggregates that no order can change."""
-        return all(isinstance(a, Aggregate) and not a.ordered for _, a in self.aggregations)
+        return bool(self.aggregations) and all(isinstance(a, Aggregate) and not a.ordered for _, a in self.aggregations)
 
     @property
     def function(self) -> Reduce | Fold | None:
         """The Python function that aggregates, if it is one."""
-        aggregation = self.aggregations[0][1]
+        aggregation = self.aggregations[0][1] if self.aggregations else None
         return aggregation if isinstance(aggregation, Reduce | Fold) else None
 
     @property
     def deletes(self) -> bool:
         """Whether rows can be tombstones: a function may return None, and sessions merge into other ones."""
-        return self.emits == "updates" and (self.function is not None or isinstance(self.windows, SessionWindows))
+        merges = self.function is not None or isinstance(self.windows, SessionWindows)
+        return self.emits == "updates" and (merges or self.deleted is not None)
 
     @property
     def skips_null_values(self) -> bool:
@@ -117,6 +135,8 @@ class Operation:
         """The columns the aggregation reads besides key, timestamp, partition and offset."""
         if isinstance(self.function, Fold):
             return available
+        if self.windows is None:
+            return tuple(name for name in self.counts_as_value(available) if name != self.deleted)
         used = dict.fromkeys(a.column for _, a in self.aggregations if not isinstance(a, Fold) and a.column)
         return tuple(column for column in used if column)
 
@@ -127,7 +147,7 @@ class Operation:
             "timestamp": self.stream.timestamp,
             "order": "partition and offset" if self.stream.ordered else "timestamps",
             "windows": str(self.windows),
-            "grace": show_ms(self.windows.grace_ms),
+            "grace": show_ms(self.windows.grace_ms if self.windows else 0),
             "aggregation": ", ".join(f"{name}={_identify(a)}" for name, a in self.aggregations),
             "emits": self.emits,
             "store": self.name,
@@ -150,7 +170,23 @@ def _identify(aggregation: Aggregation) -> str:
 def operation(table: Table) -> Operation:
     """The one operator that computes `table`."""
     suppressions = list(_suppressions(table))
-    aggregate = aggregate_of(table)
+    limits = [how for how in suppressions if isinstance(how, UntilTimeLimit)]
+    named = next((how.name for how in suppressions if how.name), "suppress")
+    aggregate = root_of(table)
+    if isinstance(aggregate, Changelog):
+        return Operation(
+            stream=aggregate.stream,
+            key=aggregate.key,
+            windows=None,
+            aggregations=(),
+            emits="updates",
+            caching=False,
+            buffer=None,
+            name="table",
+            buffer_name=named,
+            limit=limits[0] if limits else None,
+            deleted=aggregate.deleted,
+        )
     bound = _bound(suppressions)
     if bound is not None and isinstance(aggregate.windows, SlidingWindows | SessionWindows):
         raise DefinitionError(
@@ -169,7 +205,8 @@ def operation(table: Table) -> Operation:
         # Behind an aggregation that emits on close, a buffer never holds anything.
         buffer=None if on_close else bound,
         name=aggregate.materialized.name,
-        buffer_name=next((how.name for how in suppressions if how.name), "suppress"),
+        buffer_name=named,
+        limit=limits[0] if limits else None,
     )
 
 
@@ -187,8 +224,8 @@ def _bound(suppressions: list[UntilWindowCloses | UntilTimeLimit]) -> StrictBuff
     return None
 
 
-def aggregate_of(table: Table) -> WindowedAggregate:
-    """The aggregation at the root of `table`."""
+def root_of(table: Table) -> WindowedAggregate | Changelog:
+    """The aggregation or the changelog at the root of `table`."""
     while isinstance(table, Suppress):
         table = table.parent
     return table
@@ -200,6 +237,7 @@ def describe(table: Table) -> str:
     stateful = "transformWithStateInPandas"
     depth = 0
     fused = operation(table).emits == "final"
+    limited = operation(table).limit is not None
 
     def add(text: str, *details: str) -> None:
         nonlocal depth
@@ -208,10 +246,13 @@ def describe(table: Table) -> str:
         depth += 1
 
     while isinstance(table, Suppress):
-        as_operator = "in the operator of the aggregation" if fused else "passes everything through"
+        as_operator = "in the operator of the aggregation" if fused or limited else "passes everything through"
         add(f"Suppress {table.how.name or ''}".rstrip(), f"when     {table.how}", f"spark    {as_operator}")
         table = table.parent
     op = operation(table)
+    if isinstance(table, Changelog):
+        add(f"Table {table.stream.name}", f"key      {', '.join(table.key)}", f"time     {table.stream.timestamp}")
+        return "\n".join(lines)
     add(
         f"WindowedAggregate {table.materialized.name}",
         f"columns  {', '.join(f'{name} = {a}' for name, a in table.aggregations)}",

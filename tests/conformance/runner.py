@@ -163,6 +163,9 @@ def _changes(scenario: Scenario, stream: Any, materialized: Any) -> Any:
     """Changes fed to suppress alone, as the newest value per window: where an aggregation could forward them."""
     inputs, suppress = scenario.data["input"], scenario.topology["suppress"]
     bounds = [entry.get("window") for entry in inputs]
+    if not any(bounds):
+        # A plain table forwards every change it is given.
+        return _table(scenario, stream, materialized)
     size = bounds[0][1] - bounds[0][0] if bounds[0] else 0
     for entry, window in zip(inputs, bounds, strict=True):
         regular = window and window[1] - window[0] == size and window[0] % size == 0
@@ -194,6 +197,8 @@ def _buffer(spec: Row) -> Any:
     if spec["strategy"] == "unbounded":
         return tg.BufferConfig.unbounded()
     records, size = spec.get("max_records"), spec.get("max_bytes")
+    if records is None and size is None:
+        return tg.BufferConfig.unbounded().emit_early_when_full()
     buffer = tg.BufferConfig.max_records(records) if records is not None else tg.BufferConfig.max_bytes(size)
     if records is not None and size is not None:
         buffer = buffer.with_max_bytes(size)

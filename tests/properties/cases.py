@@ -11,12 +11,11 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
-import oracle
 import pyarrow as pa
 from hypothesis import strategies as st
-from oracle import BuiltIn, Fold, Reduce, Row, Topology, Windows
 
 import tidegate as tg
+from oracle import BuiltIn, Fold, Reduce, Row, Topology, Windows
 
 SCHEMA = {
     "k": pa.string(),

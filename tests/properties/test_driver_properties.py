@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from oracle import BuiltIn, Row, Topology, Windows
 from properties import cases
 from properties.cases import Case

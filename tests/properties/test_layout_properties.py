@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from oracle import Row
 from properties import cases
 from properties.cases import Case

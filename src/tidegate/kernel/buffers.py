@@ -113,7 +113,7 @@ def _sizes_of_entries(
     old = np.where(has_previous & ~as_prior, new[previous], 0)
     key = _total([array(rows[name]) for name in layout.keys]) + _START
     mine = slice(len(known), None)
-    sizes = _TIMES + key + sum(int(_sizes(column)[0]) for column in prior) + old[mine] + new[mine]
+    sizes = _TIMES + key + sum(int(byte_sizes(column)[0]) for column in prior) + old[mine] + new[mine]
     return np.concatenate([known, sizes])
 
 
@@ -140,10 +140,10 @@ def _prior(layout: Layout) -> list[pa.Array]:
 
 
 def _total(columns: list[pa.Array]) -> Ints:
-    return np.sum([_sizes(column) for column in columns], axis=0, dtype=np.int64)
+    return np.sum([byte_sizes(column) for column in columns], axis=0, dtype=np.int64)
 
 
-def _sizes(column: pa.Array) -> Ints:
+def byte_sizes(column: pa.Array) -> Ints:
     """Bytes of each value in the Arrow encoding; nothing for a null."""
     kind = column.type
     if pa.types.is_null(kind):
@@ -151,7 +151,7 @@ def _sizes(column: pa.Array) -> Ints:
     if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind):
         return ints(pc.fill_null(pc.binary_length(column), 0))
     if pa.types.is_list(kind):
-        inner = _sizes(column.flatten())
+        inner = byte_sizes(column.flatten())
         total = np.concatenate(([0], np.cumsum(inner)))
         lengths = ints(pc.fill_null(pc.list_value_length(column), 0))
         ends = np.cumsum(lengths)

@@ -18,7 +18,14 @@ from tidegate.kernel.panes import Panes
 from tidegate.kernel.types import arrow_type
 from tidegate.plan import Operation
 from tidegate.spec.aggregates import Aggregate, Fold
-from tidegate.spec.windows import AlignedWindows, SessionWindows, SlidingWindows, TimeWindows
+from tidegate.spec.windows import (
+    AlignedWindows,
+    BatchWindows,
+    SessionWindows,
+    SlidingWindows,
+    TimeWindows,
+    UnlimitedWindows,
+)
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,7 @@ class Layout:
     @cached_property
     def aligned(self) -> AlignedWindows:
         """The windows, which are not keyed."""
-        assert not isinstance(self.op.windows, SlidingWindows | SessionWindows)
+        assert isinstance(self.op.windows, TimeWindows | BatchWindows | UnlimitedWindows)
         return self.op.windows
 
     @cached_property
@@ -121,6 +128,8 @@ class Layout:
         """The type of every value column of a result."""
         if self.op.function:
             return {self.op.aggregations[0][0]: self.function_type}
+        if self.op.windows is None:
+            return {name[2:]: self.schema.field(name).type for name in self.values}
         return {name: a.result_type for (name, _), a in zip(self.op.aggregations, self.accumulators, strict=True)}
 
     @cached_property
@@ -129,7 +138,8 @@ class Layout:
         where rows can be tombstones.
         """
         fields = [pa.field(name, self.schema.field(f"k:{name}").type) for name in self.op.key]
-        fields += [pa.field("__start", pa.int64()), pa.field("__end", pa.int64())]
+        if self.op.windows is not None:
+            fields += [pa.field("__start", pa.int64()), pa.field("__end", pa.int64())]
         fields += [pa.field(name, kind) for name, kind in self.result_types.items()]
         fields += [pa.field("__timestamp", pa.int64())]
         fields += [pa.field("__deleted", pa.bool_())] if self.op.deletes else []

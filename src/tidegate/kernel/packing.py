@@ -171,6 +171,8 @@ def _sections(layout: Layout, read: _Slice) -> tuple[pa.Table, pa.Table]:
 
 def _records(layout: Layout, read: _Slice) -> pa.Table:
     columns: dict[str, Any] = {name: read.rows[name] for name in [*layout.keys, *layout.values]}
+    if layout.op.deleted is not None:
+        columns["deleted"] = pc.fill_null(read.rows["deleted"], False)
     columns |= {"ts": read.ts, "seen": read.seen, "chunk": read.chunk}
     columns["offset"] = read.offset if read.offset is not None else np.zeros(len(read.ts), np.int64)
     return pa.table(columns)

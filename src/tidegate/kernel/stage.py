@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tidegate.errors import CheckpointError
 from tidegate.instants import MAX_MS
-from tidegate.kernel import final, frames, keyed, tables
+from tidegate.kernel import changelog, final, frames, keyed, suppression, tables
 from tidegate.kernel.batch import Batch
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.state import State
@@ -59,6 +59,8 @@ class Stage:
         closes_at = MAX_MS if end_of_input else state.stream_time
         run = _way(self.layout)
         rows, late = run(self.layout, state, batch, closes_at)
+        if self.layout.op.limit is not None:
+            rows = suppression.run(self.layout, store, rows, state.stream_time)
         metrics["late"] += late
         metrics["emitted"] = rows.num_rows
         metrics["stream_time"] = state.stream_time
@@ -82,6 +84,8 @@ class Stage:
 
 
 def _way(layout: Layout) -> Callable[[Layout, State, Batch, int], tuple[pa.Table, int]]:
+    if layout.op.windows is None:
+        return changelog.run
     if layout.keyed:
         return keyed.run
     return final.run if layout.combines and layout.op.emits == "final" else tables.run

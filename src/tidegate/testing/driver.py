@@ -150,7 +150,7 @@ def _lay_out(op: Operation, types: Types, records: list[Record], start: int) -> 
     known = {name: kind for name, kind in types.columns.items() if name not in (_PARTITION, _OFFSET)}
     batch = to_batch(op, types, records, start)
     shown = [f"v:{name}" for name in op.input_columns(tuple(known))]
-    kept = [*(f"k:{name}" for name in op.key), *shown, "empty", "ts", "partition", "offset"]
+    kept = [*(f"k:{name}" for name in op.key), *shown, "empty", "deleted", "ts", "partition", "offset"]
     batch = batch.select([name for name in kept if name in batch.schema.names])
     return Layout(op, batch.schema, typed=types.declared), batch
 
@@ -159,9 +159,9 @@ def to_rows(op: Operation, rows: pa.Table) -> list[dict[str, Any]]:
     """Result rows as dicts in the public shape."""
     out = []
     for row in rows.to_pylist():
-        window = Window(row.pop("__start"), row.pop("__end"))
+        window = {"window": Window(row.pop("__start"), row.pop("__end"))} if op.windows is not None else {}
         keys = {name: row.pop(name) for name in op.key}
         timestamp, deleted = row.pop("__timestamp"), row.pop("__deleted", None)
-        shown = {**keys, "window": window, **row, "timestamp": timestamp}
+        shown = {**keys, **window, **row, "timestamp": timestamp}
         out.append(shown if deleted is None else {**shown, "deleted": deleted})
     return out

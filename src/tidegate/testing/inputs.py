@@ -85,6 +85,8 @@ def to_batch(op: Operation, types: Types, records: Sequence[Record], start: int)
     stamps = [_milliseconds(record[stream.timestamp], stream.timestamp, start + i) for i, record in enumerate(records)]
     if op.skips_null_values and (value := op.counts_as_value(tuple(types.columns))):
         columns["empty"] = pa.array([all(record.get(name) is None for name in value) for record in records])
+    if op.deleted is not None:
+        columns["deleted"] = pa.array([bool(record.get(op.deleted)) for record in records])
     columns["ts"] = pa.array(stamps, pa.int64())
     if stream.partition is not None and stream.offset is not None:
         columns["partition"] = types.array(stream.partition, records, start)

@@ -98,7 +98,7 @@ def to_df(table: Table) -> DataFrame:
         tasks=tasks,
         name=op.stream.name,
     )
-    return out.select(*_public(op))
+    return out.select(*_public(op, layout.result_types))
 
 
 def input_columns(op: Operation, frame: DataFrame) -> list[Column]:
@@ -107,6 +107,8 @@ def input_columns(op: Operation, frame: DataFrame) -> list[Column]:
     columns += [_named(name, f"v:{name}") for name in op.input_columns(tuple(frame.columns))]
     if op.skips_null_values and (value := op.counts_as_value(tuple(frame.columns))):
         columns.append(reduce(Column.__and__, [_column(name).isNull() for name in value]).alias("empty"))
+    if op.deleted is not None:
+        columns.append(_named(op.deleted, "deleted"))
     # unix_millis floors, so microseconds are truncated to the millisecond they lie in.
     columns.append(F.unix_millis(_column(op.stream.timestamp)).alias("ts"))
     if op.stream.partition is not None and op.stream.offset is not None:
@@ -132,15 +134,17 @@ def _named(name: str, alias: str) -> Column:
     return _column(name).alias(alias)
 
 
-def _public(op: Operation) -> list[Column]:
+def _public(op: Operation, values: Iterable[str]) -> list[Column]:
+    keys = [_column(name) for name in op.key]
+    shown = [_column(name) for name in values]
+    stamp = F.timestamp_millis(F.col("__timestamp")).alias("timestamp")
+    deleted = [F.col("__deleted").alias("deleted")] if op.deletes else []
+    if op.windows is None:
+        return [*keys, *shown, stamp, *deleted]
     start = F.timestamp_millis(F.col("__start")).alias("start")
     # A window without an end has none: 2^63-1 ms is beyond what a timestamp holds.
     end = F.when(F.col("__end") < F.lit(MAX_MS), F.timestamp_millis(F.col("__end"))).alias("end")
-    window = F.struct(start, end).alias("window")
-    values = [_column(name) for name, _ in op.aggregations]
-    stamp = F.timestamp_millis(F.col("__timestamp")).alias("timestamp")
-    deleted = [F.col("__deleted").alias("deleted")] if op.deletes else []
-    return [*map(_column, op.key), window, *values, stamp, *deleted]
+    return [*keys, F.struct(start, end).alias("window"), *shown, stamp, *deleted]
 
 
 def _warn_unordered(op: Operation) -> None:

@@ -1,0 +1,28 @@
+"""A table given as its changes: every upsert and tombstone is forwarded, in the order in which they came."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.kernel.batch import Batch
+from tidegate.kernel.layout import Layout
+from tidegate.kernel.state import State
+
+
+def run(layout: Layout, _state: State, batch: Batch, _closes_at: int) -> tuple[pa.Table, int]:
+    """The changes of the batch as result rows; a tombstone's value columns are null. Nothing is late."""
+    records = batch.records()
+    if records is None:
+        return layout.result_schema.empty_table(), 0
+    columns: dict[str, Any] = {name: records[f"k:{name}"] for name in layout.op.key}
+    values = {name: records[f"v:{name}"] for name in layout.result_types}
+    if layout.op.deleted is None:
+        columns |= values | {"__timestamp": records["ts"]}
+    else:
+        gone = records["deleted"]
+        kept = {name: pc.if_else(gone, pa.scalar(None, column.type), column) for name, column in values.items()}
+        columns |= kept | {"__timestamp": records["ts"], "__deleted": gone}
+    return pa.table(columns).cast(layout.result_schema), 0

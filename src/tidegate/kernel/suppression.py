@@ -1,0 +1,196 @@
+"""suppress(until_time_limit): updates wait in a buffer until stream time has moved on, or until the buffer is full.
+
+Per update, in the order forwarded (SEMANTICS 6.2): stream time grows to the update's timestamp; the key's entry is
+made or replaced; entries whose time has come leave, oldest first, ties in the order of their serialized keys; then the
+bound is checked. Once a key has left, nothing about it is remembered.
+"""
+
+from __future__ import annotations
+
+import heapq
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate.errors import BufferFullError
+from tidegate.kernel import frames
+from tidegate.kernel.buffers import byte_sizes
+from tidegate.kernel.grouping import array, ints
+from tidegate.kernel.layout import Layout
+from tidegate.kernel.store import Store
+from tidegate.spec.suppressed import UntilTimeLimit
+from tidegate.spec.windows import SessionWindows
+
+_BUFFER = "buffer"
+_TIMES = 16
+"""Bytes of an entry's buffer time and timestamp."""
+
+_TIME, _SIZE = "__buffer_time", "__size"
+
+
+@dataclass
+class _Entry:
+    """What waits for a key: its newest update is row `row` of the rows at hand."""
+
+    time: int
+    row: int
+    size: int
+
+
+def run(layout: Layout, store: Store, rows: pa.Table, stream_time: int) -> pa.Table:
+    """Take forwarded rows into the buffer and give those that leave; `stream_time` is the operator's after the batch.
+
+    Raises BufferFullError if the buffer shuts down when full and is.
+    """
+    how = layout.op.limit
+    assert how is not None
+    held = _load(layout, store)
+    if rows.num_rows > 1:
+        # Rows of one batch come in timestamp order, however tasks and partitions made them.
+        rows = rows.sort_by([("__timestamp", "ascending")])
+    known = held.select(rows.schema.names) if held.num_rows else held.select(rows.schema.names).slice(0, 0)
+    both = pa.concat_tables([known, rows], promote_options="default")
+    buffer = _Buffer(layout, how, both)
+    for row in range(held.num_rows):
+        buffer.restore(row, held[_TIME][row].as_py(), held[_SIZE][row].as_py())
+    leaving: list[int] = []
+    times = ints(rows["__timestamp"]).tolist()
+    for i, ts in enumerate(times):
+        leaving += buffer.take(held.num_rows + i, ts)
+    leaving += buffer.leave_by(stream_time)
+    _save(store, both, buffer)
+    return both.take(pa.array(leaving, pa.int64()))
+
+
+def _load(layout: Layout, store: Store) -> pa.Table:
+    frame = store.get(_BUFFER)
+    if frame is None:
+        schema = layout.result_schema
+        return schema.append(pa.field(_TIME, pa.int64())).append(pa.field(_SIZE, pa.int64())).empty_table()
+    return frames.decode(frames.SEGMENT, frame)[1][0]
+
+
+def _save(store: Store, rows: pa.Table, buffer: _Buffer) -> None:
+    entries = list(buffer.entries.values())
+    table = rows.take(pa.array([entry.row for entry in entries], pa.int64()))
+    table = table.append_column(_TIME, pa.array([entry.time for entry in entries], pa.int64()))
+    table = table.append_column(_SIZE, pa.array([entry.size for entry in entries], pa.int64()))
+    store.put(_BUFFER, frames.encode(frames.SEGMENT, {}, table))
+
+
+class _Buffer:
+    """The entries by serialized key, and a heap of (buffer time, key) in which stale items are passed over."""
+
+    def __init__(self, layout: Layout, how: UntilTimeLimit, rows: pa.Table) -> None:
+        self.how = how
+        self.name = layout.op.buffer_name
+        self.keys = list(_serialized(layout, rows))
+        self.starts = rows["__start"].to_pylist() if layout.op.windows is not None else []
+        self.key_sizes = _widths(rows, layout.op.key) + (8 if layout.op.windows is not None else 0)
+        self.value_sizes = _widths(rows, list(layout.result_types))
+        self.entries: dict[bytes, _Entry] = {}
+        self.heap: list[tuple[int, bytes]] = []
+        self.size = 0
+        self.stream_time = -1
+
+    def restore(self, row: int, time: int, size: int) -> None:
+        """Take back an entry as it was stored."""
+        self._put(self.keys[row], _Entry(time, row, size))
+
+    def take(self, row: int, ts: int) -> Iterator[int]:
+        """Take an update in; gives the rows that leave."""
+        self.stream_time = max(self.stream_time, ts)
+        key = self.keys[row]
+        old = self.entries.get(key)
+        first = self.starts[row] if self.how.measured_from == "window_start" and self.starts else ts
+        keeps = old is not None and self.how.measured_from != "latest_update"
+        grown = int(self.value_sizes[old.row]) if old is not None else 0
+        size = _TIMES + int(self.key_sizes[row]) + grown + int(self.value_sizes[row])
+        self._put(key, _Entry(old.time if old is not None and keeps else first, row, size))
+        yield from self.leave_by(self.stream_time)
+        yield from self._shrink()
+
+    def leave_by(self, stream_time: int) -> Iterator[int]:
+        """The rows whose time limit `stream_time` reaches, oldest first."""
+        while (oldest := self._oldest()) is not None and oldest[0] <= stream_time - self.how.limit_ms:
+            yield self._pop(oldest[1])
+
+    def _shrink(self) -> Iterator[int]:
+        buffer = self.how.buffer
+        while self._over():
+            if buffer.strategy == "shut_down":
+                raise self._full()
+            oldest = self._oldest()
+            assert oldest is not None
+            yield self._pop(oldest[1])
+
+    def _over(self) -> bool:
+        buffer = self.how.buffer
+        if buffer.strategy == "spill_to_disk":
+            return False
+        many = buffer.max_records is not None and len(self.entries) > buffer.max_records
+        return many or (buffer.max_bytes is not None and self.size > buffer.max_bytes)
+
+    def _full(self) -> BufferFullError:
+        buffer = self.how.buffer
+        records = "no bound" if buffer.max_records is None else buffer.max_records
+        size = "no bound" if buffer.max_bytes is None else buffer.max_bytes
+        return BufferFullError(
+            f"{self.name} buffer exceeded its max capacity. Currently [{len(self.entries)}/{records}] records and "
+            f"[{self.size}/{size}] bytes. Nothing of this batch was emitted or stored. "
+            "Restart from the same checkpoint with a larger bound, a shorter limit, or emit_early_when_full(); "
+            "nothing is lost."
+        )
+
+    def _put(self, key: bytes, entry: _Entry) -> None:
+        old = self.entries.get(key)
+        self.size += entry.size - (old.size if old is not None else 0)
+        self.entries[key] = entry
+        if old is None or old.time != entry.time:
+            heapq.heappush(self.heap, (entry.time, key))
+
+    def _oldest(self) -> tuple[int, bytes] | None:
+        while self.heap:
+            time, key = self.heap[0]
+            entry = self.entries.get(key)
+            if entry is not None and entry.time == time:
+                return time, key
+            heapq.heappop(self.heap)
+        return None
+
+    def _pop(self, key: bytes) -> int:
+        entry = self.entries.pop(key)
+        self.size -= entry.size
+        return entry.row
+
+
+def _widths(rows: pa.Table, names: Any) -> Any:
+    total: Any = 0
+    for name in names:
+        total = total + byte_sizes(array(rows[name]))
+    return total
+
+
+def _serialized(layout: Layout, rows: pa.Table) -> Iterator[bytes]:
+    """Keys as bytes that sort as Kafka's do: key columns, then the window's start; of a session its end and start."""
+    columns = [[_bytes(value) for value in rows[name].to_pylist()] for name in layout.op.key]
+    if layout.op.windows is not None:
+        bounds = ["__end", "__start"] if isinstance(layout.op.windows, SessionWindows) else ["__start"]
+        columns += [[struct.pack(">Q", value) for value in rows[name].to_pylist()] for name in bounds]
+    # Between columns a zero byte: a shorter key comes before the ones that it begins.
+    return (b"\0".join(parts) for parts in zip(*columns, strict=True))
+
+
+def _bytes(value: Any) -> bytes:
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bool):
+        return bytes([value])
+    if isinstance(value, int):
+        return (value % 2**64).to_bytes(8, "big")
+    if isinstance(value, float):
+        return struct.pack(">d", value)
+    return value if isinstance(value, bytes) else str(value).encode()
