@@ -50,7 +50,7 @@ test-lowest: $(LOWEST_STAMP) java  ## The tests on the lowest supported versions
 
 .PHONY: bench
 bench: $(STAMP) java  ## Measure against Spark's own aggregation (BENCH_ARGS="--smoke" for a minute)
-	$(call PYTHON_OF,$(VENV)) $(BIN)/python benchmarks/final_results.py $(BENCH_ARGS)
+	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m benchmarks.final_results $(BENCH_ARGS)
 
 .PHONY: java
 java:

@@ -1,0 +1,116 @@
+"""Checks that the contestants answer the same question: their rows against a plain numpy computation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from pyspark.sql import SparkSession
+
+from benchmarks.contestants import CONTESTANTS, Contestant
+from benchmarks.inputs import GRACE_MS, SIZE_MS, Half, Int64s, Shape, halves, key_names, write
+from benchmarks.measure import finished
+
+Rows = dict[tuple[str, int], tuple[int, int]]
+"""(key, window start in ms) -> (count, total)"""
+
+
+def expected(shape: Shape, *, ordered: bool) -> Rows:
+    """The final rows by tidegate's rule, from the generated columns.
+
+    A record sees the larger of the stream time at the end of the batch before and the largest timestamp so far in its
+    own source partition (`ordered`), or itself only; it counts unless its window was closed by then.
+    """
+    kept_keys, kept_starts, kept_amounts = [], [], []
+    stream_time = -1
+    for batch in _batches(shape):
+        for half in batch:
+            own = np.maximum.accumulate(half.ts_ms) if ordered else half.ts_ms
+            seen = np.maximum(own, stream_time)
+            start = half.ts_ms - half.ts_ms % SIZE_MS
+            kept = start + SIZE_MS + GRACE_MS > seen
+            kept_keys.append(half.key[kept])
+            kept_starts.append(start[kept])
+            kept_amounts.append(half.amount[kept])
+        stream_time = max(stream_time, *(int(half.ts_ms.max()) for half in batch))
+    starts = np.concatenate(kept_starts)
+    closed = starts + SIZE_MS + GRACE_MS <= stream_time
+    return _totals(np.concatenate(kept_keys)[closed], starts[closed], np.concatenate(kept_amounts)[closed])
+
+
+def _batches(shape: Shape) -> Iterator[list[Half]]:
+    batch: list[Half] = []
+    for half in halves(shape):
+        if batch and batch[0].batch != half.batch:
+            yield batch
+            batch = []
+        batch.append(half)
+    yield batch
+
+
+def _totals(key: Int64s, start: Int64s, amount: Int64s) -> Rows:
+    groups, group, counts = np.unique(
+        np.stack([key, start], axis=1), axis=0, return_inverse=True, return_counts=True
+    )
+    totals = np.zeros(len(groups), dtype=np.int64)
+    np.add.at(totals, group.ravel(), amount)
+    names = key_names(groups[:, 0])
+    return {
+        (name, at): (count, total)
+        for name, at, count, total in zip(
+            names, groups[:, 1].tolist(), counts.tolist(), totals.tolist(), strict=True
+        )
+    }
+
+
+def streamed(spark: SparkSession, contestant: Contestant, folder: Path) -> Rows:
+    """The rows that the query of `contestant` emits; raises if it emits a window twice."""
+    name = f"agreement_{contestant.name}"
+    with finished(spark, contestant, folder, format="memory", name=name):
+        columns = "user", "unix_millis(window.start) AS start", "count", "total"
+        rows = spark.table(name).selectExpr(*columns).collect()
+        spark.catalog.dropTempView(name)
+    found = {(row["user"], row["start"]): (row["count"], row["total"]) for row in rows}
+    if len(found) != len(rows):
+        raise AssertionError(f"{contestant.label}: {len(rows)} rows for {len(found)} windows, final was not final")
+    return found
+
+
+def check(spark: SparkSession, shape: Shape, folder: Path) -> dict[str, str]:
+    """Raise unless all agree; return what was found, a sentence per contestant.
+
+    Without late records every contestant must give the rows of the direct computation. With them tidegate still must;
+    Spark tests a record against the watermark of the batches before, so its differing rows are counted, not judged.
+    """
+    clean, late = replace(shape, late_share=0.0), replace(shape, late_share=0.02)
+    clean_folder, late_folder = write(clean, folder), write(late, folder)
+    all_in_time = expected(clean, ordered=True)
+    found = {}
+    for contestant in CONTESTANTS:
+        if not contestant.answers:
+            continue
+        _require_equal(streamed(spark, contestant, clean_folder), all_in_time, contestant)
+        rows = streamed(spark, contestant, late_folder)
+        right = expected(late, ordered=contestant.name != "tidegate_unordered")
+        if contestant.name.startswith("tidegate"):
+            _require_equal(rows, right, contestant)
+            found[contestant.name] = f"{len(all_in_time)} rows equal; with 2 % late records {len(rows)} equal"
+        else:
+            found[contestant.name] = (
+                f"{len(all_in_time)} rows equal; with 2 % late records {_differing(rows, right)} of {len(right)} "
+                "differ (its rule for late records is another)"
+            )
+    return found
+
+
+def _require_equal(rows: Rows, right: Rows, contestant: Contestant) -> None:
+    if rows != right:
+        raise AssertionError(
+            f"{contestant.label}: {_differing(rows, right)} of {len(right)} rows differ from the direct computation"
+        )
+
+
+def _differing(rows: Rows, right: Rows) -> int:
+    return sum(rows.get(place) != right.get(place) for place in rows.keys() | right.keys())

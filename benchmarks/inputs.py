@@ -1,0 +1,108 @@
+"""The input of a benchmark: micro-batches of two Parquet files, made from a seed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+Int64s = npt.NDArray[np.int64]
+
+SIZE_MS = 120_000
+GRACE_MS = 30_000
+HALVES = 2
+"""Source partitions, one file of each per micro-batch: Spark reads a file in one task, and there are two cores."""
+
+FIRST_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z, where a window starts
+DISORDER_MS = 20_000  # below the grace: out of order, never late
+LATE_BY_MS = (SIZE_MS, 2 * SIZE_MS)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What is generated; equal shapes give equal files."""
+
+    keys: int
+    rows: int
+    """Of one micro-batch."""
+    batches: int
+    late_share: float = 0.001
+    batch_span_ms: int = 60_000
+    """How far event time moves in a micro-batch: with half a window, every second batch lets a window out."""
+    seed: int = 2026
+
+
+@dataclass(frozen=True)
+class Half:
+    """The columns of one file, the keys as numbers."""
+
+    batch: int
+    partition: int
+    key: Int64s
+    ts_ms: Int64s
+    amount: Int64s
+    offset: Int64s
+
+
+def halves(shape: Shape) -> Iterator[Half]:
+    """The files of `shape` in the order in which they are read."""
+    rng = np.random.default_rng(shape.seed)
+    rows = shape.rows // HALVES
+    for batch in range(shape.batches):
+        for partition in range(HALVES):
+            yield Half(
+                batch=batch,
+                partition=partition,
+                key=rng.integers(0, shape.keys, rows),
+                ts_ms=_timestamps(shape, rng, batch, rows),
+                amount=rng.integers(1, 10_000, rows),
+                offset=np.arange(batch * rows, (batch + 1) * rows, dtype=np.int64),
+            )
+
+
+def _timestamps(shape: Shape, rng: np.random.Generator, batch: int, rows: int) -> Int64s:
+    steady = FIRST_MS + batch * shape.batch_span_ms + np.arange(rows) * shape.batch_span_ms // rows
+    ts = steady - rng.integers(0, DISORDER_MS, rows)
+    late = rng.random(rows) < shape.late_share
+    ts[late] -= rng.integers(*LATE_BY_MS, rows)[late]
+    # Nothing from before the first window's day: epoch milliseconds stay positive and windows aligned.
+    return np.asarray(np.maximum(ts, FIRST_MS), dtype=np.int64)
+
+
+def write(shape: Shape, folder: Path) -> Path:
+    """Write `shape` as Parquet under `folder`, once, and return where."""
+    target = folder / "-".join(f"{name}={value}" for name, value in asdict(shape).items())
+    done = folder / f"{target.name}.done"
+    if done.exists():
+        return target
+    target.mkdir(parents=True, exist_ok=True)
+    names = pa.array(key_names(np.arange(shape.keys)))
+    for half in halves(shape):
+        path = target / f"batch-{half.batch:04d}-{half.partition}.parquet"
+        pq.write_table(_table(half, names), path)
+        # The file source reads by modification time: a second per batch keeps the two halves together.
+        os.utime(path, (FIRST_MS // 1000 + half.batch,) * 2)
+    done.touch()
+    return target
+
+
+def key_names(keys: Int64s) -> list[str]:
+    return [f"user-{key:07d}" for key in keys.tolist()]
+
+
+def _table(half: Half, names: pa.Array) -> pa.Table:
+    return pa.table(
+        {
+            "user": names.take(pa.array(half.key)),
+            "ts": pa.array(half.ts_ms * 1000, pa.timestamp("us", tz="UTC")),
+            "amount": pa.array(half.amount),
+            "partition": pa.array(np.full(len(half.key), half.partition, dtype=np.int32)),
+            "offset": pa.array(half.offset),
+        }
+    )

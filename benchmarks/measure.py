@@ -1,0 +1,142 @@
+"""Runs one streaming query to the end of its input and reads time and memory off it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import psutil
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from benchmarks.contestants import Contestant
+from benchmarks.inputs import HALVES
+
+WARM_UP = 2
+"""Batches not counted: the first starts the Python workers, the second still compiles."""
+SAMPLE_S = 0.25
+
+
+@dataclass(frozen=True)
+class Run:
+    """Rows and seconds of each micro-batch that had input, and the largest memory seen while it ran."""
+
+    rows: list[int]
+    seconds: list[float]
+    jvm_mib: float
+    python_mib: float
+
+    @property
+    def timed_rates(self) -> list[float]:
+        return [rows / seconds for rows, seconds in zip(self.rows[WARM_UP:], self.seconds[WARM_UP:], strict=True)]
+
+    @property
+    def rate(self) -> float:
+        """Rows per second over all timed batches together, dear ones (a window leaves) and cheap ones."""
+        return sum(self.rows[WARM_UP:]) / sum(self.seconds[WARM_UP:])
+
+    @property
+    def median_rate(self) -> float:
+        return median(self.timed_rates)
+
+
+def source(spark: SparkSession, folder: Path) -> DataFrame:
+    """`folder` as a stream with one file of each source partition per micro-batch."""
+    schema = spark.read.parquet(str(folder)).schema
+    return spark.readStream.schema(schema).option("maxFilesPerTrigger", HALVES).parquet(str(folder))
+
+
+@contextmanager
+def settings(spark: SparkSession, wanted: dict[str, str]) -> Iterator[None]:
+    """A query keeps the settings of its start, so they may be put back right after."""
+    before = {name: spark.conf.get(name, None) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
+
+
+@contextmanager
+def finished(spark: SparkSession, contestant: Contestant, folder: Path, **sink: str) -> Iterator[StreamingQuery]:
+    """The query of `contestant` over all files in `folder`, after its end and with its checkpoint still there."""
+    checkpoint = tempfile.mkdtemp(prefix="tidegate-bench-")
+    try:
+        with settings(spark, contestant.settings):
+            writer = contestant.frame(source(spark, folder)).writeStream.trigger(availableNow=True)
+            writer = writer.outputMode("append").option("checkpointLocation", checkpoint)
+            for option, value in sink.items():
+                writer = writer.queryName(value) if option == "name" else writer.format(value)
+            query = writer.start()
+            query.awaitTermination()
+        yield query
+    finally:
+        shutil.rmtree(checkpoint, ignore_errors=True)
+
+
+def run(spark: SparkSession, contestant: Contestant, folder: Path) -> Run:
+    with _memory() as peak, finished(spark, contestant, folder, format="noop") as query:
+        progress = [json.loads(_as_json(each)) for each in query.recentProgress]
+    batches = [each for each in progress if each["numInputRows"] > 0]
+    return Run(
+        rows=[each["numInputRows"] for each in batches],
+        seconds=[each["durationMs"]["triggerExecution"] / 1000 for each in batches],
+        jvm_mib=peak["java"],
+        python_mib=peak["python"],
+    )
+
+
+def _as_json(progress: Any) -> str:
+    return str(progress.json) if hasattr(progress, "json") else json.dumps(progress)
+
+
+@contextmanager
+def _memory() -> Iterator[dict[str, float]]:
+    """The largest memory (MiB) of the JVM (resident) and of all Python workers (what they share, once), sampled.
+
+    Memory that an earlier query left to the JVM, and workers that Spark keeps for reuse, are in it.
+    """
+    peak = {"java": 0.0, "python": 0.0}
+    stop = threading.Event()
+
+    def sample() -> None:
+        while not stop.wait(SAMPLE_S):
+            now = _resident()
+            for kind, before in peak.items():
+                peak[kind] = max(before, now[kind])
+
+    thread = threading.Thread(target=sample, daemon=True)
+    thread.start()
+    try:
+        yield peak
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _resident() -> dict[str, float]:
+    found = {"java": 0.0, "python": 0.0}
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if process.name() == "java":
+                found["java"] += process.memory_info().rss / 2**20
+            else:
+                full = process.memory_full_info()
+                # Linux tells what a process' part is of pages that forked workers share.
+                found["python"] += getattr(full, "pss", full.rss) / 2**20
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found

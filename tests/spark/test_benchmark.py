@@ -1,0 +1,37 @@
+"""The smallest size of the benchmark: all contestants agree, and every number that is promised is there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = [pytest.mark.spark]
+
+
+def test_smoke(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    command = [sys.executable, "-m", "benchmarks.final_results", "--smoke", "--json", str(report), "--memory", "1g"]
+    # A process of its own, as `make bench` has it: the benchmark needs a session with its own settings.
+    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "tidegate is" in done.stdout
+    found = json.loads(report.read_text())
+    assert set(found["agreement"]) == {"tidegate", "tidegate_unordered", "spark_memory", "spark_rocksdb"}
+    of_1000_keys = found["results"]["1000"]
+    assert of_1000_keys["ratios"]["faster_spark_store"] > 0
+    for name in (*found["agreement"], "floor"):
+        assert of_1000_keys[name]["rows_per_s_median_batch"] > 0
+        assert sum(of_1000_keys[name]["runs"][0]["rows"]) == 3 * 20_000
+        assert of_1000_keys[name]["peak_python_mib"] >= 0
+    assert found["versions"]["pyspark"]
