@@ -1,0 +1,59 @@
+"""The documentation as data: its pages, their code blocks, and the names they mention."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "tidegate"
+PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"`([^`\n]+)`")
+_LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A code block of a page; `shown` is the text block right after it, what running it must print."""
+
+    page: Path
+    line: int
+    language: str
+    code: str
+    shown: str | None
+
+
+def text(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def blocks(page: Path) -> list[Block]:
+    whole = text(page)
+    found = list(_FENCE.finditer(whole))
+    result = []
+    for match, after in zip_longest(found, found[1:]):
+        adjacent = after is not None and not whole[match.end() : after.start()].strip()
+        shown = after.group(2) if after is not None and adjacent and after.group(1) == "text" else None
+        line = whole.count("\n", 0, match.start()) + 2
+        result.append(Block(page, line, match.group(1), match.group(2), shown))
+    return result
+
+
+def mentions(page: Path) -> list[str]:
+    """What stands in backticks outside code blocks."""
+    return _CODE.findall(_FENCE.sub("", text(page)))
+
+
+def links(page: Path) -> list[str]:
+    return [target for target in _LINK.findall(_FENCE.sub("", text(page))) if "://" not in target]
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub makes of a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", text(page)), re.MULTILINE)
+    kept = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.strip().replace(" ", "-") for heading in kept}

@@ -1,0 +1,188 @@
+"""The documentation holds: its code runs and prints what it shows, and what it names is there."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib
+import inspect
+import io
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from docs.pages import PAGES, ROOT, SOURCE, anchors, blocks, links, mentions
+
+PLACE = re.compile(r"([\w./-]+\.py)(?::([\w.]+))?")
+FILE = re.compile(r"[\w.-]*/[\w./-]*|[\w-]+\.(?:md|toml|py)")
+DOTTED = re.compile(r"(?:tg|tidegate)(?:\.\w+)+")
+GAPS = ROOT / "docs" / "notyet.md"
+
+
+def relative(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("name", ["docs/how-it-works.md", "docs/semantics.md", "docs/errors.md"])
+def test_the_code_of_a_page_runs_and_prints_what_it_shows(name: str) -> None:
+    """All Python blocks of a page in one namespace, in order; the text block after one is its output."""
+    names: dict[str, Any] = {"__name__": name}
+    run = 0
+    for block in blocks(ROOT / name):
+        if block.language != "python":
+            continue
+        printed = io.StringIO()
+        source = compile("\n" * (block.line - 1) + block.code, name, "exec")
+        with contextlib.redirect_stdout(printed):
+            exec(source, names)
+        assert printed.getvalue() == (block.shown or ""), f"{name}:{block.line}"
+        run += 1
+    assert run
+
+
+def readme_block(part: str) -> str:
+    return next(block.code for block in blocks(ROOT / "README.md") if part in block.code)
+
+
+def test_the_readme_shows_what_the_driver_gives() -> None:
+    """The block ends with an expression and, behind a #, its value."""
+    *setup, last = readme_block("TopologyTestDriver").splitlines()
+    shown = last.partition("#")[2]
+    names: dict[str, Any] = {"tg": tg, "Window": tg.Window, "build": first_topology}
+    exec("\n".join(setup), names)
+    assert eval(last, names) == eval(shown.strip(), names)
+
+
+def first_topology(events: tg.KStream) -> tg.KTable:
+    """What the README builds, on an input of its own."""
+    windows = tg.TimeWindows.of_size_and_grace("2 minutes", "2 minutes")
+    counts = events.group_by_key().windowed_by(windows).count()
+    return counts.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
+
+
+@pytest.mark.spark
+def test_the_readme_runs_on_spark(tmp_path: Path) -> None:
+    sql = pytest.importorskip("pyspark.sql")
+    found = sql.SparkSession.getActiveSession()
+    builder = sql.SparkSession.builder.master("local[2]").config("spark.sql.shuffle.partitions", "2")
+    spark = tg.configure(builder.config("spark.ui.enabled", "false")).getOrCreate()
+    columns = "user string, ts timestamp, partition int, offset long"
+    spark.createDataFrame([], columns).write.parquet(str(tmp_path / "events"))
+    names: dict[str, Any] = {"events": spark.readStream.schema(columns).parquet(str(tmp_path / "events"))}
+    exec(readme_block('format("console")'), names)
+    try:
+        names["query"].processAllAvailable()
+    finally:
+        names["query"].stop()
+        if found is None:
+            spark.stop()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_python_blocks_can_be_parsed(page: Path) -> None:
+    for block in blocks(page):
+        if block.language == "python":
+            ast.parse(block.code, f"{relative(page)}:{block.line}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_places_in_the_code_exist(page: Path) -> None:
+    """`kernel/final.py:run` is a file below src/tidegate (or the repository) and a name defined in it."""
+    for mention in mentions(page):
+        place = PLACE.fullmatch(mention)
+        if place is None:
+            continue
+        path = next((folder / place[1] for folder in (SOURCE, ROOT) if (folder / place[1]).is_file()), None)
+        assert path is not None, f"{mention}: no such file"
+        if place[2]:
+            assert place[2] in defined(path), f"{mention}: {path.name} defines no {place[2]}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_paths_exist(page: Path) -> None:
+    for mention in mentions(page):
+        if FILE.fullmatch(mention) and not PLACE.fullmatch(mention) and not mention.startswith("NNNN"):
+            found = [folder / mention for folder in (SOURCE, ROOT, page.parent) if (folder / mention).exists()]
+            assert found, f"{mention}: no such path"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        if anchor:
+            assert anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != GAPS], ids=relative)
+def test_names_of_the_package_exist(page: Path) -> None:
+    """`tg.count()` and `tidegate.testing.TopologyTestDriver` are there; docs/notyet.md has names that are not."""
+    for mention in mentions(page):
+        for name in DOTTED.findall(mention):
+            assert exists(name), f"{mention}: {name} does not exist"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != GAPS], ids=relative)
+def test_functions_and_classes_are_defined_somewhere(page: Path) -> None:
+    """`until_window_closes(...)` and `BufferFullError` occur in this repository."""
+    for mention in mentions(page):
+        called = re.match(r"\.?(?:\w+\.)*(\w+)\(", mention)
+        klass = re.fullmatch(r"[A-Z][a-z]+(?:[A-Z][a-z]+)+", mention)
+        name = called.group(1) if called else mention if klass else None
+        if name is not None:
+            assert name in words(), f"{mention}: {name} occurs nowhere in the code"
+
+
+def test_what_is_missing_is_missing() -> None:
+    """A name or `argument=` in the first column of docs/notyet.md must not exist: who builds it removes its row."""
+    rows = re.findall(r"^\| (.+?) \|", GAPS.read_text(encoding="utf-8"), re.MULTILINE)
+    names = [name for row in rows for name in re.findall(r"`(tg\.[\w.]+)(?:\((\w+)=\))?`", row)]
+    assert names
+    assert [(name, argument) for name, argument in names if exists(name, argument)] == []
+
+
+@cache
+def defined(path: Path) -> frozenset[str]:
+    """Functions, classes, methods and constants of a module; methods as Class.method."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        found |= _names(node)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{name}" for inner in node.body for name in _names(inner)}
+    return frozenset(found)
+
+
+def _names(node: ast.stmt) -> set[str]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return {node.name}
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+
+
+def exists(dotted: str, argument: str = "") -> bool:
+    """Whether tg.a.b or tidegate.module.name can be reached, and takes the argument if one is named."""
+    first, *rest = dotted.split(".")
+    value: Any = tg
+    path = "tidegate" if first == "tg" else first
+    for part in rest:
+        path += f".{part}"
+        if not hasattr(value, part):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(path)
+        if not hasattr(value, part):
+            return False
+        value = getattr(value, part)
+    return not argument or argument in inspect.signature(value).parameters
+
+
+@cache
+def words() -> frozenset[str]:
+    """Every word of the Python files of this repository."""
+    files = [*SOURCE.rglob("*.py"), *(ROOT / "tests").rglob("*.py"), *(ROOT / "examples").rglob("*.py")]
+    return frozenset(word for path in files for word in re.findall(r"\w+", path.read_text(encoding="utf-8")))
