@@ -196,7 +196,7 @@ def _new(aggregate: BuiltIn | Reduce | Fold, name: str, old: Row, records: list[
     return aggregate.aggregator(key[0] if len(key) == 1 else key, record, before)
 
 
-def compute(aggregate: BuiltIn, records: list[Row]) -> Any:
+def compute(aggregate: BuiltIn, records: list[Row]) -> Any:  # noqa: C901 - one line per aggregate
     """A built-in aggregate of a list of records, nulls as Spark has them."""
     if aggregate.column is None:
         return len(records)
@@ -219,9 +219,9 @@ def compute(aggregate: BuiltIn, records: list[Row]) -> Any:
         case "sum":
             return sum(values[1:], values[0])
         case "min":
-            return sorted(values, key=_nan_last)[0]
+            return min(values, key=_nan_last)
         case "max":
-            return sorted(values, key=_nan_last)[-1]
+            return max(values, key=_nan_last)
         case "mean":
             return _mean(values, aggregate.scale)
     raise AssertionError(f"no such aggregate: {aggregate.function}")

@@ -135,9 +135,9 @@ def built_in(aggregate: Any) -> Any:
 
 @st.composite
 def windows(draw: Any) -> Windows:
-    size = draw(st.integers(1, 12))
-    advance = draw(st.one_of(st.just(size), st.integers(1, size)))
-    return Windows(size, advance, draw(st.one_of(st.just(0), st.integers(0, 15))))
+    size = draw(st.one_of(st.integers(1, 12), st.integers(10, 60)))
+    advance = draw(st.one_of(st.just(size), st.integers(1 + size // 10, size)))
+    return Windows(size, advance, draw(st.one_of(st.just(0), st.integers(0, 15), st.integers(10, 60))))
 
 
 @st.composite
@@ -170,7 +170,7 @@ STEPS = st.one_of(
     st.integers(0, 4),
     st.integers(-6, 6),
     st.integers(-40, 0),
-    st.integers(20, 60),
+    st.integers(15, 60),
 )
 ORIGINS = st.sampled_from([0, 0, 0, 7, 1_700_000_000_000])
 VALUES = {
@@ -180,18 +180,20 @@ VALUES = {
     "s": st.one_of(st.none(), st.sampled_from(["x", "y", "", "ü", "zz"])),
     "b": st.one_of(st.none(), st.booleans()),
 }
-KEYS = {"k": st.sampled_from(["a", "b", "ab", "", "ü", "\U0001f600", "z"]), "j": st.integers(0, 3)}
+KEYS = {"k": st.sampled_from(["a", "b", "ab", "", "ü", "\U0001f600", "\ufb01"]), "j": st.integers(0, 300)}
 
 
 @st.composite
 def streams(draw: Any, *, max_size: int = 25, bad: bool = True) -> list[Row]:
     """Records in offset order of one partition; `bad`: some without a key or a usable timestamp."""
     clock = origin = draw(ORIGINS)
+    # A few keys per stream, so that records meet; many keys over all streams.
+    pools = {name: st.sampled_from(draw(st.lists(keys, min_size=1, max_size=3))) for name, keys in KEYS.items()}
     records: list[Row] = []
     for _ in range(draw(st.integers(0, max_size))):
         ts = max(origin, clock + draw(STEPS))
         clock = max(clock, ts) if draw(st.integers(0, 9)) else ts
-        values = {name: draw(values) for name, values in (KEYS | VALUES).items()}
+        values = {name: draw(values) for name, values in (pools | VALUES).items()}
         flaw = draw(st.integers(0, 19)) if bad else 9
         record = {**values, "ts": ts}
         if flaw == 0:

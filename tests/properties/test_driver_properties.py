@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from decimal import Decimal
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,12 +16,11 @@ from oracle import BuiltIn, Row, Topology, Windows
 from properties import cases
 from properties.cases import Case
 from properties.comparing import assert_same, assert_same_drops, flat, placed, run_driver, run_oracle
-
-testing = pytest.importorskip("tidegate.testing")
+from tidegate.testing import TopologyTestDriver
 
 
 def driver_of(table: Any, **state: Any) -> Any:
-    return testing.TopologyTestDriver(table, **state)
+    return TopologyTestDriver(table, **state)
 
 
 @given(case=cases.cases(), records=cases.streams())
@@ -136,6 +136,35 @@ def test_lateness_is_measured_against_the_stream_time_before_each_record(case: C
         metrics = driver.metrics()
         assert metrics["record_lateness_max"] == max(lateness)
         assert metrics["record_lateness_avg"] == pytest.approx(sum(lateness) / len(lateness))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_many_batches_into_few_windows(seed: int) -> None:
+    """Long enough that state written batch by batch has to be merged on the way, with a restart now and then."""
+    random = Random(seed)
+    names = ["count", "sum", "min", "last", "collect_list"]
+    aggregates = {name: BuiltIn(name, "n") for name in names[: 3 + seed]}
+    topology = Topology(("k",), Windows(4_000, 1_000, 2_000), aggregates, True, partition="partition", offset="offset")
+    case = Case(topology)
+    batches, offset = [], 0
+    for n in range(150):
+        batch = []
+        for _ in range(random.choice([0, 3, 20])):
+            offset += 1
+            ts = max(0, n * 60 + random.randint(-3_000, 200))
+            key = random.choice("abcdefgh")
+            batch.append({"k": key, "n": offset, "ts": ts, "partition": random.randint(0, 2), "offset": offset})
+        batches.append(batch)
+    wanted, drops = run_oracle(topology, batches)
+    driver, dropped = driver_of(case.table()), Counter[str]()
+    for n, (batch, expected) in enumerate(zip(batches, wanted, strict=True)):
+        driver.pipe_batch(batch)
+        assert_same(case, [f"batch {n} of seed {seed}"], driver.read_output(), expected)
+        if n % 40 == 39:
+            dropped.update(driver.drops)
+            driver = driver_of(case.table(), state=driver.state())
+    dropped.update(driver.drops)
+    assert_same_drops(case, [f"seed {seed}"], dropped, drops)
 
 
 # -- examples that a reader can follow ----------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,8 +12,7 @@ from oracle import Row
 from properties import cases
 from properties.cases import Case
 from properties.comparing import assert_same, assert_same_drops, flat, placed, run_oracle
-
-layout = pytest.importorskip("tidegate.testing.layout")
+from tidegate.testing import layout
 
 
 def check(case: Case, batches: list[list[Row]], splits: list[list[list[Row]]], tasks: int) -> None:
