@@ -73,6 +73,7 @@ def stream(
             f"`{given}` is given and `{missing}` is not: the order of records is known only by both. "
             f"Give `{missing}` too, or neither."
         )
+    _check_schema(node)
     if bound and check_frame is not None:
         check_frame(node)
     return KStream(node)
@@ -120,6 +121,7 @@ class KStream:
         """Group by these columns; a record with a null in one of them is skipped and counted."""
         key = _columns(columns, "columns")
         regrouped = replace(self.node, key=key)
+        _check_schema(regrouped)
         if self.node.frame is not None and check_frame is not None:
             check_frame(regrouped)
         return KGroupedStream(self.node, key)
@@ -214,6 +216,9 @@ class TimeWindowedKStream:
         `key` is a scalar, or a tuple for several columns; `row` is a dict of the record's columns; `type` is a Spark
         type string ("long", "array<string>") or a pyarrow type. A result of None deletes the entry.
         """
+        from tidegate.spec.types import arrow_type  # here, because it imports pyarrow
+
+        arrow_type(type)
         fold = Fold(
             _callable(initializer, "initializer"),
             _callable(aggregator, "aggregator"),
@@ -248,12 +253,13 @@ class TimeWindowedKStream:
             self.emit,
             materialized or Materialized("aggregate"),
         )
-        if self.stream.frame is not None and check_frame is not None:
-            self._check_inputs(node)
+        self._check_inputs(node)
         return KTable(node)
 
     def _check_inputs(self, node: WindowedAggregate) -> None:
-        available = tuple(self.stream.frame.columns)
+        available = _available(self.stream)
+        if available is None:
+            return
         for name, aggregation in node.aggregations:
             column = None if isinstance(aggregation, Fold) else aggregation.column
             if column is not None and column not in available:
@@ -316,7 +322,32 @@ class KTable:
         return attach(self.node)
 
 
+def _available(node: Stream) -> tuple[str, ...] | None:
+    """The columns of a stream, None if they are not known yet."""
+    if node.frame is not None:
+        return tuple(node.frame.columns)
+    return None if node.schema is None else tuple(node.schema.names)
+
+
+def _check_schema(node: Stream) -> None:
+    """Check the columns of a stream that is not bound, but whose schema is declared."""
+    if node.schema is None or node.frame is not None:
+        return
+    if not hasattr(node.schema, "names"):
+        raise DefinitionTypeError(f"`schema` is {node.schema!r}, not a pyarrow.Schema. Use pyarrow.schema([...]).")
+    named: list[tuple[str, str | None]] = [("key", name) for name in node.key]
+    named += [("timestamp", node.timestamp), ("partition", node.partition), ("offset", node.offset)]
+    for argument, name in named:
+        if name is not None and name not in node.schema.names:
+            raise DefinitionError(
+                f"`{argument}` is {name!r}, but the schema has no such column. "
+                f"Its columns are {', '.join(node.schema.names)}."
+            )
+
+
 def _columns(value: str | Sequence[str], argument: str) -> tuple[str, ...]:
+    if not isinstance(value, str | list | tuple):
+        raise DefinitionTypeError(f"`{argument}` is {value!r}. Use the name of a column, or a list of names.")
     columns = (value,) if isinstance(value, str) else tuple(value)
     if not columns:
         raise DefinitionError(f"`{argument}` is empty. Name at least one column.")

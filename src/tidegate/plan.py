@@ -236,8 +236,8 @@ def describe(table: Table) -> str:
     lines: list[str] = []
     stateful = "transformWithStateInPandas"
     depth = 0
-    fused = operation(table).emits == "final"
-    limited = operation(table).limit is not None
+    op = operation(table)
+    fused, limited = op.emits == "final", op.limit is not None
 
     def add(text: str, *details: str) -> None:
         nonlocal depth
@@ -249,7 +249,6 @@ def describe(table: Table) -> str:
         as_operator = "in the operator of the aggregation" if fused or limited else "passes everything through"
         add(f"Suppress {table.how.name or ''}".rstrip(), f"when     {table.how}", f"spark    {as_operator}")
         table = table.parent
-    op = operation(table)
     if isinstance(table, Changelog):
         add(f"Table {table.stream.name}", f"key      {', '.join(table.key)}", f"time     {table.stream.timestamp}")
         return "\n".join(lines)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from tidegate.errors import DefinitionError
 from tidegate.kernel.accumulators import Accumulator, accumulator
 from tidegate.kernel.panes import Panes
-from tidegate.kernel.types import arrow_type
+from tidegate.spec.types import arrow_type
 from tidegate.plan import Operation
 from tidegate.spec.aggregates import Aggregate, Fold
 from tidegate.spec.windows import (

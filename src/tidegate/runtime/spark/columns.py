@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pyspark.sql import DataFrame
 from pyspark.sql.types import (
     ArrayType,
     DataType,
@@ -14,12 +15,17 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tidegate.errors import DefinitionError
+from tidegate.errors import DefinitionError, DefinitionTypeError
 from tidegate.plan import RESULT_COLUMNS, Stream
 
 
 def check_columns(stream: Stream) -> None:
     """Raise DefinitionError for a column that is missing, has a type that cannot serve, or a name that results use."""
+    if not isinstance(stream.frame, DataFrame):
+        raise DefinitionTypeError(
+            f"`source` is {stream.frame!r} ({type(stream.frame).__name__}), not a Spark DataFrame. "
+            "Use one, or the name of an input to be bound later."
+        )
     types: dict[str, DataType] = {field.name: field.dataType for field in stream.frame.schema.fields}
     _reserved(types)
     named: list[tuple[str, str | None]] = [("key", name) for name in stream.key]

@@ -44,10 +44,19 @@ def arrow_type(declared: object) -> pa.DataType:
     if text in _ATOMIC:
         return _ATOMIC[text]
     if decimal := _DECIMAL.fullmatch(text):
-        return pa.decimal128(int(decimal.group(1) or 10), int(decimal.group(2) or 0))
+        return _decimal(declared, int(decimal.group(1) or 10), int(decimal.group(2) or 0))
     if array := _ARRAY.fullmatch(text):
         return pa.list_(arrow_type(array.group(1)))
     raise DefinitionError(
         f"`type` is {declared!r}, which is not a type known here. Use one of {', '.join(_ATOMIC)}, "
         '"decimal(precision, scale)", "array<...>", or a pyarrow type such as pyarrow.struct([...]).'
     )
+
+
+def _decimal(declared: str, precision: int, scale: int) -> pa.DataType:
+    if not 1 <= precision <= 38 or scale > precision:
+        raise DefinitionError(
+            f"`type` is {declared!r}: a decimal has a precision of 1 to 38 digits and a scale of at most that. "
+            'Use for example "decimal(38, 18)".'
+        )
+    return pa.decimal128(precision, scale)
