@@ -1,0 +1,228 @@
+"""What a definition may not be, said where it was written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tidegate as tg
+from tidegate.errors import DefinitionError, DefinitionTypeError
+
+WINDOWS = tg.TimeWindows.of_size_and_grace("2 minutes", "30 seconds")
+RESERVED = ["window", "timestamp", "deleted", "output"]
+
+
+def stream(**arguments: Any) -> tg.KStream:
+    return tg.stream("events", **({"key": "user", "timestamp": "ts"} | arguments))
+
+
+def windowed(**arguments: Any) -> tg.TimeWindowedKStream:
+    return stream(**arguments).group_by_key().windowed_by(WINDOWS)
+
+
+def refuses(make: Callable[[], Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as caught:
+        make()
+    assert str(caught.value) == message
+
+
+def test_partition_and_offset_come_together() -> None:
+    refuses(
+        lambda: stream(partition="p"),
+        DefinitionError,
+        "`partition` is given and `offset` is not: the order of records is known only by both. "
+        "Give `offset` too, or neither.",
+    )
+    refuses(
+        lambda: stream(offset="o"),
+        DefinitionError,
+        "`offset` is given and `partition` is not: the order of records is known only by both. "
+        "Give `partition` too, or neither.",
+    )
+    assert stream(partition="p", offset="o").node.ordered
+    assert not stream().node.ordered
+
+
+@pytest.mark.parametrize("argument", ["timestamp", "partition", "offset"])
+@pytest.mark.parametrize("value", [3, ""])
+def test_a_column_is_named_by_a_string(argument: str, value: Any) -> None:
+    refuses(
+        lambda: stream(**({"partition": "p", "offset": "o"} | {argument: value})),
+        DefinitionTypeError,
+        f"`{argument}` is {value!r}, not the name of a column. "
+        "Compute an expression with withColumn first and give its name.",
+    )
+
+
+def test_keys() -> None:
+    assert stream(key="a").node.key == ("a",)
+    assert stream(key=["a", "b"]).node.key == ("a", "b")
+    assert stream().group_by("b", "a").key == ("b", "a")
+    refuses(lambda: stream(key=[]), DefinitionError, "`key` is empty. Name at least one column.")
+    refuses(lambda: stream(key=["a", "a"]), DefinitionError, "`key` names a column twice: a, a.")
+    refuses(
+        lambda: stream(key=3),
+        DefinitionTypeError,
+        "`key` is 3. Use the name of a column, or a list of names.",
+    )
+    refuses(
+        lambda: stream(key=["a", 3]),
+        DefinitionTypeError,
+        "`key` is 3, not the name of a column. Compute an expression with withColumn first and give its name.",
+    )
+    refuses(lambda: stream().group_by(), DefinitionError, "`columns` is empty. Name at least one column.")
+
+
+def test_a_declared_schema_is_checked() -> None:
+    schema = pa.schema([("user", pa.string()), ("ts", pa.int64()), ("amount", pa.int64())])
+    windowed(schema=schema).agg(total=tg.sum("amount"))
+    refuses(
+        lambda: stream(schema=schema, key="usr"),
+        DefinitionError,
+        "`key` is 'usr', but the schema has no such column. Its columns are user, ts, amount.",
+    )
+    refuses(
+        lambda: stream(schema=schema, timestamp="time"),
+        DefinitionError,
+        "`timestamp` is 'time', but the schema has no such column. Its columns are user, ts, amount.",
+    )
+    refuses(
+        lambda: stream(schema=schema).group_by("shop"),
+        DefinitionError,
+        "`key` is 'shop', but the schema has no such column. Its columns are user, ts, amount.",
+    )
+    refuses(
+        lambda: windowed(schema=schema).agg(total=tg.sum("amuont")),
+        DefinitionError,
+        "`total` reads the column 'amuont', which the stream does not have. Its columns are user, ts, amount.",
+    )
+    refuses(
+        lambda: stream(schema={"user": "string"}),
+        DefinitionTypeError,
+        "`schema` is {'user': 'string'}, not a pyarrow.Schema. Use pyarrow.schema([...]).",
+    )
+
+
+def test_what_is_no_window_or_strategy_or_store() -> None:
+    refuses(
+        lambda: stream().group_by_key().windowed_by("2 minutes"),  # type: ignore[arg-type]
+        DefinitionTypeError,
+        "`windows` is '2 minutes', not a kind of window. "
+        'Use for example TimeWindows.of_size_and_grace("2 minutes", "30 seconds").',
+    )
+    refuses(
+        lambda: windowed().emit_strategy("on_window_close"),  # type: ignore[arg-type]
+        DefinitionTypeError,
+        "`strategy` is 'on_window_close'. Use EmitStrategy.on_window_close() or another one.",
+    )
+    refuses(
+        lambda: windowed().count(materialized="store"),  # type: ignore[arg-type]
+        DefinitionTypeError,
+        "`materialized` is 'store'. Use Materialized.as_(\"name\").",
+    )
+
+
+def test_an_unlimited_window_never_closes() -> None:
+    unlimited = stream().group_by_key().windowed_by(tg.UnlimitedWindows.start_on(0))
+    refuses(
+        lambda: unlimited.emit_strategy(tg.EmitStrategy.on_window_close()),
+        DefinitionError,
+        "The ON_WINDOW_CLOSE strategy is only supported for TimeWindows and SlidingWindows: an unlimited "
+        "window never closes, so nothing would ever come out. Use EmitStrategy.on_window_update().",
+    )
+
+
+@pytest.mark.parametrize("name", RESERVED)
+def test_names_that_results_use(name: str) -> None:
+    taken = (
+        f"`{name}` is the name of an aggregate, but a result row has another column of that name "
+        f"(its key, or window, timestamp, deleted, output). Choose another name, for example {name}_value=..."
+    )
+    refuses(lambda: windowed().count(name), DefinitionError, taken)
+    refuses(lambda: windowed().agg(**{name: tg.count()}), DefinitionError, taken)
+    refuses(lambda: windowed().reduce(max, name), DefinitionError, taken)
+    refuses(lambda: windowed().reduce(max, "x", name), DefinitionError, taken)
+    refuses(lambda: windowed().aggregate(int, max, type="long", name=name), DefinitionError, taken)
+    for make in (lambda: windowed(key=name).count(), lambda: stream().group_by(name).windowed_by(WINDOWS).count()):
+        refuses(
+            make,
+            DefinitionError,
+            f"The column {name!r} has a name that rows of a result use themselves (window, timestamp, deleted, output)."
+            f' Rename it first: df.withColumnRenamed("{name}", "{name}_in").',
+        )
+
+
+def test_an_aggregate_may_not_have_the_name_of_the_key() -> None:
+    with pytest.raises(DefinitionError, match=r"`user` is the name of an aggregate.*Choose another name, for example "):
+        windowed().agg(user=tg.count())
+
+
+def test_aggregations_that_cannot_be() -> None:
+    refuses(
+        lambda: windowed().agg(),
+        DefinitionError,
+        '`agg` got no aggregate. Name at least one, for example agg(total=tg.sum("amount")).',
+    )
+    refuses(
+        lambda: windowed().agg(total="amount"),  # type: ignore[arg-type]
+        DefinitionTypeError,
+        "`total` is 'amount', not an aggregate. Use for example total=tg.sum(\"amount\").",
+    )
+    refuses(lambda: windowed().reduce(3, "x"), DefinitionTypeError, "`fn` is 3, not a function.")  # type: ignore[arg-type]
+    refuses(
+        lambda: windowed().reduce(max, 3),  # type: ignore[arg-type]
+        DefinitionTypeError,
+        "`column` is 3, not the name of a column. Compute an expression with withColumn first and give its name.",
+    )
+    functions = {"initializer": int, "aggregator": max, "merger": max}
+    for argument in functions:
+        refuses(
+            lambda given=functions | {argument: 3}: windowed().aggregate(**given, type="long"),  # type: ignore[misc]
+            DefinitionTypeError,
+            f"`{argument}` is 3, not a function.",
+        )
+
+
+def test_the_type_of_an_aggregate_is_checked_when_it_is_declared() -> None:
+    with pytest.raises(DefinitionError, match=r"`type` is 'lnog', which is not a type known here\."):
+        windowed().aggregate(int, max, type="lnog")
+    with pytest.raises(DefinitionTypeError, match=r"`type` is <class 'int'>\. Use a Spark type string such as"):
+        windowed().aggregate(int, max, type=int)
+
+
+def test_suppressions_that_cannot_be() -> None:
+    refuses(
+        lambda: windowed().count().suppress(tg.BufferConfig.unbounded()),  # type: ignore[arg-type]
+        DefinitionTypeError,
+        f"`suppressed` is {tg.BufferConfig.unbounded()!r}. "
+        "Use Suppressed.until_window_closes(BufferConfig.unbounded()).",
+    )
+    refuses(
+        lambda: tg.table("users", key="user", timestamp="ts").suppress(
+            tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
+        ),
+        DefinitionError,
+        "until_window_closes: Window close time is only defined for windowed computations, and this table "
+        "has no windows. Use until_time_limit, or windowed_by(...) before the aggregation.",
+    )
+
+
+def test_an_unbound_stream_has_no_dataframe() -> None:
+    refuses(
+        lambda: windowed(name="clicks").count().to_df(),
+        DefinitionError,
+        "The stream 'clicks' is not bound to a DataFrame. Use tg.stream(dataframe, ...), "
+        "or run the topology in tidegate.testing.TopologyTestDriver.",
+    )
+
+
+def test_every_call_makes_a_new_value() -> None:
+    before = windowed()
+    before.emit_strategy(tg.EmitStrategy.on_window_close())
+    assert before.emit == tg.EmitStrategy.on_window_update()
+    counts = before.count()
+    counts.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
+    assert counts == before.count()

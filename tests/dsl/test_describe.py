@@ -1,0 +1,116 @@
+"""`describe()`: what a topology looks like as text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+
+WINDOWS = tg.TimeWindows.of_size_and_grace("2 minutes", "30 seconds")
+
+
+def windowed(windows: Any = WINDOWS, **order: str) -> tg.TimeWindowedKStream:
+    return tg.stream("events", key="user", timestamp="ts", **order).group_by_key().windowed_by(windows)
+
+
+def closes(buffer: tg.StrictBuffer) -> Any:
+    return tg.Suppressed.until_window_closes(buffer)
+
+
+UPDATES = """\
+WindowedAggregate aggregate
+   columns  count = count()
+   windows  TimeWindows of 2 minutes
+   grace    30 seconds
+   emits    the last update per key, window and micro-batch
+   spark    mapInArrow (pre-aggregates), transformWithStateInPandas
+└─ GroupBy user
+   └─ Stream events
+         key      user
+         time     ts
+         order    timestamps"""
+
+SUPPRESSED = """\
+Suppress hold
+   when     until window closes, buffer unbounded
+   spark    in the operator of the aggregation
+└─ WindowedAggregate aggregate
+      columns  count = count()
+      windows  TimeWindows of 2 minutes
+      grace    30 seconds
+      emits    final results, once, when the window closes
+      spark    mapInArrow (pre-aggregates), transformWithStateInPandas
+   └─ GroupBy user
+      └─ Stream events
+            key      user
+            time     ts
+            order    partition p, offset o"""
+
+ON_CLOSE = """\
+WindowedAggregate shops
+   columns  n = count(), x = first(v)
+   windows  TimeWindows of 2 minutes, one every 1 minute
+   grace    30 seconds
+   emits    final results, once, when the window closes
+   spark    mapInArrow (packs records), transformWithStateInPandas
+└─ GroupBy shop, city
+   └─ Stream events
+         key      user
+         time     ts
+         order    timestamps"""
+
+EVERY_UPDATE = """\
+WindowedAggregate loudest
+   columns  v = reduce(max, v)
+   windows  TimeWindows of 2 minutes
+   grace    30 seconds
+   emits    every update
+   spark    mapInArrow (packs records), transformWithStateInPandas
+└─ GroupBy user
+   └─ Stream events
+         key      user
+         time     ts
+         order    timestamps"""
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        pytest.param(windowed().count(), UPDATES, id="updates"),
+        pytest.param(
+            windowed(partition="p", offset="o").count().suppress(closes(tg.BufferConfig.unbounded()).with_name("hold")),
+            SUPPRESSED,
+            id="suppressed",
+        ),
+        pytest.param(
+            tg.stream("events", key="user", timestamp="ts")
+            .group_by("shop", "city")
+            .windowed_by(WINDOWS.advance_by("1 minute"))
+            .emit_strategy(tg.EmitStrategy.on_window_close())
+            .agg(n=tg.count(), x=tg.first("v"), materialized=tg.Materialized.as_("shops")),
+            ON_CLOSE,
+            id="on close, ordered aggregate, hopping, regrouped",
+        ),
+        pytest.param(
+            windowed().reduce(max, "v", materialized=tg.Materialized.as_("loudest").with_caching_disabled()),
+            EVERY_UPDATE,
+            id="every update",
+        ),
+    ],
+)
+def test_a_topology_as_text(table: tg.KTable, text: str) -> None:
+    assert table.describe() == text
+
+
+def test_a_bounded_buffer_takes_records_one_by_one() -> None:
+    held = windowed().count().suppress(closes(tg.BufferConfig.max_records(5).shut_down_when_full()))
+    assert "when     until window closes, buffer at most 5 records, then shut_down" in held.describe()
+    assert "spark    mapInArrow (packs records), transformWithStateInPandas" in held.describe()
+
+
+def test_a_suppression_behind_emit_on_close_says_so() -> None:
+    table = windowed().emit_strategy(tg.EmitStrategy.on_window_close()).count()
+    assert table.suppress(closes(tg.BufferConfig.unbounded())).describe().startswith("Suppress\n   when     until")
+    assert "final results, once, when the window closes" in table.describe()

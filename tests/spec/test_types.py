@@ -1,0 +1,56 @@
+"""Spark's type strings as Arrow types."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.spec.types import arrow_type
+
+
+@pytest.mark.parametrize(
+    ("declared", "kind"),
+    [
+        ("boolean", pa.bool_()),
+        ("tinyint", pa.int8()),
+        ("smallint", pa.int16()),
+        ("int", pa.int32()),
+        ("bigint", pa.int64()),
+        (" LONG ", pa.int64()),
+        ("float", pa.float32()),
+        ("double", pa.float64()),
+        ("string", pa.string()),
+        ("binary", pa.binary()),
+        ("date", pa.date32()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("decimal", pa.decimal128(10, 0)),
+        ("decimal(12)", pa.decimal128(12, 0)),
+        ("decimal( 12 , 2 )", pa.decimal128(12, 2)),
+        ("array<array<long>>", pa.list_(pa.list_(pa.int64()))),
+        (pa.struct([("a", pa.int8())]), pa.struct([("a", pa.int8())])),
+    ],
+)
+def test_type_strings(declared: object, kind: pa.DataType) -> None:
+    assert arrow_type(declared) == kind
+
+
+@pytest.mark.parametrize("declared", ["", "lnog", "array<lnog>", "map<string,long>", "decimal(a)"])
+def test_strings_that_are_no_type(declared: str) -> None:
+    with pytest.raises(DefinitionError, match=r"`type` is '.*', which is not a type known here\. Use one of boolean, "):
+        arrow_type(declared)
+
+
+def test_not_even_a_string() -> None:
+    with pytest.raises(DefinitionTypeError, match=r"`type` is <class 'int'>\. Use a Spark type string such as"):
+        arrow_type(int)
+
+
+@pytest.mark.parametrize("declared", ["decimal(39)", "decimal(0)", "decimal(4, 5)"])
+def test_decimals_that_cannot_be(declared: str) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        arrow_type(declared)
+    assert str(caught.value) == (
+        f"`type` is {declared!r}: a decimal has a precision of 1 to 38 digits and a scale of at most that. "
+        'Use for example "decimal(38, 18)".'
+    )
