@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from decimal import Decimal
+from math import isnan
 from random import Random
 from typing import Any
 
@@ -253,3 +254,13 @@ def test_the_example_to_beat() -> None:
         rows, drops = run_driver(driver, [records[i : i + size] for i in range(0, len(records), size)])
         assert [(row["window"].start // minute, row["v"]) for row in flat(rows)] == [(10, 3), (12, 1), (14, 1)]
         assert drops["late"] == 1
+
+
+def test_nan_is_larger_than_every_number_and_null_is_none() -> None:
+    case = tumbling(10, 0, {"low": BuiltIn("min", "x"), "high": BuiltIn("max", "x")})
+    driver = driver_of(case.table())
+    records = [{"k": "a", "x": x, "ts": 0} for x in (None, float("nan"), 1.0, float("inf"))]
+    driver.pipe_batch([*records, {"k": "a", "x": None, "ts": 10}])
+    (row,) = driver.read_output()
+    assert row["low"] == 1.0
+    assert isnan(row["high"])
