@@ -1,0 +1,56 @@
+"""What `python -m tidegate` understands."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import tidegate
+from tidegate.errors import TidegateError
+
+USAGE_ERROR = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; 0 if all is well, 1 if the demo found a wrong result, 2 if it could not run."""
+    parsed = _parser().parse_args(arguments)
+    try:
+        return _demo(parsed)
+    except TidegateError as error:
+        print(f"tidegate: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="tidegate", description="Decides when a streaming result may leave.")
+    parser.add_argument("--version", action="version", version=f"tidegate {tidegate.__version__}")
+    commands = parser.add_subparsers(dest="command", required=True)
+    demo = commands.add_parser(
+        "demo",
+        help="replay the flights of 2013 as a stream",
+        description="Replays the 336,776 flights that left New York in 2013 as a stream of reports that arrive out of "
+        "order, lets the final number of departures per airport and hour out once, and checks every one.",
+    )
+    demo.add_argument("--batch-size", type=int, metavar="N", help="reports per micro-batch (20000)")
+    demo.add_argument("--grace", metavar="DURATION", help='how long an hour takes late reports ("6 hours")')
+    demo.add_argument("--output", type=Path, metavar="DIR", help="where the picture and the results go (output)")
+    return parser
+
+
+def _demo(parsed: argparse.Namespace) -> int:
+    try:
+        from tidegate.demo.run import SMALLEST_BATCH, Options, run
+    except ImportError as error:
+        raise TidegateError(f"the demo needs {error.name}. Run: pip install 'tidegate[demo]'") from error
+    given = {name: getattr(parsed, name) for name in ("batch_size", "grace", "output")}
+    options = Options(**{name: value for name, value in given.items() if value is not None})
+    if options.batch_size < SMALLEST_BATCH:
+        raise TidegateError(
+            f"--batch-size is {options.batch_size}: every batch takes most of a second, so the demo takes "
+            f"{SMALLEST_BATCH} reports or more at a time."
+        )
+    return run(options)

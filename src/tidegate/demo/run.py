@@ -1,0 +1,91 @@
+"""The demo from beginning to end."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+from rich.console import Console
+
+from tidegate.demo import alerts, flights, grace, show
+from tidegate.demo.check import directly
+from tidegate.demo.picture import Story, draw
+from tidegate.demo.session import spark_session
+from tidegate.demo.stream import Replay, Run
+from tidegate.demo.topology import GRACE, windows
+from tidegate.demo.verdict import problems
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BATCH_SIZE = 20_000
+SMALLEST_BATCH = 1_000
+"""Each batch costs most of a second, whatever is in it."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line may say."""
+
+    batch_size: int = BATCH_SIZE
+    grace: str = GRACE
+    output: Path = Path("output")
+
+    @property
+    def batch_sizes(self) -> tuple[int, int]:
+        """Two sizes that cut the stream in different places."""
+        return self.batch_size, self.batch_size // 2 + 1
+
+
+def run(options: Options, console: Console | None = None) -> int:
+    """Run the demo; 0 if every result was right, 1 if not."""
+    console = console or Console(highlight=False)
+    chosen = pd.Timedelta(milliseconds=windows(options.grace).grace_ms)
+    options.output.mkdir(parents=True, exist_ok=True)
+
+    reports = flights.reports(flights.read_flights())
+    show.show_input(console, reports)
+    costs = grace.costs(reports, grace.usual_graces(chosen))
+    show.show_costs(console, costs, chosen, len(reports))
+
+    timetable = alerts.timetable(reports)
+    runs = _replay(options, console, reports, timetable)
+    expected = directly(reports, windows(options.grace).grace_ms)
+    wrong = problems(runs, reports, expected)
+
+    late = grace.too_late(reports, chosen)
+    silent = alerts.hours_without_any(reports, timetable)
+    picture, table = options.output / "departures.png", options.output / "departures.csv"
+    draw(Story(runs[0].rows, late, timetable, costs, chosen), picture)
+    runs[0].rows.to_csv(table, index=False)
+
+    show.show_results(console, runs[0], reports, late, silent)
+    if wrong:
+        show.show_problems(console, wrong)
+        return 1
+    show.show_open(console, expected)
+    show.show_sentence(console, runs, costs, chosen, len(silent))
+    show.show_files(console, picture, table)
+    return 0
+
+
+def _replay(options: Options, console: Console, reports: pd.DataFrame, timetable: pd.DataFrame) -> list[Run]:
+    console.print(f"Spark starts; its log is {options.output / 'spark.log'}", markup=False)
+    with spark_session(options.output / "spark.log") as spark:
+        return [_one(spark, options, console, reports, timetable, size) for size in options.batch_sizes]
+
+
+def _one(
+    spark: SparkSession, options: Options, console: Console, reports: pd.DataFrame, timetable: pd.DataFrame, size: int
+) -> Run:
+    # Kept when something fails: the checkpoint is what one wants to look at then.
+    folder = options.output / f"replay-{size}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    with show.progress_bar(console, size) as on_batch:
+        done = Replay(spark, reports, timetable, options.grace, folder.absolute(), size, on_batch).run()
+    shutil.rmtree(folder)
+    return done

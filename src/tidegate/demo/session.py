@@ -1,0 +1,71 @@
+"""A Spark of the demo's own, in this process, with its log in a file instead of on the screen."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tidegate as tg
+from tidegate.errors import TidegateError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TASKS = 2
+"""Three airports need no more, and each further task costs time in every batch."""
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": str(TASKS),
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    "spark.python.unix.domain.socket.enabled": "true",
+}
+
+
+@contextmanager
+def spark_session(log: Path) -> Iterator[SparkSession]:
+    """A local session for the time of the block; what Spark says goes to `log`."""
+    with warnings.catch_warnings():
+        # PySpark says once per call that pandas 3 is new to it; every number of the demo is checked anyway.
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+        spark = _start(log)
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+def _start(log: Path) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    # Else workers run the `python3` of the PATH, which need not be the one tidegate is installed in.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master(f"local[{TASKS}]").appName("tidegate demo")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    builder = tg.configure(builder)
+    with _errors_to(log):
+        try:
+            return builder.getOrCreate()
+        except Exception as error:
+            raise TidegateError(f"Spark did not start: {error}. Its log is {log}.") from error
+
+
+@contextmanager
+def _errors_to(log: Path) -> Iterator[None]:
+    """Let processes that start inside the block write their errors to `log`: Java keeps what it was born with."""
+    kept = os.dup(2)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

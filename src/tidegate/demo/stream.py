@@ -1,0 +1,145 @@
+"""The query: files of reports in, final hours out, with an alert where an hour had unusually few departures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+import tidegate as tg
+from tidegate.demo.alerts import FEWEST_SCHEDULED
+from tidegate.demo.replay import SPARK_SCHEMA, cut
+from tidegate.demo.topology import KEY, OFFSET, PARTITION, TIMESTAMP, final_departures
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+NAME = "reports"
+POLL_S = 0.1
+
+
+@dataclass
+class Counts:
+    """What the query said about itself, over all batches so far."""
+
+    batches: int = 0
+    records: int = 0
+    late: int = 0
+    bad_timestamps: int = 0
+    emitted: int = 0
+    stream_time: int = -1
+
+    def add(self, records: int, observed: dict[str, Any]) -> None:
+        """Count one batch in."""
+        self.batches += 1
+        self.records += records
+        self.late += observed["late"]
+        self.bad_timestamps += observed["bad_timestamp"]
+        self.emitted += observed["emitted"]
+        self.stream_time = observed["stream_time"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One replay: the rows that came out, sorted, and what was counted on the way.
+
+    `rows`: origin, start, timestamp (UTC), departures, mean_delay, scheduled, alert.
+    """
+
+    batch_size: int
+    rows: pd.DataFrame
+    counts: Counts
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What a replay needs; `folder` is for its files and belongs to it alone."""
+
+    spark: SparkSession
+    reports: pd.DataFrame
+    timetable: pd.DataFrame
+    grace: str
+    folder: Path
+    batch_size: int
+    on_batch: Callable[[Counts, int], None] = field(default=lambda _counts, _batches: None)
+
+    def run(self) -> Run:
+        """Replay all the reports and wait for the end; raises what the query failed with."""
+        batches = cut(self.reports, self.batch_size, self.folder / "reports")
+        self.timetable.to_parquet(self.folder / "timetable.parquet", index=False)
+        started = time.monotonic()
+        counts = self._follow(self._start(), batches)
+        seconds = time.monotonic() - started
+        return Run(self.batch_size, _rows(self.spark, self.folder / "results"), counts, seconds)
+
+    def _start(self) -> StreamingQuery:
+        reports = (
+            self.spark.readStream.schema(SPARK_SCHEMA)
+            .option("maxFilesPerTrigger", 1)
+            .parquet(str(self.folder / "reports"))
+        )
+        stream = tg.stream(reports, key=KEY, timestamp=TIMESTAMP, partition=PARTITION, offset=OFFSET, name=NAME)
+        final = final_departures(stream, self.grace).to_df()
+        timetable = self.spark.read.parquet(str(self.folder / "timetable.parquet"))
+        return (
+            with_alerts(final, timetable)
+            .writeStream.format("parquet")
+            .option("path", str(self.folder / "results"))
+            .option("checkpointLocation", str(self.folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+
+    def _follow(self, query: StreamingQuery, batches: int) -> Counts:
+        counts = Counts()
+        for records, observed in _progress(query):
+            counts.add(records, observed)
+            self.on_batch(counts, batches)
+        return counts
+
+
+def with_alerts(final: DataFrame, timetable: DataFrame) -> DataFrame:
+    """Final rows with what was scheduled and whether that is an alert: plain Spark, after tidegate.
+
+    A final row comes once, so an alert is raised once and never taken back.
+    """
+    from pyspark.sql import functions as F
+
+    rows = final.select(KEY, F.col("window.start").alias("start"), "departures", "mean_delay", "timestamp")
+    scheduled = F.coalesce("scheduled", F.lit(0)).alias("scheduled")
+    joined = rows.join(F.broadcast(timetable), [KEY, "start"], "left").select(*rows.columns, scheduled)
+    few = F.col("departures") * 2 < F.col("scheduled")
+    return joined.withColumn("alert", (F.col("scheduled") >= FEWEST_SCHEDULED) & few)
+
+
+def _progress(query: StreamingQuery) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Records and observed metrics of each batch, as they end."""
+    seen = -1
+    running = True
+    while running:
+        # Asked before the progress is read, so that the last batch is read too.
+        running = query.isActive
+        for progress in query.recentProgress:
+            observed = progress.observedMetrics.get(NAME)
+            if progress.batchId > seen and observed is not None:
+                seen = progress.batchId
+                yield progress.numInputRows, observed.asDict()
+        time.sleep(POLL_S if running else 0)
+    query.awaitTermination()
+
+
+def _rows(spark: SparkSession, path: Path) -> pd.DataFrame:
+    from pyspark.sql import functions as F
+
+    # As whole numbers: instants would come back in the time zone of the session.
+    instants = {name: F.unix_millis(name) for name in ("start", "timestamp")}
+    rows = spark.read.parquet(str(path)).withColumns(instants).toPandas()
+    for name in instants:
+        rows[name] = pd.to_datetime(rows[name], unit="ms", utc=True)
+    return rows.sort_values([KEY, "start"], ignore_index=True)

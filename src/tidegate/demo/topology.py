@@ -1,0 +1,25 @@
+"""What the demo asks of tidegate: departures and mean delay per airport and hour, once, when they are final."""
+
+from __future__ import annotations
+
+import tidegate as tg
+
+KEY, TIMESTAMP, PARTITION, OFFSET = "origin", "departure", "partition", "offset"
+SIZE = "1 hour"
+GRACE = "6 hours"
+"""Six hours take in every flight but the ones to Honolulu; the table of costs says why (see demo.grace)."""
+
+
+def windows(grace: str = GRACE) -> tg.TimeWindows:
+    """The demo's windows."""
+    return tg.TimeWindows.of_size_and_grace(SIZE, grace)
+
+
+def final_departures(reports: tg.KStream, grace: str = GRACE) -> tg.KTable:
+    """The final number of departures and their mean delay in minutes, per airport and hour."""
+    return (
+        reports.group_by_key()
+        .windowed_by(windows(grace))
+        .agg(departures=tg.count(), mean_delay=tg.mean("dep_delay"))
+        .suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
+    )
