@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from tidegate.errors import TidegateWarning
 from tidegate.instants import MAX_MS
@@ -86,7 +87,7 @@ def to_df(table: Table) -> DataFrame:
     if frame.isStreaming and not op.stream.ordered:
         _warn_unordered(op)
     columns = input_columns(op, frame)
-    schema = to_arrow_schema(frame.select(*columns).schema)
+    schema = arrow_schema(frame.select(*columns).schema)
     tasks = task_count(op, frame)
     # The operation travels to the workers; the DataFrame it is bound to cannot.
     layout = Layout(replace(op, stream=replace(op.stream, frame=None)), schema, sorts=False)
@@ -115,6 +116,14 @@ def input_columns(op: Operation, frame: DataFrame) -> list[Column]:
         columns.append(_named(op.stream.partition, "partition"))
         columns.append(_column(op.stream.offset).cast("long").alias("offset"))
     return columns
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow types of Spark columns; timestamps are in UTC whatever the session's time zone is."""
+    try:
+        return to_arrow_schema(schema, timezone="UTC")
+    except TypeError:  # pyspark 4.1 and 4.2 have no such argument, and take UTC
+        return to_arrow_schema(schema)
 
 
 def task_count(op: Operation, frame: DataFrame) -> int:
