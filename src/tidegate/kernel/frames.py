@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -38,10 +39,16 @@ def encode(kind: int, meta: dict[str, Any], *tables: pa.Table) -> bytes:
     for body in bodies:
         parts += [bytes(-at % _ALIGN), body]
         at += -at % _ALIGN + len(body)
-    checksum = 0
+    checksum = _checksum(kind, len(tables), parts)
+    return b"".join([_HEAD.pack(_MAGIC, VERSION, kind, len(tables), checksum), *parts])
+
+
+def _checksum(kind: int, tables: int, parts: Iterable[Any]) -> int:
+    """Of all bytes but the checksum itself: a wrong number of tables would shift what the lengths mean."""
+    checksum = zlib.crc32(_HEAD.pack(_MAGIC, VERSION, kind, tables, 0))
     for part in parts:
         checksum = zlib.crc32(part, checksum)
-    return b"".join([_HEAD.pack(_MAGIC, VERSION, kind, len(tables), checksum), *parts])
+    return checksum
 
 
 def _body(table: pa.Table) -> memoryview:
@@ -65,10 +72,13 @@ def decode(kind: int, frame: bytes) -> tuple[dict[str, Any], list[pa.Table]]:
         raise _refused(kind, f"it has format version {version}, and this tidegate reads version {VERSION}")
     if found != kind:
         raise _refused(kind, f"it is {_KINDS.get(found, f'of the unknown kind {found}')}")
-    if zlib.crc32(memoryview(frame)[_HEAD.size :]) != checksum:
+    if _checksum(kind, count, [memoryview(frame)[_HEAD.size :]]) != checksum:
         raise _refused(kind, "its checksum does not match: bytes were lost or changed")
     text, *bodies = _bodies(kind, frame, count + 1)
-    return json.loads(bytes(text)), [pa.ipc.open_stream(pa.py_buffer(body)).read_all() for body in bodies]
+    try:
+        return json.loads(bytes(text)), [pa.ipc.open_stream(pa.py_buffer(body)).read_all() for body in bodies]
+    except (ValueError, OSError, pa.ArrowException) as error:
+        raise _refused(kind, f"its content is no JSON object and Arrow tables ({error})") from error
 
 
 def _bodies(kind: int, frame: bytes, count: int) -> list[memoryview]:
