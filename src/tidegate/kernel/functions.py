@@ -6,6 +6,7 @@ A function runs in the batch its record came in, so that one that raises stops t
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isnan, nan
 from typing import Any
 
 import pyarrow as pa
@@ -105,7 +106,16 @@ def _entries(layout: Layout, held: pa.Table | None) -> dict[tuple[tuple[Any, ...
 
 
 def tuples(rows: pa.Table, names: list[str]) -> list[tuple[Any, ...]]:
-    return list(zip(*(rows[name].to_pylist() for name in names), strict=True))
+    """The rows as tuples that are equal where Spark's grouping has them equal."""
+    return list(zip(*(_hashable(rows[name]) for name in names), strict=True))
+
+
+def _hashable(column: pa.ChunkedArray) -> list[Any]:
+    values = column.to_pylist()
+    if not pa.types.is_floating(column.type):
+        return values
+    # NaN is not equal to NaN, but a tuple takes an object for equal to itself: one NaN for all.
+    return [nan if value is not None and isnan(value) else value for value in values]
 
 
 def records_of(layout: Layout, rows: pa.Table) -> list[Any]:

@@ -37,7 +37,7 @@ def codes(columns: Sequence[pa.ChunkedArray]) -> Ints:
 def _code(column: pa.ChunkedArray) -> tuple[Ints, int]:
     if pa.types.is_floating(column.type):
         # -0.0 equals 0.0, as it does in Spark's grouping.
-        column = pa.chunkedarray([pa.array(column.to_numpy() + 0.0)], column.type)
+        column = pa.chunked_array([pa.array(column.to_numpy() + 0.0, column.type)])
     if pa.types.is_int64(column.type):
         numbers = ints(column)
         low = int(numbers.min(initial=0)) if len(numbers) else 0
