@@ -1,0 +1,180 @@
+"""The stream time a record sees, put together from what each map task could know."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.kernel.stream_time import NEVER, RUNS, STEPS, Chunk, Fold, cut, header, running_max
+
+Records = list[tuple[int, int, int]]
+"""(partition, offset, timestamp)"""
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def chunks_of(read: Records) -> list[tuple[Chunk, list[tuple[int, int, int]], list[int]]]:
+    """The chunks of one map task with their records in order, and the stream time each record sees in its chunk."""
+    if not read:
+        return []
+    partition, offset, ts = (np.array(column, np.int64) for column in zip(*read, strict=True))
+    found = cut(partition, offset)
+    order = found.order if found.order is not None else np.arange(len(read))
+    partition, offset, ts = partition[order], offset[order], ts[order]
+    seen = running_max(ts, found.starts)
+    out = []
+    for n, (low, high) in enumerate(zip(found.starts, [*found.starts[1:], len(read)], strict=True)):
+        part = slice(low, high)
+        name = int(partition[low])
+        valid = np.ones(high - low, bool)
+        chunk = header(name, offset[part], ts[part], seen[part], valid, found.scattered[n])
+        records = list(zip(partition[part].tolist(), offset[part].tolist(), ts[part].tolist(), strict=True))
+        out.append((chunk, records, seen[part].tolist()))
+    return out
+
+
+# --- cutting -------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_of_offsets_is_one_chunk() -> None:
+    """offsets 0 1 2 | 5 6 of partition 0, then 0 1 of partition 1."""
+    found = cut(ints(0, 0, 0, 0, 0, 1, 1), ints(0, 1, 2, 5, 6, 0, 1))
+    assert found.order is None
+    assert found.starts.tolist() == [0, 3, 5]
+    assert found.scattered == [False, False, False]
+
+
+def test_rows_out_of_order_are_sorted() -> None:
+    found = cut(ints(1, 0, 0), ints(7, 4, 3))
+    assert found.order is not None
+    assert found.order.tolist() == [2, 1, 0]
+    assert found.starts.tolist() == [0, 2]
+
+
+def test_an_offset_twice_is_no_gap() -> None:
+    assert cut(ints(0, 0, 0), ints(3, 3, 4)).starts.tolist() == [0]
+
+
+@pytest.mark.parametrize(("runs", "scattered"), [(RUNS, False), (RUNS + 1, True)])
+def test_many_runs_are_one_scattered_chunk(runs: int, scattered: bool) -> None:
+    found = cut(np.zeros(runs, np.int64), np.arange(runs) * 2)
+    assert found.starts.tolist() == ([0] if scattered else list(range(runs)))
+    assert set(found.scattered) == {scattered}
+
+
+def test_the_running_maximum_begins_anew_in_each_chunk() -> None:
+    assert running_max(ints(5, 3, 9, 1, 4, 2), ints(0, 3)).tolist() == [5, 5, 9, 1, 4, 4]
+
+
+# --- folding -------------------------------------------------------------------------------------------------------
+
+
+def dense(partition: int, first: int, last: int, max_ts: int) -> Chunk:
+    return Chunk(partition, first, last, max_ts, last - first + 1, False, 0, 0.0, 0)
+
+
+def test_chunks_of_two_tasks_in_the_order_of_their_offsets() -> None:
+    """Offsets 0-3 and 7-8 were read by one task, 4-6 by another.
+
+    offset       0 1 2 3 | 4 5 6 | 7 8
+    largest ts      40   |  90   | 60
+    seen before    10    |  40   | 90        10: the stream time of the batch before
+    """
+    one, two, three = dense(0, 0, 3, 40), dense(0, 7, 8, 60), dense(0, 4, 6, 90)
+    fold = Fold([one, two, three], 10)
+    assert [fold.before(chunk) for chunk in (one, three, two)] == [10, 40, 90]
+    assert fold.stream_time == 90
+    assert fold.before_batch == 10
+
+
+def test_partitions_do_not_see_each_other_inside_a_batch() -> None:
+    ahead, behind = dense(0, 0, 0, 100), dense(1, 5, 6, 20)
+    fold = Fold([ahead, behind], NEVER)
+    assert fold.before(behind) == NEVER
+    assert fold.stream_time == 100
+    # In the next batch they do.
+    assert Fold([dense(1, 7, 7, 30)], fold.stream_time).before(dense(1, 7, 7, 30)) == 100
+
+
+def test_stream_time_never_goes_back() -> None:
+    fold = Fold([dense(0, 0, 0, 5)], 70)
+    assert (fold.before(dense(0, 0, 0, 5)), fold.stream_time) == (70, 70)
+    assert Fold([], 70).stream_time == 70
+
+
+def test_without_order_no_record_is_late_because_of_its_batch() -> None:
+    chunk = Chunk(None, 0, 0, 100, 1, False, 0, 0.0, 0)
+    fold = Fold([chunk], 10)
+    assert (fold.before(chunk), fold.stream_time) == (10, 100)
+
+
+layouts = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(0, 50), st.integers(0, 3)),  # partition, timestamp, the task that reads it
+    max_size=90,
+)
+
+
+@given(layouts, st.integers(NEVER, 60))
+def test_however_tasks_are_laid_out_each_record_sees_its_partition(
+    drawn: list[tuple[int, int, int]], before_batch: int
+) -> None:
+    tasks: dict[int, Records] = {0: [], 1: [], 2: [], 3: []}
+    expected: dict[tuple[int, int], int] = {}
+    latest: dict[int, int] = {}
+    offsets: dict[int, int] = {}
+    for partition, ts, task in drawn:
+        offset = offsets[partition] = offsets.get(partition, -1) + 1
+        tasks[task].append((partition, offset, ts))
+        latest[partition] = max(latest.get(partition, before_batch), ts)
+        expected[partition, offset] = latest[partition]
+    pieces = [piece for read in tasks.values() for piece in chunks_of(read)]
+    fold = Fold([chunk for chunk, _, _ in pieces], before_batch)
+    for chunk, records, seen in pieces:
+        for (partition, offset, _), own in zip(records, seen, strict=True):
+            at = offset if chunk.scattered else chunk.first
+            before = int(fold.before_offsets(partition, np.array([at]))[0])
+            assert max(before, own) == expected[partition, offset]
+    assert fold.stream_time == max([before_batch, *latest.values()])
+    late = [chunk.lateness(fold.before(chunk)) for chunk, _, _ in pieces if not chunk.scattered]
+    if all(not chunk.scattered for chunk, _, _ in pieces):
+        true = [expected[p, o] - ts for read in tasks.values() for p, o, ts in read]
+        assert sum(total for total, _ in late) == sum(true)
+        assert max([0, *(most for _, most in late)]) == max([0, *true])
+
+
+# --- headers -------------------------------------------------------------------------------------------------------
+
+
+def test_a_header_counts_only_valid_records() -> None:
+    ts, valid = ints(5, -1, 9, 7), np.array([True, False, True, True])
+    chunk = header(3, ints(10, 11, 12, 13), ts, ints(5, 5, 9, 9), valid, False)
+    assert (chunk.partition, chunk.first, chunk.last, chunk.rows) == (3, 10, 13, 3)
+    assert (chunk.max_ts, chunk.min_ts, chunk.late_sum, chunk.late_max) == (9, 5, 2.0, 2)
+    assert chunk.lateness(NEVER) == (2.0, 2)
+    # Had 20 passed before, they were 15, 11 and 13 late.
+    assert chunk.lateness(20) == (39.0, 15)
+
+
+def test_a_chunk_without_a_valid_record_moves_nothing() -> None:
+    chunk = header(0, ints(4), ints(-1), ints(-1), np.array([False]), False)
+    assert (chunk.rows, chunk.max_ts, chunk.lateness(50)) == (0, NEVER, (0.0, 0))
+    assert Fold([chunk], 3).stream_time == 3
+
+
+def test_a_scattered_chunk_sends_its_staircase() -> None:
+    chunk = header(0, ints(0, 2, 4, 6), ints(5, 3, 9, 9), ints(5, 5, 9, 9), np.ones(4, bool), True)
+    assert chunk.stairs == [[0, 5], [4, 9]]
+
+
+def test_more_steps_than_a_header_carries_are_put_together() -> None:
+    ts = np.arange(STEPS * 3, dtype=np.int64) * 10
+    chunk = header(0, np.arange(len(ts)), ts, ts, np.ones(len(ts), bool), False)
+    assert len(chunk.steps) <= STEPS
+    assert sum(n for _, n, _ in chunk.steps) == len(ts)
+    # Exact again once everything in between had passed before.
+    after = int(ts[-1]) + 1
+    assert chunk.lateness(after) == (float((after - ts).sum()), after)
