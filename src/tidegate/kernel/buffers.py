@@ -108,13 +108,22 @@ def _sizes_of_entries(
     as_prior = np.ones(len(previous), bool)
     for column, first in zip(values, prior, strict=True):
         was = column.take(pa.array(previous))
-        equal = pc.fill_null(pc.equal(was, first[0]), False).to_numpy(zero_copy_only=False)
-        as_prior &= equal | (was.is_null().to_numpy(zero_copy_only=False) & (not first[0].is_valid))
+        as_prior &= _equal(was, first[0])
     old = np.where(has_previous & ~as_prior, new[previous], 0)
     key = _total([array(rows[name]) for name in layout.keys]) + _START
     mine = slice(len(known), None)
     sizes = _TIMES + key + sum(int(byte_sizes(column)[0]) for column in prior) + old[mine] + new[mine]
     return np.concatenate([known, sizes])
+
+
+def _equal(column: pa.Array, value: pa.Scalar) -> Any:
+    """Where a column holds this value; null equals null."""
+    if not value.is_valid:
+        return column.is_null().to_numpy(zero_copy_only=False)
+    if pa.types.is_nested(column.type):
+        # Arrow compares no lists.
+        return np.array([held == value.as_py() for held in column.to_pylist()], bool)
+    return pc.fill_null(pc.equal(column, value), False).to_numpy(zero_copy_only=False)
 
 
 def _previous(codes: Ints) -> tuple[Ints, Any]:
