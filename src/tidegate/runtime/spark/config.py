@@ -28,7 +28,7 @@ NEEDED = {
 # Optional, and only what a session may set: a second small file per checkpoint file costs two creations per task
 # and batch. It guards against damaged storage, so it is a choice.
 FASTER = {"spark.sql.streaming.checkpoint.fileChecksum.enabled": "false"}
-# Optional, and only before Spark starts: state calls go over a socket file instead of TCP.
+# Optional, and only before Spark starts: rows and state calls go through a socket file instead of TCP.
 FASTER_AT_START = {"spark.python.unix.domain.socket.enabled": "true"}
 
 Session = TypeVar("Session")
@@ -104,8 +104,10 @@ def require_packages() -> None:
     from pyspark.sql.pandas.utils import require_minimum_pandas_version, require_minimum_pyarrow_version
 
     try:
-        require_minimum_pandas_version()
-        require_minimum_pyarrow_version()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # pandas 3 was not tested by Spark; our tests run on it
+            require_minimum_pandas_version()
+            require_minimum_pyarrow_version()
         import pyspark.sql.streaming.proto.StateMessage_pb2  # noqa: F401  (checks protobuf's version itself)
     except Exception as error:  # protobuf has its own error type, which cannot be imported without protobuf
         raise TidegateError(

@@ -18,6 +18,7 @@ from tidegate.runtime.spark.processor import (
     StageProcessor,
     static_step,
     wire_schema,
+    wire_type,
 )
 from tidegate.runtime.spark.tasks import task_numbers
 
@@ -39,7 +40,9 @@ def flow(
     """`frame` through `pack` and `stage`; the rows of `stage.output_schema`.
 
     `pack` turns one input partition's batches into (task, blob) with task in 0..tasks-1; it is called for an
-    empty partition too, with no batches. `stage` steps once per task and micro-batch. Both are pickled.
+    empty partition too, with no batches (test_pack_is_called_for_an_empty_partition), and otherwise gets batches of
+    at most spark.sql.execution.arrow.maxRecordsPerBatch rows, 10,000 by default (test_arrow_batches_of_the_input).
+    `stage` steps once per task and micro-batch. Both are pickled.
     The stage's metrics arrive per batch as the observation `name` in StreamingQueryProgress.observedMetrics.
     """
     packed = frame.select(*columns).mapInArrow(_blobs(pack, tasks), "task int, blob binary")
@@ -88,8 +91,16 @@ def _rows(out: DataFrame, stage: Stage) -> DataFrame:
 
 
 def _public(field: pa.Field) -> Column:
-    column = F.col(f"`{field.name}`")
-    if not pa.types.is_timestamp(field.type):
+    return _instants(F.col(f"`{field.name}`"), field.type).alias(field.name)
+
+
+def _instants(column: Column, type_: pa.DataType) -> Column:
+    """`column` with the integer microseconds that are timestamps in `type_` made timestamps again."""
+    if wire_type(type_) == type_:
         return column
-    instant = F.timestamp_micros(column)
-    return instant.alias(field.name)
+    if pa.types.is_timestamp(type_):
+        return F.timestamp_micros(column)
+    if pa.types.is_list(type_):
+        return F.transform(column, lambda item: _instants(item, type_.value_type))
+    parts = [_instants(column.getField(field.name), field.type).alias(field.name) for field in type_]
+    return F.when(column.isNotNull(), F.struct(*parts))

@@ -32,6 +32,8 @@ class Outcome(Protocol):
 class Stage(Protocol):
     """The kernel as Spark sees it; it is pickled into the plan.
 
+    Pickled it must stay below 1 MB: Spark ships larger functions as broadcasts, which the process that starts a
+    stateful operator cannot read (test_a_stage_must_stay_below_a_megabyte).
     `metrics` names each metric and how tasks are put together: "sum", "max", "min",
     or the ratio of two sums as "a / b".
     """
@@ -62,7 +64,18 @@ def _told(stage: Stage) -> list[str]:
 
 
 def wire_type(type_: pa.DataType) -> pa.DataType:
-    return pa.int64() if pa.types.is_timestamp(type_) else type_
+    return _each_timestamp(type_, lambda _: pa.int64())
+
+
+def _each_timestamp(type_: pa.DataType, replace: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """`type_` with the timestamps in it replaced, at any depth of lists and structs."""
+    if pa.types.is_timestamp(type_):
+        return replace(type_)
+    if pa.types.is_list(type_):
+        return pa.list_(_each_timestamp(type_.value_type, replace))
+    if pa.types.is_struct(type_):
+        return pa.struct([(field.name, _each_timestamp(field.type, replace)) for field in type_])
+    return type_
 
 
 def outgoing(stage: Stage, outcome: Outcome) -> Iterator[pa.Table]:
@@ -83,13 +96,20 @@ def _wire_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
             columns.append(_microseconds(rows.column(field.name)).cast(field.type))
         else:
             columns.append(pa.nulls(n, field.type))
-    return pa.table(columns, schema=schema)
+    # In one piece: Spark takes a pandas column of several Arrow chunks for something that is no array
+    # (tests/spark/test_conformance.py::test_random_streams_are_what_the_oracle_says).
+    return pa.table(columns, schema=schema).combine_chunks()
 
 
 def _microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    if not pa.types.is_timestamp(column.type):
-        return column
-    return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+    return column.cast(_each_timestamp(column.type, lambda stamp: pa.timestamp("us", stamp.tz)))
+
+
+def _pandas_type(type_: pa.DataType) -> Any:
+    """Arrow's own columns, which cost least, but objects for lists and structs: Spark fails on pandas' NA in those."""
+    import pandas as pd
+
+    return None if pa.types.is_nested(type_) else pd.ArrowDtype(type_)
 
 
 def _metrics_row(metrics: Mapping[str, int | float], schema: pa.Schema) -> pa.Table:
@@ -102,8 +122,8 @@ class StageProcessor(StatefulProcessor):
     """One task of a streaming operator: `handleInputRows` is one `stage.step`.
 
     Spark calls it once per task and batch with all its rows, as one or several frames, in no certain order
-    (tests/spark/test_plumbing.py::test_one_call_per_task_and_batch). What it raises fails the batch with
-    nothing stored, and reaches the user in the StreamingQueryException
+    (tests/spark/test_plumbing.py::test_one_step_per_task_and_batch, with frames of one row each). What it raises fails
+    the batch with nothing stored, and reaches the user in the StreamingQueryException
     (test_an_error_fails_the_batch_and_stores_nothing).
     """
 
@@ -114,11 +134,9 @@ class StageProcessor(StatefulProcessor):
         self._store = SparkStore(handle)
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
-        import pandas as pd
-
         blobs = [blob for frame in rows for blob in frame["blob"]]
         for table in outgoing(self._stage, self._stage.step(self._store, blobs)):
-            yield table.to_pandas(types_mapper=pd.ArrowDtype)
+            yield table.to_pandas(types_mapper=_pandas_type)
 
     def close(self) -> None:
         pass

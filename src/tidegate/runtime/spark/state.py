@@ -50,17 +50,20 @@ class SparkStore:
 
     def write(self, window: int, segment: int, value: bytes) -> None:
         parts = max(1, -(-len(value) // PART_BYTES))
-        # A value that shrank would leave its last parts behind. Only a value of many parts can have, so only the
-        # replacement of one is looked up: named values are replaced, segments are written once.
-        for part in range(parts, self._parts(window, segment) if window == NAMED else 0):
-            self._log.removeKey((window, segment, part))
         for part in range(parts):
             piece = value[part * PART_BYTES : (part + 1) * PART_BYTES]
             self._log.updateValue((window, segment, part), (parts, piece))
+        self._remove_from(window, segment, parts)  # what a longer value before this one left behind
 
     def remove(self, window: int, segment: int) -> None:
-        for part in range(self._parts(window, segment)):
+        self._log.removeKey((window, segment, 0))
+        self._remove_from(window, segment, 1)
+
+    def _remove_from(self, window: int, segment: int, part: int) -> None:
+        # Asks for one key more than there is: a question costs 0.1 ms, reading part 0 to know the number 13 ms a MB.
+        while self._log.containsKey((window, segment, part)):
             self._log.removeKey((window, segment, part))
+            part += 1
 
     def _read(self, window: int, segment: int) -> bytes | None:
         first = self._log.getValue((window, segment, 0))
@@ -73,4 +76,17 @@ class SparkStore:
         row = self._log.getValue((window, segment, part))
         if row is None:
             raise _missing(window, segment)
-        return row[1]
+        return bytes(row[1])
+
+
+def _place(name: str) -> int:
+    if name not in NAMES:
+        raise KeyError(f"Spark's store has no place for a value named {name!r}, only for {', '.join(NAMES)}")
+    return NAMES.index(name)
+
+
+def _missing(window: int, segment: int) -> CheckpointError:
+    return CheckpointError(
+        f"the state has no segment {segment} of the window at {window} ms, though its index names it: the checkpoint "
+        "is damaged. Start from a new checkpoint, or restore a copy of this one."
+    )
