@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
+from tidegate.errors import CheckpointError
+
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StatefulProcessorHandle
 
