@@ -17,9 +17,9 @@ from tidegate.kernel.packing import pack
 from tidegate.kernel.stage import DROPS, Stage
 from tidegate.kernel.store import DictStore
 from tidegate.plan import Operation, operation
-from tidegate.testing.inputs import Record, Types, to_batch
+from tidegate.testing.inputs import OWN, Record, Types, to_batch
 
-_PARTITION, _OFFSET = "__partition", "__offset"
+_PARTITION, _OFFSET = OWN
 
 
 @dataclass

@@ -11,10 +11,13 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.errors import InputError
-from tidegate.instants import instant_ms
+from tidegate.instants import MAX_MS, instant_ms
 from tidegate.plan import Operation
 
 Record = dict[str, Any]
+
+OWN = ("__partition", "__offset")
+"""Columns that the driver adds where the stream has no partition and offset."""
 
 _DECIMAL = pa.decimal128(38, 18)
 _TIMESTAMP = pa.timestamp("us", "UTC")
@@ -39,7 +42,7 @@ class Types:
         for record in records:
             for name, value in record.items():
                 if value is not None and pa.types.is_null(self.columns.get(name, pa.null())):
-                    self.columns[name] = _type_of(value)
+                    self.columns[name] = _type_of(name, value)
                 self.columns.setdefault(name, pa.null())
 
     def array(self, name: str, records: Sequence[Record], start: int) -> pa.Array:
@@ -51,12 +54,18 @@ class Types:
             return pa.array([_one(record.get(name), kind, name, start + i) for i, record in enumerate(records)], kind)
 
 
-def _type_of(value: Any) -> pa.DataType:
+def _type_of(name: str, value: Any) -> pa.DataType:
     if isinstance(value, Decimal):
         return _DECIMAL
     if isinstance(value, datetime):
         return _TIMESTAMP
-    return pa.array([value]).type
+    try:
+        return pa.array([value]).type
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        raise InputError(
+            f"The column {name!r} holds {value!r} ({type(value).__name__}), which no column can hold: {error}. "
+            "Give a value that Arrow has a type for."
+        ) from None
 
 
 def _one(value: Any, kind: pa.DataType, name: str, row: int) -> Any:
@@ -77,8 +86,15 @@ def to_batch(op: Operation, types: Types, records: Sequence[Record], start: int)
             if name is not None and name not in record:
                 raise InputError(
                     f"Record {start + i} has no column {name!r}, which the stream needs; it has "
-                    f"{', '.join(map(repr, record))}. Give it a value, or None for a null."
+                    f"{', '.join(repr(given) for given in record if given not in OWN)}. "
+                    "Give it a value, or None for a null."
                 )
+    for name in op.key:
+        if pa.types.is_nested(types.columns.get(name, pa.null())):
+            raise InputError(
+                f"The key column {name!r} is {types.columns[name]}: a key must be of an atomic type. "
+                "Give its parts as several key columns."
+            )
     columns: dict[str, Any] = {f"k:{name}": types.array(name, records, start) for name in op.key}
     for name in op.input_columns(tuple(types.columns)):
         columns[f"v:{name}"] = types.array(name, records, start)
@@ -95,9 +111,11 @@ def to_batch(op: Operation, types: Types, records: Sequence[Record], start: int)
 
 
 def _milliseconds(value: Any, name: str, row: int) -> int | None:
-    if value is None or (isinstance(value, int | datetime) and not isinstance(value, bool)):
-        return None if value is None else instant_ms(value)
+    if value is None:
+        return None
+    if isinstance(value, int | datetime) and not isinstance(value, bool) and abs(ms := instant_ms(value)) <= MAX_MS:
+        return ms
     raise InputError(
         f"Record {row}: the timestamp column {name!r} holds {value!r} ({type(value).__name__}). "
-        "Give integer milliseconds or a datetime."
+        "Give integer milliseconds of at most 64 bits, or a datetime."
     )
