@@ -191,7 +191,9 @@ def test_a_restart_knows_the_bytes_that_wait() -> None:
         again.pipe_input(record("C", 2))
 
 
-@pytest.mark.parametrize("buffer", [tg.BufferConfig.max_records(1).spill_to_disk_when_full(), tg.BufferConfig.unbounded()])
+@pytest.mark.parametrize(
+    "buffer", [tg.BufferConfig.max_records(1).spill_to_disk_when_full(), tg.BufferConfig.unbounded()]
+)
 def test_a_buffer_that_may_grow_never_stops(buffer: tg.StrictBuffer) -> None:
     windowed = tg.stream("events", key="user", timestamp="ts").group_by_key()
     table = windowed.windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms")).count()
@@ -201,7 +203,9 @@ def test_a_buffer_that_may_grow_never_stops(buffer: tg.StrictBuffer) -> None:
     assert len(driver.read_output()) == 5
 
 
-records = st.lists(st.builds(record, st.sampled_from("ABC"), st.integers(0, 40), st.integers(0, 9)), min_size=1, max_size=12)
+records = st.lists(
+    st.builds(record, st.sampled_from("ABC"), st.integers(0, 40), st.integers(0, 9)), min_size=1, max_size=12
+)
 
 
 @given(records, st.sets(st.integers(1, 11)), st.sampled_from([(10, 0), (5, 0), (5, 7), (4, 3)]), st.data())

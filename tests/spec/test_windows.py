@@ -93,8 +93,8 @@ def test_closed_when_stream_time_reaches_end_and_grace() -> None:
         (
             lambda: TEN.advance_by("11 ms"),
             (
-                "`advance` is 11 milliseconds but `size` is 10 milliseconds: windows would leave gaps and records in them "
-                "would be lost. Use an advancement interval of at most 10 milliseconds."
+                "`advance` is 11 milliseconds but `size` is 10 milliseconds: windows would leave gaps and records in "
+                "them would be lost. Use an advancement interval of at most 10 milliseconds."
             ),
         ),
         (

@@ -1,0 +1,341 @@
+"""The contract of the test driver: what it takes, what it says, what it remembers."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tidegate as tg
+from tidegate.testing import TopologyTestDriver, Window
+
+WINDOWS = tg.TimeWindows.of_size_and_grace("10 ms", "0 ms")
+FINAL = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
+
+
+def windowed(**arguments: Any) -> tg.TimeWindowedKStream:
+    source = tg.stream("events", **({"key": "user", "timestamp": "ts"} | arguments))
+    return source.group_by_key().windowed_by(WINDOWS)
+
+
+def record(user: Any, ts: Any, **more: Any) -> dict[str, Any]:
+    return {"user": user, "ts": ts, **more}
+
+
+def refused(driver: TopologyTestDriver, *records: dict[str, Any]) -> str:
+    """What the driver says to these records as one batch; it must be as before."""
+    before = (driver.state(), driver.metrics(), driver.drops)
+    with pytest.raises(tg.TidegateError) as caught:
+        driver.pipe_batch(records)
+    assert (driver.state(), driver.metrics(), driver.drops) == before
+    assert driver.read_output() == []
+    return str(caught.value)
+
+
+# --- rows ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_shape_of_a_row_and_its_order() -> None:
+    driver = TopologyTestDriver(windowed().agg(n=tg.count(), top=tg.max("v")))
+    driver.pipe_input(record("A", 3, v=5))
+    (row,) = driver.read_output()
+    assert list(row) == ["user", "window", "n", "top", "timestamp"]
+    assert row == {"user": "A", "window": Window(0, 10), "n": 1, "top": 5, "timestamp": 3}
+    assert (row["window"].start, row["window"].end) == (0, 10)
+
+
+def test_reading_clears() -> None:
+    driver = TopologyTestDriver(windowed().count())
+    driver.pipe_input(record("A", 1))
+    driver.pipe_input(record("B", 2))
+    assert [row["user"] for row in driver.read_output()] == ["A", "B"]
+    assert driver.read_output() == []
+
+
+def test_a_batch_caches_and_single_records_do_not() -> None:
+    batch, single = TopologyTestDriver(windowed().count()), TopologyTestDriver(windowed().count())
+    records = [record("A", n) for n in range(3)]
+    batch.pipe_batch(records)
+    for one in records:
+        single.pipe_input(one)
+    assert [row["count"] for row in batch.read_output()] == [3]
+    assert [row["count"] for row in single.read_output()] == [1, 2, 3]
+
+
+def test_tombstones_are_rows_without_values() -> None:
+    table = windowed().reduce(lambda a, b: None if b == 0 else a + b, "v")
+    driver = TopologyTestDriver(table)
+    for value in (1, 0):
+        driver.pipe_input(record("A", 1, v=value))
+    live, tombstone = driver.read_output()
+    assert (live["v"], live["deleted"]) == (1, False)
+    assert (tombstone["v"], tombstone["deleted"], tombstone["window"]) == (None, True, Window(0, 10))
+
+
+def test_nothing_piped_is_nothing_done() -> None:
+    driver = TopologyTestDriver(windowed().count())
+    driver.pipe_batch([])
+    assert driver.metrics()["records"] == 0
+    assert driver.metrics()["stream_time"] == -1
+    assert driver.read_output() == []
+
+
+def test_several_keys() -> None:
+    def names(key: Any, row: dict[str, Any], before: str) -> str:
+        return f"{before}{key}{sorted(row)}"
+
+    keyed = windowed(key=["shop", "city"])
+    driver = TopologyTestDriver(keyed.aggregate(str, names, type="string", name="seen"))
+    driver.pipe_input({"shop": "S", "city": 4, "ts": 0})
+    (row,) = driver.read_output()
+    assert list(row) == ["shop", "city", "window", "seen", "timestamp", "deleted"]
+    assert row["seen"] == "('S', 4)['city', 'shop', 'ts']"
+    single = TopologyTestDriver(windowed().aggregate(str, names, type="string", name="seen"))
+    single.pipe_input(record("A", 0))
+    assert single.read_output()[0]["seen"] == "A['ts', 'user']"
+
+
+def test_regrouped() -> None:
+    table = tg.stream("events", key="user", timestamp="ts").group_by("shop").windowed_by(WINDOWS).count()
+    driver = TopologyTestDriver(table)
+    driver.pipe_batch([record(user, 0, shop="S") for user in "AB"])
+    assert [(row["shop"], row["count"]) for row in driver.read_output()] == [("S", 2)]
+
+
+# --- time ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "ms"),
+    [
+        (1_500, 1_500),
+        (datetime(1970, 1, 1, 0, 0, 1, 500_999, UTC), 1_500),
+        (datetime(1970, 1, 1, 0, 0, 1, 500_999), 1_500),  # noqa: DTZ001 - the case is that it has no time zone
+        (datetime(1970, 1, 1, 2, 0, 1, 500_000, timezone(timedelta(hours=2))), 1_500),
+    ],
+)
+def test_timestamps_are_milliseconds_or_datetimes(given: Any, ms: int) -> None:
+    driver = TopologyTestDriver(windowed().count())
+    driver.pipe_input(record("A", given))
+    assert driver.read_output()[0]["timestamp"] == ms
+
+
+@pytest.mark.parametrize("given", ["1970-01-01", 1.5, True, date(1970, 1, 1), 2**63, -(2**63) - 1])
+def test_what_is_no_timestamp(given: Any) -> None:
+    driver = TopologyTestDriver(windowed().count())
+    assert refused(driver, record("A", 0), record("A", given)) == (
+        f"Record 1: the timestamp column 'ts' holds {given!r} ({type(given).__name__}). "
+        "Give integer milliseconds of at most 64 bits, or a datetime."
+    )
+
+
+def test_the_wall_clock_moves_no_stream_time() -> None:
+    driver = TopologyTestDriver(windowed().count().suppress(FINAL))
+    driver.pipe_input(record("A", 0))
+    driver.advance_wall_clock("1 day")
+    driver.advance_wall_clock(timedelta(seconds=1))
+    assert driver.wall_clock == timedelta(days=1, seconds=1)
+    assert driver.read_output() == []
+    with pytest.raises(tg.DefinitionError, match=r"`by` is 'soon', which is not a duration"):
+        driver.advance_wall_clock("soon")
+
+
+def test_the_order_piped_or_the_order_told() -> None:
+    piped = TopologyTestDriver(windowed().agg(x=tg.last("v")))
+    piped.pipe_batch([record("A", 1, v="first"), record("A", 1, v="second")])
+    assert piped.read_output()[0]["x"] == "second"
+    told = TopologyTestDriver(windowed(partition="p", offset="o").agg(x=tg.last("v")))
+    told.pipe_batch([record("A", 1, v="second", p=0, o=8), record("A", 1, v="first", p=0, o=7)])
+    assert told.read_output()[0]["x"] == "second"
+
+
+def test_late_inside_a_batch_in_the_order_piped() -> None:
+    driver = TopologyTestDriver(windowed().count().suppress(FINAL))
+    driver.pipe_batch([record("A", 10), record("A", 9), record("A", 20)])
+    assert [(row["window"].start, row["count"]) for row in driver.read_output()] == [(10, 1)]
+    assert driver.drops["late"] == 1
+
+
+# --- types ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value",
+    [7, 1.5, "x", True, b"x", Decimal("1.25"), date(2024, 2, 29), datetime(2024, 1, 1, 0, 0, 0, 1, UTC), [1, 2]],
+)
+def test_the_type_of_a_column_is_that_of_its_first_value(value: Any) -> None:
+    driver = TopologyTestDriver(windowed().agg(x=tg.last("v"), n=tg.count("v")))
+    for given in (None, value, None, value):
+        driver.pipe_input(record("A", 1, v=given))
+    assert [(row["x"], row["n"]) for row in driver.read_output()] == [(None, 0), (value, 1), (None, 1), (value, 2)]
+
+
+def test_a_value_of_another_type() -> None:
+    driver = TopologyTestDriver(windowed().agg(x=tg.last("v")))
+    driver.pipe_input(record("A", 0, v=1))
+    driver.read_output()
+    assert refused(driver, record("A", 1, v=2), record("A", 2, v="two")) == (
+        "Record 2: the column 'v' holds 'two', which is not a int64, the type of its first value: Could not convert "
+        "'two' with type str: tried to convert to int64. Correct the record, or declare the type with "
+        "tg.stream(..., schema=pyarrow.schema(...))."
+    )
+    driver.pipe_input(record("A", 1, v=2))
+    assert driver.read_output()[0]["x"] == 2
+
+
+def test_a_declared_schema_gives_the_types() -> None:
+    schema = pa.schema([("user", pa.string()), ("ts", pa.int64()), ("v", pa.decimal128(5, 2))])
+    driver = TopologyTestDriver(windowed(schema=schema).agg(x=tg.sum("v")))
+    driver.pipe_input(record("A", 0, v=1))
+    assert driver.read_output()[0]["x"] == Decimal("1.00")
+    assert "the column 'user' holds 5, which is not a string" in refused(driver, record(5, 1, v=1))
+
+
+def test_a_column_that_is_missing() -> None:
+    driver = TopologyTestDriver(windowed().count())
+    assert refused(driver, record("A", 0), {"user": "A", "time": 1}) == (
+        "Record 1 has no column 'ts', which the stream needs; it has 'user', 'time'. "
+        "Give it a value, or None for a null."
+    )
+    assert refused(driver, {"ts": 1}).startswith("Record 0 has no column 'user', which the stream needs; it has 'ts'.")
+    told = TopologyTestDriver(windowed(partition="p", offset="o").count())
+    assert refused(told, record("A", 0, p=0)).startswith("Record 0 has no column 'o', which the stream needs")
+
+
+def test_a_value_column_may_be_missing() -> None:
+    driver = TopologyTestDriver(windowed().agg(n=tg.count("v"), all=tg.count()))
+    driver.pipe_batch([record("A", 0, v=1), record("A", 1)])
+    assert [(row["n"], row["all"]) for row in driver.read_output()] == [(1, 2)]
+
+
+def test_keys_that_cannot_be() -> None:
+    driver = TopologyTestDriver(windowed().count())
+    assert refused(driver, record(["A"], 0)) == (
+        "The key column 'user' is list<item: string>: a key must be of an atomic type. "
+        "Give its parts as several key columns."
+    )
+    assert refused(driver, record(object, 0)).startswith(
+        "The column 'user' holds <class 'object'> (type), which no column can hold: "
+    )
+
+
+def test_a_null_offset() -> None:
+    driver = TopologyTestDriver(windowed(partition="p", offset="o").count())
+    assert refused(driver, record("A", 0, p=0, o=None)).startswith(
+        "Row 0 of a micro-batch has no offset: the column 'o' is null, and without it nobody can say which records"
+    )
+
+
+# --- counts --------------------------------------------------------------------------------------------------------
+
+
+def test_drops_by_reason() -> None:
+    hopping = WINDOWS.advance_by("5 ms")
+    table = tg.stream("events", key="user", timestamp="ts").group_by_key().windowed_by(hopping).count().suppress(FINAL)
+    driver = TopologyTestDriver(table)
+    assert driver.drops == {"late": 0, "null_key": 0, "null_value": 0, "bad_timestamp": 0}
+    driver.pipe_batch([record("A", 19), record(None, 90), record("A", None), record("A", -1), record(None, None)])
+    driver.pipe_input(record("A", 7))  # two windows, both closed
+    driver.pipe_input(record("A", 12))  # one of two is
+    assert driver.drops == {"late": 3, "null_key": 1, "null_value": 0, "bad_timestamp": 3}
+    assert driver.dropped == 7
+
+
+def test_metrics() -> None:
+    driver = TopologyTestDriver(windowed().count().suppress(FINAL))
+    driver.pipe_batch([record("A", 4), record("B", 2), record("A", 25), record("A", 23)])
+    assert driver.metrics() == {
+        "records": 4,
+        "emitted": 2,
+        "open_windows": 1,
+        "late": 0,
+        "null_key": 0,
+        "null_value": 0,
+        "bad_timestamp": 0,
+        "dropped": 0,
+        "stream_time": 25,
+        "record_lateness_avg": 1.0,
+        "record_lateness_max": 2,
+    }
+
+
+# --- failures and restarts -----------------------------------------------------------------------------------------
+
+
+def test_a_failed_step_leaves_the_driver_as_it_was() -> None:
+    def add(_: Any, row: dict[str, Any], total: int) -> int:
+        return total + 10 // row["v"]
+
+    driver = TopologyTestDriver(windowed().aggregate(int, add, type="long"))
+    driver.pipe_input(record("A", 1, v=5))
+    driver.read_output()
+    # The first record of the failed batch moves no stream time, adds to no window and is in no output.
+    message = refused(driver, record("B", 30, v=1, extra="new"), record("A", 31, v=0, extra="new"))
+    assert "raised ZeroDivisionError: " in message
+    assert message.endswith(
+        "— for key 'A', window 30 to 40 ms, record {'user': 'A', 'ts': 31, 'v': 0, 'extra': 'new'}. Nothing of this "
+        "batch was emitted or stored. Correct the function, or filter such records out before tg.stream, and restart."
+    )
+    driver.pipe_input(record("A", 2, v=5))
+    assert [(row["user"], row["aggregate"]) for row in driver.read_output()] == [("A", 4)]
+
+
+def test_a_function_that_gives_another_type() -> None:
+    driver = TopologyTestDriver(windowed().aggregate(int, lambda *_: "no", type="long"))
+    message = refused(driver, record("A", 1))
+    assert "as long gave 'no' (str) for key ('A',), window starting at 0 ms, which is not a int64: " in message
+    assert message.endswith("Return that type, or declare another `type`.")
+
+
+def test_an_overflow_names_key_and_window() -> None:
+    driver = TopologyTestDriver(windowed().agg(total=tg.sum("v")))
+    assert refused(driver, record("A", 11, v=2**63 - 1), record("A", 12, v=1)) == (
+        "`total` = sum(v) overflows for key {'user': 'A'}, window starting at 10 ms: the sum 9223372036854775808 does "
+        "not fit int64. Cast the column to a wider type (double, or decimal(38, 0)) before tg.stream."
+    )
+
+
+def test_a_restart_goes_on_where_the_state_was_taken() -> None:
+    table = windowed().agg(n=tg.count(), x=tg.last("v")).suppress(FINAL)
+    driver = TopologyTestDriver(table)
+    driver.pipe_batch([record("A", 0, v="a"), record("B", 1, v="b")])
+    state = driver.state()
+    driver.pipe_batch([record("A", 2, v="lost"), record("A", 10, v="lost")])
+    again = TopologyTestDriver(table, state=state)
+    assert again.read_output() == []
+    again.pipe_batch([record("A", 3, v="c"), record("A", 10, v="d")])
+    assert [(row["user"], row["n"], row["x"]) for row in again.read_output()] == [("A", 2, "c"), ("B", 1, "b")]
+    # What a state was taken of may be used again.
+    third = TopologyTestDriver(table, state=state)
+    third.pipe_input(record("A", 10, v="d"))
+    assert [row["n"] for row in third.read_output()] == [1, 1]
+
+
+def test_a_restart_remembers_types() -> None:
+    table = windowed().agg(x=tg.last("v"))
+    driver = TopologyTestDriver(table)
+    driver.pipe_input(record("A", 0, v=1))
+    again = TopologyTestDriver(table, state=driver.state())
+    assert "the column 'v' holds 'x', which is not a int64" in refused(again, record("A", 0, v="x"))
+
+
+def test_a_restart_with_another_plan_is_refused() -> None:
+    driver = TopologyTestDriver(windowed().count())
+    driver.pipe_input(record("A", 0))
+    other = TopologyTestDriver(windowed().count("n"), state=driver.state())
+    assert "written by another plan (aggregation: 'count=count()' -> 'n=count()')" in refused(other, record("A", 0))
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+@pytest.mark.parametrize("function", [False, True])
+def test_floating_keys_group_as_sparks_do(kind: pa.DataType, function: bool) -> None:
+    schema = pa.schema([("user", kind), ("ts", pa.int64()), ("v", pa.int64())])
+    table = windowed(schema=schema)
+    made = table.reduce(lambda a, b: a + b, "v", "n") if function else table.count("n")
+    driver = TopologyTestDriver(made)
+    for _ in range(2):
+        driver.pipe_batch([record(key, 0, v=1) for key in (0.0, -0.0, float("nan"), float("nan"), 1.5)])
+    assert sorted(row["n"] for row in driver.read_output()) == [1, 2, 2, 2, 4, 4]
