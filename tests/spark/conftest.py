@@ -10,11 +10,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from pyspark import cloudpickle
-
-import toys
+from spark import toys
 from tidegate.runtime.spark.config import configure
 
 # Workers cannot import test modules: send the toys themselves.

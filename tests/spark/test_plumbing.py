@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import json
+import sys
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
+from zlib import crc32
 
+import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from toys import CountPack, CountStage
 
+from spark.toys import CountPack, CountStage, EchoStage, FixedStage, RawPack, StoreStage
+from tidegate.errors import TidegateError, TidegateWarning
+from tidegate.runtime.spark import config
 from tidegate.runtime.spark.flow import flow
 from tidegate.runtime.spark.tasks import spark_hash, task_numbers
+
+pytestmark = pytest.mark.spark
 
 TASKS = 2
 
@@ -20,8 +32,8 @@ class Batches:
 
     def __init__(self, spark: SparkSession, path: Path) -> None:
         self.spark, self.path = spark, path
-        self.rows: list[list[dict]] = []
-        self.observed: list[dict] = []
+        self.rows: list[list[dict[str, Any]]] = []
+        self.observed: list[dict[str, Any]] = []
 
     def write(self, *keys: str) -> None:
         frame = self.spark.createDataFrame([(key,) for key in keys], "key string")
@@ -52,12 +64,14 @@ def batches(spark: SparkSession, tmp_path: Path) -> Batches:
 
 
 def counted(frame: DataFrame, stage: CountStage | None = None) -> DataFrame:
-    return flow(
-        frame, columns=[F.col("key")], pack=CountPack(TASKS), stage=stage or CountStage(), tasks=TASKS
-    )
+    return flow(frame, columns=[F.col("key")], pack=CountPack(TASKS), stage=stage or CountStage(), tasks=TASKS)
 
 
-def as_dict(rows: list[dict]) -> dict[str, int]:
+def echoed(frame: DataFrame, pack: RawPack, stage: EchoStage | None = None) -> DataFrame:
+    return flow(frame, columns=[F.col("key")], pack=pack, stage=stage or EchoStage(), tasks=TASKS)
+
+
+def as_dict(rows: list[dict[str, Any]]) -> dict[str, int]:
     return {row["key"]: row["n"] for row in rows}
 
 
@@ -92,3 +106,200 @@ def test_metrics_are_observed_per_batch(batches: Batches) -> None:
 def test_a_static_frame_needs_no_state_store(spark: SparkSession) -> None:
     frame = spark.createDataFrame([("a",), ("b",), ("a",)], "key string").repartition(3)
     assert as_dict([row.asDict() for row in counted(frame).collect()]) == {"a": 2, "b": 1}
+
+
+@pytest.mark.parametrize("frame_rows", ["10000", "1"])
+def test_one_step_per_task_and_batch(spark: SparkSession, batches: Batches, frame_rows: str) -> None:
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = spark.conf.get(name)
+    batches.write("a")
+    batches.write("b")
+    try:
+        spark.conf.set(name, frame_rows)
+        batches.drain(echoed(batches.source(), RawPack(TASKS, repeat=3)))
+    finally:
+        spark.conf.set(name, before)
+    (told,) = batches.observed
+    assert told["steps"] == TASKS
+    assert told["blobs"] >= TASKS * 3
+
+
+def test_an_error_fails_the_batch_and_stores_nothing(batches: Batches) -> None:
+    batches.write("a")
+    batches.drain(counted(batches.source()))
+    batches.write("a", "bad")
+    with pytest.raises(StreamingQueryException, match="ValueError: the key 'bad' is poison"):
+        batches.drain(counted(batches.source(), CountStage(poison="bad")))
+    batches.drain(counted(batches.source()))
+    assert [as_dict(rows) for rows in batches.rows if rows] == [{"a": 1}, {"a": 2, "bad": 1}]
+
+
+def test_pack_is_called_for_an_empty_partition(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([("a",)], "key string").repartition(3).where("key = 'nobody'")
+    rows = echoed(frame, RawPack(TASKS)).collect()
+    assert rows
+    assert {row.text for row in rows} == {"none"}
+
+
+def test_arrow_batches_of_the_input(spark: SparkSession) -> None:
+    frame = spark.range(0, 25_000, 1, 1).selectExpr("cast(id as string) key")
+    rows = echoed(frame, RawPack(TASKS)).collect()
+    assert {row.text for row in rows} == {"10000,10000,5000"}
+
+
+def test_a_large_blob_arrives_whole(batches: Batches) -> None:
+    size = 70 << 20  # two of 128 MB at once are too much for Spark's default heap of 1 GB
+    batches.write("a")
+    source = batches.source()
+    batches.drain(flow(source, columns=[F.col("key")], pack=RawPack(1, size=size), stage=EchoStage(), tasks=1))
+    assert {row["length"] for rows in batches.rows for row in rows} == {size}
+
+
+def test_a_stage_must_stay_below_a_megabyte(batches: Batches) -> None:
+    batches.write("a")
+    ballast = bytes(i * 7919 % 251 for i in range(1000)) * 2000
+    with pytest.raises(StreamingQueryException, match="BROADCAST_VARIABLE_NOT_LOADED"):
+        batches.drain(echoed(batches.source(), RawPack(TASKS), EchoStage(ballast=ballast)))
+
+
+def test_the_store_cuts_and_joins_large_values(batches: Batches) -> None:
+    large, small = 9_000_000, 3_000
+    script = [
+        [("write", 60_000, 0, large), ("write", -60_000, 1, 0), ("read", 60_000, 0), ("read", -60_000, 1)],
+        [("read", 60_000, 0), ("write", 60_000, 0, small), ("remove", -60_000, 1)],
+        [("read", 60_000, 0), ("write", 60_000, 0, large), ("remove", 60_000, 0), ("write", 60_000, 0, small)],
+        [("read", 60_000, 0), ("read", -60_000, 1)],
+    ]
+    for _ in script[:-1]:
+        batches.write("a")
+        batches.drain(stored(batches.source(), script))
+    batches.write("a")
+    with pytest.raises(StreamingQueryException, match="no segment 1 of the window at -60000 ms"):
+        batches.drain(stored(batches.source(), script))
+
+    def value(size: int) -> str:
+        return f"{size} {crc32(bytes(i % 251 for i in range(1000)) * (size // 1000))} bytes"
+
+    assert [[row["told"] for row in rows] for rows in batches.rows] == [
+        [value(large), value(0)],
+        [value(large)],
+        [value(small)],
+    ]
+
+
+def stored(source: DataFrame, script: list[list[tuple[Any, ...]]]) -> DataFrame:
+    return flow(source, columns=[F.col("key")], pack=RawPack(1), stage=StoreStage(script), tasks=1)
+
+
+NOON = dt.datetime(2026, 3, 29, 12, 30, tzinfo=dt.UTC)
+ODD = pa.table(
+    {
+        "string": pa.array(["ä", None]),
+        "flag": pa.array([True, None]),
+        "byte": pa.array([1, None], pa.int8()),
+        "int": pa.array([1, None], pa.int32()),
+        "long": pa.array([2**62 + 1, None], pa.int64()),
+        "float": pa.array([0.5, None], pa.float32()),
+        "double": pa.array([float("nan"), None], pa.float64()),
+        "decimal": pa.array([Decimal("12345678901234567890.12"), None], pa.decimal128(30, 2)),
+        "date": pa.array([dt.date(2026, 3, 29), None]),
+        "instant": pa.array([NOON, None], pa.timestamp("us", "UTC")),
+        "binary": pa.array([b"\x00\xff", None], pa.binary()),
+        "names": pa.array([["a", None], None], pa.list_(pa.string())),
+        "longs": pa.array([[2**62 + 1], None], pa.list_(pa.int64())),
+        "pair": pa.array([{"a": 1, "b": "x"}, None], pa.struct([("a", pa.int64()), ("b", pa.string())])),
+        "instants": pa.array([[NOON, None], None], pa.list_(pa.timestamp("us", "UTC"))),
+        "moments": pa.array(
+            [{"at": NOON, "n": 1}, None], pa.struct([("at", pa.timestamp("ms", "UTC")), ("n", pa.int64())])
+        ),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("zone", "streaming"), [("UTC", True), ("America/New_York", True), ("America/New_York", False)]
+)
+def test_every_type_leaves_the_operator(spark: SparkSession, batches: Batches, zone: str, streaming: bool) -> None:
+    batches.write("a")
+    source = batches.source() if streaming else spark.read.schema("key string").parquet(str(batches.path / "in"))
+    try:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+        out = flow(source, columns=[F.col("key")], pack=RawPack(1), stage=FixedStage(ODD), tasks=1)
+        # As text, in UTC: what collect() gives depends on the time zone of this process.
+        options = {"ignoreNullFields": "false", "timeZone": "UTC"}
+        told = out.select(F.to_json(F.struct("*"), options).alias("json"))
+        if streaming:
+            batches.drain(told)
+            rows = [row["json"] for row in batches.rows[0]]
+        else:
+            rows = [row.json for row in told.collect()]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    noon = "2026-03-29T12:30:00.000Z"
+    first = {
+        "string": "ä",
+        "flag": True,
+        "byte": 1,
+        "int": 1,
+        "long": 2**62 + 1,
+        "float": 0.5,
+        "double": "NaN",
+        "decimal": Decimal("12345678901234567890.12"),
+        "date": "2026-03-29",
+        "instant": noon,
+        "binary": "AP8=",
+        "names": ["a", None],
+        "longs": [2**62 + 1],
+        "pair": {"a": 1, "b": "x"},
+        "instants": [noon, None],
+        "moments": {"at": noon, "n": 1},
+    }
+    assert [json.loads(row, parse_float=Decimal) for row in rows] == [first, dict.fromkeys(first)]
+
+
+def test_configure_makes_a_session_that_check_accepts(spark: SparkSession) -> None:
+    config.check(spark)
+
+
+def test_check_names_configure_when_rocksdb_is_missing(spark: SparkSession) -> None:
+    other = spark.newSession()
+    other.conf.set(config.PARTITIONS, "2")
+    other.conf.set(config.PROVIDER, config.ROCKSDB.replace("RocksDB", "HDFSBacked"))
+    config.check(other, streaming=False)
+    with pytest.raises(TidegateError, match=r"HDFSBackedStateStoreProvider.*`tg\.configure\(spark\)`"):
+        config.check(other)
+    config.check(config.configure(other, faster=True))
+    assert other.conf.get("spark.sql.streaming.checkpoint.fileChecksum.enabled") == "false"
+
+
+def test_check_warns_of_two_hundred_partitions(spark: SparkSession) -> None:
+    other = config.configure(spark.newSession())
+    other.conf.set(config.PARTITIONS, "200")
+    with pytest.warns(TidegateWarning, match="spark.sql.shuffle.partitions is 200, Spark's default"):
+        config.check(other)
+
+
+@pytest.mark.parametrize(("release", "message"), [("1.8.0_402", "is Java 8"), ("11.0.2", "is Java 11")])
+def test_an_old_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str, message: str) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("")
+    java.chmod(0o755)
+    (tmp_path / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{release}"\n')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(TidegateError, match=f"{message}: Spark needs Java 17 or later"):
+        config.require_java()
+
+
+def test_a_missing_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(TidegateError, match=r"no Java was found.*Install one"):
+        config.require_java()
+
+
+@pytest.mark.parametrize("package", ["pandas", "pyarrow", "google.protobuf"])
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    monkeypatch.delitem(sys.modules, "pyspark.sql.streaming.proto.StateMessage_pb2", raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(TidegateError, match=r"cannot run here: .*pip install --upgrade pandas pyarrow 'protobuf"):
+        config.require_packages()

@@ -67,3 +67,73 @@ class CountStage:
             raise ValueError(f"the key {self.poison!r} is poison")
         metrics = {"records": sum(came.values()), "keys": len(total), "blobs": len(blobs)}
         return Outcome(counts_table({key: total[key] for key in sorted(came)}), metrics)
+
+
+@dataclass
+class RawPack:
+    """Sends what it saw of its partition to every task: `repeat` blobs of `size` zeros, or the sizes of its batches."""
+
+    tasks: int
+    repeat: int = 1
+    size: int = 0
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, bytes]]:
+        seen = ",".join(str(batch.num_rows) for batch in batches) or "none"
+        for task in range(self.tasks):
+            for _ in range(self.repeat):
+                yield task, bytes(self.size) if self.size else seen.encode()
+
+
+@dataclass
+class EchoStage:
+    """One row per blob: its length, and its text when it is short."""
+
+    output_schema: pa.Schema = pa.schema([("length", pa.int64()), ("text", pa.string())])
+    metrics: dict[str, str] = field(default_factory=lambda: {"steps": "sum", "blobs": "sum"})
+    ballast: bytes = b""
+
+    def step(self, store: Any, blobs: list[bytes], end_of_input: bool = False) -> Outcome:
+        texts = [blob.decode() if len(blob) < 1000 else None for blob in blobs]
+        rows = pa.table([[len(blob) for blob in blobs], texts], schema=self.output_schema)
+        return Outcome(rows, {"steps": 1, "blobs": len(blobs)})
+
+
+@dataclass
+class FixedStage:
+    """Gives the table it was made with, in its first task's every step."""
+
+    table: pa.Table
+    metrics: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        return self.table.schema
+
+    def step(self, store: Any, blobs: list[bytes], end_of_input: bool = False) -> Outcome:
+        return Outcome(self.table)
+
+
+@dataclass
+class StoreStage:
+    """Drives a store through `script`, one line a batch, and tells the lengths of what it reads."""
+
+    script: list[list[tuple[Any, ...]]]
+    output_schema: pa.Schema = pa.schema([("told", pa.string())])
+    metrics: dict[str, str] = field(default_factory=dict)
+
+    def step(self, store: Any, blobs: list[bytes], end_of_input: bool = False) -> Outcome:
+        batch = int(store.get("meta") or b"0")
+        store.put("meta", str(batch + 1).encode())
+        told = [self._do(store, *call) for call in self.script[batch]]
+        return Outcome(pa.table([[text for text in told if text]], schema=self.output_schema))
+
+    def _do(self, store: Any, verb: str, window: int, segment: int, size: int = 0) -> str | None:
+        if verb == "write":
+            # Not the same bytes over and over, so that parts in the wrong order would show.
+            store.write(window, segment, bytes(i % 251 for i in range(1000)) * (size // 1000))
+        elif verb == "remove":
+            store.remove(window, segment)
+        else:
+            value = store.read(window, segment)
+            return f"{len(value)} {crc32(value)} {type(value).__name__}"
+        return None

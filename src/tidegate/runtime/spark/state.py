@@ -12,12 +12,12 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, St
 from tidegate.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming import StatefulProcessorHandle
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 
 LOG = "log"
 # The named values live in the same map, under a window that cannot exist.
 NAMED = -(2**63)
-NAMES = ("meta",)
+NAMES = ("meta", "buffer")
 # Larger values cost twice as much a byte, and one of 256 MB ends Spark's state server with an OutOfMemoryError.
 PART_BYTES = 4 << 20
 
