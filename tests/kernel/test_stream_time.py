@@ -100,6 +100,11 @@ def test_partitions_do_not_see_each_other_inside_a_batch() -> None:
     assert Fold([dense(1, 7, 7, 30)], fold.stream_time).before(dense(1, 7, 7, 30)) == 100
 
 
+def test_a_chunk_has_not_passed_before_itself() -> None:
+    alone = dense(0, 3, 3, 100)
+    assert Fold([alone], 10).before(alone) == 10
+
+
 def test_stream_time_never_goes_back() -> None:
     fold = Fold([dense(0, 0, 0, 5)], 70)
     assert (fold.before(dense(0, 0, 0, 5)), fold.stream_time) == (70, 70)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
+from tidegate.kernel.state import State
 from tidegate.testing import TopologyTestDriver, Window
 
 WINDOWS = tg.TimeWindows.of_size_and_grace("10 ms", "0 ms")
@@ -281,6 +282,19 @@ def test_a_failed_step_leaves_the_driver_as_it_was() -> None:
     )
     driver.pipe_input(record("A", 2, v=5))
     assert [(row["user"], row["aggregate"]) for row in driver.read_output()] == [("A", 4)]
+
+
+def test_what_a_failed_step_had_written_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: State) -> None:
+        raise tg.CheckpointError("the disk is full")
+
+    driver = TopologyTestDriver(windowed().count().suppress(FINAL))
+    driver.pipe_input(record("A", 0))
+    with monkeypatch.context() as patched:
+        patched.setattr(State, "save", fail)  # by then the log of the window has one segment more
+        assert refused(driver, record("A", 1)) == "the disk is full"
+    driver.pipe_input(record("A", 10))
+    assert [row["count"] for row in driver.read_output()] == [1]
 
 
 def test_a_function_that_gives_another_type() -> None:
