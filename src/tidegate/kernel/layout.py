@@ -15,9 +15,9 @@ import pyarrow as pa
 from tidegate.errors import DefinitionError
 from tidegate.kernel.accumulators import Accumulator, accumulator
 from tidegate.kernel.panes import Panes
-from tidegate.spec.types import arrow_type
 from tidegate.plan import Operation
 from tidegate.spec.aggregates import Aggregate, Fold
+from tidegate.spec.types import arrow_type
 from tidegate.spec.windows import (
     AlignedWindows,
     BatchWindows,
