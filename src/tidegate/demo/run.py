@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 from rich.console import Console
@@ -17,9 +16,6 @@ from tidegate.demo.session import spark_session
 from tidegate.demo.stream import Replay, Run
 from tidegate.demo.topology import GRACE, windows
 from tidegate.demo.verdict import problems
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 BATCH_SIZE = 20_000
 SMALLEST_BATCH = 1_000
@@ -74,18 +70,21 @@ def run(options: Options, console: Console | None = None) -> int:
 
 def _replay(options: Options, console: Console, reports: pd.DataFrame, timetable: pd.DataFrame) -> list[Run]:
     console.print(f"Spark starts; its log is {options.output / 'spark.log'}", markup=False)
+    # Kept when something fails: the checkpoints are what one wants to look at then.
+    folders = {size: options.output / f"replay-{size}" for size in options.batch_sizes}
     with spark_session(options.output / "spark.log") as spark:
-        return [_one(spark, options, console, reports, timetable, size) for size in options.batch_sizes]
+        runs = []
+        for size, folder in folders.items():
+            _empty(folder)
+            with show.progress_bar(console, size) as on_batch:
+                replay = Replay(spark, reports, timetable, options.grace, folder.absolute(), size, on_batch)
+                runs.append(replay.run())
+    # After Spark has stopped: its maintenance of state stores writes behind a query that has ended.
+    for folder in folders.values():
+        shutil.rmtree(folder)
+    return runs
 
 
-def _one(
-    spark: SparkSession, options: Options, console: Console, reports: pd.DataFrame, timetable: pd.DataFrame, size: int
-) -> Run:
-    # Kept when something fails: the checkpoint is what one wants to look at then.
-    folder = options.output / f"replay-{size}"
+def _empty(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    with show.progress_bar(console, size) as on_batch:
-        done = Replay(spark, reports, timetable, options.grace, folder.absolute(), size, on_batch).run()
-    shutil.rmtree(folder)
-    return done

@@ -92,11 +92,11 @@ def show_open(console: Console, expected: Expected) -> None:
     told = []
     for origin, hours in airports.groupby("origin"):
         first, last = (f"{_local_ms(ms):%d %b %H:%M}" for ms in (hours["start"].min(), hours["start"].max()))
-        told.append(f"{origin} {len(hours)} from {first} to {last} ({hours['departures'].sum():,} departures)")
+        told.append(f"{origin} {len(hours)}, starting {first} to {last} ({hours['departures'].sum():,} departures)")
     if told:
         console.print(
-            f"[bold]{len(airports):,} windows were still open[/bold] when the reports ended: nothing came after them "
-            f"that could close them, so they were not let out. {'; '.join(told)}."
+            f"[bold]Windows still open when the reports ended: {len(airports):,}.[/bold] Nothing came after them that "
+            f"could close them, so they were not let out. {'; '.join(told)}."
         )
 
 
