@@ -99,12 +99,17 @@ class Oracle:
     def batch(self, records: Iterable[Row]) -> list[Row]:
         """One micro-batch."""
         seen = self._seen([record for record in self._in_order(records) if self._good(record)])
+        known = set(self.entries)
         updates = [row for stream_time, record in seen for row in self._record(stream_time, record)]
         self.stream_time = max([self.stream_time] + [stream_time for stream_time, _ in seen])
         final = self._close()
         if self.topology.final:
             return final
-        return updates if not self.topology.caching else self._last_per_key(updates)
+        if not self.topology.caching or len(seen) == 1:
+            return updates
+        # Created and deleted between two flushes: nobody hears of it (SEMANTICS section 13).
+        name = lambda row: (tuple(row[c] for c in self.topology.key), row["window"])  # noqa: E731
+        return [row for row in self._last_per_key(updates) if not row.get("deleted") or name(row) in known]
 
     def _in_order(self, records: Iterable[Row]) -> list[Row]:
         """By source partition and offset; without them one partition, in the order given."""

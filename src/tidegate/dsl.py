@@ -188,17 +188,17 @@ class TimeWindowedKStream:
 
     def reduce(
         self,
-        function: Callable[[Any, Any], Any],
+        fn: Callable[[Any, Any], Any],
         column: str,
         name: str | None = None,
         *,
         materialized: Materialized | None = None,
     ) -> KTable:
-        """`function(aggregate, value)` over a column; the first value is taken as it is.
+        """`fn(aggregate, value)` over a column; the first value is taken as it is.
 
         A function that returns None deletes the entry. One that raises stops the query with an AggregationError.
         """
-        reduce = Reduce(_callable(function, "fn"), _column(column, "column"))
+        reduce = Reduce(_callable(fn, "fn"), _column(column, "column"))
         return self._table(((name or column, reduce),), materialized)
 
     def aggregate(

@@ -119,6 +119,13 @@ class Operation:
         return self.emits == "updates" and (merges or self.deleted is not None)
 
     @property
+    def bounded(self) -> bool:
+        """Whether a bound must hold over all that waits, in whatever buffer."""
+        limit = self.limit.buffer if self.limit is not None else None
+        bound = limit is not None and (limit.max_records is not None or limit.max_bytes is not None)
+        return self.buffer is not None or (bound and limit is not None and limit.strategy != "spill_to_disk")
+
+    @property
     def skips_null_values(self) -> bool:
         """Whether a record without a value is skipped (and does not move stream time), as sliding windows do."""
         return isinstance(self.windows, SlidingWindows)
@@ -150,6 +157,8 @@ class Operation:
             "grace": show_ms(self.windows.grace_ms if self.windows else 0),
             "aggregation": ", ".join(f"{name}={_identify(a)}" for name, a in self.aggregations),
             "emits": self.emits,
+            "buffer": "unbounded" if self.buffer is None else "bounded",
+            "limit": "none" if self.limit is None else f"by {self.limit.clock} time",
             "store": self.name,
         }
 
@@ -172,6 +181,11 @@ def operation(table: Table) -> Operation:
     suppressions = list(_suppressions(table))
     limits = [how for how in suppressions if isinstance(how, UntilTimeLimit)]
     named = next((how.name for how in suppressions if how.name), "suppress")
+    if len(limits) > 1:
+        raise DefinitionError(
+            f"This table has {len(limits)} suppressions until a time limit, one behind the other, and one operator "
+            "holds one. Use the longer limit alone."
+        )
     aggregate = root_of(table)
     if isinstance(aggregate, Changelog):
         return Operation(

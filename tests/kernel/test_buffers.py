@@ -156,8 +156,7 @@ def test_the_message_says_how_full_and_what_to_do(bounds: Any, shown: str) -> No
         driver.pipe_input(record("B", 0))
     assert str(caught.value) == (
         f"hold buffer exceeded its max capacity. Currently {shown}. Nothing of this batch was emitted or stored. "
-        "Restart from the same checkpoint with a larger bound, a shorter grace, or spill_to_disk_when_full(); "
-        "nothing is lost."
+        "Restart from the same checkpoint with a larger bound; nothing is lost."
     )
 
 

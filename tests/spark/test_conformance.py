@@ -42,6 +42,11 @@ QUICK = {
     "emit_strategy__shouldEmitWithInterval0_close",
     "suppress_operator__finalResultsWithZeroGraceShouldStillBufferUntilTheWindowEnd",
     "time_windows__expired_window_hopping_update",
+    "batch_windows__jump_skips_empty_windows",
+    "boundary__session_bridge_after_close_counts_twice",
+    "eviction_table__no_late_emit_after_2ms_shipped",
+    "session_windows__shouldReduceWindowed_close",
+    "sliding_windows__null_key_or_value_update",
 }
 QUICK_IN_BATCHES = {"boundary__suppress_ties_in_key_order", "time_windows__testJoin_table1_close"}
 

@@ -31,6 +31,11 @@ class Batch:
                 at = rows.schema.get_field_index("chunk")
                 held.append(rows.set_column(at, "chunk", pa.array(ints(rows["chunk"]) + base)))
 
+    @property
+    def single(self) -> bool:
+        """Whether the whole micro-batch, over all tasks, is one record: caching works between records, never within."""
+        return sum(chunk.rows for chunk in self.chunks) == 1
+
     def partials(self) -> tuple[pa.Table | None, int]:
         """Combined rows (key, pane, open, n, ts, state), without what other chunks show to be late; and the drops."""
         kept: list[pa.Table] = []

@@ -46,7 +46,7 @@ def check(
         rows.select(by),
         merged.select(by),
     ]
-    codes = grouping.codes([unite(parts)[name] for name in by])
+    codes = np.unique(grouping.codes([unite(parts)[name] for name in by]), return_inverse=True)[1]
     n_held, n_both = parts[0].num_rows, parts[0].num_rows + rows.num_rows
     previous, has_previous = _previous(codes[:n_both])
     new = (~has_previous[n_held:]).astype(np.int64)
@@ -73,7 +73,7 @@ def _compare(layout: Layout, records: Ints, sizes: Ints) -> None:
         raise BufferFullError(
             f"{layout.op.buffer_name} buffer exceeded its max capacity. Currently [{records[at]}/{bound_records}] "
             f"records and [{sizes[at]}/{bound_bytes}] bytes. Nothing of this batch was emitted or stored. Restart from "
-            "the same checkpoint with a larger bound, a shorter grace, or spill_to_disk_when_full(); nothing is lost."
+            "the same checkpoint with a larger bound; nothing is lost."
         )
 
 

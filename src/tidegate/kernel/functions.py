@@ -19,12 +19,13 @@ from tidegate.spec.aggregates import Fold, Reduce
 _Entry = tuple[Any, int]
 
 
-def take_in(layout: Layout, held: pa.Table | None, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+def take_in(layout: Layout, held: pa.Table | None, rows: pa.Table, every: bool) -> tuple[pa.Table, pa.Table]:
     """The tables after the records in `rows`, and the updates: every one, or the last of each key and window.
 
     Raises AggregationError naming key, window and record if a function raises, or gives a value of another type.
     """
     entries = _entries(layout, held)
+    stored = set(entries)
     call = Caller(layout)
     keys = tuples(rows, layout.keys)
     starts, times = rows["start"].to_pylist(), rows["ts"].to_pylist()
@@ -38,11 +39,13 @@ def take_in(layout: Layout, held: pa.Table | None, rows: pa.Table) -> tuple[pa.T
             entries.pop((key, start), None)
         else:
             entries[key, start] = (value, stamp)
-        update = i if layout.every_update else (key, start)
-        updates.pop(update, None)  # the last update of a key says where its row comes
-        updates[update] = ((key, start), value, stamp, value is None)
+        updates[i if every else (key, start)] = ((key, start), value, stamp, value is None)
     merged = _table(layout, [(entry, value, stamp, False) for entry, (value, stamp) in entries.items()])
-    return merged.drop_columns(["deleted"]), _table(layout, list(updates.values()))
+    told = list(updates.values())
+    if not every:
+        # Created and deleted within the batch: nobody has heard of it (SEMANTICS 13). The rest in timestamp order.
+        told = sorted((u for u in told if not u[3] or u[0] in stored), key=lambda u: (u[2], u[0][1]))
+    return merged.drop_columns(["deleted"]), _table(layout, told)
 
 
 class Caller:

@@ -36,7 +36,7 @@ def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[pa.
     opens_before, opens_after = windows.open_from_ms(batch.fold.before_batch), windows.open_from_ms(closes_at)
     buckets = _buckets(layout, records) if records is not None else np.zeros(0, np.int64)
     loaded = _load(layout, state, sorted({*buckets.tolist(), *_closing_buckets(state, opens_after)}))
-    rows, updates, late = _take_in(layout, loaded, records)
+    rows, updates, late = _take_in(layout, loaded, records, batch.single)
     out = [results.finish(layout, updates)] if layout.op.emits == "updates" and updates.num_rows else []
     ends = ints(rows["end"])
     if layout.op.emits == "final":
@@ -86,7 +86,7 @@ def _store(layout: Layout, state: State, loaded: _Loaded, rows: pa.Table) -> Non
         state.logs[number].base = int(ints(mine["end"]).min())
 
 
-def _take_in(layout: Layout, loaded: _Loaded, records: pa.Table | None) -> tuple[pa.Table, pa.Table, int]:
+def _take_in(layout: Layout, loaded: _Loaded, records: pa.Table | None, single: bool) -> tuple[pa.Table, pa.Table, int]:
     """The windows after the batch, the updates on the way, and how many records (or windows of them) were late."""
     if records is None:
         return loaded.rows, loaded.rows.slice(0, 0), 0
@@ -103,7 +103,7 @@ def _take_in(layout: Layout, loaded: _Loaded, records: pa.Table | None) -> tuple
     untouched = loaded.rows.filter(pa.array(~touched))
     rows = unite([untouched, after.select(untouched.schema.names)]) if untouched.num_rows else after
     stored = set(zip(held[touched].tolist(), ints(mine["start"]).tolist(), ints(mine["end"]).tolist(), strict=True))
-    told = _told(layout, updates, new, stored, records.num_rows)
+    told = updates if layout.every_update or single else _told(updates, new, stored)
     return rows, aggregates.table(keys, told), late
 
 
@@ -144,10 +144,8 @@ class _Adder:
         return self._aggregates.join(self._record, window, nodes)
 
 
-def _told(layout: Layout, updates: list[Update], codes: Ints, stored: set[Any], records: int) -> list[Update]:
-    """The updates that leave: all, or with caching the last of each key and window (SEMANTICS 13)."""
-    if layout.every_update or records == 1:
-        return updates
+def _told(updates: list[Update], codes: Ints, stored: set[Any]) -> list[Update]:
+    """The updates that leave with caching: the last of each key and window (SEMANTICS 13), in timestamp order."""
     last: dict[Any, Update] = {}
     for update in updates:
         name = (int(codes[update.record]), update.entry.start, update.entry.end)

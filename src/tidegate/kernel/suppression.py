@@ -141,7 +141,7 @@ class _Buffer:
         return BufferFullError(
             f"{self.name} buffer exceeded its max capacity. Currently [{len(self.entries)}/{records}] records and "
             f"[{self.size}/{size}] bytes. Nothing of this batch was emitted or stored. "
-            "Restart from the same checkpoint with a larger bound, a shorter limit, or emit_early_when_full(); "
+            "Restart from the same checkpoint with a larger bound, a shorter limit or emit_early_when_full(); "
             "nothing is lost."
         )
 

@@ -128,7 +128,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 def task_count(op: Operation, frame: DataFrame) -> int:
     """How many tasks the operator has; for a streaming one the number belongs to its checkpoint."""
-    if op.buffer is not None:
+    if op.bounded:
         # The bound is on the whole operator, so one task must see all of it.
         return 1
     partitions = int(frame.sparkSession.conf.get(config.PARTITIONS) or config.SPARKS_DEFAULT_PARTITIONS)
