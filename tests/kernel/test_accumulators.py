@@ -59,9 +59,7 @@ def naive(function: str, values: list[Any], kind: pa.DataType) -> Any:
         return None
     if function in ("min", "max"):
         pick = min if function == "min" else max
-        return pick(
-            there, key=lambda v: (True, 0.0) if isinstance(v, float) and math.isnan(v) else (False, v)
-        )
+        return pick(there, key=lambda v: (True, 0.0) if isinstance(v, float) and math.isnan(v) else (False, v))
     if isinstance(there[0], float):
         total = sum(there, -0.0)
         return total if function == "sum" else total / len(there)
@@ -166,9 +164,7 @@ def test_decimals(function: str, runs: list[list[Any]]) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    st.sampled_from(["count", "min", "max", "first", "last", "collect_list"]), runs_of(st.text(max_size=4))
-)
+@given(st.sampled_from(["count", "min", "max", "first", "last", "collect_list"]), runs_of(st.text(max_size=4)))
 def test_strings(function: str, runs: list[list[Any]]) -> None:
     check(function, pa.string(), runs)
 
@@ -207,9 +203,7 @@ def test_a_column_of_nulls_merges_with_what_comes_later(function: str, later: pa
         return
     acc = make(function, later)
     value = pa.array([{pa.decimal128(9, 2): Decimal(1), pa.string(): "1"}.get(later, 1)], later)
-    tables = [
-        pa.table({f"s{i}": part for i, part in enumerate(state)}) for state in (early, acc.lift(value, 1))
-    ]
+    tables = [pa.table({f"s{i}": part for i, part in enumerate(state)}) for state in (early, acc.lift(value, 1))]
     both = pa.concat_tables(tables, promote_options="default")
     assert tuple(both.schema.types) == acc.state_types
     got = acc.finish(acc.merge_runs([column.combine_chunks() for column in both.columns], starts))
@@ -240,9 +234,7 @@ def test_the_type_of_a_mean(kind: pa.DataType, result: pa.DataType) -> None:
 def test_sums_refuse_what_is_not_a_number(function: str, kind: pa.DataType) -> None:
     with pytest.raises(DefinitionError) as caught:
         make(function, kind)
-    assert f"`{function}(x)` adds up values, but column `x` is of type {kind}. Cast it to long" in str(
-        caught.value
-    )
+    assert f"`{function}(x)` adds up values, but column `x` is of type {kind}. Cast it to long" in str(caught.value)
 
 
 @pytest.mark.parametrize("function", ["min", "max", "approx_count_distinct"])
@@ -302,9 +294,7 @@ class TestOverflow:
     def test_a_decimal_mean_that_has_no_room_for_its_digits(self) -> None:
         acc = make("mean", pa.decimal128(38, 2))
         state = acc.lift(pa.array([Decimal(1), Decimal(10**35)], pa.decimal128(38, 2)), 2)
-        with pytest.raises(
-            Overflow, match=r"the mean 10{35}\.\d* does not fit decimal128\(38, 6\)"
-        ) as caught:
+        with pytest.raises(Overflow, match=r"the mean 10{35}\.\d* does not fit decimal128\(38, 6\)") as caught:
             acc.finish(state)
         assert caught.value.group_index == 1
 
@@ -343,9 +333,7 @@ class TestDistinct:
         assert whole.type == pa.list_(pa.uint16())
         cuts = np.unique(np.append(rng.integers(0, 5000, 40), 0))
         assert acc.merge_runs(acc.merge_runs(state, cuts), start)[0].equals(whole)
-        assert acc.merge_runs(acc.lift(values.take(pa.array(rng.permutation(5000))), 5000), start)[0].equals(
-            whole
-        )
+        assert acc.merge_runs(acc.lift(values.take(pa.array(rng.permutation(5000))), 5000), start)[0].equals(whole)
         scanned = acc.scan_runs(state, start)[0]
         assert scanned[4999].as_py() == whole[0].as_py()
         assert scanned[1022:1024].to_pylist() == [
@@ -371,9 +359,7 @@ class TestDistinct:
     def test_the_estimate_has_no_bias_and_the_stated_spread(self) -> None:
         acc, each = make("approx_count_distinct", LONG), 2000
         values = pa.array(np.arange(300 * each))
-        got = (
-            acc.finish(acc.merge_runs(acc.lift(values, len(values)), np.arange(300) * each)).to_numpy() / each
-        )
+        got = acc.finish(acc.merge_runs(acc.lift(values, len(values)), np.arange(300) * each)).to_numpy() / each
         assert abs(got.mean() - 1) < 0.01
         assert 0.035 < got.std() < 0.055
 
@@ -465,9 +451,7 @@ class TestHash:
         assert hashes.dtype == np.uint64
         assert (hash64(array.slice(2, 5)) == hashes[2:7]).all()
         assert (hash64(pa.chunked_array([array.slice(0, 3), array.slice(3)])) == hashes).all()
-        assert [hash64(pa.array([value], kind))[0] for value in SAMPLES[kind]] == hashes[
-            : len(SAMPLES[kind])
-        ].tolist()
+        assert [hash64(pa.array([value], kind))[0] for value in SAMPLES[kind]] == hashes[: len(SAMPLES[kind])].tolist()
         assert (hash64(array.dictionary_encode()) == hashes).all()
         assert len(set(hashes.tolist())) == len(SAMPLES[kind])
         assert hashes[SAMPLES[kind].index(None)] == NULL_HASH
@@ -491,9 +475,7 @@ class TestHash:
         assert [hash64(pa.array([text]))[0] for text in texts] == together.tolist()
         exact = pa.py_buffer("".join(texts).encode())  # no padding after the last byte
         offsets = pa.py_buffer(np.cumsum([0, *map(len, texts)]).astype(np.int32))
-        assert (
-            hash64(pa.Array.from_buffers(pa.string(), len(texts), [None, offsets, exact])) == together
-        ).all()
+        assert (hash64(pa.Array.from_buffers(pa.string(), len(texts), [None, offsets, exact])) == together).all()
 
     @settings(max_examples=60, deadline=None)
     @given(st.lists(st.binary(max_size=40), min_size=1, max_size=20))
@@ -510,6 +492,4 @@ class TestHash:
             hashes = hash64(array)
             for shift in (0, 20, 40, 56):
                 buckets = np.bincount((hashes >> np.uint64(shift)).astype(np.int64) & 255, minlength=256)
-                assert (
-                    150 < ((buckets - 40_000 / 256) ** 2).sum() / (40_000 / 256) < 370
-                )  # chi square, 255 degrees
+                assert 150 < ((buckets - 40_000 / 256) ** 2).sum() / (40_000 / 256) < 370  # chi square, 255 degrees

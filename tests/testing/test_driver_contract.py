@@ -353,3 +353,11 @@ def test_floating_keys_group_as_sparks_do(kind: pa.DataType, function: bool) -> 
     for _ in range(2):
         driver.pipe_batch([record(key, 0, v=1) for key in (0.0, -0.0, float("nan"), float("nan"), 1.5)])
     assert sorted(row["n"] for row in driver.read_output()) == [1, 2, 2, 2, 4, 4]
+
+
+def test_an_offset_that_is_no_whole_number_is_refused() -> None:
+    stream = tg.stream("events", key="user", timestamp="ts", partition="p", offset="o")
+    windows = tg.TimeWindows.of_size_with_no_grace("10 ms")
+    driver = TopologyTestDriver(stream.group_by_key().windowed_by(windows).count())
+    with pytest.raises(tg.InputError, match="offset column 'o' is double"):
+        driver.pipe_input({"user": "A", "ts": 0, "p": 0, "o": 1.5})

@@ -117,6 +117,11 @@ def _order_columns(layout: Layout, table: pa.Table) -> tuple[Ints, Ints, list[An
                 f"Row {row} of a micro-batch has no {column}: the column {name!r} is null, and without it nobody can "
                 "say which records came before it. Fill it, or filter such rows out before tg.stream."
             )
+    if not pa.types.is_integer(table["offset"].type):
+        raise InputError(
+            f"The offset column {layout.op.stream.offset!r} is {table['offset'].type}: offsets are whole numbers that say "
+            "in which order the records of a partition came. Cast it to long."
+        )
     encoded = table["partition"].combine_chunks().dictionary_encode()
     encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
     return grouping.ints(encoded.indices), grouping.ints(table["offset"]), encoded.dictionary.to_pylist()
