@@ -119,8 +119,8 @@ def _order_columns(layout: Layout, table: pa.Table) -> tuple[Ints, Ints, list[An
             )
     if not pa.types.is_integer(table["offset"].type):
         raise InputError(
-            f"The offset column {layout.op.stream.offset!r} is {table['offset'].type}: offsets are whole numbers that say "
-            "in which order the records of a partition came. Cast it to long."
+            f"The offset column {layout.op.stream.offset!r} is {table['offset'].type}: offsets are whole numbers that "
+            "say in which order the records of a partition came. Cast it to long."
         )
     encoded = table["partition"].combine_chunks().dictionary_encode()
     encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
