@@ -33,7 +33,8 @@ _ALIGN = 64
 
 def encode(kind: int, meta: dict[str, Any], *tables: pa.Table) -> bytes:
     """One frame with a JSON object and any number of tables."""
-    bodies = [memoryview(json.dumps(meta, separators=(",", ":")).encode()), *map(_body, tables)]
+    bodies = [memoryview(json.dumps(meta, separators=(",", ":")).encode())]
+    bodies += [_body(table, compressed=kind == SEGMENT) for table in tables]
     parts: list[Any] = [struct.pack(f"<{len(bodies)}Q", *map(len, bodies))]
     at = _HEAD.size + len(parts[0])
     for body in bodies:
@@ -51,9 +52,11 @@ def _checksum(kind: int, tables: int, parts: Iterable[Any]) -> int:
     return checksum
 
 
-def _body(table: pa.Table) -> memoryview:
+def _body(table: pa.Table, compressed: bool) -> memoryview:
+    # State costs 3 to 7 ms a MB to write and 12 to 17 to read, compressing it some 3; the shuffle of blobs is cheaper.
+    options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1) if compressed else None)
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table)
     return memoryview(sink.getvalue())
 
