@@ -28,7 +28,7 @@ import tidegate as tg
 from benchmarks import agreement
 from benchmarks.contestants import CONTESTANTS, Contestant
 from benchmarks.inputs import GRACE_MS, SIZE_MS, Shape, write
-from benchmarks.measure import WARM_UP, Run, run
+from benchmarks.measure import QUIET_PERCENT, WARM_UP, Run, run
 
 PACKAGES = ("pyspark", "pyarrow", "pandas", "numpy", "protobuf")
 SPARKS_OWN = ("spark_memory", "spark_rocksdb")
@@ -143,9 +143,15 @@ def race(spark: SparkSession, options: argparse.Namespace, shape: Shape, folder:
             say(
                 f"  turn {turn}/{options.repeat}  {contestant.label:38} {sum(one.seconds):7.1f} s"
                 f"  {one.median_rate / 1e6:6.3f} M rows/s"
-                f"  (JVM {one.jvm_mib:,.0f} MiB, Python {one.python_mib:,.0f} MiB)"
+                f"  (JVM {one.jvm_mib:,.0f} MiB, Python {one.python_mib:,.0f} MiB){_disturbed(one)}"
             )
     return [Result(each, runs[each.name]) for each in contestants]
+
+
+def _disturbed(one: Run) -> str:
+    if one.busy_before_percent <= QUIET_PERCENT:
+        return ""
+    return f"  the CPU was {one.busy_before_percent:.0f} % busy before"
 
 
 def ratios(found: list[Result]) -> dict[str, float]:
@@ -175,6 +181,8 @@ def show(keys: int, found: list[Result]) -> None:
             f" {'' if ratio is None else f'{ratio:.2f} x':>12}"
             f" {numbers['peak_jvm_mib']:9,} {numbers['peak_python_mib']:11,}"
         )
+    if any(_disturbed(one) for each in found for one in each.runs):
+        say("  Something else was using the CPU: measure again on a quiet machine before you quote these.")
     if "faster_spark_store" in compared:
         say(f"  tidegate is {compared['faster_spark_store']:.2f} times as fast as Spark's faster store")
 

@@ -23,16 +23,19 @@ from benchmarks.inputs import HALVES
 WARM_UP = 2
 """Batches not counted: the first starts the Python workers, the second still compiles."""
 SAMPLE_S = 0.25
+QUIET_PERCENT = 20
+"""Of the CPU in use before a run starts: above it something else runs, and the numbers say little."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """Rows and seconds of each micro-batch that had input, and the largest memory seen while it ran."""
+    """Rows and seconds of each micro-batch that had input, the largest memory, and how busy others were before."""
 
     rows: list[int]
     seconds: list[float]
     jvm_mib: float
     python_mib: float
+    busy_before_percent: float
 
     @property
     def timed_rates(self) -> list[float]:
@@ -88,6 +91,7 @@ def finished(spark: SparkSession, contestant: Contestant, folder: Path, **sink: 
 
 
 def run(spark: SparkSession, contestant: Contestant, folder: Path) -> Run:
+    busy = psutil.cpu_percent(1.0)
     with _memory() as peak, finished(spark, contestant, folder, format="noop") as query:
         progress = [json.loads(_as_json(each)) for each in query.recentProgress]
     batches = [each for each in progress if each["numInputRows"] > 0]
@@ -96,6 +100,7 @@ def run(spark: SparkSession, contestant: Contestant, folder: Path) -> Run:
         seconds=[each["durationMs"]["triggerExecution"] / 1000 for each in batches],
         jvm_mib=peak["java"],
         python_mib=peak["python"],
+        busy_before_percent=busy,
     )
 
 
