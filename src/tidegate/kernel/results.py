@@ -34,9 +34,11 @@ def finish(layout: Layout, rows: pa.Table, sort: bool = False) -> pa.Table:
 
 def _finished(layout: Layout, rows: pa.Table, index: int) -> pa.Array:
     try:
-        return layout.accumulators[index].finish([array(rows[name]) for name in layout.states[index]])
+        done = layout.accumulators[index].finish([array(rows[name]) for name in layout.states[index]])
     except Overflow as overflow:
         raise overflowed(layout, rows, overflow, index) from None
+    # No state is 0 or [] to some aggregates, but a tombstone has no value.
+    return pc.if_else(rows["deleted"], pa.scalar(None, done.type), done) if layout.op.deletes else done
 
 
 def concat(layout: Layout, parts: list[pa.Table]) -> pa.Table:

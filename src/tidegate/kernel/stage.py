@@ -60,7 +60,8 @@ class Stage:
         run = _way(self.layout)
         rows, late = run(self.layout, state, batch, closes_at)
         if self.layout.op.limit is not None:
-            rows = suppression.run(self.layout, store, rows, state.stream_time)
+            records = sum(chunk.rows for chunk in batch.chunks)
+            rows = suppression.run(self.layout, store, rows, state.stream_time, records)
         metrics["late"] += late
         metrics["emitted"] = rows.num_rows
         metrics["stream_time"] = state.stream_time

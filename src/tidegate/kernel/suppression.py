@@ -40,37 +40,45 @@ class _Entry:
     size: int
 
 
-def run(layout: Layout, store: Store, rows: pa.Table, stream_time: int) -> pa.Table:
-    """Take forwarded rows into the buffer and give those that leave; `stream_time` is the operator's after the batch.
+def run(layout: Layout, store: Store, rows: pa.Table, stream_time: int, records: int) -> pa.Table:
+    """Take forwarded rows into the buffer and give those that leave.
 
-    Raises BufferFullError if the buffer shuts down when full and is.
+    `stream_time` is the operator's after the batch of `records` records. Raises BufferFullError if the buffer shuts
+    down when full and is.
     """
     how = layout.op.limit
     assert how is not None
-    held = _load(layout, store)
-    if rows.num_rows > 1:
-        # Rows of one batch come in timestamp order, however tasks and partitions made them.
+    held, before = _load(layout, store)
+    updates = layout.op.emits == "updates"
+    if updates and layout.op.windows is not None and records > 1:
+        # Updates of many records come in timestamp order, however tasks and partitions made them. What one record
+        # forwards, final results and changes of a table have an order already.
         rows = rows.sort_by([("__timestamp", "ascending")])
     known = held.select(rows.schema.names) if held.num_rows else held.select(rows.schema.names).slice(0, 0)
     both = pa.concat_tables([known, rows], promote_options="default")
-    buffer = _Buffer(layout, how, both)
+    buffer = _Buffer(layout, how, both, before)
     for row in range(held.num_rows):
         buffer.restore(row, held[_TIME][row].as_py(), held[_SIZE][row].as_py())
     leaving: list[int] = []
     times = ints(rows["__timestamp"]).tolist()
     for i, ts in enumerate(times):
         leaving += buffer.take(held.num_rows + i, ts)
-    leaving += buffer.leave_by(stream_time)
+    if updates:
+        # Every record that moved stream time was forwarded, by this task or another. Final results are older than
+        # that: their own timestamps are the time of what is behind them.
+        leaving += buffer.advance(stream_time)
     _save(store, both, buffer)
     return both.take(pa.array(leaving, pa.int64()))
 
 
-def _load(layout: Layout, store: Store) -> pa.Table:
+def _load(layout: Layout, store: Store) -> tuple[pa.Table, int]:
+    """The entries, and the stream time of the rows forwarded so far."""
     frame = store.get(_BUFFER)
     if frame is None:
         schema = layout.result_schema
-        return schema.append(pa.field(_TIME, pa.int64())).append(pa.field(_SIZE, pa.int64())).empty_table()
-    return frames.decode(frames.SEGMENT, frame)[1][0]
+        return schema.append(pa.field(_TIME, pa.int64())).append(pa.field(_SIZE, pa.int64())).empty_table(), -1
+    meta, (table,) = frames.decode(frames.SEGMENT, frame)
+    return table, meta["stream_time"]
 
 
 def _save(store: Store, rows: pa.Table, buffer: _Buffer) -> None:
@@ -78,13 +86,13 @@ def _save(store: Store, rows: pa.Table, buffer: _Buffer) -> None:
     table = rows.take(pa.array([entry.row for entry in entries], pa.int64()))
     table = table.append_column(_TIME, pa.array([entry.time for entry in entries], pa.int64()))
     table = table.append_column(_SIZE, pa.array([entry.size for entry in entries], pa.int64()))
-    store.put(_BUFFER, frames.encode(frames.SEGMENT, {}, table))
+    store.put(_BUFFER, frames.encode(frames.SEGMENT, {"stream_time": buffer.stream_time}, table))
 
 
 class _Buffer:
     """The entries by serialized key, and a heap of (buffer time, key) in which stale items are passed over."""
 
-    def __init__(self, layout: Layout, how: UntilTimeLimit, rows: pa.Table) -> None:
+    def __init__(self, layout: Layout, how: UntilTimeLimit, rows: pa.Table, stream_time: int) -> None:
         self.how = how
         self.name = layout.op.buffer_name
         self.keys = list(_serialized(layout, rows))
@@ -94,7 +102,7 @@ class _Buffer:
         self.entries: dict[bytes, _Entry] = {}
         self.heap: list[tuple[int, bytes]] = []
         self.size = 0
-        self.stream_time = -1
+        self.stream_time = stream_time
 
     def restore(self, row: int, time: int, size: int) -> None:
         """Take back an entry as it was stored."""
@@ -102,7 +110,6 @@ class _Buffer:
 
     def take(self, row: int, ts: int) -> Iterator[int]:
         """Take an update in; gives the rows that leave."""
-        self.stream_time = max(self.stream_time, ts)
         key = self.keys[row]
         old = self.entries.get(key)
         first = self.starts[row] if self.how.measured_from == "window_start" and self.starts else ts
@@ -110,12 +117,13 @@ class _Buffer:
         grown = int(self.value_sizes[old.row]) if old is not None else 0
         size = _TIMES + int(self.key_sizes[row]) + grown + int(self.value_sizes[row])
         self._put(key, _Entry(old.time if old is not None and keeps else first, row, size))
-        yield from self.leave_by(self.stream_time)
+        yield from self.advance(ts)
         yield from self._shrink()
 
-    def leave_by(self, stream_time: int) -> Iterator[int]:
-        """The rows whose time limit `stream_time` reaches, oldest first."""
-        while (oldest := self._oldest()) is not None and oldest[0] <= stream_time - self.how.limit_ms:
+    def advance(self, stream_time: int) -> Iterator[int]:
+        """The rows whose time limit is reached if stream time is at least `stream_time`, oldest first."""
+        self.stream_time = max(self.stream_time, stream_time)
+        while (oldest := self._oldest()) is not None and oldest[0] <= self.stream_time - self.how.limit_ms:
             yield self._pop(oldest[1])
 
     def _shrink(self) -> Iterator[int]:
