@@ -48,6 +48,12 @@ test-spark: $(STAMP) java  ## Every scenario on Spark, the long ones too
 test-lowest: $(LOWEST_STAMP) java  ## The tests on the lowest supported versions (pyspark 4.1.0)
 	$(call PYTHON_OF,$(LOWEST)) $(LOWEST)/bin/python -m pytest -v -m "not full and not slow" $(ARGS)
 
+CASES ?= 500
+
+.PHONY: kafka-parity
+kafka-parity: $(STAMP) java  ## CASES random cases against Kafka Streams itself (SEED=n from a seed; needs mvn)
+	$(BIN)/python -m parity.compare --cases $(CASES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 .PHONY: bench
 bench: $(STAMP) java  ## Measure against Spark's own aggregation (BENCH_ARGS="--smoke" for a minute)
 	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m benchmarks.final_results $(BENCH_ARGS)

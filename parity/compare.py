@@ -1,0 +1,168 @@
+"""Random cases through Kafka Streams and through tidegate: `python -m parity.compare --cases 500`.
+
+Exits with 0 if they agree but for the rules of rules.py, 1 if not, 77 if Kafka Streams cannot be run here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+from parity import ours
+from parity.cases import Case, Json, generate
+from parity.kafka import Kafka, KafkaMissingError
+from parity.rules import Ask, RuleError, expected, is_final
+
+NOT_RUN = 77
+"""The exit code for "skipped" that test harnesses know."""
+
+
+def differences(case: Case, ask: Ask) -> list[str]:
+    """What tidegate gives otherwise than Kafka, one line each; empty if they agree."""
+    try:
+        wanted = expected(case, ask)
+    except RuleError as error:
+        return [f"rule: {error}"]
+    found: list[str] = []
+    if not case.topology["suppress"] or case.topology["kind"] == "windowed":
+        raw = ours.by_record(case, suppressed=False)
+        shown = wanted.raw if wanted.failed_at is None else wanted.raw[: wanted.failed_at]
+        found += _by_record("raw", shown, raw.rows[: len(shown)])
+        if wanted.failed_at is None and raw.dropped != wanted.dropped:
+            found.append(f"raw: Kafka dropped {wanted.dropped}, tidegate {raw.dropped}")
+    if wanted.suppressed is not None:
+        found += _suppressed(case, wanted.suppressed, wanted.dropped, wanted.failed_at)
+    told = wanted.suppressed if case.topology["suppress"] else wanted.raw
+    if wanted.failed_at is None and told is not None:
+        found += _batches(case, told, wanted.dropped)
+    return found
+
+
+def _suppressed(case: Case, wanted: list[list[Json]], dropped: int, failed_at: int | None) -> list[str]:
+    mine = ours.by_record(case, suppressed=True)
+    if mine.failed_at != failed_at:
+        return [f"suppressed: Kafka's buffer is full at record {failed_at}, tidegate's at {mine.failed_at}"]
+    # What Kafka forwards at the record that fails is part of a failed micro-batch here, which leaves nothing.
+    found = _by_record("suppressed", wanted[: len(mine.rows)], mine.rows)
+    if failed_at is None and mine.dropped != dropped:
+        found.append(f"suppressed: Kafka dropped {dropped}, tidegate {mine.dropped}")
+    return found
+
+
+def _batches(case: Case, wanted: list[list[Json]], dropped: int) -> list[str]:
+    """What does not depend on how the stream is cut: final results, tables, and updates key by key (caching off)."""
+    held = case.topology["suppress"]
+    if is_final(case.topology) or case.topology.get("emit") == "close" or case.topology["kind"] == "table":
+        if is_final(case.topology) and held and held["max_records"] is not None:
+            return []  # a bound counts what waits at once, and a batch lets windows out when it ends
+        mine = ours.by_batch(case, caching=True)
+        found = _same("batches", sum(wanted, []), sum(mine.rows, []))
+    elif held is None:
+        mine = ours.by_batch(case, caching=False)
+        found = _same("batches", _by_key(wanted), _by_key(mine.rows))
+    else:
+        return []
+    if mine.dropped != dropped:
+        found.append(f"batches: Kafka dropped {dropped}, tidegate {mine.dropped}")
+    return found
+
+
+def _by_key(rows: list[list[Json]]) -> dict[str, list[Json]]:
+    told: dict[str, list[Json]] = {}
+    for row in sum(rows, []):
+        told.setdefault(repr((row["key"], row["window_start_ms"], row["window_end_ms"])), []).append(row)
+    return dict(sorted(told.items()))
+
+
+def _by_record(name: str, wanted: list[list[Json]], mine: list[list[Json]]) -> list[str]:
+    for at, (theirs, rows) in enumerate(zip(wanted, mine, strict=True)):
+        if theirs != rows:
+            return [f"{name}, record {at}:\n    Kafka    {_text(theirs)}\n    tidegate {_text(rows)}"]
+    return []
+
+
+def _same(name: str, wanted: object, mine: object) -> list[str]:
+    return [] if wanted == mine else [f"{name}:\n    Kafka    {_text(wanted)}\n    tidegate {_text(mine)}"]
+
+
+def _text(rows: object) -> str:
+    return json.dumps(rows, ensure_ascii=False)
+
+
+def minimal(case: Case, ask: Ask) -> Case:
+    """The case with as few records as still differ."""
+    size = len(case.records) // 2
+    while size:
+        for smaller in _without(case, size):
+            if differences(smaller, ask):
+                case = smaller
+                break
+        else:
+            size //= 2
+    return case
+
+
+def _without(case: Case, size: int) -> Iterator[Case]:
+    for start in range(0, len(case.records), size):
+        yield case.with_records(case.records[:start] + case.records[start + size :])
+
+
+def family(case: Case) -> str:
+    """What kind of case it is, for the table at the end."""
+    topology, held = case.topology, case.topology["suppress"]
+    shape = topology["windows"]["type"] if topology["kind"] == "windowed" else "table"
+    out = f", {held['kind']}" if held else ""
+    return f"{shape}, {topology.get('emit', 'update')}{out}"
+
+
+def run(cases: int, seed: int, seconds: float, show: int) -> int:
+    """Compare `cases` cases from `seed` on; gives the exit code. `seconds`: stop then, and say so."""
+    started = time.monotonic()
+    families: Counter[str] = Counter()
+    differing = done = 0
+    with Kafka() as kafka:
+        for number in range(seed, seed + cases):
+            if time.monotonic() - started > seconds:
+                print(f"stopped after {seconds:.0f} s, before seed {number}")
+                break
+            case = generate(number)
+            families[family(case)] += 1
+            done += 1
+            if not differences(case, kafka.ask):
+                continue
+            differing += 1
+            if differing <= show:
+                least = minimal(case, kafka.ask)
+                print(f"\n{least.shown()}\n" + "\n".join(f"  {line}" for line in differences(least, kafka.ask)))
+            else:
+                print(f"seed {number} differs ({family(case)})")
+    for name, count in sorted(families.items()):
+        print(f"  {count:6} {name}")
+    print(f"seeds {seed} to {seed + done - 1}, {time.monotonic() - started:.0f} s")
+    print(f"{done} cases, {differing} unexplained differences", flush=True)
+    return 1 if differing else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m parity.compare", description=__doc__)
+    parser.add_argument("--cases", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=None, help="the first seed (default: a random one, printed)")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
+    parser.add_argument("--show", type=int, default=10, help="how many differing cases to make minimal and print")
+    given = parser.parse_args()
+    seed = given.seed if given.seed is not None else random.SystemRandom().randrange(10**9)
+    print(f"from seed {seed} on", flush=True)
+    try:
+        return run(given.cases, seed, given.seconds, given.show)
+    except KafkaMissingError as error:
+        print(f"Kafka Streams cannot be run here: {error}")
+        return NOT_RUN
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,148 @@
+package tidegate.parity;
+
+import static java.time.Duration.ofMillis;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.util.function.Consumer;
+import org.apache.kafka.common.serialization.Serde;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.Topology;
+import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.EmitStrategy;
+import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.KGroupedStream;
+import org.apache.kafka.streams.kstream.KTable;
+import org.apache.kafka.streams.kstream.Materialized;
+import org.apache.kafka.streams.kstream.SessionWindows;
+import org.apache.kafka.streams.kstream.SlidingWindows;
+import org.apache.kafka.streams.kstream.Suppressed;
+import org.apache.kafka.streams.kstream.Suppressed.BufferConfig;
+import org.apache.kafka.streams.kstream.TimeWindows;
+import org.apache.kafka.streams.processor.StateStore;
+import org.apache.kafka.streams.processor.api.Processor;
+import org.apache.kafka.streams.processor.api.Record;
+import org.apache.kafka.streams.state.BuiltInDslStoreSuppliers;
+
+/** The topology that a case describes; its rows go to `raw` and, behind suppress, to `suppressed`. */
+final class Topologies {
+    private final JsonNode spec;
+    private final Functions functions;
+    private final Consumer<Record<?, ?>> raw;
+    private final Consumer<Record<?, ?>> suppressed;
+
+    Topologies(JsonNode spec, Consumer<Record<?, ?>> raw, Consumer<Record<?, ?>> suppressed) {
+        this.spec = spec;
+        this.functions = new Functions(spec.path("deletes").asBoolean());
+        this.raw = raw;
+        this.suppressed = suppressed;
+    }
+
+    Topology build() {
+        StreamsBuilder builder = new StreamsBuilder();
+        var strings = Consumed.with(Serdes.String(), Serdes.String());
+        if (spec.get("kind").asText().equals("table")) {
+            finish(builder.table("events", strings, materialized(Serdes.String())));
+        } else {
+            finish(windowed(builder.stream("events", strings).groupByKey(Grouped.with(Serdes.String(), Serdes.String()))));
+        }
+        return builder.build();
+    }
+
+    private <K, V> void finish(KTable<K, V> table) {
+        table.toStream().process(() -> teller(raw));
+        JsonNode held = spec.path("suppress");
+        if (held.isObject()) {
+            table.suppress(this.<K>suppress(held)).toStream().process(() -> teller(suppressed));
+        }
+    }
+
+    private static <K, V> Processor<K, V, Void, Void> teller(Consumer<Record<?, ?>> to) {
+        return to::accept;
+    }
+
+    @SuppressWarnings("unchecked")
+    private <K> Suppressed<K> suppress(JsonNode held) {
+        int most = held.get("max_records").asInt(-1);
+        boolean strict = held.get("strict").asBoolean();
+        if (held.get("kind").asText().equals("until_window_closes")) {
+            var buffer = most < 0 ? BufferConfig.unbounded() : BufferConfig.maxRecords(most).shutDownWhenFull();
+            return (Suppressed<K>) Suppressed.untilWindowCloses(buffer.withLoggingDisabled());
+        }
+        var limit = ofMillis(held.get("limit_ms").asLong());
+        if (most < 0) {
+            return Suppressed.untilTimeLimit(limit, BufferConfig.unbounded().withLoggingDisabled());
+        }
+        return strict
+            ? Suppressed.untilTimeLimit(limit, BufferConfig.maxRecords(most).shutDownWhenFull().withLoggingDisabled())
+            : Suppressed.untilTimeLimit(limit, BufferConfig.maxRecords(most).withLoggingDisabled());
+    }
+
+    private KTable<?, ?> windowed(KGroupedStream<String, String> grouped) {
+        JsonNode windows = spec.get("windows");
+        var grace = ofMillis(windows.get("grace_ms").asLong());
+        var emit = spec.get("emit").asText().equals("close") ? EmitStrategy.onWindowClose() : EmitStrategy.onWindowUpdate();
+        String function = spec.get("aggregation").asText();
+        switch (windows.get("type").asText()) {
+            case "time": {
+                var shape = TimeWindows.ofSizeAndGrace(ofMillis(windows.get("size_ms").asLong()), grace)
+                    .advanceBy(ofMillis(windows.get("advance_ms").asLong()));
+                return aggregated(grouped.windowedBy(shape).emitStrategy(emit), function);
+            }
+            case "sliding": {
+                var difference = ofMillis(windows.get("time_difference_ms").asLong());
+                var shape = SlidingWindows.ofTimeDifferenceAndGrace(difference, grace);
+                return aggregated(grouped.windowedBy(shape).emitStrategy(emit), function);
+            }
+            case "session": {
+                var gap = ofMillis(windows.get("gap_ms").asLong());
+                var shape = SessionWindows.ofInactivityGapAndGrace(gap, grace);
+                return aggregated(grouped.windowedBy(shape).emitStrategy(emit), function);
+            }
+            default:
+                throw new IllegalArgumentException("unknown windows " + windows);
+        }
+    }
+
+    private KTable<?, ?> aggregated(
+        org.apache.kafka.streams.kstream.TimeWindowedKStream<String, String> windowed, String function) {
+        switch (function) {
+            case "count":
+                return windowed.count(materialized(Serdes.Long()));
+            case "reduce":
+                return windowed.reduce(functions::reduce, materialized(Serdes.String()));
+            case "history":
+                return windowed.aggregate(() -> "0", functions::history, materialized(Serdes.String()));
+            default:
+                return windowed.aggregate(() -> "", functions::collect, materialized(Serdes.String()));
+        }
+    }
+
+    private KTable<?, ?> aggregated(
+        org.apache.kafka.streams.kstream.SessionWindowedKStream<String, String> windowed, String function) {
+        switch (function) {
+            case "count":
+                return windowed.count(materialized(Serdes.Long()));
+            case "reduce":
+                return windowed.reduce(functions::reduce, materialized(Serdes.String()));
+            case "history":
+                return windowed.aggregate(
+                    () -> "0", functions::history, functions::mergeHistories, materialized(Serdes.String()));
+            default:
+                return windowed.aggregate(
+                    () -> "", functions::collect, (key, a, b) -> a + b, materialized(Serdes.String()));
+        }
+    }
+
+    private <V, S extends StateStore> Materialized<String, V, S> materialized(Serde<V> values) {
+        var kept = Materialized.<String, V, S>as("store").withKeySerde(Serdes.String()).withValueSerde(values);
+        if (spec.has("retention_ms")) {
+            kept.withRetention(ofMillis(spec.get("retention_ms").asLong()));
+        }
+        kept.withStoreType(
+            spec.get("store").asText().equals("rocksdb")
+                ? BuiltInDslStoreSuppliers.ROCKS_DB
+                : BuiltInDslStoreSuppliers.IN_MEMORY);
+        return kept.withCachingDisabled().withLoggingDisabled();
+    }
+}
