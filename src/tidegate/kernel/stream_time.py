@@ -126,7 +126,10 @@ def header(
 def _steps(seen: Ints) -> list[list[int]]:
     if not len(seen):
         return []
-    times, counts = np.unique(seen, return_counts=True)
+    # A running maximum is sorted as it is; timestamps in their own order are not.
+    ordered = seen if np.all(seen[1:] >= seen[:-1]) else np.sort(seen)
+    at = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 1))
+    times, counts = ordered[at], np.diff(np.append(at, len(ordered)))
     short = np.zeros(len(times), np.int64)
     if len(times) > STEPS:
         at = np.linspace(0, len(times), STEPS, endpoint=False).astype(np.int64)
