@@ -6,6 +6,7 @@ Exits with 0 if they agree but for the rules of rules.py, 1 if not, 77 if Kafka 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import random
 import sys
@@ -94,10 +95,11 @@ def _text(rows: object) -> str:
     return json.dumps(rows, ensure_ascii=False)
 
 
-def minimal(case: Case, ask: Ask) -> Case:
-    """The case with as few records as still differ."""
+def minimal(case: Case, ask: Ask, seconds: float = 20) -> Case:
+    """The case with as few records as still differ, or as few as were reached in `seconds`."""
+    until = time.monotonic() + seconds
     size = len(case.records) // 2
-    while size:
+    while size and time.monotonic() < until:
         for smaller in _without(case, size):
             if differences(smaller, ask):
                 case = smaller
@@ -144,7 +146,7 @@ def run(cases: int, seed: int, seconds: float, show: int) -> int:
     for name, count in sorted(families.items()):
         print(f"  {count:6} {name}")
     print(f"seeds {seed} to {seed + done - 1}, {time.monotonic() - started:.0f} s")
-    print(f"{done} cases, {differing} unexplained differences", flush=True)
+    print(f"{done} cases, {differing} unexplained differences")
     return 1 if differing else 0
 
 
@@ -155,8 +157,10 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
     parser.add_argument("--show", type=int, default=10, help="how many differing cases to make minimal and print")
     given = parser.parse_args()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # what was found is shown even if the run is stopped
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(10**9)
-    print(f"from seed {seed} on", flush=True)
+    print(f"from seed {seed} on")
     try:
         return run(given.cases, seed, given.seconds, given.show)
     except KafkaMissingError as error:

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -14,6 +15,9 @@ from typing import Any, Self
 HERE = Path(__file__).parent
 TARGET = HERE / "target"
 JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+ANSWER_SECONDS = 60
+"""A JVM that takes longer for one case is stuck."""
 
 Json = dict[str, Any]
 
@@ -80,10 +84,13 @@ class Kafka:
         assert self._jvm.stdout is not None
         self._jvm.stdin.write(json.dumps({"topology": topology, "records": records}) + "\n")
         self._jvm.stdin.flush()
+        watch = threading.Timer(ANSWER_SECONDS, self._jvm.kill)
+        watch.start()
         line = self._jvm.stdout.readline()
+        watch.cancel()
         if not line:
             self._log.seek(0)
-            raise RuntimeError(f"the JVM is gone:\n{self._log.read()[-3000:]}")
+            raise RuntimeError(f"the JVM is gone or was stuck, at {topology}:\n{self._log.read()[-3000:]}")
         answer: Json = json.loads(line)
         if answer["failed_at"] is not None and "buffer exceeded its max capacity" not in answer["error"]:
             raise RuntimeError(f"Kafka failed at record {answer['failed_at']}: {answer['error']}")
