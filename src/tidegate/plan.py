@@ -107,6 +107,16 @@ class Operation:
         return bool(self.aggregations) and all(isinstance(a, Aggregate) and not a.ordered for _, a in self.aggregations)
 
     @property
+    def every_update(self) -> bool:
+        """Whether every single update matters: to be emitted, or because a bound is checked record by record."""
+        return self.buffer is not None or (self.emits == "updates" and not self.caching)
+
+    @property
+    def combines(self) -> bool:
+        """Whether records are aggregated before they travel; otherwise they travel one by one, in order."""
+        return isinstance(self.windows, TimeWindows) and self.combinable and not self.every_update
+
+    @property
     def function(self) -> Reduce | Fold | None:
         """The Python function that aggregates, if it is one."""
         aggregation = self.aggregations[0][1] if self.aggregations else None
@@ -272,7 +282,7 @@ def describe(table: Table) -> str:
         f"windows  {table.windows}",
         f"grace    {show_ms(table.windows.grace_ms)}",
         f"emits    {_emits(fused, table.materialized.caching)}",
-        f"spark    {'mapInArrow (pre-aggregates), ' if _combines(op) else 'mapInArrow (packs records), '}{stateful}",
+        f"spark    {'mapInArrow (pre-aggregates), ' if op.combines else 'mapInArrow (packs records), '}{stateful}",
     )
     add(f"GroupBy {', '.join(table.key)}")
     order = (
@@ -285,11 +295,6 @@ def describe(table: Table) -> str:
         f"order    {order}",
     )
     return "\n".join(lines)
-
-
-def _combines(op: Operation) -> bool:
-    every_update = op.buffer is not None or (op.emits == "updates" and not op.caching)
-    return isinstance(op.windows, TimeWindows) and op.combinable and not every_update
 
 
 def _emits(final: bool, caching: bool) -> str:

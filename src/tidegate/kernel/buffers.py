@@ -24,8 +24,9 @@ from tidegate.kernel.layout import Layout
 from tidegate.kernel.panes import Ints
 from tidegate.kernel.state import State
 from tidegate.spec.aggregates import Aggregate, Fold
+from tidegate.spec.suppressed import Buffer
 
-_TIMES = 16
+TIMES = 16
 """Bytes of an entry's buffer time and timestamp."""
 
 _START = 8
@@ -68,13 +69,18 @@ def _compare(layout: Layout, records: Ints, sizes: Ints) -> None:
     over = np.flatnonzero((records > most_records) | (sizes > most_bytes))
     if len(over):
         at = over[0]
-        bound_records = "no bound" if buffer.max_records is None else buffer.max_records
-        bound_bytes = "no bound" if buffer.max_bytes is None else buffer.max_bytes
-        raise BufferFullError(
-            f"{layout.op.buffer_name} buffer exceeded its max capacity. Currently [{records[at]}/{bound_records}] "
-            f"records and [{sizes[at]}/{bound_bytes}] bytes. Nothing of this batch was emitted or stored. Restart from "
-            "the same checkpoint with a larger bound; nothing is lost."
-        )
+        raise full(layout, buffer, int(records[at]), int(sizes[at]), "a larger bound")
+
+
+def full(layout: Layout, buffer: Buffer, records: int, size: int, remedy: str) -> BufferFullError:
+    """The error for a buffer that holds this much and must not emit early; `remedy` is what to restart with."""
+    bound_records = "no bound" if buffer.max_records is None else buffer.max_records
+    bound_bytes = "no bound" if buffer.max_bytes is None else buffer.max_bytes
+    return BufferFullError(
+        f"{layout.op.buffer_name} buffer exceeded its max capacity. Currently [{records}/{bound_records}] records and "
+        f"[{size}/{bound_bytes}] bytes. Nothing of this batch was emitted or stored. Restart from the same checkpoint "
+        f"with {remedy}; nothing is lost."
+    )
 
 
 def _after_each_row(layout: Layout, rows: pa.Table, stored: dict[int, int], change: Ints) -> Ints:
@@ -112,7 +118,7 @@ def _sizes_of_entries(
     old = np.where(has_previous & ~as_prior, new[previous], 0)
     key = _total([array(rows[name]) for name in layout.keys]) + _START
     mine = slice(len(known), None)
-    sizes = _TIMES + key + sum(int(byte_sizes(column)[0]) for column in prior) + old[mine] + new[mine]
+    sizes = TIMES + key + sum(int(byte_sizes(column)[0]) for column in prior) + old[mine] + new[mine]
     return np.concatenate([known, sizes])
 
 

@@ -103,7 +103,7 @@ def _take_in(layout: Layout, loaded: _Loaded, records: pa.Table | None, single: 
     untouched = loaded.rows.filter(pa.array(~touched))
     rows = unite([untouched, after.select(untouched.schema.names)]) if untouched.num_rows else after
     stored = set(zip(held[touched].tolist(), ints(mine["start"]).tolist(), ints(mine["end"]).tolist(), strict=True))
-    told = updates if layout.every_update or single else _told(updates, new, stored)
+    told = updates if layout.op.every_update or single else _told(updates, new, stored)
     return rows, aggregates.table(keys, told), late
 
 

@@ -79,16 +79,6 @@ class Layout:
         return [name for name in self.schema.names if name.startswith("v:")]
 
     @cached_property
-    def combines(self) -> bool:
-        """Whether records are aggregated before they travel; otherwise they travel one by one, in order."""
-        return self.paned and self.op.combinable and not self.every_update
-
-    @cached_property
-    def every_update(self) -> bool:
-        """Whether every single update matters: to be emitted, or because a bound is checked record by record."""
-        return self.op.buffer is not None or (self.op.emits == "updates" and not self.op.caching)
-
-    @cached_property
     def accumulators(self) -> list[Accumulator]:
         """One per built-in aggregate."""
         return [

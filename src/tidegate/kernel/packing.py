@@ -150,7 +150,7 @@ def _keep(read: _Slice, mask: Any) -> _Slice:
 
 def _sections(layout: Layout, read: _Slice) -> tuple[pa.Table, pa.Table]:
     """The rows of dense chunks, combined if they can be, and those of scattered chunks, record by record."""
-    if not layout.combines:
+    if not layout.op.combines:
         return _records(layout, read), _records(layout, _keep(read, np.zeros(len(read.ts), bool)))
     panes = layout.panes
     pane = panes.pane(read.ts)

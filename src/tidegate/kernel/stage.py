@@ -89,11 +89,11 @@ def _way(layout: Layout) -> Callable[[Layout, State, Batch, int], tuple[pa.Table
         return changelog.run
     if layout.keyed:
         return keyed.run
-    return final.run if layout.combines and layout.op.emits == "final" else tables.run
+    return final.run if layout.op.combines and layout.op.emits == "final" else tables.run
 
 
 def _open_windows(layout: Layout, state: State) -> int:
-    if layout.combines and layout.op.emits == "final":
+    if layout.op.combines and layout.op.emits == "final":
         return len(final.closing(layout, list(state.logs), state.stream_time, MAX_MS))
     return sum(log.rows for log in state.logs.values()) if layout.keyed else len(state.logs)
 

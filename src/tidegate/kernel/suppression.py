@@ -15,9 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.errors import BufferFullError
 from tidegate.kernel import frames
-from tidegate.kernel.buffers import byte_sizes
+from tidegate.kernel.buffers import TIMES, byte_sizes, full
 from tidegate.kernel.grouping import array, ints
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.store import Store
@@ -25,9 +24,6 @@ from tidegate.spec.suppressed import UntilTimeLimit
 from tidegate.spec.windows import SessionWindows
 
 _BUFFER = "buffer"
-_TIMES = 16
-"""Bytes of an entry's buffer time and timestamp."""
-
 _TIME, _SIZE = "__buffer_time", "__size"
 
 
@@ -94,7 +90,7 @@ class _Buffer:
 
     def __init__(self, layout: Layout, how: UntilTimeLimit, rows: pa.Table, stream_time: int) -> None:
         self.how = how
-        self.name = layout.op.buffer_name
+        self.layout = layout
         self.keys = list(_serialized(layout, rows))
         self.starts = rows["__start"].to_pylist() if layout.op.windows is not None else []
         self.key_sizes = _widths(rows, layout.op.key) + (8 if layout.op.windows is not None else 0)
@@ -115,7 +111,7 @@ class _Buffer:
         first = self.starts[row] if self.how.measured_from == "window_start" and self.starts else ts
         keeps = old is not None and self.how.measured_from != "latest_update"
         grown = int(self.value_sizes[old.row]) if old is not None else 0
-        size = _TIMES + int(self.key_sizes[row]) + grown + int(self.value_sizes[row])
+        size = TIMES + int(self.key_sizes[row]) + grown + int(self.value_sizes[row])
         self._put(key, _Entry(old.time if old is not None and keeps else first, row, size))
         yield from self.advance(ts)
         yield from self._shrink()
@@ -130,7 +126,8 @@ class _Buffer:
         buffer = self.how.buffer
         while self._over():
             if buffer.strategy == "shut_down":
-                raise self._full()
+                remedy = "a larger bound, a shorter limit or emit_early_when_full()"
+                raise full(self.layout, buffer, len(self.entries), self.size, remedy)
             oldest = self._oldest()
             assert oldest is not None
             yield self._pop(oldest[1])
@@ -141,17 +138,6 @@ class _Buffer:
             return False
         many = buffer.max_records is not None and len(self.entries) > buffer.max_records
         return many or (buffer.max_bytes is not None and self.size > buffer.max_bytes)
-
-    def _full(self) -> BufferFullError:
-        buffer = self.how.buffer
-        records = "no bound" if buffer.max_records is None else buffer.max_records
-        size = "no bound" if buffer.max_bytes is None else buffer.max_bytes
-        return BufferFullError(
-            f"{self.name} buffer exceeded its max capacity. Currently [{len(self.entries)}/{records}] records and "
-            f"[{self.size}/{size}] bytes. Nothing of this batch was emitted or stored. "
-            "Restart from the same checkpoint with a larger bound, a shorter limit or emit_early_when_full(); "
-            "nothing is lost."
-        )
 
     def _put(self, key: bytes, entry: _Entry) -> None:
         old = self.entries.get(key)

@@ -17,6 +17,7 @@ from tidegate.kernel.batch import Batch, unite
 from tidegate.kernel.grouping import array, ints
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.state import State
+from tidegate.kernel.stream_time import running_max
 from tidegate.spec.windows import BatchWindows, UnlimitedWindows
 
 
@@ -63,7 +64,7 @@ def _closed(layout: Layout, start: int, closes_at: int) -> bool:
 
 def _entries(layout: Layout, batch: Batch) -> tuple[pa.Table | None, int]:
     """One row per record (or combined row) and open window, in order; `at` is the row it came from."""
-    if layout.combines:
+    if layout.op.combines:
         rows, late = batch.partials()
         if rows is None:
             return None, late
@@ -120,8 +121,8 @@ def _by_start(rows: pa.Table, starts: Any) -> dict[int, pa.Table]:
 def _take_in(layout: Layout, held: pa.Table | None, rows: pa.Table, single: bool) -> tuple[pa.Table, pa.Table]:
     """The tables after the batch, and the updates: the last of each key and window, or with every record's one."""
     if layout.op.function is not None:
-        return functions.take_in(layout, held, rows, every=layout.every_update or single)
-    if not layout.combines:
+        return functions.take_in(layout, held, rows, every=layout.op.every_update or single)
+    if not layout.op.combines:
         rows = grouping.lift(layout, rows)
     kept = [*layout.keys, "start", "ts", *layout.state]
     both = unite([held.select(kept), rows.select(kept)]) if held is not None else rows.select(kept)
@@ -129,7 +130,7 @@ def _take_in(layout: Layout, held: pa.Table | None, rows: pa.Table, single: bool
     codes = grouping.codes([both[name] for name in by])
     merged = grouping.merge(layout, both, by, codes)
     before = both.num_rows - rows.num_rows
-    if layout.every_update:
+    if layout.op.every_update:
         return merged, _every_update(layout, both, codes, before)
     return merged, _touched(merged, codes, codes[before:])
 
@@ -154,9 +155,6 @@ def _every_update(layout: Layout, both: pa.Table, codes: Any, held: int) -> pa.T
             heads = by_group.take(pa.array(starts))
             raise grouping.overflowed(layout, heads, overflow, index) from None
         columns |= dict(zip(names, scanned, strict=True))
-    running = ints(by_group["ts"]).copy()
-    for low, high in zip(starts, [*starts[1:], len(running)], strict=True):
-        np.maximum.accumulate(running[low:high], out=running[low:high])
-    columns["ts"] = running
+    columns["ts"] = running_max(ints(by_group["ts"]), starts)
     back = np.argsort(order, kind="stable")
     return pa.table(columns).take(pa.array(back[held:]))

@@ -47,7 +47,9 @@ class TopologyTestDriver:
     def __init__(self, table: KTable, state: DriverState | None = None) -> None:
         self._op = _in_piped_order(operation(table.node))
         self._store = state.store.copy() if state else DictStore()
-        self._types = Types(dict(state.types.columns), state.types.declared) if state else Types.of(_schema(self._op))
+        self._types = (
+            Types(dict(state.types.columns), state.types.declared) if state else Types.of(self._op.stream.schema)
+        )
         self._piped = state.piped if state else 0
         self._output: list[dict[str, Any]] = []
         self._metrics: Counter[str] = Counter()
@@ -140,10 +142,6 @@ def _in_piped_order(op: Operation) -> Operation:
     if op.stream.ordered:
         return op
     return replace(op, stream=replace(op.stream, partition=_PARTITION, offset=_OFFSET))
-
-
-def _schema(op: Operation) -> pa.Schema | None:
-    return op.stream.schema
 
 
 def _lay_out(op: Operation, types: Types, records: list[Record], start: int) -> tuple[Layout, pa.RecordBatch]:
