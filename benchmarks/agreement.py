@@ -51,17 +51,13 @@ def _batches(shape: Shape) -> Iterator[list[Half]]:
 
 
 def _totals(key: Int64s, start: Int64s, amount: Int64s) -> Rows:
-    groups, group, counts = np.unique(
-        np.stack([key, start], axis=1), axis=0, return_inverse=True, return_counts=True
-    )
+    groups, group, counts = np.unique(np.stack([key, start], axis=1), axis=0, return_inverse=True, return_counts=True)
     totals = np.zeros(len(groups), dtype=np.int64)
     np.add.at(totals, group.ravel(), amount)
     names = key_names(groups[:, 0])
     return {
         (name, at): (count, total)
-        for name, at, count, total in zip(
-            names, groups[:, 1].tolist(), counts.tolist(), totals.tolist(), strict=True
-        )
+        for name, at, count, total in zip(names, groups[:, 1].tolist(), counts.tolist(), totals.tolist(), strict=True)
     }
 
 

@@ -57,9 +57,7 @@ def tidegate(events: DataFrame) -> DataFrame:
     return final
 
 
-def results(
-    spark: SparkSession, contestant: Callable[[DataFrame], DataFrame], per_batch: int
-) -> tuple[Counts, Counts]:
+def results(spark: SparkSession, contestant: Callable[[DataFrame], DataFrame], per_batch: int) -> tuple[Counts, Counts]:
     """What `contestant` has emitted for key A after the six records, and once time has moved on."""
     name = f"beat_{contestant.__name__}_{per_batch}"
     with tempfile.TemporaryDirectory(prefix="tidegate-example-") as scratch:

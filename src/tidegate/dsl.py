@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.errors import DefinitionError, DefinitionTypeError, warn
 from tidegate.plan import (
     RESULT_COLUMNS,
     Changelog,
@@ -20,6 +20,7 @@ from tidegate.plan import (
     describe,
     operation,
     root_of,
+    surprises,
 )
 from tidegate.spec.aggregates import Aggregate, Aggregation, Fold, Reduce
 from tidegate.spec.aggregates import count as count_
@@ -300,7 +301,10 @@ class KTable:
             raise DefinitionTypeError(
                 f"`suppressed` is {suppressed!r}. Use Suppressed.until_window_closes(BufferConfig.unbounded())."
             )
-        return KTable(Suppress(self.node, suppressed))
+        suppressed_ = Suppress(self.node, suppressed)
+        for surprise in surprises(suppressed_):
+            warn(surprise)
+        return KTable(suppressed_)
 
     def describe(self) -> str:
         """The topology as a tree: every node with name, windows, grace, buffer and what it became on Spark."""

@@ -12,6 +12,9 @@ TidegateWarning (a UserWarning)              legal, but probably not what was me
 
 from __future__ import annotations
 
+import sys
+import warnings
+
 
 class TidegateError(Exception):
     """Base of every error tidegate raises."""
@@ -43,3 +46,11 @@ class CheckpointError(TidegateError):
 
 class TidegateWarning(UserWarning):
     """Legal, but probably not what was meant."""
+
+
+def warn(message: str) -> None:
+    """Give a TidegateWarning at the line the user wrote: the nearest caller outside this package."""
+    level, frame = 1, sys._getframe()  # noqa: SLF001 - there is no other way to see who called
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "tidegate":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, TidegateWarning, stacklevel=level)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -17,8 +17,8 @@ from tidegate.instants import show_ms
 from tidegate.spec.aggregates import Aggregate, Aggregation, Fold, Reduce
 from tidegate.spec.emit import EmitStrategy
 from tidegate.spec.materialized import Materialized
-from tidegate.spec.suppressed import StrictBuffer, UntilTimeLimit, UntilWindowCloses
-from tidegate.spec.windows import SessionWindows, SlidingWindows, TimeWindows, Windows
+from tidegate.spec.suppressed import Buffer, StrictBuffer, UntilTimeLimit, UntilWindowCloses
+from tidegate.spec.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windows
 
 RESULT_COLUMNS = ("window", "timestamp", "deleted", "output")
 """Names that rows of a result use themselves."""
@@ -131,9 +131,7 @@ class Operation:
     @property
     def bounded(self) -> bool:
         """Whether a bound must hold over all that waits, in whatever buffer."""
-        limit = self.limit.buffer if self.limit is not None else None
-        bound = limit is not None and (limit.max_records is not None or limit.max_bytes is not None)
-        return self.buffer is not None or (bound and limit is not None and limit.strategy != "spill_to_disk")
+        return self.buffer is not None or (self.limit is not None and _keeps_to_its_bound(self.limit.buffer))
 
     @property
     def skips_null_values(self) -> bool:
@@ -218,13 +216,12 @@ def operation(table: Table) -> Operation:
             "Use BufferConfig.unbounded(); the state is on disk."
         )
     on_close = aggregate.emit == EmitStrategy.on_window_close()
-    final = on_close or any(isinstance(how, UntilWindowCloses) for how in suppressions)
     return Operation(
         stream=aggregate.stream,
         key=aggregate.key,
         windows=aggregate.windows,
         aggregations=aggregate.aggregations,
-        emits="final" if final else "updates",
+        emits="final" if _final(aggregate, suppressions) else "updates",
         caching=aggregate.materialized.caching,
         # Behind an aggregation that emits on close, a buffer never holds anything.
         buffer=None if on_close else bound,
@@ -232,6 +229,11 @@ def operation(table: Table) -> Operation:
         buffer_name=named,
         limit=limits[0] if limits else None,
     )
+
+
+def _final(root: WindowedAggregate, suppressions: Iterable[UntilWindowCloses | UntilTimeLimit]) -> bool:
+    on_close = root.emit == EmitStrategy.on_window_close()
+    return on_close or any(isinstance(how, UntilWindowCloses) for how in suppressions)
 
 
 def _suppressions(table: Table) -> Iterator[UntilWindowCloses | UntilTimeLimit]:
@@ -253,6 +255,43 @@ def root_of(table: Table) -> WindowedAggregate | Changelog:
     while isinstance(table, Suppress):
         table = table.parent
     return table
+
+
+def surprises(table: Suppress) -> Iterator[str]:
+    """What is legal about the outermost suppression of `table`, but probably not meant; each a sentence or two."""
+    how, root, buffer = table.how, root_of(table), table.how.buffer
+    windows = None if isinstance(root, Changelog) else root.windows
+    if isinstance(how, UntilWindowCloses):
+        if isinstance(windows, UnlimitedWindows):
+            yield (
+                f"suppress({how}) on {windows}: an unlimited window never closes, so nothing ever comes out and the "
+                "state only grows. Use until_time_limit, or no suppression."
+            )
+        elif not isinstance(root, Changelog) and _final(root, _suppressions(table.parent)):
+            yield (
+                f"suppress({how}) has nothing to do: the table before it emits final results already (on window "
+                "close, or through another suppress). Leave one of the two out."
+            )
+    elif (
+        how.limit_ms
+        and how.measured_from == "latest_update"
+        and not _closes(windows)
+        and not _keeps_to_its_bound(buffer)
+    ):
+        yield (
+            f"suppress({how}): the limit begins again with every update and the buffer has no bound, so a key that is "
+            f'updated more often than every {show_ms(how.limit_ms)} never comes out. Use measured_from="first_update", '
+            "or a bound, as in BufferConfig.max_records(1_000_000)."
+        )
+
+
+def _closes(windows: Windows | None) -> bool:
+    """Whether the updates of a key and window come to an end."""
+    return windows is not None and not isinstance(windows, UnlimitedWindows)
+
+
+def _keeps_to_its_bound(buffer: Buffer) -> bool:
+    return buffer.strategy != "spill_to_disk" and (buffer.max_records is not None or buffer.max_bytes is not None)
 
 
 def describe(table: Table) -> str:

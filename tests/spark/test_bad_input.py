@@ -220,6 +220,21 @@ def test_a_static_frame_needs_no_state_store(spark: SparkSession, events: DataFr
         counts(events)
 
 
+def test_a_grace_that_a_static_frame_does_not_use(events: DataFrame) -> None:
+    def of(grace: str, **order: str) -> Callable[[], DataFrame]:
+        unordered = tg.stream(events, key="user", timestamp="ts", **order)
+        windows = tg.TimeWindows.of_size_and_grace("1 minute", grace)
+        return lambda: unordered.group_by_key().windowed_by(windows).count().to_df()
+
+    [message] = told(of("5 seconds"))
+    assert message.startswith(
+        "The grace of 5 seconds is not used: 'stream' is a static DataFrame without partition and"
+    )
+    assert message.endswith("for the results a stream would have, or windows without grace.")
+    assert told(of("0 seconds")) == []
+    assert told(of("5 seconds", partition="partition", offset="offset")) == []
+
+
 def test_two_hundred_partitions_warn(spark: SparkSession, source: DataFrame, events: DataFrame) -> None:
     with setting(spark, config.PARTITIONS, "200"):
         assert told(lambda: counts(source)) == [

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime
+from math import gcd
 
-from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.errors import DefinitionError, DefinitionTypeError, warn
 from tidegate.instants import MAX_MS, Duration, Window, duration_ms, instant_ms, show_ms
+
+MANY_PANES = 1_000
+"""A hopping window of more panes than this is warned about."""
 
 
 def _grace_ms(grace: Duration) -> int:
@@ -57,7 +61,7 @@ class TimeWindows:
     def advance_by(self, advance: Duration) -> TimeWindows:
         """The same windows, one starting every `advance`; keeps the grace.
 
-        Raises DefinitionError unless 0 < advance <= size.
+        Raises DefinitionError unless 0 < advance <= size; warns of more than MANY_PANES panes to a window.
         """
         advance_ms = duration_ms(advance, "advance")
         if advance_ms <= 0:
@@ -69,6 +73,14 @@ class TimeWindows:
             raise DefinitionError(
                 f"`advance` is {show_ms(advance_ms)} but `size` is {show_ms(self.size_ms)}: windows would leave gaps "
                 f"and records in them would be lost. Use an advancement interval of at most {show_ms(self.size_ms)}."
+            )
+        pane_ms = gcd(self.size_ms, advance_ms)
+        if self.size_ms // pane_ms > MANY_PANES:
+            warn(
+                f"A window of {show_ms(self.size_ms)} that starts every {show_ms(advance_ms)} is put together from "
+                f"{self.size_ms // pane_ms:,} panes of {show_ms(pane_ms)}, their largest common measure: every close "
+                f"reads them all, and a record is in up to {-(-self.size_ms // advance_ms):,} windows. "
+                "Use a longer advance, or one that divides the size."
             )
         return replace(self, advance_ms=advance_ms)
 

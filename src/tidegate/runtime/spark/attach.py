@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -14,8 +13,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from tidegate.errors import TidegateWarning
-from tidegate.instants import MAX_MS
+from tidegate.errors import warn
+from tidegate.instants import MAX_MS, show_ms
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.packing import pack
 from tidegate.kernel.stage import Stage, Step
@@ -84,8 +83,8 @@ def to_df(table: Table) -> DataFrame:
     op = operation(table)
     frame: DataFrame = op.stream.frame
     config.check(frame.sparkSession, streaming=frame.isStreaming)
-    if frame.isStreaming and not op.stream.ordered:
-        _warn_unordered(op)
+    if not op.stream.ordered:
+        _warn_unordered(op, frame.isStreaming)
     columns = input_columns(op, frame)
     schema = arrow_schema(frame.select(*columns).schema)
     tasks = task_count(op, frame)
@@ -156,11 +155,16 @@ def _public(op: Operation, values: Iterable[str]) -> list[Column]:
     return [*keys, F.struct(start, end).alias("window"), *shown, stamp, *deleted]
 
 
-def _warn_unordered(op: Operation) -> None:
-    warnings.warn(
-        f"The stream {op.stream.name!r} has no partition and offset, so each micro-batch is taken in timestamp order: "
-        "no record is late because of its own batch, and results depend on where batches are cut. Give "
-        'partition="partition", offset="offset" (Kafka\'s source has both) for results that do not.',
-        TidegateWarning,
-        stacklevel=4,
-    )
+def _warn_unordered(op: Operation, streaming: bool) -> None:
+    if streaming:
+        warn(
+            f"The stream {op.stream.name!r} has no partition and offset, so each micro-batch is taken in timestamp "
+            "order: no record is late because of its own batch, and results depend on where batches are cut. Give "
+            'partition="partition", offset="offset" (Kafka\'s source has both) for results that do not.'
+        )
+    elif op.windows is not None and op.windows.grace_ms:
+        warn(
+            f"The grace of {show_ms(op.windows.grace_ms)} is not used: {op.stream.name!r} is a static DataFrame "
+            "without partition and offset, which is taken in timestamp order, so no record is late. Give "
+            'partition="partition", offset="offset" for the results a stream would have, or windows without grace.'
+        )

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
 
-from tidegate.errors import TidegateError, TidegateWarning
+from tidegate.errors import TidegateError, warn
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -87,12 +87,10 @@ def check(spark: SparkSession, *, streaming: bool = True) -> None:
             f"or set {PROVIDER} to {ROCKSDB}."
         )
     if int(spark.conf.get(PARTITIONS) or 0) == SPARKS_DEFAULT_PARTITIONS:
-        warnings.warn(
+        warn(
             f"{PARTITIONS} is {SPARKS_DEFAULT_PARTITIONS}, Spark's default: each is a task with a state store of its "
             "own in every batch. Set it near the number of cores before the query first runs; "
-            "its checkpoint keeps the number.",
-            TidegateWarning,
-            stacklevel=3,
+            "its checkpoint keeps the number."
         )
 
 
