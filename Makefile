@@ -54,6 +54,10 @@ CASES ?= 500
 kafka-parity: $(STAMP) java  ## CASES random cases against Kafka Streams itself (SEED=n from a seed; needs mvn)
 	$(BIN)/python -m parity.compare --cases $(CASES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+.PHONY: docs
+docs: $(STAMP)  ## Draw the pictures and write the tables of docs/ anew
+	$(BIN)/python -m tools.pages
+
 .PHONY: bench
 bench: $(STAMP) java  ## Measure against Spark's own aggregation (BENCH_ARGS="--smoke" for a minute)
 	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m benchmarks.final_results $(BENCH_ARGS)

@@ -1,0 +1,81 @@
+"""docs/parity.md, a table of Kafka Streams' names and ours, from docs/parity.toml."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from typing import Any
+
+from tools.pages import DOCS
+
+DATA = DOCS / "parity.toml"
+
+SHOWN = {"supported": "yes", "not yet": "not yet", "never": "never"}
+"""The states a row can have, and how the page says them."""
+
+INTRODUCTION = """\
+# Parity with Kafka Streams
+
+<!-- Made from docs/parity.toml by `python -m tools.pages` (make docs). -->
+
+Every class and method of the documents tidegate follows (KIP-328 suppress and grace, KIP-825 emit strategies, the
+BatchWindows proposal, the article on suppress), and what there is here. *Not yet* is designed and missing
+([what is missing](notyet.md)); *never* has its reason. A test holds every row to the code: what is said to be there
+is, and what is said to be missing is not.
+
+How it behaves is another matter: [where we differ](semantics.md#where-we-differ-from-kafka-streams), and
+[every scenario](scenarios.md), one by one.
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of docs/parity.toml; `line` is its number."""
+
+    line: int
+    kafka: str
+    status: str
+    here: str = ""
+    probe: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    title: str
+    source: str
+    rows: list[Row]
+
+
+def sections() -> list[Section]:
+    """The data, in its order."""
+    text = DATA.read_text(encoding="utf-8")
+    lines = text.splitlines()
+
+    def row(data: dict[str, Any]) -> Row:
+        start = f"{{ kafka = {_quoted(data['kafka'])},"
+        return Row(next(n for n, line in enumerate(lines, 1) if line.strip().startswith(start)), **data)
+
+    return [Section(s["title"], s["source"], [row(r) for r in s["rows"]]) for s in tomllib.loads(text)["section"]]
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '\\"') + '"'
+
+
+def page() -> str:
+    return INTRODUCTION + "".join(map(_section, sections()))
+
+
+def _section(section: Section) -> str:
+    head = f"\n## {section.title}\n\n{section.source}\n\n| Kafka Streams | | tidegate | |\n|---|---|---|---|\n"
+    return head + "".join(map(_line, section.rows))
+
+
+def _line(row: Row) -> str:
+    metric = row.here.removeprefix("metrics: ")
+    # A name of what is missing stands without tg: the documentation's names are all there.
+    shown = metric if row.status == "supported" else metric.removeprefix("tg.")
+    here = f"`{shown}`" if shown else ""
+    name = row.kafka if " " in row.kafka.split("(")[0] else f"`{row.kafka}`"
+    return f"| {name} | {SHOWN[row.status]} | {here} | {row.note} |\n"

@@ -1,0 +1,111 @@
+"""docs/scenarios.md: each scenario, whether it holds, and where Kafka Streams differs; from the tests' data."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from tools.pages import ROOT
+
+TESTS = ROOT / "tests"
+SCENARIOS = TESTS / "conformance" / "scenarios"
+
+INTRODUCTION = """\
+# Every scenario
+
+<!-- Made from tests/conformance by `python -m tools.pages` (make docs). -->
+
+A scenario says what goes in and what must come out; each is a file in `tests/conformance/scenarios`, most of them the
+data of Kafka's own tests or of the tables in the KIPs. *Holds* means: on the test driver record by record, there in
+batches too where only final results leave, and those with windows on Spark (`make test-spark`). *As Kafka* means that
+Kafka Streams 4.x gives the same for the same input.
+"""
+
+FAMILIES = {
+    "time_windows": "Tumbling and hopping windows",
+    "sliding_windows": "Sliding windows",
+    "session_windows": "Session windows",
+    "batch_windows": "Batch windows",
+    "emit_strategy": "Emit strategies",
+    "boundary": "At the edges",
+    "blog_figure": "Figures of the article",
+    "suppress_scenario": "Suppress, end to end",
+    "suppress_operator": "Suppress, the operator",
+    "suppress_buffer": "Suppress, the buffer",
+    "eviction_table": "The KIP's tables of eviction",
+    "definition": "Definitions",
+    "stream_join": "Joins of streams",
+}
+"""The families in the order of the page; one that is not listed comes last."""
+
+
+def page() -> str:
+    found: dict[str, list[tuple[str, dict[str, Any]]]] = {family: [] for family in FAMILIES}
+    for path in sorted(SCENARIOS.glob("*.json")):
+        data = json.loads(path.read_text(encoding="utf-8"))
+        found.setdefault(data["family"], []).append((path.stem, data))
+    holds = _holds()
+    parts = [_family(family, cases, holds) for family, cases in found.items()]
+    return INTRODUCTION + "".join(parts)
+
+
+def _family(family: str, cases: list[tuple[str, dict[str, Any]]], holds: dict[str, str]) -> str:
+    head = f"\n## {FAMILIES.get(family, family)}\n\n| scenario | holds | as Kafka | from |\n|---|---|---|---|\n"
+    rows = (
+        f"| {name.partition('__')[2]} | {holds[name]} | {_against(name, data)} | {_source(data['source'])} |\n"
+        for name, data in cases
+    )
+    return head + "".join(rows)
+
+
+def _holds() -> dict[str, str]:
+    """What tests/conformance/status.py says of each scenario."""
+    if str(TESTS) not in sys.path:
+        sys.path.append(str(TESTS))
+    status = importlib.import_module("conformance.status")
+
+    return dict.fromkeys(status.SUPPORTED, "yes") | {
+        name: f"{'never' if gap.issue == 'never' else f'not yet ({gap.issue})'}: {gap.reason}"
+        for gap in status.GAPS
+        for name in gap.scenarios
+    }
+
+
+def _against(name: str, data: dict[str, Any]) -> str:
+    return "; ".join(_differences(name, data)) or "yes"
+
+
+def _differences(name: str, data: dict[str, Any]) -> Iterator[str]:
+    """Why Kafka Streams does not do the same, if so."""
+    topology = data["topology"]
+    suppress = topology.get("suppress") or {}
+    if "differs_from_kafka" in data:
+        yield f"**no**: {_escaped(data['differs_from_kafka'])}"
+    if data["family"] == "batch_windows" or topology.get("family") == "BatchWindows":
+        yield "**no**: `BatchWindows` were proposed and never released"
+    if suppress.get("buffer_time_on_update") == "reset" and data.get("shipped_differs_from_kip"):
+        yield (
+            "**no**: the KIP's table starts the time again with every update (`latest_update` here); the release "
+            "measures from the first one"
+        )
+    elif name.endswith("_shipped") and data.get("shipped_differs_from_kip"):
+        yield "yes; the KIP's own table says otherwise"
+    if suppress.get("max_bytes") is None:
+        return
+    if suppress.get("byte_size") == "chars":
+        yield "the KIP's table counts characters of the value; the release its serialized bytes, tidegate Arrow's"
+    elif suppress.get("byte_size") == "kafka":
+        yield "bytes are counted in the Arrow encoding, without topic and offset"
+
+
+def _source(text: str) -> str:
+    """Where it comes from, without the names of our copies of the documents."""
+    return _escaped(re.sub(r" ?\(seed [^)]*\)", "", text))
+
+
+def _escaped(text: str) -> str:
+    return str(text).replace("|", "\\|")
