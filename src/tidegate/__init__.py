@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from tidegate import dsl
-from tidegate.dsl import KGroupedStream, KStream, KTable, SessionWindowedKStream, TimeWindowedKStream, stream, table
+from tidegate.dsl import (
+    KGroupedStream,
+    KOutputs,
+    KStream,
+    KTable,
+    SessionWindowedKStream,
+    TimeWindowedKStream,
+    outputs,
+    stream,
+    table,
+    to_df,
+)
 from tidegate.errors import (
     AggregationError,
     BufferFullError,
@@ -17,7 +28,7 @@ from tidegate.errors import (
     TidegateWarning,
 )
 from tidegate.instants import Window
-from tidegate.plan import Stream, Table
+from tidegate.plan import Plan, Stream
 from tidegate.spec.aggregates import (
     approx_count_distinct,
     collect_list,
@@ -48,6 +59,7 @@ __all__ = [
     "EmitStrategy",
     "InputError",
     "KGroupedStream",
+    "KOutputs",
     "KStream",
     "KTable",
     "Materialized",
@@ -71,9 +83,11 @@ __all__ = [
     "max",
     "mean",
     "min",
+    "outputs",
     "stream",
     "sum",
     "table",
+    "to_df",
 ]
 
 
@@ -88,7 +102,7 @@ def configure(spark_or_builder: Any, *, faster: bool = False) -> Any:
     return configure_spark(spark_or_builder, faster=faster)
 
 
-def _attach(table: Table) -> Any:
+def _attach(table: Plan) -> Any:
     from tidegate.runtime.spark.attach import to_df
 
     return to_df(table)

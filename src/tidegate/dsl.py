@@ -13,6 +13,8 @@ from tidegate.errors import DefinitionError, DefinitionTypeError, warn
 from tidegate.plan import (
     RESULT_COLUMNS,
     Changelog,
+    Outputs,
+    Plan,
     Stream,
     Suppress,
     Table,
@@ -29,7 +31,7 @@ from tidegate.spec.materialized import Materialized
 from tidegate.spec.suppressed import UntilTimeLimit, UntilWindowCloses
 from tidegate.spec.windows import SessionWindows, UnlimitedWindows, Windows
 
-attach: Callable[[Table], Any] | None = None
+attach: Callable[[Plan], Any] | None = None
 """Puts a plan on the DataFrame its stream is bound to; the package sets it, so that nothing here knows Spark."""
 
 check_frame: Callable[[Stream], None] | None = None
@@ -106,6 +108,30 @@ def table(
         schema=schema,
     )
     return KTable(Changelog(changes.node, None if deleted is None else _column(deleted, "deleted")))
+
+
+def outputs(**tables: KTable) -> KOutputs:
+    """Several tables of one aggregation as one: `outputs(raw=counts, final=final)`, computed together.
+
+    Raises DefinitionError if they are not of one aggregation.
+    """
+    if not tables:
+        raise DefinitionError("There is no output. Name at least one, for example tg.outputs(raw=counts, final=final).")
+    for name, table_ in tables.items():
+        if not isinstance(table_, KTable):
+            raise DefinitionTypeError(f"The output {name!r} is {table_!r}, not a table. Use for example {name}=counts.")
+    node = Outputs(tuple((name, table_.node) for name, table_ in tables.items()))
+    operation(node)
+    return KOutputs(node)
+
+
+def to_df(**tables: KTable) -> Any:
+    """Several tables of one aggregation as one DataFrame, by one stateful operator: `to_df(raw=counts, final=final)`.
+
+    The column `output` has the keyword under which a row's table was given. The other columns are those of all
+    tables together, null where a table has none of that name.
+    """
+    return outputs(**tables).to_df()
 
 
 @dataclass(frozen=True)
@@ -275,7 +301,37 @@ class SessionWindowedKStream(TimeWindowedKStream):
 
 
 @dataclass(frozen=True)
-class KTable:
+class Result:
+    """What a topology gives: rows."""
+
+    node: Plan
+
+    def describe(self) -> str:
+        """The topology as a tree: every node with name, windows, grace, buffer and what it became on Spark."""
+        return describe(self.node)
+
+    def to_df(self) -> Any:
+        """The rows as a DataFrame: key columns, `window`, value columns, `timestamp`; of several outputs, `output`.
+
+        `deleted` is there where a row can be a tombstone. Streaming if the input is; a static input is the whole
+        stream, at whose end every window closes.
+        """
+        stream_ = root_of(self.node).stream
+        if stream_.frame is None or attach is None:
+            raise DefinitionError(
+                f"The stream {stream_.name!r} is not bound to a DataFrame. Use tg.stream(dataframe, ...), "
+                "or run the topology in tidegate.testing.TopologyTestDriver."
+            )
+        operation(self.node)
+        return attach(self.node)
+
+
+class KOutputs(Result):
+    """Several tables of one aggregation, whose rows leave together with the name of their output."""
+
+
+@dataclass(frozen=True)
+class KTable(Result):
     """A table: per key (and window) the newest result, refined by updates or let out when final."""
 
     node: Table
@@ -305,25 +361,6 @@ class KTable:
         for surprise in surprises(suppressed_):
             warn(surprise)
         return KTable(suppressed_)
-
-    def describe(self) -> str:
-        """The topology as a tree: every node with name, windows, grace, buffer and what it became on Spark."""
-        return describe(self.node)
-
-    def to_df(self) -> Any:
-        """The rows of this table as a DataFrame: key columns, `window`, value columns, `timestamp`.
-
-        `deleted` is there where a row can be a tombstone. Streaming if the input is; a static input is the whole
-        stream, at whose end every window closes.
-        """
-        stream_ = root_of(self.node).stream
-        if stream_.frame is None or attach is None:
-            raise DefinitionError(
-                f"The stream {stream_.name!r} is not bound to a DataFrame. Use tg.stream(dataframe, ...), "
-                "or run the topology in tidegate.testing.TopologyTestDriver."
-            )
-        operation(self.node)
-        return attach(self.node)
 
 
 def _available(node: Stream) -> tuple[str, ...] | None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from textwrap import indent
 from typing import Any, TypeAlias
 
 from tidegate.errors import DefinitionError
@@ -75,18 +76,36 @@ class Suppress:
     how: UntilWindowCloses | UntilTimeLimit
 
 
+@dataclass(frozen=True)
+class Outputs:
+    """Several tables of one aggregation, by the names their rows carry."""
+
+    named: tuple[tuple[str, Table], ...]
+
+
 Table: TypeAlias = "WindowedAggregate | Changelog | Suppress"
+Plan: TypeAlias = "Table | Outputs"
+
+
+@dataclass(frozen=True)
+class Output:
+    """What leaves an operation under one name: `kind` is "updates" or "final"; `limit` holds it back."""
+
+    name: str
+    kind: str
+    limit: UntilTimeLimit | None = None
 
 
 @dataclass(frozen=True)
 class Operation:
     """What one stateful operator computes: a windowed aggregation and which of its rows leave.
 
-    emits    "final": one row per key and window, when it closes; "updates": as they happen
+    emits    "final": one row per key and window, when it closes; "updates": as they happen; "both"
     caching  of updates, only the last one per key, window and micro-batch
     buffer   the bound on how many final results may wait, None if there is none
     limit    updates wait until then, None if they do not
     windows  None for a table that is given as its changes; `deleted` is then its column
+    outputs  what leaves under which name; empty for one table, whose rows carry none
     """
 
     stream: Stream
@@ -100,6 +119,12 @@ class Operation:
     buffer_name: str = "suppress"
     limit: UntilTimeLimit | None = None
     deleted: str | None = None
+    outputs: tuple[Output, ...] = ()
+
+    @property
+    def told(self) -> tuple[Output, ...]:
+        """What leaves: `outputs`, or the rows of the one table."""
+        return self.outputs or (Output("", "final" if self.emits == "final" else "updates", self.limit),)
 
     @property
     def combinable(self) -> bool:
@@ -109,7 +134,7 @@ class Operation:
     @property
     def every_update(self) -> bool:
         """Whether every single update matters: to be emitted, or because a bound is checked record by record."""
-        return self.buffer is not None or (self.emits == "updates" and not self.caching)
+        return self.buffer is not None or (self.emits != "final" and not self.caching)
 
     @property
     def combines(self) -> bool:
@@ -126,7 +151,7 @@ class Operation:
     def deletes(self) -> bool:
         """Whether rows can be tombstones: a function may return None, and sessions merge into other ones."""
         merges = self.function is not None or isinstance(self.windows, SessionWindows)
-        return self.emits == "updates" and (merges or self.deleted is not None)
+        return self.emits != "final" and (merges or self.deleted is not None)
 
     @property
     def bounded(self) -> bool:
@@ -164,7 +189,8 @@ class Operation:
             "windows": str(self.windows),
             "grace": show_ms(self.windows.grace_ms if self.windows else 0),
             "aggregation": ", ".join(f"{name}={_identify(a)}" for name, a in self.aggregations),
-            "emits": self.emits,
+            # Final results beside updates are kept in the same state as updates alone.
+            "emits": "final" if self.emits == "final" else "updates",
             "buffer": "unbounded" if self.buffer is None else "bounded",
             "limit": "none" if self.limit is None else f"by {self.limit.clock} time",
             "store": self.name,
@@ -184,8 +210,10 @@ def _identify(aggregation: Aggregation) -> str:
     return str(aggregation)
 
 
-def operation(table: Table) -> Operation:
+def operation(table: Plan) -> Operation:
     """The one operator that computes `table`."""
+    if isinstance(table, Outputs):
+        return _together(table)
     suppressions = list(_suppressions(table))
     limits = [how for how in suppressions if isinstance(how, UntilTimeLimit)]
     named = next((how.name for how in suppressions if how.name), "suppress")
@@ -236,6 +264,54 @@ def _final(root: WindowedAggregate, suppressions: Iterable[UntilWindowCloses | U
     return on_close or any(isinstance(how, UntilWindowCloses) for how in suppressions)
 
 
+def _together(outputs: Outputs) -> Operation:
+    """The one operator behind several tables of one aggregation."""
+    parts = [(name, operation(table)) for name, table in outputs.named]
+    (first_name, first), *others = parts
+    for name, op in others:
+        differs = [what for what, mine, theirs in _aggregation(first, op) if mine != theirs]
+        if differs:
+            raise DefinitionError(
+                f"The outputs {first_name!r} and {name!r} are not of one aggregation: they differ in their "
+                f"{', '.join(differs)}. Build the aggregation once and derive both from it "
+                "(final = counts.suppress(...)), or give each a query of its own."
+            )
+    told = tuple(Output(name, part.kind, part.limit) for name, op in parts for part in op.told)
+    limited = [output for output in told if output.limit is not None]
+    if len(limited) > 1:
+        raise DefinitionError(
+            f"The outputs {limited[0].name!r} and {limited[1].name!r} are both held back until a time limit, and one "
+            "operator holds one such buffer. Give one of them a query of its own."
+        )
+    kinds = {output.kind for output in told}
+    bounded = next((op for _, op in parts if op.buffer is not None), first)
+    if bounded.buffer is not None and "updates" in kinds and first.caching:
+        raise DefinitionError(
+            f"An output waits in a buffer with a bound ({bounded.buffer}), which is checked record by record, and "
+            "another one gives the last update per micro-batch. Use BufferConfig.unbounded(), or "
+            "Materialized.as_(...).with_caching_disabled()."
+        )
+    held = next((op for _, op in parts if op.limit is not None), bounded)
+    emits = "both" if len(kinds) > 1 else kinds.pop()
+    return replace(
+        first,
+        emits=emits,
+        buffer=bounded.buffer,
+        buffer_name=held.buffer_name,
+        limit=held.limit,
+        outputs=told,
+    )
+
+
+def _aggregation(one: Operation, other: Operation) -> Iterator[tuple[str, Any, Any]]:
+    """What two operations must have in common to be one aggregation: (what, of one, of the other)."""
+    yield "stream", (one.stream, id(one.stream.frame)), (other.stream, id(other.stream.frame))
+    yield "key", one.key, other.key
+    yield "windows", one.windows, other.windows
+    yield "aggregates", one.aggregations, other.aggregations
+    yield "store", (one.name, one.caching), (other.name, other.caching)
+
+
 def _suppressions(table: Table) -> Iterator[UntilWindowCloses | UntilTimeLimit]:
     while isinstance(table, Suppress):
         yield table.how
@@ -250,8 +326,10 @@ def _bound(suppressions: list[UntilWindowCloses | UntilTimeLimit]) -> StrictBuff
     return None
 
 
-def root_of(table: Table) -> WindowedAggregate | Changelog:
+def root_of(table: Plan) -> WindowedAggregate | Changelog:
     """The aggregation or the changelog at the root of `table`."""
+    if isinstance(table, Outputs):
+        table = table.named[0][1]
     while isinstance(table, Suppress):
         table = table.parent
     return table
@@ -294,8 +372,12 @@ def _keeps_to_its_bound(buffer: Buffer) -> bool:
     return buffer.strategy != "spill_to_disk" and (buffer.max_records is not None or buffer.max_bytes is not None)
 
 
-def describe(table: Table) -> str:
+def describe(table: Plan) -> str:
     """The tree of `table` as text: every node with its name, windows, grace, buffer and Spark operator."""
+    if isinstance(table, Outputs):
+        operation(table)
+        trees = (f"{name}:\n{indent(describe(output), '   ')}" for name, output in table.named)
+        return "\n".join(["Outputs of one operator", *trees])
     lines: list[str] = []
     stateful = "transformWithStateInPandas"
     depth = 0

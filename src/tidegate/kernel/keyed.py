@@ -37,12 +37,12 @@ def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[pa.
     buckets = _buckets(layout, records) if records is not None else np.zeros(0, np.int64)
     loaded = _load(layout, state, sorted({*buckets.tolist(), *_closing_buckets(state, opens_after)}))
     rows, updates, late = _take_in(layout, loaded, records, batch.single)
-    out = [results.finish(layout, updates)] if layout.op.emits == "updates" and updates.num_rows else []
+    out = [results.told(layout, "updates", updates)] if layout.op.emits != "final" and updates.num_rows else []
     ends = ints(rows["end"])
-    if layout.op.emits == "final":
+    if layout.op.emits != "updates":
         # What was closed before this batch has been let out; sliding windows outlive that (see sliding.forget_before).
         leaving = rows.filter(pa.array((ends < opens_after) & (ends >= opens_before)))
-        out += [results.finish(layout, leaving, sort=layout.sorts)] if leaving.num_rows else []
+        out += [results.told(layout, "final", leaving, layout.sorts)] if leaving.num_rows else []
     kept = ends >= opens_after if isinstance(windows, SessionWindows) else sliding.kept(windows, rows, opens_after)
     _store(layout, state, loaded, rows.filter(pa.array(kept)))
     return results.concat(layout, out), late

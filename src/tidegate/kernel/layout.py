@@ -7,7 +7,7 @@ Prefixes keep the user's names apart from each other and from ours:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -134,3 +134,19 @@ class Layout:
         fields += [pa.field("__timestamp", pa.int64())]
         fields += [pa.field("__deleted", pa.bool_())] if self.op.deletes else []
         return pa.schema(fields)
+
+    @cached_property
+    def telling(self) -> dict[str, Layout]:
+        """This layout for one table alone, by the kind of its rows: "updates" and "final"."""
+        return {
+            kind: self if self.op.emits == kind else replace(self, op=replace(self.op, emits=kind))
+            for kind in ("updates", "final")
+        }
+
+    @cached_property
+    def output_schema(self) -> pa.Schema:
+        """What leaves the operator: `result_schema`, of several outputs together with `__output`."""
+        if not self.op.outputs:
+            return self.telling[self.op.told[0].kind].result_schema
+        named = pa.schema([pa.field("__output", pa.string())])
+        return pa.unify_schemas([named, *(self.telling[output.kind].result_schema for output in self.op.outputs)])

@@ -32,6 +32,12 @@ def finish(layout: Layout, rows: pa.Table, sort: bool = False) -> pa.Table:
     return pa.table(columns).cast(layout.result_schema)
 
 
+def told(layout: Layout, kind: str, rows: pa.Table, sort: bool = False) -> pa.Table:
+    """Result rows of one kind, "updates" or "final"; where the plan makes both, `__kind` says which they are."""
+    done = finish(layout.telling[kind], rows, sort)
+    return done.append_column("__kind", pa.repeat(kind, done.num_rows)) if layout.op.emits == "both" else done
+
+
 def _finished(layout: Layout, rows: pa.Table, index: int) -> pa.Array:
     try:
         done = layout.accumulators[index].finish([array(rows[name]) for name in layout.states[index]])
@@ -43,7 +49,8 @@ def _finished(layout: Layout, rows: pa.Table, index: int) -> pa.Array:
 
 def concat(layout: Layout, parts: list[pa.Table]) -> pa.Table:
     """The rows of all parts, which may be none."""
-    return pa.concat_tables(parts) if parts else layout.result_schema.empty_table()
+    how = "default" if layout.op.emits == "both" else "none"
+    return pa.concat_tables(parts, promote_options=how) if parts else layout.result_schema.empty_table()
 
 
 def _ends(layout: Layout, rows: pa.Table) -> Any:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tidegate.errors import CheckpointError
 from tidegate.instants import MAX_MS
-from tidegate.kernel import changelog, final, frames, keyed, suppression, tables
+from tidegate.kernel import changelog, final, frames, keyed, outputs, tables
 from tidegate.kernel.batch import Batch
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.state import State
@@ -59,9 +59,7 @@ class Stage:
         closes_at = MAX_MS if end_of_input else state.stream_time
         run = _way(self.layout)
         rows, late = run(self.layout, state, batch, closes_at)
-        if self.layout.op.limit is not None:
-            records = sum(chunk.rows for chunk in batch.chunks)
-            rows = suppression.run(self.layout, store, rows, state.stream_time, records)
+        rows = outputs.run(self.layout, store, rows, batch)
         metrics["late"] += late
         metrics["emitted"] = rows.num_rows
         metrics["stream_time"] = state.stream_time

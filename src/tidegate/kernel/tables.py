@@ -32,14 +32,14 @@ def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[pa.
         merged, updates = _take_in(layout, held, rows, batch.single)
         if layout.op.buffer is not None:
             merged = buffers.check(layout, state, held, rows, updates, merged)
-        if layout.op.emits == "updates":
-            out.append(results.finish(layout, updates))
+        if layout.op.emits != "final":
+            out.append(results.told(layout, "updates", updates))
         tables = _by_start(merged, touched)
     closed = [start for start in sorted(state.logs.keys() | tables.keys()) if _closed(layout, start, closes_at)]
-    if layout.op.emits == "final":
+    if layout.op.emits != "updates":
         leaving = [_whole(state, tables, start) for start in closed]
         out += [
-            results.finish(layout, rows, sort=layout.sorts) for rows in leaving if rows is not None and rows.num_rows
+            results.told(layout, "final", rows, layout.sorts) for rows in leaving if rows is not None and rows.num_rows
         ]
     for start in closed:
         state.forget(start)

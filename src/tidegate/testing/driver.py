@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 
-from tidegate.dsl import KTable
+from tidegate.dsl import KTable, Result, outputs
 from tidegate.instants import Duration, Window, duration_ms
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.packing import pack
@@ -41,11 +41,15 @@ class TopologyTestDriver:
     Timestamps are integer milliseconds or datetimes. Records come in the order piped, as one source partition; a
     stream with partition and offset reads them from the records. `pipe_input` is a micro-batch of one record.
 
+    Several outputs of one aggregation are given by name, `TopologyTestDriver({"raw": counts, "final": final})` or
+    `TopologyTestDriver(tg.outputs(raw=counts, final=final))`: each row then says its `output`.
+
     Supported: everything the Spark runtime runs. Not supported: tasks and source layouts (`tidegate.testing.layout`).
     """
 
-    def __init__(self, table: KTable, state: DriverState | None = None) -> None:
-        self._op = _in_piped_order(operation(table.node))
+    def __init__(self, table: Result | Mapping[str, KTable], state: DriverState | None = None) -> None:
+        topology = table if isinstance(table, Result) else outputs(**table)
+        self._op = _in_piped_order(operation(topology.node))
         self._store = state.store.copy() if state else DictStore()
         self._types = (
             Types(dict(state.types.columns), state.types.declared) if state else Types.of(self._op.stream.schema)
@@ -160,6 +164,7 @@ def to_rows(op: Operation, rows: pa.Table) -> list[dict[str, Any]]:
         window = {"window": Window(row.pop("__start"), row.pop("__end"))} if op.windows is not None else {}
         keys = {name: row.pop(name) for name in op.key}
         timestamp, deleted = row.pop("__timestamp"), row.pop("__deleted", None)
-        shown = {**keys, **window, **row, "timestamp": timestamp}
-        out.append(shown if deleted is None else {**shown, "deleted": deleted})
+        output = {"output": row.pop("__output")} if op.outputs else {}
+        shown = {**output, **keys, **window, **row, "timestamp": timestamp}
+        out.append({**shown, "deleted": deleted} if op.deletes else shown)
     return out

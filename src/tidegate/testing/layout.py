@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from tidegate.dsl import KTable
+from tidegate.dsl import Result
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.packing import pack
 from tidegate.kernel.stage import DROPS, Stage
@@ -17,7 +17,7 @@ from tidegate.testing.inputs import Record, Types, to_batch
 
 
 def run(
-    table: KTable,
+    table: Result,
     batches: Sequence[Sequence[Record]],
     *,
     tasks: int,

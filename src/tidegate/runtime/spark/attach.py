@@ -18,7 +18,7 @@ from tidegate.instants import MAX_MS, show_ms
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.packing import pack
 from tidegate.kernel.stage import Stage, Step
-from tidegate.plan import Operation, Table, operation
+from tidegate.plan import Operation, Plan, operation
 from tidegate.runtime.spark import config
 from tidegate.runtime.spark.columns import check_columns
 from tidegate.runtime.spark.flow import flow
@@ -60,7 +60,7 @@ class SparkStage:
 
     @property
     def output_schema(self) -> pa.Schema:
-        return self.stage.layout.result_schema
+        return self.stage.layout.output_schema
 
     @property
     def metrics(self) -> Mapping[str, str]:
@@ -75,7 +75,7 @@ def check_frame(stream: Any) -> None:
     check_columns(stream)
 
 
-def to_df(table: Table) -> DataFrame:
+def to_df(table: Plan) -> DataFrame:
     """The rows of `table` as a DataFrame: key columns, `window`, value columns, `timestamp`, `deleted` if it can be.
 
     Counts of each micro-batch are in `observedMetrics` under the name of the stream.
@@ -143,7 +143,8 @@ def _named(name: str, alias: str) -> Column:
 
 
 def _public(op: Operation, values: Iterable[str]) -> list[Column]:
-    keys = [_column(name) for name in op.key]
+    output = [F.col("__output").alias("output")] if op.outputs else []
+    keys = [*output, *(_column(name) for name in op.key)]
     shown = [_column(name) for name in values]
     stamp = F.timestamp_millis(F.col("__timestamp")).alias("timestamp")
     deleted = [F.col("__deleted").alias("deleted")] if op.deletes else []
