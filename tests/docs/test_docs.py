@@ -17,6 +17,9 @@ import pytest
 import tidegate as tg
 from docs.pages import PAGES, ROOT, SOURCE, anchors, blocks, links, mentions
 
+PICTURED = sorted(
+    str(page.relative_to(ROOT)) for folder in ("windows", "suppress") for page in (ROOT / "docs" / folder).glob("*.md")
+)
 PLACE = re.compile(r"([\w./-]+\.py)(?::([\w.]+))?")
 FILE = re.compile(r"[\w.-]*/[\w./-]*|[\w-]+\.(?:md|toml|py)")
 DOTTED = re.compile(r"(?:tg|tidegate)(?:\.\w+)+")
@@ -29,7 +32,7 @@ def relative(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("name", ["docs/how-it-works.md", "docs/semantics.md", "docs/errors.md"])
+@pytest.mark.parametrize("name", ["docs/how-it-works.md", "docs/semantics.md", "docs/errors.md", *PICTURED])
 def test_the_code_of_a_page_runs_and_prints_what_it_shows(name: str) -> None:
     """All Python blocks of a page in one namespace, in order; the text block after one is its output."""
     names: dict[str, Any] = {"__name__": name}

@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tools.pages import DOCS, parity, scenarios
+from tools.pages import DOCS, parity, scenarios, suppress, windows
 
 FILES: dict[Path, Callable[[], str]] = {
     DOCS / "parity.md": parity.page,
     DOCS / "scenarios.md": scenarios.page,
+    DOCS / "windows" / "tumbling.svg": windows.tumbling,
+    DOCS / "windows" / "hopping.svg": windows.hopping,
+    DOCS / "windows" / "sliding.svg": windows.sliding,
+    DOCS / "windows" / "session.svg": windows.session,
+    DOCS / "windows" / "unlimited.svg": windows.unlimited,
+    DOCS / "windows" / "batch.svg": windows.batch,
+    DOCS / "suppress" / "until-window-closes.svg": suppress.until_window_closes,
+    DOCS / "suppress" / "until-time-limit.svg": suppress.until_time_limit,
+    DOCS / "suppress" / "buffers.svg": suppress.buffers,
 }
 """By path, a function that gives the text it must have."""
