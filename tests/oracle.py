@@ -39,6 +39,17 @@ class Windows:
 
 
 @dataclass(frozen=True)
+class NoWindows:
+    """One result per key, for ever."""
+
+    def of(self, ts: int) -> list[None]:
+        return [None]
+
+    def closed(self, end: int, stream_time: int) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
 class BuiltIn:
     """An aggregate by name over a column; `scale` is that of a decimal column."""
 
@@ -64,7 +75,7 @@ class Topology:
     """A windowed aggregation; `aggregates` is one Reduce or Fold, or any number of built-in ones."""
 
     key: tuple[str, ...]
-    windows: Windows
+    windows: Windows | NoWindows
     aggregates: dict[str, BuiltIn | Reduce | Fold]
     final: bool
     caching: bool = True
@@ -108,7 +119,7 @@ class Oracle:
         if not self.topology.caching or len(seen) == 1:
             return updates
         # Created and deleted between two flushes: nobody hears of it (SEMANTICS section 13).
-        name = lambda row: (tuple(row[c] for c in self.topology.key), row["window"])  # noqa: E731
+        name = lambda row: (tuple(row[c] for c in self.topology.key), row.get("window"))  # noqa: E731
         return [row for row in self._last_per_key(updates) if not row.get("deleted") or name(row) in known]
 
     def _in_order(self, records: Iterable[Row]) -> list[Row]:
@@ -125,9 +136,19 @@ class Oracle:
             self.drops["null_key"] += 1
         elif timestamp is None or timestamp < 0:
             self.drops["bad_timestamp"] += 1
+        elif isinstance(self.topology.windows, NoWindows) and not self._has_value(record):
+            self.drops["null_value"] += 1
         else:
             return True
         return False
+
+    def _has_value(self, record: Row) -> bool:
+        """Without windows a record needs a value: some column that is not null, for reduce its own (SEMANTICS 15)."""
+        t = self.topology
+        (first, *_) = t.aggregates.values()
+        aside = {*t.key, t.timestamp, t.partition, t.offset}
+        columns = [first.column] if isinstance(first, Reduce) else [name for name in record if name not in aside]
+        return any(record[column] is not None for column in columns)
 
     def _seen(self, records: list[Row]) -> list[tuple[int, Row]]:
         """Every record with the stream time it sees, in the order they are taken."""
@@ -146,7 +167,7 @@ class Oracle:
         """The updates one record makes, ascending by window; a closed window is one drop."""
         rows = []
         for window in self.topology.windows.of(record[self.topology.timestamp]):
-            if self.topology.windows.closed(window[1], stream_time):
+            if window and self.topology.windows.closed(window[1], stream_time):
                 self.drops["late"] += 1
             else:
                 rows.append(self._update(window, record))
@@ -171,17 +192,19 @@ class Oracle:
 
     def _row(self, key: Key, window: tuple[int, int], entry: Entry, deleted: bool = False) -> Row:
         t = self.topology
-        row = dict(zip(t.key, key, strict=True)) | {"window": window} | entry.values | {"timestamp": entry.timestamp}
+        place = {"window": window} if window else {}
+        row = dict(zip(t.key, key, strict=True)) | place | entry.values | {"timestamp": entry.timestamp}
         return row | {"deleted": deleted} if t.deletes else row
 
     def _close(self) -> list[Row]:
         """Forget the closed windows; their rows in the order (start, key)."""
-        closed = [at for at in self.entries if self.topology.windows.closed(at[1][1], self.stream_time)]
+        closed = [at for at in self.entries if at[1] and self.topology.windows.closed(at[1][1], self.stream_time)]
         closed.sort(key=lambda at: (at[1][0], serialized(at[0])))
         return [self._row(*at, self.entries.pop(at)) for at in closed]
 
     def _last_per_key(self, updates: list[Row]) -> list[Row]:
-        return list({(*(row[column] for column in self.topology.key), row["window"]): row for row in updates}.values())
+        key = self.topology.key
+        return list({(*(row[column] for column in key), row.get("window")): row for row in updates}.values())
 
 
 def serialized(key: Key) -> tuple[bytes, ...]:
@@ -258,4 +281,4 @@ def same(a: Any, b: Any) -> bool:
 
 def by_place(rows: Iterable[Row], key: tuple[str, ...]) -> list[Row]:
     """Rows in the order (start, key), stable, for outputs whose order between keys says nothing."""
-    return sorted(rows, key=lambda row: (row["window"], serialized(tuple(row[column] for column in key))))
+    return sorted(rows, key=lambda row: (row.get("window", ()), serialized(tuple(row[column] for column in key))))

@@ -155,45 +155,19 @@ class KStream:
 
 
 @dataclass(frozen=True)
-class KGroupedStream:
-    """A stream whose records are grouped by `key`."""
+class _Aggregating:
+    """What can be aggregated: per key (and window), once the records are grouped."""
 
     stream: Stream
     key: tuple[str, ...]
-
-    def windowed_by(self, windows: Windows) -> TimeWindowedKStream:
-        """Cut each group into windows. Raises DefinitionTypeError if `windows` is not a kind of window."""
-        if not isinstance(windows, Windows):
-            raise DefinitionTypeError(
-                f"`windows` is {windows!r}, not a kind of window. "
-                'Use for example TimeWindows.of_size_and_grace("2 minutes", "30 seconds").'
-            )
-        kind = SessionWindowedKStream if isinstance(windows, SessionWindows) else TimeWindowedKStream
-        return kind(self.stream, self.key, windows)
-
-
-@dataclass(frozen=True)
-class TimeWindowedKStream:
-    """A grouped stream cut into windows, to be aggregated."""
-
-    stream: Stream
-    key: tuple[str, ...]
-    windows: Windows
+    windows: Windows | None = None
     emit: EmitStrategy = EmitStrategy.on_window_update()  # noqa: RUF009 - a frozen value
 
-    def emit_strategy(self, strategy: EmitStrategy) -> TimeWindowedKStream:
-        """Forward final results only (`on_window_close`) or every update (`on_window_update`, the default)."""
-        if not isinstance(strategy, EmitStrategy):
-            raise DefinitionTypeError(f"`strategy` is {strategy!r}. Use EmitStrategy.on_window_close() or another one.")
-        if strategy == EmitStrategy.on_window_close() and isinstance(self.windows, UnlimitedWindows):
-            raise DefinitionError(
-                "The ON_WINDOW_CLOSE strategy is only supported for TimeWindows and SlidingWindows: an unlimited "
-                "window never closes, so nothing would ever come out. Use EmitStrategy.on_window_update()."
-            )
-        return replace(self, emit=strategy)
-
     def count(self, name: str | Materialized = "count", *, materialized: Materialized | None = None) -> KTable:
-        """The number of records per key and window, in the column `name`; records without a value count too."""
+        """The number of records per key (and window), in the column `name`.
+
+        In windows records without a value count too.
+        """
         if isinstance(name, Materialized):
             return self.count(materialized=name)
         return self._table(((name, count_()),), materialized)
@@ -296,6 +270,40 @@ class TimeWindowedKStream:
                 )
 
 
+@dataclass(frozen=True)
+class KGroupedStream(_Aggregating):
+    """A stream whose records are grouped by `key`, to be aggregated as it is or cut into windows first.
+
+    Aggregated as it is, a record without a value is skipped and counted (SEMANTICS 15), and a row has no `window`.
+    """
+
+    def windowed_by(self, windows: Windows) -> TimeWindowedKStream:
+        """Cut each group into windows. Raises DefinitionTypeError if `windows` is not a kind of window."""
+        if not isinstance(windows, Windows):
+            raise DefinitionTypeError(
+                f"`windows` is {windows!r}, not a kind of window. "
+                'Use for example TimeWindows.of_size_and_grace("2 minutes", "30 seconds").'
+            )
+        kind = SessionWindowedKStream if isinstance(windows, SessionWindows) else TimeWindowedKStream
+        return kind(self.stream, self.key, windows)
+
+
+@dataclass(frozen=True)
+class TimeWindowedKStream(_Aggregating):
+    """A grouped stream cut into windows, to be aggregated."""
+
+    def emit_strategy(self, strategy: EmitStrategy) -> TimeWindowedKStream:
+        """Forward final results only (`on_window_close`) or every update (`on_window_update`, the default)."""
+        if not isinstance(strategy, EmitStrategy):
+            raise DefinitionTypeError(f"`strategy` is {strategy!r}. Use EmitStrategy.on_window_close() or another one.")
+        if strategy == EmitStrategy.on_window_close() and isinstance(self.windows, UnlimitedWindows):
+            raise DefinitionError(
+                "The ON_WINDOW_CLOSE strategy is only supported for TimeWindows and SlidingWindows: an unlimited "
+                "window never closes, so nothing would ever come out. Use EmitStrategy.on_window_update()."
+            )
+        return replace(self, emit=strategy)
+
+
 class SessionWindowedKStream(TimeWindowedKStream):
     """A grouped stream cut into sessions; `aggregate` needs a merger, because sessions merge."""
 
@@ -348,7 +356,8 @@ class KTable(Result):
                     'clock="stream". docs/notyet.md says what is missing.'
                 )
         elif isinstance(suppressed, UntilWindowCloses):
-            if isinstance(root_of(self.node), Changelog):
+            root = root_of(self.node)
+            if isinstance(root, Changelog) or root.windows is None:
                 raise DefinitionError(
                     "until_window_closes: Window close time is only defined for windowed computations, and this table "
                     "has no windows. Use until_time_limit, or windowed_by(...) before the aggregation."

@@ -45,11 +45,11 @@ class Stream:
 
 @dataclass(frozen=True)
 class WindowedAggregate:
-    """A windowed aggregation of a stream grouped by `key`."""
+    """An aggregation of a stream grouped by `key`, per window or (`windows` None) over the whole of each group."""
 
     stream: Stream
     key: tuple[str, ...]
-    windows: Windows
+    windows: Windows | None
     aggregations: tuple[tuple[str, Aggregation], ...]
     emit: EmitStrategy
     materialized: Materialized
@@ -98,13 +98,14 @@ class Output:
 
 @dataclass(frozen=True)
 class Operation:
-    """What one stateful operator computes: a windowed aggregation and which of its rows leave.
+    """What one stateful operator computes: an aggregation and which of its rows leave.
 
     emits    "final": one row per key and window, when it closes; "updates": as they happen; "both"
     caching  of updates, only the last one per key, window and micro-batch
     buffer   the bound on how many final results may wait, None if there is none
     limit    updates wait until then, None if they do not
-    windows  None for a table that is given as its changes; `deleted` is then its column
+    windows  None where there are none: a table that is given as its changes (it has no aggregations, and `deleted` is
+             its column), or one result per key
     outputs  what leaves under which name; empty for one table, whose rows carry none
     """
 
@@ -139,7 +140,8 @@ class Operation:
     @property
     def combines(self) -> bool:
         """Whether records are aggregated before they travel; otherwise they travel one by one, in order."""
-        return isinstance(self.windows, TimeWindows) and self.combinable and not self.every_update
+        regular = self.windows is None or isinstance(self.windows, TimeWindows)
+        return regular and self.combinable and not self.every_update
 
     @property
     def function(self) -> Reduce | Fold | None:
@@ -159,9 +161,14 @@ class Operation:
         return self.buffer is not None or (self.limit is not None and _keeps_to_its_bound(self.limit.buffer))
 
     @property
+    def plain(self) -> bool:
+        """Whether it is an aggregation without windows: one result per key."""
+        return self.windows is None and bool(self.aggregations)
+
+    @property
     def skips_null_values(self) -> bool:
-        """Whether a record without a value is skipped (and does not move stream time), as sliding windows do."""
-        return isinstance(self.windows, SlidingWindows)
+        """Whether a record without a value is skipped and moves no stream time: in sliding windows, and in none."""
+        return isinstance(self.windows, SlidingWindows) or self.plain
 
     def counts_as_value(self, available: tuple[str, ...]) -> tuple[str, ...]:
         """The columns that are a record's value: all but key, timestamp and order; for `reduce`, its column."""
@@ -175,7 +182,7 @@ class Operation:
         """The columns the aggregation reads besides key, timestamp, partition and offset."""
         if isinstance(self.function, Fold):
             return available
-        if self.windows is None:
+        if not self.aggregations:
             return tuple(name for name in self.counts_as_value(available) if name != self.deleted)
         used = dict.fromkeys(a.column for _, a in self.aggregations if not isinstance(a, Fold) and a.column)
         return tuple(column for column in used if column)
@@ -398,11 +405,10 @@ def describe(table: Plan) -> str:
         add(f"Table {table.stream.name}", f"key      {', '.join(table.key)}", f"time     {table.stream.timestamp}")
         return "\n".join(lines)
     add(
-        f"WindowedAggregate {table.materialized.name}",
+        f"{'WindowedAggregate' if table.windows else 'Aggregate'} {table.materialized.name}",
         f"columns  {', '.join(f'{name} = {a}' for name, a in table.aggregations)}",
-        f"windows  {table.windows}",
-        f"grace    {show_ms(table.windows.grace_ms)}",
-        f"emits    {_emits(fused, table.materialized.caching)}",
+        *([f"windows  {table.windows}", f"grace    {show_ms(table.windows.grace_ms)}"] if table.windows else []),
+        f"emits    {_emits(fused, table.materialized.caching, table.windows is not None)}",
         f"spark    {'mapInArrow (pre-aggregates), ' if op.combines else 'mapInArrow (packs records), '}{stateful}",
     )
     add(f"GroupBy {', '.join(table.key)}")
@@ -418,7 +424,7 @@ def describe(table: Plan) -> str:
     return "\n".join(lines)
 
 
-def _emits(final: bool, caching: bool) -> str:
+def _emits(final: bool, caching: bool, windowed: bool) -> str:
     if final:
         return "final results, once, when the window closes"
-    return "the last update per key, window and micro-batch" if caching else "every update"
+    return f"the last update per key{', window' if windowed else ''} and micro-batch" if caching else "every update"

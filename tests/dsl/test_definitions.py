@@ -200,14 +200,15 @@ def test_suppressions_that_cannot_be() -> None:
         f"`suppressed` is {tg.BufferConfig.unbounded()!r}. "
         "Use Suppressed.until_window_closes(BufferConfig.unbounded()).",
     )
-    refuses(
-        lambda: tg.table("users", key="user", timestamp="ts").suppress(
-            tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
-        ),
-        DefinitionError,
-        "until_window_closes: Window close time is only defined for windowed computations, and this table "
-        "has no windows. Use until_time_limit, or windowed_by(...) before the aggregation.",
-    )
+    changes = tg.table("users", key="user", timestamp="ts")
+    plain = tg.stream("events", key="user", timestamp="ts").group_by_key().count()
+    for table in (changes, plain):
+        refuses(
+            lambda table=table: table.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())),
+            DefinitionError,
+            "until_window_closes: Window close time is only defined for windowed computations, and this table "
+            "has no windows. Use until_time_limit, or windowed_by(...) before the aggregation.",
+        )
 
 
 def test_an_unbound_stream_has_no_dataframe() -> None:

@@ -74,10 +74,26 @@ WindowedAggregate loudest
          time     ts
          order    timestamps"""
 
+NO_WINDOWS = """\
+Aggregate aggregate
+   columns  total = sum(v)
+   emits    the last update per key and micro-batch
+   spark    mapInArrow (pre-aggregates), transformWithStateInPandas
+└─ GroupBy user
+   └─ Stream events
+         key      user
+         time     ts
+         order    timestamps"""
+
 
 @pytest.mark.parametrize(
     ("table", "text"),
     [
+        pytest.param(
+            tg.stream("events", key="user", timestamp="ts").group_by_key().agg(total=tg.sum("v")),
+            NO_WINDOWS,
+            id="without windows",
+        ),
         pytest.param(windowed().count(), UPDATES, id="updates"),
         pytest.param(
             windowed(partition="p", offset="o").count().suppress(closes(tg.BufferConfig.unbounded()).with_name("hold")),

@@ -15,7 +15,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 import tidegate as tg
-from oracle import BuiltIn, Fold, Reduce, Row, Topology, Windows
+from oracle import BuiltIn, Fold, NoWindows, Reduce, Row, Topology, Windows
 
 SCHEMA = {
     "k": pa.string(),
@@ -98,7 +98,9 @@ class Case:
         stream = tg.stream(
             source, key=list(t.key), timestamp=t.timestamp, partition=t.partition, offset=t.offset, schema=schema
         )
-        grouped = stream.group_by_key().windowed_by(self._windows())
+        grouped = stream.group_by_key()
+        if not isinstance(t.windows, NoWindows):
+            grouped = grouped.windowed_by(self._windows())
         if t.final and not self.through_suppress:
             grouped = grouped.emit_strategy(tg.EmitStrategy.on_window_close())
         table = self._aggregated(grouped)
@@ -149,13 +151,13 @@ def aggregates(draw: Any) -> dict[str, BuiltIn | Reduce | Fold]:
 
 
 @st.composite
-def cases(draw: Any, *, final: bool | None = None, ordered: bool = False) -> Case:
-    """A topology; `ordered`: its stream has the columns partition and offset."""
+def cases(draw: Any, *, final: bool | None = None, ordered: bool = False, plain: bool = False) -> Case:
+    """A topology; `ordered`: its stream has the columns partition and offset; `plain`: no windows."""
     topology = Topology(
         key=draw(st.sampled_from([("k",), ("j",), ("k", "j")])),
-        windows=draw(windows()),
+        windows=NoWindows() if plain else draw(windows()),
         aggregates=draw(aggregates()),
-        final=draw(st.booleans()) if final is None else final,
+        final=not plain and (draw(st.booleans()) if final is None else final),
         caching=draw(st.booleans()),
         partition="partition" if ordered else None,
         offset="offset" if ordered else None,

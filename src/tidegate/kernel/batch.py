@@ -40,6 +40,8 @@ class Batch:
         """Combined rows (key, pane, open, n, ts, state), without what other chunks show to be late; and the drops."""
         kept: list[pa.Table] = []
         late = 0
+        if self.layout.op.windows is None:
+            return (unite(self._dense).drop_columns(["chunk"]) if self._dense else None), 0
         for rows, before in ((rows, self._before_chunks(rows)) for rows in self._dense):
             rows, dropped = self._drop(rows.drop_columns(["chunk"]), before)
             kept, late = [*kept, rows], late + dropped

@@ -17,6 +17,7 @@ from tidegate.kernel.layout import Layout
 from tidegate.spec.aggregates import Fold, Reduce
 
 _Entry = tuple[Any, int]
+_Window = tuple[int, int] | None
 
 
 def take_in(layout: Layout, held: pa.Table | None, rows: pa.Table, every: bool) -> tuple[pa.Table, pa.Table]:
@@ -33,7 +34,7 @@ def take_in(layout: Layout, held: pa.Table | None, rows: pa.Table, every: bool) 
     updates: dict[Any, tuple[Any, Any, int, bool]] = {}
     for i, (key, start, ts, record) in enumerate(zip(keys, starts, times, records, strict=True)):
         before = entries.get((key, start))
-        value = call.add(key, (start, layout.aligned.end_ms(start)), record, before and before[0], before is None)
+        value = call.add(key, _window(layout, start), record, before and before[0], before is None)
         stamp = ts if before is None else max(before[1], ts)
         if value is None:
             entries.pop((key, start), None)
@@ -48,6 +49,10 @@ def take_in(layout: Layout, held: pa.Table | None, rows: pa.Table, every: bool) 
     return merged.drop_columns(["deleted"]), _table(layout, told)
 
 
+def _window(layout: Layout, start: int) -> tuple[int, int] | None:
+    return (start, layout.aligned.end_ms(start)) if layout.op.windows is not None else None
+
+
 class Caller:
     """Calls the user's functions; what they raise becomes an AggregationError that names key, window and record."""
 
@@ -57,7 +62,7 @@ class Caller:
         self._function: Reduce | Fold = function
         self._single = len(layout.op.key) == 1
 
-    def add(self, key: tuple[Any, ...], window: tuple[int, int], record: Any, value: Any, fresh: bool) -> Any:
+    def add(self, key: tuple[Any, ...], window: _Window, record: Any, value: Any, fresh: bool) -> Any:
         """The aggregate with `record` added; `fresh` if there is none yet."""
         f = self._function
         if isinstance(f, Reduce):
@@ -65,7 +70,7 @@ class Caller:
         held = self._call(f.initializer, (), key, window, record) if fresh else value
         return self._call(f.aggregator, (self._key(key), record, held), key, window, record)
 
-    def merge(self, key: tuple[Any, ...], window: tuple[int, int], record: Any, held: list[Any]) -> Any:
+    def merge(self, key: tuple[Any, ...], window: _Window, record: Any, held: list[Any]) -> Any:
         """The aggregates of sessions that `record` joins, merged in order, from the initializer on (SEMANTICS 4)."""
         f = self._function
         if isinstance(f, Reduce):
@@ -83,14 +88,15 @@ class Caller:
         return key[0] if self._single else key
 
     def _call(
-        self, function: Callable[..., Any], given: tuple[Any, ...], key: Any, window: tuple[int, int], record: Any
+        self, function: Callable[..., Any], given: tuple[Any, ...], key: Any, window: _Window, record: Any
     ) -> Any:
         try:
             return function(*given)
         except Exception as error:
+            where = f"window {window[0]} to {window[1]} ms, " if window else ""
             raise AggregationError(
-                f"{self._function} raised {type(error).__name__}: {error} — for key {self._key(key)!r}, window "
-                f"{window[0]} to {window[1]} ms, record {record!r}. Nothing of this batch was emitted or stored. "
+                f"{self._function} raised {type(error).__name__}: {error} — for key {self._key(key)!r}, "
+                f"{where}record {record!r}. Nothing of this batch was emitted or stored. "
                 "Correct the function, or filter such records out before tg.stream, and restart."
             ) from error
 
@@ -146,9 +152,10 @@ def typed(layout: Layout, values: list[tuple[Any, Any]]) -> pa.Array:
         return array(pa.chunked_array([pa.array([value for _, value in values], layout.function_type)]))
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError) as error:
         entry, value = next((e, v) for e, v in values if not _fits(v, layout.function_type))
+        where = f", window starting at {entry[1]} ms" if layout.op.windows is not None else ""
         raise AggregationError(
-            f"{layout.op.function} gave {value!r} ({type(value).__name__}) for key {entry[0]!r}, window starting at "
-            f"{entry[1]} ms, which is not a {layout.function_type}: {error}. "
+            f"{layout.op.function} gave {value!r} ({type(value).__name__}) for key {entry[0]!r}{where}, "
+            f"which is not a {layout.function_type}: {error}. "
             "Return that type, or declare another `type`."
         ) from error
 

@@ -118,7 +118,7 @@ class Layout:
         """The type of every value column of a result."""
         if self.op.function:
             return {self.op.aggregations[0][0]: self.function_type}
-        if self.op.windows is None:
+        if not self.op.aggregations:
             return {name[2:]: self.schema.field(name).type for name in self.values}
         return {name: a.result_type for (name, _), a in zip(self.op.aggregations, self.accumulators, strict=True)}
 

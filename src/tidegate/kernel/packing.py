@@ -152,6 +152,11 @@ def _sections(layout: Layout, read: _Slice) -> tuple[pa.Table, pa.Table]:
     """The rows of dense chunks, combined if they can be, and those of scattered chunks, record by record."""
     if not layout.op.combines:
         return _records(layout, read), _records(layout, _keep(read, np.zeros(len(read.ts), bool)))
+    if layout.op.windows is None:
+        # Nothing can be late, so it does not matter which chunk a record was in.
+        rows = grouping.merge(layout, grouping.lift(layout, read.rows), layout.keys)
+        rows = rows.append_column("chunk", pa.array(np.zeros(rows.num_rows, np.int64)))
+        return rows, rows.slice(0, 0)
     panes = layout.panes
     pane = panes.pane(read.ts)
     first, last = panes.first_window(pane), panes.last_window(pane)

@@ -19,8 +19,9 @@ def finish(layout: Layout, rows: pa.Table, sort: bool = False) -> pa.Table:
     if sort:
         rows = rows.take(_in_order(layout, rows))
     columns: dict[str, Any] = {name: rows[f"k:{name}"] for name in layout.op.key}
-    columns["__start"] = rows["start"]
-    columns["__end"] = rows["end"] if "end" in rows.schema.names else _ends(layout, rows)
+    if layout.op.windows is not None:
+        columns["__start"] = rows["start"]
+        columns["__end"] = rows["end"] if "end" in rows.schema.names else _ends(layout, rows)
     if layout.op.function:
         columns[layout.op.aggregations[0][0]] = rows["s:0:0"]
     else:

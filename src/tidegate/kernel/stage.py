@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tidegate.errors import CheckpointError
 from tidegate.instants import MAX_MS
-from tidegate.kernel import changelog, final, frames, keyed, outputs, tables
+from tidegate.kernel import changelog, final, frames, keyed, outputs, plain, tables
 from tidegate.kernel.batch import Batch
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.state import State
@@ -84,13 +84,15 @@ class Stage:
 
 def _way(layout: Layout) -> Callable[[Layout, State, Batch, int], tuple[pa.Table, int]]:
     if layout.op.windows is None:
-        return changelog.run
+        return plain.run if layout.op.plain else changelog.run
     if layout.keyed:
         return keyed.run
     return final.run if layout.op.combines and layout.op.emits == "final" else tables.run
 
 
 def _open_windows(layout: Layout, state: State) -> int:
+    if layout.op.windows is None:
+        return 0
     if layout.op.combines and layout.op.emits == "final":
         return len(final.closing(layout, list(state.logs), state.stream_time, MAX_MS))
     return sum(log.rows for log in state.logs.values()) if layout.keyed else len(state.logs)

@@ -46,7 +46,7 @@ def run(layout: Layout, store: Store, rows: pa.Table, stream_time: int, records:
     assert how is not None
     held, before = _load(layout, store)
     updates = layout.op.emits == "updates"
-    if updates and layout.op.windows is not None and records > 1:
+    if updates and layout.op.aggregations and records > 1:
         # Updates of many records come in timestamp order, however tasks and partitions made them. What one record
         # forwards, final results and changes of a table have an order already.
         rows = rows.sort_by([("__timestamp", "ascending")])

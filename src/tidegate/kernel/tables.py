@@ -29,7 +29,7 @@ def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[pa.
     if rows is not None and rows.num_rows:
         touched = np.unique(ints(rows["start"]))
         held = _held(state, touched)
-        merged, updates = _take_in(layout, held, rows, batch.single)
+        merged, updates = take_in(layout, held, rows, batch.single)
         if layout.op.buffer is not None:
             merged = buffers.check(layout, state, held, rows, updates, merged)
         if layout.op.emits != "final":
@@ -118,7 +118,7 @@ def _by_start(rows: pa.Table, starts: Any) -> dict[int, pa.Table]:
     return {int(s): rows.filter(pa.array(start == s)) for s in starts}
 
 
-def _take_in(layout: Layout, held: pa.Table | None, rows: pa.Table, single: bool) -> tuple[pa.Table, pa.Table]:
+def take_in(layout: Layout, held: pa.Table | None, rows: pa.Table, single: bool) -> tuple[pa.Table, pa.Table]:
     """The tables after the batch, and the updates: the last of each key and window, or with every record's one."""
     if layout.op.function is not None:
         return functions.take_in(layout, held, rows, every=layout.op.every_update or single)

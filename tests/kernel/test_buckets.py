@@ -1,0 +1,88 @@
+"""The buckets of a table by key: where a key is, what a batch touches, how buckets split."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.kernel import buckets
+from tidegate.kernel.hashing import hash64
+from tidegate.kernel.state import State
+from tidegate.kernel.store import DictStore
+
+
+class Counted(DictStore):
+    """A store that counts what is read and written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[str, int]] = []
+
+    def read(self, window: int, segment: int) -> bytes:
+        self.calls.append(("read", window))
+        return super().read(window, segment)
+
+    def write(self, window: int, segment: int, value: bytes) -> None:
+        self.calls.append(("write", window))
+        super().write(window, segment, value)
+
+
+def rows_of(table: dict[int, int]) -> tuple[pa.Table, Any]:
+    rows = pa.table({"key": pa.array(list(table), pa.int64()), "n": pa.array(list(table.values()), pa.int64())})
+    return rows, hash64(rows["key"].combine_chunks())
+
+
+def upsert(state: State, changes: dict[int, int | None]) -> None:
+    """Take changes in as an operator does: read what they touch, change it, write it back."""
+    touched = np.unique(buckets.find(state, rows_of(dict.fromkeys(changes, 0))[1]))
+    held = buckets.read(state, touched)
+    merged = {} if held is None else dict(zip(*held.to_pydict().values(), strict=True))
+    merged |= changes
+    buckets.write(state, touched, *rows_of({key: n for key, n in merged.items() if n is not None}))
+
+
+@given(batches=st.lists(st.dictionaries(st.integers(0, 60), st.one_of(st.none(), st.integers(0, 9))), max_size=12))
+def test_a_table_in_buckets_is_a_dict(batches: list[dict[int, int | None]]) -> None:
+    """Upserts and deletions, splits and empty buckets, a restart before every batch."""
+    before, buckets.SPLIT_ROWS = buckets.SPLIT_ROWS, 4
+    try:
+        store, wanted = DictStore(), dict[int, int | None]()
+        for changes in batches:
+            state = State.load(store, {}, 1)
+            upsert(state, changes)
+            state.save()
+            wanted |= changes
+            live = {key: n for key, n in wanted.items() if n is not None}
+            every = buckets.read(state, np.array(sorted(state.logs), np.int64))
+            assert (dict(zip(*every.to_pydict().values(), strict=True)) if every else {}) == live
+            assert all(log.rows <= 4 for log in state.logs.values())
+    finally:
+        buckets.SPLIT_ROWS = before
+
+
+def test_a_batch_touches_the_buckets_of_its_keys_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buckets, "SPLIT_ROWS", 100)
+    store = Counted()
+    state = State(store, {}, 1)
+    upsert(state, dict.fromkeys(range(5_000), 1))
+    assert len(state.logs) > 40
+    store.calls.clear()
+    upsert(state, {7: 2, 4_000: 2})
+    assert len([call for call in store.calls if call[0] == "read"]) == 2
+    assert len([call for call in store.calls if call[0] == "write"]) == 2
+
+
+def test_keys_of_one_hash_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More of them than a bucket should hold cannot be split; that must end."""
+    monkeypatch.setattr(buckets, "SPLIT_ROWS", 2)
+    state = State(DictStore(), {}, 1)
+    rows = pa.table({"key": pa.array(range(9), pa.int64())})
+    same = np.full(9, 12345 << 32, np.uint64)
+    buckets.write(state, buckets.find(state, same), rows, same)
+    assert buckets.read(state, np.unique(buckets.find(state, same))).num_rows == 9  # type: ignore[union-attr]
+    assert buckets.read(state, buckets.find(state, ~same)) is None
