@@ -19,6 +19,7 @@ from properties.comparing import assert_same, assert_same_drops, flat, placed, r
 from tidegate.kernel import buckets
 from tidegate.testing import TopologyTestDriver, layout
 
+
 @pytest.fixture(autouse=True, scope="module")
 def small_buckets() -> Iterator[None]:
     """Buckets split at three rows, so that a handful of keys makes a tree."""
