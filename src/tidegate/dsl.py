@@ -26,6 +26,7 @@ from tidegate.plan import (
 )
 from tidegate.spec.aggregates import Aggregate, Aggregation, Fold, Reduce
 from tidegate.spec.aggregates import count as count_
+from tidegate.spec.clock import Clock
 from tidegate.spec.emit import EmitStrategy
 from tidegate.spec.materialized import Materialized
 from tidegate.spec.suppressed import UntilTimeLimit, UntilWindowCloses
@@ -47,6 +48,7 @@ def stream(
     offset: str | None = None,
     name: str | None = None,
     schema: Any = None,
+    stream_time: str = "max",
 ) -> KStream:
     """A stream of records from a streaming or static DataFrame, or an input named `source` to be bound later.
 
@@ -56,6 +58,9 @@ def stream(
                the columns that say in which order the records came, both or neither; with them late is decided
                record by record, without them each micro-batch is taken in timestamp order
     schema     a pyarrow.Schema for an unbound input
+    stream_time
+               "max": the largest timestamp seen; "min_partition": that of the slowest partition, so that a partition
+               which is behind loses nothing
 
     Raises DefinitionError for a column that does not exist or has the wrong type, DefinitionTypeError for an
     argument of the wrong kind.
@@ -68,6 +73,7 @@ def stream(
         partition=None if partition is None else _column(partition, "partition"),
         offset=None if offset is None else _column(offset, "offset"),
         schema=schema,
+        clock=Clock.of(stream_time, partition=partition),
         frame=source if bound else None,
     )
     if (partition is None) != (offset is None):

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from tidegate.errors import DefinitionError
 from tidegate.instants import show_ms
 from tidegate.spec.aggregates import Aggregate, Aggregation, Fold, Reduce
+from tidegate.spec.clock import Clock
 from tidegate.spec.emit import EmitStrategy
 from tidegate.spec.materialized import Materialized
 from tidegate.spec.suppressed import Buffer, StrictBuffer, UntilTimeLimit, UntilWindowCloses
@@ -35,6 +36,7 @@ class Stream:
     partition: str | None = None
     offset: str | None = None
     schema: Any = None
+    clock: Clock = Clock()  # noqa: RUF009 - a frozen value
     frame: Any = field(default=None, compare=False, repr=False)
 
     @property
@@ -420,6 +422,7 @@ def describe(table: Plan) -> str:
         f"key      {', '.join(table.stream.key)}",
         f"time     {table.stream.timestamp}",
         f"order    {order}",
+        *(f"clock    {line}" for line in table.stream.clock.lines()),
     )
     return "\n".join(lines)
 

@@ -6,7 +6,7 @@ disorder, ties, jumps that close many windows at once, nulls everywhere and reco
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -90,13 +90,21 @@ class Case:
     topology: Topology
     through_suppress: bool = False
     with_schema: bool = True
+    clock: dict[str, Any] = field(default_factory=dict)
+    """Arguments of tg.stream that say what moves stream time."""
 
     def table(self, source: Any = "events") -> Any:
         """The same topology of tidegate."""
         t = self.topology
         schema = pa.schema(list(SCHEMA.items())) if self.with_schema and isinstance(source, str) else None
         stream = tg.stream(
-            source, key=list(t.key), timestamp=t.timestamp, partition=t.partition, offset=t.offset, schema=schema
+            source,
+            key=list(t.key),
+            timestamp=t.timestamp,
+            partition=t.partition,
+            offset=t.offset,
+            schema=schema,
+            **self.clock,
         )
         grouped = stream.group_by_key()
         if not isinstance(t.windows, NoWindows):

@@ -43,11 +43,11 @@ class Batch:
         if self.layout.op.windows is None:
             return (unite(self._dense).drop_columns(["chunk"]) if self._dense else None), 0
         for rows, before in ((rows, self._before_chunks(rows)) for rows in self._dense):
-            rows, dropped = self._drop(rows.drop_columns(["chunk"]), before)
-            kept, late = [*kept, rows], late + dropped
+            rows, dropped = self._drop(rows, before)
+            kept, late = [*kept, rows.drop_columns(["chunk"])], late + dropped
         for rows, before in ((rows, self._before_rows(rows)) for rows in self._scattered):
-            rows, dropped = self._drop(rows.drop_columns(["chunk", "offset"]), before)
-            kept, late = [*kept, rows], late + dropped
+            rows, dropped = self._drop(rows, before)
+            kept, late = [*kept, rows.drop_columns(["chunk", "offset"])], late + dropped
         whole = [rows for rows in kept if rows.num_rows]
         return (unite(whole) if whole else None), late
 
@@ -60,8 +60,10 @@ class Batch:
             return None
         rows = unite(self._dense)
         seen = np.maximum(ints(rows["seen"]), self._before_rows(rows))
-        rows = rows.set_column(rows.schema.get_field_index("seen"), "seen", pa.array(seen))
         chunk = ints(rows["chunk"])
+        if (ceilings := self.fold.ceilings()) is not None:
+            seen = np.maximum(np.minimum(seen, ceilings[chunk]), self.fold.before_batch)
+        rows = rows.set_column(rows.schema.get_field_index("seen"), "seen", pa.array(seen))
         if self.layout.op.stream.ordered:
             place = {name: i for i, name in enumerate(sorted({c.partition for c in self.chunks}))}  # type: ignore[type-var]
             partition = np.array([place[c.partition] for c in self.chunks])[chunk]
@@ -93,6 +95,12 @@ class Batch:
         panes = self.layout.panes
         pane, first_open = ints(rows["pane"]), ints(rows["open"])
         opens = panes.first_open(before)
+        if (ceilings := self.fold.ceilings()) is not None:
+            # Nothing was dropped where the row was read: only here it shows what the other partitions hold back.
+            held = np.minimum(np.maximum(first_open, opens), panes.first_open(ceilings)[ints(rows["chunk"])])
+            opens = np.maximum(held, panes.first_open(self.fold.before_batch))
+            first_open = panes.first_window(pane)
+            rows = rows.set_column(rows.schema.get_field_index("open"), "open", pa.array(first_open))
         if not np.any(opens > first_open):
             return rows, 0
         last = panes.last_window(pane)

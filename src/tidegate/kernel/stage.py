@@ -19,6 +19,7 @@ from tidegate.instants import MAX_MS
 from tidegate.kernel import changelog, final, frames, keyed, outputs, plain, tables
 from tidegate.kernel.batch import Batch
 from tidegate.kernel.layout import Layout
+from tidegate.kernel.slowest import SlowestFold
 from tidegate.kernel.state import State
 from tidegate.kernel.store import Store
 from tidegate.kernel.stream_time import Chunk, Fold
@@ -54,7 +55,7 @@ class Stage:
         AggregationError leave the store to be thrown away by the caller, as Spark does with a failed batch.
         """
         state = State.load(store, self.layout.identity, self.tasks)
-        batch, metrics = self._decode(blobs, state.stream_time)
+        batch, metrics = self._decode(blobs, state)
         state.stream_time = batch.fold.stream_time
         closes_at = MAX_MS if end_of_input else state.stream_time
         run = _way(self.layout)
@@ -67,7 +68,7 @@ class Stage:
         state.save()
         return Step(rows, metrics)
 
-    def _decode(self, blobs: Iterable[bytes], stream_time: int) -> tuple[Batch, dict[str, float]]:
+    def _decode(self, blobs: Iterable[bytes], state: State) -> tuple[Batch, dict[str, float]]:
         batch = Batch(self.layout)
         drops: Counter[str] = Counter()
         first = False
@@ -77,9 +78,17 @@ class Stage:
             batch.add([Chunk(**chunk) for chunk in meta["chunks"]], dense, scattered)
             drops.update(meta["drops"])
             first = first or meta["first"]
-        batch.fold = Fold(batch.chunks, stream_time)
+        batch.fold = self._fold(batch, state)
         metrics: dict[str, float] = {reason: drops[reason] for reason in DROPS}
         return batch, metrics | (_lateness(batch) if first else {"records": 0, "lateness_sum": 0.0})
+
+    def _fold(self, batch: Batch, state: State) -> Fold:
+        clock = self.layout.op.stream.clock
+        if not clock.slowest:
+            return Fold(batch.chunks, state.stream_time)
+        fold = SlowestFold(batch.chunks, state.stream_time, state.partitions, 0, clock.idle_after_ms)
+        state.partitions = fold.partitions
+        return fold
 
 
 def _way(layout: Layout) -> Callable[[Layout, State, Batch, int], tuple[pa.Table, int]]:

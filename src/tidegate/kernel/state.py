@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
 from tidegate.errors import CheckpointError
 from tidegate.kernel import frames
+from tidegate.kernel.slowest import Partition, Reached
 from tidegate.kernel.store import Store
 from tidegate.kernel.stream_time import NEVER
 
@@ -32,6 +34,7 @@ class State:
     tasks: int
     stream_time: int = NEVER
     logs: dict[int, Log] = field(default_factory=dict)
+    partitions: dict[Partition, Reached] = field(default_factory=dict)
 
     @classmethod
     def load(cls, store: Store, identity: dict[str, str], tasks: int) -> State:
@@ -51,12 +54,20 @@ class State:
                 f"Set spark.sql.shuffle.partitions to {meta['tasks']} and restart, or start with a new checkpoint."
             )
         logs = {int(start): Log(*log) for start, log in meta["logs"].items()}
-        return cls(store, identity, tasks, meta["stream_time"], logs)
+        partitions = {name: Reached(*reached) for name, *reached in meta.get("partitions", [])}
+        return cls(store, identity, tasks, meta["stream_time"], logs, partitions)
 
     def save(self) -> None:
         """Write everything but the segments, which are already in the store."""
         logs = {str(start): [log.segments, log.rows, log.base] for start, log in self.logs.items()}
-        meta = {"identity": self.identity, "tasks": self.tasks, "stream_time": self.stream_time, "logs": logs}
+        meta: dict[str, Any] = {
+            "identity": self.identity,
+            "tasks": self.tasks,
+            "stream_time": self.stream_time,
+            "logs": logs,
+        }
+        if self.partitions:
+            meta["partitions"] = [[name, at.time, at.heard] for name, at in self.partitions.items()]
         self.store.put(_META, frames.encode(frames.META, meta))
 
     def append(self, window: int, rows: pa.Table) -> None:

@@ -159,13 +159,21 @@ class Fold:
         """The stream time that had passed before the first record of `chunk`."""
         return int(self.before_offsets(chunk.partition, np.array([chunk.first]))[0])
 
+    def floor(self, partition: int | str | None) -> int:
+        """What every record of a partition sees at least, as far as its own partition tells."""
+        return self.before_batch
+
+    def ceilings(self) -> Ints | None:
+        """Per chunk, what its records see at most; None if nothing holds them back."""
+        return None
+
     def before_offsets(self, partition: int | str | None, offsets: Ints) -> Ints:
         """The stream time that had passed before each of these offsets of a partition."""
         if partition not in self._stairs:
-            return np.full(len(offsets), self.before_batch)
+            return np.full(len(offsets), self.floor(partition))
         at, times = self._stairs[partition]
         place = np.searchsorted(at, offsets, side="left")
-        return np.maximum(times[place], self.before_batch)
+        return np.maximum(times[place], self.floor(partition))
 
 
 def _staircase(steps: list[tuple[int, int]]) -> tuple[Ints, Ints]:

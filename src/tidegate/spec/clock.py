@@ -1,0 +1,93 @@
+"""Clock: what moves the stream time of a stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidegate.errors import DefinitionError
+from tidegate.instants import Duration, duration_ms, show_ms
+
+LARGEST, SLOWEST = "max", "min_partition"
+
+
+@dataclass(frozen=True)
+class Clock:
+    """What moves stream time; no part of a checkpoint's identity, so that a query may change it and go on.
+
+    rule           "max": the largest timestamp seen; "min_partition": the smallest of the partitions' times
+    idle_after_ms  with "min_partition": a partition without a record for so long (wall clock) holds nothing back
+    idle_advance_ms     without a record for so long (wall clock), stream time goes on at the pace of the wall clock
+    max_future_skew_ms  a record further ahead of the wall clock is kept out
+    """
+
+    rule: str = LARGEST
+    idle_after_ms: int | None = None
+    idle_advance_ms: int | None = None
+    max_future_skew_ms: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        stream_time: str,
+        *,
+        partition: str | None,
+        idle_after: Duration | None = None,
+        idle_advance: Duration | None = None,
+        max_future_skew: Duration | None = None,
+    ) -> Clock:
+        """The clock of a stream, checked. Raises DefinitionError for arguments that do not go together."""
+        if stream_time not in (LARGEST, SLOWEST):
+            raise DefinitionError(f"`stream_time` is {stream_time!r}. Use {LARGEST!r} or {SLOWEST!r}.")
+        if stream_time == SLOWEST and partition is None:
+            raise DefinitionError(
+                f"`stream_time` is {SLOWEST!r}, but the stream has no partitions to compare. "
+                'Give partition="partition", offset="offset".'
+            )
+        if stream_time != SLOWEST and idle_after is not None:
+            raise DefinitionError(
+                f"`idle_after` is {idle_after!r}, but with stream_time={LARGEST!r} no partition ever holds stream time "
+                f"back. Leave it out, or use stream_time={SLOWEST!r}."
+            )
+        return cls(
+            stream_time,
+            _positive("idle_after", idle_after),
+            _positive("idle_advance", idle_advance),
+            None if max_future_skew is None else _at_least("max_future_skew", max_future_skew, 0),
+        )
+
+    def lines(self) -> list[str]:
+        """What there is to say of it, for people; nothing of the default."""
+        idle = "" if self.idle_after_ms is None else f", but for partitions idle for {show_ms(self.idle_after_ms)}"
+        lines = [f"time of the slowest partition{idle}"] if self.slowest else []
+        if self.idle_advance_ms is not None:
+            lines.append(f"goes on with the wall clock after {show_ms(self.idle_advance_ms)} without a record")
+        if self.max_future_skew_ms is not None:
+            lines.append(f"keeps records out that are more than {show_ms(self.max_future_skew_ms)} ahead")
+        return lines
+
+    @property
+    def slowest(self) -> bool:
+        """Whether the slowest partition decides."""
+        return self.rule == SLOWEST
+
+    @property
+    def needs_wall_clock(self) -> bool:
+        """Whether a batch must know its wall clock."""
+        return any(ms is not None for ms in (self.idle_after_ms, self.idle_advance_ms, self.max_future_skew_ms))
+
+    @property
+    def wakes(self) -> bool:
+        """Whether stream time may move though no record came."""
+        return self.idle_advance_ms is not None
+
+
+def _positive(argument: str, value: Duration | None) -> int | None:
+    return None if value is None else _at_least(argument, value, 1)
+
+
+def _at_least(argument: str, value: Duration, least_ms: int) -> int:
+    ms = duration_ms(value, argument)
+    if ms < least_ms:
+        rule = "it must be larger than zero" if least_ms else "it must not be negative"
+        raise DefinitionError(f'`{argument}` is {show_ms(ms)}: {rule}. Use for example "5 minutes".')
+    return ms

@@ -1,0 +1,71 @@
+"""What moves stream time, in real queries: each equals the test driver."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tidegate as tg
+from tidegate.testing import TopologyTestDriver
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import SparkSession
+
+from spark.replay import Replay, Row
+
+pytestmark = pytest.mark.spark
+
+FINAL = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
+SCHEMA = pa.schema(
+    [
+        ("user", pa.string()),
+        ("ts", pa.timestamp("us", "UTC")),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+    ]
+)
+
+
+def counts(source: Any, **arguments: Any) -> tg.KTable:
+    stream = tg.stream(source, key="user", timestamp="ts", partition="partition", offset="offset", **arguments)
+    windows = tg.TimeWindows.of_size_with_no_grace("10 ms")
+    return stream.group_by_key().windowed_by(windows).count().suppress(FINAL)
+
+
+def records(partition: int, offset: int, **times: int) -> list[Row]:
+    """Records of one partition from `offset` on: user and timestamp."""
+    return [
+        {"user": user, "ts": ts, "partition": partition, "offset": offset + i}
+        for i, (user, ts) in enumerate(times.items())
+    ]
+
+
+def short(rows: list[Row]) -> list[tuple[Any, ...]]:
+    return sorted((row["user"], row["window"].start, row["count"]) for row in rows)
+
+
+def test_the_slowest_partition_decides(spark: SparkSession, tmp_path: Path) -> None:
+    """Two partitions, one far ahead, read by two map tasks; a restart between the batches."""
+    batches = [
+        [records(0, 0, A=5, B=55), records(1, 0, C=3)],
+        [records(0, 2, A=7), records(1, 1, C=12, D=1)],
+        [records(1, 3, C=58)],
+    ]
+    driver = TopologyTestDriver(counts("events", stream_time="min_partition"))
+    wanted = []
+    for files in batches:
+        driver.pipe_batch([record for file in files for record in file])
+        wanted.append(short(driver.read_output()))
+    assert wanted == [[], [("A", 0, 2), ("C", 0, 1)], [("C", 10, 1)]]
+    assert driver.drops["late"] == 1
+
+    replay = Replay(
+        spark, tmp_path, SCHEMA, lambda frame: counts(frame, stream_time="min_partition").to_df(), files_per_batch=2
+    )
+    first, second = replay.run_split(batches[:1]), replay.run_split(batches[1:])
+    assert [short(rows) for rows in [*first.rows, *second.rows]] == wanted
+    assert first.dropped() + second.dropped() == 1
