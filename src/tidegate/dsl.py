@@ -30,7 +30,7 @@ from tidegate.spec.clock import Clock
 from tidegate.spec.emit import EmitStrategy
 from tidegate.spec.materialized import Materialized
 from tidegate.spec.suppressed import UntilTimeLimit, UntilWindowCloses
-from tidegate.spec.windows import SessionWindows, UnlimitedWindows, Windows
+from tidegate.spec.windows import BatchWindows, SessionWindows, TimeWindows, UnlimitedWindows, Windows
 
 attach: Callable[[Plan], Any] | None = None
 """Puts a plan on the DataFrame its stream is bound to; the package sets it, so that nothing here knows Spark."""
@@ -169,17 +169,31 @@ class _Aggregating:
     windows: Windows | None = None
     emit: EmitStrategy = EmitStrategy.on_window_update()  # noqa: RUF009 - a frozen value
 
-    def count(self, name: str | Materialized = "count", *, materialized: Materialized | None = None) -> KTable:
+    def count(
+        self,
+        name: str | Materialized = "count",
+        *,
+        materialized: Materialized | None = None,
+        expect_keys: Any = None,
+    ) -> KTable:
         """The number of records per key (and window), in the column `name`.
 
-        In windows records without a value count too.
+        In windows records without a value count too. A key of `expect_keys` (a static DataFrame, an Arrow table or a
+        list) without a record in a window gives a final row with the aggregate over nothing, here 0.
         """
         if isinstance(name, Materialized):
-            return self.count(materialized=name)
-        return self._table(((name, count_()),), materialized)
+            return self.count(materialized=name, expect_keys=expect_keys)
+        return self._table(((name, count_()),), materialized, expect_keys)
 
-    def agg(self, materialized: Materialized | None = None, /, **aggregates: Aggregate | Materialized) -> KTable:
-        """One column per aggregate: `.agg(n=tg.count(), total=tg.sum("amount"))`."""
+    def agg(
+        self,
+        materialized: Materialized | None = None,
+        /,
+        *,
+        expect_keys: Any = None,
+        **aggregates: Aggregate | Materialized,
+    ) -> KTable:
+        """One column per aggregate: `.agg(n=tg.count(), total=tg.sum("amount"))`; `expect_keys` as in `count`."""
         kept = aggregates.get("materialized")
         if isinstance(kept, Materialized):
             materialized = kept
@@ -191,7 +205,7 @@ class _Aggregating:
                 raise DefinitionTypeError(
                     f'`{name}` is {aggregate!r}, not an aggregate. Use for example {name}=tg.sum("amount").'
                 )
-        return self._table(tuple(aggregates.items()), materialized)  # type: ignore[arg-type]
+        return self._table(tuple(aggregates.items()), materialized, expect_keys)  # type: ignore[arg-type]
 
     def reduce(
         self,
@@ -200,13 +214,15 @@ class _Aggregating:
         name: str | None = None,
         *,
         materialized: Materialized | None = None,
+        expect_keys: Any = None,
     ) -> KTable:
         """`fn(aggregate, value)` over a column; the first value is taken as it is.
 
         A function that returns None deletes the entry. One that raises stops the query with an AggregationError.
+        `expect_keys` is that of `count`; without a record the value is null.
         """
         reduce = Reduce(_callable(fn, "fn"), _column(column, "column"))
-        return self._table(((name or column, reduce),), materialized)
+        return self._table(((name or column, reduce),), materialized, expect_keys)
 
     def aggregate(
         self,
@@ -217,11 +233,13 @@ class _Aggregating:
         merger: Callable[[Any, Any, Any], Any] | None = None,
         name: str = "aggregate",
         materialized: Materialized | None = None,
+        expect_keys: Any = None,
     ) -> KTable:
         """`aggregator(key, row, aggregate)` from `initializer()` on, as a column of `type`.
 
         `key` is a scalar, or a tuple for several columns; `row` is a dict of the record's columns; `type` is a Spark
         type string ("long", "array<string>") or a pyarrow type. A result of None deletes the entry.
+        `expect_keys` is that of `count`; without a record the value is `initializer()`.
         """
         from tidegate.spec.types import arrow_type  # here, because it imports pyarrow
 
@@ -237,9 +255,14 @@ class _Aggregating:
                 "`merger` is missing: a record can bridge two sessions, and then their aggregates become one. "
                 "Give merger=lambda key, a, b: ..."
             )
-        return self._table(((name, fold),), materialized)
+        return self._table(((name, fold),), materialized, expect_keys)
 
-    def _table(self, aggregations: tuple[tuple[str, Aggregation], ...], materialized: Materialized | None) -> KTable:
+    def _table(
+        self,
+        aggregations: tuple[tuple[str, Aggregation], ...],
+        materialized: Materialized | None,
+        expect_keys: Any = None,
+    ) -> KTable:
         taken = set(self.key) | set(RESULT_COLUMNS)
         for name, _ in aggregations:
             if name in taken:
@@ -259,7 +282,9 @@ class _Aggregating:
             aggregations,
             self.emit,
             materialized or Materialized("aggregate"),
+            expect_keys,
         )
+        _check_expected(node)
         self._check_inputs(node)
         return KTable(node)
 
@@ -376,6 +401,28 @@ class KTable(Result):
         for surprise in surprises(suppressed_):
             warn(surprise)
         return KTable(suppressed_)
+
+
+def _check_expected(node: WindowedAggregate) -> None:
+    """Check what can be checked of expected keys where they are given."""
+    keys = node.expects
+    if keys is None:
+        return
+    if not isinstance(node.windows, TimeWindows | BatchWindows):
+        what = "there are no windows" if node.windows is None else f"{node.windows} exist or close by their records"
+        raise DefinitionError(
+            f"`expect_keys` cannot be used here: {what}, so nothing says when a key is missing. "
+            "Use TimeWindows or BatchWindows."
+        )
+    if isinstance(keys, str) or not (isinstance(keys, list | tuple | set) or hasattr(keys, "schema")):
+        raise DefinitionTypeError(
+            f"`expect_keys` is {keys!r}. Use a static DataFrame with the key columns, an Arrow table, or a list of "
+            "keys."
+        )
+    if getattr(keys, "isStreaming", False):
+        raise DefinitionError(
+            "`expect_keys` is a streaming DataFrame: it is read once, at the start. Use a static one."
+        )
 
 
 def _available(node: Stream) -> tuple[str, ...] | None:

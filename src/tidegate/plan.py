@@ -55,6 +55,7 @@ class WindowedAggregate:
     aggregations: tuple[tuple[str, Aggregation], ...]
     emit: EmitStrategy
     materialized: Materialized
+    expects: Any = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,7 @@ class Operation:
     limit    updates wait until then, None if they do not
     windows  None where there are none: a table that is given as its changes (it has no aggregations, and `deleted` is
              its column), or one result per key
+    expects  keys that give a final row in every window, with or without a record: a static DataFrame or a list
     outputs  what leaves under which name; empty for one table, whose rows carry none
     """
 
@@ -123,6 +125,7 @@ class Operation:
     limit: UntilTimeLimit | None = None
     deleted: str | None = None
     outputs: tuple[Output, ...] = ()
+    expects: Any = field(default=None, compare=False, repr=False)
 
     @property
     def told(self) -> tuple[Output, ...]:
@@ -220,9 +223,18 @@ def _identify(aggregation: Aggregation) -> str:
 
 
 def operation(table: Plan) -> Operation:
-    """The one operator that computes `table`."""
-    if isinstance(table, Outputs):
-        return _together(table)
+    """The one operator that computes `table`. Raises DefinitionError for one that cannot be."""
+    op = _together(table) if isinstance(table, Outputs) else _alone(table)
+    if op.expects is not None and op.emits == "updates":
+        raise DefinitionError(
+            "`expect_keys` needs final results: that a key is missing shows when the window closes, and this "
+            "table gives updates alone. Use emit_strategy(EmitStrategy.on_window_close()), or suppress until the "
+            "window closes."
+        )
+    return op
+
+
+def _alone(table: Table) -> Operation:
     suppressions = list(_suppressions(table))
     limits = [how for how in suppressions if isinstance(how, UntilTimeLimit)]
     named = next((how.name for how in suppressions if how.name), "suppress")
@@ -265,6 +277,7 @@ def operation(table: Plan) -> Operation:
         name=aggregate.materialized.name,
         buffer_name=named,
         limit=limits[0] if limits else None,
+        expects=aggregate.expects,
     )
 
 
@@ -275,7 +288,7 @@ def _final(root: WindowedAggregate, suppressions: Iterable[UntilWindowCloses | U
 
 def _together(outputs: Outputs) -> Operation:
     """The one operator behind several tables of one aggregation."""
-    parts = [(name, operation(table)) for name, table in outputs.named]
+    parts = [(name, _alone(table)) for name, table in outputs.named]
     (first_name, first), *others = parts
     for name, op in others:
         differs = [what for what, mine, theirs in _aggregation(first, op) if mine != theirs]
@@ -318,6 +331,7 @@ def _aggregation(one: Operation, other: Operation) -> Iterator[tuple[str, Any, A
     yield "key", one.key, other.key
     yield "windows", one.windows, other.windows
     yield "aggregates", one.aggregations, other.aggregations
+    yield "expected keys", id(one.expects), id(other.expects)
     yield "store", (one.name, one.caching), (other.name, other.caching)
 
 

@@ -92,6 +92,7 @@ class Case:
     with_schema: bool = True
     clock: dict[str, Any] = field(default_factory=dict)
     """Arguments of tg.stream that say what moves stream time."""
+    expect_keys: list[dict[str, Any]] | None = None
 
     def table(self, source: Any = "events") -> Any:
         """The same topology of tidegate."""
@@ -128,11 +129,24 @@ class Case:
         store = store if self.topology.caching else store.with_caching_disabled()
         (name, first), *_ = self.topology.aggregates.items()
         if isinstance(first, Reduce):
-            return grouped.reduce(first.function, first.column, name=name, materialized=store)
+            return grouped.reduce(
+                first.function, first.column, name=name, materialized=store, expect_keys=self.expect_keys
+            )
         if isinstance(first, Fold):
             kind = next(kind for fold, kind in FUNCTIONS.values() if fold == first)
-            return grouped.aggregate(first.initializer, first.aggregator, type=kind, name=name, materialized=store)
-        return grouped.agg(materialized=store, **{name: built_in(a) for name, a in self.topology.aggregates.items()})
+            return grouped.aggregate(
+                first.initializer,
+                first.aggregator,
+                type=kind,
+                name=name,
+                materialized=store,
+                expect_keys=self.expect_keys,
+            )
+        return grouped.agg(
+            materialized=store,
+            expect_keys=self.expect_keys,
+            **{name: built_in(a) for name, a in self.topology.aggregates.items()},
+        )
 
 
 def built_in(aggregate: Any) -> Any:

@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
-from spark.replay import Replay, Row
+from spark.replay import Replay, Row, collect, table_of
 
 pytestmark = pytest.mark.spark
 
@@ -69,3 +69,47 @@ def test_the_slowest_partition_decides(spark: SparkSession, tmp_path: Path) -> N
     first, second = replay.run_split(batches[:1]), replay.run_split(batches[1:])
     assert [short(rows) for rows in [*first.rows, *second.rows]] == wanted
     assert first.dropped() + second.dropped() == 1
+
+
+def test_a_row_for_every_expected_key(spark: SparkSession, tmp_path: Path) -> None:
+    """Keys from a static DataFrame, over two tasks; other keys after a restart."""
+    first = [f"user-{i}" for i in range(20)]
+    batches = [[records(0, 0, a=5, b=12)], [records(0, 2, c=31)]]
+
+    def topology(names: list[str]) -> Any:
+        keys = spark.createDataFrame([(name, 1) for name in names], "user string, more int")
+
+        def on(frame: Any) -> Any:
+            stream = tg.stream(frame, key="user", timestamp="ts", partition="partition", offset="offset")
+            windows = tg.TimeWindows.of_size_with_no_grace("10 ms")
+            return stream.group_by_key().windowed_by(windows).count(expect_keys=keys).suppress(FINAL).to_df()
+
+        return on
+
+    replay = Replay(spark, tmp_path, SCHEMA, topology(first))
+    [rows] = replay.run_split(batches[:1]).rows
+    assert short(rows) == sorted([("a", 0, 1), *((name, 0, 0) for name in first)])
+    replay.topology = topology(["c", "d"])
+    [rows] = replay.run_split(batches[1:]).rows
+    assert short(rows) == [("b", 10, 1), ("c", 10, 0), ("c", 20, 0), ("d", 10, 0), ("d", 20, 0)]
+
+
+def test_expected_keys_at_the_end_of_a_static_frame(spark: SparkSession) -> None:
+    frame = spark.createDataFrame(table_of(records(0, 0, a=5, b=12), SCHEMA))
+    stream = tg.stream(frame, key="user", timestamp="ts", partition="partition", offset="offset")
+    grouped = stream.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms"))
+    rows = collect(grouped.count(expect_keys=["b", "c"]).suppress(FINAL).to_df())
+    assert short(rows) == [("a", 0, 1), ("b", 0, 0), ("b", 10, 1), ("c", 0, 0), ("c", 10, 0)]
+
+
+def test_expected_keys_that_cannot_travel(spark: SparkSession) -> None:
+    stream = tg.stream(
+        spark.range(1).selectExpr("cast(id as string) user", "current_timestamp() ts"), key="user", timestamp="ts"
+    )
+    grouped = stream.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms"))
+    keys = spark.range(200_000).selectExpr("sha2(cast(id as string), 256) user")
+    with pytest.raises(tg.DefinitionError, match="cannot travel with the operator"):
+        grouped.count(expect_keys=keys).suppress(FINAL).to_df()
+    streaming = spark.readStream.format("rate").load().selectExpr("cast(value as string) user")
+    with pytest.raises(tg.DefinitionError, match="Use a static one"):
+        grouped.count(expect_keys=streaming)

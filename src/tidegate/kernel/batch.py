@@ -19,6 +19,7 @@ class Batch:
         self.layout = layout
         self.chunks: list[Chunk] = []
         self.fold = Fold([], NEVER)
+        self.task = 0
         self._dense: list[pa.Table] = []
         self._scattered: list[pa.Table] = []
 

@@ -70,6 +70,11 @@ class Caller:
         held = self._call(f.initializer, (), key, window, record) if fresh else value
         return self._call(f.aggregator, (self._key(key), record, held), key, window, record)
 
+    def initial(self, key: tuple[Any, ...], window: tuple[int, int]) -> Any:
+        """The aggregate of no record at all; None for a reduce."""
+        f = self._function
+        return None if isinstance(f, Reduce) else self._call(f.initializer, (), key, window, None)
+
     def merge(self, key: tuple[Any, ...], window: _Window, record: Any, held: list[Any]) -> Any:
         """The aggregates of sessions that `record` joins, merged in order, from the initializer on (SEMANTICS 4)."""
         f = self._function

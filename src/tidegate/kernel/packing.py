@@ -57,6 +57,7 @@ def pack(layout: Layout, batches: Iterable[pa.RecordBatch], tasks: Sequence[int]
                 "chunks": [vars(chunk) if first else {**vars(chunk), "steps": []} for chunk in read.chunks],
                 "drops": read.drops if first else {},
                 "first": first,
+                "task": number,
             }
             yield task, frames.encode(frames.BLOB, meta, *(route[number] for route in routes))
 

@@ -59,6 +59,12 @@ def _ends(layout: Layout, rows: pa.Table) -> Any:
     return np.broadcast_to(layout.aligned.end_ms(starts), rows.num_rows)
 
 
+def in_order(layout: Layout, rows: pa.Table) -> pa.Table:
+    """Final results in the order in which they leave."""
+    as_state = {"__start": "start", "__end": "end"} | {name: f"k:{name}" for name in layout.op.key}
+    return rows.take(_in_order(layout, rows.rename_columns([as_state.get(n, n) for n in rows.schema.names])))
+
+
 def _in_order(layout: Layout, rows: pa.Table) -> pa.Array:
     """Indices that sort rows by (start, serialized key), sessions by (end, start, key) (SEMANTICS 5)."""
     bounds = ["end", "start"] if isinstance(layout.op.windows, SessionWindows) else ["start"]

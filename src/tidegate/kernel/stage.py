@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tidegate.errors import CheckpointError
 from tidegate.instants import MAX_MS
-from tidegate.kernel import changelog, final, frames, keyed, outputs, plain, tables
+from tidegate.kernel import changelog, expected, final, frames, keyed, outputs, plain, tables
 from tidegate.kernel.batch import Batch
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.slowest import SlowestFold
@@ -47,6 +47,8 @@ class Stage:
 
     layout: Layout
     tasks: int = 1
+    expected: bytes | None = None
+    """Keys that give a final row in every window (`kernel.expected.pack`)."""
 
     def step(self, store: Store, blobs: Iterable[bytes], end_of_input: bool = False) -> Step:
         """Take a micro-batch. `end_of_input`: the input is over, so every window closes.
@@ -60,6 +62,8 @@ class Stage:
         closes_at = MAX_MS if end_of_input else state.stream_time
         run = _way(self.layout)
         rows, late = run(self.layout, state, batch, closes_at)
+        if self.expected is not None:
+            rows = expected.run(self.layout, state, batch, rows, self.expected, closes_at)
         rows = outputs.run(self.layout, store, rows, batch)
         metrics["late"] += late
         metrics["emitted"] = rows.num_rows
@@ -76,6 +80,7 @@ class Stage:
             meta, (dense, scattered) = frames.decode(frames.BLOB, blob)
             _same_run(meta, self.layout.identity, self.tasks)
             batch.add([Chunk(**chunk) for chunk in meta["chunks"]], dense, scattered)
+            batch.task = meta["task"]
             drops.update(meta["drops"])
             first = first or meta["first"]
         batch.fold = self._fold(batch, state)

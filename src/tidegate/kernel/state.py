@@ -25,6 +25,14 @@ class Log:
     base: int = 0
 
 
+@dataclass(frozen=True)
+class Expected:
+    """Where rows of expected keys begin: the start of the first window; and the number of this task."""
+
+    first: int
+    task: int
+
+
 @dataclass
 class State:
     """The state of one task of an operator; segments of logs stay in the store until they are read."""
@@ -35,6 +43,7 @@ class State:
     stream_time: int = NEVER
     logs: dict[int, Log] = field(default_factory=dict)
     partitions: dict[Partition, Reached] = field(default_factory=dict)
+    expected: Expected | None = None
 
     @classmethod
     def load(cls, store: Store, identity: dict[str, str], tasks: int) -> State:
@@ -55,7 +64,8 @@ class State:
             )
         logs = {int(start): Log(*log) for start, log in meta["logs"].items()}
         partitions = {name: Reached(*reached) for name, *reached in meta.get("partitions", [])}
-        return cls(store, identity, tasks, meta["stream_time"], logs, partitions)
+        expected = Expected(*meta["expected"]) if "expected" in meta else None
+        return cls(store, identity, tasks, meta["stream_time"], logs, partitions, expected)
 
     def save(self) -> None:
         """Write everything but the segments, which are already in the store."""
@@ -68,6 +78,8 @@ class State:
         }
         if self.partitions:
             meta["partitions"] = [[name, at.time, at.heard] for name, at in self.partitions.items()]
+        if self.expected is not None:
+            meta["expected"] = [self.expected.first, self.expected.task]
         self.store.put(_META, frames.encode(frames.META, meta))
 
     def append(self, window: int, rows: pa.Table) -> None:

@@ -39,7 +39,8 @@ class Chunk:
     """The header of a chunk. `partition` is None where the source gives no order; `rows` counts valid records.
 
     `steps` say how often the chunk's own stream time was what: [time, records, sum of (time - theirs)], where the last
-    is 0 unless more steps than a header carries were put into one.
+    is 0 unless more steps than a header carries were put into one. `opening` is [offset, timestamp] of the
+    first record.
     """
 
     partition: int | str | None
@@ -53,6 +54,7 @@ class Chunk:
     late_max: int
     steps: list[list[int]] = field(default_factory=list)
     stairs: list[list[int]] = field(default_factory=list)
+    opening: list[int] = field(default_factory=list)
 
     def lateness(self, before: int) -> tuple[float, int]:
         """Sum and maximum of (stream time seen - timestamp), given the stream time `before` the chunk."""
@@ -117,6 +119,10 @@ def header(
         late_max=int(late.max(initial=0)),
         steps=_steps(mine),
     )
+    if len(times):
+        at = int(np.argmax(valid))
+        # Without an order a batch is taken in timestamp order.
+        chunk.opening = [int(offset[at]), int(ts[at])] if offset is not None else [0, chunk.min_ts]
     if scattered and offset is not None:
         grew = np.flatnonzero(np.diff(seen, prepend=NEVER) > 0)
         chunk.stairs = np.stack([offset[grew], seen[grew]], axis=1).tolist()
@@ -146,14 +152,24 @@ class Fold:
     def __init__(self, chunks: Iterable[Chunk], stream_time: int) -> None:
         self.before_batch = stream_time
         self.stream_time = stream_time
+        self._chunks = list(chunks)
         points: dict[int | str | None, list[tuple[int, int]]] = defaultdict(list)
-        for chunk in chunks:
+        for chunk in self._chunks:
             self.stream_time = max(self.stream_time, chunk.max_ts)
             if chunk.partition is None:
                 continue
             steps = chunk.stairs if chunk.scattered else [[chunk.last, chunk.max_ts]]
             points[chunk.partition].extend((offset, time) for offset, time in steps)
         self._stairs = {partition: _staircase(steps) for partition, steps in points.items()}
+
+    @property
+    def opening(self) -> int | None:
+        """The timestamp of the first record, in offset order; the smallest of the partitions'. None without records."""
+        firsts: dict[int | str | None, list[int]] = {}
+        for chunk in self._chunks:
+            if chunk.opening:
+                firsts[chunk.partition] = min(firsts.get(chunk.partition, chunk.opening), chunk.opening)
+        return min((ts for _, ts in firsts.values()), default=None)
 
     def before(self, chunk: Chunk) -> int:
         """The stream time that had passed before the first record of `chunk`."""

@@ -24,6 +24,11 @@ class Aggregate:
         """Whether the order of the records can change the result."""
         return self.function in ORDERED
 
+    @property
+    def nothing(self) -> Any:
+        """The result over no records."""
+        return [] if self.function == "collect_list" else 0 if "count" in self.function else None
+
     def __str__(self) -> str:
         return f"{self.function}({self.column or ''})"
 

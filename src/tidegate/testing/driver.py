@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tidegate.dsl import KTable, Result, outputs
 from tidegate.instants import Duration, Window, duration_ms
+from tidegate.kernel import expected
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.packing import pack
 from tidegate.kernel.stage import DROPS, Stage
@@ -78,7 +79,8 @@ class TopologyTestDriver:
         layout, batch = _lay_out(self._op, types, records, self._piped)
         blobs = [blob for _, blob in pack(layout, [batch], [0])]
         store = self._store.copy()
-        step = Stage(layout).step(store, blobs)
+        keys = None if self._op.expects is None else expected.pack(layout, self._op.expects)
+        step = Stage(layout, expected=keys).step(store, blobs)
         self._store, self._types, self._piped = store, types, self._piped + len(records)
         self._output += to_rows(self._op, step.rows)
         self._count(step.metrics)

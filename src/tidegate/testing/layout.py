@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidegate.dsl import Result
+from tidegate.kernel import expected
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.packing import pack
 from tidegate.kernel.stage import DROPS, Stage
@@ -46,7 +47,8 @@ def run(
         if not any(blobs):
             continue
         for store, mine in zip(stores, blobs, strict=True):
-            step = Stage(layout, tasks).step(store, mine)
+            keys = None if op.expects is None else expected.pack(layout, op.expects)
+            step = Stage(layout, tasks, keys).step(store, mine)
             rows += to_rows(op, step.rows)
             drops.update({reason: int(step.metrics.get(reason, 0)) for reason in DROPS})
     return rows, dict(drops)

@@ -13,8 +13,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from tidegate.errors import warn
+from tidegate.errors import DefinitionError, warn
 from tidegate.instants import MAX_MS, show_ms
+from tidegate.kernel import expected
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.packing import pack
 from tidegate.kernel.stage import Stage, Step
@@ -25,6 +26,9 @@ from tidegate.runtime.spark.flow import flow
 
 MOST_STATIC_TASKS = 64
 """A static DataFrame has no checkpoint that fixes its number of tasks; more than this only cost."""
+
+MOST_KEY_BYTES = 600_000
+"""Expected keys travel inside the stateful step, which must stay below a megabyte (see processor.Stage)."""
 
 METRICS = {
     "records": "sum",
@@ -89,16 +93,28 @@ def to_df(table: Plan) -> DataFrame:
     schema = arrow_schema(frame.select(*columns).schema)
     tasks = task_count(op, frame)
     # The operation travels to the workers; the DataFrame it is bound to cannot.
-    layout = Layout(replace(op, stream=replace(op.stream, frame=None)), schema, sorts=False)
+    bare = replace(op, stream=replace(op.stream, frame=None), expects=None)
+    layout = Layout(bare, schema, sorts=False)
+    keys = None if op.expects is None else _shipped(expected.pack(layout, op.expects))
     out = flow(
         frame,
         columns=columns,
         pack=Packer(layout, tasks),
-        stage=SparkStage(Stage(layout, tasks)),
+        stage=SparkStage(Stage(layout, tasks, keys)),
         tasks=tasks,
         name=op.stream.name,
     )
     return out.select(*_public(op, layout.result_types))
+
+
+def _shipped(keys: bytes) -> bytes:
+    """Packed keys, if they may travel with the operator."""
+    if len(keys) > MOST_KEY_BYTES:
+        raise DefinitionError(
+            f"`expect_keys` takes {len(keys):,} bytes packed, and more than {MOST_KEY_BYTES:,} cannot travel with the "
+            "operator. Expect fewer keys, or shorter ones, or join the results with the keys after the sink."
+        )
+    return keys
 
 
 def input_columns(op: Operation, frame: DataFrame) -> list[Column]:
