@@ -110,7 +110,7 @@ def session(options: argparse.Namespace) -> SparkSession:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
     )
-    spark: SparkSession = tg.configure(builder).getOrCreate()
+    spark: SparkSession = tg.configure(builder, faster=True).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     # The second row is there to show what leaving out partition and offset means; it need not be told.
     warnings.filterwarnings("ignore", category=tg.TidegateWarning)

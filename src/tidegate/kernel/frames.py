@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.errors import CheckpointError
+from tidegate.kernel.narrow import narrowed, widened
 
 VERSION = 1
 BLOB, SEGMENT, META = 1, 2, 3
@@ -57,6 +58,7 @@ def _body(table: pa.Table, compressed: bool) -> memoryview:
     # Blobs are read once, by a shuffle that compresses by itself.
     options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1) if compressed else None)
     sink = pa.BufferOutputStream()
+    table = narrowed(table)
     with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table)
     return memoryview(sink.getvalue())
@@ -80,9 +82,13 @@ def decode(kind: int, frame: bytes) -> tuple[dict[str, Any], list[pa.Table]]:
         raise _refused(kind, "its checksum does not match: bytes were lost or changed")
     text, *bodies = _bodies(kind, frame, count + 1)
     try:
-        return json.loads(bytes(text)), [pa.ipc.open_stream(pa.py_buffer(body)).read_all() for body in bodies]
+        return json.loads(bytes(text)), [widened(_table(body)) for body in bodies]
     except (ValueError, OSError, pa.ArrowException) as error:
         raise _refused(kind, f"its content is no JSON object and Arrow tables ({error})") from error
+
+
+def _table(body: memoryview) -> pa.Table:
+    return pa.ipc.open_stream(pa.py_buffer(body)).read_all()
 
 
 def _bodies(kind: int, frame: bytes, count: int) -> list[memoryview]:

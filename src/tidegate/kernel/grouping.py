@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from tidegate.errors import AggregationError
 from tidegate.kernel.accumulators import Overflow
+from tidegate.kernel.groups import Groups
 from tidegate.kernel.hashing import hash64
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.panes import Ints
@@ -61,35 +62,23 @@ def merge(layout: Layout, rows: pa.Table, by: Sequence[str], row_codes: Ints | N
     """
     if rows.num_rows == 0:
         return rows
-    grouped = {"g": row_codes if row_codes is not None else codes([rows[name] for name in by])}
-    steps = [("i", "min"), ("ts", "max")]
-    grouped |= {"i": np.arange(rows.num_rows), "ts": rows["ts"]}
+    groups = Groups.of(row_codes if row_codes is not None else codes([rows[name] for name in by]))
+    head = rows.select(list(by)).take(pa.array(groups.first))
+    columns = {name: head[name] for name in by} | {"ts": groups.fold(array(rows["ts"]), "max")}
     if "n" in rows.schema.names:
-        grouped["n"] = rows["n"]
-        steps.append(("n", "sum"))
-    in_runs = []
+        columns["n"] = groups.fold(array(rows["n"]), "sum")
+    runs: tuple[Ints, Ints] | None = None
     for index, (acc, names) in enumerate(zip(layout.accumulators, layout.states, strict=True)):
-        state = [rows[name] for name in names]
-        if acc.merges is None or not acc.safe([array(column) for column in state]):
-            in_runs.append(index)
+        state = [array(rows[name]) for name in names]
+        if acc.merges is not None and acc.safe(state):
+            columns |= {
+                name: groups.fold(column, how) for name, column, how in zip(names, state, acc.merges, strict=True)
+            }
             continue
-        grouped |= dict(zip(names, state, strict=True))
-        steps += list(zip(names, acc.merges, strict=True))
-    if in_runs:
-        steps.append(("i", "list"))
-    result = pa.table(grouped).group_by("g", use_threads=False).aggregate(steps)
-    head = rows.select(list(by)).take(result["i_min"])
-    columns = {name: head[name] for name in by} | {"ts": result["ts_max"]}
-    if "n" in rows.schema.names:
-        columns["n"] = result["n_sum"]
-    runs = array(result["i_list"]) if in_runs else None
-    for index, (acc, names) in enumerate(zip(layout.accumulators, layout.states, strict=True)):
-        if index not in in_runs or runs is None:
-            columns |= {name: result[f"{name}_{how}"] for name, how in zip(names, acc.merges or (), strict=True)}
-            continue
-        state = [array(rows[name].take(runs.flatten())) for name in names]
+        runs = runs or groups.runs()
+        order, starts = runs
         try:
-            merged = acc.merge_runs(state, ints(runs.offsets)[:-1])
+            merged = acc.merge_runs([column.take(pa.array(order)) for column in state], starts)
         except Overflow as overflow:
             raise overflowed(layout, head, overflow, index) from None
         columns |= dict(zip(names, merged, strict=True))

@@ -20,7 +20,7 @@ from tidegate.kernel.layout import Layout
 from tidegate.kernel.packing import pack
 from tidegate.kernel.stage import Stage, Step
 from tidegate.plan import Operation, Plan, operation
-from tidegate.runtime.spark import config
+from tidegate.runtime.spark import config, order
 from tidegate.runtime.spark.columns import check_columns
 from tidegate.runtime.spark.flow import flow
 
@@ -51,8 +51,11 @@ class Packer:
 
     layout: Layout
     tasks: int
+    order_as_one: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterable[tuple[int, bytes]]:
+        if self.order_as_one:
+            batches = order.unpacked(batches, self.layout.schema.field("partition").type)
         return pack(self.layout, batches, range(self.tasks))
 
 
@@ -98,8 +101,8 @@ def to_df(table: Plan) -> DataFrame:
     keys = None if op.expects is None else _shipped(expected.pack(layout, op.expects))
     out = flow(
         frame,
-        columns=columns,
-        pack=Packer(layout, tasks),
+        columns=shipped_columns(op, frame, columns),
+        pack=Packer(layout, tasks, order_as_one=order.packs(op.stream, frame)),
         stage=SparkStage(Stage(layout, tasks, keys)),
         tasks=tasks,
         name=op.stream.name,
@@ -131,6 +134,14 @@ def input_columns(op: Operation, frame: DataFrame) -> list[Column]:
         columns.append(_named(op.stream.partition, "partition"))
         columns.append(_column(op.stream.offset).cast("long").alias("offset"))
     return columns
+
+
+def shipped_columns(op: Operation, frame: DataFrame, columns: list[Column]) -> list[Column]:
+    """`columns` as they leave Spark, which is slow per column: partition and offset as one where they can be."""
+    partition, offset = op.stream.partition, op.stream.offset
+    if partition is None or offset is None or not order.packs(op.stream, frame):
+        return columns
+    return [*columns[:-2], order.packed(_column(partition), _column(offset), (partition, offset))]
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

@@ -27,9 +27,19 @@ NEEDED = {
 }
 # Optional, and only what a session may set: a second small file per checkpoint file costs two creations per task
 # and batch. It guards against damaged storage, so it is a choice.
-FASTER = {"spark.sql.streaming.checkpoint.fileChecksum.enabled": "false"}
+# Rows go to Python in batches of 10,000 by default; larger ones save a sixth of that time and hold a few MB more.
+FASTER = {
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+}
 # Optional, and only before Spark starts: rows and state calls go through a socket file instead of TCP.
-FASTER_AT_START = {"spark.python.unix.domain.socket.enabled": "true"}
+# And Python workers keep the memory of one batch for the next: glibc gives arrays of over 128 kB back to the system,
+# whose pages then cost as much as the arithmetic on them.
+FASTER_AT_START = {
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+    "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(1 << 32),
+}
 
 Session = TypeVar("Session")
 

@@ -12,11 +12,12 @@ from pyspark.sql.types import StructType
 
 from tidegate.runtime.spark.processor import (
     KIND,
-    METRIC_PREFIX,
     ROW,
+    VALUE,
     Stage,
     StageProcessor,
     static_step,
+    told,
     wire_schema,
     wire_type,
 )
@@ -74,16 +75,21 @@ def _blobs(pack: Pack, tasks: int) -> Callable[[Iterator[pa.RecordBatch]], Itera
 
 
 def _observed(out: DataFrame, stage: Stage, name: str) -> DataFrame:
-    metrics = [_combined(metric, how).alias(metric) for metric, how in stage.metrics.items()]
+    kinds = {metric: kind for kind, metric in enumerate(told(stage), start=1)}
+    metrics = [_combined(kinds, metric, how).alias(metric) for metric, how in stage.metrics.items()]
     return out.observe(name, *metrics) if metrics else out
 
 
-def _combined(metric: str, how: str) -> Column:
+def _combined(kinds: dict[str, int], metric: str, how: str) -> Column:
     """The whole numbers of all tasks put together, or the ratio "a / b" of two of their sums."""
     if " / " in how:
-        over, under = (F.sum(F.col(METRIC_PREFIX + part)) for part in how.split(" / "))
+        over, under = (F.sum(_value(kinds[part])) for part in how.split(" / "))
         return F.when(under > 0, over / under).otherwise(F.lit(0.0))
-    return _COMBINE[how](F.col(METRIC_PREFIX + metric)).cast("long")
+    return _COMBINE[how](_value(kinds[metric])).cast("long")
+
+
+def _value(kind: int) -> Column:
+    return F.when(F.col(KIND) == kind, F.col(VALUE))
 
 
 def _rows(out: DataFrame, stage: Stage) -> DataFrame:

@@ -13,9 +13,9 @@ from tidegate.runtime.spark.state import SparkStore
 if TYPE_CHECKING:
     import pandas as pd
 
-KIND = "_kind"
-ROW, METRICS = 0, 1
-METRIC_PREFIX = "_metric_"
+# 0 for a row of the result; n for the n-th number that a task tells, which is then in the column VALUE.
+KIND, VALUE = "_kind", "_value"
+ROW = 0
 # Rows to a frame: enough to drown the cost per frame, few enough that a frame of wide rows fits in memory twice.
 SLICE_ROWS = 100_000
 
@@ -46,18 +46,18 @@ class Stage(Protocol):
 
 
 def wire_schema(stage: Stage) -> pa.Schema:
-    """The columns that leave the operator: the stage's own, the kind of row, one nullable column per metric.
+    """The columns that leave the operator: the stage's own, the kind of row, and the value of a metric.
 
     A timestamp travels as integer microseconds: pandas on its way would read it in the session's time zone.
     """
     fields = [pa.field(field.name, wire_type(field.type)) for field in stage.output_schema]
     fields.append(pa.field(KIND, pa.int8()))
-    fields.extend(pa.field(METRIC_PREFIX + name, pa.float64()) for name in _told(stage))
+    fields.append(pa.field(VALUE, pa.float64()))
     return pa.schema(fields)
 
 
-def _told(stage: Stage) -> list[str]:
-    """The numbers a task tells: its metrics, and the parts of its ratios."""
+def told(stage: Stage) -> list[str]:
+    """The numbers a task tells, in the order of their kinds: its metrics, and the parts of its ratios."""
     named = {name: None for name, how in stage.metrics.items() if " / " not in how}
     parts = {part: None for how in stage.metrics.values() if " / " in how for part in how.split(" / ")}
     return list(named | parts)
@@ -79,11 +79,11 @@ def _each_timestamp(type_: pa.DataType, replace: Callable[[pa.DataType], pa.Data
 
 
 def outgoing(stage: Stage, outcome: Outcome) -> Iterator[pa.Table]:
-    """The rows in slices, then one row of metrics."""
+    """The rows in slices, then a row per metric."""
     schema = wire_schema(stage)
     for start in range(0, outcome.rows.num_rows, SLICE_ROWS):
         yield _wire_rows(outcome.rows.slice(start, SLICE_ROWS), schema)
-    yield _metrics_row(outcome.metrics, schema)
+    yield _metric_rows(stage, outcome.metrics, schema)
 
 
 def _wire_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -112,10 +112,14 @@ def _pandas_type(type_: pa.DataType) -> Any:
     return None if pa.types.is_nested(type_) else pd.ArrowDtype(type_)
 
 
-def _metrics_row(metrics: Mapping[str, int | float], schema: pa.Schema) -> pa.Table:
-    values: dict[str, int | float] = {METRIC_PREFIX + name: value for name, value in metrics.items()}
-    values[KIND] = METRICS
-    return pa.table([pa.array([values.get(f.name)], f.type) for f in schema], schema=schema)
+def _metric_rows(stage: Stage, metrics: Mapping[str, int | float], schema: pa.Schema) -> pa.Table:
+    known = [(kind, float(metrics[name])) for kind, name in enumerate(told(stage), start=1) if name in metrics]
+    kinds, values = zip(*known, strict=True) if known else ((), ())
+    columns: dict[str, Any] = {KIND: kinds, VALUE: values}
+    return pa.table(
+        [pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(len(known), f.type) for f in schema],
+        schema=schema,
+    )
 
 
 class StageProcessor(StatefulProcessor):
