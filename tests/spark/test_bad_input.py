@@ -395,6 +395,21 @@ def test_a_null_offset_is_refused(spark: SparkSession) -> None:
         counts(frame).collect()
 
 
+@pytest.mark.parametrize(
+    ("partition", "offset", "refused"),
+    [(-1, 0, True), (2**15 - 1, 2**48 - 1, False), (2**15, 0, True), (0, 2**48, True), (0, -1, True)],
+)
+def test_an_order_that_has_no_room_is_refused(spark: SparkSession, partition: int, offset: int, refused: bool) -> None:
+    data = [("A", datetime(1970, 1, 1, tzinfo=UTC), partition, offset)]
+    frame = spark.createDataFrame(data, "user string, ts timestamp, partition int, offset long")
+    if refused:
+        with pytest.raises(PySparkException, match=f"a record has partition = {partition} and offset = {offset}: as"):
+            counts(frame).collect()
+        # As the message says.
+        frame = frame.withColumn("partition", frame["partition"].cast("long"))
+    assert [row["count"] for row in counts(frame).collect()] == [1]
+
+
 # --- values of every type ------------------------------------------------------------------------------------------
 
 NOON = datetime(2024, 7, 1, 12, 0, 0, 123_456, UTC)
