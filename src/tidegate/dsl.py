@@ -380,22 +380,15 @@ class KTable(Result):
 
         Raises DefinitionError for `until_window_closes` on something without windows.
         """
-        if isinstance(suppressed, UntilTimeLimit):
-            if suppressed.clock == "wall":
-                raise DefinitionError(
-                    f"suppress({suppressed}) cannot run yet: this version limits by stream time alone. Use "
-                    'clock="stream". docs/notyet.md says what is missing.'
-                )
-        elif isinstance(suppressed, UntilWindowCloses):
-            root = root_of(self.node)
-            if isinstance(root, Changelog) or root.windows is None:
-                raise DefinitionError(
-                    "until_window_closes: Window close time is only defined for windowed computations, and this table "
-                    "has no windows. Use until_time_limit, or windowed_by(...) before the aggregation."
-                )
-        else:
+        if not isinstance(suppressed, UntilTimeLimit | UntilWindowCloses):
             raise DefinitionTypeError(
                 f"`suppressed` is {suppressed!r}. Use Suppressed.until_window_closes(BufferConfig.unbounded())."
+            )
+        root = root_of(self.node)
+        if isinstance(suppressed, UntilWindowCloses) and (isinstance(root, Changelog) or root.windows is None):
+            raise DefinitionError(
+                "until_window_closes: Window close time is only defined for windowed computations, and this table "
+                "has no windows. Use until_time_limit, or windowed_by(...) before the aggregation."
             )
         suppressed_ = Suppress(self.node, suppressed)
         for surprise in surprises(suppressed_):

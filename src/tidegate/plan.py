@@ -171,6 +171,16 @@ class Operation:
         return self.windows is None and bool(self.aggregations)
 
     @property
+    def needs_wall_clock(self) -> bool:
+        """Whether every blob must say what the wall clock was when its micro-batch began."""
+        return self.wakes
+
+    @property
+    def wakes(self) -> bool:
+        """Whether something may have to leave because time passed, though no record came."""
+        return self.limit is not None and self.limit.clock == "wall"
+
+    @property
     def skips_null_values(self) -> bool:
         """Whether a record without a value is skipped and moves no stream time: in sliding windows, and in none."""
         return isinstance(self.windows, SlidingWindows) or self.plain

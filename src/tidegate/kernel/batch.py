@@ -20,6 +20,7 @@ class Batch:
         self.chunks: list[Chunk] = []
         self.fold = Fold([], NEVER)
         self.task = 0
+        self.wall_clock = NEVER
         self._dense: list[pa.Table] = []
         self._scattered: list[pa.Table] = []
 

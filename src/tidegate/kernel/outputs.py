@@ -8,21 +8,30 @@ import pyarrow.compute as pc
 from tidegate.kernel import suppression
 from tidegate.kernel.batch import Batch
 from tidegate.kernel.layout import Layout
-from tidegate.kernel.store import Store
+from tidegate.kernel.state import State
 from tidegate.plan import Output
 
 
-def run(layout: Layout, store: Store, rows: pa.Table, batch: Batch) -> pa.Table:
+def run(layout: Layout, state: State, rows: pa.Table, batch: Batch, end_of_input: bool) -> tuple[pa.Table, int | None]:
     """The rows that leave, of `Layout.output_schema`, given those that the aggregation made (`results.told`).
 
-    An output with a time limit holds its rows back. Raises BufferFullError if it shuts down when full and is.
+    An output with a time limit holds its rows back; by the wall clock, the time at which the next ones are due comes
+    with them. Raises BufferFullError if it shuts down when full and is.
     """
-    parts = [(output, _held_back(layout, output, store, _of(layout, rows, output), batch)) for output in layout.op.told]
+    parts, wake_at = [], None
+    for output in layout.op.told:
+        part = _of(layout, rows, output)
+        if output.limit is not None:
+            part, wake_at = suppression.run(layout.telling[output.kind], state, batch, part, end_of_input)
+        parts.append(part)
     if not layout.op.outputs:
-        return parts[0][1]
-    named = [part.append_column("__output", pa.repeat(output.name, part.num_rows)) for output, part in parts]
+        return parts[0], wake_at
+    named = [
+        part.append_column("__output", pa.repeat(output.name, part.num_rows))
+        for output, part in zip(layout.op.told, parts, strict=True)
+    ]
     shape = layout.output_schema.empty_table()
-    return pa.concat_tables([shape, *named], promote_options="default").cast(layout.output_schema)
+    return pa.concat_tables([shape, *named], promote_options="default").cast(layout.output_schema), wake_at
 
 
 def _of(layout: Layout, rows: pa.Table, output: Output) -> pa.Table:
@@ -32,10 +41,3 @@ def _of(layout: Layout, rows: pa.Table, output: Output) -> pa.Table:
     if rows.num_rows == 0:
         return schema.empty_table()
     return rows.filter(pc.equal(rows["__kind"], output.kind)).select(schema.names)
-
-
-def _held_back(layout: Layout, output: Output, store: Store, rows: pa.Table, batch: Batch) -> pa.Table:
-    if output.limit is None:
-        return rows
-    records = sum(chunk.rows for chunk in batch.chunks)
-    return suppression.run(layout.telling[output.kind], store, rows, batch.fold.stream_time, records)

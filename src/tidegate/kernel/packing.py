@@ -59,6 +59,8 @@ def pack(layout: Layout, batches: Iterable[pa.RecordBatch], tasks: Sequence[int]
                 "first": first,
                 "task": number,
             }
+            if layout.op.needs_wall_clock:
+                meta["wall_clock"] = table["wall_clock"][0].as_py()
             yield task, frames.encode(frames.BLOB, meta, *(route[number] for route in routes))
 
 

@@ -22,7 +22,7 @@ from tidegate.kernel.layout import Layout
 from tidegate.kernel.slowest import SlowestFold
 from tidegate.kernel.state import State
 from tidegate.kernel.store import Store
-from tidegate.kernel.stream_time import Chunk, Fold
+from tidegate.kernel.stream_time import NEVER, Chunk, Fold
 
 DROPS = ("late", "null_key", "null_value", "bad_timestamp")
 """Why a record is not taken. "late" counts (record, closed window) pairs."""
@@ -35,10 +35,12 @@ class Step:
     metrics: records, late, null_key, null_value, bad_timestamp, emitted, open_windows (counts of this batch; the first
     five of all map tasks are told by the first task alone, late by each for its keys), stream_time (ms),
     lateness_sum, record_lateness_max (ms, over `records`).
+    wake_at: the wall clock (ms) at which a step is due even if no record comes, None if none is.
     """
 
     rows: pa.Table
     metrics: dict[str, float]
+    wake_at: int | None = None
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,12 @@ class Stage:
     expected: bytes | None = None
     """Keys that give a final row in every window (`kernel.expected.pack`)."""
 
-    def step(self, store: Store, blobs: Iterable[bytes], end_of_input: bool = False) -> Step:
+    def step(
+        self, store: Store, blobs: Iterable[bytes], end_of_input: bool = False, wall_clock: int | None = None
+    ) -> Step:
         """Take a micro-batch. `end_of_input`: the input is over, so every window closes.
+
+        Blobs say what the wall clock is if the plan needs it; `wall_clock` (ms) says it where no record came.
 
         Raises CheckpointError before anything is stored if `store` belongs to another plan; BufferFullError and
         AggregationError leave the store to be thrown away by the caller, as Spark does with a failed batch.
@@ -59,18 +65,20 @@ class Stage:
         state = State.load(store, self.layout.identity, self.tasks)
         batch, metrics = self._decode(blobs, state)
         state.stream_time = batch.fold.stream_time
+        # The clock of the machine that drives the query may be set back; time that has passed stays passed.
+        state.wall_clock = max(state.wall_clock, batch.wall_clock, NEVER if wall_clock is None else wall_clock)
         closes_at = MAX_MS if end_of_input else state.stream_time
         run = _way(self.layout)
         rows, late = run(self.layout, state, batch, closes_at)
         if self.expected is not None:
             rows = expected.run(self.layout, state, batch, rows, self.expected, closes_at)
-        rows = outputs.run(self.layout, store, rows, batch)
+        rows, wake_at = outputs.run(self.layout, state, rows, batch, end_of_input)
         metrics["late"] += late
         metrics["emitted"] = rows.num_rows
         metrics["stream_time"] = state.stream_time
         metrics["open_windows"] = _open_windows(self.layout, state)
         state.save()
-        return Step(rows, metrics)
+        return Step(rows, metrics, wake_at)
 
     def _decode(self, blobs: Iterable[bytes], state: State) -> tuple[Batch, dict[str, float]]:
         batch = Batch(self.layout)
@@ -81,6 +89,7 @@ class Stage:
             _same_run(meta, self.layout.identity, self.tasks)
             batch.add([Chunk(**chunk) for chunk in meta["chunks"]], dense, scattered)
             batch.task = meta["task"]
+            batch.wall_clock = max(batch.wall_clock, meta.get("wall_clock", NEVER))
             drops.update(meta["drops"])
             first = first or meta["first"]
         batch.fold = self._fold(batch, state)

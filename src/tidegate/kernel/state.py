@@ -44,6 +44,7 @@ class State:
     logs: dict[int, Log] = field(default_factory=dict)
     partitions: dict[Partition, Reached] = field(default_factory=dict)
     expected: Expected | None = None
+    wall_clock: int = NEVER
 
     @classmethod
     def load(cls, store: Store, identity: dict[str, str], tasks: int) -> State:
@@ -65,7 +66,8 @@ class State:
         logs = {int(start): Log(*log) for start, log in meta["logs"].items()}
         partitions = {name: Reached(*reached) for name, *reached in meta.get("partitions", [])}
         expected = Expected(*meta["expected"]) if "expected" in meta else None
-        return cls(store, identity, tasks, meta["stream_time"], logs, partitions, expected)
+        wall_clock = meta.get("wall_clock", NEVER)
+        return cls(store, identity, tasks, meta["stream_time"], logs, partitions, expected, wall_clock)
 
     def save(self) -> None:
         """Write everything but the segments, which are already in the store."""
@@ -80,6 +82,8 @@ class State:
             meta["partitions"] = [[name, at.time, at.heard] for name, at in self.partitions.items()]
         if self.expected is not None:
             meta["expected"] = [self.expected.first, self.expected.task]
+        if self.wall_clock != NEVER:
+            meta["wall_clock"] = self.wall_clock
         self.store.put(_META, frames.encode(frames.META, meta))
 
     def append(self, window: int, rows: pa.Table) -> None:

@@ -1,8 +1,8 @@
-"""suppress(until_time_limit): updates wait in a buffer until stream time has moved on, or until the buffer is full.
+"""suppress(until_time_limit): updates wait in a buffer until time has moved on, or until the buffer is full.
 
-Per update, in the order forwarded (SEMANTICS 6.2): stream time grows to the update's timestamp; the key's entry is
-made or replaced; entries whose time has come leave, oldest first, ties in the order of their serialized keys; then the
-bound is checked. Once a key has left, nothing about it is remembered.
+Per update, in the order forwarded (SEMANTICS 6.2): stream time grows to the update's timestamp (the wall clock has
+moved when the batch began); the key's entry is made or replaced; entries whose time has come leave, oldest first, ties
+in the order of their serialized keys; then the bound is checked. Once a key has left, nothing about it is remembered.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.kernel import frames
+from tidegate.kernel.batch import Batch
 from tidegate.kernel.buffers import TIMES, byte_sizes, full
 from tidegate.kernel.grouping import array, ints
 from tidegate.kernel.layout import Layout
+from tidegate.kernel.state import State
 from tidegate.kernel.store import Store
 from tidegate.spec.suppressed import UntilTimeLimit
 from tidegate.spec.windows import SessionWindows
@@ -36,17 +38,17 @@ class _Entry:
     size: int
 
 
-def run(layout: Layout, store: Store, rows: pa.Table, stream_time: int, records: int) -> pa.Table:
-    """Take forwarded rows into the buffer and give those that leave.
+def run(layout: Layout, state: State, batch: Batch, rows: pa.Table, end_of_input: bool) -> tuple[pa.Table, int | None]:
+    """Take forwarded rows into the buffer; gives those that leave, and the wall clock at which the next ones are due.
 
-    `stream_time` is the operator's after the batch of `records` records. Raises BufferFullError if the buffer shuts
-    down when full and is.
+    By the wall clock every row of a batch comes at the same time, that of the batch. At the end of the input
+    everything leaves. Raises BufferFullError if the buffer shuts down when full and is.
     """
     how = layout.op.limit
     assert how is not None
-    held, before = _load(layout, store)
+    held, before = _load(layout, state.store)
     updates = layout.op.emits == "updates"
-    if updates and layout.op.aggregations and records > 1:
+    if updates and layout.op.aggregations and sum(chunk.rows for chunk in batch.chunks) > 1:
         # Updates of many records come in timestamp order, however tasks and partitions made them. What one record
         # forwards, final results and changes of a table have an order already.
         rows = rows.sort_by([("__timestamp", "ascending")])
@@ -56,19 +58,24 @@ def run(layout: Layout, store: Store, rows: pa.Table, stream_time: int, records:
     for row in range(held.num_rows):
         buffer.restore(row, held[_TIME][row].as_py(), held[_SIZE][row].as_py())
     leaving: list[int] = []
-    times = ints(rows["__timestamp"]).tolist()
-    for i, ts in enumerate(times):
-        leaving += buffer.take(held.num_rows + i, ts)
-    if updates:
+    wall = how.clock == "wall"
+    times = [state.wall_clock] * rows.num_rows if wall else ints(rows["__timestamp"]).tolist()
+    for i, time in enumerate(times):
+        leaving += buffer.take(held.num_rows + i, time)
+    if wall:
+        leaving += buffer.advance(state.wall_clock)
+    elif updates:
         # Every record that moved stream time was forwarded, by this task or another. Final results are older than
         # that: their own timestamps are the time of what is behind them.
-        leaving += buffer.advance(stream_time)
-    _save(store, both, buffer)
-    return both.take(pa.array(leaving, pa.int64()))
+        leaving += buffer.advance(state.stream_time)
+    if end_of_input:
+        leaving += buffer.drain()
+    _save(state.store, both, buffer)
+    return both.take(pa.array(leaving, pa.int64())), buffer.due() if wall else None
 
 
 def _load(layout: Layout, store: Store) -> tuple[pa.Table, int]:
-    """The entries, and the stream time of the rows forwarded so far."""
+    """The entries, and what the clock of the limit has shown so far."""
     frame = store.get(_BUFFER)
     if frame is None:
         schema = layout.result_schema
@@ -82,13 +89,13 @@ def _save(store: Store, rows: pa.Table, buffer: _Buffer) -> None:
     table = rows.take(pa.array([entry.row for entry in entries], pa.int64()))
     table = table.append_column(_TIME, pa.array([entry.time for entry in entries], pa.int64()))
     table = table.append_column(_SIZE, pa.array([entry.size for entry in entries], pa.int64()))
-    store.put(_BUFFER, frames.encode(frames.SEGMENT, {"stream_time": buffer.stream_time}, table))
+    store.put(_BUFFER, frames.encode(frames.SEGMENT, {"stream_time": buffer.now}, table))
 
 
 class _Buffer:
     """The entries by serialized key, and a heap of (buffer time, key) in which stale items are passed over."""
 
-    def __init__(self, layout: Layout, how: UntilTimeLimit, rows: pa.Table, stream_time: int) -> None:
+    def __init__(self, layout: Layout, how: UntilTimeLimit, rows: pa.Table, now: int) -> None:
         self.how = how
         self.layout = layout
         self.keys = list(_serialized(layout, rows))
@@ -98,29 +105,39 @@ class _Buffer:
         self.entries: dict[bytes, _Entry] = {}
         self.heap: list[tuple[int, bytes]] = []
         self.size = 0
-        self.stream_time = stream_time
+        self.now = now
 
     def restore(self, row: int, time: int, size: int) -> None:
         """Take back an entry as it was stored."""
         self._put(self.keys[row], _Entry(time, row, size))
 
-    def take(self, row: int, ts: int) -> Iterator[int]:
-        """Take an update in; gives the rows that leave."""
+    def take(self, row: int, now: int) -> Iterator[int]:
+        """Take an update in that came at `now` by the clock of the limit; gives the rows that leave."""
         key = self.keys[row]
         old = self.entries.get(key)
-        first = self.starts[row] if self.how.measured_from == "window_start" and self.starts else ts
+        first = self.starts[row] if self.how.measured_from == "window_start" and self.starts else now
         keeps = old is not None and self.how.measured_from != "latest_update"
         grown = int(self.value_sizes[old.row]) if old is not None else 0
         size = TIMES + int(self.key_sizes[row]) + grown + int(self.value_sizes[row])
         self._put(key, _Entry(old.time if old is not None and keeps else first, row, size))
-        yield from self.advance(ts)
+        yield from self.advance(now)
         yield from self._shrink()
 
-    def advance(self, stream_time: int) -> Iterator[int]:
-        """The rows whose time limit is reached if stream time is at least `stream_time`, oldest first."""
-        self.stream_time = max(self.stream_time, stream_time)
-        while (oldest := self._oldest()) is not None and oldest[0] <= self.stream_time - self.how.limit_ms:
+    def advance(self, now: int) -> Iterator[int]:
+        """The rows whose time limit is reached if the clock of the limit shows at least `now`, oldest first."""
+        self.now = max(self.now, now)
+        while (oldest := self._oldest()) is not None and oldest[0] <= self.now - self.how.limit_ms:
             yield self._pop(oldest[1])
+
+    def drain(self) -> Iterator[int]:
+        """All rows, oldest first."""
+        while (oldest := self._oldest()) is not None:
+            yield self._pop(oldest[1])
+
+    def due(self) -> int | None:
+        """When the next row is to leave by the clock of the limit, None if nothing waits."""
+        oldest = self._oldest()
+        return None if oldest is None else oldest[0] + self.how.limit_ms
 
     def _shrink(self) -> Iterator[int]:
         buffer = self.how.buffer

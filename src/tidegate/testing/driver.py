@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.dsl import KTable, Result, outputs
-from tidegate.instants import Duration, Window, duration_ms
+from tidegate.errors import DefinitionError
+from tidegate.instants import Duration, Window, duration_ms, show_ms
 from tidegate.kernel import expected
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.packing import pack
@@ -30,6 +31,7 @@ class DriverState:
     store: DictStore
     types: Types
     piped: int
+    wall_clock_ms: int = 0
 
 
 class TopologyTestDriver:
@@ -60,7 +62,7 @@ class TopologyTestDriver:
         self._metrics: Counter[str] = Counter()
         self._stream_time = -1
         self._lateness_max = 0
-        self._wall_clock_ms = 0
+        self._wall_clock_ms = state.wall_clock_ms if state else 0
 
     def pipe_input(self, record: Record) -> None:
         """Process one record."""
@@ -76,11 +78,15 @@ class TopologyTestDriver:
         types = Types(dict(self._types.columns), self._types.declared)
         records = self._numbered(records)
         types.learn(records)
-        layout, batch = _lay_out(self._op, types, records, self._piped)
+        self._step(types, records)
+
+    def _step(self, types: Types, records: list[Record]) -> None:
+        layout, batch = _lay_out(self._op, types, records, self._piped, self._wall_clock_ms)
         blobs = [blob for _, blob in pack(layout, [batch], [0])]
         store = self._store.copy()
         keys = None if self._op.expects is None else expected.pack(layout, self._op.expects)
-        step = Stage(layout, expected=keys).step(store, blobs)
+        now = self._wall_clock_ms if self._op.needs_wall_clock else None
+        step = Stage(layout, expected=keys).step(store, blobs, wall_clock=now)
         self._store, self._types, self._piped = store, types, self._piped + len(records)
         self._output += to_rows(self._op, step.rows)
         self._count(step.metrics)
@@ -119,8 +125,18 @@ class TopologyTestDriver:
         }
 
     def advance_wall_clock(self, by: Duration) -> None:
-        """Let time pass on the wall clock. Nothing that leaves by stream time alone notices."""
-        self._wall_clock_ms += duration_ms(by, "by")
+        """Let time pass on the wall clock, as an empty micro-batch at its end; what is due by it leaves.
+
+        It starts at 0. Nothing that leaves by stream time alone notices. Raises DefinitionError if `by` is negative.
+        """
+        passed = duration_ms(by, "by")
+        if passed < 0:
+            raise DefinitionError(
+                f"`by` is {show_ms(passed)}: the wall clock does not go back. Use a positive duration."
+            )
+        self._wall_clock_ms += passed
+        if self._op.wakes and self._types.columns:
+            self._step(self._types, [])
 
     @property
     def wall_clock(self) -> timedelta:
@@ -129,7 +145,7 @@ class TopologyTestDriver:
 
     def state(self) -> DriverState:
         """What a restart would find: `TopologyTestDriver(table, state=driver.state())` goes on from here."""
-        return DriverState(self._store.copy(), self._types, self._piped)
+        return DriverState(self._store.copy(), self._types, self._piped, self._wall_clock_ms)
 
     def _numbered(self, records: Sequence[Record]) -> list[Record]:
         if self._op.stream.partition != _PARTITION:
@@ -150,12 +166,16 @@ def _in_piped_order(op: Operation) -> Operation:
     return replace(op, stream=replace(op.stream, partition=_PARTITION, offset=_OFFSET))
 
 
-def _lay_out(op: Operation, types: Types, records: list[Record], start: int) -> tuple[Layout, pa.RecordBatch]:
+def _lay_out(
+    op: Operation, types: Types, records: list[Record], start: int, wall_clock_ms: int
+) -> tuple[Layout, pa.RecordBatch]:
     known = {name: kind for name, kind in types.columns.items() if name not in (_PARTITION, _OFFSET)}
     batch = to_batch(op, types, records, start)
     shown = [f"v:{name}" for name in op.input_columns(tuple(known))]
     kept = [*(f"k:{name}" for name in op.key), *shown, "empty", "deleted", "ts", "partition", "offset"]
     batch = batch.select([name for name in kept if name in batch.schema.names])
+    if op.needs_wall_clock:
+        batch = batch.append_column("wall_clock", pa.array([wall_clock_ms] * len(records), pa.int64()))
     return Layout(op, batch.schema, typed=types.declared), batch
 
 

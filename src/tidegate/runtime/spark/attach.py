@@ -73,8 +73,8 @@ class SparkStage:
     def metrics(self) -> Mapping[str, str]:
         return METRICS
 
-    def step(self, store: Any, blobs: list[bytes], end_of_input: bool = False) -> Step:
-        return self.stage.step(store, blobs, end_of_input)
+    def step(self, store: Any, blobs: list[bytes], end_of_input: bool = False, wall_clock: int | None = None) -> Step:
+        return self.stage.step(store, blobs, end_of_input, wall_clock)
 
 
 def check_frame(stream: Any) -> None:
@@ -106,6 +106,7 @@ def to_df(table: Plan) -> DataFrame:
         stage=SparkStage(Stage(layout, tasks, keys)),
         tasks=tasks,
         name=op.stream.name,
+        wakes=op.wakes,
     )
     return out.select(*_public(op, layout.result_types))
 
@@ -133,6 +134,9 @@ def input_columns(op: Operation, frame: DataFrame) -> list[Column]:
     if op.stream.partition is not None and op.stream.offset is not None:
         columns.append(_named(op.stream.partition, "partition"))
         columns.append(_column(op.stream.offset).cast("long").alias("offset"))
+    if op.needs_wall_clock:
+        # One value per micro-batch, kept in the query's offset log: the same if the batch is run again.
+        columns.append(F.unix_millis(F.current_timestamp()).alias("wall_clock"))
     return columns
 
 

@@ -37,13 +37,16 @@ def flow(
     stage: Stage,
     tasks: int,
     name: str = "tidegate",
+    wakes: bool = False,
 ) -> DataFrame:
     """`frame` through `pack` and `stage`; the rows of `stage.output_schema`.
 
     `pack` turns one input partition's batches into (task, blob) with task in 0..tasks-1; it is called for an
     empty partition too, with no batches (test_pack_is_called_for_an_empty_partition), and otherwise gets batches of
     at most spark.sql.execution.arrow.maxRecordsPerBatch rows, 10,000 by default (test_arrow_batches_of_the_input).
-    `stage` steps once per task and micro-batch. Both are pickled.
+    `stage` steps once per task and micro-batch. Both are pickled. A stage that `wakes` is stepped without blobs when
+    the wall clock reaches its outcome's `wake_at`; Spark then makes batches without input all the time, and
+    `trigger(availableNow=True)` does not end.
     The stage's metrics arrive per batch as the observation `name` in StreamingQueryProgress.observedMetrics.
     """
     packed = frame.select(*columns).mapInArrow(_blobs(pack, tasks), "task int, blob binary")
@@ -51,7 +54,11 @@ def flow(
     grouped = packed.groupBy("task")
     if frame.isStreaming:
         out = grouped.transformWithStateInPandas(
-            StageProcessor(stage), outputStructType=spark_schema(wire), outputMode="Update", timeMode="None"
+            StageProcessor(stage, wakes),
+            outputStructType=spark_schema(wire),
+            outputMode="Update",
+            # Not "EventTime", which drops rows by record time before anybody has seen them.
+            timeMode="ProcessingTime" if wakes else "None",
         )
     else:
         out = grouped.applyInArrow(static_step(stage), spark_schema(wire))

@@ -21,12 +21,14 @@ SLICE_ROWS = 100_000
 
 
 class Outcome(Protocol):
-    """What a step gives back: rows of `Stage.output_schema`, and one number per metric."""
+    """What a step gives back: rows of `Stage.output_schema`, one number per metric, and when to wake (see `flow`)."""
 
     @property
     def rows(self) -> pa.Table: ...
     @property
     def metrics(self) -> Mapping[str, int | float]: ...
+    @property
+    def wake_at(self) -> int | None: ...
 
 
 class Stage(Protocol):
@@ -42,7 +44,9 @@ class Stage(Protocol):
     def output_schema(self) -> pa.Schema: ...
     @property
     def metrics(self) -> Mapping[str, str]: ...
-    def step(self, store: Any, blobs: list[bytes], end_of_input: bool = False) -> Outcome: ...
+    def step(
+        self, store: Any, blobs: list[bytes], end_of_input: bool = False, wall_clock: int | None = None
+    ) -> Outcome: ...
 
 
 def wire_schema(stage: Stage) -> pa.Schema:
@@ -128,18 +132,44 @@ class StageProcessor(StatefulProcessor):
     Spark calls it once per task and batch with all its rows, as one or several frames, in no certain order
     (tests/spark/test_plumbing.py::test_one_step_per_task_and_batch, with frames of one row each). What it raises fails
     the batch with nothing stored, and reaches the user in the StreamingQueryException
-    (test_an_error_fails_the_batch_and_stores_nothing).
+    (test_an_error_fails_the_batch_and_stores_nothing). A stage that `wakes` has at most one timer per task.
     """
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Stage, wakes: bool = False) -> None:
         self._stage = stage
+        self._wakes = wakes
 
     def init(self, handle: StatefulProcessorHandle) -> None:
+        self._handle = handle
         self._store = SparkStore(handle)
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
         blobs = [blob for frame in rows for blob in frame["blob"]]
-        for table in outgoing(self._stage, self._stage.step(self._store, blobs)):
+        outcome = self._stage.step(self._store, blobs)
+        if self._wakes:
+            # Timers go off after the rows of their batch, and this step has done what they are for.
+            self._rearm(outcome.wake_at, timerValues.getCurrentProcessingTimeInMs(), fired=None)
+        yield from self._frames(outcome)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
+        # Spark passes these arguments by name. The time is that of the batch, as current_timestamp() has it.
+        now = timerValues.getCurrentProcessingTimeInMs()
+        outcome = self._stage.step(self._store, [], wall_clock=now)
+        # pyspark itself deletes the timer that fired, after this.
+        self._rearm(outcome.wake_at, now, fired=expiredTimerInfo.getExpiryTimeInMs())
+        yield from self._frames(outcome)
+
+    def _rearm(self, wake_at: int | None, now: int, fired: int | None) -> None:
+        wanted = None if wake_at is None else max(wake_at, now + 1)
+        armed = list(self._handle.listTimers())
+        for timer in armed:
+            if timer not in (wanted, fired):
+                self._handle.deleteTimer(timer)
+        if wanted is not None and wanted not in armed:
+            self._handle.registerTimer(wanted)
+
+    def _frames(self, outcome: Outcome) -> Iterator[pd.DataFrame]:
+        for table in outgoing(self._stage, outcome):
             yield table.to_pandas(types_mapper=_pandas_type)
 
     def close(self) -> None:

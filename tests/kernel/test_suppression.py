@@ -1,0 +1,185 @@
+"""Time limits by the wall clock: what leaves when, with every buffer, though no record comes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tidegate as tg
+from tidegate.errors import BufferFullError, CheckpointError
+from tidegate.testing import TopologyTestDriver
+
+Row = dict[str, Any]
+
+
+def wall(limit: str = "10 ms", buffer: tg.Buffer | None = None, measured_from: str = "first_update") -> Any:
+    return tg.Suppressed.until_time_limit(
+        limit, buffer or tg.BufferConfig.unbounded(), clock="wall", measured_from=measured_from
+    )
+
+
+def prices(suppressed: Any) -> tg.KTable:
+    return tg.table("prices", key="k", timestamp="ts", deleted="gone").suppress(suppressed)
+
+
+def record(key: str, ts: int, price: int | None = 0) -> Row:
+    return {"k": key, "ts": ts, "price": price, "gone": price is None}
+
+
+def out(driver: TopologyTestDriver) -> list[tuple[str, int]]:
+    return [(row["k"], row["price"]) for row in driver.read_output()]
+
+
+def test_an_update_leaves_on_time_though_no_record_comes() -> None:
+    """
+    wall     0    4         10   12        22
+    in       A=1  A=2            B=3
+    out                     A=2            B=3
+    """
+    driver = TopologyTestDriver(prices(wall()))
+    driver.pipe_input(record("A", 1_000, 1))
+    driver.advance_wall_clock("4 ms")
+    driver.pipe_input(record("A", 9_000_000, 2))  # stream time does not matter
+    driver.advance_wall_clock("5 ms")
+    assert out(driver) == []
+    driver.advance_wall_clock("1 ms")
+    assert out(driver) == [("A", 2)]
+    driver.advance_wall_clock("2 ms")
+    driver.pipe_input(record("B", 0, 3))
+    driver.advance_wall_clock("9 ms")
+    assert out(driver) == []
+    driver.advance_wall_clock("1 ms")
+    assert out(driver) == [("B", 3)]
+
+
+def test_the_latest_update_starts_again() -> None:
+    driver = TopologyTestDriver(prices(wall(measured_from="latest_update")))
+    for price in (1, 2, 3):
+        driver.pipe_input(record("A", 0, price))
+        driver.advance_wall_clock("9 ms")
+    assert out(driver) == []
+    driver.advance_wall_clock("1 ms")
+    assert out(driver) == [("A", 3)]
+
+
+def test_window_start_is_compared_with_the_wall_clock() -> None:
+    windows = tg.TimeWindows.of_size_and_grace("10 ms", "1 hour")
+    counts = tg.stream("events", key="k", timestamp="ts").group_by_key().windowed_by(windows).count()
+    driver = TopologyTestDriver(counts.suppress(wall(measured_from="window_start")))
+    driver.advance_wall_clock("24 ms")
+    driver.pipe_input({"k": "A", "ts": 25})
+    driver.pipe_input({"k": "B", "ts": 13})  # [10, 20): since 10, so it is due
+    assert [(row["k"], row["window"].start) for row in driver.read_output()] == [("B", 10)]
+    driver.advance_wall_clock("6 ms")
+    assert [(row["k"], row["window"].start) for row in driver.read_output()] == [("A", 20)]
+
+
+def test_final_results_may_be_limited_too() -> None:
+    windows = tg.TimeWindows.of_size_with_no_grace("10 ms")
+    counts = tg.stream("events", key="k", timestamp="ts").group_by_key().windowed_by(windows).count()
+    final = counts.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())).suppress(wall())
+    driver = TopologyTestDriver(final)
+    driver.pipe_input({"k": "A", "ts": 0})
+    driver.pipe_input({"k": "B", "ts": 10})
+    assert driver.read_output() == []
+    driver.advance_wall_clock("10 ms")
+    assert [row["k"] for row in driver.read_output()] == ["A"]
+
+
+def test_ties_leave_by_key_and_tombstones_leave_too() -> None:
+    driver = TopologyTestDriver(prices(wall()))
+    driver.pipe_batch([record("B", 5, 1), record("A", 9, 2), record("C", 1, None)])
+    driver.advance_wall_clock("1 day")
+    assert out(driver) == [("A", 2), ("B", 1), ("C", None)]
+
+
+def test_a_limit_of_zero_lets_everything_through_and_out() -> None:
+    driver = TopologyTestDriver(prices(wall()))
+    driver.pipe_input(record("A", 0, 1))
+    retired = TopologyTestDriver(prices(wall("0 ms")), state=driver.state())
+    retired.advance_wall_clock("0 ms")
+    assert out(retired) == [("A", 1)]
+    retired.pipe_batch([record("B", 0, 2), record("B", 0, 3)])
+    assert out(retired) == [("B", 2), ("B", 3)]
+
+
+def test_a_buffer_that_is_full_emits_early_or_stops() -> None:
+    early = TopologyTestDriver(prices(wall(buffer=tg.BufferConfig.max_records(1))))
+    early.pipe_input(record("B", 0, 1))
+    early.advance_wall_clock("1 ms")
+    early.pipe_input(record("A", 0, 2))
+    assert out(early) == [("B", 1)]
+    strict = TopologyTestDriver(prices(wall(buffer=tg.BufferConfig.max_records(1).shut_down_when_full())))
+    strict.pipe_input(record("B", 0, 1))
+    with pytest.raises(BufferFullError):
+        strict.pipe_input(record("A", 0, 2))
+    spilling = TopologyTestDriver(prices(wall(buffer=tg.BufferConfig.max_records(1).spill_to_disk_when_full())))
+    spilling.pipe_batch([record("B", 0, 1), record("A", 0, 2)])
+    assert out(spilling) == []
+
+
+def test_nothing_happens_before_the_first_record() -> None:
+    driver = TopologyTestDriver(prices(wall()))
+    driver.advance_wall_clock("1 hour")
+    assert out(driver) == []
+    driver.pipe_input(record("A", 0, 1))
+    assert out(driver) == []
+    driver.advance_wall_clock("10 ms")
+    assert out(driver) == [("A", 1)]
+
+
+def test_the_wall_clock_does_not_go_back() -> None:
+    with pytest.raises(tg.DefinitionError, match="the wall clock does not go back"):
+        TopologyTestDriver(prices(wall())).advance_wall_clock("-1 ms")
+
+
+def test_the_clock_is_part_of_the_checkpoint() -> None:
+    driver = TopologyTestDriver(prices(wall()))
+    driver.pipe_input(record("A", 0, 1))
+    by_stream_time = tg.Suppressed.until_time_limit("10 ms", tg.BufferConfig.unbounded(), clock="stream")
+    with pytest.raises(CheckpointError, match="limit: 'by wall time' -> 'by stream time'"):
+        TopologyTestDriver(prices(by_stream_time), state=driver.state()).pipe_input(record("A", 1, 2))
+
+
+steps = st.lists(
+    st.one_of(
+        st.integers(1, 12),
+        st.lists(st.builds(record, st.sampled_from("ABC"), st.integers(0, 9), st.integers(0, 99)), min_size=1),
+    ),
+    max_size=20,
+)
+
+
+@given(steps, st.integers(0, 15), st.booleans(), st.booleans())
+def test_any_schedule_is_what_a_slow_reading_of_the_rule_gives(
+    schedule: list[Any], limit: int, debounce: bool, restarts: bool
+) -> None:
+    """Per step: every key whose time has come, oldest first, ties by key; with restarts between any two steps."""
+    table = prices(wall(f"{limit} ms", measured_from="latest_update" if debounce else "first_update"))
+    driver = TopologyTestDriver(table)
+    now, waiting = 0, {}
+    for step in schedule:
+        expected = []
+
+        def leave(until: int) -> None:
+            for key, (since, price) in sorted(waiting.items(), key=lambda item: (item[1][0], item[0])):
+                if since + limit <= until:
+                    expected.append((key, price))  # noqa: B023 - called in this turn of the loop only
+                    del waiting[key]
+
+        if isinstance(step, int):
+            now += step
+            driver.advance_wall_clock(f"{step} ms")
+        else:
+            driver.pipe_batch(step)
+            for row in step:
+                since = waiting[row["k"]][0] if row["k"] in waiting and not debounce else now
+                waiting[row["k"]] = (since, row["price"])
+                leave(now)
+        leave(now)
+        assert out(driver) == expected
+        if restarts:
+            driver = TopologyTestDriver(table, state=driver.state())
