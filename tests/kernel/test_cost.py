@@ -1,0 +1,147 @@
+"""What a batch costs, counted instead of timed: lines of Python executed, and bytes read from the store.
+
+A loop over rows executes lines for each of them, and a step that reads more state than it must reads bytes; both counts
+are the same on every machine and every day.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import tidegate as tg
+from tidegate.kernel.layout import Layout
+from tidegate.kernel.packing import pack
+from tidegate.kernel.stage import Stage
+from tidegate.kernel.store import DictStore
+from tidegate.plan import operation
+
+FEW, MANY = 1_000, 20_000
+SPAN_MS = 60_000
+
+MINUTES = tg.TimeWindows.of_size_and_grace("1 minute", "10 seconds")
+AGGREGATES: dict[str, Any] = {
+    "n": tg.count(),
+    "total": tg.sum("amount"),
+    "mean": tg.mean("amount"),
+    "least": tg.min("amount"),
+}
+FINAL = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
+
+TOPOLOGIES: dict[str, Callable[[tg.KStream], tg.KTable]] = {
+    "tumbling, final": lambda s: s.group_by_key().windowed_by(MINUTES).agg(**AGGREGATES).suppress(FINAL),
+    "hopping, final": lambda s: (
+        s.group_by_key().windowed_by(MINUTES.advance_by("10 seconds")).agg(**AGGREGATES).suppress(FINAL)
+    ),
+    "tumbling, updates": lambda s: s.group_by_key().windowed_by(MINUTES).agg(**AGGREGATES),
+    "without windows": lambda s: s.group_by_key().agg(**AGGREGATES),
+}
+
+
+def prepared(build: Callable[[tg.KStream], tg.KTable]) -> Layout:
+    stream = tg.stream("events", key="user", timestamp="ts", partition="partition", offset="offset")
+    return Layout(operation(build(stream).node), events(1, 1, 0).schema, sorts=False)
+
+
+def events(rows: int, keys: int, batch: int) -> pa.RecordBatch:
+    """`rows` records of `keys` keys, evenly over one minute of their own."""
+    number = np.arange(rows)
+    return pa.record_batch(
+        {
+            "k:user": [f"user-{n % keys:06}" for n in range(rows)],
+            "v:amount": pa.array(number % 97, pa.int32()),
+            "ts": pa.array(batch * SPAN_MS + number * SPAN_MS // rows, pa.int64()),
+            "partition": pa.array(np.zeros(rows, np.int32)),
+            "offset": pa.array(batch * rows + number, pa.int64()),
+        }
+    )
+
+
+def lines_executed(work: Callable[[], object]) -> int:
+    lines = 0
+
+    def trace(frame: Any, event: str, arg: Any) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return lines
+
+
+def lines_of_two_batches(layout: Layout, rows: int) -> int:
+    stage, store = Stage(layout, tasks=2), DictStore()
+    batches = [events(rows, rows // 4, batch) for batch in (0, 2)]
+
+    def work() -> None:
+        for batch in batches:
+            (_, blob), _ = pack(layout, [batch], [0, 1])
+            stage.step(store, [blob])
+
+    return lines_executed(work)
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_no_loop_over_rows(topology: str) -> None:
+    layout = prepared(TOPOLOGIES[topology])
+    lines_of_two_batches(layout, 10)  # what is done once, is done
+    few, many = (lines_of_two_batches(layout, rows) for rows in (FEW, MANY))
+    # A loop with one line per row would add 2 * (MANY - FEW) / 2 lines in each task alone.
+    assert many - few < (MANY - FEW) / 4
+
+
+def test_the_count_sees_a_loop_over_rows() -> None:
+    def loop(rows: int) -> int:
+        return lines_executed(lambda: [row + 1 for row in range(rows)])
+
+    assert loop(MANY) - loop(FEW) >= MANY - FEW
+
+
+class CountingStore(DictStore):
+    """Counts the bytes that are read from it."""
+
+    read_bytes = 0
+
+    def get(self, name: str) -> bytes | None:
+        found = super().get(name)
+        self.read_bytes += len(found or b"")
+        return found
+
+    def read(self, window: int, segment: int) -> bytes:
+        found = super().read(window, segment)
+        self.read_bytes += len(found)
+        return found
+
+
+def bytes_read_by_a_small_batch(layout: Layout, open_entries: int, rows: int = 100) -> int:
+    stage, store = Stage(layout, tasks=1), CountingStore()
+    step = lambda batch: stage.step(store, [dict(pack(layout, [batch], [0]))[0]])  # noqa: E731
+    step(events(open_entries, open_entries, 0))
+    store.read_bytes = 0
+    small = events(rows, rows, 0)
+    offsets = pa.array(np.arange(rows) + open_entries, pa.int64())
+    step(small.set_column(small.schema.get_field_index("offset"), "offset", offsets))
+    return store.read_bytes
+
+
+def test_final_results_read_no_state_until_a_window_closes() -> None:
+    """An update appends, so what a batch reads does not grow with what is open."""
+    layout = prepared(lambda s: s.group_by_key().windowed_by(MINUTES.advance_by("20 seconds")).count().suppress(FINAL))
+    few, many = (bytes_read_by_a_small_batch(layout, entries) for entries in (1_000, 50_000))
+    assert many <= few + 64
+
+
+def test_a_plain_table_reads_its_touched_buckets_alone() -> None:
+    layout = prepared(lambda s: s.group_by_key().count())
+    few, many = (bytes_read_by_a_small_batch(layout, entries, rows=3) for entries in (50_000, 500_000))
+    assert many < 2 * few
