@@ -100,11 +100,16 @@ class Entry:
 
 @dataclass
 class Oracle:
-    """Takes batches of records, gives rows; `drops` counts by reason."""
+    """Takes batches of records, gives rows; `drops` counts by reason, `late` has what was late for which window.
+
+    An entry of `late` is (record, window, stream time seen), of `skipped` (record, reason).
+    """
 
     topology: Topology
     stream_time: int = -1
     drops: Counter[str] = field(default_factory=Counter)
+    late: list[tuple[Row, tuple[int, int], int]] = field(default_factory=list)
+    skipped: list[tuple[Row, str]] = field(default_factory=list)
     entries: dict[tuple[Key, tuple[int, int]], Entry] = field(default_factory=dict)
 
     def batch(self, records: Iterable[Row]) -> list[Row]:
@@ -133,11 +138,11 @@ class Oracle:
         """Records without a key or a usable timestamp are counted and change nothing, not even stream time."""
         timestamp = record.get(self.topology.timestamp)
         if any(record.get(column) is None for column in self.topology.key):
-            self.drops["null_key"] += 1
+            self._skip(record, "null_key")
         elif timestamp is None or timestamp < 0:
-            self.drops["bad_timestamp"] += 1
+            self._skip(record, "bad_timestamp")
         elif isinstance(self.topology.windows, NoWindows) and not self._has_value(record):
-            self.drops["null_value"] += 1
+            self._skip(record, "null_value")
         else:
             return True
         return False
@@ -149,6 +154,10 @@ class Oracle:
         aside = {*t.key, t.timestamp, t.partition, t.offset}
         columns = [first.column] if isinstance(first, Reduce) else [name for name in record if name not in aside]
         return any(record[column] is not None for column in columns)
+
+    def _skip(self, record: Row, reason: str) -> None:
+        self.drops[reason] += 1
+        self.skipped.append((record, reason))
 
     def _seen(self, records: list[Row]) -> list[tuple[int, Row]]:
         """Every record with the stream time it sees, in the order they are taken."""
@@ -169,6 +178,7 @@ class Oracle:
         for window in self.topology.windows.of(record[self.topology.timestamp]):
             if window and self.topology.windows.closed(window[1], stream_time):
                 self.drops["late"] += 1
+                self.late.append((record, window, stream_time))
             else:
                 rows.append(self._update(window, record))
         return rows

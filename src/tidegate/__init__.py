@@ -7,6 +7,7 @@ from typing import Any
 from tidegate import dsl
 from tidegate.dsl import (
     KGroupedStream,
+    KLateRecords,
     KOutputs,
     KStream,
     KTable,
@@ -59,6 +60,7 @@ __all__ = [
     "EmitStrategy",
     "InputError",
     "KGroupedStream",
+    "KLateRecords",
     "KOutputs",
     "KStream",
     "KTable",

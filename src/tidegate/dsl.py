@@ -11,8 +11,11 @@ from typing import Any, NoReturn
 
 from tidegate.errors import DefinitionError, DefinitionTypeError, warn
 from tidegate.plan import (
+    DROP,
+    LATE_RECORDS,
     RESULT_COLUMNS,
     Changelog,
+    LateRecords,
     Outputs,
     Plan,
     Stream,
@@ -49,6 +52,7 @@ def stream(
     name: str | None = None,
     schema: Any = None,
     stream_time: str = "max",
+    late_records: str | None = None,
 ) -> KStream:
     """A stream of records from a streaming or static DataFrame, or an input named `source` to be bound later.
 
@@ -61,6 +65,9 @@ def stream(
     stream_time
                "max": the largest timestamp seen; "min_partition": that of the slowest partition, so that a partition
                which is behind loses nothing
+    late_records
+               "drop" or "keep" what is not taken; left out, it is kept where an output asks for it
+               (`KTable.late_records`); an aggregation may say otherwise
 
     Raises DefinitionError for a column that does not exist or has the wrong type, DefinitionTypeError for an
     argument of the wrong kind.
@@ -75,6 +82,7 @@ def stream(
         schema=schema,
         clock=Clock.of(stream_time, partition=partition),
         frame=source if bound else None,
+        late_records=_late_records(late_records),
     )
     if (partition is None) != (offset is None):
         given, missing = ("partition", "offset") if offset is None else ("offset", "partition")
@@ -116,7 +124,7 @@ def table(
     return KTable(Changelog(changes.node, None if deleted is None else _column(deleted, "deleted")))
 
 
-def outputs(**tables: KTable) -> KOutputs:
+def outputs(**tables: KTable | KLateRecords) -> KOutputs:
     """Several tables of one aggregation as one: `outputs(raw=counts, final=final)`, computed together.
 
     Raises DefinitionError if they are not of one aggregation.
@@ -124,14 +132,14 @@ def outputs(**tables: KTable) -> KOutputs:
     if not tables:
         raise DefinitionError("There is no output. Name at least one, for example tg.outputs(raw=counts, final=final).")
     for name, table_ in tables.items():
-        if not isinstance(table_, KTable):
+        if not isinstance(table_, KTable | KLateRecords):
             raise DefinitionTypeError(f"The output {name!r} is {table_!r}, not a table. Use for example {name}=counts.")
     node = Outputs(tuple((name, table_.node) for name, table_ in tables.items()))
     operation(node)
     return KOutputs(node)
 
 
-def to_df(**tables: KTable) -> Any:
+def to_df(**tables: KTable | KLateRecords) -> Any:
     """Several tables of one aggregation as one DataFrame, by one stateful operator: `to_df(raw=counts, final=final)`.
 
     The column `output` has the keyword under which a row's table was given. The other columns are those of all
@@ -175,6 +183,7 @@ class _Aggregating:
         *,
         materialized: Materialized | None = None,
         expect_keys: Any = None,
+        late_records: str | None = None,
     ) -> KTable:
         """The number of records per key (and window), in the column `name`.
 
@@ -182,8 +191,8 @@ class _Aggregating:
         list) without a record in a window gives a final row with the aggregate over nothing, here 0.
         """
         if isinstance(name, Materialized):
-            return self.count(materialized=name, expect_keys=expect_keys)
-        return self._table(((name, count_()),), materialized, expect_keys)
+            return self.count(materialized=name, expect_keys=expect_keys, late_records=late_records)
+        return self._table(((name, count_()),), materialized, expect_keys, late_records)
 
     def agg(
         self,
@@ -191,6 +200,7 @@ class _Aggregating:
         /,
         *,
         expect_keys: Any = None,
+        late_records: str | None = None,
         **aggregates: Aggregate | Materialized,
     ) -> KTable:
         """One column per aggregate: `.agg(n=tg.count(), total=tg.sum("amount"))`; `expect_keys` as in `count`."""
@@ -205,7 +215,7 @@ class _Aggregating:
                 raise DefinitionTypeError(
                     f'`{name}` is {aggregate!r}, not an aggregate. Use for example {name}=tg.sum("amount").'
                 )
-        return self._table(tuple(aggregates.items()), materialized, expect_keys)  # type: ignore[arg-type]
+        return self._table(tuple(aggregates.items()), materialized, expect_keys, late_records)  # type: ignore[arg-type]
 
     def reduce(
         self,
@@ -215,6 +225,7 @@ class _Aggregating:
         *,
         materialized: Materialized | None = None,
         expect_keys: Any = None,
+        late_records: str | None = None,
     ) -> KTable:
         """`fn(aggregate, value)` over a column; the first value is taken as it is.
 
@@ -222,7 +233,7 @@ class _Aggregating:
         `expect_keys` is that of `count`; without a record the value is null.
         """
         reduce = Reduce(_callable(fn, "fn"), _column(column, "column"))
-        return self._table(((name or column, reduce),), materialized, expect_keys)
+        return self._table(((name or column, reduce),), materialized, expect_keys, late_records)
 
     def aggregate(
         self,
@@ -234,6 +245,7 @@ class _Aggregating:
         name: str = "aggregate",
         materialized: Materialized | None = None,
         expect_keys: Any = None,
+        late_records: str | None = None,
     ) -> KTable:
         """`aggregator(key, row, aggregate)` from `initializer()` on, as a column of `type`.
 
@@ -255,13 +267,14 @@ class _Aggregating:
                 "`merger` is missing: a record can bridge two sessions, and then their aggregates become one. "
                 "Give merger=lambda key, a, b: ..."
             )
-        return self._table(((name, fold),), materialized, expect_keys)
+        return self._table(((name, fold),), materialized, expect_keys, late_records)
 
     def _table(
         self,
         aggregations: tuple[tuple[str, Aggregation], ...],
         materialized: Materialized | None,
         expect_keys: Any = None,
+        late_records: str | None = None,
     ) -> KTable:
         taken = set(self.key) | set(RESULT_COLUMNS)
         for name, _ in aggregations:
@@ -283,6 +296,7 @@ class _Aggregating:
             self.emit,
             materialized or Materialized("aggregate"),
             expect_keys,
+            _late_records(late_records),
         )
         _check_expected(node)
         self._check_inputs(node)
@@ -365,6 +379,18 @@ class Result:
         return attach(self.node)
 
 
+@dataclass(frozen=True)
+class KLateRecords(Result):
+    """The records that an aggregation did not take: the whole record, `reason`, `window`, `late_by`, `stream_time`.
+
+    reason       "late", once per closed window; "null_key", "null_value", "bad_timestamp"
+    late_by      how far the record lay behind the stream time it saw (ms); null if it was not late
+    stream_time  what it saw
+    """
+
+    node: LateRecords
+
+
 class KOutputs(Result):
     """Several tables of one aggregation, whose rows leave together with the name of their output."""
 
@@ -374,6 +400,20 @@ class KTable(Result):
     """A table: per key (and window) the newest result, refined by updates or let out when final."""
 
     node: Table
+
+    def late_records(self) -> KLateRecords:
+        """The records that the aggregation did not take, whole, with what was wrong; one row per closed window.
+
+        Raises DefinitionError where the stream or the aggregation says late_records="drop".
+        """
+        root = root_of(self.node)
+        said = root.late_records if isinstance(root, WindowedAggregate) else None
+        if (said or root.stream.late_records) == DROP:
+            raise DefinitionError(
+                'The late records are asked for, but late_records="drop" says to drop them. Use late_records="keep", '
+                "or leave it out: they are kept where an output asks for them."
+            )
+        return KLateRecords(LateRecords(root))
 
     def suppress(self, suppressed: UntilWindowCloses | UntilTimeLimit) -> KTable:
         """Hold updates back as `suppressed` says.
@@ -416,6 +456,12 @@ def _check_expected(node: WindowedAggregate) -> None:
         raise DefinitionError(
             "`expect_keys` is a streaming DataFrame: it is read once, at the start. Use a static one."
         )
+
+
+def _late_records(value: str | None) -> str | None:
+    if value is not None and value not in LATE_RECORDS:
+        raise DefinitionError(f'`late_records` is {value!r}. Use "drop" or "keep".')
+    return value
 
 
 def _available(node: Stream) -> tuple[str, ...] | None:

@@ -25,6 +25,12 @@ from tidegate.spec.windows import SessionWindows, SlidingWindows, TimeWindows, U
 RESULT_COLUMNS = ("window", "timestamp", "deleted", "output")
 """Names that rows of a result use themselves."""
 
+LATE_COLUMNS = ("reason", "late_by", "stream_time")
+"""Names that rows of late records use besides."""
+
+DROP, KEEP = LATE_RECORDS = ("drop", "keep")
+"""What becomes of a record that is not taken."""
+
 
 @dataclass(frozen=True)
 class Stream:
@@ -38,6 +44,7 @@ class Stream:
     schema: Any = None
     clock: Clock = Clock()  # noqa: RUF009 - a frozen value
     frame: Any = field(default=None, compare=False, repr=False)
+    late_records: str | None = None
 
     @property
     def ordered(self) -> bool:
@@ -56,6 +63,7 @@ class WindowedAggregate:
     emit: EmitStrategy
     materialized: Materialized
     expects: Any = field(default=None, compare=False, repr=False)
+    late_records: str | None = None
 
 
 @dataclass(frozen=True)
@@ -80,19 +88,26 @@ class Suppress:
 
 
 @dataclass(frozen=True)
+class LateRecords:
+    """The records that `parent` does not take, as rows."""
+
+    parent: WindowedAggregate | Changelog
+
+
+@dataclass(frozen=True)
 class Outputs:
     """Several tables of one aggregation, by the names their rows carry."""
 
-    named: tuple[tuple[str, Table], ...]
+    named: tuple[tuple[str, Table | LateRecords], ...]
 
 
 Table: TypeAlias = "WindowedAggregate | Changelog | Suppress"
-Plan: TypeAlias = "Table | Outputs"
+Plan: TypeAlias = "Table | LateRecords | Outputs"
 
 
 @dataclass(frozen=True)
 class Output:
-    """What leaves an operation under one name: `kind` is "updates" or "final"; `limit` holds it back."""
+    """What leaves an operation under one name: `kind` is "updates", "final" or "late"; `limit` holds it back."""
 
     name: str
     kind: str
@@ -131,6 +146,16 @@ class Operation:
     def told(self) -> tuple[Output, ...]:
         """What leaves: `outputs`, or the rows of the one table."""
         return self.outputs or (Output("", "final" if self.emits == "final" else "updates", self.limit),)
+
+    @property
+    def named(self) -> bool:
+        """Whether rows say which output they are of."""
+        return any(output.name for output in self.outputs)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether records that are not taken leave as rows, so that whole records travel."""
+        return any(output.kind == "late" for output in self.outputs)
 
     @property
     def combinable(self) -> bool:
@@ -202,6 +227,11 @@ class Operation:
         used = dict.fromkeys(a.column for _, a in self.aggregations if not isinstance(a, Fold) and a.column)
         return tuple(column for column in used if column)
 
+    def other_columns(self, available: tuple[str, ...]) -> tuple[str, ...]:
+        """The columns that nothing reads, but that belong to a whole record; none where records are not kept."""
+        used = {*self.key, *self.input_columns(available)}
+        return tuple(name for name in available if name not in used) if self.keeps else ()
+
     def identity(self) -> dict[str, str]:
         """What a checkpoint must agree with to go on, by name; a bound of a buffer may change."""
         return {
@@ -244,7 +274,10 @@ def operation(table: Plan) -> Operation:
     return op
 
 
-def _alone(table: Table) -> Operation:
+def _alone(table: Table | LateRecords) -> Operation:
+    if isinstance(table, LateRecords):
+        op = _alone(table.parent)
+        return replace(op, emits="updates" if op.windows is None else "final", outputs=(Output("", "late"),))
     suppressions = list(_suppressions(table))
     limits = [how for how in suppressions if isinstance(how, UntilTimeLimit)]
     named = next((how.name for how in suppressions if how.name), "suppress")
@@ -315,7 +348,7 @@ def _together(outputs: Outputs) -> Operation:
             f"The outputs {limited[0].name!r} and {limited[1].name!r} are both held back until a time limit, and one "
             "operator holds one such buffer. Give one of them a query of its own."
         )
-    kinds = {output.kind for output in told}
+    kinds = {output.kind for output in told} - {"late"}
     bounded = next((op for _, op in parts if op.buffer is not None), first)
     if bounded.buffer is not None and "updates" in kinds and first.caching:
         raise DefinitionError(
@@ -324,7 +357,7 @@ def _together(outputs: Outputs) -> Operation:
             "Materialized.as_(...).with_caching_disabled()."
         )
     held = next((op for _, op in parts if op.limit is not None), bounded)
-    emits = "both" if len(kinds) > 1 else kinds.pop()
+    emits = "both" if len(kinds) > 1 else kinds.pop() if kinds else first.emits
     return replace(
         first,
         emits=emits,
@@ -363,7 +396,7 @@ def root_of(table: Plan) -> WindowedAggregate | Changelog:
     """The aggregation or the changelog at the root of `table`."""
     if isinstance(table, Outputs):
         table = table.named[0][1]
-    while isinstance(table, Suppress):
+    while isinstance(table, Suppress | LateRecords):
         table = table.parent
     return table
 
@@ -411,6 +444,8 @@ def describe(table: Plan) -> str:
         operation(table)
         trees = (f"{name}:\n{indent(describe(output), '   ')}" for name, output in table.named)
         return "\n".join(["Outputs of one operator", *trees])
+    if isinstance(table, LateRecords):
+        return f"Late records, whole, in the operator of\n{indent(describe(table.parent), '   ')}"
     lines: list[str] = []
     stateful = "transformWithStateInPandas"
     depth = 0

@@ -114,16 +114,18 @@ def table_of(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
 
 def collect(frame: DataFrame) -> list[Row]:
     """Rows in the shape of the test driver: windows and timestamps as integer milliseconds."""
-    plain = [column for column in frame.columns if column not in ("window", "timestamp")]
+    instants = [column for column in ("timestamp", "stream_time") if column in frame.columns]
+    plain = [column for column in frame.columns if column not in ("window", *instants)]
     sides = ("start", "end") if "window" in frame.columns else ()
     bounds = [F.unix_millis(F.col(f"window.{side}")).alias(f"__{side}") for side in sides]
-    stamp = F.unix_millis("timestamp").alias("__timestamp")
+    stamps = [F.unix_millis(column).alias(f"__{column}") for column in instants]
     rows = []
-    for collected in frame.select(*[F.col(f"`{column}`") for column in plain], *bounds, stamp).collect():
+    for collected in frame.select(*[F.col(f"`{column}`") for column in plain], *bounds, *stamps).collect():
         values = collected.asDict()
-        made = {**values, "timestamp": values["__timestamp"]}
+        made = {**values, **{column: values[f"__{column}"] for column in instants}}
         if sides:
-            made["window"] = Window(values["__start"], values["__end"])
+            # An open end is null too, and then the start is not.
+            made["window"] = None if values["__start"] is None else Window(values["__start"], values["__end"])
         rows.append({column: made[column] for column in frame.columns})
     return rows
 

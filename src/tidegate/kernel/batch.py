@@ -21,14 +21,19 @@ class Batch:
         self.fold = Fold([], NEVER)
         self.task = 0
         self.wall_clock = NEVER
+        self.late: list[tuple[int, int, int]] = []
+        """What the windows of keys dropped: (place in `records`, start, end of the closed window)."""
         self._dense: list[pa.Table] = []
         self._scattered: list[pa.Table] = []
+        self._whole: list[pa.Table] = []
+        self._outside: list[pa.Table] = []
 
-    def add(self, chunks: list[Chunk], dense: pa.Table, scattered: pa.Table) -> None:
-        """Take one blob: headers, rows of dense chunks, rows of scattered chunks."""
+    def add(self, chunks: list[Chunk], *tables: pa.Table) -> None:
+        """Take one blob: headers, rows of dense chunks, rows of scattered chunks, and of records that are kept, two."""
         base = len(self.chunks)
         self.chunks += chunks
-        for held, rows in ((self._dense, dense), (self._scattered, scattered)):
+        sections = (self._dense, self._scattered, self._whole, self._outside)
+        for held, rows in zip(sections, tables, strict=False):
             if rows.num_rows:
                 at = rows.schema.get_field_index("chunk")
                 held.append(rows.set_column(at, "chunk", pa.array(ints(rows["chunk"]) + base)))
@@ -58,9 +63,20 @@ class Batch:
 
         Without partition and offset a batch is taken in timestamp order, ties by what the rows hold.
         """
-        if not self._dense:
+        return self._in_order(self._dense)
+
+    def whole(self) -> pa.Table | None:
+        """The records that were read, with all their columns, where the plan keeps them."""
+        return self._in_order(self._whole) if self.layout.op.combines else self.records()
+
+    def outside(self) -> pa.Table | None:
+        """The records that were skipped, with all their columns and the `reason`, where the plan keeps them."""
+        return self._in_order(self._outside)
+
+    def _in_order(self, tables: list[pa.Table]) -> pa.Table | None:
+        if not tables:
             return None
-        rows = unite(self._dense)
+        rows = unite(tables)
         seen = np.maximum(ints(rows["seen"]), self._before_rows(rows))
         chunk = ints(rows["chunk"])
         if (ceilings := self.fold.ceilings()) is not None:

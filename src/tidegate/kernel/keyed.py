@@ -24,6 +24,8 @@ from tidegate.kernel.panes import Ints
 from tidegate.kernel.state import State
 from tidegate.spec.windows import SessionWindows, SlidingWindows
 
+_Late = list[tuple[int, int, int]]
+
 BUCKETS = 32
 """How many tables the windows of a task are spread over; part of the state format."""
 
@@ -37,6 +39,7 @@ def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[pa.
     buckets = _buckets(layout, records) if records is not None else np.zeros(0, np.int64)
     loaded = _load(layout, state, sorted({*buckets.tolist(), *_closing_buckets(state, opens_after)}))
     rows, updates, late = _take_in(layout, loaded, records, batch.single)
+    batch.late = late
     out = [results.told(layout, "updates", updates)] if layout.op.emits != "final" and updates.num_rows else []
     ends = ints(rows["end"])
     if layout.op.emits != "updates":
@@ -45,7 +48,7 @@ def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[pa.
         out += [results.told(layout, "final", leaving, layout.sorts)] if leaving.num_rows else []
     kept = ends >= opens_after if isinstance(windows, SessionWindows) else sliding.kept(windows, rows, opens_after)
     _store(layout, state, loaded, rows.filter(pa.array(kept)))
-    return results.concat(layout, out), late
+    return results.concat(layout, out), len(late)
 
 
 @dataclass(frozen=True)
@@ -86,10 +89,12 @@ def _store(layout: Layout, state: State, loaded: _Loaded, rows: pa.Table) -> Non
         state.logs[number].base = int(ints(mine["end"]).min())
 
 
-def _take_in(layout: Layout, loaded: _Loaded, records: pa.Table | None, single: bool) -> tuple[pa.Table, pa.Table, int]:
-    """The windows after the batch, the updates on the way, and how many records (or windows of them) were late."""
+def _take_in(
+    layout: Layout, loaded: _Loaded, records: pa.Table | None, single: bool
+) -> tuple[pa.Table, pa.Table, _Late]:
+    """The windows after the batch, the updates on the way, and the records that were late for which window."""
     if records is None:
-        return loaded.rows, loaded.rows.slice(0, 0), 0
+        return loaded.rows, loaded.rows.slice(0, 0), []
     names = layout.keys
     both = unite([loaded.rows.select(names), records.select(names)])
     codes = grouping.codes([both[name] for name in names])
@@ -109,7 +114,7 @@ def _take_in(layout: Layout, loaded: _Loaded, records: pa.Table | None, single: 
 
 def _replay(
     layout: Layout, mine: pa.Table, mine_codes: Ints, records: pa.Table, codes: Ints, aggregates: Aggregates
-) -> tuple[list[tuple[int, Entry]], list[Update], int]:
+) -> tuple[list[tuple[int, Entry]], list[Update], _Late]:
     windows = layout.op.windows
     assert isinstance(windows, SlidingWindows | SessionWindows)
     step: Any = sessions.take if isinstance(windows, SessionWindows) else sliding.take
@@ -119,14 +124,14 @@ def _replay(
         by_key.setdefault(code, []).append(Entry(start, end, ts, aggregates.held(i)))
     updates: list[Update] = []
     witness: dict[int, int] = {}  # a record of each key, to tell its columns
-    late = 0
+    late: _Late = []
     times, seen = ints(records["ts"]).tolist(), ints(records["seen"]).tolist()
     for i, (code, ts, now) in enumerate(zip(codes.tolist(), times, seen, strict=True)):
         witness.setdefault(code, i)
         entries = by_key.setdefault(code, [])
         changed, dropped = step(windows, entries, ts, windows.open_from_ms(now), _Adder(aggregates, i))
         updates += [Update(i, entry) for entry in changed]
-        late += dropped
+        late += [(i, *window) for window in dropped]
     return [(witness[code], e) for code, entries in by_key.items() for e in entries], updates, late
 
 

@@ -1,13 +1,15 @@
 """The columns that an operation reads, ships and keeps.
 
 Prefixes keep the user's names apart from each other and from ours:
-    k:NAME key columns   v:NAME value columns   s:I:J state column J of aggregate I   and plain names, which are ours:
+    k:NAME key columns   v:NAME value columns   r:NAME what else a whole record has
+    s:I:J state column J of aggregate I   and plain names, which are ours:
     ts (ms)  pane / start (ms)  open (ms, first window still open to the row)  n (records)  chunk  offset  seen (ms)
     wall_clock (ms, the same in all rows of a micro-batch, and only where the plan needs it)
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -16,7 +18,7 @@ import pyarrow as pa
 from tidegate.errors import DefinitionError
 from tidegate.kernel.accumulators import Accumulator, accumulator
 from tidegate.kernel.panes import Panes
-from tidegate.plan import Operation
+from tidegate.plan import LATE_COLUMNS, RESULT_COLUMNS, Operation
 from tidegate.spec.aggregates import Aggregate, Fold
 from tidegate.spec.types import arrow_type
 from tidegate.spec.windows import (
@@ -78,6 +80,11 @@ class Layout:
     def values(self) -> list[str]:
         """The names of the value columns."""
         return [name for name in self.schema.names if name.startswith("v:")]
+
+    @cached_property
+    def others(self) -> list[str]:
+        """The names of the columns that nothing reads, of records that are kept."""
+        return [name for name in self.schema.names if name.startswith("r:")]
 
     @cached_property
     def accumulators(self) -> list[Accumulator]:
@@ -146,8 +153,43 @@ class Layout:
 
     @cached_property
     def output_schema(self) -> pa.Schema:
-        """What leaves the operator: `result_schema`, of several outputs together with `__output`."""
-        if not self.op.outputs:
-            return self.telling[self.op.told[0].kind].result_schema
-        named = pa.schema([pa.field("__output", pa.string())])
-        return pa.unify_schemas([named, *(self.telling[output.kind].result_schema for output in self.op.outputs)])
+        """What leaves the operator: the columns of all outputs, and `__output` if they have names.
+
+        Raises DefinitionError if a column of a late record has the name of another one.
+        """
+        named = pa.schema([pa.field("__output", pa.string())] if self.op.named else [])
+        kinds = dict.fromkeys(output.kind for output in self.op.told if output.kind != "late")
+        schema = pa.unify_schemas([named, *(self.telling[kind].result_schema for kind in kinds)])
+        if not self.op.keeps:
+            return schema
+        late = self.late_schema
+        _check_names(schema, late, self.record)
+        return pa.unify_schemas([schema, late])
+
+    @cached_property
+    def record(self) -> dict[str, str]:
+        """Every column of a whole record: its name, and the one it travels as."""
+        return {name[2:]: name for name in [*self.others, *self.values, *self.keys]}
+
+    @cached_property
+    def late_schema(self) -> pa.Schema:
+        """Rows of records that were not taken."""
+        bounds = ("__start", "__end") if self.op.windows is not None else ()
+        ours = [pa.field(name, pa.int64()) for name in (*bounds, "__timestamp")]
+        ours += [pa.field("__reason", pa.string()), pa.field("__late_by", pa.int64())]
+        ours += [pa.field("__stream_time", pa.int64())]
+        record = {name: self.schema.field(column).type for name, column in self.record.items()}
+        keys = [pa.field(name, record[name]) for name in self.op.key]
+        return pa.schema([*keys, *ours, *(pa.field(n, kind) for n, kind in record.items() if n not in self.op.key)])
+
+
+def _check_names(results: pa.Schema, late: pa.Schema, record: Iterable[str]) -> None:
+    for name in {*record, *LATE_COLUMNS}:
+        ours = name in (*RESULT_COLUMNS, *LATE_COLUMNS) and (name in record or name in results.names)
+        kinds = {table.field(name).type for table in (results, late) if name in table.names} - {pa.null()}
+        if ours or len(kinds) > 1:
+            raise DefinitionError(
+                f"Late records are whole records, and {name!r} is a column of theirs and of another row or meaning "
+                f"({', '.join(map(str, kinds)) or 'a name of tidegate'}). Rename the column before tg.stream, or name "
+                f"the aggregate otherwise, for example {name}_value=..."
+            )

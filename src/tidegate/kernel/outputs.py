@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel import suppression
+from tidegate.kernel import late, suppression
 from tidegate.kernel.batch import Batch
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.state import State
@@ -20,11 +20,11 @@ def run(layout: Layout, state: State, rows: pa.Table, batch: Batch, end_of_input
     """
     parts, wake_at = [], None
     for output in layout.op.told:
-        part = _of(layout, rows, output)
+        part = _of(layout, rows, output, batch)
         if output.limit is not None:
             part, wake_at = suppression.run(layout.telling[output.kind], state, batch, part, end_of_input)
         parts.append(part)
-    if not layout.op.outputs:
+    if not layout.op.named:
         return parts[0], wake_at
     named = [
         part.append_column("__output", pa.repeat(output.name, part.num_rows))
@@ -34,7 +34,9 @@ def run(layout: Layout, state: State, rows: pa.Table, batch: Batch, end_of_input
     return pa.concat_tables([shape, *named], promote_options="default").cast(layout.output_schema), wake_at
 
 
-def _of(layout: Layout, rows: pa.Table, output: Output) -> pa.Table:
+def _of(layout: Layout, rows: pa.Table, output: Output, batch: Batch) -> pa.Table:
+    if output.kind == "late":
+        return late.rows(layout, batch)
     if layout.op.emits != "both":
         return rows
     schema = layout.telling[output.kind].result_schema

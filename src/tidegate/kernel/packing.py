@@ -37,6 +37,7 @@ class _Slice:
     offset: Ints | None
     chunks: list[Chunk]
     drops: dict[str, int] = field(default_factory=dict)
+    outside: pa.Table | None = None
 
 
 def pack(layout: Layout, batches: Iterable[pa.RecordBatch], tasks: Sequence[int]) -> Iterator[tuple[int, bytes]]:
@@ -48,6 +49,7 @@ def pack(layout: Layout, batches: Iterable[pa.RecordBatch], tasks: Sequence[int]
         read = _read(layout, table)
         combined, scattered = _sections(layout, read)
         routes = [_route(layout, rows, len(tasks)) for rows in (combined, scattered)]
+        routes += _kept(layout, read, len(tasks)) if layout.op.keeps else []
         for number, task in enumerate(tasks):
             first = number == 0
             meta: dict[str, Any] = {
@@ -109,7 +111,12 @@ def _read(layout: Layout, table: pa.Table) -> _Slice:
         chunks.append(header(name, offsets, ts[part], seen[part], valid[part], scattered))
     chunk = np.repeat(np.arange(len(starts)), ends - starts)
     result = _Slice(table, ts, seen, chunk, offset, chunks, drops)
-    return result if valid.all() else _keep(result, valid)
+    taken = result if valid.all() else _keep(result, valid)
+    if layout.op.keeps:
+        reason = np.select([bad, no_key, no_value], ["bad_timestamp", "null_key", "null_value"], "")
+        outside = _records(layout, result).append_column("reason", pa.array(reason, pa.string()))
+        taken.outside = outside.filter(pa.array(~valid))
+    return taken
 
 
 def _order_columns(layout: Layout, table: pa.Table) -> tuple[Ints, Ints, list[Any]]:
@@ -187,8 +194,16 @@ def _sections(layout: Layout, read: _Slice) -> tuple[pa.Table, pa.Table]:
     return combined, scattered.append_column("offset", pa.array(offsets))
 
 
+def _kept(layout: Layout, read: _Slice, tasks: int) -> list[list[pa.Table]]:
+    """Whole records where the others are combined, and those that were skipped, which the first task tells."""
+    whole = read if layout.op.combines else _keep(read, np.zeros(len(read.ts), bool))
+    assert read.outside is not None
+    nobody = read.outside.slice(0, 0)
+    return [_route(layout, _records(layout, whole), tasks), [read.outside, *[nobody] * (tasks - 1)]]
+
+
 def _records(layout: Layout, read: _Slice) -> pa.Table:
-    columns: dict[str, Any] = {name: read.rows[name] for name in [*layout.keys, *layout.values]}
+    columns: dict[str, Any] = {name: read.rows[name] for name in [*layout.keys, *layout.values, *layout.others]}
     if layout.op.deleted is not None:
         columns["deleted"] = pc.fill_null(read.rows["deleted"], False)
     columns |= {"ts": read.ts, "seen": read.seen, "chunk": read.chunk}

@@ -8,8 +8,10 @@ from tidegate.kernel.lineage import Entry
 from tidegate.spec.windows import SessionWindows
 
 
-def take(windows: SessionWindows, entries: list[Entry], ts: int, open_from: int, add: Any) -> tuple[list[Entry], int]:
-    """Let a record at `ts` join, bridge or open sessions; `entries` is changed. Gives the updates and the late count.
+def take(
+    windows: SessionWindows, entries: list[Entry], ts: int, open_from: int, add: Any
+) -> tuple[list[Entry], list[tuple[int, int]]]:
+    """Let a record at `ts` join, bridge or open sessions; `entries` is changed. Gives updates and closed windows.
 
     A session that has closed is no longer found (SEMANTICS 14.3), and the merged end decides whether the record is
     late: one older than the close time is taken if it bridges into an open session.
@@ -20,7 +22,7 @@ def take(windows: SessionWindows, entries: list[Entry], ts: int, open_from: int,
     start = min([ts, *(e.start for e in found)])
     end = max([ts, *(e.end for e in found)])
     if end < open_from:
-        return [], 1
+        return [], [(start, end)]
     merged = add.join((start, end), [e.node for e in found])
     node = add((start, end), merged, fresh=False)
     for session in found:
@@ -30,4 +32,4 @@ def take(windows: SessionWindows, entries: list[Entry], ts: int, open_from: int,
     result = Entry(start, end, end, node)
     if node is not None:
         entries.append(result)
-    return [*gone, result], 0
+    return [*gone, result], []

@@ -27,10 +27,15 @@ def kept(windows: SlidingWindows, rows: pa.Table, open_from: int) -> Any:
     return ints(rows["start"]) >= np.int64(open_from) - 3 * windows.time_difference_ms
 
 
-def take(windows: SlidingWindows, entries: list[Entry], ts: int, open_from: int, add: Any) -> tuple[list[Entry], int]:
-    """Let a record at `ts` update and make windows; `entries` is changed. Gives the updates and the late count."""
+def take(
+    windows: SlidingWindows, entries: list[Entry], ts: int, open_from: int, add: Any
+) -> tuple[list[Entry], list[tuple[int, int]]]:
+    """Let a record at `ts` update and make windows; `entries` is changed. Gives the updates and the closed windows.
+
+    A record that is late for every window it could be in is so once, for the last of them.
+    """
     if ts + windows.time_difference_ms < open_from:
-        return [], 1
+        return [], [(ts, ts + windows.time_difference_ms)]
     turn = _Turn(windows, entries, ts, open_from, add)
     if ts < windows.time_difference_ms:
         turn.early()
@@ -49,7 +54,7 @@ class _Turn:
         self.open_from = open_from
         self.add = add
         self.updates: list[Entry] = []
-        self.late = 0
+        self.late: list[tuple[int, int]] = []
         self.held = {e.start: e for e in entries}
 
     def regular(self) -> None:
@@ -102,7 +107,7 @@ class _Turn:
         """Add the record to a window, or make it; a closed one drops it instead."""
         end = start + self.d
         if end < self.open_from:
-            self.late += 1
+            self.late.append((start, end))
             return
         node = self.add((start, end), window.node if window else None, fresh=window is None)
         newest = self.ts if window is None or stamp is not None else max(window.ts, self.ts)

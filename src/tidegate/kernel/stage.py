@@ -85,9 +85,9 @@ class Stage:
         drops: Counter[str] = Counter()
         first = False
         for blob in blobs:
-            meta, (dense, scattered) = frames.decode(frames.BLOB, blob)
+            meta, rows = frames.decode(frames.BLOB, blob)
             _same_run(meta, self.layout.identity, self.tasks)
-            batch.add([Chunk(**chunk) for chunk in meta["chunks"]], dense, scattered)
+            batch.add([Chunk(**chunk) for chunk in meta["chunks"]], *rows)
             batch.task = meta["task"]
             batch.wall_clock = max(batch.wall_clock, meta.get("wall_clock", NEVER))
             drops.update(meta["drops"])

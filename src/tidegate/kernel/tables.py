@@ -69,7 +69,7 @@ def _entries(layout: Layout, batch: Batch) -> tuple[pa.Table | None, int]:
         if rows is None:
             return None, late
         first_open, last = ints(rows["open"]), layout.panes.last_window(ints(rows["pane"]))
-        return _expand(layout, rows.drop_columns(["open", "pane", "n"]), first_open, last), late
+        return expand(layout, rows.drop_columns(["open", "pane", "n"]), first_open, last), late
     records = batch.records()
     if records is None:
         return None, 0
@@ -78,17 +78,18 @@ def _entries(layout: Layout, batch: Batch) -> tuple[pa.Table | None, int]:
     if isinstance(windows, BatchWindows):
         # The window of the stream time that the record sees is open by its nature.
         current = seen // windows.size_ms * windows.size_ms
-        return _expand(layout, records, current, current), 0
+        return expand(layout, records, current, current), 0
     if isinstance(windows, UnlimitedWindows):
         start = np.full(len(ts), windows.start_ms)
-        return _expand(layout, records, start, np.where(ts >= windows.start_ms, start, start - 1)), 0
+        return expand(layout, records, start, np.where(ts >= windows.start_ms, start, start - 1)), 0
     first, last = layout.panes.first_window(layout.panes.pane(ts)), layout.panes.last_window(ts)
     first_open = np.maximum(layout.panes.first_open(seen), first)
     late = int(layout.panes.closed(first, last, first_open).sum())
-    return _expand(layout, records, first_open, last), late
+    return expand(layout, records, first_open, last), late
 
 
-def _expand(layout: Layout, rows: pa.Table, first: Any, last: Any) -> pa.Table:
+def expand(layout: Layout, rows: pa.Table, first: Any, last: Any) -> pa.Table:
+    """Each row once for every window from its `first` to its `last`, with the window's `start`; `at` is the row."""
     advance = layout.panes.windows.advance_ms if layout.paned else 1
     windows = np.maximum((last - first) // advance + 1, 0)
     at = np.repeat(np.arange(rows.num_rows), windows)

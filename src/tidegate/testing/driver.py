@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 
-from tidegate.dsl import KTable, Result, outputs
+from tidegate.dsl import KLateRecords, KTable, Result, outputs
 from tidegate.errors import DefinitionError
 from tidegate.instants import Duration, Window, duration_ms, show_ms
 from tidegate.kernel import expected
@@ -18,10 +18,11 @@ from tidegate.kernel.layout import Layout
 from tidegate.kernel.packing import pack
 from tidegate.kernel.stage import DROPS, Stage
 from tidegate.kernel.store import DictStore
-from tidegate.plan import Operation, operation
+from tidegate.plan import LATE_COLUMNS, RESULT_COLUMNS, Operation, operation
 from tidegate.testing.inputs import OWN, Record, Types, to_batch
 
 _PARTITION, _OFFSET = OWN
+_OURS = {f"__{name}" for name in (*RESULT_COLUMNS, *LATE_COLUMNS)}
 
 
 @dataclass
@@ -50,7 +51,7 @@ class TopologyTestDriver:
     Supported: everything the Spark runtime runs. Not supported: tasks and source layouts (`tidegate.testing.layout`).
     """
 
-    def __init__(self, table: Result | Mapping[str, KTable], state: DriverState | None = None) -> None:
+    def __init__(self, table: Result | Mapping[str, KTable | KLateRecords], state: DriverState | None = None) -> None:
         topology = table if isinstance(table, Result) else outputs(**table)
         self._op = _in_piped_order(operation(topology.node))
         self._store = state.store.copy() if state else DictStore()
@@ -88,7 +89,7 @@ class TopologyTestDriver:
         now = self._wall_clock_ms if self._op.needs_wall_clock else None
         step = Stage(layout, expected=keys).step(store, blobs, wall_clock=now)
         self._store, self._types, self._piped = store, types, self._piped + len(records)
-        self._output += to_rows(self._op, step.rows)
+        self._output += to_rows(step.rows)
         self._count(step.metrics)
 
     def read_output(self) -> list[dict[str, Any]]:
@@ -172,6 +173,7 @@ def _lay_out(
     known = {name: kind for name, kind in types.columns.items() if name not in (_PARTITION, _OFFSET)}
     batch = to_batch(op, types, records, start)
     shown = [f"v:{name}" for name in op.input_columns(tuple(known))]
+    shown += [f"r:{name}" for name in op.other_columns(tuple(known))]
     kept = [*(f"k:{name}" for name in op.key), *shown, "empty", "deleted", "ts", "partition", "offset"]
     batch = batch.select([name for name in kept if name in batch.schema.names])
     if op.needs_wall_clock:
@@ -179,14 +181,14 @@ def _lay_out(
     return Layout(op, batch.schema, typed=types.declared), batch
 
 
-def to_rows(op: Operation, rows: pa.Table) -> list[dict[str, Any]]:
+def to_rows(rows: pa.Table) -> list[dict[str, Any]]:
     """Result rows as dicts in the public shape."""
-    out = []
-    for row in rows.to_pylist():
-        window = {"window": Window(row.pop("__start"), row.pop("__end"))} if op.windows is not None else {}
-        keys = {name: row.pop(name) for name in op.key}
-        timestamp, deleted = row.pop("__timestamp"), row.pop("__deleted", None)
-        output = {"output": row.pop("__output")} if op.outputs else {}
-        shown = {**output, **keys, **window, **row, "timestamp": timestamp}
-        out.append({**shown, "deleted": deleted} if op.deletes else shown)
-    return out
+    return [dict(_public(row)) for row in rows.to_pylist()]
+
+
+def _public(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in row.items():
+        if name == "__start":
+            yield "window", None if value is None else Window(value, row["__end"])
+        elif name != "__end":
+            yield (name[2:] if name in _OURS else name), value

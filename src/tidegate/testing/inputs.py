@@ -78,8 +78,7 @@ def _one(value: Any, kind: pa.DataType, name: str, row: int) -> Any:
         ) from None
 
 
-def to_batch(op: Operation, types: Types, records: Sequence[Record], start: int) -> pa.RecordBatch:
-    """The records as k:, v:, ts, partition and offset columns; `start` is the number of the first one."""
+def _check(op: Operation, types: Types, records: Sequence[Record], start: int) -> None:
     stream = op.stream
     for i, record in enumerate(records):
         for name in (*op.key, stream.timestamp, stream.partition, stream.offset):
@@ -95,12 +94,22 @@ def to_batch(op: Operation, types: Types, records: Sequence[Record], start: int)
                 f"The key column {name!r} is {types.columns[name]}: a key must be of an atomic type. "
                 "Give its parts as several key columns."
             )
+
+
+def to_batch(op: Operation, types: Types, records: Sequence[Record], start: int) -> pa.RecordBatch:
+    """The records as k:, v:, ts, partition and offset columns; `start` is the number of the first one."""
+    _check(op, types, records, start)
+    stream = op.stream
+    known = tuple(name for name in types.columns if name not in OWN)
     columns: dict[str, Any] = {f"k:{name}": types.array(name, records, start) for name in op.key}
     for name in op.input_columns(tuple(types.columns)):
         columns[f"v:{name}"] = types.array(name, records, start)
     stamps = [_milliseconds(record[stream.timestamp], stream.timestamp, start + i) for i, record in enumerate(records)]
     if op.skips_null_values and (value := op.counts_as_value(tuple(types.columns))):
         columns["empty"] = pa.array([all(record.get(name) is None for name in value) for record in records])
+    columns |= {f"r:{name}": types.array(name, records, start) for name in op.other_columns(known)}
+    if f"r:{stream.timestamp}" in columns:  # integers and datetimes may be mixed
+        columns[f"r:{stream.timestamp}"] = _as(types.columns[stream.timestamp], stamps)
     if op.deleted is not None:
         columns["deleted"] = pa.array([bool(record.get(op.deleted)) for record in records])
     columns["ts"] = pa.array(stamps, pa.int64())
@@ -108,6 +117,10 @@ def to_batch(op: Operation, types: Types, records: Sequence[Record], start: int)
         columns["partition"] = types.array(stream.partition, records, start)
         columns["offset"] = types.array(stream.offset, records, start)
     return pa.RecordBatch.from_pydict(columns)
+
+
+def _as(kind: pa.DataType, stamps: list[int | None]) -> pa.Array:
+    return pa.array(stamps, pa.timestamp("ms", kind.tz)).cast(kind) if pa.types.is_timestamp(kind) else pa.array(stamps)
 
 
 def _milliseconds(value: Any, name: str, row: int) -> int | None:

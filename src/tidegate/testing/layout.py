@@ -49,6 +49,6 @@ def run(
         for store, mine in zip(stores, blobs, strict=True):
             keys = None if op.expects is None else expected.pack(layout, op.expects)
             step = Stage(layout, tasks, keys).step(store, mine)
-            rows += to_rows(op, step.rows)
+            rows += to_rows(step.rows)
             drops.update({reason: int(step.metrics.get(reason, 0)) for reason in DROPS})
     return rows, dict(drops)

@@ -108,7 +108,7 @@ def to_df(table: Plan) -> DataFrame:
         name=op.stream.name,
         wakes=op.wakes,
     )
-    return out.select(*_public(op, layout.result_types))
+    return out.select(*_public(layout.output_schema.names))
 
 
 def _shipped(keys: bytes) -> bytes:
@@ -127,6 +127,7 @@ def input_columns(op: Operation, frame: DataFrame) -> list[Column]:
     columns += [_named(name, f"v:{name}") for name in op.input_columns(tuple(frame.columns))]
     if op.skips_null_values and (value := op.counts_as_value(tuple(frame.columns))):
         columns.append(reduce(Column.__and__, [_column(name).isNull() for name in value]).alias("empty"))
+    columns += [_named(name, f"r:{name}") for name in op.other_columns(tuple(frame.columns))]
     if op.deleted is not None:
         columns.append(_named(op.deleted, "deleted"))
     # unix_millis floors, so microseconds are truncated to the millisecond they lie in.
@@ -173,18 +174,21 @@ def _named(name: str, alias: str) -> Column:
     return _column(name).alias(alias)
 
 
-def _public(op: Operation, values: Iterable[str]) -> list[Column]:
-    output = [F.col("__output").alias("output")] if op.outputs else []
-    keys = [*output, *(_column(name) for name in op.key)]
-    shown = [_column(name) for name in values]
-    stamp = F.timestamp_millis(F.col("__timestamp")).alias("timestamp")
-    deleted = [F.col("__deleted").alias("deleted")] if op.deletes else []
-    if op.windows is None:
-        return [*keys, *shown, stamp, *deleted]
+def _public(names: Iterable[str]) -> list[Column]:
+    """The columns that leave the operator under their public names (`plan.RESULT_COLUMNS`, `LATE_COLUMNS`)."""
     start = F.timestamp_millis(F.col("__start")).alias("start")
     # A window without an end has none: 2^63-1 ms is beyond what a timestamp holds.
     end = F.when(F.col("__end") < F.lit(MAX_MS), F.timestamp_millis(F.col("__end"))).alias("end")
-    return [*keys, F.struct(start, end).alias("window"), *shown, stamp, *deleted]
+    ours = {
+        "__output": F.col("__output").alias("output"),
+        "__start": F.when(F.col("__start").isNotNull(), F.struct(start, end)).alias("window"),
+        "__timestamp": F.timestamp_millis(F.col("__timestamp")).alias("timestamp"),
+        "__deleted": F.col("__deleted").alias("deleted"),
+        "__reason": F.col("__reason").alias("reason"),
+        "__late_by": F.col("__late_by").alias("late_by"),
+        "__stream_time": F.timestamp_millis(F.col("__stream_time")).alias("stream_time"),
+    }
+    return [ours.get(name, _column(name)) for name in names if name != "__end"]
 
 
 def _warn_unordered(op: Operation, streaming: bool) -> None:

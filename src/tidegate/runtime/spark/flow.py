@@ -112,7 +112,8 @@ def _instants(column: Column, type_: pa.DataType) -> Column:
     if wire_type(type_) == type_:
         return column
     if pa.types.is_timestamp(type_):
-        return F.timestamp_micros(column)
+        epoch = F.expr("timestamp_ntz'1970-01-01'")
+        return F.timestamp_micros(column) if type_.tz else F.timestamp_add("MICROSECOND", column, epoch)
     if pa.types.is_list(type_):
         return F.transform(column, lambda item: _instants(item, type_.value_type))
     parts = [_instants(column.getField(field.name), field.type).alias(field.name) for field in type_]

@@ -1,0 +1,124 @@
+"""Late records as rows: whole, one per closed window, as many as the metrics count, and nothing else changes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tidegate as tg
+from oracle import Oracle, Row
+from properties import cases
+from properties.cases import SCHEMA, Case
+from properties.comparing import assert_same, placed
+from tidegate.testing import TopologyTestDriver, Window, layout
+
+FINAL = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
+WINDOWS = {
+    "tumbling": tg.TimeWindows.of_size_and_grace("10 ms", "5 ms"),
+    "hopping": tg.TimeWindows.of_size_and_grace("10 ms", "3 ms").advance_by("4 ms"),
+    "sessions": tg.SessionWindows.of_inactivity_gap_and_grace("5 ms", "3 ms"),
+    "sliding": tg.SlidingWindows.of_time_difference_and_grace("5 ms", "3 ms"),
+    "batch": tg.BatchWindows.of_size("7 ms"),
+    "unlimited": tg.UnlimitedWindows.start_on(3),
+}
+LATE = ("reason", "late_by", "stream_time")
+
+
+def split(rows: list[Row]) -> tuple[list[Row], list[Row]]:
+    """The rows of `out` as they are alone, and the late ones with a record's columns."""
+    record = {*SCHEMA, *LATE}
+    out, late = [], []
+    for row in rows:
+        if row.pop("output") == "late":
+            late.append(row)
+        else:
+            out.append(row)
+    columns = {name for row in out for name, value in row.items() if value is not None}
+    out = [{n: v for n, v in row.items() if n in columns or n not in record} for row in out]
+    return out, late
+
+
+def whole(row: Row) -> tuple[Any, ...]:
+    return tuple(row.get(name) for name in SCHEMA)
+
+
+def counted(items: Any) -> Counter[str]:
+    return Counter(map(repr, items))
+
+
+@given(
+    case=cases.cases(ordered=True),
+    batches=cases.partitioned(),
+    tasks=st.integers(1, 3),
+    interleaved=st.booleans(),
+    data=st.data(),
+)
+def test_rows_are_the_records_and_windows_that_the_oracle_drops(
+    case: Case, batches: list[list[Row]], tasks: int, interleaved: bool, data: Any
+) -> None:
+    """Whatever map task read a record, and whatever task holds its key; the results stay what they are."""
+    oracle = Oracle(case.topology)
+    wanted = [row for batch in batches for row in oracle.batch(batch)]
+    table = case.table()
+    splits = data.draw(cases.splits(batches, interleaved=interleaved))
+    rows, dropped = layout.run(tg.outputs(out=table, late=table.late_records()), batches, tasks=tasks, splits=splits)
+    out, late = split(rows)
+    keys = [list(row) for row in wanted[:1]]
+    out = [{name: row[name] for name in keys[0]} for row in out] if keys else out
+    assert_same(case, splits, placed(case.topology, out), placed(case.topology, wanted))
+    assert {reason: n for reason, n in dropped.items() if n} == dict(oracle.drops)
+    assert Counter(row["reason"] for row in late) == oracle.drops
+    told = [(whole(r), r["window"], r["stream_time"], r["late_by"]) for r in late if r["reason"] == "late"]
+    assert counted(told) == counted(
+        (whole(record), Window(*window), seen, seen - record["ts"]) for record, window, seen in oracle.late
+    )
+    others = [(whole(row), row["reason"], row["window"], row["late_by"]) for row in late if row["reason"] != "late"]
+    assert counted(others) == counted((whole(record), reason, None, None) for record, reason in oracle.skipped)
+
+
+RECORDS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "k": st.sampled_from(["a", "b", None]),
+            "ts": st.integers(-1, 60),
+            "x": st.one_of(st.none(), st.integers(0, 9)),
+        }
+    ),
+    max_size=25,
+)
+TYPES = pa.schema([("k", pa.string()), ("ts", pa.int64()), ("x", pa.int64())])
+
+
+@settings(max_examples=40)
+@pytest.mark.parametrize("kind", WINDOWS)
+@given(records=RECORDS, data=st.data())
+def test_every_kind_of_window_tells_what_it_drops(kind: str, records: list[Row], data: st.DataObject) -> None:
+    """As many rows as the metrics count, by reason, and the same however the stream is cut; results do not notice."""
+    events = tg.stream("events", key="k", timestamp="ts", schema=TYPES)
+    table = events.group_by_key().windowed_by(WINDOWS[kind]).agg(n=tg.count(), xs=tg.collect_list("x"))
+    tables = {"raw": table, "late": table.late_records()}
+    single, cut, alone = (TopologyTestDriver(t) for t in (tables, tables, table))
+    for record in records:
+        single.pipe_input(record)
+        alone.pipe_input(record)
+    rest = records
+    while rest:
+        size = data.draw(st.integers(1, 8), label="batch")
+        cut.pipe_batch(rest[:size])
+        rest = rest[size:]
+    raw, late = split(single.read_output())
+    shape = list(raw[0]) if raw else []
+    assert [{n: row[n] for n in shape if n in row} for row in raw] == [
+        {n: row[n] for n in shape if n in row} for row in alone.read_output()
+    ]
+    _, late_of_cut = split(cut.read_output())
+    assert counted(late) == counted(late_of_cut)
+    assert Counter(row["reason"] for row in late) == Counter({r: n for r, n in single.drops.items() if n})
+    piped = counted((record["k"], record["ts"], record["x"]) for record in records)
+    for row in late:
+        assert piped[repr((row["k"], row["ts"], row["x"]))]
