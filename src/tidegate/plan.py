@@ -19,7 +19,7 @@ from tidegate.spec.aggregates import Aggregate, Aggregation, Fold, Reduce
 from tidegate.spec.clock import Clock
 from tidegate.spec.emit import EmitStrategy
 from tidegate.spec.materialized import Materialized
-from tidegate.spec.suppressed import Buffer, StrictBuffer, UntilTimeLimit, UntilWindowCloses
+from tidegate.spec.suppressed import StrictBuffer, UntilTimeLimit, UntilWindowCloses
 from tidegate.spec.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windows
 
 RESULT_COLUMNS = ("window", "timestamp", "deleted", "output")
@@ -185,10 +185,10 @@ class Operation:
         merges = self.function is not None or isinstance(self.windows, SessionWindows)
         return self.emits != "final" and (merges or self.deleted is not None)
 
-    @property
-    def bounded(self) -> bool:
-        """Whether a bound must hold over all that waits, in whatever buffer."""
-        return self.buffer is not None or (self.limit is not None and _keeps_to_its_bound(self.limit.buffer))
+    def spread_over(self, tasks: int) -> int:
+        """How many of `tasks` tasks run the operator: fewer where each one's share of a bound would be too small."""
+        buffers = [self.buffer, None if self.limit is None else self.limit.buffer]
+        return min([tasks, *(buffer.worth_tasks for buffer in buffers if buffer is not None and buffer.bounded)])
 
     @property
     def plain(self) -> bool:
@@ -386,8 +386,7 @@ def _suppressions(table: Table) -> Iterator[UntilWindowCloses | UntilTimeLimit]:
 
 def _bound(suppressions: list[UntilWindowCloses | UntilTimeLimit]) -> StrictBuffer | None:
     for how in suppressions:
-        bounded = how.buffer.max_records is not None or how.buffer.max_bytes is not None
-        if isinstance(how, UntilWindowCloses) and bounded and how.buffer.strategy == "shut_down":
+        if isinstance(how, UntilWindowCloses) and how.buffer.bounded:
             return how.buffer
     return None
 
@@ -416,12 +415,7 @@ def surprises(table: Suppress) -> Iterator[str]:
                 f"suppress({how}) has nothing to do: the table before it emits final results already (on window "
                 "close, or through another suppress). Leave one of the two out."
             )
-    elif (
-        how.limit_ms
-        and how.measured_from == "latest_update"
-        and not _closes(windows)
-        and not _keeps_to_its_bound(buffer)
-    ):
+    elif how.limit_ms and how.measured_from == "latest_update" and not _closes(windows) and not buffer.bounded:
         yield (
             f"suppress({how}): the limit begins again with every update and the buffer has no bound, so a key that is "
             f'updated more often than every {show_ms(how.limit_ms)} never comes out. Use measured_from="first_update", '
@@ -432,10 +426,6 @@ def surprises(table: Suppress) -> Iterator[str]:
 def _closes(windows: Windows | None) -> bool:
     """Whether the updates of a key and window come to an end."""
     return windows is not None and not isinstance(windows, UnlimitedWindows)
-
-
-def _keeps_to_its_bound(buffer: Buffer) -> bool:
-    return buffer.strategy != "spill_to_disk" and (buffer.max_records is not None or buffer.max_bytes is not None)
 
 
 def describe(table: Plan) -> str:

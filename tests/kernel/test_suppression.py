@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tidegate.errors import BufferFullError, CheckpointError
-from tidegate.testing import TopologyTestDriver
+from tidegate.testing import TopologyTestDriver, layout
 
 Row = dict[str, Any]
 
@@ -183,3 +183,20 @@ def test_any_schedule_is_what_a_slow_reading_of_the_rule_gives(
         assert out(driver) == expected
         if restarts:
             driver = TopologyTestDriver(table, state=driver.state())
+
+
+def test_each_task_keeps_to_its_share_of_a_bound() -> None:
+    """Five records over two tasks: three and two. What is in the buffer is never more, and nothing is lost."""
+    held = tg.Suppressed.until_time_limit("1 hour", tg.BufferConfig.max_records(5), clock="stream")
+    keys = [f"k{n}" for n in range(40)]
+    batches = [[record(key, n, n)] for n, key in enumerate(keys)]
+    rows, _ = layout.run(prices(held), batches, tasks=2, splits=[[batch] for batch in batches])
+    assert len(rows) == 35
+    assert len({row["k"] for row in rows}) == 35
+    strict = tg.Suppressed.until_time_limit(
+        "1 hour", tg.BufferConfig.max_records(5).shut_down_when_full(), clock="stream"
+    )
+    with pytest.raises(
+        BufferFullError, match=r"\[[34]/[23]\] records .* \(the share of one of 2 tasks of at most 5 records"
+    ):
+        layout.run(prices(strict), batches, tasks=2, splits=[[batch] for batch in batches])

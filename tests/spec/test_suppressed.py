@@ -137,3 +137,32 @@ def test_time_limits_that_cannot_be(arguments: Any, error: type[Exception], mess
     with pytest.raises(error) as caught:
         tg.Suppressed.until_time_limit(given.pop("limit"), given.pop("buffer"), **given)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("buffer", "tasks"),
+    [
+        (B.max_records(9_999), 1),
+        (B.max_records(19_999), 1),
+        (B.max_records(20_000), 2),
+        (B.max_records(10**9), 8),
+        (B.max_bytes(29_999_999), 2),
+        (B.max_records(10**9).with_max_bytes(30_000_000), 3),
+        (B.max_records(0), 1),
+    ],
+)
+def test_a_bound_is_divided_over_tasks_that_get_enough_of_it(buffer: Any, tasks: int) -> None:
+    assert min(8, buffer.worth_tasks) == tasks
+
+
+@pytest.mark.parametrize("bound", [0, 1, 7, 20_001])
+@pytest.mark.parametrize("tasks", [1, 2, 3, 8])
+def test_shares_add_up_and_differ_by_one_at_most(bound: int, tasks: int) -> None:
+    buffer = B.max_records(bound).with_max_bytes(2 * bound).shut_down_when_full()
+    shares = [buffer.share(task, tasks) for task in range(tasks)]
+    assert sum(share.max_records for share in shares) == bound
+    assert sum(share.max_bytes for share in shares) == 2 * bound
+    assert max(s.max_records for s in shares) - min(s.max_records for s in shares) <= 1
+    assert shares == sorted(shares, key=lambda share: -share.max_records)
+    assert {share.strategy for share in shares} == {"shut_down"}
+    assert B.unbounded().share(0, tasks) == B.unbounded()

@@ -55,31 +55,34 @@ def check(
     sizes = _sizes_of_entries(layout, held, rows, updates, previous, has_previous)
     change = sizes - np.where(has_previous, sizes[previous], 0)
     total = _after_each_row(layout, rows, {s: log.base for s, log in state.logs.items()}, change[n_held:])
-    _compare(layout, records, total)
+    _compare(layout, state, records, total)
     last = np.zeros(int(codes.max(initial=0)) + 1, np.int64) if len(codes) else np.zeros(1, np.int64)
     last[codes[:n_both]] = sizes  # the last assignment stands
     return merged.append_column("bytes", pa.array(last[codes[n_both:]]))
 
 
-def _compare(layout: Layout, records: Ints, sizes: Ints) -> None:
-    buffer = layout.op.buffer
-    assert buffer is not None
+def _compare(layout: Layout, state: State, records: Ints, sizes: Ints) -> None:
+    assert layout.op.buffer is not None
+    buffer = layout.op.buffer.share(state.task, state.tasks)
     most_records = np.inf if buffer.max_records is None else buffer.max_records
     most_bytes = np.inf if buffer.max_bytes is None else buffer.max_bytes
     over = np.flatnonzero((records > most_records) | (sizes > most_bytes))
     if len(over):
         at = over[0]
-        raise full(layout, buffer, int(records[at]), int(sizes[at]), "a larger bound")
+        raise full(layout, state, int(records[at]), int(sizes[at]), "a larger bound")
 
 
-def full(layout: Layout, buffer: Buffer, records: int, size: int, remedy: str) -> BufferFullError:
+def full(layout: Layout, state: State, records: int, size: int, remedy: str) -> BufferFullError:
     """The error for a buffer that holds this much and must not emit early; `remedy` is what to restart with."""
+    whole = layout.op.buffer or (layout.op.limit.buffer if layout.op.limit is not None else Buffer())
+    buffer = whole.share(state.task, state.tasks)
     bound_records = "no bound" if buffer.max_records is None else buffer.max_records
     bound_bytes = "no bound" if buffer.max_bytes is None else buffer.max_bytes
+    share = f" (the share of one of {state.tasks} tasks of {whole})" if state.tasks > 1 else ""
     return BufferFullError(
         f"{layout.op.buffer_name} buffer exceeded its max capacity. Currently [{records}/{bound_records}] records and "
-        f"[{size}/{bound_bytes}] bytes. Nothing of this batch was emitted or stored. Restart from the same checkpoint "
-        f"with {remedy}; nothing is lost."
+        f"[{size}/{bound_bytes}] bytes{share}. Nothing of this batch was emitted or stored. Restart from the same "
+        f"checkpoint with {remedy}; nothing is lost."
     )
 
 

@@ -64,7 +64,7 @@ class Stage:
         """
         state = State.load(store, self.layout.identity, self.tasks)
         batch, metrics = self._decode(blobs, state)
-        state.stream_time = batch.fold.stream_time
+        state.stream_time, state.task = batch.fold.stream_time, batch.task
         # The clock of the machine that drives the query may be set back; time that has passed stays passed.
         state.wall_clock = max(state.wall_clock, batch.wall_clock, NEVER if wall_clock is None else wall_clock)
         closes_at = MAX_MS if end_of_input else state.stream_time

@@ -14,6 +14,7 @@ from tidegate.kernel.store import Store
 from tidegate.kernel.stream_time import NEVER
 
 _META = "meta"
+_FEWER = " A buffer with a bound uses fewer tasks where each would get less than 10,000 records or 10 MB of it."
 
 
 @dataclass
@@ -45,6 +46,8 @@ class State:
     partitions: dict[Partition, Reached] = field(default_factory=dict)
     expected: Expected | None = None
     wall_clock: int = NEVER
+    task: int = 0
+    """Which of the tasks this is, in a step that takes blobs."""
 
     @classmethod
     def load(cls, store: Store, identity: dict[str, str], tasks: int) -> State:
@@ -62,6 +65,7 @@ class State:
                 f"The checkpoint was written by {meta['tasks']} tasks and this query runs {tasks}: "
                 f"keys would be looked for in the wrong one. Nothing was changed. "
                 f"Set spark.sql.shuffle.partitions to {meta['tasks']} and restart, or start with a new checkpoint."
+                f"{_FEWER if meta['tasks'] > tasks else ''}"
             )
         logs = {int(start): Log(*log) for start, log in meta["logs"].items()}
         partitions = {name: Reached(*reached) for name, *reached in meta.get("partitions", [])}

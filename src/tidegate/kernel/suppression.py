@@ -54,7 +54,7 @@ def run(layout: Layout, state: State, batch: Batch, rows: pa.Table, end_of_input
         rows = rows.sort_by([("__timestamp", "ascending")])
     known = held.select(rows.schema.names) if held.num_rows else held.select(rows.schema.names).slice(0, 0)
     both = pa.concat_tables([known, rows], promote_options="default")
-    buffer = _Buffer(layout, how, both, before)
+    buffer = _Buffer(layout, state, how, both, before)
     for row in range(held.num_rows):
         buffer.restore(row, held[_TIME][row].as_py(), held[_SIZE][row].as_py())
     leaving: list[int] = []
@@ -95,9 +95,11 @@ def _save(store: Store, rows: pa.Table, buffer: _Buffer) -> None:
 class _Buffer:
     """The entries by serialized key, and a heap of (buffer time, key) in which stale items are passed over."""
 
-    def __init__(self, layout: Layout, how: UntilTimeLimit, rows: pa.Table, now: int) -> None:
+    def __init__(self, layout: Layout, state: State, how: UntilTimeLimit, rows: pa.Table, now: int) -> None:
         self.how = how
+        self.bound = how.buffer.share(state.task, state.tasks)
         self.layout = layout
+        self.state = state
         self.keys = list(_serialized(layout, rows))
         self.starts = rows["__start"].to_pylist() if layout.op.windows is not None else []
         self.key_sizes = _widths(rows, layout.op.key) + (8 if layout.op.windows is not None else 0)
@@ -140,18 +142,17 @@ class _Buffer:
         return None if oldest is None else oldest[0] + self.how.limit_ms
 
     def _shrink(self) -> Iterator[int]:
-        buffer = self.how.buffer
         while self._over():
-            if buffer.strategy == "shut_down":
+            if self.bound.strategy == "shut_down":
                 remedy = "a larger bound, a shorter limit or emit_early_when_full()"
-                raise full(self.layout, buffer, len(self.entries), self.size, remedy)
+                raise full(self.layout, self.state, len(self.entries), self.size, remedy)
             oldest = self._oldest()
             assert oldest is not None
             yield self._pop(oldest[1])
 
     def _over(self) -> bool:
-        buffer = self.how.buffer
-        if buffer.strategy == "spill_to_disk":
+        buffer = self.bound
+        if not buffer.bounded:
             return False
         many = buffer.max_records is not None and len(self.entries) > buffer.max_records
         return many or (buffer.max_bytes is not None and self.size > buffer.max_bytes)

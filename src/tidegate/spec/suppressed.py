@@ -24,6 +24,14 @@ def _bound(value: int, argument: str) -> int:
     return value
 
 
+SHARE_RECORDS, SHARE_BYTES = 10_000, 10_000_000
+"""The least a task gets of a bound; an operator with a smaller bound uses fewer tasks, down to one."""
+
+
+def _part(bound: int | None, task: int, tasks: int) -> int | None:
+    return None if bound is None else bound // tasks + (task < bound % tasks)
+
+
 @dataclass(frozen=True)
 class Buffer:
     """How much a suppression may hold back; None is no bound. `BufferConfig` has the factories."""
@@ -39,6 +47,24 @@ class Buffer:
     def with_max_bytes(self, size: int) -> Self:
         """The same buffer, holding at most `size` bytes of keys and values."""
         return replace(self, max_bytes=_bound(size, "max_bytes"))
+
+    @property
+    def bounded(self) -> bool:
+        """Whether it keeps to a bound; one that spills does not have to."""
+        return self.strategy != "spill_to_disk" and (self.max_records is not None or self.max_bytes is not None)
+
+    @property
+    def worth_tasks(self) -> int:
+        """Over how many tasks the bound may be divided: a smaller share than SHARE_* would be full by chance alone."""
+        shares = [self.max_records // SHARE_RECORDS] if self.max_records is not None else []
+        shares += [self.max_bytes // SHARE_BYTES] if self.max_bytes is not None else []
+        return max(1, min(shares))
+
+    def share(self, task: int, tasks: int) -> Self:
+        """What task number `task` of `tasks` may hold: equal parts, what is left over one each to the first ones."""
+        return replace(
+            self, max_records=_part(self.max_records, task, tasks), max_bytes=_part(self.max_bytes, task, tasks)
+        )
 
     def with_no_bound(self) -> StrictBuffer:
         """A buffer without bounds, which never has to emit early."""

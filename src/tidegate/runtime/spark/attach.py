@@ -132,12 +132,12 @@ def input_columns(op: Operation, frame: DataFrame) -> list[Column]:
         columns.append(_named(op.deleted, "deleted"))
     # unix_millis floors, so microseconds are truncated to the millisecond they lie in.
     columns.append(F.unix_millis(_column(op.stream.timestamp)).alias("ts"))
-    if op.stream.partition is not None and op.stream.offset is not None:
-        columns.append(_named(op.stream.partition, "partition"))
-        columns.append(_column(op.stream.offset).cast("long").alias("offset"))
     if op.needs_wall_clock:
         # One value per micro-batch, kept in the query's offset log: the same if the batch is run again.
         columns.append(F.unix_millis(F.current_timestamp()).alias("wall_clock"))
+    if op.stream.partition is not None and op.stream.offset is not None:
+        columns.append(_named(op.stream.partition, "partition"))
+        columns.append(_column(op.stream.offset).cast("long").alias("offset"))
     return columns
 
 
@@ -159,11 +159,8 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 def task_count(op: Operation, frame: DataFrame) -> int:
     """How many tasks the operator has; for a streaming one the number belongs to its checkpoint."""
-    if op.bounded:
-        # The bound is on the whole operator, so one task must see all of it.
-        return 1
     partitions = int(frame.sparkSession.conf.get(config.PARTITIONS) or config.SPARKS_DEFAULT_PARTITIONS)
-    return partitions if frame.isStreaming else min(partitions, MOST_STATIC_TASKS)
+    return op.spread_over(partitions if frame.isStreaming else min(partitions, MOST_STATIC_TASKS))
 
 
 def _column(name: str) -> Column:
