@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
+from functools import reduce
 from typing import Any
 
 Row = dict[str, Any]
@@ -25,7 +26,7 @@ class Windows:
     advance: int
     grace: int
 
-    def of(self, ts: int) -> list[tuple[int, int]]:
+    def of(self, ts: int, stream_time: int = 0) -> list[tuple[int, int]]:
         """The windows that hold `ts`, ascending."""
         starts = range(0, ts + 1, self.advance) if ts < 10_000 else range(self._near(ts), ts + 1, self.advance)
         return [(start, start + self.size) for start in starts if start <= ts < start + self.size]
@@ -42,11 +43,51 @@ class Windows:
 class NoWindows:
     """One result per key, for ever."""
 
-    def of(self, ts: int) -> list[None]:
+    def of(self, ts: int, stream_time: int = 0) -> list[None]:
         return [None]
 
     def closed(self, end: int, stream_time: int) -> bool:
         return False
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The window of a record is that of the stream time it sees, which no record can be behind (SEMANTICS 12)."""
+
+    size: int
+    grace: int = 0
+
+    def of(self, ts: int, stream_time: int = 0) -> list[tuple[int, int]]:
+        start = stream_time - stream_time % self.size
+        return [(start, start + self.size)]
+
+    def closed(self, end: int, stream_time: int) -> bool:
+        return end <= stream_time
+
+
+@dataclass(frozen=True)
+class Unlimited:
+    """[start, Long.MAX), never closed; an earlier record is in no window, which is no drop (SEMANTICS 2.5)."""
+
+    start: int
+    grace: int = 0
+
+    def of(self, ts: int, stream_time: int = 0) -> list[tuple[int, int]]:
+        return [(self.start, 2**63 - 1)] if ts >= self.start else []
+
+    def closed(self, end: int, stream_time: int) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """Records of a key at most `gap` apart; [first, last], closed when stream time passes last + gap + grace."""
+
+    gap: int
+    grace: int
+
+    def closed(self, end: int, stream_time: int) -> bool:
+        return end < stream_time - self.grace - self.gap
 
 
 @dataclass(frozen=True)
@@ -68,6 +109,7 @@ class Reduce:
 class Fold:
     initializer: Callable[[], Any]
     aggregator: Callable[[Any, Row, Any], Any]
+    merger: Callable[[Any, Any, Any], Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -75,7 +117,7 @@ class Topology:
     """A windowed aggregation; `aggregates` is one Reduce or Fold, or any number of built-in ones."""
 
     key: tuple[str, ...]
-    windows: Windows | NoWindows
+    windows: Windows | NoWindows | Batches | Unlimited | Sessions
     aggregates: dict[str, BuiltIn | Reduce | Fold]
     final: bool
     caching: bool = True
@@ -85,8 +127,9 @@ class Topology:
 
     @property
     def deletes(self) -> bool:
-        """Whether tombstones can come out: only updates are followed by one, only functions return None."""
-        return not self.final and any(not isinstance(a, BuiltIn) for a in self.aggregates.values())
+        """Whether tombstones can come out: only updates are followed by one; functions return None, sessions merge."""
+        functions = any(not isinstance(a, BuiltIn) for a in self.aggregates.values())
+        return not self.final and (functions or isinstance(self.windows, Sessions))
 
 
 @dataclass
@@ -174,14 +217,37 @@ class Oracle:
 
     def _record(self, stream_time: int, record: Row) -> list[Row]:
         """The updates one record makes, ascending by window; a closed window is one drop."""
+        if isinstance(self.topology.windows, Sessions):
+            return self._session(self.topology.windows, stream_time, record)
         rows = []
-        for window in self.topology.windows.of(record[self.topology.timestamp]):
+        for window in self.topology.windows.of(record[self.topology.timestamp], stream_time):
             if window and self.topology.windows.closed(window[1], stream_time):
                 self.drops["late"] += 1
                 self.late.append((record, window, stream_time))
             else:
                 rows.append(self._update(window, record))
         return rows
+
+    def _session(self, windows: Sessions, stream_time: int, record: Row) -> list[Row]:
+        """The tombstones of the sessions that the record joins, and the session they become (SEMANTICS 4, 14.3)."""
+        t = self.topology
+        ts, key = record[t.timestamp], tuple(record[column] for column in t.key)
+        alive = sorted((w for k, w in self.entries if k == key and not windows.closed(w[1], stream_time)), key=_by_end)
+        found = [(start, end) for start, end in alive if start <= ts + windows.gap and end >= ts - windows.gap]
+        merged = min([ts, *(w[0] for w in found)]), max([ts, *(w[1] for w in found)])
+        if windows.closed(merged[1], stream_time):
+            self.drops["late"] += 1
+            return []
+        was = [self.entries.pop((key, window)) for window in found]
+        gone = [] if merged == (ts, ts) else zip(found, was, strict=True)
+        rows = [self._row(key, w, Entry(w[1], [], dict.fromkeys(t.aggregates)), deleted=True) for w, _ in gone]
+        records = [r for entry in was for r in entry.records] + [record]
+        values = {name: _joined(a, name, was, records, key) for name, a in t.aggregates.items()}
+        entry = Entry(merged[1], records, values)
+        if not any(v is None and not isinstance(t.aggregates[n], BuiltIn) for n, v in values.items()):
+            self.entries[key, merged] = entry
+            return [*rows, self._row(key, merged, entry)]
+        return [*rows, self._row(key, merged, entry, deleted=True)]
 
     def _update(self, window: tuple[int, int], record: Row) -> Row:
         t = self.topology
@@ -209,12 +275,17 @@ class Oracle:
     def _close(self) -> list[Row]:
         """Forget the closed windows; their rows in the order (start, key)."""
         closed = [at for at in self.entries if at[1] and self.topology.windows.closed(at[1][1], self.stream_time)]
-        closed.sort(key=lambda at: (at[1][0], serialized(at[0])))
+        place = _by_end if isinstance(self.topology.windows, Sessions) else lambda window: window[0]
+        closed.sort(key=lambda at: (place(at[1]), serialized(at[0])))
         return [self._row(*at, self.entries.pop(at)) for at in closed]
 
     def _last_per_key(self, updates: list[Row]) -> list[Row]:
         key = self.topology.key
         return list({(*(row[column] for column in key), row.get("window")): row for row in updates}.values())
+
+
+def _by_end(window: tuple[int, int]) -> tuple[int, int]:
+    return window[1], window[0]
 
 
 def serialized(key: Key) -> tuple[bytes, ...]:
@@ -232,6 +303,22 @@ def _new(aggregate: BuiltIn | Reduce | Fold, name: str, old: Row, records: list[
         return aggregate.function(old[name], value) if old else value
     before = old[name] if old else aggregate.initializer()
     return aggregate.aggregator(key[0] if len(key) == 1 else key, record, before)
+
+
+def _joined(aggregate: BuiltIn | Reduce | Fold, name: str, was: list[Entry], records: list[Row], key: Key) -> Any:
+    """The value of a session that was made of others and the last of `records`, which is added behind the merge."""
+    if isinstance(aggregate, BuiltIn):
+        return compute(aggregate, records)
+    values = [entry.values[name] for entry in was]
+    if isinstance(aggregate, Reduce):
+        values.append(records[-1].get(aggregate.column))
+        return reduce(aggregate.function, values)
+    shown = key[0] if len(key) == 1 else key
+    merged = aggregate.initializer()
+    for value in values:
+        assert aggregate.merger is not None
+        merged = aggregate.merger(shown, merged, value)
+    return aggregate.aggregator(shown, records[-1], merged)
 
 
 def compute(aggregate: BuiltIn, records: list[Row]) -> Any:  # noqa: C901 - one line per aggregate

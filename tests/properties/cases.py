@@ -15,7 +15,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 import tidegate as tg
-from oracle import BuiltIn, Fold, NoWindows, Reduce, Row, Topology, Windows
+from oracle import Batches, BuiltIn, Fold, NoWindows, Reduce, Row, Sessions, Topology, Unlimited, Windows
 
 SCHEMA = {
     "k": pa.string(),
@@ -63,12 +63,20 @@ def total(key: Any, row: Row, aggregate: int) -> int:
     return aggregate * 2 + (row["n"] or 0)
 
 
+def bridged(key: Any, a: str, b: str) -> str:
+    return f"{a}|{b}"
+
+
+def totals(key: Any, a: int, b: int) -> int:
+    return a * 3 + b
+
+
 FUNCTIONS: dict[str, tuple[Reduce | Fold, Any]] = {
     "reduce": (Reduce(joined, "s"), None),
     "reduce_deleting": (Reduce(joined_until_x, "s"), None),
-    "aggregate": (Fold(nothing, history), "string"),
-    "aggregate_deleting": (Fold(nothing, history_until_zero), "string"),
-    "aggregate_long": (Fold(zero, total), "long"),
+    "aggregate": (Fold(nothing, history, bridged), "string"),
+    "aggregate_deleting": (Fold(nothing, history_until_zero, bridged), "string"),
+    "aggregate_long": (Fold(zero, total, totals), "long"),
 }
 
 BUILT_IN = [
@@ -118,11 +126,15 @@ class Case:
         return table
 
     def _windows(self) -> Any:
-        size, advance, grace = (
-            timedelta(milliseconds=value)
-            for value in (self.topology.windows.size, self.topology.windows.advance, self.topology.windows.grace)
-        )
-        return tg.TimeWindows.of_size_and_grace(size, grace).advance_by(advance)
+        match self.topology.windows:
+            case Windows(size, advance, grace):
+                return tg.TimeWindows.of_size_and_grace(_ms(size), _ms(grace)).advance_by(_ms(advance))
+            case Sessions(gap, grace):
+                return tg.SessionWindows.of_inactivity_gap_and_grace(_ms(gap), _ms(grace))
+            case Batches(size):
+                return tg.BatchWindows.of_size(_ms(size))
+            case Unlimited(start):
+                return tg.UnlimitedWindows.start_on(start)
 
     def _aggregated(self, grouped: Any) -> Any:
         store = tg.Materialized.as_("store")
@@ -134,10 +146,12 @@ class Case:
             )
         if isinstance(first, Fold):
             kind = next(kind for fold, kind in FUNCTIONS.values() if fold == first)
+            merger = first.merger if isinstance(self.topology.windows, Sessions) else None
             return grouped.aggregate(
                 first.initializer,
                 first.aggregator,
                 type=kind,
+                merger=merger,
                 name=name,
                 materialized=store,
                 expect_keys=self.expect_keys,
@@ -149,16 +163,32 @@ class Case:
         )
 
 
+def _ms(value: int) -> timedelta:
+    return timedelta(milliseconds=value)
+
+
 def built_in(aggregate: Any) -> Any:
     function = getattr(tg, aggregate.function)
     return function() if aggregate.column is None else function(aggregate.column)
 
 
+KINDS = ("time", "session", "batch")
+"""Kinds of windows whose results can be final."""
+ALL_KINDS = (*KINDS, "unlimited")
+
 # -- topologies -------------------------------------------------------------------------------------------------
 
 
 @st.composite
-def windows(draw: Any) -> Windows:
+def windows(draw: Any, kind: str = "time") -> Windows | Sessions | Batches | Unlimited:
+    """Windows of a kind: "time", "session", "batch" or "unlimited"."""
+    if kind == "session":
+        gap = draw(st.one_of(st.integers(1, 4), st.integers(1, 12)))
+        return Sessions(gap, draw(st.one_of(st.just(0), st.integers(0, 4), st.integers(0, 20))))
+    if kind == "batch":
+        return Batches(draw(st.one_of(st.integers(1, 12), st.integers(10, 60))))
+    if kind == "unlimited":
+        return Unlimited(draw(st.sampled_from([0, 5, 1_700_000_000_000])))
     size = draw(st.one_of(st.integers(1, 12), st.integers(10, 60)))
     advance = draw(st.one_of(st.just(size), st.integers(1 + size // 10, size)))
     return Windows(size, advance, draw(st.one_of(st.just(0), st.integers(0, 15), st.integers(10, 60))))
@@ -173,13 +203,22 @@ def aggregates(draw: Any) -> dict[str, BuiltIn | Reduce | Fold]:
 
 
 @st.composite
-def cases(draw: Any, *, final: bool | None = None, ordered: bool = False, plain: bool = False) -> Case:
-    """A topology; `ordered`: its stream has the columns partition and offset; `plain`: no windows."""
+def cases(
+    draw: Any, *, final: bool | None = None, ordered: bool = False, kind: str | None = None, plain: bool = False
+) -> Case:
+    """A topology.
+
+    ordered  its stream has the columns partition and offset
+    kind     of windows, any if left out; `plain`: no windows
+    """
+    kind = kind or draw(st.sampled_from(KINDS if final else ALL_KINDS))
+    final = draw(st.booleans()) if final is None else final
     topology = Topology(
         key=draw(st.sampled_from([("k",), ("j",), ("k", "j")])),
-        windows=NoWindows() if plain else draw(windows()),
+        windows=NoWindows() if plain else draw(windows(kind)),
         aggregates=draw(aggregates()),
-        final=not plain and (draw(st.booleans()) if final is None else final),
+        # An unlimited window never closes, so nothing of it is ever final; nor is a result without windows.
+        final=final and kind != "unlimited" and not plain,
         caching=draw(st.booleans()),
         partition="partition" if ordered else None,
         offset="offset" if ordered else None,

@@ -24,9 +24,11 @@ def driver_of(table: Any, **state: Any) -> Any:
     return TopologyTestDriver(table, **state)
 
 
-@given(case=cases.cases(), records=cases.streams())
-def test_record_by_record(case: Case, records: list[Row]) -> None:
+@pytest.mark.parametrize("kind", cases.ALL_KINDS)
+@given(records=cases.streams(), data=st.data())
+def test_record_by_record(kind: str, records: list[Row], data: Any) -> None:
     """Every row, in order, after every record."""
+    case = data.draw(cases.cases(kind=kind))
     wanted, drops = run_oracle(case.topology, [[record] for record in records])
     driver = driver_of(case.table())
     for n, (record, rows) in enumerate(zip(records, wanted, strict=True), 1):
@@ -36,9 +38,11 @@ def test_record_by_record(case: Case, records: list[Row]) -> None:
     assert driver.dropped == sum(drops.values())
 
 
-@given(case=cases.cases(final=True), records=cases.streams(), data=st.data())
-def test_final_results_do_not_depend_on_the_cutting(case: Case, records: list[Row], data: Any) -> None:
+@pytest.mark.parametrize("kind", cases.KINDS)
+@given(records=cases.streams(), data=st.data())
+def test_final_results_do_not_depend_on_the_cutting(kind: str, records: list[Row], data: Any) -> None:
     """One source partition: the rows in their order and the drops are those of record by record."""
+    case = data.draw(cases.cases(final=True, kind=kind))
     batches = data.draw(cases.cut(records))
     wanted, drops = run_oracle(case.topology, [[record] for record in records])
     got, dropped = run_driver(driver_of(case.table()), batches)
@@ -46,9 +50,11 @@ def test_final_results_do_not_depend_on_the_cutting(case: Case, records: list[Ro
     assert_same_drops(case, batches, dropped, drops)
 
 
-@given(case=cases.cases(final=False), records=cases.streams(), data=st.data())
-def test_updates_of_batches(case: Case, records: list[Row], data: Any) -> None:
+@pytest.mark.parametrize("kind", cases.ALL_KINDS)
+@given(records=cases.streams(), data=st.data())
+def test_updates_of_batches(kind: str, records: list[Row], data: Any) -> None:
     """With caching the last update per key, window and batch; without it all of them, per key in order."""
+    case = data.draw(cases.cases(final=False, kind=kind))
     batches = data.draw(cases.cut(records))
     wanted, drops = run_oracle(case.topology, batches)
     got, dropped = run_driver(driver_of(case.table()), batches)
@@ -57,9 +63,11 @@ def test_updates_of_batches(case: Case, records: list[Row], data: Any) -> None:
     assert_same_drops(case, batches, dropped, drops)
 
 
-@given(case=cases.cases(ordered=True), batches=cases.partitioned(), data=st.data())
-def test_several_partitions_in_any_order_of_arrival(case: Case, batches: list[list[Row]], data: Any) -> None:
+@pytest.mark.parametrize("kind", cases.ALL_KINDS)
+@given(batches=cases.partitioned(), data=st.data())
+def test_several_partitions_in_any_order_of_arrival(kind: str, batches: list[list[Row]], data: Any) -> None:
     """Same records, same batches, same rows: partition and offset say the order, not the piping."""
+    case = data.draw(cases.cases(ordered=True, kind=kind))
     piped = [data.draw(st.permutations(batch)) for batch in batches]
     wanted, drops = run_oracle(case.topology, batches)
     got, dropped = run_driver(driver_of(case.table()), piped)
@@ -80,9 +88,11 @@ def test_one_partition_with_offsets_is_one_partition_without(case: Case, batches
     assert_same_drops(case, batches, dropped, drops)
 
 
-@given(case=cases.cases(ordered=True), batches=cases.partitioned(), data=st.data())
-def test_a_restart_between_any_two_batches_changes_nothing(case: Case, batches: list[list[Row]], data: Any) -> None:
+@pytest.mark.parametrize("kind", cases.ALL_KINDS)
+@given(batches=cases.partitioned(), data=st.data())
+def test_a_restart_between_any_two_batches_changes_nothing(kind: str, batches: list[list[Row]], data: Any) -> None:
     """A new driver, with nothing but the state of the old one, goes on where it stood."""
+    case = data.draw(cases.cases(ordered=True, kind=kind))
     wanted, drops = run_oracle(case.topology, batches)
     driver = driver_of(case.table())
     dropped: Counter[str] = Counter()

@@ -71,7 +71,7 @@ def expecting(case: Case, keys: list[dict[str, Any]]) -> Case:
     return replace(case, expect_keys=keys)
 
 
-@given(case=cases.cases(final=True), records=cases.streams(), keys=KEYS, data=st.data())
+@given(case=cases.cases(final=True, kind="time"), records=cases.streams(), keys=KEYS, data=st.data())
 def test_the_driver_is_what_the_oracle_says(case: Case, records: list[Row], keys: Any, data: Any) -> None:
     batches = data.draw(cases.cut(records))
     oracle = ExpectingOracle(case.topology, expected=keys)
@@ -81,7 +81,7 @@ def test_the_driver_is_what_the_oracle_says(case: Case, records: list[Row], keys
     assert dropped["late"] == oracle.drops["late"]
 
 
-@given(case=cases.cases(final=True), records=cases.streams(), keys=KEYS, data=st.data())
+@given(case=cases.cases(final=True, kind="time"), records=cases.streams(), keys=KEYS, data=st.data())
 def test_how_the_stream_is_cut_changes_nothing(case: Case, records: list[Row], keys: Any, data: Any) -> None:
     table = expecting(case, keys).table()
     one_by_one, _ = run_driver(TopologyTestDriver(table), [[record] for record in records])
@@ -90,7 +90,7 @@ def test_how_the_stream_is_cut_changes_nothing(case: Case, records: list[Row], k
 
 
 @given(
-    case=cases.cases(final=True, ordered=True),
+    case=cases.cases(final=True, ordered=True, kind="time"),
     batches=cases.partitioned(),
     keys=KEYS,
     tasks=st.integers(1, 4),

@@ -1,0 +1,253 @@
+"""Suppression until a time limit: what waits, what leaves, and that nothing is lost, repeated or held above a bound."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tidegate as tg
+from oracle import Oracle, Row, Sessions
+from oracle_suppress import Full, Limit, Suppression
+from properties import cases
+from properties.cases import Case
+from properties.comparing import lines, same
+from tidegate.testing import TopologyTestDriver
+
+KEY = ("k",)
+
+
+@st.composite
+def limits(draw: Any, *, bounded: bool = True) -> Limit:
+    """`bounded`: buffers with and without a bound, otherwise without."""
+    most = draw(st.one_of(st.none(), st.integers(0, 4))) if bounded else None
+    return Limit(
+        draw(st.one_of(st.just(0), st.integers(1, 30))),
+        most,
+        draw(st.sampled_from(["emit_early", "emit_early", "shut_down", "spill_to_disk"])),
+        draw(st.sampled_from(["first_update", "first_update", "latest_update", "window_start"])),
+    )
+
+
+def suppressed(limit: Limit) -> Any:
+    """The same in tidegate's words."""
+    buffer: Any = tg.BufferConfig.unbounded().emit_early_when_full()
+    if limit.max_records is not None:
+        buffer = tg.BufferConfig.max_records(limit.max_records)
+    if limit.strategy != "emit_early":
+        buffer = getattr(buffer, f"{limit.strategy}_when_full")()
+    span = timedelta(milliseconds=limit.ms)
+    return tg.Suppressed.until_time_limit(span, buffer, clock="stream", measured_from=limit.measured_from)
+
+
+# -- tables: every change is an update ---------------------------------------------------------------------------
+
+
+@st.composite
+def changes(draw: Any, *, max_size: int = 25) -> list[Row]:
+    """Upserts and tombstones in offset order; `n` says which change it is."""
+    records = draw(cases.streams(max_size=max_size))
+    gone = st.integers(0, 4)
+    return [{"k": r["k"], "ts": r["ts"], "n": n, "gone": draw(gone) == 0} for n, r in enumerate(records)]
+
+
+def table(limit: Limit) -> Any:
+    return tg.table("changes", key="k", timestamp="ts", deleted="gone").suppress(suppressed(limit))
+
+
+def forwarded(change: Row) -> list[Row]:
+    """What a table forwards of a change: all but those without a key or a usable timestamp."""
+    if change["k"] is None or change["ts"] is None or change["ts"] < 0:
+        return []
+    row = {"k": change["k"], "n": None if change["gone"] else change["n"], "timestamp": change["ts"]}
+    return [row | {"deleted": change["gone"]}]
+
+
+def told(limit: Limit, updates: list[list[Row]], *, sessions: bool = False) -> tuple[list[list[Row]], bool]:
+    """The rows that must leave after each record, and whether a strict buffer stopped behind the last of them."""
+    buffer = Suppression(limit, KEY, sessions)
+    rows: list[list[Row]] = []
+    for forwards in updates:
+        leaving = []
+        for row in forwards:
+            try:
+                leaving += buffer.take(row)
+            except Full:
+                return rows, True
+        rows.append(leaving)
+    return rows, False
+
+
+def piped(driver: Any, batches: list[list[Row]]) -> tuple[list[list[Row]], bool]:
+    """The same of a driver."""
+    rows: list[list[Row]] = []
+    for batch in batches:
+        try:
+            driver.pipe_batch(batch)
+        except tg.BufferFullError:
+            assert driver.read_output() == [], "a batch that failed left rows behind"
+            return rows, True
+        rows.append(driver.read_output())
+    return rows, False
+
+
+def assert_told(limit: Limit, records: Any, got: Any, wanted: Any) -> None:
+    if not same(got, wanted):
+        raise AssertionError(f"{limit}\ninput:\n{lines(records)}\ngot:\n{lines(got)}\nwanted:\n{lines(wanted)}")
+
+
+@given(limit=limits(), records=changes())
+def test_changes_of_a_table_record_by_record(limit: Limit, records: list[Row]) -> None:
+    """Which rows leave, when, and in which order; where a strict buffer stops."""
+    wanted, stops = told(limit, [forwarded(record) for record in records])
+    got, stopped = piped(TopologyTestDriver(table(limit)), [[record] for record in records])
+    assert stopped == stops
+    assert_told(limit, records, got, wanted)
+
+
+@given(limit=limits(), records=changes(), data=st.data())
+def test_changes_of_a_table_in_any_cutting_with_restarts(limit: Limit, records: list[Row], data: Any) -> None:
+    """Changes have an order of their own, so batches and restarts change nothing, whatever the buffer."""
+    wanted, stops = told(limit, [forwarded(record) for record in records])
+    driver = TopologyTestDriver(table(limit))
+    rows: list[Row] = []
+    stopped = False
+    for batch in data.draw(cases.cut(records)):
+        found, stopped = piped(driver, [batch])
+        if stopped:
+            break
+        rows += found[0]
+        if data.draw(st.booleans(), label="restart"):
+            driver = TopologyTestDriver(table(limit), state=driver.state())
+    assert stopped == stops
+    before = sum(wanted, [])
+    # The batch that stops takes back what its earlier records let out.
+    assert_told(limit, records, rows, before[: len(rows)] if stops else before)
+
+
+# -- updates and final results of windows -------------------------------------------------------------------------
+
+
+def windowed(data: Any, kind: str, *, final: bool, bounded: bool = True) -> tuple[Case, Limit, Any]:
+    """A case over windows with every update forwarded, a limit, and both as a topology of tidegate."""
+    case = data.draw(cases.cases(final=final, kind=kind))
+    case = replace(case, topology=replace(case.topology, key=KEY, caching=False))
+    limit = data.draw(limits(bounded=bounded))
+    return case, limit, case.table().suppress(suppressed(limit))
+
+
+@pytest.mark.parametrize("kind", cases.ALL_KINDS)
+@given(records=cases.streams(), data=st.data())
+def test_updates_of_windows_record_by_record(kind: str, records: list[Row], data: Any) -> None:
+    case, limit, topology = windowed(data, kind, final=False)
+    oracle = Oracle(case.topology)
+    sessions = isinstance(case.topology.windows, Sessions)
+    wanted, stops = told(limit, [oracle.batch([record]) for record in records], sessions=sessions)
+    got, stopped = piped(TopologyTestDriver(topology), [[record] for record in records])
+    assert stopped == stops
+    assert_told(limit, [case.topology, *records], got, wanted)
+
+
+@pytest.mark.parametrize("kind", cases.KINDS)
+@given(records=cases.streams(), data=st.data())
+def test_final_results_behind_a_limit_in_any_cutting(kind: str, records: list[Row], data: Any) -> None:
+    """Final results have an order, so what holds them back does not depend on batches and restarts either."""
+    case, limit, topology = windowed(data, kind, final=True)
+    oracle = Oracle(case.topology)
+    sessions = isinstance(case.topology.windows, Sessions)
+    wanted, stops = told(limit, [oracle.batch([record]) for record in records], sessions=sessions)
+    driver = TopologyTestDriver(topology)
+    rows: list[Row] = []
+    stopped = False
+    for batch in data.draw(cases.cut(records)):
+        found, stopped = piped(driver, [batch])
+        if stopped:
+            break
+        rows += found[0]
+        if data.draw(st.booleans(), label="restart"):
+            driver = TopologyTestDriver(topology, state=driver.state())
+    assert stopped == stops
+    before = sum(wanted, [])
+    assert_told(limit, [case.topology, *records], rows, before[: len(rows)] if stops else before)
+
+
+@pytest.mark.parametrize("kind", ["time", "batch", "unlimited"])
+@given(records=cases.streams(bad=False), data=st.data())
+def test_updates_of_ordered_records_in_any_cutting(kind: str, records: list[Row], data: Any) -> None:
+    """Caching off and records in the order of their timestamps: batches forward what the records would alone.
+
+    Rows of one batch enter the suppression in the order of their timestamps, which is that of the records here; but for
+    sessions, whose tombstones are older than the record that makes them.
+    """
+    case, limit, topology = windowed(data, kind, final=False, bounded=False)
+    records = sorted(records, key=lambda record: record["ts"])
+    single, _ = piped(TopologyTestDriver(topology), [[record] for record in records])
+    driver = TopologyTestDriver(topology)
+    rows: list[Row] = []
+    for batch in data.draw(cases.cut(records)):
+        driver.pipe_batch(batch)
+        rows += driver.read_output()
+        if data.draw(st.booleans(), label="restart"):
+            driver = TopologyTestDriver(topology, state=driver.state())
+    assert_told(limit, [case.topology, *records], rows, sum(single, []))
+
+
+# -- the books: emitted + buffered + merged = received -------------------------------------------------------------
+
+
+FLUSH = {"k": "\U0001f600 the last", "ts": 10**15, "n": -1, "gone": False}
+
+
+@given(limit=limits(), size=st.one_of(st.none(), st.integers(0, 120)), records=changes())
+def test_the_books_of_a_buffer_are_in_balance(limit: Limit, size: int | None, records: list[Row]) -> None:
+    """Every change is emitted, replaced by the next one of its key, or waits; never more waits than the bound says."""
+    limit = replace(limit, strategy="emit_early")
+    buffer = suppressed(limit).buffer
+    buffer = buffer if size is None else buffer.with_max_bytes(size)
+    how = replace(suppressed(limit), buffer=buffer)
+    driver = TopologyTestDriver(tg.table("changes", key="k", timestamp="ts", deleted="gone").suppress(how))
+    waiting: dict[str, Row] = {}
+    received = emitted = merged = 0
+    for record in [*records, FLUSH]:
+        driver.pipe_input(record)
+        for row in forwarded(record):
+            received += 1
+            merged += row["k"] in waiting
+            waiting[row["k"]] = row
+        for row in driver.read_output():
+            assert waiting.pop(row["k"]) == row, "what leaves is the newest update of its key, once"
+            emitted += 1
+        assert emitted + merged + len(waiting) == received
+        assert limit.max_records is None or len(waiting) <= limit.max_records
+        # At least its key, its value and two times: however more exactly the bytes are counted.
+        least = sum(16 + len(k.encode()) + (0 if row["deleted"] else 8) for k, row in waiting.items())
+        assert size is None or least <= size
+    assert set(waiting) <= {FLUSH["k"]}, "time has passed for all the others"
+
+
+@pytest.mark.parametrize("kind", cases.KINDS)
+@given(records=cases.streams(), data=st.data())
+def test_no_final_result_is_lost_or_repeated(kind: str, records: list[Row], data: Any) -> None:
+    """Once everything has closed: one row per key and window, and every record in the rows or counted as dropped."""
+    case = data.draw(cases.cases(final=True, kind=kind))
+    counting = {"n": cases.BuiltIn("count")}
+    case = replace(case, topology=replace(case.topology, key=KEY, aggregates=counting))
+    driver = TopologyTestDriver(case.table())
+    for batch in data.draw(cases.cut(records)):
+        driver.pipe_batch(batch)
+    rows = driver.read_output()
+    driver.pipe_input({**dict.fromkeys(cases.SCHEMA), "k": FLUSH["k"], "ts": FLUSH["ts"]})
+    rows += driver.read_output()
+    places = Counter((row["k"], row["window"]) for row in rows)
+    assert set(places.values()) <= {1}
+    good = [r for r in records if r["k"] is not None and r["ts"] is not None and r["ts"] >= 0]
+    windows = case.topology.windows
+    # A record is in one window, but for hopping ones, whose drops are counted per window too.
+    pairs = sum(len(windows.of(r["ts"])) for r in good) if isinstance(windows, cases.Windows) else len(good)
+    assert sum(row["n"] for row in rows) + driver.drops["late"] == pairs
+    assert len(records) - len(good) == driver.dropped - driver.drops["late"]
