@@ -237,6 +237,7 @@ class Oracle:
         merged = min([ts, *(w[0] for w in found)]), max([ts, *(w[1] for w in found)])
         if windows.closed(merged[1], stream_time):
             self.drops["late"] += 1
+            self.late.append((record, merged, stream_time))
             return []
         was = [self.entries.pop((key, window)) for window in found]
         gone = [] if merged == (ts, ts) else zip(found, was, strict=True)
