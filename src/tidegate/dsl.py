@@ -5,7 +5,7 @@ Every call returns a new value and only builds a plan; running it is the busines
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -18,11 +18,14 @@ from tidegate.plan import (
     LateRecords,
     Outputs,
     Plan,
+    Stepped,
     Stream,
     Suppress,
     Table,
     WindowedAggregate,
     describe,
+    inputs_of,
+    merge_conflict,
     operation,
     root_of,
     surprises,
@@ -32,6 +35,7 @@ from tidegate.spec.aggregates import count as count_
 from tidegate.spec.clock import Clock
 from tidegate.spec.emit import EmitStrategy
 from tidegate.spec.materialized import Materialized
+from tidegate.spec.steps import MapValues, SelectKey, Step, filter_of, map_values_of
 from tidegate.spec.suppressed import UntilTimeLimit, UntilWindowCloses
 from tidegate.spec.windows import BatchWindows, SessionWindows, TimeWindows, UnlimitedWindows, Windows
 
@@ -149,23 +153,113 @@ def to_df(**tables: KTable | KLateRecords) -> Any:
 
 
 @dataclass(frozen=True)
-class KStream:
-    """A stream of records."""
+class Result:
+    """What a topology gives: rows."""
+
+    node: Plan
+
+    def describe(self) -> str:
+        """The topology as a tree: every node with name, windows, grace, buffer and what it became on Spark."""
+        return describe(self.node)
+
+    def to_df(self) -> Any:
+        """The rows as a DataFrame: key columns, `window`, value columns, `timestamp`; of several outputs, `output`.
+
+        `deleted` is there where a row can be a tombstone. Streaming if the input is; a static input is the whole
+        stream, at whose end every window closes.
+        """
+        for stream_ in inputs_of(self.node):
+            if stream_.frame is not None and attach is not None:
+                continue
+            raise DefinitionError(
+                f"The stream {stream_.name!r} is not bound to a DataFrame. Use tg.stream(dataframe, ...), "
+                "or run the topology in tidegate.testing.TopologyTestDriver."
+            )
+        assert attach is not None
+        return attach(self.node)
+
+
+@dataclass(frozen=True)
+class KStream(Result):
+    """A stream of records, with the stateless steps they take.
+
+    A function in a step gets the record as a dict of its columns, or the key and the record if it takes two
+    arguments. One that raises stops the query with an AggregationError that names key and record.
+    """
 
     node: Stream
 
+    def filter(self, predicate: Callable[..., Any] | Any) -> KStream:
+        """The records for which `predicate` is true: a function, or an expression such as `pc.field("price") > 3`."""
+        return KStream(self.node.then(filter_of(predicate, self.node.key, tombstones=False)))
+
+    def map_values(
+        self, mapper: Callable[..., Any] | Mapping[str, Any], *, types: Mapping[str, Any] | None = None
+    ) -> KStream:
+        """New value columns in place of the old ones; key, timestamp, partition and offset stay.
+
+        mapper  a function that returns a dict of them, or a dict: each column by a function, a pyarrow.compute
+                expression, or the name of a column
+        types   their types, as in `aggregate`; what a function gives must have one on Spark, and before a suppression
+        """
+        return KStream(self.node.then(map_values_of(mapper, types, self.node.key, self.node.kept)))
+
+    def select_key(self, *key: Any, name: str = "key", type: Any = "string") -> KStream:
+        """Another key: these columns, or what a function gives, as the column `name` of type `type`."""
+        if len(key) == 1 and callable(key[0]):
+            from tidegate.spec.types import arrow_type  # here, because it imports pyarrow
+
+            arrow_type(type)
+            stepped = self.node.then(SelectKey(key[0], self.node.key, _column(name, "name"), type))
+            return KStream(_keyed(stepped, (name,)))
+        columns = _columns(key[0] if len(key) == 1 else key, "key")
+        return KStream(_keyed(self.node, columns))
+
+    def merge(self, *others: KStream) -> KStream:
+        """The records of this stream and of others with the same key, timestamp, partition and offset columns.
+
+        In the driver, `pipe_input(record, "name of the input")` says whose record it is.
+        """
+        branches = self.node.branches
+        for other in others:
+            if not isinstance(other, KStream):
+                raise DefinitionTypeError(f"`merge` takes streams, not {other!r}. Use for example clicks.merge(views).")
+            if differs := merge_conflict(self.node, other.node):
+                raise DefinitionError(differs)
+            branches += other.node.branches
+        numbered = tuple(replace(branch, number=i) for i, branch in enumerate(branches))
+        return KStream(replace(self.node, frame=None, steps=(), sources=numbered))
+
     def group_by_key(self) -> KGroupedStream:
         """Group by the key of the stream."""
-        return KGroupedStream(self.node, self.node.key)
+        return self.group_by(*self.node.key)
 
     def group_by(self, *columns: str) -> KGroupedStream:
         """Group by these columns; a record with a null in one of them is skipped and counted."""
+        if self.node.table is not None:
+            raise DefinitionError(
+                "A stream of a table's changes cannot be grouped yet: docs/notyet.md says what is missing. Take "
+                "to_df() and use it with tg.stream in a query of its own."
+            )
         key = _columns(columns, "columns")
-        regrouped = replace(self.node, key=key)
-        _check_schema(regrouped)
-        if self.node.frame is not None and check_frame is not None:
-            check_frame(regrouped)
+        _keyed(self.node, key)
         return KGroupedStream(self.node, key)
+
+
+def _keyed(node: Stream, key: tuple[str, ...]) -> Stream:
+    """The stream with this key, whose columns are there as far as is known."""
+    regrouped = replace(node, key=key, sources=tuple(replace(source, key=key) for source in node.sources))
+    if node.as_read:
+        _check_schema(regrouped)
+        if node.frame is not None and check_frame is not None:
+            check_frame(regrouped)
+    elif (available := _available(regrouped)) is not None:
+        for column in key:
+            if column not in available:
+                raise DefinitionError(
+                    f"`key` is {column!r}, but the stream has no such column. Its columns are {', '.join(available)}."
+                )
+    return regrouped
 
 
 @dataclass(frozen=True)
@@ -354,32 +448,6 @@ class SessionWindowedKStream(TimeWindowedKStream):
 
 
 @dataclass(frozen=True)
-class Result:
-    """What a topology gives: rows."""
-
-    node: Plan
-
-    def describe(self) -> str:
-        """The topology as a tree: every node with name, windows, grace, buffer and what it became on Spark."""
-        return describe(self.node)
-
-    def to_df(self) -> Any:
-        """The rows as a DataFrame: key columns, `window`, value columns, `timestamp`; of several outputs, `output`.
-
-        `deleted` is there where a row can be a tombstone. Streaming if the input is; a static input is the whole
-        stream, at whose end every window closes.
-        """
-        stream_ = root_of(self.node).stream
-        if stream_.frame is None or attach is None:
-            raise DefinitionError(
-                f"The stream {stream_.name!r} is not bound to a DataFrame. Use tg.stream(dataframe, ...), "
-                "or run the topology in tidegate.testing.TopologyTestDriver."
-            )
-        operation(self.node)
-        return attach(self.node)
-
-
-@dataclass(frozen=True)
 class KLateRecords(Result):
     """The records that an aggregation did not take: the whole record, `reason`, `window`, `late_by`, `stream_time`.
 
@@ -415,6 +483,33 @@ class KTable(Result):
             )
         return KLateRecords(LateRecords(root))
 
+    def filter(self, predicate: Callable[..., Any] | Any) -> KTable:
+        """The rows for which `predicate` is true; one that is so no longer becomes a tombstone.
+
+        `predicate` is a function of the row (a dict: key, `window`, values, `timestamp` in ms), or of key and row, or
+        an expression such as `pc.field("count") < 4`.
+        """
+        return self._then(filter_of(predicate, self._key, tombstones=True))
+
+    def map_values(
+        self, mapper: Callable[..., Any] | Mapping[str, Any], *, types: Mapping[str, Any] | None = None
+    ) -> KTable:
+        """New value columns in place of the old ones, as in `KStream.map_values`; tombstones stay tombstones."""
+        kept = (*self._key, "window", "timestamp", "deleted")
+        return self._then(map_values_of(mapper, types, self._key, kept))
+
+    def to_stream(self) -> KStream:
+        """The changes of this table as records; of a tombstone `deleted` is true and the values are null."""
+        root, (first, *_) = root_of(self.node), inputs_of(self.node)
+        return KStream(Stream(first.name, root.key, "timestamp", table=self.node, aside=("window", "deleted")))
+
+    @property
+    def _key(self) -> tuple[str, ...]:
+        return root_of(self.node).key
+
+    def _then(self, step: Step) -> KTable:
+        return KTable(Stepped(self.node, step))
+
     def suppress(self, suppressed: UntilWindowCloses | UntilTimeLimit) -> KTable:
         """Hold updates back as `suppressed` says.
 
@@ -431,6 +526,7 @@ class KTable(Result):
                 "has no windows. Use until_time_limit, or windowed_by(...) before the aggregation."
             )
         suppressed_ = Suppress(self.node, suppressed)
+        operation(suppressed_)
         for surprise in surprises(suppressed_):
             warn(surprise)
         return KTable(suppressed_)
@@ -466,9 +562,18 @@ def _late_records(value: str | None) -> str | None:
 
 def _available(node: Stream) -> tuple[str, ...] | None:
     """The columns of a stream, None if they are not known yet."""
-    if node.frame is not None:
-        return tuple(node.frame.columns)
-    return None if node.schema is None else tuple(node.schema.names)
+    node = node.branches[0]
+    if node.frame is None and node.schema is None:
+        return None
+    columns = tuple(node.schema.names) if node.frame is None else tuple(node.frame.columns)
+    for step in node.steps:
+        if isinstance(step, SelectKey):
+            columns = (*(name for name in columns if name != step.name), step.name)
+        elif isinstance(step, MapValues):
+            if not step.typed and callable(step.mapper):
+                return None
+            columns = (*(name for name in columns if name in step.kept), *step.columns)
+    return columns
 
 
 def _check_schema(node: Stream) -> None:

@@ -19,6 +19,7 @@ from tidegate.spec.aggregates import Aggregate, Aggregation, Fold, Reduce
 from tidegate.spec.clock import Clock
 from tidegate.spec.emit import EmitStrategy
 from tidegate.spec.materialized import Materialized
+from tidegate.spec.steps import Filter, MapValues, Step
 from tidegate.spec.suppressed import StrictBuffer, UntilTimeLimit, UntilWindowCloses
 from tidegate.spec.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windows
 
@@ -34,7 +35,12 @@ DROP, KEEP = LATE_RECORDS = ("drop", "keep")
 
 @dataclass(frozen=True)
 class Stream:
-    """An input: a bound DataFrame (`frame`) or a name that is bound later."""
+    """An input: a bound DataFrame (`frame`) or a name that is bound later, and the stateless steps its records take.
+
+    sources  the streams that were merged into this one; each has steps and a number of its own
+    table    the table whose changes these are; key, timestamp and columns are those of its rows
+    aside    columns that are no values, besides key, timestamp, partition and offset
+    """
 
     name: str
     key: tuple[str, ...]
@@ -45,6 +51,39 @@ class Stream:
     clock: Clock = Clock()  # noqa: RUF009 - a frozen value
     frame: Any = field(default=None, compare=False, repr=False)
     late_records: str | None = None
+    steps: tuple[Step, ...] = ()
+    sources: tuple[Stream, ...] = ()
+    number: int | None = None
+    table: Table | None = None
+    aside: tuple[str, ...] = ()
+
+    @property
+    def branches(self) -> tuple[Stream, ...]:
+        """The inputs."""
+        return self.sources or (self,)
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The columns that are no values."""
+        order = (self.partition, self.offset)
+        return (*self.key, self.timestamp, *(name for name in order if name is not None), *self.aside)
+
+    def then(self, step: Step) -> Stream:
+        """The stream after one more step."""
+        if self.sources:
+            return replace(self, sources=tuple(source.then(step) for source in self.sources))
+        return replace(self, steps=(*self.steps, step))
+
+    @property
+    def unbound(self) -> Stream:
+        """The stream without DataFrames and tables, which stay where the query is written."""
+        sources = tuple(source.unbound for source in self.sources)
+        return replace(self, frame=None, table=None, sources=sources)
+
+    @property
+    def as_read(self) -> bool:
+        """Whether the records are those of one input, as they are."""
+        return not (self.steps or self.sources or self.table)
 
     @property
     def ordered(self) -> bool:
@@ -95,23 +134,36 @@ class LateRecords:
 
 
 @dataclass(frozen=True)
+class Stepped:
+    """The rows of `parent` after a stateless step."""
+
+    parent: Table
+    step: Step
+
+
+@dataclass(frozen=True)
 class Outputs:
     """Several tables of one aggregation, by the names their rows carry."""
 
     named: tuple[tuple[str, Table | LateRecords], ...]
 
 
-Table: TypeAlias = "WindowedAggregate | Changelog | Suppress"
-Plan: TypeAlias = "Table | LateRecords | Outputs"
+Table: TypeAlias = "WindowedAggregate | Changelog | Suppress | Stepped"
+Plan: TypeAlias = "Table | LateRecords | Outputs | Stream"
 
 
 @dataclass(frozen=True)
 class Output:
-    """What leaves an operation under one name: `kind` is "updates", "final" or "late"; `limit` holds it back."""
+    """What leaves an operation under one name: `kind` is "updates", "final" or "late".
+
+    `limit` holds it back, after the steps `before` and before those `after` it.
+    """
 
     name: str
     kind: str
     limit: UntilTimeLimit | None = None
+    before: tuple[Step, ...] = ()
+    after: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -122,6 +174,8 @@ class Operation:
     caching  of updates, only the last one per key, window and micro-batch
     buffer   the bound on how many final results may wait, None if there is none
     limit    updates wait until then, None if they do not
+    before, after
+             the stateless steps of the rows that leave, before the limit and after it
     windows  None where there are none: a table that is given as its changes (it has no aggregations, and `deleted` is
              its column), or one result per key
     expects  keys that give a final row in every window, with or without a record: a static DataFrame or a list
@@ -141,11 +195,14 @@ class Operation:
     deleted: str | None = None
     outputs: tuple[Output, ...] = ()
     expects: Any = field(default=None, compare=False, repr=False)
+    before: tuple[Step, ...] = ()
+    after: tuple[Step, ...] = ()
 
     @property
     def told(self) -> tuple[Output, ...]:
         """What leaves: `outputs`, or the rows of the one table."""
-        return self.outputs or (Output("", "final" if self.emits == "final" else "updates", self.limit),)
+        kind = "final" if self.emits == "final" else "updates"
+        return self.outputs or (Output("", kind, self.limit, self.before, self.after),)
 
     @property
     def named(self) -> bool:
@@ -215,7 +272,7 @@ class Operation:
         if isinstance(self.function, Reduce):
             return (self.function.column,)
         stream = self.stream
-        aside = {*stream.key, *self.key, stream.timestamp, stream.partition, stream.offset}
+        aside = {*stream.key, *self.key, stream.timestamp, stream.partition, stream.offset, *stream.aside}
         return tuple(name for name in available if name not in aside)
 
     def input_columns(self, available: tuple[str, ...]) -> tuple[str, ...]:
@@ -274,10 +331,15 @@ def operation(table: Plan) -> Operation:
     return op
 
 
-def _alone(table: Table | LateRecords) -> Operation:
+def _alone(table: Table | LateRecords | Stream) -> Operation:
     if isinstance(table, LateRecords):
         op = _alone(table.parent)
         return replace(op, emits="updates" if op.windows is None else "final", outputs=(Output("", "late"),))
+    if isinstance(table, Stream):
+        if table.table is None:
+            raise DefinitionError(f"The stream {table.name!r} has no aggregation, so there is no operator.")
+        op = operation(table.table)
+        return replace(op, after=op.after + table.steps)
     suppressions = list(_suppressions(table))
     limits = [how for how in suppressions if isinstance(how, UntilTimeLimit)]
     named = next((how.name for how in suppressions if how.name), "suppress")
@@ -287,6 +349,7 @@ def _alone(table: Table | LateRecords) -> Operation:
             "holds one. Use the longer limit alone."
         )
     aggregate = root_of(table)
+    before, after = _steps(table)
     if isinstance(aggregate, Changelog):
         return Operation(
             stream=aggregate.stream,
@@ -300,6 +363,8 @@ def _alone(table: Table | LateRecords) -> Operation:
             buffer_name=named,
             limit=limits[0] if limits else None,
             deleted=aggregate.deleted,
+            before=before,
+            after=after,
         )
     bound = _bound(suppressions)
     if bound is not None and isinstance(aggregate.windows, SlidingWindows | SessionWindows):
@@ -321,7 +386,35 @@ def _alone(table: Table | LateRecords) -> Operation:
         buffer_name=named,
         limit=limits[0] if limits else None,
         expects=aggregate.expects,
+        before=before,
+        after=after,
     )
+
+
+def _steps(table: Table) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+    """The steps of a table's rows before and behind its time limit; without one, all are behind."""
+    before: tuple[Step, ...] = ()
+    after: tuple[Step, ...] = ()
+    limited = closes = False
+    while isinstance(table, Suppress | Stepped):
+        if isinstance(table, Stepped):
+            # Of a window only the last update leaves, and not if it is a tombstone.
+            step = table.step
+            if closes and isinstance(step, Filter):
+                step = replace(step, tombstones=False)
+            before = (step, *before)
+        elif isinstance(table.how, UntilTimeLimit):
+            before, after, limited = (), before, True
+        else:
+            closes = True
+        table = table.parent
+    untyped = next((step for step in before if isinstance(step, MapValues) and not step.typed), None)
+    if limited and untyped is not None:
+        raise DefinitionError(
+            f"{untyped} is followed by a suppression, whose buffer must know the types of its columns. Give "
+            'map_values(..., types={"column": "long"}), or expressions instead of functions.'
+        )
+    return (before, after) if limited else ((), before)
 
 
 def _final(root: WindowedAggregate, suppressions: Iterable[UntilWindowCloses | UntilTimeLimit]) -> bool:
@@ -341,7 +434,7 @@ def _together(outputs: Outputs) -> Operation:
                 f"{', '.join(differs)}. Build the aggregation once and derive both from it "
                 "(final = counts.suppress(...)), or give each a query of its own."
             )
-    told = tuple(Output(name, part.kind, part.limit) for name, op in parts for part in op.told)
+    told = tuple(replace(part, name=name) for name, op in parts for part in op.told)
     limited = [output for output in told if output.limit is not None]
     if len(limited) > 1:
         raise DefinitionError(
@@ -379,8 +472,9 @@ def _aggregation(one: Operation, other: Operation) -> Iterator[tuple[str, Any, A
 
 
 def _suppressions(table: Table) -> Iterator[UntilWindowCloses | UntilTimeLimit]:
-    while isinstance(table, Suppress):
-        yield table.how
+    while isinstance(table, Suppress | Stepped):
+        if isinstance(table, Suppress):
+            yield table.how
         table = table.parent
 
 
@@ -395,9 +489,34 @@ def root_of(table: Plan) -> WindowedAggregate | Changelog:
     """The aggregation or the changelog at the root of `table`."""
     if isinstance(table, Outputs):
         table = table.named[0][1]
-    while isinstance(table, Suppress | LateRecords):
-        table = table.parent
+    while not isinstance(table, WindowedAggregate | Changelog):
+        if isinstance(table, Stream):
+            assert table.table is not None
+            table = table.table
+        else:
+            table = table.parent
     return table
+
+
+def inputs_of(table: Plan) -> tuple[Stream, ...]:
+    """The streams that records come from."""
+    if isinstance(table, Stream):
+        return table.branches if table.table is None else inputs_of(table.table)
+    return inputs_of(root_of(table).stream)
+
+
+def merge_conflict(one: Stream, other: Stream) -> str:
+    """Why two streams cannot be merged; empty if they can."""
+    if one.table is not None or other.table is not None:
+        return "merge: a stream of a table's changes cannot be merged. Merge the streams before the aggregation."
+    for what in ("key", "timestamp", "partition", "offset", "clock"):
+        mine, theirs = getattr(one, what), getattr(other, what)
+        if mine != theirs:
+            return (
+                f"merge: the {what} of {one.name!r} is {mine!r} and that of {other.name!r} {theirs!r}. Name "
+                "the columns alike, or use select_key."
+            )
+    return ""
 
 
 def surprises(table: Suppress) -> Iterator[str]:
@@ -436,6 +555,12 @@ def describe(table: Plan) -> str:
         return "\n".join(["Outputs of one operator", *trees])
     if isinstance(table, LateRecords):
         return f"Late records, whole, in the operator of\n{indent(describe(table.parent), '   ')}"
+    if isinstance(table, Stream):
+        below = _input_lines(table) if table.table is None else describe(table.table).splitlines()
+        steps = table.steps if table.table is not None else ()
+        for step in steps:
+            below = [str(step), *_below(below)]
+        return "\n".join(below)
     lines: list[str] = []
     stateful = "transformWithStateInPandas"
     depth = 0
@@ -448,7 +573,11 @@ def describe(table: Plan) -> str:
         lines.extend("   " * depth + "   " + detail for detail in details)
         depth += 1
 
-    while isinstance(table, Suppress):
+    while isinstance(table, Suppress | Stepped):
+        if isinstance(table, Stepped):
+            add(str(table.step), "spark    behind the operator")
+            table = table.parent
+            continue
         as_operator = "in the operator of the aggregation" if fused or limited else "passes everything through"
         add(f"Suppress {table.how.name or ''}".rstrip(), f"when     {table.how}", f"spark    {as_operator}")
         table = table.parent
@@ -463,17 +592,30 @@ def describe(table: Plan) -> str:
         f"spark    {'mapInArrow (pre-aggregates), ' if op.combines else 'mapInArrow (packs records), '}{stateful}",
     )
     add(f"GroupBy {', '.join(table.key)}")
-    order = (
-        f"partition {table.stream.partition}, offset {table.stream.offset}" if table.stream.ordered else "timestamps"
-    )
-    add(
-        f"Stream {table.stream.name}",
-        f"key      {', '.join(table.stream.key)}",
-        f"time     {table.stream.timestamp}",
-        f"order    {order}",
-        *(f"clock    {line}" for line in table.stream.clock.lines()),
-    )
+    lines += ["   " * (depth - 1) + line for line in _below(_input_lines(table.stream))]
     return "\n".join(lines)
+
+
+def _input_lines(stream: Stream) -> list[str]:
+    """A stream with its steps, or the streams it was merged from."""
+    if stream.sources:
+        return ["Merge", *(line for source in stream.sources for line in _below(_input_lines(source)))]
+    order = f"partition {stream.partition}, offset {stream.offset}" if stream.ordered else "timestamps"
+    lines = [
+        f"Stream {stream.name}",
+        f"   key      {', '.join(stream.key)}",
+        f"   time     {stream.timestamp}",
+        f"   order    {order}",
+        *(f"   clock    {line}" for line in stream.clock.lines()),
+    ]
+    for step in stream.steps:
+        lines = [str(step), *_below(lines)]
+    return lines
+
+
+def _below(lines: list[str]) -> list[str]:
+    """A tree one level down."""
+    return [("└─ " if i == 0 else "   ") + line for i, line in enumerate(lines)]
 
 
 def _emits(final: bool, caching: bool, windowed: bool) -> str:

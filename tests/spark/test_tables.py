@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -15,18 +18,20 @@ import tidegate as tg
 from oracle import Row
 from properties import cases
 from properties.comparing import assert_same, placed, run_oracle
+from tidegate.testing import TopologyTestDriver
 
 pytest.importorskip("pyspark")
 
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from spark.replay import Replay, collect, table_of, with_offsets
+from spark.replay import EPOCH, Replay, collect, table_of, with_offsets
 
 pytestmark = pytest.mark.spark
 
 # Workers cannot import test modules: send the functions themselves.
 cloudpickle.register_pickle_by_value(cases)
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 few = settings(
     max_examples=3,
@@ -107,3 +112,66 @@ def test_a_time_limit_behind_a_count(spark: SparkSession, tmp_path: Path) -> Non
         [{"k": "a", "count": 2, "timestamp": 1_000}],
         [{"k": "b", "count": 2, "timestamp": 3_000}],
     ]
+
+
+# -- stateless steps ----------------------------------------------------------------------------------------------
+
+
+def label(row: Row) -> Row:
+    return {"v": row["v"] * 2, "label": f"{row['k']}{row['ts'].second}"}
+
+
+def test_steps_in_front_of_an_aggregation_run_in_the_map_step(spark: SparkSession, tmp_path: Path) -> None:
+    """As in the driver, which is given the same records; a filter leaves chunks of offsets as they are."""
+
+    def topology(source: Any) -> tg.KTable:
+        return (
+            tg.stream(source, key="k", timestamp="ts", partition="partition", offset="offset")
+            .filter(pc.field("v") != 2)
+            .map_values(label, types={"v": "long", "label": "string"})
+            .select_key(lambda row: row["label"][0].upper(), name="letter")
+            .group_by_key()
+            .agg(v=tg.sum("v"), labels=tg.collect_list("label"))
+        )
+
+    many = [records(*[("ab"[n % 2], n, 1_000 * n) for n in range(start, start + 50)]) for start in (0, 50)]
+    batches = with_offsets(many)
+    replayed = Replay(spark, tmp_path, SMALL, lambda frame: topology(frame).to_df()).run(batches)
+    driver = TopologyTestDriver(topology("events"))
+    for batch, rows in zip(batches, replayed.rows, strict=True):
+        driver.pipe_batch([{**row, "ts": EPOCH + timedelta(milliseconds=row["ts"])} for row in batch])
+        assert sorted(rows, key=lambda row: row["letter"]) == sorted(driver.read_output(), key=lambda r: r["letter"])
+
+
+def test_merged_streams_and_steps_behind_a_table(spark: SparkSession, tmp_path: Path) -> None:
+    """Both halves of the file's rows come from inputs of their own, each with a partition 0."""
+
+    def topology(frame: Any) -> Any:
+        ordered = {"key": "k", "timestamp": "ts", "partition": "partition", "offset": "offset"}
+        odd = tg.stream(frame.where("v % 2 = 1"), name="odd", **ordered).map_values({"v": pc.field("v") * 10})
+        even = tg.stream(frame.where("v % 2 = 0"), name="even", **ordered)
+        table = odd.merge(even).group_by_key().agg(v=tg.sum("v")).filter(pc.field("v") < 100)
+        return table.map_values({"half": pc.field("v") / 2}).to_df()
+
+    batches = with_offsets([records(("a", 1, 0), ("a", 2, 1), ("b", 4, 2)), records(("a", 11, 9), ("b", 1, 3))])
+    replayed = Replay(spark, tmp_path, SMALL, topology, name="odd").run(batches)
+    assert [sorted(rows, key=lambda row: row["k"]) for rows in replayed.rows] == [
+        [
+            {"k": "a", "half": 6, "timestamp": 1, "deleted": False},
+            {"k": "b", "half": 2, "timestamp": 2, "deleted": False},
+        ],
+        [
+            {"k": "a", "half": None, "timestamp": 9, "deleted": True},
+            {"k": "b", "half": 7, "timestamp": 3, "deleted": False},
+        ],
+    ]
+
+
+def test_a_stream_that_is_not_aggregated_is_a_dataframe_too(spark: SparkSession) -> None:
+    frame = spark.createDataFrame(table_of(with_offsets(BATCHES)[0], SMALL))
+    plain = tg.stream(frame, key="k", timestamp="ts").filter(pc.field("v") > 1).map_values({"w": pc.field("v") + 1})
+    assert sorted((row["k"], row["w"]) for row in plain.to_df().collect()) == [("a", 4), ("b", 3)]
+    assert plain.to_df().columns == ["k", "ts", "w"]
+    untyped = tg.stream(frame, key="k", timestamp="ts").map_values(label)
+    with pytest.raises(tg.DefinitionError, match="Spark must know the types of columns"):
+        untyped.to_df()

@@ -16,10 +16,12 @@ from functools import cached_property
 import pyarrow as pa
 
 from tidegate.errors import DefinitionError
+from tidegate.kernel import steps
 from tidegate.kernel.accumulators import Accumulator, accumulator
 from tidegate.kernel.panes import Panes
 from tidegate.plan import LATE_COLUMNS, RESULT_COLUMNS, Operation
 from tidegate.spec.aggregates import Aggregate, Fold
+from tidegate.spec.steps import Step
 from tidegate.spec.types import arrow_type
 from tidegate.spec.windows import (
     AlignedWindows,
@@ -39,6 +41,8 @@ class Layout:
     schema: pa.Schema
     typed: bool = True
     """Whether the types are settled; the driver may learn them from later records."""
+    shape: tuple[Step, ...] = ()
+    """Steps that result rows have taken."""
     sorts: bool = True
     """Whether rows leave in Kafka's order; where tasks mix them afterwards, sorting them would only cost."""
 
@@ -124,6 +128,9 @@ class Layout:
     @cached_property
     def result_types(self) -> dict[str, pa.DataType]:
         """The type of every value column of a result."""
+        if self.shape:
+            aside = {*self.op.key, "__start", "__end", "__timestamp", "__deleted"}
+            return {field.name: field.type for field in self.result_schema if field.name not in aside}
         if self.op.function:
             return {self.op.aggregations[0][0]: self.function_type}
         if not self.op.aggregations:
@@ -135,6 +142,9 @@ class Layout:
         """Rows that leave: key columns, `__start` and `__end` (ms), value columns, `__timestamp` (ms), `__deleted`
         where rows can be tombstones.
         """
+        if self.shape:
+            plain = replace(self, shape=()).result_schema.empty_table()
+            return steps.on_results(self.shape, plain, self.op.key).schema
         fields = [pa.field(name, self.schema.field(f"k:{name}").type) for name in self.op.key]
         if self.op.windows is not None:
             fields += [pa.field("__start", pa.int64()), pa.field("__end", pa.int64())]
@@ -158,8 +168,9 @@ class Layout:
         Raises DefinitionError if a column of a late record has the name of another one.
         """
         named = pa.schema([pa.field("__output", pa.string())] if self.op.named else [])
-        kinds = dict.fromkeys(output.kind for output in self.op.told if output.kind != "late")
-        schema = pa.unify_schemas([named, *(self.telling[kind].result_schema for kind in kinds)])
+        told = [output for output in self.op.told if output.kind != "late"]
+        shapes = [replace(self.telling[o.kind], shape=o.before + o.after).result_schema for o in told]
+        schema = pa.unify_schemas([named, *shapes])
         if not self.op.keeps:
             return schema
         late = self.late_schema

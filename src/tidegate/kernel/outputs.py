@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel import late, suppression
+from tidegate.kernel import late, steps, suppression
 from tidegate.kernel.batch import Batch
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.state import State
@@ -20,10 +22,11 @@ def run(layout: Layout, state: State, rows: pa.Table, batch: Batch, end_of_input
     """
     parts, wake_at = [], None
     for output in layout.op.told:
-        part = _of(layout, rows, output, batch)
+        part = steps.on_results(output.before, _of(layout, rows, output, batch), layout.op.key)
         if output.limit is not None:
-            part, wake_at = suppression.run(layout.telling[output.kind], state, batch, part, end_of_input)
-        parts.append(part)
+            waiting = replace(layout.telling[output.kind], shape=output.before)
+            part, wake_at = suppression.run(waiting, state, batch, part, end_of_input)
+        parts.append(steps.on_results(output.after, part, layout.op.key))
     if not layout.op.named:
         return parts[0], wake_at
     named = [

@@ -93,10 +93,11 @@ def _read(layout: Layout, table: pa.Table) -> _Slice:
         table = table.take(pa.array(cuts.order))
         partition, offset = partition[cuts.order], offset[cuts.order]  # type: ignore[index]
     ts = grouping.ints(pc.fill_null(table["ts"], -1))
-    bad = ts < 0
-    no_key = _any_null(table, layout.keys) & ~bad
-    no_value = _no_value(layout, table) & ~(bad | no_key)
-    valid = ~(bad | no_key | no_value)
+    kept = table["kept"].to_numpy() if "kept" in table.schema.names else np.ones(len(ts), bool)
+    bad = (ts < 0) & kept
+    no_key = _any_null(table, layout.keys) & kept & ~bad
+    no_value = _no_value(layout, table) & kept & ~(bad | no_key)
+    valid = kept & ~(bad | no_key | no_value)
     drops = {"bad_timestamp": int(bad.sum()), "null_key": int(no_key.sum()), "null_value": int(no_value.sum())}
     counted = np.where(valid, ts, -1)
     starts = cuts.starts if cuts is not None else np.zeros(1, np.int64)
@@ -115,7 +116,7 @@ def _read(layout: Layout, table: pa.Table) -> _Slice:
     if layout.op.keeps:
         reason = np.select([bad, no_key, no_value], ["bad_timestamp", "null_key", "null_value"], "")
         outside = _records(layout, result).append_column("reason", pa.array(reason, pa.string()))
-        taken.outside = outside.filter(pa.array(~valid))
+        taken.outside = outside.filter(pa.array(kept & ~valid))
     return taken
 
 
@@ -149,7 +150,7 @@ def _no_value(layout: Layout, table: pa.Table) -> Any:
     """Which records are skipped for want of a value (SEMANTICS 3: sliding windows alone mind)."""
     if not layout.op.skips_null_values or "empty" not in table.schema.names:
         return np.zeros(table.num_rows, bool)
-    return table["empty"].to_numpy()
+    return pc.fill_null(table["empty"], False).to_numpy()
 
 
 def _keep(read: _Slice, mask: Any) -> _Slice:

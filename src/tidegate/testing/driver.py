@@ -18,8 +18,8 @@ from tidegate.kernel.layout import Layout
 from tidegate.kernel.packing import pack
 from tidegate.kernel.stage import DROPS, Stage
 from tidegate.kernel.store import DictStore
-from tidegate.plan import LATE_COLUMNS, RESULT_COLUMNS, Operation, operation
-from tidegate.testing.inputs import OWN, Record, Types, to_batch
+from tidegate.plan import LATE_COLUMNS, RESULT_COLUMNS, Operation, Stream, inputs_of, operation
+from tidegate.testing.inputs import OWN, Inputs, Record, Types, to_batch
 
 _PARTITION, _OFFSET = OWN
 _OURS = {f"__{name}" for name in (*RESULT_COLUMNS, *LATE_COLUMNS)}
@@ -32,6 +32,7 @@ class DriverState:
     store: DictStore
     types: Types
     piped: int
+    inputs: Inputs
     wall_clock_ms: int = 0
 
 
@@ -48,16 +49,18 @@ class TopologyTestDriver:
     Several outputs of one aggregation are given by name, `TopologyTestDriver({"raw": counts, "final": final})` or
     `TopologyTestDriver(tg.outputs(raw=counts, final=final))`: each row then says its `output`.
 
+    Where streams were merged, the name of its input goes with a record: `driver.pipe_input(record, "clicks")`.
+
     Supported: everything the Spark runtime runs. Not supported: tasks and source layouts (`tidegate.testing.layout`).
     """
 
     def __init__(self, table: Result | Mapping[str, KTable | KLateRecords], state: DriverState | None = None) -> None:
         topology = table if isinstance(table, Result) else outputs(**table)
-        self._op = _in_piped_order(operation(topology.node))
+        node = topology.node
+        self._inputs = state.inputs.copy() if state else Inputs.of(inputs_of(node))
+        self._op = None if isinstance(node, Stream) and node.table is None else _in_piped_order(operation(node))
         self._store = state.store.copy() if state else DictStore()
-        self._types = (
-            Types(dict(state.types.columns), state.types.declared) if state else Types.of(self._op.stream.schema)
-        )
+        self._types = Types(dict(state.types.columns), state.types.declared) if state else self._inputs.types()
         self._piped = state.piped if state else 0
         self._output: list[dict[str, Any]] = []
         self._metrics: Counter[str] = Counter()
@@ -65,28 +68,35 @@ class TopologyTestDriver:
         self._lateness_max = 0
         self._wall_clock_ms = state.wall_clock_ms if state else 0
 
-    def pipe_input(self, record: Record) -> None:
-        """Process one record."""
-        self.pipe_batch([record])
+    def pipe_input(self, record: Record, stream: str | None = None) -> None:
+        """Process one record, of the input of this name."""
+        self.pipe_batch([record], stream)
 
-    def pipe_batch(self, records: Sequence[Record]) -> None:
-        """Process several records as one micro-batch.
+    def pipe_batch(self, records: Sequence[Record], stream: str | None = None) -> None:
+        """Process several records as one micro-batch, of the input of this name.
 
         A step that raises leaves the driver as it was before, as a failed micro-batch does.
         """
         if not records:
             return
         types = Types(dict(self._types.columns), self._types.declared)
-        records = self._numbered(records)
+        inputs = self._inputs.copy()
+        records = inputs.take(records, stream, self._piped)
+        if self._op is None or not records:
+            self._inputs = inputs
+            self._output += records
+            return
+        records = self._numbered(self._op, records)
         types.learn(records)
-        self._step(types, records)
+        self._step(self._op, types, records)
+        self._inputs = inputs
 
-    def _step(self, types: Types, records: list[Record]) -> None:
-        layout, batch = _lay_out(self._op, types, records, self._piped, self._wall_clock_ms)
+    def _step(self, op: Operation, types: Types, records: list[Record]) -> None:
+        layout, batch = _lay_out(op, types, records, self._piped, self._wall_clock_ms)
         blobs = [blob for _, blob in pack(layout, [batch], [0])]
         store = self._store.copy()
-        keys = None if self._op.expects is None else expected.pack(layout, self._op.expects)
-        now = self._wall_clock_ms if self._op.needs_wall_clock else None
+        keys = None if op.expects is None else expected.pack(layout, op.expects)
+        now = self._wall_clock_ms if op.needs_wall_clock else None
         step = Stage(layout, expected=keys).step(store, blobs, wall_clock=now)
         self._store, self._types, self._piped = store, types, self._piped + len(records)
         self._output += to_rows(step.rows)
@@ -136,8 +146,8 @@ class TopologyTestDriver:
                 f"`by` is {show_ms(passed)}: the wall clock does not go back. Use a positive duration."
             )
         self._wall_clock_ms += passed
-        if self._op.wakes and self._types.columns:
-            self._step(self._types, [])
+        if self._op is not None and self._op.wakes and self._types.columns:
+            self._step(self._op, self._types, [])
 
     @property
     def wall_clock(self) -> timedelta:
@@ -146,10 +156,10 @@ class TopologyTestDriver:
 
     def state(self) -> DriverState:
         """What a restart would find: `TopologyTestDriver(table, state=driver.state())` goes on from here."""
-        return DriverState(self._store.copy(), self._types, self._piped, self._wall_clock_ms)
+        return DriverState(self._store.copy(), self._types, self._piped, self._inputs.copy(), self._wall_clock_ms)
 
-    def _numbered(self, records: Sequence[Record]) -> list[Record]:
-        if self._op.stream.partition != _PARTITION:
+    def _numbered(self, op: Operation, records: Sequence[Record]) -> list[Record]:
+        if op.stream.partition != _PARTITION:
             return list(records)
         return [{**record, _PARTITION: 0, _OFFSET: self._piped + i} for i, record in enumerate(records)]
 

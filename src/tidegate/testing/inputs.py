@@ -12,7 +12,9 @@ import pyarrow as pa
 
 from tidegate.errors import InputError
 from tidegate.instants import MAX_MS, instant_ms
-from tidegate.plan import Operation
+from tidegate.kernel import steps
+from tidegate.plan import Operation, Stream
+from tidegate.spec.steps import MapValues
 
 Record = dict[str, Any]
 
@@ -52,6 +54,57 @@ class Types:
             return pa.array([record.get(name) for record in records], kind)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError):
             return pa.array([_one(record.get(name), kind, name, start + i) for i, record in enumerate(records)], kind)
+
+
+@dataclass
+class Inputs:
+    """The streams that records are piped into, with the types of their columns as they come."""
+
+    branches: tuple[Stream, ...]
+    types_of: dict[str, Types] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, branches: tuple[Stream, ...]) -> Inputs:
+        """The inputs of a topology."""
+        return cls(branches, {branch.name: Types.of(branch.schema) for branch in branches})
+
+    def copy(self) -> Inputs:
+        """The same, learning on its own."""
+        return Inputs(self.branches, {n: Types(dict(t.columns), t.declared) for n, t in self.types_of.items()})
+
+    def types(self) -> Types:
+        """The types behind the steps, as far as a schema and the steps declare them."""
+        branch = self.branches[0]
+        typed = all(step.typed for step in branch.steps if isinstance(step, MapValues))
+        if branch.schema is None or not typed:
+            return Types()
+        return Types.of(steps.run(branch.steps, branch.schema.empty_table()).schema)
+
+    def take(self, records: Sequence[Record], name: str | None, start: int) -> list[Record]:
+        """The records piped into `name`, after the steps of each stream that begins there, in order."""
+        names = list(dict.fromkeys(branch.name for branch in self.branches))
+        if name is None and len(names) > 1:
+            raise InputError(
+                f"This topology has the inputs {', '.join(names)}. Say which: pipe_input(record, {names[0]!r})."
+            )
+        if name is not None and name not in names:
+            raise InputError(f"There is no input {name!r}, only {', '.join(map(repr, names))}.")
+        mine = [branch for branch in self.branches if name in (None, branch.name)]
+        taken = [entry for branch in mine for entry in self._through(branch, records, start)]
+        return [record for _, record in sorted(taken, key=lambda entry: entry[0])]
+
+    def _through(self, stream: Stream, records: Sequence[Record], start: int) -> list[tuple[int, Record]]:
+        done = list(enumerate(records))
+        if stream.steps:
+            types = self.types_of[stream.name]
+            types.learn(records)
+            columns = {name: types.array(name, records, start) for name in types.columns}
+            rows = pa.table(columns | {steps.PLACE: pa.array(range(len(records)), pa.int64())})
+            done = [(row.pop(steps.PLACE), row) for row in steps.run(stream.steps, rows).to_pylist()]
+        if stream.number is not None and stream.partition is not None:
+            partition = stream.partition
+            done = [(at, {**row, partition: f"{stream.number}:{row.get(partition)}"}) for at, row in done]
+        return done
 
 
 def _type_of(name: str, value: Any) -> pa.DataType:

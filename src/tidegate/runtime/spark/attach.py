@@ -10,19 +10,20 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from tidegate.errors import DefinitionError, warn
 from tidegate.instants import MAX_MS, show_ms
 from tidegate.kernel import expected
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.packing import pack
+from tidegate.kernel.reading import read
 from tidegate.kernel.stage import Stage, Step
-from tidegate.plan import Operation, Plan, operation
+from tidegate.kernel.steps import WALL_CLOCK
+from tidegate.plan import Operation, Plan, Stream, operation
 from tidegate.runtime.spark import config, order
 from tidegate.runtime.spark.columns import check_columns
 from tidegate.runtime.spark.flow import flow
+from tidegate.runtime.spark.stateless import arrow_schema, check_typed, stepped
 
 MOST_STATIC_TASKS = 64
 """A static DataFrame has no checkpoint that fixes its number of tasks; more than this only cost."""
@@ -52,11 +53,19 @@ class Packer:
     layout: Layout
     tasks: int
     order_as_one: bool = False
+    branch: Stream | None = None
+    """Which input it reads as it is, None if Spark has chosen the columns already."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterable[tuple[int, bytes]]:
         if self.order_as_one:
             batches = order.unpacked(batches, self.layout.schema.field("partition").type)
-        return pack(self.layout, batches, range(self.tasks))
+        return pack(self.layout, map(self._read, batches), range(self.tasks))
+
+    def _read(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self.branch is None:
+            return batch
+        rows = read(self.layout.op, self.branch, pa.Table.from_batches([batch]))
+        return rows.cast(self.layout.schema).combine_chunks().to_batches()[0]
 
 
 @dataclass(frozen=True)
@@ -87,28 +96,72 @@ def to_df(table: Plan) -> DataFrame:
 
     Counts of each micro-batch are in `observedMetrics` under the name of the stream.
     """
+    if isinstance(table, Stream) and table.table is None:
+        return stepped(table)
     op = operation(table)
-    frame: DataFrame = op.stream.frame
+    check_typed([*(s for branch in op.stream.branches for s in branch.steps), *op.before, *op.after])
+    frame: DataFrame = op.stream.branches[0].frame
     config.check(frame.sparkSession, streaming=frame.isStreaming)
     if not op.stream.ordered:
         _warn_unordered(op, frame.isStreaming)
-    columns = input_columns(op, frame)
-    schema = arrow_schema(frame.select(*columns).schema)
+    inputs = [_input(op, branch) for branch in op.stream.branches]
+    _check_alike(op, inputs)
     tasks = task_count(op, frame)
-    # The operation travels to the workers; the DataFrame it is bound to cannot.
-    bare = replace(op, stream=replace(op.stream, frame=None), expects=None)
-    layout = Layout(bare, schema, sorts=False)
+    # The operation travels to the workers; the DataFrames it is bound to cannot.
+    layout = Layout(replace(op, stream=op.stream.unbound, expects=None), inputs[0].schema, sorts=False)
     keys = None if op.expects is None else _shipped(expected.pack(layout, op.expects))
+    branches = [None] if op.stream.as_read else [branch.unbound for branch in op.stream.branches]
     out = flow(
-        frame,
-        columns=shipped_columns(op, frame, columns),
-        pack=Packer(layout, tasks, order_as_one=order.packs(op.stream, frame)),
+        [
+            (entry.frame, entry.columns, Packer(layout, tasks, entry.order_as_one, branch))
+            for entry, branch in zip(inputs, branches, strict=True)
+        ],
         stage=SparkStage(Stage(layout, tasks, keys)),
         tasks=tasks,
         name=op.stream.name,
         wakes=op.wakes,
     )
     return out.select(*_public(layout.output_schema.names))
+
+
+@dataclass(frozen=True)
+class _Input:
+    """A DataFrame that an operator reads, which of its columns, and the types of the kernel's columns they become."""
+
+    frame: DataFrame
+    columns: list[Column]
+    schema: pa.Schema
+    order_as_one: bool = False
+
+
+def _input(op: Operation, branch: Stream) -> _Input:
+    frame: DataFrame = branch.frame
+    if op.stream.as_read:
+        columns = input_columns(op, frame)
+        schema = arrow_schema(frame.select(*columns).schema)
+        return _Input(frame, shipped_columns(op, frame, columns), schema, order.packs(op.stream, frame))
+    columns = [_column(name) for name in frame.columns]
+    if op.needs_wall_clock:
+        columns.append(_wall_clock(WALL_CLOCK))
+    raw = arrow_schema(frame.select(*columns).schema)
+    return _Input(frame, columns, read(op, branch, raw.empty_table()).schema)
+
+
+def _check_alike(op: Operation, inputs: list[_Input]) -> None:
+    first, *others = inputs
+    for branch, entry in zip(op.stream.branches[1:], others, strict=True):
+        if entry.frame.isStreaming != first.frame.isStreaming:
+            raise DefinitionError(
+                f"merge: of {op.stream.branches[0].name!r} and {branch.name!r} one is a streaming DataFrame and the "
+                "other a static one. Merge streams with streams."
+            )
+        for field in first.schema:
+            theirs = entry.schema.field(field.name).type
+            if theirs != field.type:
+                raise DefinitionError(
+                    f"merge: the column {field.name.partition(':')[2] or field.name!r} is {field.type} in "
+                    f"{op.stream.branches[0].name!r} and {theirs} in {branch.name!r}. Cast one of them."
+                )
 
 
 def _shipped(keys: bytes) -> bytes:
@@ -134,7 +187,7 @@ def input_columns(op: Operation, frame: DataFrame) -> list[Column]:
     columns.append(F.unix_millis(_column(op.stream.timestamp)).alias("ts"))
     if op.needs_wall_clock:
         # One value per micro-batch, kept in the query's offset log: the same if the batch is run again.
-        columns.append(F.unix_millis(F.current_timestamp()).alias("wall_clock"))
+        columns.append(_wall_clock("wall_clock"))
     if op.stream.partition is not None and op.stream.offset is not None:
         columns.append(_named(op.stream.partition, "partition"))
         columns.append(_column(op.stream.offset).cast("long").alias("offset"))
@@ -149,14 +202,6 @@ def shipped_columns(op: Operation, frame: DataFrame, columns: list[Column]) -> l
     return [*columns[:-2], order.packed(_column(partition), _column(offset), (partition, offset))]
 
 
-def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow types of Spark columns; timestamps are in UTC whatever the session's time zone is."""
-    try:
-        return to_arrow_schema(schema, timezone="UTC")
-    except TypeError:  # pyspark 4.1 and 4.2 have no such argument, and take UTC
-        return to_arrow_schema(schema)
-
-
 def task_count(op: Operation, frame: DataFrame) -> int:
     """How many tasks the operator has; for a streaming one the number belongs to its checkpoint."""
     partitions = int(frame.sparkSession.conf.get(config.PARTITIONS) or config.SPARKS_DEFAULT_PARTITIONS)
@@ -165,6 +210,10 @@ def task_count(op: Operation, frame: DataFrame) -> int:
 
 def _column(name: str) -> Column:
     return F.col(f"`{name.replace('`', '``')}`")
+
+
+def _wall_clock(alias: str) -> Column:
+    return F.unix_millis(F.current_timestamp()).alias(alias)
 
 
 def _named(name: str, alias: str) -> Column:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -30,29 +31,27 @@ _COMBINE: dict[str, Callable[[Column], Column]] = {"sum": F.sum, "max": F.max, "
 
 
 def flow(
-    frame: DataFrame,
+    inputs: Sequence[tuple[DataFrame, Sequence[Column], Pack]],
     *,
-    columns: Sequence[Column],
-    pack: Pack,
     stage: Stage,
     tasks: int,
     name: str = "tidegate",
     wakes: bool = False,
 ) -> DataFrame:
-    """`frame` through `pack` and `stage`; the rows of `stage.output_schema`.
+    """DataFrames, each by its columns, through their packs and `stage`; the rows of `stage.output_schema`.
 
-    `pack` turns one input partition's batches into (task, blob) with task in 0..tasks-1; it is called for an
+    A pack turns one input partition's batches into (task, blob) with task in 0..tasks-1; it is called for an
     empty partition too, with no batches (test_pack_is_called_for_an_empty_partition), and otherwise gets batches of
     at most spark.sql.execution.arrow.maxRecordsPerBatch rows, 10,000 by default (test_arrow_batches_of_the_input).
-    `stage` steps once per task and micro-batch. Both are pickled. A stage that `wakes` is stepped without blobs when
+    `stage` steps once per task and micro-batch. All are pickled. A stage that `wakes` is stepped without blobs when
     the wall clock reaches its outcome's `wake_at`; Spark then makes batches without input all the time, and
     `trigger(availableNow=True)` does not end.
     The stage's metrics arrive per batch as the observation `name` in StreamingQueryProgress.observedMetrics.
     """
-    packed = frame.select(*columns).mapInArrow(_blobs(pack, tasks), "task int, blob binary")
+    packed = reduce(DataFrame.union, [_packed(frame, columns, pack, tasks) for frame, columns, pack in inputs])
     wire = wire_schema(stage)
     grouped = packed.groupBy("task")
-    if frame.isStreaming:
+    if packed.isStreaming:
         out = grouped.transformWithStateInPandas(
             StageProcessor(stage, wakes),
             outputStructType=spark_schema(wire),
@@ -63,6 +62,10 @@ def flow(
     else:
         out = grouped.applyInArrow(static_step(stage), spark_schema(wire))
     return _rows(_observed(out, stage, name), stage)
+
+
+def _packed(frame: DataFrame, columns: Sequence[Column], pack: Pack, tasks: int) -> DataFrame:
+    return frame.select(*columns).mapInArrow(_blobs(pack, tasks), "task int, blob binary")
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

@@ -1,0 +1,62 @@
+"""Stateless steps alone: a DataFrame through them, and what they need to be known before a row comes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from tidegate.errors import DefinitionError
+from tidegate.kernel import steps
+from tidegate.plan import Stream
+from tidegate.spec.steps import MapValues, Step
+
+
+def stepped(stream: Stream) -> DataFrame:
+    """The records of a stream after its steps."""
+    check_typed(step for branch in stream.branches for step in branch.steps)
+    return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), map(_of_one, stream.branches))
+
+
+def _of_one(stream: Stream) -> DataFrame:
+    frame: DataFrame = stream.frame
+    if not stream.steps:
+        return frame
+    schema = steps.run(stream.steps, arrow_schema(frame.schema).empty_table()).schema
+    return frame.mapInArrow(_Stepper(stream.steps, schema), from_arrow_schema(schema))
+
+
+@dataclass(frozen=True)
+class _Stepper:
+    """The steps as Spark calls them, once per input partition."""
+
+    steps: tuple[Step, ...]
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows = steps.run(self.steps, pa.Table.from_batches([batch]))
+            yield from rows.select(self.schema.names).cast(self.schema).to_batches()
+
+
+def check_typed(given: Iterable[Step]) -> None:
+    """Raise DefinitionError for a step whose columns only its values would tell: Spark must know them before."""
+    for step in given:
+        if isinstance(step, MapValues) and not step.typed:
+            raise DefinitionError(
+                f"{step}: Spark must know the types of columns before there is a row. Give "
+                'map_values(..., types={"column": "long"}), or expressions instead of functions.'
+            )
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow types of Spark columns; timestamps are in UTC whatever the session's time zone is."""
+    try:
+        return to_arrow_schema(schema, timezone="UTC")
+    except TypeError:  # pyspark 4.1 and 4.2 have no such argument, and take UTC
+        return to_arrow_schema(schema)

@@ -1,0 +1,140 @@
+"""Stateless steps: which records (or rows of a table) go on, and with which values and key.
+
+A function is given the row as a dict of its columns, or the key and the row if it takes two arguments (`key` as in
+`aggregate`: a scalar, or a tuple for several columns). An expression is one of pyarrow.compute, such as
+`pc.field("price") > 3`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from tidegate.errors import DefinitionError, DefinitionTypeError
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Rows for which `predicate` is true go on.
+
+    What becomes of the others: a table's turns into a tombstone (`tombstones`), a stream's is gone.
+    """
+
+    predicate: Any
+    key: tuple[str, ...]
+    tombstones: bool = False
+
+    def __str__(self) -> str:
+        return f"filter({_shown(self.predicate)})"
+
+
+@dataclass(frozen=True)
+class MapValues:
+    """New value columns: those of the dict that a function returns, or one by one by function, expression or name.
+
+    `types` are the types of what functions give, by column; without them they are taken from the values. `kept` are
+    the columns that are no values.
+    """
+
+    mapper: Any
+    key: tuple[str, ...]
+    kept: tuple[str, ...]
+    types: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def typed(self) -> bool:
+        """Whether the columns and their types are known without a row."""
+        given = dict(self.types)
+        if callable(self.mapper):
+            return bool(given)
+        return all(name in given or not callable(how) for name, how in self.mapper)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The value columns, as far as they are known without a row."""
+        named = () if callable(self.mapper) else tuple(name for name, _ in self.mapper)
+        return tuple(dict.fromkeys([*named, *dict(self.types)]))
+
+    def __str__(self) -> str:
+        shown = (
+            _shown(self.mapper) if callable(self.mapper) else ", ".join(f"{n} = {_shown(h)}" for n, h in self.mapper)
+        )
+        return f"map_values({shown})"
+
+
+@dataclass(frozen=True)
+class SelectKey:
+    """A new key: what `function` gives, as the column `name` of type `type`."""
+
+    function: Callable[..., Any]
+    key: tuple[str, ...]
+    name: str
+    type: Any
+
+    def __str__(self) -> str:
+        return f"select_key({_shown(self.function)})"
+
+
+Step: TypeAlias = "Filter | MapValues | SelectKey"
+
+
+def is_expression(value: Any) -> bool:
+    """Whether this is an expression of pyarrow.compute, asked without importing it."""
+    return type(value).__name__ == "Expression" and type(value).__module__.startswith("pyarrow")
+
+
+def takes_key(function: Callable[..., Any]) -> bool:
+    """Whether a function wants the key and the row, rather than the row alone."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some built-in functions have none
+        return False
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return len([p for p in positional if p.default is p.empty]) == 2
+
+
+def filter_of(predicate: Any, key: tuple[str, ...], tombstones: bool) -> Filter:
+    """Raises DefinitionTypeError if `predicate` is neither a function nor an expression."""
+    if not callable(predicate) and not is_expression(predicate):
+        raise DefinitionTypeError(
+            f'`predicate` is {predicate!r}. Use a function of the row, such as lambda row: row["price"] > 3, or a '
+            'pyarrow.compute expression, such as pc.field("price") > 3.'
+        )
+    return Filter(predicate, key, tombstones)
+
+
+def map_values_of(
+    mapper: Any, types: Mapping[str, Any] | None, key: tuple[str, ...], kept: tuple[str, ...]
+) -> MapValues:
+    """Raises DefinitionTypeError for a mapper of the wrong kind, DefinitionError for a column that it cannot set."""
+    from tidegate.spec.types import arrow_type  # here, because it imports pyarrow
+
+    if isinstance(mapper, Mapping):
+        for name, how in mapper.items():
+            if not (callable(how) or is_expression(how) or isinstance(how, str)):
+                raise DefinitionTypeError(
+                    f"`mapper` gives the column {name!r} as {how!r}. Use a function of the row, a pyarrow.compute "
+                    'expression such as pc.field("price") * 2, or the name of a column.'
+                )
+        mapper = tuple(mapper.items())
+    elif not callable(mapper):
+        raise DefinitionTypeError(
+            f"`mapper` is {mapper!r}. Use a function that takes the row and returns a dict of its new value columns, "
+            "or a dict of them, each as a function, an expression or the name of a column."
+        )
+    given = tuple((types or {}).items())
+    for _, kind in given:
+        arrow_type(kind)
+    for name in [*([] if callable(mapper) else (name for name, _ in mapper)), *(name for name, _ in given)]:
+        if name in kept:
+            raise DefinitionError(
+                f"`mapper` sets the column {name!r}, which is no value: key, time and order of a record stay as they "
+                "are. Use another name, or select_key for another key."
+            )
+    return MapValues(mapper, key, kept, given)
+
+
+def _shown(how: Any) -> str:
+    return getattr(how, "__qualname__", None) or str(how)

@@ -1,0 +1,342 @@
+"""Stateless steps in the driver: filter, map_values, select_key, merge, to_stream, in front of and behind tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+
+import tidegate as tg
+from oracle import Row
+from properties import cases
+from tidegate.testing import TopologyTestDriver, Window
+
+CLOSES = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
+WINDOWS = tg.TimeWindows.of_size_with_no_grace("10 ms")
+
+
+def limit(ms: int, buffer: Any = None) -> tg.spec.suppressed.UntilTimeLimit:  # type: ignore[name-defined]
+    return tg.Suppressed.until_time_limit(f"{ms} ms", buffer or tg.BufferConfig.unbounded(), clock="stream")
+
+
+def events(**more: Any) -> tg.KStream:
+    return tg.stream("events", key="k", timestamp="ts", **more)
+
+
+def piped(topology: Any, *records: Row) -> list[Row]:
+    driver = TopologyTestDriver(topology)
+    for record in records:
+        driver.pipe_input(record)
+    return driver.read_output()
+
+
+def record(k: Any, v: Any, ts: int, **more: Any) -> Row:
+    return {"k": k, "v": v, "ts": ts, **more}
+
+
+# -- streams ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "predicate",
+    [lambda row: row["v"] > 1, lambda key, row: row["v"] > 1 and key == row["k"], pc.field("v") > 1],
+    ids=["row", "key and row", "expression"],
+)
+def test_a_filtered_record_does_nothing_not_even_to_stream_time(predicate: Any) -> None:
+    driver = TopologyTestDriver(events().filter(predicate).group_by_key().windowed_by(WINDOWS).count().suppress(CLOSES))
+    for v, ts in ((2, 1), (1, 99), (3, 2)):
+        driver.pipe_input(record("a", v, ts))
+    assert driver.read_output() == []
+    driver.pipe_input(record("b", 9, 10))
+    assert driver.read_output() == [{"k": "a", "window": Window(0, 10), "count": 2, "timestamp": 2}]
+    assert driver.drops == dict.fromkeys(driver.drops, 0)
+
+
+def test_a_null_matches_no_expression() -> None:
+    assert piped(events().filter(pc.field("v") > 1), record("a", None, 0), record("a", 2, 1)) == [record("a", 2, 1)]
+
+
+@pytest.mark.parametrize(
+    "mapper",
+    [
+        lambda row: {"double": row["v"] * 2},
+        lambda row: {**{n: row[n] for n in ("k", "ts")}, "double": row["v"] * 2},
+        {"double": lambda row: row["v"] * 2},
+        {"double": pc.field("v") * 2},
+    ],
+    ids=["dict", "dict with the key", "function", "expression"],
+)
+def test_new_values_take_the_place_of_the_old_ones(mapper: Any) -> None:
+    assert piped(events().map_values(mapper), record("a", 3, 1)) == [{"k": "a", "ts": 1, "double": 6}]
+    summed = events().map_values(mapper).group_by_key().agg(total=tg.sum("double"))
+    assert [row["total"] for row in piped(summed, record("a", 3, 1), record("a", 4, 1))] == [6, 14]
+
+
+def test_a_column_can_be_renamed_and_retyped() -> None:
+    table = events().map_values({"x": "v"}, types={"x": "double"})
+    assert piped(table, record("a", 3, 1)) == [{"k": "a", "ts": 1, "x": 3.0}]
+
+
+def test_another_key() -> None:
+    by_column = events().select_key("city").group_by_key().count()
+    by_function = events().select_key(lambda row: row["city"].lower(), name="town").group_by_key().count()
+    records = [record("a", 1, 0, city="Ulm"), record("b", 1, 1, city="Ulm"), record("c", 1, 2, city="Bonn")]
+    assert [(row["city"], row["count"]) for row in piped(by_column, *records)] == [("Ulm", 1), ("Ulm", 2), ("Bonn", 1)]
+    assert [(r["town"], r["count"]) for r in piped(by_function, *records)] == [("ulm", 1), ("ulm", 2), ("bonn", 1)]
+
+
+def test_a_null_for_a_key_is_skipped_and_counted() -> None:
+    driver = TopologyTestDriver(events().select_key(lambda row: row["v"], type="long").group_by_key().count())
+    driver.pipe_batch([record("a", None, 0), record("a", 7, 1)])
+    assert [row["key"] for row in driver.read_output()] == [7]
+    assert driver.drops["null_key"] == 1
+
+
+def test_merged_inputs_are_one_stream() -> None:
+    clicks, views = (tg.stream(name, key="k", timestamp="ts") for name in ("clicks", "views"))
+    merged = clicks.merge(views.filter(lambda row: row["v"] > 0)).group_by_key().count()
+    driver = TopologyTestDriver(merged)
+    driver.pipe_input(record("a", 1, 0), "clicks")
+    driver.pipe_input(record("a", 0, 1), "views")
+    driver.pipe_batch([record("a", 5, 2), record("b", 5, 3)], "views")
+    assert [(row["k"], row["count"]) for row in driver.read_output()] == [("a", 1), ("a", 2), ("b", 1)]
+    with pytest.raises(tg.InputError, match="inputs clicks, views"):
+        driver.pipe_input(record("a", 1, 0))
+    with pytest.raises(tg.InputError, match="no input 'sales'"):
+        driver.pipe_input(record("a", 1, 0), "sales")
+
+
+def test_a_stream_merged_with_its_own_branch_counts_twice() -> None:
+    merged = events().merge(events().filter(pc.field("v") > 1)).group_by_key().count()
+    assert [row["count"] for row in piped(merged, record("a", 1, 0), record("a", 2, 1))] == [1, 3]
+
+
+def test_partitions_of_merged_topics_are_different_ones() -> None:
+    """Each has a partition 0; what came in the one makes nothing late in the other's part of the batch."""
+    one, two = (tg.stream(n, key="k", timestamp="ts", partition="p", offset="o") for n in ("one", "two"))
+    merged = one.merge(two.map_values({"v": "v"}))
+    driver = TopologyTestDriver(merged.group_by_key().windowed_by(WINDOWS).count().suppress(CLOSES))
+    driver.pipe_batch([record("a", 1, 5, p=0, o=0), record("a", 1, 30, p=0, o=1)], "one")
+    assert [(row["k"], row["count"]) for row in driver.read_output()] == [("a", 1)]
+    driver.pipe_batch([record("a", 1, 31, p=0, o=0), record("b", 1, 30, p=0, o=1)], "two")
+    driver.pipe_batch([record("a", 1, 40, p=0, o=2)], "one")
+    assert [(row["k"], row["count"]) for row in driver.read_output()] == [("a", 2), ("b", 1)]
+    assert driver.dropped == 0
+
+
+@given(records=cases.streams())
+def test_steps_are_what_python_makes_of_the_records(records: list[Row]) -> None:
+    """Against plain loops: filter, then new values, then another key, then a sum."""
+    stream = tg.stream("events", key="k", timestamp="ts", schema=pa.schema(list(cases.SCHEMA.items())))
+    table = (
+        stream.filter(lambda row: row["n"] is not None and row["n"] > -2)
+        .map_values({"m": pc.field("n") * 3, "s": "s", "j": "j"})
+        .select_key("j")
+        .group_by_key()
+        .agg(total=tg.sum("m"), count=tg.count("s"))
+    )
+    driver = TopologyTestDriver(table)
+    totals, strings = Counter[int](), Counter[int]()
+    for row in records:
+        driver.pipe_input(row)
+        good = row["ts"] is not None and row["ts"] >= 0 and row["j"] is not None
+        if not good or row["n"] is None or row["n"] <= -2:
+            assert driver.read_output() == []
+            continue
+        totals[row["j"]] += row["n"] * 3
+        strings[row["j"]] += row["s"] is not None
+        (out,) = driver.read_output()
+        assert (out["j"], out["total"], out["count"]) == (row["j"], totals[row["j"]], strings[row["j"]])
+
+
+# -- tables -------------------------------------------------------------------------------------------------------
+
+
+def test_a_row_of_a_table_that_matches_no_longer_becomes_a_tombstone() -> None:
+    counts = events().group_by_key().count().filter(pc.field("count") < 2)
+    assert piped(counts, record("a", 1, 5), record("a", 1, 7)) == [
+        {"k": "a", "count": 1, "timestamp": 5, "deleted": False},
+        {"k": "a", "count": None, "timestamp": 7, "deleted": True},
+    ]
+
+
+def test_changes_through_a_table_filter_are_upserts_and_tombstones() -> None:
+    table = tg.table("prices", key="k", timestamp="ts", deleted="gone").filter(lambda row: row["v"] > 1)
+    rows = piped(table, record("a", 2, 0, gone=False), record("a", 1, 1, gone=False), record("b", 5, 2, gone=True))
+    assert [(row["k"], row["v"], row["deleted"]) for row in rows] == [
+        ("a", 2, False),
+        ("a", None, True),
+        ("b", None, True),
+    ]
+
+
+def test_values_of_a_table_are_mapped_and_tombstones_stay() -> None:
+    def label(row: Row) -> Row:
+        return {"label": f"{row['k']}{row['v']}@{row['timestamp']}"}
+
+    table = tg.table("prices", key="k", timestamp="ts", deleted="gone").map_values(label, types={"label": "string"})
+    rows = piped(table, record("a", 2, 0, gone=False), record("a", None, 1, gone=True))
+    assert rows == [
+        {"k": "a", "label": "a2@0", "timestamp": 0, "deleted": False},
+        {"k": "a", "label": None, "timestamp": 1, "deleted": True},
+    ]
+
+
+def test_a_function_sees_the_window() -> None:
+    table = events().group_by_key().windowed_by(WINDOWS).count()
+    mapped = table.map_values(lambda row: {"until": row["window"].end, "count": row["count"]})
+    assert piped(mapped, record("a", 1, 13)) == [
+        {"k": "a", "window": Window(10, 20), "until": 20, "count": 1, "timestamp": 13}
+    ]
+    by_expression = table.map_values({"start": pc.field("window", "start")})
+    assert piped(by_expression, record("a", 1, 13))[0]["start"] == 10
+
+
+def final_counts(filtered: Any) -> list[tuple[Any, ...]]:
+    records = [record("a", 1, 0), record("a", 1, 1), record("b", 1, 2), record("c", 1, 10)]
+    return [(row["k"], row["count"], row.get("deleted")) for row in piped(filtered, *records)]
+
+
+def test_a_filter_before_final_results_keeps_the_others_in_and_one_behind_makes_tombstones() -> None:
+    """Kafka's suppress drops tombstones of windows that close; a filter behind it lets its own out."""
+    counts = events().group_by_key().windowed_by(WINDOWS).count()
+    few = pc.field("count") < 2
+    assert final_counts(counts.filter(few).suppress(CLOSES)) == [("b", 1, None)]
+    assert final_counts(counts.suppress(CLOSES).filter(few)) == [("a", None, True), ("b", 1, False)]
+    assert final_counts(counts.suppress(CLOSES).to_stream().filter(few)) == [("b", 1, None)]
+
+
+def test_a_time_limit_holds_what_the_steps_before_it_make() -> None:
+    """The bound counts mapped rows; the steps behind see what leaves."""
+    counts = events().group_by_key().count()
+    held = counts.map_values({"n": pc.field("count") * 10}).suppress(limit(5)).map_values({"m": pc.field("n") + 1})
+    rows = piped(held, record("a", 1, 0), record("a", 1, 2), record("b", 1, 5))
+    assert rows == [{"k": "a", "m": 21, "timestamp": 2}]
+
+
+def test_a_restart_between_steps_and_a_limit() -> None:
+    counts = events().group_by_key().count().filter(pc.field("count") != 2).suppress(limit(5))
+    driver = TopologyTestDriver(counts)
+    for one in (record("a", 1, 0), record("a", 1, 2)):
+        driver.pipe_input(one)
+        driver = TopologyTestDriver(counts, state=driver.state())
+    driver.pipe_input(record("b", 1, 6))
+    assert driver.read_output() == [{"k": "a", "count": None, "timestamp": 2, "deleted": True}]
+
+
+def test_the_changes_of_a_table_as_a_stream() -> None:
+    changes = tg.table("prices", key="k", timestamp="ts", deleted="gone").to_stream()
+    rows = piped(
+        changes.filter(lambda row: not row["deleted"]).map_values({"w": "v"}),
+        record("a", 2, 0, gone=False),
+        record("a", 3, 1, gone=True),
+    )
+    assert rows == [{"k": "a", "w": 2, "timestamp": 0, "deleted": False}]
+
+
+def test_steps_of_several_outputs() -> None:
+    counts = events().group_by_key().windowed_by(WINDOWS).count()
+    few = counts.suppress(CLOSES).filter(pc.field("count") < 2)
+    rows = piped({"raw": counts, "few": few}, record("a", 1, 0), record("a", 1, 1), record("b", 1, 10))
+    assert [(row["output"], row["k"], row["count"], row["deleted"]) for row in rows] == [
+        ("raw", "a", 1, None),
+        ("raw", "a", 2, None),
+        ("raw", "b", 1, None),
+        ("few", "a", None, True),
+    ]
+
+
+# -- what is refused ----------------------------------------------------------------------------------------------
+
+
+def message(make: Any) -> str:
+    with pytest.raises(tg.TidegateError) as caught:
+        make()
+    return f"{type(caught.value).__name__}: {caught.value}"
+
+
+def test_a_function_that_raises_names_step_key_and_record() -> None:
+    def inverse(row: Row) -> Row:
+        return {"i": 1 // row["v"]}
+
+    driver = TopologyTestDriver(events().map_values(inverse).group_by_key().agg(i=tg.sum("i")))
+    driver.pipe_input(record("a", 1, 0))
+    before = driver.state()
+    said = message(lambda: driver.pipe_batch([record("a", 2, 1), record("b", 0, 2)]))
+    assert said.startswith("AggregationError: map_values(test_a_function_that_raises")
+    assert (
+        "raised ZeroDivisionError: integer division or modulo by zero — for key 'b', record "
+        "{'k': 'b', 'v': 0, 'ts': 2}. Nothing of this batch was emitted or stored." in said
+    )
+    assert driver.state() == before
+    tables = events().group_by_key().count().filter(lambda key, row: 1 // (row["count"] - 2))
+    said = message(lambda: piped(tables, record("a", 1, 0), record("a", 1, 1)))
+    assert "for key 'a', record {'k': 'a', 'count': 2, 'timestamp': 1}" in said
+
+
+@pytest.mark.parametrize(
+    ("mapper", "types", "said"),
+    [
+        (lambda row: 5, None, "gave 5, not a dict of value columns"),
+        (lambda row: {"k": "z"}, None, "gave 'z' for 'k', which is no value and must stay"),
+        (lambda row: {"x": "a"}, {"x": "long"}, "gave 'a' for 'x', which is no int64"),
+        (lambda row: {"y": 1}, {"x": "long"}, "gave a column 'y', of which `types` says nothing"),
+        ({"x": "nope"}, None, "there is no column 'nope', only k, v, ts"),
+        ({"x": pc.field("nope")}, None, "No match for FieldRef.Name(nope)"),
+    ],
+)
+def test_values_that_are_none(mapper: Any, types: Any, said: str) -> None:
+    assert said in message(lambda: piped(events().map_values(mapper, types=types), record("a", 1, 0)))
+
+
+def test_definitions_that_cannot_be() -> None:
+    typed = events(schema=pa.schema({"k": pa.string(), "v": pa.int64(), "ts": pa.int64()}))
+    counts = events().group_by_key().count()
+    assert "`predicate` is 5" in message(lambda: events().filter(5))
+    assert "`mapper` is 5" in message(lambda: events().map_values(5))  # type: ignore[arg-type]
+    assert "gives the column 'x' as 5" in message(lambda: events().map_values({"x": 5}))
+    assert "sets the column 'ts', which is no value" in message(lambda: events().map_values({"ts": "v"}))
+    assert "sets the column 'k', which is no value" in message(lambda: counts.map_values({"k": "count"}))
+    assert "`key` is 'city', but the stream has no such column. Its columns are k, ts, w" in message(
+        lambda: typed.map_values({"w": "v"}).select_key("city")
+    )
+    assert "reads the column 'v', which the stream does not have" in message(
+        lambda: typed.map_values({"w": "v"}).group_by_key().agg(x=tg.sum("v"))
+    )
+    other = tg.stream("other", key="user", timestamp="ts")
+    assert "the key of 'events' is ('k',) and that of 'other' ('user',)" in message(lambda: events().merge(other))
+    assert "a stream of a table's changes cannot be merged" in message(lambda: events().merge(counts.to_stream()))
+    assert "whose buffer must know the types of its columns" in message(
+        lambda: counts.map_values(lambda row: {"x": 1}).suppress(limit(5))
+    )
+
+
+def test_a_topology_with_steps_as_text() -> None:
+    few = pc.field("v") > 1
+    one, two = (tg.stream(name, key="k", timestamp="ts") for name in ("one", "two"))
+    table = one.filter(few).merge(two).group_by_key().count().filter(pc.field("count") < 3)
+    assert (
+        table.describe()
+        == """\
+filter((count < 3))
+   spark    behind the operator
+└─ Aggregate aggregate
+      columns  count = count()
+      emits    the last update per key and micro-batch
+      spark    mapInArrow (pre-aggregates), transformWithStateInPandas
+   └─ GroupBy k
+      └─ Merge
+         └─ filter((v > 1))
+            └─ Stream one
+                  key      k
+                  time     ts
+                  order    timestamps
+         └─ Stream two
+               key      k
+               time     ts
+               order    timestamps"""
+    )
