@@ -173,7 +173,10 @@ def to_batch(op: Operation, types: Types, records: Sequence[Record], start: int)
 
 
 def _as(kind: pa.DataType, stamps: list[int | None]) -> pa.Array:
-    return pa.array(stamps, pa.timestamp("ms", kind.tz)).cast(kind) if pa.types.is_timestamp(kind) else pa.array(stamps)
+    if pa.types.is_timestamp(kind):
+        return pa.array(stamps, pa.timestamp("ms", kind.tz)).cast(kind)
+    # Whole milliseconds also where none of these records has one, as in another map task of the batch.
+    return pa.array(stamps, pa.int64())
 
 
 def _milliseconds(value: Any, name: str, row: int) -> int | None:
