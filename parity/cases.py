@@ -35,14 +35,17 @@ def generate(seed: int) -> Case:
     rng = random.Random(seed)
     # Kafka's stores cut time into segments of a minute and more: some cases must be long enough to meet several.
     scale = rng.choice((1, 1, 1, 1, 1000, 30_000))
-    windows = _windows(rng, scale) if rng.random() < 0.85 else None
-    topology = _over_windows(rng, windows, scale) if windows else _table(rng, scale)
-    return Case(seed, topology, _records(rng, windows, scale, topology.get("deletes", False)))
+    windows = _windows(rng, scale) if rng.random() < 0.8 else None
+    if windows:
+        topology = _over_windows(rng, windows, scale)
+    else:
+        topology = _plain(rng, scale) if rng.random() < 0.4 else _table(rng, scale)
+    return Case(seed, topology, _records(rng, topology, length(windows, scale)))
 
 
 def length(windows: Json | None, scale: int) -> int:
     """What the steps of time are measured against."""
-    if windows is None:
+    if windows is None or windows["type"] == "unlimited":
         return 10 * scale
     return int(windows.get("size_ms") or windows.get("time_difference_ms") or windows["gap_ms"])
 
@@ -50,7 +53,9 @@ def length(windows: Json | None, scale: int) -> int:
 def _windows(rng: random.Random, scale: int) -> Json:
     size = rng.randint(1, 20) * scale
     grace = rng.choice((0, 0, 1, rng.randint(1, 20), rng.randint(1, 60))) * rng.choice((1, scale))
-    kind = rng.choice(("time", "time", "sliding", "session"))
+    kind = rng.choice(("time",) * 8 + ("sliding",) * 4 + ("session",) * 4 + ("unlimited",))
+    if kind == "unlimited":
+        return {"type": "unlimited", "start_ms": rng.choice((0, rng.randint(0, 30) * scale))}
     if kind == "sliding":
         return {"type": "sliding", "time_difference_ms": size, "grace_ms": grace}
     if kind == "session":
@@ -61,9 +66,11 @@ def _windows(rng: random.Random, scale: int) -> Json:
 
 
 def _over_windows(rng: random.Random, windows: Json, scale: int) -> Json:
-    aggregation = rng.choice(("count", "reduce", "history", "history", "collect"))
     emit, held = "update", None
-    match rng.choice(("update", "update", "close", "close", "final", "final", "limit", "limit", "limit of final")):
+    outputs = ["update", "update", "limit", "limit"]
+    if windows["type"] != "unlimited":  # which never close
+        outputs += ["close", "close", "final", "final", "limit of final"]
+    match rng.choice(outputs):
         case "close":
             emit = "close"
         case "final":
@@ -75,15 +82,19 @@ def _over_windows(rng: random.Random, windows: Json, scale: int) -> Json:
             held = _limit(rng, scale)
         case "limit of final":
             emit, held = "close", _limit(rng, scale)
-    return {
-        "kind": "windowed",
-        "windows": windows,
-        "aggregation": aggregation,
-        "deletes": aggregation in ("reduce", "history") and rng.random() < 0.2,
-        "emit": emit,
-        "suppress": held,
-        "store": rng.choice(("memory", "memory", "rocksdb")),
-    }
+    return {"kind": "windowed", "windows": windows, "emit": emit, "suppress": held, **_aggregation(rng)}
+
+
+def _plain(rng: random.Random, scale: int) -> Json:
+    """An aggregation without windows."""
+    held = _limit(rng, scale) if rng.random() < 0.5 else None
+    return {"kind": "plain", "emit": "update", "suppress": held, **_aggregation(rng)}
+
+
+def _aggregation(rng: random.Random) -> Json:
+    function = rng.choice(("count", "reduce", "history", "history", "collect"))
+    deletes = function in ("reduce", "history") and rng.random() < 0.2
+    return {"aggregation": function, "deletes": deletes, "store": rng.choice(("memory", "memory", "rocksdb"))}
 
 
 def _table(rng: random.Random, scale: int) -> Json:
@@ -97,19 +108,20 @@ def _limit(rng: random.Random, scale: int) -> Json:
     return {"kind": "until_time_limit", "limit_ms": limit, "max_records": most, "strict": strict}
 
 
-def _records(rng: random.Random, windows: Json | None, scale: int, deletes: bool) -> tuple[Json, ...]:
-    step = length(windows, scale)
-    keys = rng.sample(KEYS, rng.randint(1, 4))
+def _records(rng: random.Random, topology: Json, step: int) -> tuple[Json, ...]:
+    deletes = topology.get("deletes", False)
+    many = rng.random() < 0.05
+    keys = [f"{key}{i}" for key in KEYS for i in range(8)] if many else rng.sample(KEYS, rng.randint(1, 4))
     nulls = rng.choice((0.0, 0.0, 0.08))
     now = rng.choice((0, rng.randint(0, 3 * step), rng.randint(0, 50 * step)))
     batch = 0
     records = []
-    for i in range(rng.randint(3, 26)):
+    for i in range(rng.randint(60, 120) if many else rng.randint(3, 26)):
         ts = max(0, now + _disorder(rng, step))
         now = max(now, ts)
         batch += rng.random() < 0.3
         key = None if rng.random() < nulls else rng.choice(keys)
-        value = None if rng.random() < (nulls if windows else 0.25) else str(i)
+        value = None if rng.random() < (0.25 if topology["kind"] == "table" else nulls) else str(i)
         if deletes and rng.random() < 0.2:
             value = "x"
         records.append({"key": key, "value": value, "ts": ts, "batch": batch})

@@ -48,7 +48,7 @@ def _run(case: Case, batches: Sequence[Sequence[Json]], suppressed: bool, cachin
 
 def _record(case: Case, record: Json) -> Json:
     shown = {name: record[name] for name in ("key", "value", "ts")}
-    return shown if case.topology["kind"] == "windowed" else {**shown, "deleted": record["value"] is None}
+    return shown if case.topology["kind"] != "table" else {**shown, "deleted": record["value"] is None}
 
 
 def _row(output: Json) -> Json:
@@ -72,7 +72,9 @@ def _build(spec: Json, suppressed: bool, caching: bool) -> Any:
         table: Any = tg.table("events", key="key", timestamp="ts", deleted="deleted")
     else:
         kept = tg.Materialized.as_("store")
-        grouped = tg.stream("events", key="key", timestamp="ts").group_by_key().windowed_by(_windows(spec["windows"]))
+        grouped: Any = tg.stream("events", key="key", timestamp="ts").group_by_key()
+        if "windows" in spec:
+            grouped = grouped.windowed_by(_windows(spec["windows"]))
         if spec["emit"] == "close":
             grouped = grouped.emit_strategy(tg.EmitStrategy.on_window_close())
         table = _aggregated(grouped, spec, kept if caching else kept.with_caching_disabled())
@@ -80,6 +82,8 @@ def _build(spec: Json, suppressed: bool, caching: bool) -> Any:
 
 
 def _windows(spec: Json) -> Any:
+    if spec["type"] == "unlimited":
+        return tg.UnlimitedWindows.start_on(spec["start_ms"])
     grace = _ms(spec["grace_ms"])
     if spec["type"] == "time":
         return tg.TimeWindows.of_size_and_grace(_ms(spec["size_ms"]), grace).advance_by(_ms(spec["advance_ms"]))
@@ -96,12 +100,14 @@ def _aggregated(grouped: Any, spec: Json, kept: Any) -> Any:
     add = _adding(spec["deletes"])
     if spec["aggregation"] == "reduce":
         return grouped.reduce(add, "value", materialized=kept)
+    sessions = "windows" in spec and spec["windows"]["type"] == "session"
+    merger: Any = {"merger": lambda _, a, b: f"{_shown(a)}&{_shown(b)}"} if sessions else {}
     return grouped.aggregate(
         lambda: "0",
         lambda _, row, aggregate: add(aggregate, row["value"]),
         type="string",
         name="value",
-        merger=(lambda _, a, b: f"{_shown(a)}&{_shown(b)}") if spec["windows"]["type"] == "session" else None,
+        **merger,
         materialized=kept,
     )
 

@@ -73,7 +73,7 @@ def _final_sessions(case: Case, ask: Ask) -> Expected:
 
 def _asked(case: Case, *, remember: bool = False, **changes: object) -> Json:
     topology = {**case.topology, **changes}
-    if topology["kind"] == "table":
+    if topology["kind"] != "windowed" or topology["windows"]["type"] == "unlimited":
         return topology
     windows = topology["windows"]
     long = 2 * max((record["ts"] for record in case.records), default=0) + 100_000

@@ -1,28 +1,42 @@
 package tidegate.parity;
 
 import static java.time.Duration.ofMillis;
+import static java.time.Instant.ofEpochMilli;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import java.util.function.BiFunction;
 import java.util.function.Consumer;
+import java.util.function.Function;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.Topology;
+import org.apache.kafka.streams.kstream.Aggregator;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.EmitStrategy;
 import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.Initializer;
 import org.apache.kafka.streams.kstream.KGroupedStream;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
+import org.apache.kafka.streams.kstream.Merger;
+import org.apache.kafka.streams.kstream.Reducer;
 import org.apache.kafka.streams.kstream.SessionWindows;
 import org.apache.kafka.streams.kstream.SlidingWindows;
 import org.apache.kafka.streams.kstream.Suppressed;
 import org.apache.kafka.streams.kstream.Suppressed.BufferConfig;
+import org.apache.kafka.streams.kstream.TimeWindowedKStream;
 import org.apache.kafka.streams.kstream.TimeWindows;
+import org.apache.kafka.streams.kstream.UnlimitedWindows;
+import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.processor.api.Processor;
 import org.apache.kafka.streams.processor.api.Record;
 import org.apache.kafka.streams.state.BuiltInDslStoreSuppliers;
+import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.SessionStore;
+import org.apache.kafka.streams.state.WindowStore;
 
 /** The topology that a case describes; its rows go to `raw` and, behind suppress, to `suppressed`. */
 final class Topologies {
@@ -44,7 +58,7 @@ final class Topologies {
         if (spec.get("kind").asText().equals("table")) {
             finish(builder.table("events", strings, materialized(Serdes.String())));
         } else {
-            finish(windowed(builder.stream("events", strings).groupByKey(Grouped.with(Serdes.String(), Serdes.String()))));
+            finish(grouped(builder.stream("events", strings).groupByKey(Grouped.with(Serdes.String(), Serdes.String()))));
         }
         return builder.build();
     }
@@ -78,58 +92,68 @@ final class Topologies {
             : Suppressed.untilTimeLimit(limit, BufferConfig.maxRecords(most).withLoggingDisabled());
     }
 
-    private KTable<?, ?> windowed(KGroupedStream<String, String> grouped) {
+    private KTable<?, ?> grouped(KGroupedStream<String, String> grouped) {
+        if (!spec.has("windows")) {
+            return this.<String, KeyValueStore<Bytes, byte[]>>aggregated(
+                grouped::count, grouped::reduce, (first, add, merge, kept) -> grouped.aggregate(first, add, kept));
+        }
         JsonNode windows = spec.get("windows");
-        var grace = ofMillis(windows.get("grace_ms").asLong());
+        var grace = ofMillis(windows.path("grace_ms").asLong());
         var emit = spec.get("emit").asText().equals("close") ? EmitStrategy.onWindowClose() : EmitStrategy.onWindowUpdate();
-        String function = spec.get("aggregation").asText();
         switch (windows.get("type").asText()) {
             case "time": {
                 var shape = TimeWindows.ofSizeAndGrace(ofMillis(windows.get("size_ms").asLong()), grace)
                     .advanceBy(ofMillis(windows.get("advance_ms").asLong()));
-                return aggregated(grouped.windowedBy(shape).emitStrategy(emit), function);
+                return windowed(grouped.windowedBy(shape).emitStrategy(emit));
+            }
+            case "unlimited": {
+                var shape = UnlimitedWindows.of().startOn(ofEpochMilli(windows.get("start_ms").asLong()));
+                return windowed(grouped.windowedBy(shape));
             }
             case "sliding": {
                 var difference = ofMillis(windows.get("time_difference_ms").asLong());
                 var shape = SlidingWindows.ofTimeDifferenceAndGrace(difference, grace);
-                return aggregated(grouped.windowedBy(shape).emitStrategy(emit), function);
+                return windowed(grouped.windowedBy(shape).emitStrategy(emit));
             }
             case "session": {
                 var gap = ofMillis(windows.get("gap_ms").asLong());
-                var shape = SessionWindows.ofInactivityGapAndGrace(gap, grace);
-                return aggregated(grouped.windowedBy(shape).emitStrategy(emit), function);
+                var windowed = grouped.windowedBy(SessionWindows.ofInactivityGapAndGrace(gap, grace)).emitStrategy(emit);
+                return this.<Windowed<String>, SessionStore<Bytes, byte[]>>aggregated(
+                    windowed::count, windowed::reduce, windowed::aggregate);
             }
             default:
                 throw new IllegalArgumentException("unknown windows " + windows);
         }
     }
 
-    private KTable<?, ?> aggregated(
-        org.apache.kafka.streams.kstream.TimeWindowedKStream<String, String> windowed, String function) {
-        switch (function) {
-            case "count":
-                return windowed.count(materialized(Serdes.Long()));
-            case "reduce":
-                return windowed.reduce(functions::reduce, materialized(Serdes.String()));
-            case "history":
-                return windowed.aggregate(() -> "0", functions::history, materialized(Serdes.String()));
-            default:
-                return windowed.aggregate(() -> "", functions::collect, materialized(Serdes.String()));
-        }
+    private KTable<?, ?> windowed(TimeWindowedKStream<String, String> windowed) {
+        return this.<Windowed<String>, WindowStore<Bytes, byte[]>>aggregated(
+            windowed::count, windowed::reduce, (first, add, merge, kept) -> windowed.aggregate(first, add, kept));
     }
 
-    private KTable<?, ?> aggregated(
-        org.apache.kafka.streams.kstream.SessionWindowedKStream<String, String> windowed, String function) {
-        switch (function) {
+    /** aggregate(), which takes a merger for sessions alone. */
+    private interface Aggregate<K, S extends StateStore> {
+        KTable<K, String> of(
+            Initializer<String> first,
+            Aggregator<String, String, String> add,
+            Merger<String, String> merge,
+            Materialized<String, String, S> kept);
+    }
+
+    private <K, S extends StateStore> KTable<K, ?> aggregated(
+        Function<Materialized<String, Long, S>, KTable<K, Long>> count,
+        BiFunction<Reducer<String>, Materialized<String, String, S>, KTable<K, String>> reduce,
+        Aggregate<K, S> aggregate) {
+        switch (spec.get("aggregation").asText()) {
             case "count":
-                return windowed.count(materialized(Serdes.Long()));
+                return count.apply(materialized(Serdes.Long()));
             case "reduce":
-                return windowed.reduce(functions::reduce, materialized(Serdes.String()));
+                return reduce.apply(functions::reduce, materialized(Serdes.String()));
             case "history":
-                return windowed.aggregate(
+                return aggregate.of(
                     () -> "0", functions::history, functions::mergeHistories, materialized(Serdes.String()));
             default:
-                return windowed.aggregate(
+                return aggregate.of(
                     () -> "", functions::collect, (key, a, b) -> a + b, materialized(Serdes.String()));
         }
     }
