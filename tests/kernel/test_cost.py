@@ -39,6 +39,12 @@ TOPOLOGIES: dict[str, Callable[[tg.KStream], tg.KTable]] = {
         s.group_by_key().windowed_by(MINUTES.advance_by("10 seconds")).agg(**AGGREGATES).suppress(FINAL)
     ),
     "tumbling, updates": lambda s: s.group_by_key().windowed_by(MINUTES).agg(**AGGREGATES),
+    "sessions, final": lambda s: (
+        s.group_by_key()
+        .windowed_by(tg.SessionWindows.of_inactivity_gap_and_grace("30 seconds", "10 seconds"))
+        .agg(**AGGREGATES)
+        .suppress(FINAL)
+    ),
     "without windows": lambda s: s.group_by_key().agg(**AGGREGATES),
 }
 

@@ -3,7 +3,8 @@
 The windows of all keys lie in tables by bucket of the key's hash. A batch reads the buckets that its keys or a close
 touch, takes its records one by one in order (which windows they open, join or merge is decided on a few integers), and
 computes the aggregates afterwards, all at once: every window is a *lineage*, the ordered list of the stored rows and
-records it consists of. Python functions cannot wait for that and are called on the way.
+records it consists of. Python functions cannot wait for that and are called on the way. Final results of sessions are
+taken all at once for the keys where the order cannot matter (`coalescing`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.kernel import grouping, results, sessions, sliding
+from tidegate.kernel import coalescing, grouping, results, sessions, sliding
 from tidegate.kernel.batch import Batch, unite
 from tidegate.kernel.grouping import ints
 from tidegate.kernel.layout import Layout
@@ -99,17 +100,24 @@ def _take_in(
     both = unite([loaded.rows.select(names), records.select(names)])
     codes = grouping.codes([both[name] for name in names])
     held, new = codes[: loaded.rows.num_rows], codes[loaded.rows.num_rows :]
+    place = np.arange(len(new))
     touched = np.isin(held, new)
-    mine = loaded.rows.filter(pa.array(touched))
+    untouched = loaded.rows.filter(pa.array(~touched))
+    mine, held = loaded.rows.filter(pa.array(touched)), held[touched]
+    if coalescing.applies(layout):
+        whole, rest, in_order = coalescing.take_in(layout, mine, held, records, new)
+        untouched = unite([untouched.select(whole.schema.names), whole])
+        mine, held = mine.filter(pa.array(rest)), held[rest]
+        records, new = records.filter(pa.array(in_order)), new[in_order]
+        place = np.flatnonzero(in_order)
     aggregates: Aggregates = Functions(layout, mine, records) if layout.op.function else Lineage(layout, mine, records)
-    entries, updates, late = _replay(layout, mine, held[touched], records, new, aggregates)
+    entries, updates, late = _replay(layout, mine, held, records, new, aggregates)
     keys = records.select(names)
     after = aggregates.table(keys, [Update(record, entry) for record, entry in entries])
-    untouched = loaded.rows.filter(pa.array(~touched))
     rows = unite([untouched, after.select(untouched.schema.names)]) if untouched.num_rows else after
-    stored = set(zip(held[touched].tolist(), ints(mine["start"]).tolist(), ints(mine["end"]).tolist(), strict=True))
+    stored = set(zip(held.tolist(), ints(mine["start"]).tolist(), ints(mine["end"]).tolist(), strict=True))
     told = updates if layout.op.every_update or single else _told(updates, new, stored)
-    return rows, aggregates.table(keys, told), late
+    return rows, aggregates.table(keys, told), [(int(place[i]), start, end) for i, start, end in late]
 
 
 def _replay(

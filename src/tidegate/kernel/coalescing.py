@@ -1,0 +1,106 @@
+"""Sessions of many keys at once, where the order of the records cannot matter.
+
+Stored sessions and records of a key, sorted by their start, fall into stretches with no more than the gap between
+neighbours. A stretch is one session whatever the order of arrival, if each of its members was still open when the
+neighbour that it joins came: then every record found the session of those that came before it. A key for which that
+does not hold, or which has a record that was late by itself, is left to `sessions.take`, record by record.
+
+    gap 5, no grace: A@0, B@6, A@5 leaves A two sessions: B closed that of 0 before 5 came. So A is taken in order.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidegate.kernel import grouping
+from tidegate.kernel.grouping import ints
+from tidegate.kernel.groups import Groups
+from tidegate.kernel.layout import Layout
+from tidegate.kernel.panes import Ints
+from tidegate.kernel.stream_time import NEVER
+from tidegate.spec.windows import SessionWindows
+
+_ROOM = 2**62
+
+Flags = npt.NDArray[np.bool_]
+
+
+def applies(layout: Layout) -> bool:
+    """Whether only what a session is at the end counts: final results of aggregates that no order can change."""
+    return isinstance(layout.op.windows, SessionWindows) and layout.op.emits == "final" and layout.op.combinable
+
+
+def take_in(
+    layout: Layout, stored: pa.Table, held: Ints, records: pa.Table, codes: Ints
+) -> tuple[pa.Table, Flags, Flags]:
+    """The sessions of the keys that can be taken at once, and which stored rows and which records are left.
+
+    `held` and `codes` number the keys of `stored` and of `records`.
+    """
+    windows = layout.op.windows
+    assert isinstance(windows, SessionWindows)
+    members = _members(layout, stored, records)
+    seen = np.concatenate((np.full(len(held), NEVER), ints(records["seen"])))
+    start, end = ints(members["start"]), ints(members["end"])
+    stretch, in_order = stretches(windows, np.concatenate((held, codes)), start, end, seen)
+    if in_order.any():
+        members, stretch = members.filter(pa.array(~in_order)), stretch[~in_order]
+    return _merged(layout, members, stretch), in_order[: len(held)], in_order[len(held) :]
+
+
+def stretches(windows: SessionWindows, codes: Ints, start: Ints, end: Ints, seen: Ints) -> tuple[Ints, Flags]:
+    """The stretch of each member, and which members belong to a key whose records must be taken in order.
+
+    A member is a stored session or a record of the key `codes` says; `seen` is the stream time at a record's arrival,
+    NEVER for a stored session. Stretches are numbered from 0.
+    """
+    low = int(start.min())
+    span = int(end.max()) - low + 1
+    if int(codes.max(initial=0)) * span > _ROOM:
+        return np.zeros(len(codes), np.int64), np.ones(len(codes), np.bool_)
+    base = codes * span - low
+    order = np.argsort(base + start, kind="stable")
+    code, begins, ends, now = codes[order], start[order], end[order], seen[order]
+    reach = base[order] + ends
+    furthest = np.maximum.accumulate(reach)
+    # The member that reaches furthest among those before, which is what the next one joins.
+    place = np.maximum.accumulate(np.where(reach == furthest, np.arange(len(order)), 0))
+    before = np.concatenate(([0], place[:-1]))
+    joins = (code == code[before]) & (begins <= ends[before] + windows.inactivity_gap_ms)
+    joins[0] = False
+    # As SessionWindows.open_from_ms, for many at once.
+    wait = windows.grace_ms + windows.inactivity_gap_ms
+    open_when_joined = np.minimum(ends, ends[before]) >= np.maximum(now, now[before]) - wait
+    open_by_itself = (now == NEVER) | (ends >= now - wait)
+    stretch = np.empty(len(order), np.int64)
+    stretch[order] = np.cumsum(~joins) - 1
+    unsafe = code[~(open_by_itself & (open_when_joined | ~joins))]
+    in_order = np.zeros(int(code[-1]) + 1, np.bool_)
+    in_order[unsafe] = True
+    return stretch, in_order[codes]
+
+
+def _merged(layout: Layout, members: pa.Table, stretch: Ints) -> pa.Table:
+    """One session per stretch (key, start, end, ts, state); `members` have the same columns."""
+    if members.num_rows == 0:
+        return members
+    rows = grouping.merge(layout, members, [*layout.keys, "start"], stretch)
+    groups = Groups.of(stretch)
+    start = groups.fold(grouping.array(members["start"]), "min")
+    rows = rows.set_column(rows.schema.get_field_index("start"), "start", start)
+    end = groups.fold(grouping.array(members["end"]), "max")
+    # The timestamp of a session is its end.
+    rows = rows.set_column(rows.schema.get_field_index("ts"), "ts", end).append_column("end", end)
+    return rows.select(members.schema.names)
+
+
+def _members(layout: Layout, stored: pa.Table, records: pa.Table) -> pa.Table:
+    """Stored sessions, then records as sessions of one instant."""
+    lifted = grouping.lift(layout, records)
+    ts = ints(records["ts"])
+    columns = {name: lifted[name] for name in layout.keys} | {"start": ts, "end": ts, "ts": ts}
+    fresh = pa.table(columns | {name: lifted[name] for name in layout.state})
+    both = [stored.select(fresh.schema.names), fresh] if stored.num_rows else [fresh]
+    return pa.concat_tables(both, promote_options="default")
