@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from tidegate.errors import DefinitionError, DefinitionTypeError, warn
+from tidegate.instants import Duration
 from tidegate.plan import (
     DROP,
     LATE_RECORDS,
@@ -57,6 +58,9 @@ def stream(
     schema: Any = None,
     stream_time: str = "max",
     late_records: str | None = None,
+    idle_after: Duration | None = None,
+    idle_advance: Duration | None = None,
+    max_future_skew: Duration | None = None,
 ) -> KStream:
     """A stream of records from a streaming or static DataFrame, or an input named `source` to be bound later.
 
@@ -72,6 +76,12 @@ def stream(
     late_records
                "drop" or "keep" what is not taken; left out, it is kept where an output asks for it
                (`KTable.late_records`); an aggregation may say otherwise
+    idle_after with "min_partition", a partition without a record for so long by the wall clock holds nothing back
+    idle_advance
+               without a record for so long by the wall clock, stream time goes on from where it stood at the pace of
+               the wall clock, so that the last windows come out; costs repeatability (docs/semantics.md)
+    max_future_skew
+               a record further ahead of the wall clock than this is kept out, counted as "future", and moves nothing
 
     Raises DefinitionError for a column that does not exist or has the wrong type, DefinitionTypeError for an
     argument of the wrong kind.
@@ -84,7 +94,13 @@ def stream(
         partition=None if partition is None else _column(partition, "partition"),
         offset=None if offset is None else _column(offset, "offset"),
         schema=schema,
-        clock=Clock.of(stream_time, partition=partition),
+        clock=Clock.of(
+            stream_time,
+            partition=partition,
+            idle_after=idle_after,
+            idle_advance=idle_advance,
+            max_future_skew=max_future_skew,
+        ),
         frame=source if bound else None,
         late_records=_late_records(late_records),
     )

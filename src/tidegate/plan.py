@@ -255,12 +255,12 @@ class Operation:
     @property
     def needs_wall_clock(self) -> bool:
         """Whether every blob must say what the wall clock was when its micro-batch began."""
-        return self.wakes
+        return self.wakes or self.stream.clock.needs_wall_clock
 
     @property
     def wakes(self) -> bool:
         """Whether something may have to leave because time passed, though no record came."""
-        return self.limit is not None and self.limit.clock == "wall"
+        return self.stream.clock.wakes or (self.limit is not None and self.limit.clock == "wall")
 
     @property
     def skips_null_values(self) -> bool:

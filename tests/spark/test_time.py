@@ -16,6 +16,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 from spark.replay import Replay, Row, collect, table_of
+from spark.test_wall_clock import Run
 
 pytestmark = pytest.mark.spark
 
@@ -113,3 +114,32 @@ def test_expected_keys_that_cannot_travel(spark: SparkSession) -> None:
     streaming = spark.readStream.format("rate").load().selectExpr("cast(value as string) user")
     with pytest.raises(tg.DefinitionError, match="Use a static one"):
         grouped.count(expect_keys=streaming)
+
+
+def test_a_clock_that_runs_ahead(spark: SparkSession, tmp_path: Path) -> None:
+    """A record of the year 2200 moves nothing; those of 2020 are compared with today."""
+    now, far = 1_600_000_000_000, 7_258_118_400_000
+    replay = Replay(spark, tmp_path, SCHEMA, lambda frame: counts(frame, max_future_skew="5 minutes").to_df())
+    replayed = replay.run([records(0, 0, A=now, B=far, C=now + 10)])
+    assert [short(rows) for rows in replayed.rows] == [[("A", now, 1)]]
+    assert [(batch["future"], batch["late"], batch["stream_time"]) for batch in replayed.metrics] == [(1, 0, now + 10)]
+
+
+def test_a_silent_partition_is_left_out_by_the_wall_clock(spark: SparkSession, tmp_path: Path) -> None:
+    """The clock of a batch is Spark's: a millisecond has passed between any two."""
+    arguments = {"stream_time": "min_partition", "idle_after": "1 millisecond"}
+    replay = Replay(spark, tmp_path, SCHEMA, lambda frame: counts(frame, **arguments).to_df(), files_per_batch=2)
+    replayed = replay.run_split([[records(0, 0, A=5, B=12), records(1, 0, C=3)], [records(0, 2, A=21)]])
+    assert [short(rows) for rows in replayed.rows] == [[], [("A", 0, 1), ("B", 10, 1), ("C", 0, 1)]]
+
+
+def test_the_last_windows_come_out_while_no_record_comes(spark: SparkSession, tmp_path: Path) -> None:
+    """Both tasks' rows leave without input, once, and a later record is judged by the time that went on."""
+    replay = Replay(spark, tmp_path, SCHEMA, lambda frame: counts(frame, idle_advance="1 second").to_df())
+    users = [f"user-{i}" for i in range(8)]
+    replay._write(records(0, 0, **dict.fromkeys(users, 5)))
+    # Told in the progress: the batch is committed, and is not run again.
+    run = Run(replay, lambda run: run.told("emitted") >= len(users))
+    assert short(run.rows) == [(user, 0, 1) for user in users]
+    replay._write(records(0, len(users), **dict.fromkeys(users, 6)))
+    assert Run(replay, lambda run: run.told("late") == len(users)).rows == []

@@ -64,14 +64,17 @@ class Run:
             while not until(self):
                 assert sunk.wait(600), f"no batch any more: {query.exception()}"
                 sunk.clear()
-                told = [p.observedMetrics.get("table") for p in query.recentProgress]
+                told = [row for p in query.recentProgress for row in p.observedMetrics.values()]
                 self.metrics = [observed(row) for row in told if row is not None]
         finally:
             query.stop()
 
+    def told(self, metric: str) -> int:
+        return sum(batch[metric] or 0 for batch in self.metrics)
+
     @property
     def records(self) -> int:
-        return sum(batch["records"] or 0 for batch in self.metrics)
+        return self.told("records")
 
 
 def test_rows_leave_without_input_and_after_a_restart(spark: SparkSession, tmp_path: Path) -> None:

@@ -42,3 +42,30 @@ def test_a_description_says_what_is_not_usual() -> None:
     assert described(**ORDER) == []
     assert described(stream_time="max") == []
     assert described(stream_time="min_partition", **ORDER) == ["time of the slowest partition"]
+    assert described(stream_time="min_partition", idle_after="5 minutes", **ORDER) == [
+        "time of the slowest partition, but for partitions idle for 5 minutes"
+    ]
+    assert described(idle_advance="1 minute", max_future_skew="5 minutes") == [
+        "goes on with the wall clock after 1 minute without a record",
+        "keeps records out that are more than 5 minutes ahead",
+    ]
+
+
+def test_idle_after_belongs_to_the_slowest_partition() -> None:
+    assert refused(idle_after="5 minutes", **ORDER) == (
+        "`idle_after` is '5 minutes', but with stream_time='max' no partition ever holds stream time back. "
+        "Leave it out, or use stream_time='min_partition'."
+    )
+
+
+@pytest.mark.parametrize("argument", ["idle_advance", "max_future_skew"])
+def test_durations_that_go_back(argument: str) -> None:
+    assert refused(**{argument: "-1 minute"}).startswith(f"`{argument}` is -1 minute: it must ")
+
+
+def test_no_time_at_all() -> None:
+    assert refused(idle_advance="0 seconds") == (
+        '`idle_advance` is 0 milliseconds: it must be larger than zero. Use for example "5 minutes".'
+    )
+    assert refused(stream_time="min_partition", idle_after="0 seconds", **ORDER).startswith("`idle_after` is 0 milli")
+    stream(max_future_skew="0 seconds")

@@ -98,7 +98,11 @@ def _read(layout: Layout, table: pa.Table) -> _Slice:
     no_key = _any_null(table, layout.keys) & kept & ~bad
     no_value = _no_value(layout, table) & kept & ~(bad | no_key)
     valid = kept & ~(bad | no_key | no_value)
-    drops = {"bad_timestamp": int(bad.sum()), "null_key": int(no_key.sum()), "null_value": int(no_value.sum())}
+    skipped = {"bad_timestamp": bad, "null_key": no_key, "null_value": no_value}
+    if (skew_ms := layout.op.stream.clock.max_future_skew_ms) is not None:
+        skipped["future"] = valid & (ts > table["wall_clock"][0].as_py() + skew_ms)
+        valid &= ~skipped["future"]
+    drops = {reason: int(records.sum()) for reason, records in skipped.items()}
     counted = np.where(valid, ts, -1)
     starts = cuts.starts if cuts is not None else np.zeros(1, np.int64)
     seen = running_max(counted, starts) if cuts is not None else counted
@@ -114,7 +118,7 @@ def _read(layout: Layout, table: pa.Table) -> _Slice:
     result = _Slice(table, ts, seen, chunk, offset, chunks, drops)
     taken = result if valid.all() else _keep(result, valid)
     if layout.op.keeps:
-        reason = np.select([bad, no_key, no_value], ["bad_timestamp", "null_key", "null_value"], "")
+        reason = np.select(list(skipped.values()), list(skipped), "")
         outside = _records(layout, result).append_column("reason", pa.array(reason, pa.string()))
         taken.outside = outside.filter(pa.array(kept & ~valid))
     return taken

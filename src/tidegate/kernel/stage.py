@@ -18,14 +18,21 @@ from tidegate.errors import CheckpointError
 from tidegate.instants import MAX_MS
 from tidegate.kernel import changelog, expected, final, frames, keyed, outputs, plain, tables
 from tidegate.kernel.batch import Batch
+from tidegate.kernel.idle import Idle
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.slowest import SlowestFold
 from tidegate.kernel.state import State
 from tidegate.kernel.store import Store
 from tidegate.kernel.stream_time import NEVER, Chunk, Fold
+from tidegate.plan import Operation
 
 DROPS = ("late", "null_key", "null_value", "bad_timestamp")
 """Why a record is not taken. "late" counts (record, closed window) pairs."""
+
+
+def reasons(op: Operation | None) -> tuple[str, ...]:
+    """Why a record of this operation may not be taken: DROPS, and "future" where there is a `max_future_skew`."""
+    return DROPS if op is None or op.stream.clock.max_future_skew_ms is None else (*DROPS, "future")
 
 
 @dataclass(frozen=True)
@@ -63,24 +70,28 @@ class Stage:
         AggregationError leave the store to be thrown away by the caller, as Spark does with a failed batch.
         """
         state = State.load(store, self.layout.identity, self.tasks)
-        batch, metrics = self._decode(blobs, state)
-        state.stream_time, state.task = batch.fold.stream_time, batch.task
+        batch, metrics = self._decode(blobs)
+        state.task = batch.task
         # The clock of the machine that drives the query may be set back; time that has passed stays passed.
         state.wall_clock = max(state.wall_clock, batch.wall_clock, NEVER if wall_clock is None else wall_clock)
+        batch.fold = self._fold(batch, state)
+        state.stream_time = self._advanced(batch, state)
         closes_at = MAX_MS if end_of_input else state.stream_time
         run = _way(self.layout)
         rows, late = run(self.layout, state, batch, closes_at)
         if self.expected is not None:
             rows = expected.run(self.layout, state, batch, rows, self.expected, closes_at)
         rows, wake_at = outputs.run(self.layout, state, rows, batch, end_of_input)
+        metrics |= _lateness(batch) if metrics.pop("first") else {"records": 0, "lateness_sum": 0.0}
         metrics["late"] += late
         metrics["emitted"] = rows.num_rows
         metrics["stream_time"] = state.stream_time
         metrics["open_windows"] = _open_windows(self.layout, state)
         state.save()
-        return Step(rows, metrics, wake_at)
+        ticks = [time for time in (wake_at, state.idle.tick) if time not in (None, NEVER)]
+        return Step(rows, metrics, min(ticks, default=None))
 
-    def _decode(self, blobs: Iterable[bytes], state: State) -> tuple[Batch, dict[str, float]]:
+    def _decode(self, blobs: Iterable[bytes]) -> tuple[Batch, dict[str, float]]:
         batch = Batch(self.layout)
         drops: Counter[str] = Counter()
         first = False
@@ -92,17 +103,25 @@ class Stage:
             batch.wall_clock = max(batch.wall_clock, meta.get("wall_clock", NEVER))
             drops.update(meta["drops"])
             first = first or meta["first"]
-        batch.fold = self._fold(batch, state)
-        metrics: dict[str, float] = {reason: drops[reason] for reason in DROPS}
-        return batch, metrics | (_lateness(batch) if first else {"records": 0, "lateness_sum": 0.0})
+        metrics: dict[str, float] = {reason: drops[reason] for reason in reasons(self.layout.op)}
+        return batch, metrics | {"first": first}
 
     def _fold(self, batch: Batch, state: State) -> Fold:
         clock = self.layout.op.stream.clock
-        if not clock.slowest:
+        if not clock.slowest or not batch.chunks:
             return Fold(batch.chunks, state.stream_time)
-        fold = SlowestFold(batch.chunks, state.stream_time, state.partitions, 0, clock.idle_after_ms)
+        fold = SlowestFold(batch.chunks, state.stream_time, state.partitions, state.wall_clock, clock.idle_after_ms)
         state.partitions = fold.partitions
         return fold
+
+    def _advanced(self, batch: Batch, state: State) -> int:
+        """The stream time after the step, with what it goes on without records."""
+        after_ms, reached = self.layout.op.stream.clock.idle_advance_ms, batch.fold.stream_time
+        if after_ms is None:
+            state.idle = Idle()
+            return reached
+        alone = self.tasks == 1
+        return state.idle.advance(after_ms, bool(batch.chunks), state.wall_clock, reached, alone=alone)
 
 
 def _way(layout: Layout) -> Callable[[Layout, State, Batch, int], tuple[pa.Table, int]]:

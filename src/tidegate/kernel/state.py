@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from tidegate.errors import CheckpointError
 from tidegate.kernel import frames
+from tidegate.kernel.idle import Idle
 from tidegate.kernel.slowest import Partition, Reached
 from tidegate.kernel.store import Store
 from tidegate.kernel.stream_time import NEVER
@@ -46,6 +47,7 @@ class State:
     partitions: dict[Partition, Reached] = field(default_factory=dict)
     expected: Expected | None = None
     wall_clock: int = NEVER
+    idle: Idle = field(default_factory=Idle)
     task: int = 0
     """Which of the tasks this is, in a step that takes blobs."""
 
@@ -70,8 +72,8 @@ class State:
         logs = {int(start): Log(*log) for start, log in meta["logs"].items()}
         partitions = {name: Reached(*reached) for name, *reached in meta.get("partitions", [])}
         expected = Expected(*meta["expected"]) if "expected" in meta else None
-        wall_clock = meta.get("wall_clock", NEVER)
-        return cls(store, identity, tasks, meta["stream_time"], logs, partitions, expected, wall_clock)
+        told = (partitions, expected, meta.get("wall_clock", NEVER), Idle(*meta.get("idle", [])))
+        return cls(store, identity, tasks, meta["stream_time"], logs, *told)
 
     def save(self) -> None:
         """Write everything but the segments, which are already in the store."""
@@ -86,6 +88,8 @@ class State:
             meta["partitions"] = [[name, at.time, at.heard] for name, at in self.partitions.items()]
         if self.expected is not None:
             meta["expected"] = [self.expected.first, self.expected.task]
+        if self.idle != Idle():
+            meta["idle"] = [self.idle.heard, self.idle.stood, self.idle.tick]
         if self.wall_clock != NEVER:
             meta["wall_clock"] = self.wall_clock
         self.store.put(_META, frames.encode(frames.META, meta))

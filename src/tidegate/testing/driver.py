@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 
 from tidegate.dsl import KLateRecords, KTable, Result, outputs
 from tidegate.errors import DefinitionError
-from tidegate.instants import Duration, Window, duration_ms, show_ms
+from tidegate.instants import Duration, Window, duration_ms, instant_ms, show_ms
 from tidegate.kernel import expected
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.packing import pack
-from tidegate.kernel.stage import DROPS, Stage
+from tidegate.kernel.stage import Stage, reasons
 from tidegate.kernel.store import DictStore
 from tidegate.plan import LATE_COLUMNS, RESULT_COLUMNS, Operation, Stream, inputs_of, operation
 from tidegate.testing.inputs import OWN, Inputs, Record, Types, to_batch
@@ -54,7 +54,13 @@ class TopologyTestDriver:
     Supported: everything the Spark runtime runs. Not supported: tasks and source layouts (`tidegate.testing.layout`).
     """
 
-    def __init__(self, table: Result | Mapping[str, KTable | KLateRecords], state: DriverState | None = None) -> None:
+    def __init__(
+        self,
+        table: Result | Mapping[str, KTable | KLateRecords],
+        state: DriverState | None = None,
+        *,
+        initial_wall_clock_time: int | datetime = 0,
+    ) -> None:
         topology = table if isinstance(table, Result) else outputs(**table)
         node = topology.node
         self._inputs = state.inputs.copy() if state else Inputs.of(inputs_of(node))
@@ -66,7 +72,7 @@ class TopologyTestDriver:
         self._metrics: Counter[str] = Counter()
         self._stream_time = -1
         self._lateness_max = 0
-        self._wall_clock_ms = state.wall_clock_ms if state else 0
+        self._wall_clock_ms = state.wall_clock_ms if state else instant_ms(initial_wall_clock_time)
 
     def pipe_input(self, record: Record, stream: str | None = None) -> None:
         """Process one record, of the input of this name."""
@@ -113,7 +119,7 @@ class TopologyTestDriver:
     @property
     def drops(self) -> dict[str, int]:
         """Records not taken, by reason; "late" counts (record, closed window) pairs."""
-        return {reason: self._metrics[reason] for reason in DROPS}
+        return {reason: self._metrics[reason] for reason in reasons(self._op)}
 
     @property
     def dropped(self) -> int:
@@ -138,7 +144,8 @@ class TopologyTestDriver:
     def advance_wall_clock(self, by: Duration) -> None:
         """Let time pass on the wall clock, as an empty micro-batch at its end; what is due by it leaves.
 
-        It starts at 0. Nothing that leaves by stream time alone notices. Raises DefinitionError if `by` is negative.
+        It starts at `initial_wall_clock_time`, 0 if that is not given. Nothing that leaves by stream time
+        alone notices. Raises DefinitionError if `by` is negative.
         """
         passed = duration_ms(by, "by")
         if passed < 0:
@@ -151,7 +158,7 @@ class TopologyTestDriver:
 
     @property
     def wall_clock(self) -> timedelta:
-        """How far the wall clock was advanced."""
+        """What the wall clock shows, since 1970."""
         return timedelta(milliseconds=self._wall_clock_ms)
 
     def state(self) -> DriverState:

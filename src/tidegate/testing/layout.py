@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
+
+import pyarrow as pa
 
 from tidegate.dsl import Result
 from tidegate.kernel import expected
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.packing import pack
-from tidegate.kernel.stage import DROPS, Stage
+from tidegate.kernel.stage import Stage, reasons
 from tidegate.kernel.store import DictStore
 from tidegate.plan import operation
 from tidegate.testing.driver import to_rows
@@ -23,32 +26,40 @@ def run(
     *,
     tasks: int,
     splits: Sequence[Sequence[Sequence[Record]]],
+    clocks: Sequence[int] = (),
 ) -> tuple[list[dict[str, Any]], dict[str, int]]:
     """Rows and drops of a stream whose batch i was read by map tasks that got splits[i][0], splits[i][1], ...
 
-    `batches` are the same records by batch, from which the types are learned.
+    `batches` are the same records by batch, from which the types are learned. `clocks` is the wall clock (ms) of each
+    batch, where the plan needs it: in a batch without records the tasks step whose timers have expired.
     """
     op = operation(table.node)
     types = Types.of(op.stream.schema)
     for batch in batches:
         types.learn(batch)
     stores = [DictStore() for _ in range(tasks)]
+    wakes: list[int | None] = [None] * tasks
     rows: list[dict[str, Any]] = []
     drops: Counter[str] = Counter()
-    for parts in splits:
+    layout: Layout | None = None
+    for parts, clock in zip_longest(splits, clocks[: len(splits)]):
         blobs: list[list[bytes]] = [[] for _ in range(tasks)]
         for part in parts:
             if not part:
                 continue
             batch = to_batch(op, types, part, 0)
+            if op.needs_wall_clock:
+                batch = batch.append_column("wall_clock", pa.array([clock] * len(part), pa.int64()))
             layout = Layout(op, batch.schema)
             for task, blob in pack(layout, [batch], range(tasks)):
                 blobs[task].append(blob)
-        if not any(blobs):
-            continue
-        for store, mine in zip(stores, blobs, strict=True):
+        for task, (store, mine) in enumerate(zip(stores, blobs, strict=True)):
+            due = wakes[task]
+            if layout is None or (not mine and (clock is None or due is None or due > clock)):
+                continue
             keys = None if op.expects is None else expected.pack(layout, op.expects)
-            step = Stage(layout, tasks, keys).step(store, mine)
+            step = Stage(layout, tasks, keys).step(store, mine, wall_clock=clock)
+            wakes[task] = step.wake_at
             rows += to_rows(step.rows)
-            drops.update({reason: int(step.metrics.get(reason, 0)) for reason in DROPS})
+            drops.update({reason: int(step.metrics.get(reason, 0)) for reason in reasons(op)})
     return rows, dict(drops)

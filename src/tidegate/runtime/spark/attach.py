@@ -17,7 +17,7 @@ from tidegate.kernel import expected
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.packing import pack
 from tidegate.kernel.reading import read
-from tidegate.kernel.stage import Stage, Step
+from tidegate.kernel.stage import Stage, Step, reasons
 from tidegate.kernel.steps import WALL_CLOCK
 from tidegate.plan import Operation, Plan, Stream, operation
 from tidegate.runtime.spark import config, order
@@ -80,7 +80,7 @@ class SparkStage:
 
     @property
     def metrics(self) -> Mapping[str, str]:
-        return METRICS
+        return METRICS | dict.fromkeys(reasons(self.stage.layout.op), "sum")
 
     def step(self, store: Any, blobs: list[bytes], end_of_input: bool = False, wall_clock: int | None = None) -> Step:
         return self.stage.step(store, blobs, end_of_input, wall_clock)

@@ -1,0 +1,229 @@
+"""What moves stream time by the wall clock: idle partitions, idle input, and clocks that run ahead."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from tidegate.testing import TopologyTestDriver, layout
+
+FINAL = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
+SECOND = 1_000
+MINUTE = 60 * SECOND
+ORDER = {"partition": "p", "offset": "o"}
+
+
+def counts(size: str = "10 seconds", **stream: Any) -> tg.KTable:
+    events = tg.stream("events", key="k", timestamp="ts", **stream)
+    return events.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace(size)).count().suppress(FINAL)
+
+
+def out(driver: TopologyTestDriver) -> list[tuple[Any, ...]]:
+    return [(row["k"], row["window"].start, row["count"]) for row in driver.read_output()]
+
+
+# --- max_future_skew -----------------------------------------------------------------------------------------------
+
+
+def test_a_record_of_a_clock_that_runs_ahead_is_kept_out() -> None:
+    driver = TopologyTestDriver(counts(max_future_skew="5 minutes"))
+    driver.pipe_batch([{"k": "A", "ts": 0}, {"k": "A", "ts": 5 * MINUTE}])  # just in time
+    driver.pipe_batch([{"k": "A", "ts": 5 * MINUTE + 1}, {"k": "B", "ts": 90 * MINUTE}, {"k": "B", "ts": 5 * MINUTE}])
+    assert driver.drops == {"late": 0, "null_key": 0, "null_value": 0, "bad_timestamp": 0, "future": 2}
+    assert driver.dropped == 2
+    assert driver.metrics()["stream_time"] == 5 * MINUTE
+    assert driver.metrics()["records"] == 3
+    assert out(driver) == [("A", 0, 1)]
+
+
+def test_the_wall_clock_goes_on_and_so_does_what_is_ahead_of_it() -> None:
+    driver = TopologyTestDriver(counts(max_future_skew="0 seconds"))
+    driver.pipe_input({"k": "A", "ts": 1})
+    driver.advance_wall_clock("10 seconds")
+    driver.pipe_batch([{"k": "A", "ts": 10 * SECOND}, {"k": "A", "ts": 10 * SECOND + 1}])
+    assert (driver.drops["future"], driver.metrics()["stream_time"]) == (2, 10 * SECOND)
+
+
+def test_the_driver_may_begin_at_any_time() -> None:
+    today = datetime(2026, 7, 1, tzinfo=UTC)
+    driver = TopologyTestDriver(counts(max_future_skew="1 second"), initial_wall_clock_time=today)
+    driver.pipe_batch([{"k": "A", "ts": today}, {"k": "A", "ts": datetime(2026, 7, 2, tzinfo=UTC)}])
+    assert driver.drops["future"] == 1
+    again = TopologyTestDriver(counts(max_future_skew="1 second"), state=driver.state())
+    again.pipe_input({"k": "A", "ts": today})
+    assert again.drops["future"] == 0
+
+
+def test_without_a_guard_nothing_is_said_of_the_future() -> None:
+    driver = TopologyTestDriver(counts())
+    driver.pipe_input({"k": "A", "ts": 10**12})
+    assert driver.drops == {"late": 0, "null_key": 0, "null_value": 0, "bad_timestamp": 0}
+
+
+def test_a_record_that_is_bad_for_another_reason_is_counted_once() -> None:
+    driver = TopologyTestDriver(counts(max_future_skew="1 second"))
+    driver.pipe_batch([{"k": None, "ts": 10**12}, {"k": "A", "ts": 10**12}, {"k": "A", "ts": None}])
+    assert driver.drops == {"late": 0, "null_key": 1, "null_value": 0, "bad_timestamp": 1, "future": 1}
+
+
+def test_a_record_that_is_ahead_is_not_lost() -> None:
+    stream = tg.stream("events", key="k", timestamp="ts", max_future_skew="1 second")
+    windowed = stream.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("10 seconds"))
+    driver = TopologyTestDriver(tg.outputs(late=windowed.count().late_records()))
+    driver.pipe_batch([{"k": "A", "ts": 1, "v": 5}, {"k": "A", "ts": 10**12, "v": 7}])
+    [row] = driver.read_output()
+    assert (row["reason"], row["v"], row["late_by"], row["stream_time"]) == ("future", 7, None, 1)
+
+
+# --- idle_advance --------------------------------------------------------------------------------------------------
+
+
+def test_stream_time_goes_on_from_where_it_stood() -> None:
+    driver = TopologyTestDriver(counts(idle_advance="1 minute"))
+    driver.pipe_input({"k": "A", "ts": 4 * SECOND})
+    driver.advance_wall_clock("1 minute")
+    assert driver.metrics()["stream_time"] == 4 * SECOND
+    driver.advance_wall_clock("5999 milliseconds")
+    assert (out(driver), driver.metrics()["stream_time"]) == ([], 9_999)
+    driver.advance_wall_clock("1 millisecond")
+    assert (out(driver), driver.metrics()["stream_time"]) == ([("A", 0, 1)], 10_000)
+    driver.advance_wall_clock("1 hour")  # never to now: it goes at the pace of the wall clock
+    assert driver.metrics()["stream_time"] == 10_000 + 60 * MINUTE
+
+
+def test_the_same_in_one_leap() -> None:
+    driver = TopologyTestDriver(counts(idle_advance="1 minute"))
+    driver.pipe_input({"k": "A", "ts": 4 * SECOND})
+    driver.advance_wall_clock("3 minutes")
+    assert (out(driver), driver.metrics()["stream_time"]) == ([("A", 0, 1)], 4 * SECOND + 2 * MINUTE)
+
+
+def test_it_never_moves_while_records_come() -> None:
+    driver = TopologyTestDriver(counts(idle_advance="1 minute"))
+    for _ in range(5):
+        driver.pipe_input({"k": "A", "ts": 0})
+        driver.advance_wall_clock("59 seconds")
+    assert driver.metrics()["stream_time"] == 0
+    driver.pipe_input({"k": None, "ts": 0})  # skipped, but it came
+    driver.advance_wall_clock("1 minute")
+    assert driver.metrics()["stream_time"] == 0
+
+
+def test_an_old_record_after_silence_is_late_and_time_goes_on_from_there() -> None:
+    """What it costs: the same records without the silence give other results."""
+    driver = TopologyTestDriver(counts(idle_advance="1 minute"))
+    driver.pipe_input({"k": "A", "ts": 4 * SECOND})
+    driver.advance_wall_clock("70 seconds")
+    assert out(driver) == [("A", 0, 1)]
+    driver.pipe_input({"k": "A", "ts": 5 * SECOND})
+    assert (driver.drops["late"], driver.metrics()["stream_time"]) == (1, 14 * SECOND)
+    driver.pipe_input({"k": "B", "ts": 15 * SECOND})
+    driver.advance_wall_clock("65 seconds")
+    assert (out(driver), driver.metrics()["stream_time"]) == ([("B", 10 * SECOND, 1)], 20 * SECOND)
+
+
+def test_nothing_moves_before_the_first_record() -> None:
+    driver = TopologyTestDriver(counts(idle_advance="1 minute"))
+    driver.advance_wall_clock("1 hour")
+    driver.pipe_input({"k": "A", "ts": 4 * SECOND})
+    assert (driver.drops["late"], driver.metrics()["stream_time"]) == (0, 4 * SECOND)
+
+
+def test_silence_goes_on_over_a_restart() -> None:
+    driver = TopologyTestDriver(counts(idle_advance="1 minute"))
+    driver.pipe_input({"k": "A", "ts": 4 * SECOND})
+    driver.advance_wall_clock("40 seconds")
+    again = TopologyTestDriver(counts(idle_advance="1 minute"), state=driver.state())
+    again.advance_wall_clock("25999 milliseconds")
+    assert out(again) == []
+    again.advance_wall_clock("1 millisecond")
+    assert out(again) == [("A", 0, 1)]
+
+
+def test_a_batch_that_brings_records_is_not_silence() -> None:
+    """After a stop of the query, what came meanwhile must not be late by the length of the stop."""
+    driver = TopologyTestDriver(counts(idle_advance="1 minute"))
+    driver.pipe_input({"k": "A", "ts": 4 * SECOND})
+    state = driver.state()
+    state.wall_clock_ms += 60 * MINUTE
+    again = TopologyTestDriver(counts(idle_advance="1 minute"), state=state)
+    again.pipe_input({"k": "A", "ts": 5 * SECOND})
+    assert (again.drops["late"], again.metrics()["stream_time"]) == (0, 5 * SECOND)
+
+
+@pytest.mark.parametrize("windows", ["session", "sliding", "batch", "updates", "limit", "expected"])
+def test_every_kind_of_result_comes_out(windows: str) -> None:
+    events = tg.stream("events", key="k", timestamp="ts", idle_advance="1 minute").group_by_key()
+    tables = {
+        "session": lambda: events.windowed_by(tg.SessionWindows.of_inactivity_gap_with_no_grace("5 seconds")).count(),
+        "sliding": lambda: events.windowed_by(tg.SlidingWindows.of_time_difference_with_no_grace("5 seconds")).count(),
+        "batch": lambda: events.windowed_by(tg.BatchWindows.of_size("5 seconds")).count(),
+        "updates": lambda: events.windowed_by(tg.TimeWindows.of_size_with_no_grace("5 seconds")).count(),
+        "limit": events.count,
+        "expected": lambda: events.windowed_by(tg.TimeWindows.of_size_with_no_grace("5 seconds")).count(
+            expect_keys=["B"]
+        ),
+    }
+    limit = tg.Suppressed.until_time_limit("6 seconds", tg.BufferConfig.unbounded(), clock="stream")
+    table = tables[windows]().suppress(limit if windows in ("limit", "updates") else FINAL)
+    driver = TopologyTestDriver(table)
+    driver.pipe_input({"k": "A", "ts": 4 * SECOND, "v": 1})
+    assert driver.read_output() == []
+    driver.advance_wall_clock("66001 milliseconds")
+    assert ("A", 1) in [(row["k"], row["count"]) for row in driver.read_output()]
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 3, 5])
+def test_all_tasks_agree_on_the_time(tasks: int) -> None:
+    """Tasks step when their timers expire; the next record of any key sees the same stream time."""
+    table = counts(idle_advance="1 minute", **ORDER)
+    keys = "ABCDEFGH"
+    first = [{"k": k, "ts": 4 * SECOND, "p": 0, "o": i} for i, k in enumerate(keys)]
+    later = [{"k": k, "ts": 7 * SECOND, "p": 0, "o": 10 + i} for i, k in enumerate(keys)]
+    batches = [first, [], [], later]
+    splits = [[batch] for batch in batches]
+    rows, drops = layout.run(table, batches, tasks=tasks, splits=splits, clocks=[0, 61_000, 72_000, 73_000])
+    assert sorted((row["k"], row["count"]) for row in rows) == [(k, 1) for k in keys]
+    assert drops["late"] == len(keys)
+
+
+# --- idle_after ----------------------------------------------------------------------------------------------------
+
+
+def slow() -> TopologyTestDriver:
+    return TopologyTestDriver(counts(stream_time="min_partition", idle_after="5 minutes", **ORDER))
+
+
+def test_a_partition_that_fell_silent_holds_nothing_back() -> None:
+    driver = slow()
+    driver.pipe_batch([{"k": "A", "ts": 25 * SECOND, "p": 0, "o": 0}, {"k": "B", "ts": 4 * SECOND, "p": 1, "o": 0}])
+    driver.advance_wall_clock("299999 milliseconds")
+    driver.pipe_input({"k": "A", "ts": 26 * SECOND, "p": 0, "o": 1})
+    assert out(driver) == []
+    driver.advance_wall_clock("1 millisecond")
+    driver.pipe_input({"k": "A", "ts": 27 * SECOND, "p": 0, "o": 2})
+    assert (out(driver), driver.metrics()["stream_time"]) == ([("B", 0, 1)], 27 * SECOND)
+
+
+def test_it_holds_back_again_once_it_is_heard_but_time_does_not_go_back() -> None:
+    driver = slow()
+    driver.pipe_batch([{"k": "A", "ts": 25 * SECOND, "p": 0, "o": 0}, {"k": "B", "ts": 4 * SECOND, "p": 1, "o": 0}])
+    driver.advance_wall_clock("5 minutes")
+    driver.pipe_input({"k": "A", "ts": 26 * SECOND, "p": 0, "o": 1})
+    driver.pipe_input({"k": "B", "ts": 5 * SECOND, "p": 1, "o": 1})
+    assert (driver.drops["late"], driver.metrics()["stream_time"]) == (1, 26 * SECOND)
+    driver.pipe_input({"k": "A", "ts": 50 * SECOND, "p": 0, "o": 2})
+    assert driver.metrics()["stream_time"] == 26 * SECOND
+    driver.pipe_input({"k": "B", "ts": 40 * SECOND, "p": 1, "o": 2})
+    assert driver.metrics()["stream_time"] == 40 * SECOND
+
+
+def test_a_silent_partition_without_idle_after_holds_for_ever() -> None:
+    driver = TopologyTestDriver(counts(stream_time="min_partition", **ORDER))
+    driver.pipe_batch([{"k": "A", "ts": 25 * SECOND, "p": 0, "o": 0}, {"k": "B", "ts": 4 * SECOND, "p": 1, "o": 0}])
+    driver.advance_wall_clock("100 days")
+    driver.pipe_input({"k": "A", "ts": 60 * SECOND, "p": 0, "o": 1})
+    assert driver.metrics()["stream_time"] == 4 * SECOND
