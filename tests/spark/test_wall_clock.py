@@ -62,7 +62,8 @@ class Run:
         )
         try:
             while not until(self):
-                assert sunk.wait(600), f"no batch any more: {query.exception()}"
+                while not sunk.wait(5):
+                    assert query.isActive, query.exception()
                 sunk.clear()
                 told = [row for p in query.recentProgress for row in p.observedMetrics.values()]
                 self.metrics = [observed(row) for row in told if row is not None]

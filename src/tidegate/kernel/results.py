@@ -68,11 +68,11 @@ def in_order(layout: Layout, rows: pa.Table) -> pa.Table:
 def _in_order(layout: Layout, rows: pa.Table) -> pa.Array:
     """Indices that sort rows by (start, serialized key), sessions by (end, start, key) (SEMANTICS 5)."""
     bounds = ["end", "start"] if isinstance(layout.op.windows, SessionWindows) else ["start"]
-    sortable = {name: rows[name] for name in bounds} | {name: _serial(rows[name]) for name in layout.keys}
+    sortable = {name: rows[name] for name in bounds} | {name: serial(rows[name]) for name in layout.keys}
     return pc.sort_indices(pa.table(sortable), sort_keys=[(name, "ascending") for name in sortable])
 
 
-def _serial(column: pa.ChunkedArray) -> Any:
+def serial(column: pa.ChunkedArray) -> Any:
     """A column that sorts as the serialized bytes do: big-endian, unsigned, so negative numbers come last."""
     kind = column.type
     if pa.types.is_signed_integer(kind) or pa.types.is_temporal(kind) or pa.types.is_floating(kind):

@@ -9,24 +9,31 @@ from __future__ import annotations
 
 import heapq
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tidegate.kernel import frames
-from tidegate.kernel.batch import Batch
+from tidegate.instants import MAX_MS
+from tidegate.kernel import frames, grouping, results
+from tidegate.kernel.batch import Batch, unite
 from tidegate.kernel.buffers import TIMES, byte_sizes, full
 from tidegate.kernel.grouping import array, ints
+from tidegate.kernel.hashing import hash64
 from tidegate.kernel.layout import Layout
+from tidegate.kernel.panes import Ints
+from tidegate.kernel.shelf_index import NOWHERE
+from tidegate.kernel.shelves import SINCE, Shelves, newest, settle
 from tidegate.kernel.state import State
 from tidegate.kernel.store import Store
 from tidegate.spec.suppressed import UntilTimeLimit
 from tidegate.spec.windows import SessionWindows
 
 _BUFFER = "buffer"
-_TIME, _SIZE = "__buffer_time", "__size"
+_SIZE = "__size"
 
 
 @dataclass
@@ -46,100 +53,176 @@ def run(layout: Layout, state: State, batch: Batch, rows: pa.Table, end_of_input
     """
     how = layout.op.limit
     assert how is not None
-    held, before = _load(layout, state.store)
-    updates = layout.op.emits == "updates"
+    updates, wall = layout.op.emits == "updates", how.clock == "wall"
     if updates and layout.op.aggregations and sum(chunk.rows for chunk in batch.chunks) > 1:
         # Updates of many records come in timestamp order, however tasks and partitions made them. What one record
         # forwards, final results and changes of a table have an order already.
         rows = rows.sort_by([("__timestamp", "ascending")])
-    known = held.select(rows.schema.names) if held.num_rows else held.select(rows.schema.names).slice(0, 0)
-    both = pa.concat_tables([known, rows], promote_options="default")
-    buffer = _Buffer(layout, state, how, both, before)
-    for row in range(held.num_rows):
-        buffer.restore(row, held[_TIME][row].as_py(), held[_SIZE][row].as_py())
-    leaving: list[int] = []
-    wall = how.clock == "wall"
-    times = [state.wall_clock] * rows.num_rows if wall else ints(rows["__timestamp"]).tolist()
-    for i, time in enumerate(times):
-        leaving += buffer.take(held.num_rows + i, time)
-    if wall:
-        leaving += buffer.advance(state.wall_clock)
-    elif updates:
-        # Every record that moved stream time was forwarded, by this task or another. Final results are older than
-        # that: their own timestamps are the time of what is behind them.
-        leaving += buffer.advance(state.stream_time)
+    times = np.full(rows.num_rows, state.wall_clock) if wall else ints(rows["__timestamp"])
+    # Every record that moved stream time was forwarded, by this task or another. Final results are older than that:
+    # their own timestamps are the time of what is behind them.
+    end = state.wall_clock if wall else state.stream_time if updates else -1
+    held, shelves, now = _load(layout, state.store)
+    clocks = np.maximum.accumulate(np.concatenate([[now], times, [end]]))[1:]
+    now = int(clocks[-1])
     if end_of_input:
-        leaving += buffer.drain()
-    _save(state.store, both, buffer)
-    return both.take(pa.array(leaving, pa.int64())), buffer.due() if wall else None
+        clocks[-1] = MAX_MS
+    since = ints(rows["__start"]) if how.measured_from == "window_start" and layout.op.windows is not None else times
+    rows = rows.append_column(SINCE, pa.array(since))
+    if how.buffer.bounded:
+        rows, entries = _in_memory(layout, state, unite([held, *_entries(layout, shelves)]), rows, clocks)
+        shelves.forget(list(shelves.logs))
+        due = min(ints(entries[SINCE]).tolist(), default=None)
+    else:
+        rows = _on_shelves(layout, shelves, held, rows, clocks)
+        entries, due = held.slice(0, 0), shelves.earliest()
+    meta = {"stream_time": now, **shelves.saved()}
+    state.store.put(_BUFFER, frames.encode(frames.SEGMENT, meta, entries))
+    wakes = wall and due is not None and due <= MAX_MS - how.limit_ms
+    return rows.select(layout.result_schema.names), due + how.limit_ms if wakes and due is not None else None
 
 
-def _load(layout: Layout, store: Store) -> tuple[pa.Table, int]:
-    """The entries, and what the clock of the limit has shown so far."""
+def waiting(layout: Layout, store: Store) -> pa.Table:
+    """What is held back: the rows that would leave, and since when by the clock of the limit (`shelves.SINCE`)."""
+    held, shelves, _ = _load(layout, store)
+    return unite([held, *_entries(layout, shelves)]).drop_columns([_SIZE])
+
+
+def _load(layout: Layout, store: Store) -> tuple[pa.Table, Shelves, int]:
+    """The entries of a buffer with a bound, the shelves of one without, and what the clock has shown so far."""
     frame = store.get(_BUFFER)
     if frame is None:
         schema = layout.result_schema
-        return schema.append(pa.field(_TIME, pa.int64())).append(pa.field(_SIZE, pa.int64())).empty_table(), -1
+        empty = schema.append(pa.field(SINCE, pa.int64())).append(pa.field(_SIZE, pa.int64())).empty_table()
+        return empty, Shelves(store), -1
     meta, (table,) = frames.decode(frames.SEGMENT, frame)
-    return table, meta["stream_time"]
+    return table, Shelves.load(store, meta), meta["stream_time"]
 
 
-def _save(store: Store, rows: pa.Table, buffer: _Buffer) -> None:
+def _on_shelves(layout: Layout, shelves: Shelves, held: pa.Table, rows: pa.Table, clocks: Ints) -> pa.Table:
+    """Take rows in where nothing has to leave before its time; gives those that leave, in order."""
+    how = layout.op.limit
+    assert how is not None
+    restarts = how.measured_from == "latest_update"
+    until = MAX_MS if clocks[-1] == MAX_MS else int(clocks[-1]) - how.limit_ms
+    where = shelves.find(_hashes(layout, rows))
+    # A row so old that it is due itself makes its shelf due: it may be what its key waits since from now on.
+    old = where[(where != NOWHERE) & (ints(rows[SINCE]) <= until)]
+    due = sorted({*shelves.due(until), *old.tolist()})
+    # Rows of keys on shelves that are not due only follow those that wait there.
+    follow = (where != NOWHERE) & ~np.isin(where, due)
+    step = np.arange(rows.num_rows)
+    many = shelves.append(where[follow], rows.filter(pa.array(follow))) if follow.any() else []
+    for number in many:
+        whole = unite(shelves.read([number]))
+        at, since = newest(_codes(layout, whole), ints(whole[SINCE]), restarts)
+        shelves.replace(number, _since(whole.take(pa.array(at)), since))
+    waited = [held.drop_columns([_SIZE]), *shelves.read(due)]
+    both = pa.concat_tables([*waited, rows.filter(pa.array(~follow))], promote_options="default")
+    steps = np.concatenate([np.full(both.num_rows - int((~follow).sum()), -1), step[~follow]])
+    gone, rest = settle(_codes(layout, both), steps, ints(both[SINCE]), clocks, how.limit_ms, restarts)
+    shelves.forget(due)
+    entries = _since(both.take(pa.array(rest[0])), rest[1])
+    shelves.place(entries, _hashes(layout, entries), how.limit_ms)
+    return both.take(pa.array(gone[0])).take(_in_order(layout, both.take(pa.array(gone[0])), gone[1], gone[2]))
+
+
+def _entries(layout: Layout, shelves: Shelves) -> list[pa.Table]:
+    """What is on all shelves, one row per key."""
+    how = layout.op.limit
+    assert how is not None
+    tables = shelves.read(sorted(shelves.logs))
+    if not tables:
+        return []
+    whole = unite(tables)
+    at, since = newest(_codes(layout, whole), ints(whole[SINCE]), how.measured_from == "latest_update")
+    entries = _since(whole.take(pa.array(at)), since)
+    return [entries.append_column(_SIZE, pa.array(TIMES + _key_sizes(layout, entries) + _value_sizes(layout, entries)))]
+
+
+def _since(rows: pa.Table, since: Ints) -> pa.Table:
+    return rows.set_column(rows.schema.get_field_index(SINCE), SINCE, pa.array(since))
+
+
+def _names(layout: Layout) -> list[str]:
+    """The columns that are the key of a row, in the order of the serialized key (a session's end before its start)."""
+    if layout.op.windows is None:
+        return list(layout.op.key)
+    return [*layout.op.key, *(["__end"] if isinstance(layout.op.windows, SessionWindows) else []), "__start"]
+
+
+def _codes(layout: Layout, rows: pa.Table) -> Ints:
+    return grouping.codes([rows[name] for name in _names(layout)])
+
+
+def _hashes(layout: Layout, rows: pa.Table) -> Any:
+    hashed = np.zeros(rows.num_rows, np.uint64)
+    for name in _names(layout):
+        hashed = hashed * np.uint64(31) + hash64(array(rows[name]))
+    return hashed
+
+
+def _in_order(layout: Layout, rows: pa.Table, step: Ints, since: Ints) -> pa.Array:
+    """Indices that sort rows as they leave: by step, then by (buffer time, key)."""
+    by: dict[str, Any] = {"s": step, "t": since} | {f"k:{n}": results.serial(rows[n]) for n in _names(layout)}
+    return pc.sort_indices(pa.table(by), sort_keys=[(name, "ascending") for name in by])
+
+
+def _in_memory(layout: Layout, state: State, held: pa.Table, rows: pa.Table, clocks: Ints) -> tuple[pa.Table, pa.Table]:
+    """Take rows into a buffer with a bound; gives those that leave, in order, and the entries that stay."""
+    how = layout.op.limit
+    assert how is not None
+    both = pa.concat_tables([held, rows], promote_options="default")
+    buffer = _Buffer(layout, state, how, both)
+    for row in range(held.num_rows):
+        buffer.restore(row, held[_SIZE][row].as_py())
+    leaving: list[int] = []
+    for row, now in enumerate(clocks[:-1].tolist(), held.num_rows):
+        leaving += buffer.take(row, now)
+    leaving += buffer.advance(int(clocks[-1]))
     entries = list(buffer.entries.values())
-    table = rows.take(pa.array([entry.row for entry in entries], pa.int64()))
-    table = table.append_column(_TIME, pa.array([entry.time for entry in entries], pa.int64()))
-    table = table.append_column(_SIZE, pa.array([entry.size for entry in entries], pa.int64()))
-    store.put(_BUFFER, frames.encode(frames.SEGMENT, {"stream_time": buffer.now}, table))
+    stay = both.take(pa.array([entry.row for entry in entries], pa.int64())).drop_columns([_SIZE])
+    stay = _since(stay, np.array([entry.time for entry in entries], np.int64))
+    stay = stay.append_column(_SIZE, pa.array([entry.size for entry in entries], pa.int64()))
+    return both.take(pa.array(leaving, pa.int64())), stay
 
 
 class _Buffer:
     """The entries by serialized key, and a heap of (buffer time, key) in which stale items are passed over."""
 
-    def __init__(self, layout: Layout, state: State, how: UntilTimeLimit, rows: pa.Table, now: int) -> None:
+    def __init__(self, layout: Layout, state: State, how: UntilTimeLimit, rows: pa.Table) -> None:
         self.how = how
         self.bound = how.buffer.share(state.task, state.tasks)
         self.layout = layout
         self.state = state
         self.keys = list(_serialized(layout, rows))
-        self.starts = rows["__start"].to_pylist() if layout.op.windows is not None else []
-        self.key_sizes = _widths(rows, layout.op.key) + (8 if layout.op.windows is not None else 0)
-        self.value_sizes = _widths(rows, list(layout.result_types))
+        self.since = ints(rows[SINCE]).tolist()
+        self.key_sizes = _key_sizes(layout, rows)
+        self.value_sizes = _value_sizes(layout, rows)
         self.entries: dict[bytes, _Entry] = {}
         self.heap: list[tuple[int, bytes]] = []
         self.size = 0
-        self.now = now
 
-    def restore(self, row: int, time: int, size: int) -> None:
+    def restore(self, row: int, size: int) -> None:
         """Take back an entry as it was stored."""
-        self._put(self.keys[row], _Entry(time, row, size))
+        self._put(self.keys[row], _Entry(self.since[row], row, size))
 
     def take(self, row: int, now: int) -> Iterator[int]:
-        """Take an update in that came at `now` by the clock of the limit; gives the rows that leave."""
+        """Take an update in that came when the clock of the limit had reached `now`; gives the rows that leave."""
         key = self.keys[row]
         old = self.entries.get(key)
-        first = self.starts[row] if self.how.measured_from == "window_start" and self.starts else now
         keeps = old is not None and self.how.measured_from != "latest_update"
         grown = int(self.value_sizes[old.row]) if old is not None else 0
         size = TIMES + int(self.key_sizes[row]) + grown + int(self.value_sizes[row])
-        self._put(key, _Entry(old.time if old is not None and keeps else first, row, size))
+        self._put(key, _Entry(old.time if old is not None and keeps else self.since[row], row, size))
         yield from self.advance(now)
         yield from self._shrink()
 
     def advance(self, now: int) -> Iterator[int]:
-        """The rows whose time limit is reached if the clock of the limit shows at least `now`, oldest first."""
-        self.now = max(self.now, now)
-        while (oldest := self._oldest()) is not None and oldest[0] <= self.now - self.how.limit_ms:
+        """The rows whose time limit is reached when the clock of the limit shows `now`, oldest first."""
+        until = MAX_MS if now == MAX_MS else now - self.how.limit_ms
+        while (oldest := self._oldest()) is not None and oldest[0] <= until:
             yield self._pop(oldest[1])
-
-    def drain(self) -> Iterator[int]:
-        """All rows, oldest first."""
-        while (oldest := self._oldest()) is not None:
-            yield self._pop(oldest[1])
-
-    def due(self) -> int | None:
-        """When the next row is to leave by the clock of the limit, None if nothing waits."""
-        oldest = self._oldest()
-        return None if oldest is None else oldest[0] + self.how.limit_ms
 
     def _shrink(self) -> Iterator[int]:
         while self._over():
@@ -179,8 +262,16 @@ class _Buffer:
         return entry.row
 
 
-def _widths(rows: pa.Table, names: Any) -> Any:
-    total: Any = 0
+def _key_sizes(layout: Layout, rows: pa.Table) -> Ints:
+    return _widths(rows, layout.op.key) + (8 if layout.op.windows is not None else 0)
+
+
+def _value_sizes(layout: Layout, rows: pa.Table) -> Ints:
+    return _widths(rows, layout.result_types)
+
+
+def _widths(rows: pa.Table, names: Iterable[str]) -> Ints:
+    total = np.zeros(rows.num_rows, np.int64)
     for name in names:
         total = total + byte_sizes(array(rows[name]))
     return total

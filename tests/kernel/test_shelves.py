@@ -1,0 +1,146 @@
+"""A buffer without a bound, on shelves, against one that is held in memory: the same rows at the same time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import tidegate as tg
+from tidegate.kernel import shelf_index, shelves, suppression
+from tidegate.kernel.layout import Layout
+from tidegate.kernel.store import DictStore
+from tidegate.plan import operation
+from tidegate.testing import TopologyTestDriver
+
+Row = dict[str, Any]
+
+pytestmark = pytest.mark.filterwarnings("ignore::tidegate.TidegateWarning")
+
+IN_MEMORY = tg.BufferConfig.max_records(10**9)
+SPILLING = tg.BufferConfig.max_bytes(1).spill_to_disk_when_full()
+
+
+def table(buffer: tg.Buffer, limit: int, clock: str, measured_from: str, windowed: bool) -> tg.KTable:
+    held = tg.Suppressed.until_time_limit(f"{limit} ms", buffer, clock=clock, measured_from=measured_from)
+    if not windowed:
+        return tg.table("prices", key="k", timestamp="ts").suppress(held)
+    windows = tg.TimeWindows.of_size_and_grace("20 ms", "1 hour")
+    return tg.stream("events", key="k", timestamp="ts").group_by_key().windowed_by(windows).count().suppress(held)
+
+
+rows = st.builds(
+    lambda key, ts, v: {"k": key, "ts": ts, "v": v}, st.integers(0, 9), st.integers(0, 400), st.integers(-99, 99)
+)
+steps = st.lists(st.one_of(st.integers(1, 60), st.lists(rows, min_size=1, max_size=12)), min_size=1, max_size=14)
+
+
+@pytest.fixture(params=["as it is", "tiny parts", "hashes that meet"])
+def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts so small that everything happens: put together, folded, split; and hashes of three bits."""
+    if request.param != "as it is":
+        monkeypatch.setattr(shelves, "SHELVES", 3)
+        monkeypatch.setattr(shelves, "SEGMENTS", 1)
+        monkeypatch.setattr(shelf_index, "CHUNK_ROWS", 2)
+        monkeypatch.setattr(shelf_index, "FOLD_ROWS", 3)
+    if request.param == "hashes that meet":
+        monkeypatch.setattr(shelf_index, "_HIGH", np.uint64(7 << 61))
+
+
+@pytest.mark.usefixtures("small")
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    steps,
+    st.sampled_from([0, 1, 7, 30, 100]),
+    st.sampled_from(["stream", "wall"]),
+    st.sampled_from(["first_update", "latest_update", "window_start"]),
+    st.booleans(),
+    st.lists(st.sampled_from(["go on", "restart", "forget", "other buffer"]), min_size=14, max_size=14),
+)
+def test_the_same_rows_at_the_same_time(
+    schedule: list[Any], limit: int, clock: str, measured_from: str, windowed: bool, between: list[str]
+) -> None:
+    """After every batch; across restarts, in a worker that has read nothing yet, and with a buffer that changes."""
+    told = [table(buffer, limit, clock, measured_from, windowed) for buffer in (IN_MEMORY, SPILLING)]
+    expected, driver = (TopologyTestDriver(one) for one in told)
+    for step, then in zip(schedule, between, strict=False):
+        for one in (expected, driver):
+            if isinstance(step, int):
+                one.advance_wall_clock(f"{step} ms")
+            else:
+                one.pipe_batch(step)
+        assert driver.read_output() == expected.read_output()
+        if then == "forget":
+            shelf_index._cache.clear()
+        if then != "go on":
+            driver = TopologyTestDriver(told[0 if then == "other buffer" else 1], state=driver.state())
+
+
+@pytest.mark.usefixtures("small")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.lists(rows, min_size=1, max_size=12), min_size=1, max_size=8))
+def test_what_came_has_left_waits_or_was_replaced(batches: list[list[Row]]) -> None:
+    """Nothing is lost and nothing repeated: each row that leaves is the last of its key since the one before it."""
+    driver = TopologyTestDriver(table(SPILLING, 50, "stream", "first_update", windowed=False))
+    numbered = [{**row, "v": n} for n, row in enumerate(row for batch in batches for row in batch)]
+    piped = 0
+    out: list[Row] = []
+    for batch in batches:
+        driver.pipe_batch(numbered[piped : piped + len(batch)])
+        piped += len(batch)
+        out += driver.read_output()
+    last = TopologyTestDriver(table(SPILLING, 0, "stream", "first_update", windowed=False), state=driver.state())
+    last.pipe_input({"k": 99, "ts": 0, "v": -1})
+    out += [row for row in last.read_output() if row["k"] != 99]
+    for key in {row["k"] for row in numbered}:
+        came = [row["v"] for row in numbered if row["k"] == key]
+        left = [row["v"] for row in out if row["k"] == key]
+        assert left == sorted(set(left))
+        assert left[-1] == came[-1]
+
+
+def test_what_waits_can_be_read() -> None:
+    driver = TopologyTestDriver(table(SPILLING, 50, "stream", "first_update", windowed=False))
+    driver.pipe_batch([{"k": 1, "ts": 3, "v": 1}, {"k": 2, "ts": 4, "v": 2}, {"k": 1, "ts": 9, "v": 3}])
+    op = operation(table(SPILLING, 50, "stream", "first_update", windowed=False).node)
+    schema = pa.schema({"k:k": pa.int64(), "v:v": pa.int64(), "ts": pa.int64()})
+    held = suppression.waiting(Layout(op, schema), driver.state().store).to_pylist()
+    assert sorted((row["k"], row["v"], row[shelves.SINCE]) for row in held) == [(1, 3, 3), (2, 2, 4)]
+
+
+class Counting(DictStore):
+    """Counts the bytes that are read and written."""
+
+    moved = 0
+
+    def read(self, window: int, segment: int) -> bytes:
+        value = super().read(window, segment)
+        self.moved += len(value)
+        return value
+
+    def write(self, window: int, segment: int, value: bytes) -> None:
+        self.moved += len(value)
+        super().write(window, segment, value)
+
+
+@pytest.mark.parametrize("measured_from", ["first_update", "latest_update"])
+def test_an_update_does_not_read_what_waits(measured_from: str) -> None:
+    """A batch of few keys moves as many bytes with many keys in the buffer as with few."""
+
+    def moved(keys: int) -> int:
+        held = tg.Suppressed.until_time_limit("1 day", SPILLING, clock="stream", measured_from=measured_from)
+        told = tg.table("prices", key="k", timestamp="ts").suppress(held)
+        driver = TopologyTestDriver(told)
+        driver._store = Counting()
+        driver.pipe_batch([{"k": n, "ts": n % 1000, "v": n} for n in range(keys)])
+        before = driver._store.copy()
+        driver._store = Counting(before.values, before.log)
+        driver._store.copy = lambda: driver._store  # type: ignore[method-assign]
+        driver.pipe_batch([{"k": n, "ts": 1000, "v": -n} for n in range(100)])
+        return driver._store.moved
+
+    assert moved(20_000) <= 1.1 * moved(200)
