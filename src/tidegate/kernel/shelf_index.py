@@ -192,7 +192,7 @@ def _override(numbers: Numbers, packed: Numbers) -> Numbers:
     new = backwards[last]
     if not len(numbers):
         return new
-    at = np.searchsorted(numbers, hashes)
+    at = np.asarray(np.searchsorted(numbers, hashes))
     known = (numbers[np.minimum(at, len(numbers) - 1)] & _HIGH) == hashes
     changed = np.insert(numbers, at[~known], new[~known])
     changed[np.searchsorted(changed, hashes[known])] = new[known]

@@ -26,7 +26,9 @@ SINCE = "__buffer_time"
 """The column with the buffer time of a row on a shelf."""
 
 SHELVES = 64
-"""About how many shelves a limit is cut into: more of them make an update write more, fewer a due one read more."""
+"""About how many shelves a limit is cut into: more of them make an update write more, fewer a due one read more. One
+that begins to be due is cut into as many again, so that it is read whole only once.
+"""
 
 SEGMENTS = 64
 """A shelf of more segments than this is put together, each shelf after a different number of batches."""
@@ -95,13 +97,19 @@ class Shelves:
             self.logs[number].base = earliest
         return [n for n in names.tolist() if self.logs[n].segments > SEGMENTS + n % SEGMENTS]
 
-    def place(self, rows: pa.Table, hashes: Hashes, limit_ms: int) -> None:
-        """Put entries (one row per key) on the shelves of their buffer times, and note where they are."""
+    def place(self, rows: pa.Table, hashes: Hashes, limit_ms: int, opened: list[int]) -> None:
+        """Put entries (one row per key) on the shelves of their buffer times, and note where they are.
+
+        Those that share a stretch of time with shelves that were `opened` go on narrow ones. A number is a buffer time
+        in narrow widths; a wide shelf has that of the first narrow one in it.
+        """
         if not rows.num_rows:
             return
         if not self.logs:
-            self.width = max(1, limit_ms // SHELVES)
-        numbers = ints(rows[SINCE]) // self.width
+            self.width = max(1, limit_ms // SHELVES**2)
+        narrow = ints(rows[SINCE]) // self.width
+        wide = narrow // SHELVES * SHELVES
+        numbers = np.where(np.isin(wide, [number // SHELVES * SHELVES for number in opened]), narrow, wide)
         same, group = np.unique(self.index.short(hashes), return_inverse=True)
         earliest = np.full(len(same), MAX_MS)
         np.minimum.at(earliest, group, numbers)

@@ -123,7 +123,7 @@ def _on_shelves(layout: Layout, shelves: Shelves, held: pa.Table, rows: pa.Table
     gone, rest = settle(_codes(layout, both), steps, ints(both[SINCE]), clocks, how.limit_ms, restarts)
     shelves.forget(due)
     entries = _since(both.take(pa.array(rest[0])), rest[1])
-    shelves.place(entries, _hashes(layout, entries), how.limit_ms)
+    shelves.place(entries, _hashes(layout, entries), how.limit_ms, due)
     return both.take(pa.array(gone[0])).take(_in_order(layout, both.take(pa.array(gone[0])), gone[1], gone[2]))
 
 
