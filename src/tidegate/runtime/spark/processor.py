@@ -18,6 +18,8 @@ KIND, VALUE = "_kind", "_value"
 ROW = 0
 # Rows to a frame: enough to drown the cost per frame, few enough that a frame of wide rows fits in memory twice.
 SLICE_ROWS = 100_000
+# A timer is set no further ahead than this: after a restart with a shorter limit it would be too late.
+LOOK_AGAIN_MS = 10_000
 
 
 class Outcome(Protocol):
@@ -160,7 +162,7 @@ class StageProcessor(StatefulProcessor):
         yield from self._frames(outcome)
 
     def _rearm(self, wake_at: int | None, now: int, fired: int | None) -> None:
-        wanted = None if wake_at is None else max(wake_at, now + 1)
+        wanted = None if wake_at is None else max(min(wake_at, now + LOOK_AGAIN_MS), now + 1)
         armed = list(self._handle.listTimers())
         for timer in armed:
             if timer not in (wanted, fired):
