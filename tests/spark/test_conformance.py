@@ -173,18 +173,20 @@ def columns() -> pa.Schema:
     return pa.schema({**cases.SCHEMA, "ts": pa.timestamp("us", "UTC")})
 
 
+@pytest.mark.parametrize("kind", cases.ALL_KINDS)
 @settings(
-    max_examples=int(os.environ.get("TIDEGATE_SPARK_EXAMPLES", "4")),
+    max_examples=int(os.environ.get("TIDEGATE_SPARK_EXAMPLES", "2")),
     derandomize=True,
     deadline=None,
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-@given(case=cases.cases(ordered=True), batches=cases.partitioned(max_partitions=3), data=st.data())
+@given(batches=cases.partitioned(max_partitions=3), data=st.data())
 def test_random_streams_are_what_the_oracle_says(
-    spark: SparkSession, case: cases.Case, batches: list[list[Row]], data: Any
+    spark: SparkSession, kind: str, batches: list[list[Row]], data: Any
 ) -> None:
     """Several source partitions, each batch read by several map tasks, two tasks, a restart in the middle."""
+    case = data.draw(cases.cases(ordered=True, kind=kind))
     splits = data.draw(cases.splits(batches, interleaved=data.draw(st.booleans())))
     wanted, drops = run_oracle(case.topology, batches)
     with TemporaryDirectory() as folder:
