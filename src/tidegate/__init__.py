@@ -43,6 +43,7 @@ from tidegate.spec.aggregates import (
 )
 from tidegate.spec.emit import EmitStrategy
 from tidegate.spec.materialized import Materialized
+from tidegate.spec.pending import Buffered, Pending, Waiting
 from tidegate.spec.suppressed import BufferConfig, EagerBuffer, StrictBuffer, Suppressed
 from tidegate.spec.windows import BatchWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
 
@@ -53,6 +54,7 @@ __all__ = [
     "BatchWindows",
     "BufferConfig",
     "BufferFullError",
+    "Buffered",
     "CheckpointError",
     "DefinitionError",
     "DefinitionTypeError",
@@ -65,6 +67,7 @@ __all__ = [
     "KStream",
     "KTable",
     "Materialized",
+    "Pending",
     "SessionWindowedKStream",
     "SessionWindows",
     "SlidingWindows",
@@ -75,11 +78,13 @@ __all__ = [
     "TimeWindowedKStream",
     "TimeWindows",
     "UnlimitedWindows",
+    "Waiting",
     "Window",
     "approx_count_distinct",
     "collect_list",
     "configure",
     "count",
+    "explain_pending",
     "first",
     "last",
     "max",
@@ -91,6 +96,24 @@ __all__ = [
     "table",
     "to_df",
 ]
+
+
+def explain_pending(of: Any) -> list[Pending]:
+    """Print and return what waits, for what stream time, how far away that is, and which partition holds it back.
+
+    `of` is a running StreamingQuery, whose last progress is asked (no state is read), or a TopologyTestDriver, which
+    knows every window. One `Pending` per operator. Raises DefinitionTypeError for anything else.
+    """
+    if hasattr(of, "recentProgress"):
+        from tidegate.runtime.spark.pending import pending as of_query
+
+        found = of_query(of)
+    elif hasattr(of, "pending"):
+        found = [of.pending()]
+    else:
+        raise DefinitionTypeError(f"`of` is {of!r}, neither a StreamingQuery nor a TopologyTestDriver.")
+    print("\n".join(map(str, found)) or "No batch has told anything yet.")  # noqa: T201 - that is what it is for
+    return found
 
 
 def configure(spark_or_builder: Any, *, faster: bool = False) -> Any:

@@ -439,6 +439,12 @@ class KGroupedStream(_Aggregating):
                 f"`windows` is {windows!r}, not a kind of window. "
                 'Use for example TimeWindows.of_size_and_grace("2 minutes", "30 seconds").'
             )
+        if isinstance(windows, BatchWindows) and self.stream.clock.slowest:
+            raise DefinitionError(
+                f"{windows} put every record into the window of the stream time it sees, and with "
+                'stream_time="min_partition" that is the time of another partition. Use TimeWindows, or '
+                'stream_time="max".'
+            )
         kind = SessionWindowedKStream if isinstance(windows, SessionWindows) else TimeWindowedKStream
         return kind(self.stream, self.key, windows)
 

@@ -143,3 +143,21 @@ def test_the_last_windows_come_out_while_no_record_comes(spark: SparkSession, tm
     assert short(run.rows) == [(user, 0, 1) for user in users]
     replay._write(records(0, len(users), **dict.fromkeys(users, 6)))
     assert Run(replay, lambda run: run.told("late") == len(users)).rows == []
+
+
+def test_a_query_says_what_it_waits_for(spark: SparkSession, tmp_path: Path) -> None:
+    replay = Replay(
+        spark, tmp_path, SCHEMA, lambda frame: counts(frame, stream_time="min_partition").to_df(), files_per_batch=2
+    )
+    replay._write(records(0, 0, A=4, B=55))
+    replay._write(records(7, 0, C=3))
+    query = (
+        replay.topology(replay._source())
+        .writeStream.outputMode("update")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .foreachBatch(lambda frame, batch: frame.collect())
+        .start()
+    )
+    assert query.awaitTermination(180)
+    assert tg.explain_pending(query) == [tg.Pending("stream", 3, (tg.Waiting(None, 10, 7),), 2, (7, 3))]

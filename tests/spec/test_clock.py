@@ -69,3 +69,13 @@ def test_no_time_at_all() -> None:
     )
     assert refused(stream_time="min_partition", idle_after="0 seconds", **ORDER).startswith("`idle_after` is 0 milli")
     stream(max_future_skew="0 seconds")
+
+
+def test_batch_windows_go_by_the_largest_timestamp() -> None:
+    grouped = stream(stream_time="min_partition", **ORDER).group_by_key()
+    with pytest.raises(DefinitionError) as caught:
+        grouped.windowed_by(tg.BatchWindows.of_size("5 minutes"))
+    assert str(caught.value) == (
+        "BatchWindows of 5 minutes put every record into the window of the stream time it sees, and with "
+        'stream_time="min_partition" that is the time of another partition. Use TimeWindows, or stream_time="max".'
+    )

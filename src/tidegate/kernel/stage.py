@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tidegate.errors import CheckpointError
 from tidegate.instants import MAX_MS
-from tidegate.kernel import changelog, expected, final, frames, keyed, outputs, plain, tables
+from tidegate.kernel import changelog, expected, final, frames, keyed, outputs, pending, plain, tables
 from tidegate.kernel.batch import Batch
 from tidegate.kernel.idle import Idle
 from tidegate.kernel.layout import Layout
@@ -86,7 +86,7 @@ class Stage:
         metrics["late"] += late
         metrics["emitted"] = rows.num_rows
         metrics["stream_time"] = state.stream_time
-        metrics["open_windows"] = _open_windows(self.layout, state)
+        metrics |= pending.metrics(self.layout, state)
         state.save()
         ticks = [time for time in (wake_at, state.idle.tick) if time not in (None, NEVER)]
         return Step(rows, metrics, min(ticks, default=None))
@@ -130,14 +130,6 @@ def _way(layout: Layout) -> Callable[[Layout, State, Batch, int], tuple[pa.Table
     if layout.keyed:
         return keyed.run
     return final.run if layout.op.combines and layout.op.emits == "final" else tables.run
-
-
-def _open_windows(layout: Layout, state: State) -> int:
-    if layout.op.windows is None:
-        return 0
-    if layout.op.combines and layout.op.emits == "final":
-        return len(final.closing(layout, list(state.logs), state.stream_time, MAX_MS))
-    return sum(log.rows for log in state.logs.values()) if layout.keyed else len(state.logs)
 
 
 def _lateness(batch: Batch) -> dict[str, Any]:

@@ -50,6 +50,8 @@ class State:
     idle: Idle = field(default_factory=Idle)
     task: int = 0
     """Which of the tasks this is, in a step that takes blobs."""
+    due: tuple[int, int] | None = None
+    """When the first row that a time limit holds back is to leave, and what its clock shows; told, not stored."""
 
     @classmethod
     def load(cls, store: Store, identity: dict[str, str], tasks: int) -> State:

@@ -78,8 +78,19 @@ def run(layout: Layout, state: State, batch: Batch, rows: pa.Table, end_of_input
         entries, due = held.slice(0, 0), shelves.earliest()
     meta = {"stream_time": now, **shelves.saved()}
     state.store.put(_BUFFER, frames.encode(frames.SEGMENT, meta, entries))
+    state.due = None if due is None else (due + how.limit_ms, now)
     wakes = wall and due is not None and due <= MAX_MS - how.limit_ms
     return rows.select(layout.result_schema.names), due + how.limit_ms if wakes and due is not None else None
+
+
+def first_due(layout: Layout, store: Store) -> tuple[int, int, int] | None:
+    """How many keys are held back, when the first is to leave and what the clock shows; None if there is none."""
+    how, (held, shelves, now) = layout.op.limit, _load(layout, store)
+    assert how is not None
+    entries = unite([held, *_entries(layout, shelves)])
+    if not entries.num_rows:
+        return None
+    return len(np.unique(_codes(layout, entries))), int(ints(entries[SINCE]).min()) + how.limit_ms, now
 
 
 def waiting(layout: Layout, store: Store) -> pa.Table:

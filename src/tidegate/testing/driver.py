@@ -13,15 +13,18 @@ import pyarrow as pa
 from tidegate.dsl import KLateRecords, KTable, Result, outputs
 from tidegate.errors import DefinitionError
 from tidegate.instants import Duration, Window, duration_ms, instant_ms, show_ms
-from tidegate.kernel import expected
+from tidegate.kernel import expected, pending
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.packing import pack
-from tidegate.kernel.stage import Stage, reasons
+from tidegate.kernel.stage import DROPS, Stage, reasons
+from tidegate.kernel.state import State
 from tidegate.kernel.store import DictStore
 from tidegate.plan import LATE_COLUMNS, RESULT_COLUMNS, Operation, Stream, inputs_of, operation
+from tidegate.spec.pending import Pending
 from tidegate.testing.inputs import OWN, Inputs, Record, Types, to_batch
 
 _PARTITION, _OFFSET = OWN
+_COUNTED = ("records", "emitted", "lateness_sum", *DROPS, "future")
 _OURS = {f"__{name}" for name in (*RESULT_COLUMNS, *LATE_COLUMNS)}
 
 
@@ -161,6 +164,13 @@ class TopologyTestDriver:
         """What the wall clock shows, since 1970."""
         return timedelta(milliseconds=self._wall_clock_ms)
 
+    def pending(self) -> Pending:
+        """What waits, for what stream time, and how far away that is; `tg.explain_pending(driver)` prints it."""
+        if self._op is None or not self._types.columns:
+            return Pending("stream" if self._op is None else self._op.stream.name, None, (), 0)
+        layout, _ = _lay_out(self._op, self._types, [], self._piped, self._wall_clock_ms)
+        return pending.pending(layout, State.load(self._store, layout.identity, 1))
+
     def state(self) -> DriverState:
         """What a restart would find: `TopologyTestDriver(table, state=driver.state())` goes on from here."""
         return DriverState(self._store.copy(), self._types, self._piped, self._inputs.copy(), self._wall_clock_ms)
@@ -171,8 +181,7 @@ class TopologyTestDriver:
         return [{**record, _PARTITION: 0, _OFFSET: self._piped + i} for i, record in enumerate(records)]
 
     def _count(self, metrics: dict[str, float]) -> None:
-        counts = {name: value for name, value in metrics.items() if name not in ("stream_time", "record_lateness_max")}
-        self._metrics.update({name: value for name, value in counts.items() if name != "open_windows"})
+        self._metrics.update({name: value for name, value in metrics.items() if name in _COUNTED})
         self._metrics["open_windows"] = int(metrics["open_windows"])
         self._stream_time = int(metrics["stream_time"])
         self._lateness_max = max(self._lateness_max, int(metrics.get("record_lateness_max", 0)))

@@ -80,7 +80,11 @@ class SparkStage:
 
     @property
     def metrics(self) -> Mapping[str, str]:
-        return METRICS | dict.fromkeys(reasons(self.stage.layout.op), "sum")
+        op = self.stage.layout.op
+        waits = {"next_close": "min"} if op.windows is not None and op.emits != "updates" else {}
+        slowest = {"slowest_partition": "max", "slowest_time": "max"} if op.stream.clock.slowest else {}
+        limited = {f"next_due_{op.limit.clock}": "min", "limit_clock": "max"} if op.limit is not None else {}
+        return METRICS | dict.fromkeys(reasons(op), "sum") | waits | slowest | limited
 
     def step(self, store: Any, blobs: list[bytes], end_of_input: bool = False, wall_clock: int | None = None) -> Step:
         return self.stage.step(store, blobs, end_of_input, wall_clock)

@@ -1,0 +1,107 @@
+"""Which windows wait for stream time, and until when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tidegate.instants import MAX_MS, Window
+from tidegate.kernel import final, suppression
+from tidegate.kernel.grouping import ints
+from tidegate.kernel.layout import Layout
+from tidegate.kernel.state import State
+from tidegate.kernel.stream_time import NEVER
+from tidegate.spec.pending import Buffered, Pending, Waiting
+
+
+def pending(layout: Layout, state: State) -> Pending:
+    """All that the operator of `state` holds back, with every window."""
+    waits = layout.op.emits != "updates"
+    found = _keyed(layout, state) if layout.keyed else _aligned(layout, state)
+    waiting = [Waiting(window, at, at - state.stream_time) for window, at in found if waits and at < MAX_MS]
+    slowest = slowest_partition(state) if layout.op.stream.clock.slowest else None
+    return Pending(
+        layout.op.stream.name,
+        None if state.stream_time == NEVER else state.stream_time,
+        tuple(sorted(waiting, key=lambda one: (one.leaves_at, one.window or (0, 0)))),
+        len(found),
+        slowest,
+        _buffered(layout, state),
+    )
+
+
+def _buffered(layout: Layout, state: State) -> Buffered | None:
+    for output in layout.op.told:
+        if output.limit is None:
+            continue
+        limited = replace(layout.telling[output.kind], shape=output.before)
+        if (found := suppression.first_due(limited, state.store)) is not None:
+            keys, at, shown = found
+            now = state.wall_clock if output.limit.clock == "wall" else shown
+            return Buffered(output.limit.clock, at, at - now, keys)
+    return None
+
+
+def metrics(layout: Layout, state: State) -> dict[str, float]:
+    """open_windows, and where results wait, the time at which the next ones leave: `next_close`,
+    of a time limit `next_due_stream` or `next_due_wall`, and what its clock shows, `limit_clock`.
+    """
+    told: dict[str, float] = {"open_windows": 0}
+    if state.due is not None and layout.op.limit is not None:
+        told[f"next_due_{layout.op.limit.clock}"], told["limit_clock"] = state.due
+    if layout.op.windows is None:
+        return told
+    if layout.keyed:
+        told["open_windows"] = sum(log.rows for log in state.logs.values())
+        # The base of a bucket is its earliest end; one that has passed is of a closed window that is kept.
+        closes = [log.base + _after_end(layout) for log in state.logs.values()]
+        next_close = min((at for at in closes if at > state.stream_time), default=None)
+    else:
+        starts = _starts(layout, state)
+        told["open_windows"] = len(starts)
+        next_close = layout.aligned.close_ms(starts[0]) if starts else None
+    if layout.op.emits != "updates" and next_close is not None and next_close < MAX_MS:
+        told["next_close"] = next_close
+    if layout.op.stream.clock.slowest and (slowest := slowest_partition(state)) is not None:
+        name, told["slowest_time"] = slowest
+        if isinstance(name, int):
+            told["slowest_partition"] = name
+    return told
+
+
+def slowest_partition(state: State) -> tuple[int | str, int] | None:
+    """The partition that has come least far, and how far; where its time is that of the stream or less."""
+    reached = [(at.time, str(name), name) for name, at in state.partitions.items() if name is not None]
+    if not reached or min(reached)[0] > state.stream_time:
+        return None
+    time, _, name = min(reached)
+    return name, time
+
+
+def _starts(layout: Layout, state: State) -> list[int]:
+    if layout.op.combines and layout.op.emits == "final":
+        return final.closing(layout, list(state.logs), state.stream_time, MAX_MS)
+    return sorted(state.logs)
+
+
+def _aligned(layout: Layout, state: State) -> list[tuple[Window, int]]:
+    if layout.op.windows is None:
+        return []
+    aligned = layout.aligned
+    return [(Window(start, aligned.end_ms(start)), aligned.close_ms(start)) for start in _starts(layout, state)]
+
+
+def _keyed(layout: Layout, state: State) -> list[tuple[Window, int]]:
+    after = _after_end(layout)
+    found: set[Window] = set()
+    for bucket in state.logs:
+        for rows in state.read(bucket):
+            bounds = zip(ints(rows["start"]).tolist(), ints(rows["end"]).tolist(), strict=True)
+            found |= {Window(start, end) for start, end in bounds if end + after > state.stream_time}
+    return [(window, window.end + after) for window in found]
+
+
+def _after_end(layout: Layout) -> int:
+    """How long after the end of a window of a key stream time closes it: closed iff end < open_from_ms(stream time)."""
+    windows = layout.op.windows
+    assert windows is not None
+    return 1 - windows.open_from_ms(0)  # type: ignore[union-attr]

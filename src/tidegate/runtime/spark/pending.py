@@ -1,0 +1,49 @@
+"""What a streaming query waits for, from the metrics of its last batch: no state is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tidegate.spec.pending import Buffered, Pending, Waiting
+
+
+def pending(query: Any) -> list[Pending]:
+    """One `Pending` per operator of ours, from the newest progress that has its metrics."""
+    found: dict[str, Pending] = {}
+    for progress in query.recentProgress:
+        for name, row in (progress.observedMetrics or {}).items():
+            told = _values(row)
+            if told.get("open_windows") is not None and "stream_time" in told:
+                found[name] = _of(name, told)
+    return list(found.values())
+
+
+def _values(row: Any) -> Mapping[str, Any]:
+    """The metrics of a batch, which come as a Row, and on Connect as a Row of values and their schema."""
+    if not hasattr(row, "asDict"):
+        return {}
+    values: dict[str, Any] = row.asDict()
+    if set(values) == {"values", "schema"}:
+        return dict(zip(_names(values["schema"]), values["values"], strict=False))
+    return values
+
+
+def _names(schema: Any) -> Iterator[str]:
+    yield from (schema["names"] if isinstance(schema, Mapping) else schema.names)
+
+
+def _of(name: str, told: Mapping[str, Any]) -> Pending:
+    now, close = told["stream_time"], told.get("next_close")
+    stands = now is not None and now >= 0
+    waiting = (Waiting(None, close, close - now),) if close is not None and stands else ()
+    partition, time = told.get("slowest_partition"), told.get("slowest_time")
+    held_by = (partition, time) if partition is not None and time is not None else None
+    return Pending(name, now if stands else None, waiting, told["open_windows"], held_by, _buffered(told))
+
+
+def _buffered(told: Mapping[str, Any]) -> Buffered | None:
+    shown = told.get("limit_clock")
+    due = {clock: told.get(f"next_due_{clock}") for clock in ("stream", "wall")}
+    found = [Buffered(clock, at, at - shown) for clock, at in due.items() if at is not None and shown is not None]
+    return found[0] if found else None

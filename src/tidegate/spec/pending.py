@@ -1,0 +1,85 @@
+"""Pending: what an operator holds back and what it waits for, as data and as text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidegate.instants import Window, show_instant, show_ms
+
+SHOWN = 5
+"""How many windows the text lists."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A window whose result waits: it leaves when stream time reaches `leaves_at`, which is `missing_ms` away."""
+
+    window: Window | None
+    leaves_at: int
+    missing_ms: int
+
+
+@dataclass(frozen=True)
+class Buffered:
+    """Keys that wait for a time limit: the first leaves at `leaves_at` by `clock` ("stream" or "wall").
+
+    keys  how many there are; None of a Spark query
+    """
+
+    clock: str
+    leaves_at: int
+    missing_ms: int
+    keys: int | None = None
+
+
+@dataclass(frozen=True)
+class Pending:
+    """What one operator holds back; times in ms.
+
+    stream_time   where stream time stands, None before the first record
+    waiting       windows in the order in which they leave; of a Spark query the first one alone
+    open_windows  how many there are (of a Spark query, in the task with most; of windows of keys, per key)
+    buffered      what a time limit holds back, None if nothing
+    held_by       with stream_time="min_partition", the partition that holds stream time back and how far it has come
+    """
+
+    name: str
+    stream_time: int | None
+    waiting: tuple[Waiting, ...]
+    open_windows: int
+    held_by: tuple[int | str, int] | None = None
+    buffered: Buffered | None = None
+
+    def __str__(self) -> str:
+        if self.stream_time is None:
+            return f"{self.name}: no record has come yet, so nothing waits."
+        lines = [f"{self.name}: stream time is {show_instant(self.stream_time)}."]
+        if not self.waiting and self.buffered is None:
+            open_ = f" Of {self.open_windows} open windows updates leave as they come." if self.open_windows else ""
+            return f"{lines[0]} Nothing waits for it.{open_}"
+        if self.buffered is not None:
+            lines.append(f"  {_limited(self.buffered)}")
+        lines += [f"  {_line(one)}" for one in self.waiting[:SHOWN]]
+        more = max(self.open_windows, len(self.waiting)) - min(SHOWN, len(self.waiting))
+        if self.waiting and more > 0:
+            lines.append(f"  and {more} more after {'it' if len(self.waiting) == 1 else 'them'}.")
+        if self.held_by is not None:
+            partition, time = self.held_by
+            lines.append(f"  Partition {partition!r} holds stream time back: it has come to {show_instant(time)}.")
+        elif self.waiting or (self.buffered is not None and self.buffered.clock == "stream"):
+            lines.append("  A record with a later timestamp, of any key and partition, moves stream time on.")
+        return "\n".join(lines)
+
+
+def _line(one: Waiting) -> str:
+    what = f"window {one.window.start} to {one.window.end} ms" if one.window is not None else "the next result"
+    return f"{what} waits for stream time {show_instant(one.leaves_at)}: {show_ms(one.missing_ms)} to go"
+
+
+def _limited(one: Buffered) -> str:
+    who = "keys wait" if one.keys is None else "1 key waits" if one.keys == 1 else f"{one.keys} keys wait"
+    clock = "stream time" if one.clock == "stream" else "the wall clock"
+    return (
+        f"{who} for a time limit; the first leaves when {clock} is {show_instant(one.leaves_at)}: "
+        f"{show_ms(max(one.missing_ms, 0))} to go"
+    )
