@@ -24,6 +24,11 @@ def counting(windowed: tg.TimeWindowedKStream) -> tg.KTable:
     return windowed.count()
 
 
+def deleting(windowed: tg.TimeWindowedKStream) -> tg.KTable:
+    """A sum that a zero deletes."""
+    return windowed.reduce(lambda a, b: None if b == 0 else a + b, "v")
+
+
 def held(
     *, records: int | None = None, size: int | None = None, make: Make = counting, advance: int = 10, grace: int = 0
 ) -> tg.KTable:
@@ -74,6 +79,25 @@ def test_records_wait_until_their_window_closes() -> None:
 def test_with_grace_they_wait_longer() -> None:
     batches = [[record("A", 0)], [record("B", 1)], [record("C", 10)], [record("D", 15)]]
     assert most_records(batches, grace=5) == 3  # A, B and C at 10; at 15 A and B have left
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_deleted_entry_takes_room_until_its_window_closes(cut: bool) -> None:
+    """And is one entry if its key comes again (SEMANTICS 6.1: tombstones are dropped when they leave, not before).
+
+    key      A   A (deletes)   B   A         C, which closes the window
+    waiting  1   1             2   2         1
+    """
+    records = [record("A", 0), record("A", 1, 0), record("B", 2), record("A", 3), record("C", 10)]
+    batches = [[one] for one in records] if cut else [records]
+    assert most_records(batches[:3] if cut else [records[:3]], make=deleting) == 2
+    assert most_records(batches, make=deleting) == 2
+    driver = TopologyTestDriver(held(records=2, make=deleting))
+    for batch in (
+        [*batches[:-1], [record("B", 4, 0)], batches[-1]] if cut else [[*records[:4], record("B", 4, 0), records[4]]]
+    ):
+        driver.pipe_batch(batch)
+    assert [(row["user"], row["v"], row["timestamp"]) for row in driver.read_output()] == [("A", 1, 3)]
 
 
 def test_overlapping_windows_are_entries_of_their_own() -> None:
@@ -213,7 +237,7 @@ def test_no_cutting_changes_when_it_is_full(
 ) -> None:
     """Batch by batch it is full with the same record as record by record, and with the same fill."""
     bounds = data.draw(st.sampled_from([{"records": 1}, {"records": 3}, {"size": 90}, {"records": 4, "size": 150}]))
-    make = data.draw(st.sampled_from([counting, lambda w: w.reduce(lambda a, b: a + b, "v")]))
+    make = data.draw(st.sampled_from([counting, lambda w: w.reduce(lambda a, b: a + b, "v"), deleting]))
 
     def run(batches: list[list[Record]]) -> str | list[Record]:
         driver = TopologyTestDriver(held(**bounds, make=make, advance=shape[0], grace=shape[1]))

@@ -23,6 +23,9 @@ _Window = tuple[int, int] | None
 def take_in(layout: Layout, held: pa.Table | None, rows: pa.Table, every: bool) -> tuple[pa.Table, pa.Table]:
     """The tables after the records in `rows`, and the updates: every one, or the last of each key and window.
 
+    In front of a bounded buffer a deleted entry stays, with a null for its aggregate: it takes room until its window
+    closes (SEMANTICS 6.1).
+
     Raises AggregationError naming key, window and record if a function raises, or gives a value of another type.
     """
     entries = _entries(layout, held)
@@ -34,9 +37,10 @@ def take_in(layout: Layout, held: pa.Table | None, rows: pa.Table, every: bool) 
     updates: dict[Any, tuple[Any, Any, int, bool]] = {}
     for i, (key, start, ts, record) in enumerate(zip(keys, starts, times, records, strict=True)):
         before = entries.get((key, start))
+        before = None if before is None or before[0] is None else before
         value = call.add(key, _window(layout, start), record, before and before[0], before is None)
         stamp = ts if before is None else max(before[1], ts)
-        if value is None:
+        if value is None and layout.op.buffer is None:
             entries.pop((key, start), None)
         else:
             entries[key, start] = (value, stamp)

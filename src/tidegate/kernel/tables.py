@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.kernel import buffers, functions, grouping, results
 from tidegate.kernel.accumulators import Overflow
@@ -37,7 +38,7 @@ def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[pa.
         tables = _by_start(merged, touched)
     closed = [start for start in sorted(state.logs.keys() | tables.keys()) if _closed(layout, start, closes_at)]
     if layout.op.emits != "updates":
-        leaving = [_whole(state, tables, start) for start in closed]
+        leaving = [_final(layout, _whole(state, tables, start)) for start in closed]
         out += [
             results.told(layout, "final", rows, layout.sorts) for rows in leaving if rows is not None and rows.num_rows
         ]
@@ -47,6 +48,13 @@ def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[pa.
         if not _closed(layout, start, closes_at):
             _store(state, start, table.drop_columns(["start"]))
     return results.concat(layout, out), late
+
+
+def _final(layout: Layout, rows: pa.Table | None) -> pa.Table | None:
+    """The entries of a window that have a result: what was deleted took room in the buffer, and leaves no row."""
+    if rows is None or layout.op.buffer is None or layout.op.function is None:
+        return rows
+    return rows.filter(pc.is_valid(rows[layout.state[0]]))
 
 
 def _store(state: State, start: int, table: pa.Table) -> None:
