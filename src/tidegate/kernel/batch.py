@@ -20,6 +20,7 @@ class Batch:
         self.chunks: list[Chunk] = []
         self.fold = Fold([], NEVER)
         self.task = 0
+        self.came = False
         self.wall_clock = NEVER
         self.late: list[tuple[int, int, int]] = []
         """What the windows of keys dropped: (place in `records`, start, end of the closed window)."""

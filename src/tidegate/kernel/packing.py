@@ -38,6 +38,8 @@ class _Slice:
     chunks: list[Chunk]
     drops: dict[str, int] = field(default_factory=dict)
     outside: pa.Table | None = None
+    came: bool = True
+    """Whether a step before the aggregation let any record through."""
 
 
 def pack(layout: Layout, batches: Iterable[pa.RecordBatch], tasks: Sequence[int]) -> Iterator[tuple[int, bytes]]:
@@ -60,6 +62,7 @@ def pack(layout: Layout, batches: Iterable[pa.RecordBatch], tasks: Sequence[int]
                 "drops": read.drops if first else {},
                 "first": first,
                 "task": number,
+                "came": read.came,
             }
             if layout.op.needs_wall_clock:
                 meta["wall_clock"] = table["wall_clock"][0].as_py()
@@ -117,6 +120,7 @@ def _read(layout: Layout, table: pa.Table) -> _Slice:
     chunk = np.repeat(np.arange(len(starts)), ends - starts)
     result = _Slice(table, ts, seen, chunk, offset, chunks, drops)
     taken = result if valid.all() else _keep(result, valid)
+    taken.came = bool(kept.any())
     if layout.op.keeps:
         reason = np.select(list(skipped.values()), list(skipped), "")
         outside = _records(layout, result).append_column("reason", pa.array(reason, pa.string()))

@@ -99,7 +99,7 @@ class Stage:
             meta, rows = frames.decode(frames.BLOB, blob)
             _same_run(meta, self.layout.identity, self.tasks)
             batch.add([Chunk(**chunk) for chunk in meta["chunks"]], *rows)
-            batch.task = meta["task"]
+            batch.task, batch.came = meta["task"], batch.came or meta["came"]
             batch.wall_clock = max(batch.wall_clock, meta.get("wall_clock", NEVER))
             drops.update(meta["drops"])
             first = first or meta["first"]
@@ -121,7 +121,9 @@ class Stage:
             state.idle = Idle()
             return reached
         alone = self.tasks == 1
-        return state.idle.advance(after_ms, bool(batch.chunks), state.wall_clock, reached, alone=alone)
+        if batch.chunks and not batch.came:
+            return reached  # records that were filtered out: neither silence nor input of this operator
+        return state.idle.advance(after_ms, batch.came, state.wall_clock, reached, alone=alone)
 
 
 def _way(layout: Layout) -> Callable[[Layout, State, Batch, int], tuple[pa.Table, int]]:
