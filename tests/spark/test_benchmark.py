@@ -35,3 +35,18 @@ def test_smoke(tmp_path: Path) -> None:
         assert sum(of_1000_keys[name]["runs"][0]["rows"]) == 3 * 20_000
         assert of_1000_keys[name]["peak_python_mib"] >= 0
     assert found["versions"]["pyspark"]
+
+
+def test_smoke_of_spilling(tmp_path: Path) -> None:
+    """It compares every row that leaves with what it must be, so this is a test of spilling too."""
+    report = tmp_path / "report.json"
+    command = [sys.executable, "-m", "benchmarks.spill", "--smoke", "--json", str(report), "--memory", "1g"]
+    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    of_500, of_2000 = json.loads(report.read_text())["runs"]
+    assert (of_500["keys"], of_2000["keys"]) == (500, 2_000)
+    assert of_2000["left"] >= 100
+    assert of_2000["update_median_s"] > 0

@@ -121,7 +121,7 @@ def _sizes_of_entries(
     old = np.where(has_previous & ~as_prior, new[previous], 0)
     key = _total([array(rows[name]) for name in layout.keys]) + _START
     mine = slice(len(known), None)
-    sizes = TIMES + key + sum(int(byte_sizes(column)[0]) for column in prior) + old[mine] + new[mine]
+    sizes = TIMES + key + prior_bytes(layout) + old[mine] + new[mine]
     return np.concatenate([known, sizes])
 
 
@@ -155,6 +155,11 @@ def _prior(layout: Layout) -> list[pa.Array]:
 
     kinds = layout.result_types.values()
     return [pa.array([of(a)], kind) for (_, a), kind in zip(layout.op.aggregations, kinds, strict=True)]
+
+
+def prior_bytes(layout: Layout) -> int:
+    """The bytes of what the aggregation held before a key's first record; none for a table given as its changes."""
+    return sum(int(byte_sizes(column)[0]) for column in _prior(layout)) if layout.op.aggregations else 0
 
 
 def _total(columns: list[pa.Array]) -> Ints:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from tidegate.instants import MAX_MS
 from tidegate.kernel import frames, grouping, results
 from tidegate.kernel.batch import Batch, unite
-from tidegate.kernel.buffers import TIMES, byte_sizes, full
+from tidegate.kernel.buffers import TIMES, byte_sizes, full, prior_bytes
 from tidegate.kernel.grouping import array, ints
 from tidegate.kernel.hashing import hash64
 from tidegate.kernel.layout import Layout
@@ -148,7 +148,8 @@ def _entries(layout: Layout, shelves: Shelves) -> list[pa.Table]:
     whole = unite(tables)
     at, since = newest(_codes(layout, whole), ints(whole[SINCE]), how.measured_from == "latest_update")
     entries = _since(whole.take(pa.array(at)), since)
-    return [entries.append_column(_SIZE, pa.array(TIMES + _key_sizes(layout, entries) + _value_sizes(layout, entries)))]
+    keys, values = _key_sizes(layout, entries), _value_sizes(layout, entries)
+    return [entries.append_column(_SIZE, pa.array(entry_bytes(keys, prior_bytes(layout), 0, values)))]
 
 
 def _since(rows: pa.Table, since: Ints) -> pa.Table:
@@ -210,6 +211,7 @@ class _Buffer:
         self.since = ints(rows[SINCE]).tolist()
         self.key_sizes = _key_sizes(layout, rows)
         self.value_sizes = _value_sizes(layout, rows)
+        self.prior = prior_bytes(layout)
         self.entries: dict[bytes, _Entry] = {}
         self.heap: list[tuple[int, bytes]] = []
         self.size = 0
@@ -224,7 +226,7 @@ class _Buffer:
         old = self.entries.get(key)
         keeps = old is not None and self.how.measured_from != "latest_update"
         grown = int(self.value_sizes[old.row]) if old is not None else 0
-        size = TIMES + int(self.key_sizes[row]) + grown + int(self.value_sizes[row])
+        size = entry_bytes(int(self.key_sizes[row]), self.prior, grown, int(self.value_sizes[row]))
         self._put(key, _Entry(old.time if old is not None and keeps else self.since[row], row, size))
         yield from self.advance(now)
         yield from self._shrink()
@@ -271,6 +273,15 @@ class _Buffer:
         entry = self.entries.pop(key)
         self.size -= entry.size
         return entry.row
+
+
+def entry_bytes(key: Any, prior: Any, old: Any, new: Any) -> Any:
+    """The bytes that an entry counts, of those of its parts (SEMANTICS 14.9).
+
+    `prior` is what the aggregation gave before its first record: what a key had been given before it came to wait is
+    not known here. `old` is 0 for a first update, where it equals prior.
+    """
+    return TIMES + key + prior + old + new
 
 
 def _key_sizes(layout: Layout, rows: pa.Table) -> Ints:
