@@ -7,6 +7,7 @@ from typing import Any
 from tidegate import dsl
 from tidegate.dsl import (
     KGroupedStream,
+    KGroupedTable,
     KLateRecords,
     KOutputs,
     KStream,
@@ -62,6 +63,7 @@ __all__ = [
     "EmitStrategy",
     "InputError",
     "KGroupedStream",
+    "KGroupedTable",
     "KLateRecords",
     "KOutputs",
     "KStream",

@@ -465,6 +465,64 @@ class TimeWindowedKStream(_Aggregating):
         return replace(self, emit=strategy)
 
 
+@dataclass(frozen=True)
+class KGroupedTable(_Aggregating):
+    """A table whose rows are grouped by other columns: a change takes the old row out, then puts the new one in."""
+
+    def agg(
+        self,
+        materialized: Materialized | None = None,
+        /,
+        **aggregates: Any,
+    ) -> KTable:
+        """One column per aggregate, of count, sum and mean: others cannot be taken back. See `aggregate` for those."""
+        for name, aggregate in aggregates.items():
+            if isinstance(aggregate, Aggregate) and not aggregate.invertible:
+                raise DefinitionError(
+                    f"`{name}` is {aggregate}: when a row leaves its group, its value cannot be taken out of that "
+                    "again. Use count, sum or mean, or aggregate(initializer, adder, subtractor, type=...)."
+                )
+        return _Aggregating.agg(self, materialized, **aggregates)
+
+    def reduce(  # type: ignore[override]
+        self,
+        adder: Callable[[Any, Any], Any],
+        subtractor: Callable[[Any, Any], Any],
+        column: str,
+        name: str | None = None,
+        *,
+        materialized: Materialized | None = None,
+    ) -> KTable:
+        """`adder(aggregate, value)` for a value that comes into a group, `subtractor(aggregate, value)` for one that
+        leaves it; the first value is taken as it is. A function that returns None deletes the group.
+        """
+        functions = _callable(adder, "adder"), _callable(subtractor, "subtractor")
+        reduce = Reduce(functions[0], _column(column, "column"), functions[1])
+        return self._table(((name or column, reduce),), materialized)
+
+    def aggregate(  # type: ignore[override]
+        self,
+        initializer: Callable[[], Any],
+        adder: Callable[[Any, dict[str, Any], Any], Any],
+        subtractor: Callable[[Any, dict[str, Any], Any], Any],
+        *,
+        type: Any,
+        name: str = "aggregate",
+        materialized: Materialized | None = None,
+    ) -> KTable:
+        """`adder(key, row, aggregate)` for a row that comes into a group, from `initializer()` on, and
+        `subtractor(key, row, aggregate)` for one that leaves it, as a column of `type`.
+
+        `key` is the group's, `row` a dict of the table's key and values. A result of None deletes the group.
+        """
+        from tidegate.spec.types import arrow_type  # here, because it imports pyarrow
+
+        arrow_type(type)
+        functions = _callable(adder, "adder"), _callable(subtractor, "subtractor")
+        fold = Fold(_callable(initializer, "initializer"), functions[0], type, subtractor=functions[1])
+        return self._table(((name, fold),), materialized)
+
+
 class SessionWindowedKStream(TimeWindowedKStream):
     """A grouped stream cut into sessions; `aggregate` needs a merger, because sessions merge."""
 
@@ -497,6 +555,10 @@ class KTable(Result):
         Raises DefinitionError where the stream or the aggregation says late_records="drop".
         """
         root = root_of(self.node)
+        if root.stream.table is not None:
+            raise DefinitionError(
+                "A table that was grouped anew takes every change. Ask the table before group_by for late records."
+            )
         said = root.late_records if isinstance(root, WindowedAggregate) else None
         if (said or root.stream.late_records) == DROP:
             raise DefinitionError(
@@ -524,6 +586,17 @@ class KTable(Result):
         """The changes of this table as records; of a tombstone `deleted` is true and the values are null."""
         root, (first, *_) = root_of(self.node), inputs_of(self.node)
         return KStream(Stream(first.name, root.key, "timestamp", table=self.node, aside=("window", "deleted")))
+
+    def group_by(self, *columns: str, key: str | Sequence[str] | None = None) -> KGroupedTable:
+        """Group the rows by these columns, of the key or the values; use `map_values` first for what must be computed.
+
+        A row that changes moves: out of the group of its old values, then into that of its new ones. Rows with a null
+        in one of the columns are in no group.
+        """
+        groups = _columns(columns if key is None else key, "columns" if key is None else "key")
+        first = inputs_of(self.node)[0].name
+        name = f"{first} by {', '.join(groups)}"
+        return KGroupedTable(Stream(name, groups, "timestamp", table=self.node, changes=True), groups)
 
     @property
     def _key(self) -> tuple[str, ...]:

@@ -40,6 +40,7 @@ class Stream:
     sources  the streams that were merged into this one; each has steps and a number of its own
     table    the table whose changes these are; key, timestamp and columns are those of its rows
     aside    columns that are no values, besides key, timestamp, partition and offset
+    changes  whether each change takes an old row out and puts a new one in, as in a table that is grouped anew
     """
 
     name: str
@@ -56,6 +57,7 @@ class Stream:
     number: int | None = None
     table: Table | None = None
     aside: tuple[str, ...] = ()
+    changes: bool = False
 
     @property
     def branches(self) -> tuple[Stream, ...]:
@@ -167,6 +169,14 @@ class Output:
 
 
 @dataclass(frozen=True)
+class Regroup:
+    """The groups that an operation's rows go to: their key, and the columns that are aggregated (None: all)."""
+
+    key: tuple[str, ...]
+    values: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
 class Operation:
     """What one stateful operator computes: an aggregation and which of its rows leave.
 
@@ -178,6 +188,7 @@ class Operation:
              the stateless steps of the rows that leave, before the limit and after it
     windows  None where there are none: a table that is given as its changes (it has no aggregations, and `deleted` is
              its column), or one result per key
+    regroup  the groups that its rows go to, with old and new values, if another operator aggregates them
     expects  keys that give a final row in every window, with or without a record: a static DataFrame or a list
     outputs  what leaves under which name; empty for one table, whose rows carry none
     """
@@ -197,6 +208,7 @@ class Operation:
     expects: Any = field(default=None, compare=False, repr=False)
     before: tuple[Step, ...] = ()
     after: tuple[Step, ...] = ()
+    regroup: Regroup | None = None
 
     @property
     def told(self) -> tuple[Output, ...]:
@@ -265,7 +277,7 @@ class Operation:
     @property
     def skips_null_values(self) -> bool:
         """Whether a record without a value is skipped and moves no stream time: in sliding windows, and in none."""
-        return isinstance(self.windows, SlidingWindows) or self.plain
+        return isinstance(self.windows, SlidingWindows) or (self.plain and not self.stream.changes)
 
     def counts_as_value(self, available: tuple[str, ...]) -> tuple[str, ...]:
         """The columns that are a record's value: all but key, timestamp and order; for `reduce`, its column."""
@@ -291,7 +303,9 @@ class Operation:
 
     def identity(self) -> dict[str, str]:
         """What a checkpoint must agree with to go on, by name; a bound of a buffer may change."""
-        return {
+        # Another key changes groups, not the rows that are kept for it; but without it none are kept.
+        kept = {} if self.regroup is None else {"old rows": "kept"}
+        return kept | {
             "key": ", ".join(self.key),
             "timestamp": self.stream.timestamp,
             "order": "partition and offset" if self.stream.ordered else "timestamps",
@@ -317,6 +331,15 @@ def _identify(aggregation: Aggregation) -> str:
     if isinstance(aggregation, Fold):
         return f"aggregate as {aggregation.type}"
     return str(aggregation)
+
+
+def chain(op: Operation) -> list[Operation]:
+    """The operators that records go through until `op` has its rows, in order."""
+    if not op.stream.changes:
+        return [op]
+    assert op.stream.table is not None
+    values = None if isinstance(op.function, Fold) else op.input_columns(())
+    return [*chain(replace(operation(op.stream.table), regroup=Regroup(op.key, values))), op]
 
 
 def operation(table: Plan) -> Operation:
@@ -598,6 +621,8 @@ def describe(table: Plan) -> str:
 
 def _input_lines(stream: Stream) -> list[str]:
     """A stream with its steps, or the streams it was merged from."""
+    if stream.table is not None:
+        return describe(stream.table).splitlines()
     if stream.sources:
         return ["Merge", *(line for source in stream.sources for line in _below(_input_lines(source)))]
     order = f"partition {stream.partition}, offset {stream.offset}" if stream.ordered else "timestamps"

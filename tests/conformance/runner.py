@@ -181,7 +181,9 @@ def _table(scenario: Scenario, stream: Any, materialized: Any) -> Any:
 
 
 def _table_group_count(scenario: Scenario, stream: Any, materialized: Any) -> Any:
-    return _table(scenario, stream, materialized).group_by("value").count(name="value")
+    # A row cannot have two columns of one name, so the key of the groups is called `group` until `row_of`.
+    grouped = _table(scenario, stream, materialized).map_values({"group": "value"}).group_by("group")
+    return grouped.count(name="value", materialized=materialized)
 
 
 def _suppressed(spec: Row) -> Any:
@@ -288,6 +290,7 @@ def expected_error(scenario: Scenario) -> tuple[type[Exception], ...]:
 
 def row_of(output: Row) -> Row:
     """A driver's row in the scenarios' shape; `deleted` says the same as a missing value and must agree with it."""
+    output = {"key" if name == "group" else name: value for name, value in output.items()}
     row = {"key": output["key"], "value": output["value"], "timestamp_ms": output["timestamp"]}
     if "window" in output:
         row["window_start_ms"], row["window_end_ms"] = output["window"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from datetime import timedelta
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -175,3 +176,79 @@ def test_a_stream_that_is_not_aggregated_is_a_dataframe_too(spark: SparkSession)
     untyped = tg.stream(frame, key="k", timestamp="ts").map_values(label)
     with pytest.raises(tg.DefinitionError, match="Spark must know the types of columns"):
         untyped.to_df()
+
+
+# -- tables that are grouped anew -----------------------------------------------------------------------------------
+
+
+def moves(seed: int) -> list[list[Row]]:
+    """Changes of 12 keys that move between 4 groups, in batches of several source partitions."""
+    random = Random(seed)
+    offsets = [0, 0, 0]
+    batches = []
+    for _ in range(3):
+        batch = []
+        for _ in range(40):
+            partition = random.randrange(3)
+            row = {"k": f"k{4 * partition + random.randrange(4)}", "g": random.choice("wxyz"), "n": random.randrange(9)}
+            row |= {"gone": random.random() < 0.2, "ts": random.randrange(100) * 1_000}
+            batch.append(row | {"partition": partition, "offset": offsets[partition]})
+            offsets[partition] += 1
+        batches.append(batch)
+    return batches
+
+
+MOVES = pa.schema(
+    {
+        "k": pa.string(),
+        "g": pa.string(),
+        "n": pa.int64(),
+        "gone": pa.bool_(),
+        "ts": pa.timestamp("us", "UTC"),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+    }
+)
+
+
+def grouped_moves(source: Any) -> tg.KGroupedTable:
+    table = tg.table(source, key="k", timestamp="ts", deleted="gone", partition="partition", offset="offset")
+    return table.group_by("g")
+
+
+def spell_in(key: Any, row: Row, aggregate: str) -> str:
+    return "".join(sorted(f"{aggregate}{row['k'][1:]},"))
+
+
+def spell_out(key: Any, row: Row, aggregate: str) -> str:
+    for letter in f"{row['k'][1:]},":
+        aggregate = aggregate.replace(letter, "", 1)
+    return aggregate
+
+
+@pytest.mark.parametrize("how", ["built in", "functions"])
+def test_counts_move_between_groups(how: str, spark: SparkSession, tmp_path: Path) -> None:
+    """Two operators in a chain, two tasks each, a restart in between: batch by batch what the driver gives."""
+
+    def topology(source: Any) -> tg.KTable:
+        grouped = grouped_moves(source)
+        if how == "built in":
+            return grouped.agg(count=tg.count(), total=tg.sum("n"), mean=tg.mean("n"))
+        return grouped.aggregate(str, spell_in, spell_out, type="string")
+
+    batches = moves(7)
+    replay = Replay(spark, tmp_path, MOVES, lambda frame: topology(frame).to_df(), name="table by g")
+    runs = [replay.run(batches[:2]), replay.run(batches[2:])]
+    got = [rows for run in runs for rows in run.rows]
+    driver = TopologyTestDriver(topology("table"))
+    for batch, rows in zip(batches, got, strict=True):
+        driver.pipe_batch([{**row, "ts": EPOCH + timedelta(milliseconds=row["ts"])} for row in batch])
+        assert sorted(rows, key=lambda row: row["g"]) == sorted(driver.read_output(), key=lambda row: row["g"])
+
+
+def test_grouped_windows_of_a_static_frame(spark: SparkSession) -> None:
+    (rows,) = with_offsets([records(("a", 1, 0), ("a", 1, 1_000), ("b", 1, 12_000), ("a", 1, 13_000))])
+    windows = tg.TimeWindows.of_size_with_no_grace("10 seconds")
+    counts = stream(spark.createDataFrame(table_of(rows, SMALL))).windowed_by(windows).count()
+    got = collect(counts.group_by("count").count("windows").to_df())
+    assert sorted((row["count"], row["windows"]) for row in got) == [(1, 2), (2, 1)]

@@ -93,7 +93,8 @@ class Batch:
 
     def _by_content(self, rows: pa.Table) -> Ints:
         ties = [name for name in [*self.layout.keys, *self.layout.values] if _sortable(rows.schema.field(name).type)]
-        return pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in ["ts", *ties]]).to_numpy()
+        first = ["rank", "offset", "ts"] if self.layout.op.stream.changes else ["ts"]
+        return pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in [*first, *ties]]).to_numpy()
 
     def _before_chunks(self, rows: pa.Table) -> Ints:
         before = np.array([self.fold.before(chunk) for chunk in self.chunks], np.int64)

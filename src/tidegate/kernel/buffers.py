@@ -49,7 +49,7 @@ def check(
     ]
     codes = np.unique(grouping.codes([unite(parts)[name] for name in by]), return_inverse=True)[1]
     n_held, n_both = parts[0].num_rows, parts[0].num_rows + rows.num_rows
-    previous, has_previous = _previous(codes[:n_both])
+    previous, has_previous = previous_rows(codes[:n_both])
     new = (~has_previous[n_held:]).astype(np.int64)
     records = _after_each_row(layout, rows, {s: log.rows for s, log in state.logs.items()}, new)
     sizes = _sizes_of_entries(layout, held, rows, updates, previous, has_previous)
@@ -135,7 +135,7 @@ def _equal(column: pa.Array, value: pa.Scalar) -> Any:
     return pc.fill_null(pc.equal(column, value), False).to_numpy(zero_copy_only=False)
 
 
-def _previous(codes: Ints) -> tuple[Ints, Any]:
+def previous_rows(codes: Ints) -> tuple[Ints, Any]:
     """For each row the row before it with the same code, and whether there is one."""
     order = np.argsort(codes, kind="stable")
     same = np.diff(codes[order], prepend=-1) == 0

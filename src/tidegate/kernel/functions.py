@@ -6,6 +6,7 @@ A function runs in the batch its record came in, so that one that raises stops t
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import repeat
 from math import isnan, nan
 from typing import Any
 
@@ -34,12 +35,24 @@ def take_in(layout: Layout, held: pa.Table | None, rows: pa.Table, every: bool) 
     keys = tuples(rows, layout.keys)
     starts, times = rows["start"].to_pylist(), rows["ts"].to_pylist()
     records = records_of(layout, rows)
+    changes = layout.op.stream.changes
+    signs, silent = (rows[name].to_pylist() if changes else repeat(v) for name, v in (("sign", 1), ("silent", False)))
     updates: dict[Any, tuple[Any, Any, int, bool]] = {}
-    for i, (key, start, ts, record) in enumerate(zip(keys, starts, times, records, strict=True)):
+    given = zip(keys, starts, times, records, signs, silent, strict=False)
+    for i, (key, start, ts, record, sign, half) in enumerate(given):
         before = entries.get((key, start))
-        before = None if before is None or before[0] is None else before
-        value = call.add(key, _window(layout, start), record, before and before[0], before is None)
-        stamp = ts if before is None else max(before[1], ts)
+        if before is not None and before[0] is None and layout.op.buffer is not None:
+            before = None  # deleted, and there only for the room it takes
+        value, stamp = (None, ts) if before is None else (before[0], max(before[1], ts))
+        window = _window(layout, start)
+        if sign > 0:
+            value = call.add(key, window, record, value, value is None)
+        elif value is not None:
+            value = call.subtract(key, window, record, value)
+        if half:
+            # The other half of the change follows, in the same group; only then is it seen what is left.
+            entries[key, start] = (value, stamp)
+            continue
         if value is None and layout.op.buffer is None:
             entries.pop((key, start), None)
         else:
@@ -78,6 +91,13 @@ class Caller:
         """The aggregate of no record at all; None for a reduce."""
         f = self._function
         return None if isinstance(f, Reduce) else self._call(f.initializer, (), key, window, None)
+
+    def subtract(self, key: tuple[Any, ...], window: _Window, record: Any, value: Any) -> Any:
+        """The aggregate with `record` taken out again."""
+        f = self._function
+        assert f.subtractor is not None
+        given = (value, record) if isinstance(f, Reduce) else (self._key(key), record, value)
+        return self._call(f.subtractor, given, key, window, record)
 
     def merge(self, key: tuple[Any, ...], window: _Window, record: Any, held: list[Any]) -> Any:
         """The aggregates of sessions that `record` joins, merged in order, from the initializer on (SEMANTICS 4)."""

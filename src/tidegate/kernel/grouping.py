@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.errors import AggregationError
 from tidegate.kernel.accumulators import Overflow
@@ -92,7 +93,10 @@ def lift(layout: Layout, rows: pa.Table) -> pa.Table:
         column = getattr(aggregate, "column", None)
         values = array(rows[f"v:{column}"]) if column else None
         columns |= zip(names, acc.lift(values, rows.num_rows), strict=True)
+    taken_out = pc.less(array(rows["sign"]), 0) if layout.op.stream.changes else None
     for name, column in columns.items():
+        if taken_out is not None and not pa.types.is_null(column.type):
+            column = pc.if_else(taken_out, pc.negate(column), column)
         rows = rows.append_column(name, column)
     return rows
 

@@ -32,6 +32,9 @@ from tidegate.spec.windows import (
     UnlimitedWindows,
 )
 
+HALVES = ("ts", "sign", "silent", "rank", "place")
+"""Columns of halves of changes, besides groups and values (kernel.changes)."""
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -94,7 +97,7 @@ class Layout:
     def accumulators(self) -> list[Accumulator]:
         """One per built-in aggregate."""
         return [
-            accumulator(a, self.schema.field(f"v:{a.column}").type if a.column else None)
+            accumulator(a, self.schema.field(f"v:{a.column}").type if a.column else None, self.op.stream.changes)
             for _, a in self.op.aggregations
             if isinstance(a, Aggregate)
         ]
@@ -167,6 +170,8 @@ class Layout:
 
         Raises DefinitionError if a column of a late record has the name of another one.
         """
+        if self.op.regroup is not None:
+            return self._halves
         named = pa.schema([pa.field("__output", pa.string())] if self.op.named else [])
         told = [output for output in self.op.told if output.kind != "late"]
         shapes = [replace(self.telling[o.kind], shape=o.before + o.after).result_schema for o in told]
@@ -176,6 +181,21 @@ class Layout:
         late = self.late_schema
         _check_names(schema, late, self.record)
         return pa.unify_schemas([schema, late])
+
+    def halves_of(self, available: Iterable[str]) -> dict[str, str]:
+        """The columns of a half of a change: its name there, and that in the row of the table."""
+        assert self.op.regroup is not None
+        values = self.op.regroup.values
+        if values is None:
+            values = tuple(name for name in available if not name.startswith("__"))
+        return {f"k:{name}": name for name in self.op.regroup.key} | {f"v:{name}": name for name in values}
+
+    @property
+    def _halves(self) -> pa.Schema:
+        (output,) = self.op.told
+        rows = replace(self.telling[output.kind], shape=output.before + output.after).result_schema
+        taken = [pa.field(name, rows.field(column).type) for name, column in self.halves_of(rows.names).items()]
+        return pa.schema([*taken, *(pa.field(n, pa.bool_() if n == "silent" else pa.int64()) for n in HALVES)])
 
     @cached_property
     def record(self) -> dict[str, str]:

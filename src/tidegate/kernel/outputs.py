@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel import late, steps, suppression
+from tidegate.kernel import changes, late, steps, suppression
 from tidegate.kernel.batch import Batch
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.state import State
@@ -27,6 +27,8 @@ def run(layout: Layout, state: State, rows: pa.Table, batch: Batch, end_of_input
             waiting = replace(layout.telling[output.kind], shape=output.before)
             part, wake_at = suppression.run(waiting, state, batch, part, end_of_input)
         parts.append(steps.on_results(output.after, part, layout.op.key))
+    if layout.op.regroup is not None:
+        return changes.run(layout, state, parts[0]), wake_at
     if not layout.op.named:
         return parts[0], wake_at
     named = [

@@ -217,6 +217,8 @@ def _records(layout: Layout, read: _Slice) -> pa.Table:
         columns["deleted"] = pc.fill_null(read.rows["deleted"], False)
     columns |= {"ts": read.ts, "seen": read.seen, "chunk": read.chunk}
     columns["offset"] = read.offset if read.offset is not None else np.zeros(len(read.ts), np.int64)
+    if layout.op.stream.changes:
+        columns |= {name: read.rows[name] for name in ("sign", "silent", "rank")} | {"offset": read.rows["place"]}
     return pa.table(columns)
 
 

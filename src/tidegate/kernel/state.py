@@ -48,6 +48,8 @@ class State:
     expected: Expected | None = None
     wall_clock: int = NEVER
     idle: Idle = field(default_factory=Idle)
+    kept: dict[int, Log] = field(default_factory=dict)
+    """Rows that were let out, in buckets of their own (kernel.changes)."""
     task: int = 0
     """Which of the tasks this is, in a step that takes blobs."""
     due: tuple[int, int] | None = None
@@ -74,18 +76,24 @@ class State:
         logs = {int(start): Log(*log) for start, log in meta["logs"].items()}
         partitions = {name: Reached(*reached) for name, *reached in meta.get("partitions", [])}
         expected = Expected(*meta["expected"]) if "expected" in meta else None
-        told = (partitions, expected, meta.get("wall_clock", NEVER), Idle(*meta.get("idle", [])))
+        kept = {int(bucket): Log(*log) for bucket, log in meta.get("kept", {}).items()}
+        told = (partitions, expected, meta.get("wall_clock", NEVER), Idle(*meta.get("idle", [])), kept)
         return cls(store, identity, tasks, meta["stream_time"], logs, *told)
 
     def save(self) -> None:
         """Write everything but the segments, which are already in the store."""
-        logs = {str(start): [log.segments, log.rows, log.base] for start, log in self.logs.items()}
+        logs, kept = (
+            {str(start): [log.segments, log.rows, log.base] for start, log in index.items()}
+            for index in (self.logs, self.kept)
+        )
         meta: dict[str, Any] = {
             "identity": self.identity,
             "tasks": self.tasks,
             "stream_time": self.stream_time,
             "logs": logs,
         }
+        if kept:
+            meta["kept"] = kept
         if self.partitions:
             meta["partitions"] = [[name, at.time, at.heard] for name, at in self.partitions.items()]
         if self.expected is not None:

@@ -140,7 +140,9 @@ def take_in(layout: Layout, held: pa.Table | None, rows: pa.Table, single: bool)
     merged = grouping.merge(layout, both, by, codes)
     before = both.num_rows - rows.num_rows
     if layout.op.every_update:
-        return merged, _every_update(layout, both, codes, before)
+        updates = _every_update(layout, both, codes, before)
+        told = updates.filter(pc.invert(rows["silent"])) if layout.op.stream.changes else updates
+        return merged, told
     return merged, _touched(merged, codes, codes[before:])
 
 

@@ -29,6 +29,11 @@ class Aggregate:
         """The result over no records."""
         return [] if self.function == "collect_list" else 0 if "count" in self.function else None
 
+    @property
+    def invertible(self) -> bool:
+        """Whether a value can be taken out again."""
+        return self.function in ("count", "sum", "mean")
+
     def __str__(self) -> str:
         return f"{self.function}({self.column or ''})"
 
@@ -92,10 +97,14 @@ def _column(column: str, function: str) -> str:
 
 @dataclass(frozen=True)
 class Reduce:
-    """`function(aggregate, value)` over one column; the first value is taken as it is."""
+    """`function(aggregate, value)` over one column; the first value is taken as it is.
+
+    Of a table that is grouped anew, `subtractor(aggregate, value)` takes a value out again.
+    """
 
     function: Callable[[Any, Any], Any]
     column: str
+    subtractor: Callable[[Any, Any], Any] | None = None
 
     def __str__(self) -> str:
         return f"reduce({_name(self.function)}, {self.column})"
@@ -103,12 +112,16 @@ class Reduce:
 
 @dataclass(frozen=True)
 class Fold:
-    """`initializer()`, then `aggregator(key, row, aggregate)`; `merger(key, a, b)` joins two sessions."""
+    """`initializer()`, then `aggregator(key, row, aggregate)`; `merger(key, a, b)` joins two sessions.
+
+    Of a table that is grouped anew, `subtractor(key, row, aggregate)` takes a row out again.
+    """
 
     initializer: Callable[[], Any]
     aggregator: Callable[[Any, dict[str, Any], Any], Any]
     type: Any
     merger: Callable[[Any, Any, Any], Any] | None = None
+    subtractor: Callable[[Any, Any, Any], Any] | None = None
 
     def __str__(self) -> str:
         return f"aggregate({_name(self.aggregator)}) as {self.type}"

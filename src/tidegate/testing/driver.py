@@ -19,7 +19,7 @@ from tidegate.kernel.packing import pack
 from tidegate.kernel.stage import DROPS, Stage, reasons
 from tidegate.kernel.state import State
 from tidegate.kernel.store import DictStore
-from tidegate.plan import LATE_COLUMNS, RESULT_COLUMNS, Operation, Stream, inputs_of, operation
+from tidegate.plan import LATE_COLUMNS, RESULT_COLUMNS, Operation, Stream, chain, inputs_of, operation
 from tidegate.spec.pending import Pending
 from tidegate.testing.inputs import OWN, Inputs, Record, Types, to_batch
 
@@ -37,6 +37,7 @@ class DriverState:
     piped: int
     inputs: Inputs
     wall_clock_ms: int = 0
+    behind: tuple[DictStore, ...] = ()
 
 
 class TopologyTestDriver:
@@ -67,7 +68,12 @@ class TopologyTestDriver:
         topology = table if isinstance(table, Result) else outputs(**table)
         node = topology.node
         self._inputs = state.inputs.copy() if state else Inputs.of(inputs_of(node))
-        self._op = None if isinstance(node, Stream) and node.table is None else _in_piped_order(operation(node))
+        ops = [] if isinstance(node, Stream) and node.table is None else chain(operation(node))
+        self._op = _in_piped_order(ops[0]) if ops else None
+        self._behind = [(op, DictStore()) for op in ops[1:]]
+        if state:
+            stores = (store.copy() for store in state.behind)
+            self._behind = [(op, store) for (op, _), store in zip(self._behind, stores, strict=True)]
         self._store = state.store.copy() if state else DictStore()
         self._types = Types(dict(state.types.columns), state.types.declared) if state else self._inputs.types()
         self._piped = state.piped if state else 0
@@ -107,9 +113,20 @@ class TopologyTestDriver:
         keys = None if op.expects is None else expected.pack(layout, op.expects)
         now = self._wall_clock_ms if op.needs_wall_clock else None
         step = Stage(layout, expected=keys).step(store, blobs, wall_clock=now)
+        behind = []
+        rows, metrics = step.rows, step.metrics
+        for op_behind, held in self._behind:
+            # Caching works between records: what one record makes is forwarded update by update.
+            told = replace(op_behind, caching=op_behind.caching and len(records) > 1)
+            layout_behind, blobs = _forwarded(told, rows, types.declared, self._wall_clock_ms)
+            behind.append((op_behind, held.copy()))
+            now = self._wall_clock_ms if told.needs_wall_clock else None
+            step = Stage(layout_behind).step(behind[-1][1], blobs, wall_clock=now)
+            rows, metrics = step.rows, metrics | {"emitted": step.metrics["emitted"]}
         self._store, self._types, self._piped = store, types, self._piped + len(records)
-        self._output += to_rows(step.rows)
-        self._count(step.metrics)
+        self._behind = behind
+        self._output += to_rows(rows)
+        self._count(metrics)
 
     def read_output(self) -> list[dict[str, Any]]:
         """The rows that came out since the last call, in order: keys, `window`, values, `timestamp`.
@@ -156,7 +173,8 @@ class TopologyTestDriver:
                 f"`by` is {show_ms(passed)}: the wall clock does not go back. Use a positive duration."
             )
         self._wall_clock_ms += passed
-        if self._op is not None and self._op.wakes and self._types.columns:
+        ops = [op for op in (self._op, *(op for op, _ in self._behind)) if op is not None]
+        if self._op is not None and any(op.wakes for op in ops) and self._types.columns:
             self._step(self._op, self._types, [])
 
     @property
@@ -173,7 +191,12 @@ class TopologyTestDriver:
 
     def state(self) -> DriverState:
         """What a restart would find: `TopologyTestDriver(table, state=driver.state())` goes on from here."""
-        return DriverState(self._store.copy(), self._types, self._piped, self._inputs.copy(), self._wall_clock_ms)
+        return DriverState(
+            self._store.copy(), self._types, self._piped, self._inputs.copy(), self._wall_clock_ms, self._stores()
+        )
+
+    def _stores(self) -> tuple[DictStore, ...]:
+        return tuple(store.copy() for _, store in self._behind)
 
     def _numbered(self, op: Operation, records: Sequence[Record]) -> list[Record]:
         if op.stream.partition != _PARTITION:
@@ -191,6 +214,14 @@ def _in_piped_order(op: Operation) -> Operation:
     if op.stream.ordered:
         return op
     return replace(op, stream=replace(op.stream, partition=_PARTITION, offset=_OFFSET))
+
+
+def _forwarded(op: Operation, rows: pa.Table, typed: bool, wall_clock_ms: int) -> tuple[Layout, list[bytes]]:
+    """What an operator gets of the one before it."""
+    if op.needs_wall_clock:
+        rows = rows.append_column("wall_clock", pa.array([wall_clock_ms] * rows.num_rows, pa.int64()))
+    layout = Layout(op, rows.schema, typed=typed)
+    return layout, [blob for _, blob in pack(layout, rows.combine_chunks().to_batches(), [0])]
 
 
 def _lay_out(

@@ -9,17 +9,18 @@ from tidegate.kernel.accumulators.base import Accumulator, Overflow, Unseen
 from tidegate.kernel.accumulators.distinct import ApproxCountDistinct
 from tidegate.kernel.accumulators.extremes import Extreme, ordered
 from tidegate.kernel.accumulators.ordered import CollectList, First, Last
-from tidegate.kernel.accumulators.sums import Count, Mean, Sum
+from tidegate.kernel.accumulators.sums import Count, CountedSum, Mean, Sum
 from tidegate.spec.aggregates import Aggregate
 
 __all__ = ["Accumulator", "Overflow", "accumulator"]
 
 
-def accumulator(aggregate: Aggregate, input_type: pa.DataType | None) -> Accumulator:
+def accumulator(aggregate: Aggregate, input_type: pa.DataType | None, invertible: bool = False) -> Accumulator:
     """Return what computes the aggregate over a column of this type (None for `count()`).
 
     The type null stands for a column of which nothing was seen yet; its states merge with those of the type
-    that comes later. Raises DefinitionError for a type that the function does not take.
+    that comes later. `invertible`: values are taken out again, as state that is negated. Raises DefinitionError for
+    a type that the function does not take.
     """
     if aggregate.function == "count":
         return Count()
@@ -28,10 +29,10 @@ def accumulator(aggregate: Aggregate, input_type: pa.DataType | None) -> Accumul
     unseen = pa.types.is_null(input_type)
     match aggregate.function:
         case "sum" | "mean" | "min" | "max" as function if unseen:
-            return Unseen(counts=function == "mean")
+            return Unseen(counts=function == "mean" or invertible)
         case "sum" | "mean" as function:
             _check_numeric(aggregate, input_type)
-            return Sum(input_type) if function == "sum" else Mean(input_type)
+            return _sum(input_type, invertible) if function == "sum" else Mean(input_type)
         case "min" | "max" as function:
             _check_ordered(aggregate, input_type)
             return Extreme(function, input_type)
@@ -45,6 +46,10 @@ def accumulator(aggregate: Aggregate, input_type: pa.DataType | None) -> Accumul
             _check_atomic(aggregate, input_type)
             return ApproxCountDistinct(input_type)
     raise DefinitionError(f"`{aggregate}` is not a built-in aggregate; use .aggregate() for your own.")
+
+
+def _sum(kind: pa.DataType, invertible: bool) -> Accumulator:
+    return CountedSum(kind) if invertible else Sum(kind)
 
 
 def _check_numeric(aggregate: Aggregate, kind: pa.DataType) -> None:

@@ -100,6 +100,20 @@ class Mean(Accumulator):
         return pc.divide(totals.cast(pa.float64(), safe=False), counts.cast(pa.float64(), safe=False))
 
 
+class CountedSum(Mean):
+    """A sum that knows how many values it is of: null once they have all been taken out again."""
+
+    def __init__(self, input_type: pa.DataType) -> None:
+        super().__init__(input_type)
+        self._total, self.result_type = _sum_total(input_type)
+        self.state_types = (self._total.type, pa.int64())
+
+    def finish(self, state: list[pa.Array]) -> pa.Array:
+        totals, counts = typed(state[0], self._total.type), typed(state[1], pa.int64())
+        kept = pc.if_else(pc.greater(counts, 0), totals, pa.scalar(None, totals.type))
+        return _fit(kept, self.result_type, "sum")
+
+
 def _sum_total(input_type: pa.DataType) -> tuple[Total, pa.DataType]:
     if pa.types.is_decimal(input_type):
         result = _decimal(input_type.precision + 10, input_type.scale)

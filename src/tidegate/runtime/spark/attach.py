@@ -19,7 +19,7 @@ from tidegate.kernel.packing import pack
 from tidegate.kernel.reading import read
 from tidegate.kernel.stage import Stage, Step, reasons
 from tidegate.kernel.steps import WALL_CLOCK
-from tidegate.plan import Operation, Plan, Stream, operation
+from tidegate.plan import Operation, Plan, Stream, chain, operation
 from tidegate.runtime.spark import config, order
 from tidegate.runtime.spark.columns import check_columns
 from tidegate.runtime.spark.flow import flow
@@ -102,19 +102,25 @@ def to_df(table: Plan) -> DataFrame:
     """
     if isinstance(table, Stream) and table.table is None:
         return stepped(table)
-    op = operation(table)
+    out, layout = _operate(operation(table))
+    return out.select(*_public(layout.output_schema.names))
+
+
+def _operate(op: Operation) -> tuple[DataFrame, Layout]:
+    """The rows of one operator behind those it gets them from, under the kernel's names, and their layout."""
     check_typed([*(s for branch in op.stream.branches for s in branch.steps), *op.before, *op.after])
-    frame: DataFrame = op.stream.branches[0].frame
+    inputs = [_behind(op)] if op.stream.changes else [_input(op, branch) for branch in op.stream.branches]
+    frame = inputs[0].frame
     config.check(frame.sparkSession, streaming=frame.isStreaming)
-    if not op.stream.ordered:
+    if not op.stream.ordered and not op.stream.changes:
         _warn_unordered(op, frame.isStreaming)
-    inputs = [_input(op, branch) for branch in op.stream.branches]
     _check_alike(op, inputs)
     tasks = task_count(op, frame)
     # The operation travels to the workers; the DataFrames it is bound to cannot.
     layout = Layout(replace(op, stream=op.stream.unbound, expects=None), inputs[0].schema, sorts=False)
     keys = None if op.expects is None else _shipped(expected.pack(layout, op.expects))
-    branches = [None] if op.stream.as_read else [branch.unbound for branch in op.stream.branches]
+    chosen = op.stream.as_read or op.stream.changes
+    branches = [None] if chosen else [branch.unbound for branch in op.stream.branches]
     out = flow(
         [
             (entry.frame, entry.columns, Packer(layout, tasks, entry.order_as_one, branch))
@@ -125,7 +131,17 @@ def to_df(table: Plan) -> DataFrame:
         name=op.stream.name,
         wakes=op.wakes,
     )
-    return out.select(*_public(layout.output_schema.names))
+    return out, layout
+
+
+def _behind(op: Operation) -> _Input:
+    """What an operator gets of the one before it in the chain."""
+    frame, layout = _operate(chain(op)[-2])
+    columns = [_column(name) for name in layout.output_schema.names]
+    if op.needs_wall_clock:
+        columns.append(_wall_clock("wall_clock"))
+    clock = [pa.field("wall_clock", pa.int64())] if op.needs_wall_clock else []
+    return _Input(frame, columns, pa.schema([*layout.output_schema, *clock]))
 
 
 @dataclass(frozen=True)
