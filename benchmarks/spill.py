@@ -210,7 +210,7 @@ def show(found: list[Found], updates: int) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keys", type=int, nargs="+", default=[100_000, 20_000_000])
-    parser.add_argument("--load", type=int, default=500_000, help="rows of a batch while the buffer fills")
+    parser.add_argument("--load", type=int, default=250_000, help="rows of a batch while the buffer fills")
     parser.add_argument("--updates", type=int, default=10_000)
     parser.add_argument("--batches", type=int, default=12)
     parser.add_argument("--master", default="local[2]")

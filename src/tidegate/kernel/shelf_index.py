@@ -127,8 +127,9 @@ class Index:
         self.tokens, self.shelves, self.bounds, self.chunks, self.rows, self.owner = [], [], [0], 0, 0, ""
 
     def _content(self, store: Store) -> _Content:
-        content = _cache.get(self.owner)
+        content = _cache.pop(self.owner, None)
         if content is None or not content.tokens or content.tokens != self.tokens[: len(content.tokens)]:
+            # What was kept is let go before the new one is read: the two together would be twice the memory.
             content = _Content(self.tokens[:1], list(self.bounds))
             content.chunks = [_decode(store.read(INDEX, i)) for i in range(self.chunks)] or content.chunks
         for segment in range(len(content.tokens) - 1, len(self.tokens) - 1):
