@@ -54,6 +54,16 @@ CASES ?= 500
 kafka-parity: $(STAMP) java  ## CASES random cases against Kafka Streams itself (SEED=n from a seed; needs mvn)
 	$(BIN)/python -m parity.compare --cases $(CASES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+.PHONY: test-kafka
+test-kafka: $(STAMP) java  ## Pipelines over a real Kafka broker, started for the tests on loopback (needs mvn)
+	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m pytest -v --durations=15 -m kafka tests/kafka $(ARGS)
+
+KILLS ?= 50
+
+.PHONY: test-crash
+test-crash: $(STAMP) java  ## KILLS times kill -9 of a running pipeline, every result once (SEED=n repeats a choice)
+	PYTHONPATH=src:tests $(call PYTHON_OF,$(VENV)) $(BIN)/python -m crash --kills $(KILLS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 .PHONY: docs
 docs: $(STAMP)  ## Draw the pictures and write the tables of docs/ anew
 	$(BIN)/python -m tools.pages

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidegate import dsl
 from tidegate.dsl import (
@@ -47,6 +47,9 @@ from tidegate.spec.materialized import Materialized
 from tidegate.spec.pending import Buffered, Pending, Waiting
 from tidegate.spec.suppressed import BufferConfig, EagerBuffer, StrictBuffer, Suppressed
 from tidegate.spec.windows import BatchWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+
+if TYPE_CHECKING:
+    from tidegate.runtime.spark import kafka as kafka
 
 __version__ = "0.1.0"
 
@@ -127,6 +130,15 @@ def configure(spark_or_builder: Any, *, faster: bool = False) -> Any:
     from tidegate.runtime.spark.config import configure as configure_spark
 
     return configure_spark(spark_or_builder, faster=faster)
+
+
+def __getattr__(name: str) -> Any:
+    """`tg.kafka`, which needs Spark, when it is first asked for."""
+    if name != "kafka":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from tidegate.runtime.spark import kafka
+
+    return kafka
 
 
 def _attach(table: Plan) -> Any:

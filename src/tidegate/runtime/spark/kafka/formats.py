@@ -1,0 +1,213 @@
+"""What the bytes of a Kafka key or value say: as JSON, Avro or text, and why they do not where they do not."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from json import JSONDecodeError, loads
+from typing import Any
+
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from tidegate.errors import DefinitionError, DefinitionTypeError
+
+MALFORMED = "__malformed"
+"""The field in which Spark's JSON reader puts what it could not read."""
+
+MARK_HEX = b"tidegate".hex()
+_MARK = '{"name": "mark", "type": {"type": "fixed", "name": "mark_of_tidegate", "size": 8}}'
+
+
+class Format(ABC):
+    """How a key or a value is written; `what` is "key" or "value", for the reasons."""
+
+    @abstractmethod
+    def fields(self, spark: SparkSession) -> StructType:
+        """The columns that it has."""
+
+    @abstractmethod
+    def decoded(self, data: Column, fields: StructType) -> Column:
+        """The bytes as a struct that has at least `fields`."""
+
+    @abstractmethod
+    def fault(self, data: Column, decoded: Column, fields: StructType, what: str) -> Column:
+        """Why `data` cannot be read, null if it can; no bytes at all can always be read."""
+
+    @abstractmethod
+    def encoded(self, row: Column) -> Column:
+        """A struct as bytes or text, the other way round."""
+
+
+@dataclass(frozen=True)
+class Json(Format):
+    """A JSON object with the fields of a Spark schema; see `json`."""
+
+    schema: Any
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def fields(self, spark: SparkSession) -> StructType:
+        return self.schema if isinstance(self.schema, StructType) else spark.createDataFrame([], self.schema).schema
+
+    def decoded(self, data: Column, fields: StructType) -> Column:
+        wanted = StructType([*fields.fields, StructField(MALFORMED, StringType())])
+        options = {"timeZone": "UTC", **self.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED}
+        return F.from_json(data.cast("string"), wanted, options)
+
+    def fault(self, data: Column, decoded: Column, fields: StructType, what: str) -> Column:
+        said = data.cast("string")
+        document = F.get_json_object(said, "$")
+        wrong = F.filter(F.array(*[_misfit(said, decoded, at) for at in fields.fields]), lambda name: name.isNotNull())
+        reason = (
+            F.when(~F.is_valid_utf8(said), F.lit(f"the {what} is not UTF-8"))
+            .when(document.isNull(), F.lit(f"the {what} is not JSON"))
+            .when(~F.ltrim(said).startswith("{"), F.lit(f"the {what} is JSON, but not an object"))
+            .when(F.size(wrong) > 0, F.concat(F.lit(f"in the {what}, "), F.array_join(wrong, ", ")))
+            .otherwise(F.lit(f"the {what} does not fit the schema"))
+        )
+        return F.when(data.isNotNull() & (decoded.isNull() | decoded.getField(MALFORMED).isNotNull()), reason)
+
+    def encoded(self, row: Column) -> Column:
+        return as_json(row)
+
+
+def _misfit(said: Column, decoded: Column, at: StructField) -> Column:
+    """Says that `at` is not of its type, if the field is there and was not read."""
+    there = F.get_json_object(said, f"$['{at.name}']").isNotNull()
+    return F.when(
+        there & decoded.getField(at.name).isNull(), F.lit(f"{at.name!r} is not a {at.dataType.simpleString()}")
+    )
+
+
+@dataclass(frozen=True)
+class Avro(Format):
+    """An Avro record; see `avro`."""
+
+    schema: str
+    schema_id: int | None = None
+
+    def fields(self, spark: SparkSession) -> StructType:
+        empty = spark.createDataFrame([], "data binary").select(self.decoded(F.col("data"), StructType()).alias("row"))
+        found = empty.schema["row"].dataType
+        assert isinstance(found, StructType)
+        return found
+
+    def decoded(self, data: Column, fields: StructType) -> Column:
+        from pyspark.sql.avro.functions import from_avro
+
+        # In front of a mark, in a record of both: for bytes it cannot read, Spark gives a record of nulls, which could
+        # as well have been written so, and it does not notice bytes left over. In either case the mark is not read.
+        fields_ = f'[{{"name": "row", "type": {self.schema}}}, {_MARK}]'
+        framed = f'{{"type": "record", "name": "framed_by_tidegate", "fields": {fields_}}}'
+        mark = F.unhex(F.lit(MARK_HEX))
+        read = from_avro(F.concat(self._body(data), mark), framed, {"mode": "PERMISSIVE"})
+        return F.when(read.getField("mark") == mark, read.getField("row"))
+
+    def fault(self, data: Column, decoded: Column, fields: StructType, what: str) -> Column:
+        reason = F.lit(f"the {what} is not Avro of the schema")
+        if self.schema_id is not None:
+            head = F.hex(F.substring(data, 1, 5))
+            reason = F.when(
+                head != F.lit(self._head()),
+                F.concat(
+                    F.lit(f"the {what} does not begin with 0x{self._head()}, schema {self.schema_id}, but with 0x"),
+                    head,
+                ),
+            ).otherwise(reason)
+            return F.when(data.isNotNull() & (decoded.isNull() | (head != F.lit(self._head()))), reason)
+        return F.when(data.isNotNull() & decoded.isNull(), reason)
+
+    def encoded(self, row: Column) -> Column:
+        from pyspark.sql.avro.functions import to_avro
+
+        body = to_avro(row, self.schema)
+        return body if self.schema_id is None else F.concat(F.unhex(F.lit(self._head())), body)
+
+    def _head(self) -> str:
+        return f"00{self.schema_id:08X}"
+
+    def _body(self, data: Column) -> Column:
+        return data if self.schema_id is None else F.substring(data, 6, 2**31 - 1)
+
+
+@dataclass(frozen=True)
+class Text(Format):
+    """UTF-8 text as one column; see `text`."""
+
+    name: str
+
+    def fields(self, spark: SparkSession) -> StructType:
+        return StructType([StructField(self.name, StringType())])
+
+    def decoded(self, data: Column, fields: StructType) -> Column:
+        return F.struct(data.cast("string").alias(self.name))
+
+    def fault(self, data: Column, decoded: Column, fields: StructType, what: str) -> Column:
+        return F.when(~F.is_valid_utf8(data.cast("string")), F.lit(f"the {what} is not UTF-8"))
+
+    def encoded(self, row: Column) -> Column:
+        return row.getField(self.name).cast("string")
+
+
+def json(schema: str | StructType, options: Mapping[str, str] | None = None) -> Json:
+    """JSON objects with the fields of `schema`, "user string, ts timestamp" or a StructType.
+
+    A field that is missing is null; one of another type makes the record malformed. Timestamps without a zone are
+    UTC. `options` are those of Spark's `from_json`.
+    """
+    if not isinstance(schema, str | StructType):
+        raise DefinitionTypeError(
+            f'`schema` is {schema!r}. Use a text like "user string, ts timestamp" or a StructType.'
+        )
+    return Json(schema, dict(options or {}))
+
+
+def avro(schema: str, *, schema_id: int | None = None) -> Avro:
+    """Avro records of `schema`, the JSON text of an Avro record; needs Spark's package spark-avro.
+
+    With `schema_id` each begins with a zero byte and that number in four bytes, as with Confluent's schema registry;
+    a record with another number is malformed.
+    """
+    try:
+        kind = loads(schema)["type"]
+    except (JSONDecodeError, TypeError, KeyError):
+        kind = None
+    if kind != "record":
+        raise DefinitionError(f"`schema` is {schema!r}, not the JSON text of an Avro record.")
+    if schema_id is not None and (not isinstance(schema_id, int) or not 0 <= schema_id < 2**31):
+        raise DefinitionError(f"`schema_id` is {schema_id!r}: it is a number from 0 to 2^31 - 1.")
+    return Avro(schema, schema_id)
+
+
+def text(name: str) -> Text:
+    """UTF-8 text, as the one column `name`."""
+    if not isinstance(name, str) or not name:
+        raise DefinitionTypeError(f"`name` is {name!r}, not the name of a column.")
+    return Text(name)
+
+
+def format_of(value: Any, argument: str) -> Format:
+    """A Format as it is, the JSON text of an Avro schema as Avro, any other schema as JSON."""
+    if isinstance(value, Format):
+        return value
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        return avro(value)
+    if isinstance(value, str | StructType):
+        return json(value)
+    raise DefinitionTypeError(
+        f'`{argument}` is {value!r}. Use a schema ("user string, ts timestamp" for JSON, the JSON text of an Avro '
+        "schema), or tg.kafka.json, .avro or .text."
+    )
+
+
+def as_json(row: Column) -> Column:
+    """A struct as JSON that is the same in every session: UTC, microseconds, null fields written."""
+    options = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "ignoreNullFields": "false"}
+    return F.to_json(row, options)
+
+
+def as_text(column: Column) -> Column:
+    """A value as text that is the same in every session: itself, or what JSON would show of it without quotes."""
+    return F.get_json_object(as_json(F.struct(column.alias("x"))), "$.x")

@@ -1,0 +1,164 @@
+"""Rows of a result as records of a Kafka topic: keyed, deletions as null values, final ones with an id."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
+
+from tidegate.dsl import Result
+from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.plan import Operation, operation
+from tidegate.runtime.spark.kafka.formats import Format, as_json, as_text
+
+ROW_ID = "row_id"
+"""The field with the id of a final row."""
+ID_DIGITS = 32
+"""128 bits in hexadecimal."""
+
+
+def sink(
+    table: Any,
+    servers: str,
+    topic: str,
+    *,
+    checkpoint: str | None = None,
+    key: str | Sequence[str] | None = None,
+    value: Format | None = None,
+    headers: Sequence[str] = (),
+    final: bool | None = None,
+    name: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> Any:
+    """A writer of `table` into a topic: `.start()` it, or `.save()` it if the input is static.
+
+    table       a table, several outputs, or a DataFrame made of one
+    checkpoint  where Spark keeps how far it came
+    options     anything else that Spark's sink knows
+
+    The others are those of `records`. Spark writes at least once: after a crash, rows of the last batch come again,
+    with the same `row_id`.
+    """
+    rows = records(table, key=key, value=value, headers=headers, final=final, name=name or topic)
+    settings = {**(options or {}), "kafka.bootstrap.servers": servers, "topic": topic}
+    if not rows.isStreaming:
+        return rows.write.format("kafka").options(**settings)
+    writer = rows.writeStream.format("kafka").outputMode("update").options(**settings)
+    return writer if checkpoint is None else writer.option("checkpointLocation", checkpoint)
+
+
+def records(
+    table: Any,
+    *,
+    key: str | Sequence[str] | None = None,
+    value: Format | None = None,
+    headers: Sequence[str] = (),
+    final: bool | None = None,
+    name: str = "",
+) -> DataFrame:
+    """The rows of `table` as Spark's Kafka sink takes them: `key`, `value`, and `headers` if there are any.
+
+    key      columns: one alone as text, several as a JSON object; unless said, the key columns of the table and, where
+             there are windows, `window`, so that each result is a record of its own to a compacted topic
+    value    JSON with all columns, or a Format as `tg.kafka.avro(schema)`; null for a deleted row
+    headers  columns that are sent as headers too, as text; `row_id` may be one
+    final    of a DataFrame: whether its rows are final, once per key and window; of a table, that is known
+    name     what tells the ids of this pipeline from those of others that write into the same topic
+
+    Each final row has a `row_id`, which depends on `name`, output, key and window alone.
+    """
+    frame, rows = _rows(table, key, final)
+    if ROW_ID in frame.columns:
+        raise DefinitionError(
+            f'The rows have a column {ROW_ID!r} already. Rename it: df.withColumnRenamed("{ROW_ID}", ...).'
+        )
+    if rows.final is not None:
+        frame = frame.withColumn(ROW_ID, F.when(rows.final, _row_id(name, rows.identity)))
+    columns = [column for column in frame.columns if column != "deleted"]
+    written = F.struct(*[_column(column) for column in columns])
+    body = as_json(written) if value is None else value.encoded(written)
+    if "deleted" in frame.columns:
+        body = F.when(~F.coalesce(F.col("deleted"), F.lit(False)), body)
+    out = [_key(frame, rows.key).alias("key"), body.cast("binary").alias("value")]
+    if headers:
+        out.append(_headers(frame, [headers] if isinstance(headers, str) else list(headers)))
+    return frame.select(*out)
+
+
+class _Rows:
+    """What is known of the rows: columns of the record's key, of their identity, and when they are final."""
+
+    def __init__(self, key: list[str], identity: list[str], final: Column | None) -> None:
+        self.key, self.identity, self.final = key, identity, final
+
+
+def _rows(table: Any, key: Any, final: bool | None) -> tuple[DataFrame, _Rows]:
+    given = None if key is None else [key] if isinstance(key, str) else list(key)
+    if isinstance(table, DataFrame):
+        return table, _of_frame(table, given, bool(final))
+    if not isinstance(table, Result):
+        raise DefinitionTypeError(f"`table` is {table!r}. Use a table, tg.outputs(...), or a DataFrame made of one.")
+    if final is not None:
+        raise DefinitionError("`final` is for a DataFrame: whether the rows of a table are final is known.")
+    op = operation(table.node)
+    frame = table.to_df()
+    identity = [name for name in ("output", *op.key, "window") if name in frame.columns]
+    _check(frame, given or [])
+    return frame, _Rows(given or identity, identity, _final(op))
+
+
+def _of_frame(frame: DataFrame, key: list[str] | None, final: bool) -> _Rows:
+    if not key:
+        raise DefinitionError(
+            '`key` is missing: name the columns of a DataFrame that are the key, as key=["user", "window"].'
+        )
+    _check(frame, key)
+    # A window makes a row another one, whether or not it is in the record's key.
+    identity = list(dict.fromkeys([*key, *(name for name in ("window", "output") if name in frame.columns)]))
+    return _Rows(key, identity, F.lit(True) if final else None)
+
+
+def _final(op: Operation) -> Column | None:
+    if not op.outputs:
+        return F.lit(True) if op.emits == "final" else None
+    names = [output.name for output in op.outputs if output.kind == "final"]
+    return F.col("output").isin(names) if names else None
+
+
+def _check(frame: DataFrame, columns: Sequence[str]) -> None:
+    for name in columns:
+        if name not in frame.columns:
+            raise DefinitionError(
+                f"`key` is {name!r}, but the rows have no such column. They have {', '.join(frame.columns)}."
+            )
+
+
+def _key(frame: DataFrame, names: list[str]) -> Column:
+    kind = frame.schema[names[0]].dataType
+    if len(names) == 1 and isinstance(kind, BinaryType):
+        return _column(names[0])
+    if len(names) == 1 and not isinstance(kind, StructType | ArrayType | MapType):
+        return as_text(_column(names[0])).cast("binary")
+    return as_json(F.struct(*[_column(name) for name in names])).cast("binary")
+
+
+def _row_id(name: str, identity: list[str]) -> Column:
+    told = as_json(F.struct(F.lit(name).alias("name"), *[_column(column) for column in identity]))
+    return F.substring(F.sha2(told, 256), 1, ID_DIGITS)
+
+
+def _headers(frame: DataFrame, names: list[str]) -> Column:
+    for name in names:
+        if name not in frame.columns:
+            raise DefinitionError(
+                f"`headers` has {name!r}, but the rows have no such column. They have {', '.join(frame.columns)}."
+            )
+    pairs = [F.struct(F.lit(name).alias("key"), as_text(_column(name)).cast("binary").alias("value")) for name in names]
+    return F.array(*pairs).alias("headers")
+
+
+def _column(name: str) -> Column:
+    return F.col(f"`{name.replace('`', '``')}`")

@@ -1,0 +1,333 @@
+"""A Kafka topic as a stream or as a table: decoded, in exact order, with what cannot be read set aside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyspark
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, LongType, StructType
+
+from tidegate import dsl
+from tidegate.dsl import KStream, KTable
+from tidegate.errors import DefinitionError, DefinitionTypeError, TidegateError
+from tidegate.plan import RESULT_COLUMNS
+from tidegate.runtime.spark.kafka.formats import Format, format_of, text
+
+STAMP = "kafka_timestamp"
+"""Kafka's own column `timestamp`: rows of a result have one of that name."""
+TOMBSTONE = "tombstone"
+META = ("topic", "partition", "offset", STAMP)
+TAKEN = (*RESULT_COLUMNS, *META, TOMBSTONE, "headers")
+"""Names that a field of a record cannot have here; it gets `_in` behind its own."""
+
+_KEY, _VALUE, _FAULT = "__key", "__value", "__fault"
+
+
+@dataclass(frozen=True)
+class KafkaStream(KStream):
+    """A stream of the records of a topic.
+
+    frame         the decoded records: fields of key and value, topic, partition, offset, kafka_timestamp
+    dead_letters  those that cannot be decoded: topic, partition, offset, timestamp, reason, key and value as bytes;
+                  a query of its own
+    """
+
+    frame: DataFrame = field(compare=False, repr=False)
+    dead_letters: DataFrame = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class KafkaTable(KTable):
+    """A table whose changes are the records of a topic; `frame` and `dead_letters` as of a KafkaStream."""
+
+    frame: DataFrame = field(compare=False, repr=False)
+    dead_letters: DataFrame = field(compare=False, repr=False)
+
+
+def source(
+    spark: SparkSession,
+    servers: str,
+    topic: str | Sequence[str],
+    *,
+    key: str | Sequence[str] | Format,
+    value: Any,
+    timestamp: str | None = None,
+    name: str | None = None,
+    starting: str = "earliest",
+    headers: bool = False,
+    streaming: bool = True,
+    options: Mapping[str, str] | None = None,
+    **more: Any,
+) -> KafkaStream:
+    """The records of a topic (or several) as a stream, in the order of partition and offset.
+
+    key        fields of the value; or how the record's key is written (`tg.kafka.text("user")`, `.json`, `.avro`),
+               whose columns then are the key; one name that is no field of the value is the record's key as text
+    value      a schema: "user string, ts timestamp" or a StructType for JSON, the text of an Avro schema, or a Format
+    timestamp  a field with the event time, of a timestamp type or in epoch milliseconds; None for Kafka's own
+    starting   "earliest", "latest" or Spark's JSON of offsets; without meaning once there is a checkpoint
+    streaming  False for a static DataFrame of what is there now
+    options    anything else that Spark's source knows: security, `maxOffsetsPerTrigger`, `failOnDataLoss`
+    more       what else `tg.stream` takes, such as stream_time="min_partition"
+
+    Records that cannot be decoded are in `dead_letters`, and counted in `observedMetrics` under "NAME source".
+    Raises TidegateError if Spark has no Kafka connector.
+    """
+    raw = _raw(spark, servers, topic, starting=starting, headers=headers, streaming=streaming, options=options)
+    return decoded_stream(
+        raw,
+        key=key,
+        value=value,
+        timestamp=timestamp,
+        name=name or _named(topic),
+        several=not isinstance(topic, str),
+        **more,
+    )
+
+
+def table(
+    spark: SparkSession,
+    servers: str,
+    topic: str | Sequence[str],
+    *,
+    key: str | Format,
+    value: Any,
+    timestamp: str | None = None,
+    name: str | None = None,
+    starting: str = "earliest",
+    streaming: bool = True,
+    options: Mapping[str, str] | None = None,
+) -> KafkaTable:
+    """The records of a changelog topic, compacted or not, as a table: each upserts its key's row, a null value deletes.
+
+    The arguments are those of `source`, but the key is always the record's own, as a name (text) or a Format. A
+    deletion has no fields, so its time is Kafka's whatever `timestamp` says.
+    """
+    raw = _raw(spark, servers, topic, starting=starting, headers=False, streaming=streaming, options=options)
+    return decoded_table(
+        raw,
+        key=key,
+        value=value,
+        timestamp=timestamp,
+        name=name or _named(topic),
+        several=not isinstance(topic, str),
+    )
+
+
+def decoded_stream(
+    raw: DataFrame,
+    *,
+    key: str | Sequence[str] | Format,
+    value: Any,
+    timestamp: str | None,
+    name: str,
+    several: bool = False,
+    **more: Any,
+) -> KafkaStream:
+    """`source` over a DataFrame that has the columns of Spark's Kafka source."""
+    reading = _Reading.of(raw, key, value, timestamp, name, several)
+    frame = reading.frame()
+    node = dsl.stream(
+        frame,
+        key=reading.key_columns,
+        timestamp=reading.time,
+        partition="partition",
+        offset="offset",
+        name=name,
+        **more,
+    ).node
+    return KafkaStream(node, frame, reading.dead_letters())
+
+
+def decoded_table(
+    raw: DataFrame, *, key: str | Format, value: Any, timestamp: str | None, name: str, several: bool = False
+) -> KafkaTable:
+    """`table` over a DataFrame that has the columns of Spark's Kafka source."""
+    if isinstance(key, str):
+        key = text(key)
+    if not isinstance(key, Format):
+        raise DefinitionTypeError(
+            f"`key` is {key!r}. A deletion has no value, so the key of a table is the record's own: use a name for "
+            'text, or for example tg.kafka.json("shop string, item long").'
+        )
+    reading = replace(_Reading.of(raw, key, value, timestamp, name, several), deletes=True)
+    frame = reading.frame()
+    node = dsl.table(
+        frame,
+        key=reading.key_columns,
+        timestamp=reading.time,
+        deleted=TOMBSTONE,
+        partition="partition",
+        offset="offset",
+        name=name,
+    ).node
+    return KafkaTable(node, frame, reading.dead_letters())
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """How the columns of Spark's Kafka source become those of a stream.
+
+    `key_format` is None where the key is in the value; `names` has the column of each field of key and value.
+    """
+
+    raw: DataFrame
+    key_format: Format | None
+    value_format: Format
+    key_fields: StructType
+    value_fields: StructType
+    key_columns: list[str]
+    names: dict[tuple[str, str], str]
+    time: str
+    name: str
+    several: bool
+    deletes: bool = False
+
+    @staticmethod
+    def of(raw: DataFrame, key: Any, value: Any, timestamp: str | None, name: str, several: bool) -> _Reading:
+        spark = raw.sparkSession
+        value_format = format_of(value, "value")
+        value_fields = value_format.fields(spark)
+        if isinstance(key, str) and key not in value_fields.names:
+            key = text(key)
+        key_format = key if isinstance(key, Format) else None
+        key_fields = key_format.fields(spark) if key_format else StructType()
+        names = _names(key_fields, value_fields)
+        columns = [names[_KEY, field] for field in key_fields.names] if key_format else _of_value(key, names)
+        time = STAMP if timestamp is None else _time(timestamp, names)
+        return _Reading(raw, key_format, value_format, key_fields, value_fields, columns, names, time, name, several)
+
+    def frame(self) -> DataFrame:
+        """The records that can be read; Spark counts the others on the way (`observedMetrics`)."""
+        fine = F.col(_FAULT).isNull()
+        # Behind an observation, which no filter is pushed through: the value would be decoded twice.
+        counted = self._judged().observe(
+            f"{self.name} source", F.count(F.lit(1)).alias("records"), F.count_if(~fine).alias("malformed")
+        )
+        return counted.where(fine).select(*self._fields(), *self._meta())
+
+    def dead_letters(self) -> DataFrame:
+        given = ["topic", "partition", "offset", "timestamp", "reason", "key", "value"]
+        return self._judged().where(F.col(_FAULT).isNotNull()).withColumnRenamed(_FAULT, "reason").select(*given)
+
+    def _judged(self) -> DataFrame:
+        value = self.value_format.decoded(F.col("value"), self.value_fields).alias(_VALUE)
+        faults = [self.value_format.fault(F.col("value"), F.col(_VALUE), self.value_fields, "value")]
+        parsed = [value]
+        if self.key_format:
+            parsed.append(self.key_format.decoded(F.col("key"), self.key_fields).alias(_KEY))
+            faults.insert(0, self.key_format.fault(F.col("key"), F.col(_KEY), self.key_fields, "key"))
+        return self.raw.select("*", *parsed).withColumn(_FAULT, F.coalesce(*faults))
+
+    def _fields(self) -> list[Column]:
+        columns = []
+        for (side, field_), name in self.names.items():
+            column = F.col(side).getField(field_)
+            if name == self.time:
+                column = self._instant(
+                    column, (self.key_fields if side == _KEY else self.value_fields)[field_].dataType
+                )
+            columns.append(column.alias(name))
+        return columns
+
+    def _instant(self, column: Column, kind: DataType) -> Column:
+        if isinstance(kind, LongType):
+            column = F.timestamp_millis(column)
+        return F.when(F.col("value").isNull(), F.col("timestamp")).otherwise(column) if self.deletes else column
+
+    def _meta(self) -> list[Column]:
+        # A partition is one of its topic: where there are several topics, its name is both.
+        partition = F.concat_ws("-", "topic", "partition") if self.several else F.col("partition")
+        columns = [F.col("topic"), partition.alias("partition"), F.col("offset"), F.col("timestamp").alias(STAMP)]
+        if "headers" in self.raw.columns:
+            columns.append(F.col("headers"))
+        if self.deletes:
+            columns.append(F.col("value").isNull().alias(TOMBSTONE))
+        return columns
+
+
+def _names(key: StructType, value: StructType) -> dict[tuple[str, str], str]:
+    """The column of each field, by (side, field): the key's first, and `_in` behind a name that is taken."""
+    names: dict[tuple[str, str], str] = {}
+    for side, fields in ((_KEY, key), (_VALUE, value)):
+        for name in fields.names:
+            column = name
+            while column in TAKEN or column in names.values():
+                column += "_in"
+            names[side, name] = column
+    return names
+
+
+def _of_value(key: Any, names: dict[tuple[str, str], str]) -> list[str]:
+    given = [key] if isinstance(key, str) else list(key) if isinstance(key, list | tuple) else None
+    if not given:
+        raise DefinitionTypeError(
+            f"`key` is {key!r}. Use fields of the value, or how the record's key is written: "
+            'tg.kafka.text("user"), tg.kafka.json("shop string, item long").'
+        )
+    fields = [name for _, name in names]
+    for name in given:
+        if name not in fields:
+            raise DefinitionError(
+                f"`key` is {name!r}, but the value has no such field. Its fields are {', '.join(fields)}."
+            )
+    return [names[_VALUE, name] for name in given]
+
+
+def _time(timestamp: str, names: dict[tuple[str, str], str]) -> str:
+    for side in (_VALUE, _KEY):
+        if (side, timestamp) in names:
+            return names[side, timestamp]
+    raise DefinitionError(
+        f"`timestamp` is {timestamp!r}, but the record has no such field. Its fields are "
+        f"{', '.join(name for _, name in names)}; None takes Kafka's own timestamp."
+    )
+
+
+def _named(topic: str | Sequence[str]) -> str:
+    return topic if isinstance(topic, str) else ",".join(topic)
+
+
+def _raw(
+    spark: SparkSession,
+    servers: str,
+    topic: str | Sequence[str],
+    *,
+    starting: str,
+    headers: bool,
+    streaming: bool,
+    options: Mapping[str, str] | None,
+) -> DataFrame:
+    topics: list[Any] = list(topic) if isinstance(topic, list | tuple) else [topic]
+    if not topics or not all(isinstance(each, str) and each for each in topics):
+        raise DefinitionTypeError(f"`topic` is {topic!r}. Use the name of a topic, or a list of names.")
+    settings = {
+        "startingOffsets": starting,
+        **(options or {}),
+        "kafka.bootstrap.servers": servers,
+        "subscribe": ",".join(topics),
+        "includeHeaders": str(headers).lower(),
+    }
+    reader = (spark.readStream if streaming else spark.read).format("kafka").options(**settings)
+    try:
+        frame = reader.load()
+        frame.schema  # noqa: B018 - on Spark Connect nothing is looked up before
+    except AnalysisException as error:
+        raise _missing(error) from error
+    return frame
+
+
+def _missing(error: AnalysisException) -> Exception:
+    if error.getCondition() not in ("DATA_SOURCE_NOT_FOUND", "_LEGACY_ERROR_TEMP_1184") and "kafka" not in str(error):
+        return error
+    package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+    return TidegateError(
+        "this Spark has no Kafka connector. Start the session with "
+        f'.config("spark.jars.packages", "{package}"), or spark-submit with --packages {package}. '
+        f"Spark says: {str(error).splitlines()[0]}"
+    )

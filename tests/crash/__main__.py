@@ -1,0 +1,27 @@
+"""`python -m crash --kills 50 [--seed N]`: the pipeline under `kill -9`, and whether every result is there once."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+from crash.kills import Crashes
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    chosen = parser.parse_args()
+    print(f"seed {chosen.seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="tidegate-crash-") as folder:
+        verdict = Crashes(Path(folder), chosen.seed, say=lambda line: print(line, flush=True)).run(chosen.kills)
+    print(verdict)
+    return 0 if verdict.right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""The pipeline that gets killed: files in, final results and late records into a folder, each exactly once.
+
+`python -m crash.pipeline FOLDER` runs on and on; with `--end` until all files are taken, and then collects what the
+sink holds into `FOLDER/result.parquet`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import tidegate as tg
+
+SCHEMA = pa.schema(
+    {
+        "k": pa.string(),
+        "v": pa.int64(),
+        "ts": pa.timestamp("us", "UTC"),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+    }
+)
+TASKS = 3
+FAILURES = 3
+"""So often may a task fail: a killed worker is replaced within the batch, and only a third one ends the query."""
+
+
+def topology(events: tg.KStream) -> Any:
+    """Counts and sums per key and ten seconds, when they are final, beside the records that came too late."""
+    windows = tg.TimeWindows.of_size_and_grace("10 seconds", "5 seconds")
+    totals = events.group_by_key().windowed_by(windows).agg(n=tg.count(), total=tg.sum("v"), last=tg.last("v"))
+    final = totals.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
+    return tg.outputs(final=final, late=totals.late_records())
+
+
+def stream(source: Any) -> tg.KStream:
+    schema = SCHEMA if isinstance(source, str) else None
+    return tg.stream(source, key="k", timestamp="ts", partition="partition", offset="offset", schema=schema)
+
+
+def main() -> None:
+    from pyspark.sql import SparkSession
+
+    folder, end = Path(sys.argv[1]), "--end" in sys.argv
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = (
+        SparkSession.builder.master(f"local[2,{FAILURES}]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", str(TASKS))
+        .config("spark.sql.session.timeZone", "UTC")
+    )
+    spark = tg.configure(builder).getOrCreate()
+    empty = spark.createDataFrame(SCHEMA.empty_table()).schema
+    events = spark.readStream.schema(empty).option("maxFilesPerTrigger", 1).parquet(str(folder / "in"))
+    writer = (
+        topology(stream(events))
+        .to_df()
+        .writeStream.format("parquet")
+        .option("path", str(folder / "out"))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+    )
+    query = (writer.trigger(availableNow=True) if end else writer).start()
+    query.awaitTermination()
+    # Through Spark, which knows from the sink's log which of the files count: what a killed batch left does not.
+    pq.write_table(spark.read.parquet(str(folder / "out")).toArrow(), folder / "result.parquet")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,20 @@
+"""A few kills of the pipeline; `make test-crash` has many."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("psutil")
+
+from crash.kills import Crashes
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_three_kills_leave_every_result_once(tmp_path: Path) -> None:
+    verdict = Crashes(tmp_path, seed=7).run(kills=3)
+    assert verdict.right, verdict
+    assert verdict.killed.total() == 3

@@ -1,0 +1,139 @@
+"""A real Kafka broker for tests: one node, KRaft, on loopback at a free port, gone with its data afterwards.
+
+It comes from Kafka's own Maven artifacts, fetched once into `target/`. Spark's connector comes the same way.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+HERE = Path(__file__).parent
+TARGET = HERE / "target"
+JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+CLUSTER = "AAAAAAAAAAAAAAAAAAAAAQ"
+START_SECONDS = 120
+
+PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={folder}/data
+auto.create.topics.enable=false
+offsets.topic.num.partitions=1
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+group.initial.rebalance.delay.ms=0
+# Whoever stops all processes for a while (a debugger, a laptop's lid) finds the broker alive.
+broker.session.timeout.ms=600000
+# Compaction within the time of a test.
+log.cleaner.backoff.ms=100
+log.cleaner.dedupe.buffer.size=4194304
+"""
+
+
+class KafkaMissingError(Exception):
+    """Kafka cannot be run here; the message says why."""
+
+
+def jars(part: str, timeout: float = 300) -> list[Path]:
+    """The jars of `part`, "broker" or "connector", fetched if they are not there. Raises KafkaMissingError."""
+    folder, stamp = TARGET / part, TARGET / f"{part}.fetched"
+    pom = HERE / f"{part}.xml"
+    if not stamp.exists() or stamp.read_text() != pom.read_text():
+        shutil.rmtree(folder, ignore_errors=True)
+        goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}", "-DincludeScope=runtime"]
+        try:
+            done = subprocess.run(
+                [program("mvn"), "-q", "-B", "-f", str(pom), *goal],
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise KafkaMissingError(f"mvn did not finish within {timeout:.0f} s") from None
+        if done.returncode:
+            said = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line]
+            raise KafkaMissingError("mvn failed: " + " ".join(said[:3]))
+        stamp.write_text(pom.read_text())
+    return sorted(folder.glob("*.jar"))
+
+
+def program(name: str) -> str:
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which(name, path=f"{home}/bin") if home else None
+    found = found or shutil.which(name)
+    if found is None:
+        raise KafkaMissingError(f"{name} is not on the PATH")
+    return found
+
+
+def free_ports(n: int) -> list[int]:
+    """Ports that nobody listens on right now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class Broker:
+    """The broker, as a context; `servers` is its address. Raises KafkaMissingError where it cannot be had."""
+
+    def __init__(self) -> None:
+        self._classes = os.pathsep.join(str(jar) for jar in jars("broker"))
+        self.servers = ""
+
+    def __enter__(self) -> Self:
+        self._folder = Path(tempfile.mkdtemp(prefix="tidegate-kafka-"))
+        port, controller = free_ports(2)
+        properties = self._folder / "server.properties"
+        properties.write_text(PROPERTIES.format(port=port, controller=controller, folder=self._folder))
+        self._java("kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(properties)).communicate()
+        self._process = self._java("kafka.Kafka", str(properties))
+        try:
+            self._await(port)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        self.servers = f"127.0.0.1:{port}"
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _java(self, *arguments: str) -> subprocess.Popen[bytes]:
+        with (self._folder / "log").open("ab") as log:
+            command = [program("java"), *JVM, "-cp", self._classes, *arguments]
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def _await(self, port: int) -> None:
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end and self._process.poll() is None:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+            except OSError:
+                time.sleep(0.2)
+            else:
+                return
+        raise RuntimeError("the broker did not start:\n" + (self._folder / "log").read_text()[-3000:])

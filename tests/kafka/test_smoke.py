@@ -1,0 +1,35 @@
+"""One pipeline over a real broker inside `make test`, where Kafka's jars are there or Maven can fetch them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kafka.broker import KafkaMissingError, jars
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.spark
+def test_final_results_from_a_real_broker() -> None:
+    """In a process of its own: Spark takes the connector when its JVM starts, and that of this run has started."""
+    try:
+        for part in ("broker", "connector"):
+            jars(part, timeout=120)
+    except KafkaMissingError as error:
+        pytest.skip(f"no Kafka broker: {error}. `make test-kafka` needs Maven, or tests/kafka/target from where it is")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-m", "kafka", "-k", "test_smoke_", str(Path(__file__).parent)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout

@@ -1,0 +1,313 @@
+"""Decoding and encoding of Kafka's records, on DataFrames with the columns of Spark's source: no broker needed."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from spark.replay import EPOCH, collect
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tidegate.runtime.spark.kafka.source import decoded_stream, decoded_table
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
+STAMP = datetime(2026, 1, 1, tzinfo=UTC)
+SCHEMA = "user string, ts timestamp, amount long"
+
+
+def raw(spark: SparkSession, *pairs: tuple[bytes | None, bytes | None]) -> DataFrame:
+    rows = [
+        (None if k is None else bytearray(k), None if v is None else bytearray(v), "t", 0, n, STAMP, 0)
+        for n, (k, v) in enumerate(pairs)
+    ]
+    return spark.createDataFrame(rows, COLUMNS)
+
+
+def values(spark: SparkSession, *written: bytes | None) -> DataFrame:
+    return raw(spark, *[(None, value) for value in written])
+
+
+def stream(frame: DataFrame, key: Any = "user", value: Any = SCHEMA, timestamp: str | None = "ts") -> Any:
+    return decoded_stream(frame, key=key, value=value, timestamp=timestamp, name="events")
+
+
+def letters(source: Any) -> list[tuple[int, str]]:
+    return [(row["offset"], row["reason"]) for row in source.dead_letters.orderBy("offset").collect()]
+
+
+GOOD = b'{"user": "A", "ts": "2026-01-01T00:00:01Z", "amount": 5}'
+
+
+def test_json_values_become_columns_in_exact_order(spark: SparkSession) -> None:
+    source = stream(values(spark, GOOD))
+    (row,) = source.frame.collect()
+    assert row.asDict() == {
+        "user": "A",
+        "ts": row["ts"],
+        "amount": 5,
+        "topic": "t",
+        "partition": 0,
+        "offset": 0,
+        "kafka_timestamp": row["kafka_timestamp"],
+    }
+    assert (source.node.partition, source.node.offset, source.node.key) == ("partition", "offset", ("user",))
+    assert isinstance(source, tg.KStream)
+
+
+FAULTS = [
+    (b"\xff\xfe", "the value is not UTF-8"),
+    (b"", "the value is not JSON"),
+    (b'{"user": ', "the value is not JSON"),
+    (b"hello", "the value is not JSON"),
+    (b"[1]", "the value is JSON, but not an object"),
+    (b"5", "the value is JSON, but not an object"),
+    (b"null", "the value is JSON, but not an object"),
+    (b'{"user": "A", "amount": "many"}', "in the value, 'amount' is not a bigint"),
+    (b'{"ts": "soon", "amount": 1.5}', "in the value, 'ts' is not a timestamp, 'amount' is not a bigint"),
+]
+
+
+def test_what_is_not_json_of_the_schema_is_a_dead_letter(spark: SparkSession) -> None:
+    source = stream(values(spark, GOOD, *[value for value, _ in FAULTS], GOOD))
+    assert [row["offset"] for row in source.frame.collect()] == [0, len(FAULTS) + 1]
+    assert letters(source) == [(offset, reason) for offset, (_, reason) in enumerate(FAULTS, start=1)]
+    first = source.dead_letters.where("offset = 1").first()
+    assert list(first.asDict()) == ["topic", "partition", "offset", "timestamp", "reason", "key", "value"]
+    assert (first["topic"], first["partition"], first["key"], first["value"]) == ("t", 0, None, bytearray(b"\xff\xfe"))
+
+
+def test_fields_that_are_missing_and_no_value_at_all_are_null(spark: SparkSession) -> None:
+    source = stream(values(spark, b"{}", None, b'{"user": null, "more": 1}'))
+    assert [(row["user"], row["ts"], row["amount"]) for row in source.frame.collect()] == [(None, None, None)] * 3
+    assert letters(source) == []
+
+
+def test_names_that_results_or_kafka_use_get_in_behind_them(spark: SparkSession) -> None:
+    value = b'{"timestamp": 1000, "partition": "north", "window": 1, "user": "A", "offset": 7, "offset_in": 8}'
+    schema = "timestamp long, partition string, window int, user string, offset_in int, offset int"
+    source = stream(values(spark, value), key=["user", "partition"], value=schema, timestamp="timestamp")
+    assert source.frame.columns[:6] == [
+        "timestamp_in",
+        "partition_in",
+        "window_in",
+        "user",
+        "offset_in",
+        "offset_in_in",
+    ]
+    assert source.node.key == ("user", "partition_in")
+    (row,) = source.group_by_key().count().to_df().collect()
+    assert (row["user"], row["partition_in"], row["count"]) == ("A", "north", 1)
+
+
+def test_a_time_in_milliseconds_is_one(spark: SparkSession) -> None:
+    source = stream(values(spark, b'{"user": "A", "at": 61000}'), value="user string, at long", timestamp="at")
+    assert collect(source.group_by_key().count().to_df()) == [{"user": "A", "count": 1, "timestamp": 61_000}]
+
+
+def test_without_a_time_it_is_kafkas(spark: SparkSession) -> None:
+    rows = collect(stream(values(spark, GOOD), timestamp=None).group_by_key().count().to_df())
+    assert rows == [{"user": "A", "count": 1, "timestamp": (STAMP - EPOCH).total_seconds() * 1000}]
+
+
+def test_a_time_without_a_zone_is_utc_whatever_the_session_says(spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        source = stream(values(spark, b'{"user": "A", "ts": "1970-01-01T00:00:01"}'))
+        assert collect(source.group_by_key().count().to_df())[0]["timestamp"] == 1000
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def test_the_key_of_the_record_as_text_and_as_json(spark: SparkSession) -> None:
+    frame = raw(spark, (b"A", b'{"v": 1}'), (b"\xff", b'{"v": 1}'), (None, b'{"v": 1}'))
+    source = stream(frame, key="user", value="v long", timestamp=None)
+    assert [row["user"] for row in source.frame.collect()] == ["A", None]
+    assert letters(source) == [(1, "the key is not UTF-8")]
+    frame = raw(spark, (b'{"shop": "n", "item": 1}', b'{"v": 1}'), (b"n", b'{"v": 1}'))
+    source = stream(frame, key=tg.kafka.json("shop string, item int"), value="v long", timestamp=None)
+    assert source.node.key == ("shop", "item")
+    assert letters(source) == [(1, "the key is not JSON")]
+
+
+def test_several_topics_have_partitions_of_their_own(spark: SparkSession) -> None:
+    source = decoded_stream(values(spark, GOOD), key="user", value=SCHEMA, timestamp="ts", name="events", several=True)
+    assert [row["partition"] for row in source.frame.collect()] == ["t-0"]
+
+
+def test_a_null_value_deletes_in_a_table_at_kafkas_time(spark: SparkSession) -> None:
+    frame = raw(spark, (b"A", b'{"ts": 1000, "v": 1}'), (b"A", None), (b"B", b'{"v": true}'))
+    table = decoded_table(frame, key="user", value="ts long, v long", timestamp="ts", name="users")
+    stamp = int((STAMP - EPOCH).total_seconds() * 1000)
+    assert isinstance(table, tg.KTable)
+    rows = [
+        {k: v for k, v in row.items() if k in ("user", "v", "deleted", "timestamp")} for row in collect(table.to_df())
+    ]
+    assert rows == [
+        {"user": "A", "v": 1, "timestamp": 1000, "deleted": False},
+        {"user": "A", "v": None, "timestamp": stamp, "deleted": True},
+    ]
+    assert letters(table) == [(2, "in the value, 'v' is not a bigint")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"key": ["user", "shop"]},
+            "`key` is 'shop', but the value has no such field. Its fields are user, ts, amount.",
+        ),
+        ({"key": 5}, "`key` is 5"),
+        ({"timestamp": "at"}, "`timestamp` is 'at', but the record has no such field"),
+        ({"value": 7}, "`value` is 7"),
+        ({"value": '{"type": "string"}'}, "not the JSON text of an Avro record"),
+        ({"timestamp": "user"}, "The timestamp column 'user' is string"),
+    ],
+)
+def test_what_cannot_be_read_so_is_refused(spark: SparkSession, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(tg.TidegateError, match=message):
+        stream(values(spark, GOOD), **arguments)
+
+
+def test_the_key_of_a_table_is_the_records(spark: SparkSession) -> None:
+    with pytest.raises(tg.DefinitionTypeError, match="the key of a table is the record's own"):
+        decoded_table(values(spark, GOOD), key=["user"], value=SCHEMA, timestamp=None, name="t")  # type: ignore[arg-type]
+
+
+def test_a_spark_without_the_connector_says_what_to_add(spark: SparkSession) -> None:
+    with pytest.raises(tg.TidegateError, match=r'"spark.jars.packages", "org.apache.spark:spark-sql-kafka-0-10_2.13:4'):
+        tg.kafka.source(spark, "127.0.0.1:1", "t", key="user", value=SCHEMA)
+
+
+@pytest.mark.parametrize("topic", ["", [], 5, ["a", None]])
+def test_a_topic_is_a_name(spark: SparkSession, topic: Any) -> None:
+    with pytest.raises(tg.DefinitionTypeError, match="`topic` is"):
+        tg.kafka.source(spark, "127.0.0.1:1", topic, key="user", value=SCHEMA)
+
+
+# --- what is written ----------------------------------------------------------------------------------------------
+
+
+def at(second: int) -> bytes:
+    return b'{"user": "A", "ts": "1970-01-01T00:00:%02dZ", "amount": 5}' % second
+
+
+def counts(spark: SparkSession, *seconds: int) -> tg.KTable:
+    windows = tg.TimeWindows.of_size_with_no_grace("2 seconds")
+    return stream(values(spark, *[at(second) for second in seconds])).group_by_key().windowed_by(windows).count()
+
+
+def final(table: tg.KTable) -> tg.KTable:
+    return table.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
+
+
+WINDOW = {"start": "1970-01-01T00:00:00.000000Z", "end": "1970-01-01T00:00:02.000000Z"}
+
+
+def written(frame: DataFrame) -> list[tuple[Any, Any]]:
+    return [(bytes(row["key"]), None if row["value"] is None else bytes(row["value"])) for row in frame.collect()]
+
+
+def test_a_final_row_is_keyed_by_window_and_has_an_id(spark: SparkSession) -> None:
+    ((key, value),) = written(tg.kafka.records(final(counts(spark, 0, 1)), name="alerts"))
+    row = json.loads(value)
+    assert json.loads(key) == {"user": "A", "window": WINDOW}
+    assert len(row.pop("row_id")) == 32
+    assert row == {"user": "A", "window": WINDOW, "count": 2, "timestamp": "1970-01-01T00:00:01.000000Z"}
+
+
+def ids(frame: DataFrame) -> list[str]:
+    return [json.loads(value)["row_id"] for _, value in written(frame)]
+
+
+def test_an_id_depends_on_name_key_and_window_alone(spark: SparkSession) -> None:
+    first = ids(tg.kafka.records(final(counts(spark, 0, 2)), name="a"))
+    assert len(set(first)) == 2
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        again = ids(tg.kafka.records(final(counts(spark, 0, 1, 1, 2)), name="a", key="user"))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert sorted(again) == sorted(first)
+    assert not set(ids(tg.kafka.records(final(counts(spark, 0, 2)), name="b"))) & set(first)
+    frame = final(counts(spark, 0, 2)).to_df().where("count < 4")
+    assert sorted(ids(tg.kafka.records(frame, key="user", final=True, name="a"))) == sorted(first)
+
+
+def test_updates_have_no_id(spark: SparkSession) -> None:
+    ((_, value),) = written(tg.kafka.records(counts(spark, 0)))
+    assert "row_id" not in json.loads(value)
+    assert "row_id" not in json.loads(written(tg.kafka.records(counts(spark, 0).to_df(), key=["user"]))[0][1])
+
+
+def test_of_several_outputs_the_final_one_has_ids(spark: SparkSession) -> None:
+    table = counts(spark, 0)
+    rows = [json.loads(v) for _, v in written(tg.kafka.records(tg.outputs(raw=table, final=final(table))))]
+    assert {row["output"]: row["row_id"] is not None for row in rows} == {"raw": False, "final": True}
+
+
+def test_a_single_key_is_text_and_a_deletion_has_no_value(spark: SparkSession) -> None:
+    frame = raw(spark, (b"A", b'{"v": 1}'), (b"A", None))
+    table = decoded_table(frame, key="user", value="v long", timestamp=None, name="users")
+    (first, second) = written(tg.kafka.records(table))
+    assert first[0] == second[0] == b"A"
+    assert json.loads(first[1])["v"] == 1
+    assert "deleted" not in json.loads(first[1])
+    assert second[1] is None
+
+
+def test_headers_are_columns_as_text(spark: SparkSession) -> None:
+    frame = tg.kafka.records(final(counts(spark, 0)), name="a", headers=["row_id", "timestamp", "count", "user"])
+    (row,) = frame.collect()
+    headers = {header["key"]: bytes(header["value"]).decode() for header in row["headers"]}
+    assert headers == {
+        "row_id": json.loads(row["value"])["row_id"],
+        "timestamp": "1970-01-01T00:00:00.000000Z",
+        "count": "1",
+        "user": "A",
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "`key` is missing"),
+        (
+            {"key": "shop"},
+            "`key` is 'shop', but the rows have no such column. They have user, window, count, timestamp",
+        ),
+        ({"key": "user", "headers": ["x"]}, "`headers` has 'x', but the rows have no such column"),
+    ],
+)
+def test_what_cannot_be_written_so_is_refused(spark: SparkSession, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(tg.DefinitionError, match=message):
+        tg.kafka.records(counts(spark, 0).to_df(), **arguments)
+
+
+def test_other_refusals_of_the_sink(spark: SparkSession) -> None:
+    with pytest.raises(tg.DefinitionTypeError, match="`table` is 5"):
+        tg.kafka.records(5)
+    with pytest.raises(tg.DefinitionError, match="`final` is for a DataFrame"):
+        tg.kafka.records(counts(spark, 0), final=True)
+    frame = counts(spark, 0).to_df().withColumnRenamed("count", "row_id")
+    with pytest.raises(tg.DefinitionError, match="a column 'row_id' already"):
+        tg.kafka.records(frame, key="user")
+
+
+def test_results_written_can_be_read_again(spark: SparkSession) -> None:
+    """What the sink writes is what the source reads: key, window and count come back."""
+    out = tg.kafka.records(final(counts(spark, 0, 2)), name="a")
+    pairs = written(out)
+    schema = "window struct<start: timestamp, end: timestamp>, count long, timestamp timestamp"
+    source = stream(raw(spark, *pairs), key=tg.kafka.json("user string"), value=schema, timestamp="timestamp")
+    assert letters(source) == []
+    rows = sorted(collect(source.group_by_key().agg(n=tg.sum("count")).to_df()), key=str)
+    assert rows == [{"user": "A", "n": 2, "timestamp": 2000}]
