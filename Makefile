@@ -42,7 +42,7 @@ lint: $(STAMP)  ## ruff, mypy and the layers alone
 
 .PHONY: test-spark
 test-spark: $(STAMP) java  ## Every scenario on Spark, the long ones too
-	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m pytest -v --durations=15 -m "spark or full or slow" $(ARGS)
+	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m pytest -v --durations=15 -m "(spark or full or slow) and not kafka" $(ARGS)
 
 .PHONY: test-lowest
 test-lowest: $(LOWEST_STAMP) java  ## The tests on the lowest supported versions (pyspark 4.1.0)
