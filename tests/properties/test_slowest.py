@@ -40,7 +40,11 @@ class SlowOracle(Oracle):
         return super()._close()
 
 
-SLOW = cases.cases(ordered=True).map(lambda case: replace(case, clock={"stream_time": "min_partition"}))
+# Batch windows are refused with it.
+KINDS = st.sampled_from(["time", "session", "unlimited"])
+SLOW = KINDS.flatmap(lambda kind: cases.cases(ordered=True, kind=kind)).map(
+    lambda case: replace(case, clock={"stream_time": "min_partition"})
+)
 
 
 def run_oracle(case: Case, batches: list[list[Row]]) -> tuple[list[list[Row]], dict[str, int]]:
