@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from tidegate import dsl
@@ -96,6 +97,7 @@ __all__ = [
     "mean",
     "min",
     "outputs",
+    "read_state",
     "stream",
     "sum",
     "table",
@@ -139,6 +141,30 @@ def __getattr__(name: str) -> Any:
     from tidegate.runtime.spark import kafka
 
     return kafka
+
+
+def read_state(
+    spark: Any,
+    checkpoint: str,
+    store: str | None = None,
+    *,
+    ended_from: int | datetime | None = None,
+    ended_to: int | datetime | None = None,
+) -> Any:
+    """The rows of a store in a checkpoint, as of the last committed batch, as a static DataFrame.
+
+    store  of an aggregation (`Materialized.as_("name")`): the result rows of its windows and `status`, "open" (so far)
+           or "closed" (final, within the retention); of a suppression (`.with_name("name")`): the rows it holds back,
+           `since` when their limit counts, and `until` when they leave. The aggregation's if left out.
+    ended_from, ended_to
+           only windows that ended then, both included (KIP-825's findSessions); epoch milliseconds or datetimes
+
+    Raises CheckpointError if there is no state to read, DefinitionError for a store that the checkpoint does not have.
+    """
+    from tidegate.kernel.readable import ended
+    from tidegate.runtime.spark.reading import read_state as read_state_of
+
+    return read_state_of(spark, str(checkpoint), store, ended(ended_from, ended_to))
 
 
 def _attach(table: Plan) -> Any:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from tidegate.errors import DefinitionError, DefinitionTypeError, warn
-from tidegate.instants import Duration
+from tidegate.instants import Duration, show_ms
 from tidegate.plan import (
     DROP,
     LATE_RECORDS,
@@ -38,7 +38,7 @@ from tidegate.spec.emit import EmitStrategy
 from tidegate.spec.materialized import Materialized
 from tidegate.spec.steps import MapValues, SelectKey, Step, filter_of, map_values_of
 from tidegate.spec.suppressed import UntilTimeLimit, UntilWindowCloses
-from tidegate.spec.windows import BatchWindows, SessionWindows, TimeWindows, UnlimitedWindows, Windows
+from tidegate.spec.windows import BatchWindows, SessionWindows, TimeWindows, UnlimitedWindows, Windows, needed_ms
 
 attach: Callable[[Plan], Any] | None = None
 """Puts a plan on the DataFrame its stream is bound to; the package sets it, so that nothing here knows Spark."""
@@ -409,6 +409,7 @@ class _Aggregating:
             _late_records(late_records),
         )
         _check_expected(node)
+        _check_retention(node)
         self._check_inputs(node)
         return KTable(node)
 
@@ -646,6 +647,25 @@ def _check_expected(node: WindowedAggregate) -> None:
     if getattr(keys, "isStreaming", False):
         raise DefinitionError(
             "`expect_keys` is a streaming DataFrame: it is read once, at the start. Use a static one."
+        )
+
+
+def _check_retention(node: WindowedAggregate) -> None:
+    retention_ms = node.materialized.retention_ms
+    if retention_ms is None:
+        return
+    if node.windows is None or isinstance(node.windows, UnlimitedWindows):
+        kind = "has no windows" if node.windows is None else f"has {node.windows}, which never close"
+        warn(
+            f"The retention of {show_ms(retention_ms)} is not used: the aggregation {kind}, and it is about closed "
+            "windows. Leave with_retention out."
+        )
+        return
+    least, parts = needed_ms(node.windows)
+    if retention_ms < least:
+        raise DefinitionError(
+            f"The retention of {show_ms(retention_ms)} is shorter than {node.windows} need: {parts}, together "
+            f"{show_ms(least)}. Use with_retention({show_ms(least)!r}) or more."
         )
 
 

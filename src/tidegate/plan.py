@@ -29,6 +29,9 @@ RESULT_COLUMNS = ("window", "timestamp", "deleted", "output")
 LATE_COLUMNS = ("reason", "late_by", "stream_time")
 """Names that rows of late records use besides."""
 
+STATE_COLUMNS = ("status", "since", "until")
+"""Names that rows of a store use besides."""
+
 DROP, KEEP = LATE_RECORDS = ("drop", "keep")
 """What becomes of a record that is not taken."""
 
@@ -191,6 +194,8 @@ class Operation:
     regroup  the groups that its rows go to, with old and new values, if another operator aggregates them
     expects  keys that give a final row in every window, with or without a record: a static DataFrame or a list
     outputs  what leaves under which name; empty for one table, whose rows carry none
+    retention_ms
+             for how long after it closed a window's result stays readable, None for no longer than it is needed
     """
 
     stream: Stream
@@ -205,6 +210,7 @@ class Operation:
     limit: UntilTimeLimit | None = None
     deleted: str | None = None
     outputs: tuple[Output, ...] = ()
+    retention_ms: int | None = None
     expects: Any = field(default=None, compare=False, repr=False)
     before: tuple[Step, ...] = ()
     after: tuple[Step, ...] = ()
@@ -345,7 +351,11 @@ def chain(op: Operation) -> list[Operation]:
 def operation(table: Plan) -> Operation:
     """The one operator that computes `table`. Raises DefinitionError for one that cannot be."""
     op = _together(table) if isinstance(table, Outputs) else _alone(table)
-    if op.expects is not None and op.emits == "updates":
+    if op.retention_ms is not None and op.emits == "updates":
+        # What closes is kept, told or not.
+        op = replace(op, emits="both", outputs=op.told)
+    kinds = {output.kind for output in op.told}
+    if op.expects is not None and "updates" in kinds and "final" not in kinds:
         raise DefinitionError(
             "`expect_keys` needs final results: that a key is missing shows when the window closes, and this "
             "table gives updates alone. Use emit_strategy(EmitStrategy.on_window_close()), or suppress until the "
@@ -408,6 +418,7 @@ def _alone(table: Table | LateRecords | Stream) -> Operation:
         name=aggregate.materialized.name,
         buffer_name=named,
         limit=limits[0] if limits else None,
+        retention_ms=aggregate.materialized.retention_ms if _closes(aggregate.windows) else None,
         expects=aggregate.expects,
         before=before,
         after=after,
@@ -491,7 +502,7 @@ def _aggregation(one: Operation, other: Operation) -> Iterator[tuple[str, Any, A
     yield "windows", one.windows, other.windows
     yield "aggregates", one.aggregations, other.aggregations
     yield "expected keys", id(one.expects), id(other.expects)
-    yield "store", (one.name, one.caching), (other.name, other.caching)
+    yield "store", (one.name, one.caching, one.retention_ms), (other.name, other.caching, other.retention_ms)
 
 
 def _suppressions(table: Table) -> Iterator[UntilWindowCloses | UntilTimeLimit]:

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -122,3 +123,16 @@ def test_every_kind_of_window_tells_what_it_drops(kind: str, records: list[Row],
     piped = counted((record["k"], record["ts"], record["x"]) for record in records)
     for row in late:
         assert piped[repr((row["k"], row["ts"], row["x"]))]
+
+
+def test_a_late_record_is_what_its_stream_gives_after_its_steps() -> None:
+    """What a step filters out is nobody's late record; what it computes is in the row."""
+    events = tg.stream("events", key="k", timestamp="ts").filter(pc.field("x") > 0).map_values({"y": pc.field("x") + 1})
+    counts = events.group_by_key().windowed_by(WINDOWS["tumbling"]).count()
+    driver = TopologyTestDriver({"final": counts.suppress(FINAL), "late": counts.late_records()})
+    for ts, x in ((30, 1), (2, 5), (3, 0)):
+        driver.pipe_input({"k": "a", "ts": ts, "x": x})
+    (late,) = driver.read_output()
+    assert (late["y"], late["ts"], late["reason"], late["window"]) == (6, 2, "late", Window(0, 10))
+    assert "x" not in late
+    assert driver.drops["late"] == 1

@@ -68,6 +68,12 @@ def closing(layout: Layout, panes: list[int], before: int, closes_at: int) -> li
     return sorted({w for low, high in zip(first, last, strict=True) for w in range(int(low), int(high) + 1, advance)})
 
 
+def pending(layout: Layout, state: State) -> list[pa.Table]:
+    """The results so far of the windows that are open, which stay as they are."""
+    windows = closing(layout, list(state.logs), state.stream_time, MAX_MS)
+    return [_close(layout, state, {}, group) for group in _groups(layout, state, {}, windows)]
+
+
 def _groups(layout: Layout, state: State, fresh: dict[int, pa.Table], windows: list[int]) -> Iterator[list[int]]:
     """Closing windows in stretches of about CLOSE_ROWS rows, so that a large close does not need all memory at once."""
     group: list[int] = []

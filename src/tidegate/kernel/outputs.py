@@ -42,9 +42,14 @@ def run(layout: Layout, state: State, rows: pa.Table, batch: Batch, end_of_input
 def _of(layout: Layout, rows: pa.Table, output: Output, batch: Batch) -> pa.Table:
     if output.kind == "late":
         return late.rows(layout, batch)
+    return of_kind(layout, rows, output.kind)
+
+
+def of_kind(layout: Layout, rows: pa.Table, kind: str) -> pa.Table:
+    """Those of the rows that an aggregation made (`results.told`) that are of a kind."""
     if layout.op.emits != "both":
         return rows
-    schema = layout.telling[output.kind].result_schema
+    schema = layout.telling[kind].result_schema
     if rows.num_rows == 0:
         return schema.empty_table()
-    return rows.filter(pc.equal(rows["__kind"], output.kind)).select(schema.names)
+    return rows.filter(pc.equal(rows["__kind"], kind)).select(schema.names)

@@ -16,7 +16,19 @@ import pyarrow as pa
 
 from tidegate.errors import CheckpointError
 from tidegate.instants import MAX_MS
-from tidegate.kernel import changelog, expected, final, frames, keyed, outputs, pending, plain, tables
+from tidegate.kernel import (
+    changelog,
+    closed,
+    described,
+    expected,
+    final,
+    frames,
+    keyed,
+    outputs,
+    pending,
+    plain,
+    tables,
+)
 from tidegate.kernel.batch import Batch
 from tidegate.kernel.idle import Idle
 from tidegate.kernel.layout import Layout
@@ -81,12 +93,15 @@ class Stage:
         rows, late = run(self.layout, state, batch, closes_at)
         if self.expected is not None:
             rows = expected.run(self.layout, state, batch, rows, self.expected, closes_at)
+        if self.layout.op.retention_ms is not None:
+            closed.keep(self.layout, state, outputs.of_kind(self.layout, rows, "final"))
         rows, wake_at = outputs.run(self.layout, state, rows, batch, end_of_input)
         metrics |= _lateness(batch) if metrics.pop("first") else {"records": 0, "lateness_sum": 0.0}
         metrics["late"] += late
         metrics["emitted"] = rows.num_rows
         metrics["stream_time"] = state.stream_time
         metrics |= pending.metrics(self.layout, state)
+        described.write(self.layout, state)
         state.save()
         ticks = [time for time in (wake_at, state.idle.tick) if time not in (None, NEVER)]
         return Step(rows, metrics, min(ticks, default=None))

@@ -50,6 +50,10 @@ class State:
     idle: Idle = field(default_factory=Idle)
     kept: dict[int, Log] = field(default_factory=dict)
     """Rows that were let out, in buckets of their own (kernel.changes)."""
+    closed: dict[int, Log] = field(default_factory=dict)
+    """Logs of results that stay readable (kernel.closed)."""
+    described: str = ""
+    """The digest of the description in the store (kernel.described)."""
     task: int = 0
     """Which of the tasks this is, in a step that takes blobs."""
     due: tuple[int, int] | None = None
@@ -73,27 +77,47 @@ class State:
                 f"Set spark.sql.shuffle.partitions to {meta['tasks']} and restart, or start with a new checkpoint."
                 f"{_FEWER if meta['tasks'] > tasks else ''}"
             )
-        logs = {int(start): Log(*log) for start, log in meta["logs"].items()}
+        return cls._of(store, meta)
+
+    @classmethod
+    def open(cls, store: Store) -> State | None:
+        """The state in `store` to be looked at, whatever plan wrote it; None if there is none."""
+        found = store.get(_META)
+        return None if found is None else cls._of(store, frames.decode(frames.META, found)[0])
+
+    @classmethod
+    def _of(cls, store: Store, meta: dict[str, Any]) -> State:
         partitions = {name: Reached(*reached) for name, *reached in meta.get("partitions", [])}
         expected = Expected(*meta["expected"]) if "expected" in meta else None
-        kept = {int(bucket): Log(*log) for bucket, log in meta.get("kept", {}).items()}
-        told = (partitions, expected, meta.get("wall_clock", NEVER), Idle(*meta.get("idle", [])), kept)
-        return cls(store, identity, tasks, meta["stream_time"], logs, *told)
+        return cls(
+            store,
+            meta["identity"],
+            meta["tasks"],
+            meta["stream_time"],
+            _logs(meta["logs"]),
+            partitions=partitions,
+            expected=expected,
+            wall_clock=meta.get("wall_clock", NEVER),
+            idle=Idle(*meta.get("idle", [])),
+            kept=_logs(meta.get("kept", {})),
+            closed=_logs(meta.get("closed", {})),
+            described=meta.get("described", ""),
+        )
 
     def save(self) -> None:
         """Write everything but the segments, which are already in the store."""
-        logs, kept = (
-            {str(start): [log.segments, log.rows, log.base] for start, log in index.items()}
-            for index in (self.logs, self.kept)
-        )
         meta: dict[str, Any] = {
             "identity": self.identity,
             "tasks": self.tasks,
             "stream_time": self.stream_time,
-            "logs": logs,
+            "logs": _index(self.logs),
         }
-        if kept:
-            meta["kept"] = kept
+        if self.kept:
+            meta["kept"] = _index(self.kept)
+        if self.closed:
+            meta["closed"] = _index(self.closed)
+        if self.described:
+            meta["described"] = self.described
         if self.partitions:
             meta["partitions"] = [[name, at.time, at.heard] for name, at in self.partitions.items()]
         if self.expected is not None:
@@ -127,6 +151,14 @@ class State:
         log = self.logs.pop(window, Log())
         for segment in range(keep, log.segments):
             self.store.remove(window, segment)
+
+
+def _index(logs: dict[int, Log]) -> dict[str, list[int]]:
+    return {str(start): [log.segments, log.rows, log.base] for start, log in logs.items()}
+
+
+def _logs(index: dict[str, list[int]]) -> dict[int, Log]:
+    return {int(start): Log(*log) for start, log in index.items()}
 
 
 def _same_plan(written: dict[str, str], running: dict[str, str]) -> None:

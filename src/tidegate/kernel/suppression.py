@@ -96,7 +96,7 @@ def first_due(layout: Layout, store: Store) -> tuple[int, int, int] | None:
 def waiting(layout: Layout, store: Store) -> pa.Table:
     """What is held back: the rows that would leave, and since when by the clock of the limit (`shelves.SINCE`)."""
     held, shelves, _ = _load(layout, store)
-    return unite([held, *_entries(layout, shelves)]).drop_columns([_SIZE])
+    return unite([held.drop_columns([_SIZE]), *_newest(layout, shelves)])
 
 
 def _load(layout: Layout, store: Store) -> tuple[pa.Table, Shelves, int]:
@@ -139,6 +139,15 @@ def _on_shelves(layout: Layout, shelves: Shelves, held: pa.Table, rows: pa.Table
 
 
 def _entries(layout: Layout, shelves: Shelves) -> list[pa.Table]:
+    """What is on all shelves as a buffer with a bound holds it."""
+    out = []
+    for rows in _newest(layout, shelves):
+        keys, values = _key_sizes(layout, rows), _value_sizes(layout, rows)
+        out.append(rows.append_column(_SIZE, pa.array(entry_bytes(keys, prior_bytes(layout), 0, values))))
+    return out
+
+
+def _newest(layout: Layout, shelves: Shelves) -> list[pa.Table]:
     """What is on all shelves, one row per key."""
     how = layout.op.limit
     assert how is not None
@@ -147,9 +156,7 @@ def _entries(layout: Layout, shelves: Shelves) -> list[pa.Table]:
         return []
     whole = unite(tables)
     at, since = newest(_codes(layout, whole), ints(whole[SINCE]), how.measured_from == "latest_update")
-    entries = _since(whole.take(pa.array(at)), since)
-    keys, values = _key_sizes(layout, entries), _value_sizes(layout, entries)
-    return [entries.append_column(_SIZE, pa.array(entry_bytes(keys, prior_bytes(layout), 0, values)))]
+    return [_since(whole.take(pa.array(at)), since)]
 
 
 def _since(rows: pa.Table, since: Ints) -> pa.Table:

@@ -272,6 +272,19 @@ class UnlimitedWindows:
         return f"UnlimitedWindows from {self.start_ms} ms"
 
 
+def needed_ms(windows: Windows) -> tuple[int, str]:
+    """How long windows need their state at least, and what that is made of (SEMANTICS 8, Kafka's rule)."""
+    if isinstance(windows, SlidingWindows):
+        parts = {"twice the time difference": 2 * windows.time_difference_ms, "grace": windows.grace_ms}
+    elif isinstance(windows, SessionWindows):
+        parts = {"gap": windows.inactivity_gap_ms, "grace": windows.grace_ms}
+    elif isinstance(windows, UnlimitedWindows):
+        parts = {}
+    else:
+        parts = {"size": windows.size_ms, "grace": windows.grace_ms}
+    return sum(parts.values()), " plus ".join(f"{name} ({show_ms(ms)})" for name, ms in parts.items())
+
+
 AlignedWindows = TimeWindows | BatchWindows | UnlimitedWindows
 """Windows that follow from timestamps and stream time alone: each closes at a stream time known from its start."""
 

@@ -13,19 +13,19 @@ import pyarrow as pa
 from tidegate.dsl import KLateRecords, KTable, Result, outputs
 from tidegate.errors import DefinitionError
 from tidegate.instants import Duration, Window, duration_ms, instant_ms, show_ms
-from tidegate.kernel import expected, pending
+from tidegate.kernel import described, expected, pending, readable
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.packing import pack
 from tidegate.kernel.stage import DROPS, Stage, reasons
 from tidegate.kernel.state import State
 from tidegate.kernel.store import DictStore
-from tidegate.plan import LATE_COLUMNS, RESULT_COLUMNS, Operation, Stream, chain, inputs_of, operation
+from tidegate.plan import LATE_COLUMNS, RESULT_COLUMNS, STATE_COLUMNS, Operation, Stream, chain, inputs_of, operation
 from tidegate.spec.pending import Pending
 from tidegate.testing.inputs import OWN, Inputs, Record, Types, to_batch
 
 _PARTITION, _OFFSET = OWN
 _COUNTED = ("records", "emitted", "lateness_sum", *DROPS, "future")
-_OURS = {f"__{name}" for name in (*RESULT_COLUMNS, *LATE_COLUMNS)}
+_OURS = {f"__{name}" for name in (*RESULT_COLUMNS, *LATE_COLUMNS, *STATE_COLUMNS)}
 
 
 @dataclass
@@ -188,6 +188,22 @@ class TopologyTestDriver:
             return Pending("stream" if self._op is None else self._op.stream.name, None, (), 0)
         layout, _ = _lay_out(self._op, self._types, [], self._piped, self._wall_clock_ms)
         return pending.pending(layout, State.load(self._store, layout.identity, 1))
+
+    def read_state(
+        self,
+        store: str | None = None,
+        *,
+        ended_from: int | datetime | None = None,
+        ended_to: int | datetime | None = None,
+    ) -> list[dict[str, Any]]:
+        """The rows of a store (of the aggregation, if none is named), as `tg.read_state` gives them on Spark."""
+        found = [(what, held) for held in (self._store, *self._stores()) if (what := described.of(held)) is not None]
+        for what, held in found:
+            if (name := readable.named(what, store)) is not None:
+                return to_rows(readable.rows(what, held, name, readable.ended(ended_from, ended_to)))
+        if not found:
+            return []
+        raise readable.unknown(store, [name for what, _ in found for name in readable.stores(what)])
 
     def state(self) -> DriverState:
         """What a restart would find: `TopologyTestDriver(table, state=driver.state())` goes on from here."""

@@ -103,7 +103,7 @@ def to_df(table: Plan) -> DataFrame:
     if isinstance(table, Stream) and table.table is None:
         return stepped(table)
     out, layout = _operate(operation(table))
-    return out.select(*_public(layout.output_schema.names))
+    return out.select(*public(layout.output_schema.names))
 
 
 def _operate(op: Operation) -> tuple[DataFrame, Layout]:
@@ -240,7 +240,7 @@ def _named(name: str, alias: str) -> Column:
     return _column(name).alias(alias)
 
 
-def _public(names: Iterable[str]) -> list[Column]:
+def public(names: Iterable[str]) -> list[Column]:
     """The columns that leave the operator under their public names (`plan.RESULT_COLUMNS`, `LATE_COLUMNS`)."""
     start = F.timestamp_millis(F.col("__start")).alias("start")
     # A window without an end has none: 2^63-1 ms is beyond what a timestamp holds.
@@ -252,6 +252,9 @@ def _public(names: Iterable[str]) -> list[Column]:
         "__deleted": F.col("__deleted").alias("deleted"),
         "__reason": F.col("__reason").alias("reason"),
         "__late_by": F.col("__late_by").alias("late_by"),
+        "__status": F.col("__status").alias("status"),
+        "__since": F.timestamp_millis(F.col("__since")).alias("since"),
+        "__until": F.timestamp_millis(F.col("__until")).alias("until"),
         "__stream_time": F.timestamp_millis(F.col("__stream_time")).alias("stream_time"),
     }
     return [ours.get(name, _column(name)) for name in names if name != "__end"]

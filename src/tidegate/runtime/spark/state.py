@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 LOG = "log"
 # The named values live in the same map, under a window that cannot exist.
 NAMED = -(2**63)
-NAMES = ("meta", "buffer")
+NAMES = ("meta", "buffer", "layout")
 # Larger values cost twice as much a byte, and one of 256 MB ends Spark's state server with an OutOfMemoryError.
 PART_BYTES = 4 << 20
 

@@ -1,0 +1,72 @@
+"""Results that stay readable after their window has closed (Materialized.with_retention).
+
+A window closes at a stream time c that follows from its bounds, and its result stays readable until stream time has
+reached c + retention: the same however the stream was cut. What closes is appended to logs by stretches of c, and such
+a log is dropped as a whole; so a batch costs what closes in it.
+
+        retention 16        stretches [0,1) [1,2) ... [40,41) ...       a log is dropped when its last c is 16 behind
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.kernel.batch import unite
+from tidegate.kernel.grouping import ints
+from tidegate.kernel.layout import Layout
+from tidegate.kernel.panes import Ints
+from tidegate.kernel.state import State
+from tidegate.spec.windows import SessionWindows, SlidingWindows
+
+STRETCHES = 16
+"""A log holds what closed in this part of the retention."""
+
+
+_FIRST = -(2**61)
+"""Where the store keeps the logs: under windows that cannot exist, far from those of kernel.shelves and kernel.changes."""
+
+
+def keep(layout: Layout, state: State, rows: pa.Table) -> None:
+    """Take the results of windows that closed, and drop the logs that have been readable for long enough."""
+    retention = layout.op.retention_ms
+    assert retention is not None
+    width = max(1, retention // STRETCHES)
+    times = closed_at(layout, rows)
+    logs = _logs(state)
+    stretch = np.where(times + retention > state.stream_time, times // width * width, -1)
+    for start in np.unique(stretch[stretch >= 0]).tolist():
+        mine = stretch == start
+        logs.append(_FIRST - start, rows.filter(pa.array(mine)))
+        log = logs.logs[_FIRST - start]
+        log.base = max(log.base, int(times[mine].max()))
+    for name in [name for name, log in logs.logs.items() if log.base + retention <= state.stream_time]:
+        logs.forget(name)
+
+
+def rows(layout: Layout, state: State) -> pa.Table:
+    """The results that are readable, of the schema of final results."""
+    schema = layout.telling["final"].result_schema
+    logs = _logs(state)
+    held = [table for name in sorted(logs.logs, reverse=True) for table in logs.read(name)]
+    retention = layout.op.retention_ms
+    if not held or retention is None:
+        return schema.empty_table()
+    found = unite(held)
+    return found.filter(pa.array(closed_at(layout, found) + retention > state.stream_time)).cast(schema)
+
+
+def _logs(state: State) -> State:
+    """The logs of closed windows as a state of their own in the same store: under numbers that no window has."""
+    return State(state.store, state.identity, state.tasks, logs=state.closed)
+
+
+def closed_at(layout: Layout, rows: pa.Table) -> Ints:
+    """The first stream time at which each window is closed, by the windows' own rule."""
+    windows = layout.op.windows
+    if isinstance(windows, SlidingWindows | SessionWindows):
+        return ints(rows["__end"]) - windows.open_from_ms(0) + 1
+    starts: Any = ints(rows["__start"])
+    return layout.aligned.close_ms(starts)  # type: ignore[return-value]

@@ -1,0 +1,129 @@
+"""The rows of a store in a checkpoint as a DataFrame, through Spark's state reader.
+
+Spark gives the entries of the one map of an operator (runtime.spark.state) as bytes; what they say is decoded where
+they are read, one state partition at a time. The store describes itself (kernel.described), so no plan is needed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from tidegate.errors import CheckpointError
+from tidegate.kernel import described, readable
+from tidegate.kernel.described import Described
+from tidegate.kernel.store import DictStore
+from tidegate.runtime.spark.attach import public
+from tidegate.runtime.spark.flow import spark_schema
+from tidegate.runtime.spark.state import LOG, NAMED, NAMES
+
+Ended = tuple[int | None, int | None]
+
+
+def read_state(spark: SparkSession, checkpoint: str, store: str | None, ended: Ended) -> DataFrame:
+    """The rows of a store as of the last batch; see `kernel.readable.schema` for the columns.
+
+    Raises CheckpointError if the checkpoint has no state of tidegate, DefinitionError for a store it does not have.
+    """
+    _ = spark.streams  # before 4.3 the reader needs the state store's coordinator, which this starts
+    found = [(operator, what) for operator in _operators(spark, checkpoint) if (what := _described(operator))]
+    if not found:
+        raise CheckpointError(
+            f"{checkpoint!r} has no state that can be read: no batch of a tidegate query was committed there, or by "
+            "a version that did not describe its state. Run a batch with this one, or name another checkpointLocation."
+        )
+    for operator, what in found:
+        if (name := readable.named(what, store)) is not None:
+            return _rows(operator, what, name, ended)
+    raise readable.unknown(store, [name for _, what in found for name in readable.stores(what)])
+
+
+def _operators(spark: SparkSession, checkpoint: str) -> Iterator[DataFrame]:
+    """The entries of every stateful operator that may be ours: (task, window, segment, part, value)."""
+    try:
+        listed = spark.read.format("state-metadata").load(checkpoint).select("operatorId", "operatorName").distinct()
+        numbers = sorted(row[0] for row in listed.collect() if row[1].startswith("transformWithState"))
+    except AnalysisException:
+        return
+    for number in numbers:
+        reader = spark.read.format("statestore").option("operatorId", number).option("stateVarName", LOG)
+        try:
+            entries = reader.load(checkpoint)
+        except AnalysisException:
+            continue  # an operator of somebody else, which has no such variable
+        if {"task", "window", "segment", "part", "value"} <= _fields(entries):
+            at = [F.col("user_map_key")[name].alias(name) for name in ("window", "segment", "part")]
+            yield entries.select(
+                F.col("key")["task"].alias("task"), *at, F.col("user_map_value")["value"].alias("value")
+            )
+
+
+def _fields(entries: DataFrame) -> set[str]:
+    """The names inside the structs of a map's entries, as Spark's reader gives them."""
+    structs = [field.dataType for field in entries.schema.fields]
+    return {field.name for kind in structs if isinstance(kind, StructType) for field in kind.fields}
+
+
+def _described(entries: DataFrame) -> Described | None:
+    place = NAMES.index(described.LAYOUT)
+    mine = entries.where((F.col("window") == NAMED) & (F.col("segment") == place))
+    parts: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
+    for row in mine.select("task", "part", "value").collect():
+        parts[row[0]].append((row[1], bytes(row[2])))
+    return described.read(_joined(next(iter(parts.values())))) if parts else None
+
+
+def _joined(parts: list[tuple[int, bytes]]) -> bytes:
+    return b"".join(value for _, value in sorted(parts))
+
+
+def _rows(entries: DataFrame, what: Described, name: str, ended: Ended) -> DataFrame:
+    schema = readable.schema(what, name)
+    rows = entries.mapInArrow(_decoder(what, name, ended), spark_schema(_microseconds(schema)))
+    return rows.select(*public(schema.names))
+
+
+def _decoder(
+    what: Described, name: str, ended: Ended
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for store in _stores(batches):
+            rows = readable.rows(what, store, name, ended)
+            yield from rows.cast(_microseconds(rows.schema)).to_batches()
+
+    return run
+
+
+def _stores(batches: Iterator[pa.RecordBatch]) -> list[DictStore]:
+    """The state of each task in memory, put together from its entries."""
+    values: dict[int, dict[tuple[int, int], list[tuple[int, bytes]]]] = defaultdict(lambda: defaultdict(list))
+    for batch in batches:
+        for task, window, segment, part, value in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            values[task][window, segment].append((part, value))
+    return [_store(entries) for entries in values.values()]
+
+
+def _store(entries: dict[tuple[int, int], list[tuple[int, bytes]]]) -> DictStore:
+    store = DictStore()
+    for (window, segment), parts in entries.items():
+        if window == NAMED:
+            store.put(NAMES[segment], _joined(parts))
+        else:
+            store.write(window, segment, _joined(parts))
+    return store
+
+
+def _microseconds(schema: pa.Schema) -> pa.Schema:
+    """The schema with timestamps as Spark has them."""
+    return pa.schema([(field.name, _as_spark_has(field.type)) for field in schema])
+
+
+def _as_spark_has(kind: Any) -> Any:
+    return pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else kind

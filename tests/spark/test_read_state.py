@@ -1,0 +1,103 @@
+"""The rows of a store in a checkpoint, through Spark's state reader: those that the test driver shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tidegate as tg
+from tidegate.testing import TopologyTestDriver
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from spark.replay import Replay, collect, with_offsets
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = pa.schema(
+    {
+        "k": pa.string(),
+        "ts": pa.timestamp("us", "UTC"),
+        "x": pa.int64(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+    }
+)
+BATCHES = with_offsets(
+    [
+        [{"k": k, "ts": ts, "x": ts} for k, ts in (("a", 1), ("b", 4), ("c", 2), ("a", 12))],
+        [{"k": k, "ts": ts, "x": ts} for k, ts in (("b", 20), ("a", 21), ("d", 24))],
+    ]
+)
+STORE = tg.Materialized.as_("sums").with_retention("20 ms")
+LIMIT = tg.Suppressed.until_time_limit("6 ms", tg.BufferConfig.unbounded(), clock="stream").with_name("held")
+
+
+def windowed(source: Any, windows: Any) -> tg.TimeWindowedKStream:
+    events = tg.stream(source, key="k", timestamp="ts", partition="partition", offset="offset", name="stream")
+    return events.group_by_key().windowed_by(windows)
+
+
+def final_sums(source: Any) -> tg.KTable:
+    sums = windowed(source, tg.TimeWindows.of_size_and_grace("10 ms", "5 ms")).agg(STORE, total=tg.sum("x"))
+    return sums.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
+
+
+def limited_sessions(source: Any) -> tg.KTable:
+    sessions = tg.SessionWindows.of_inactivity_gap_and_grace("5 ms", "3 ms")
+    return windowed(source, sessions).agg(STORE, total=tg.sum("x"), xs=tg.collect_list("x")).suppress(LIMIT)
+
+
+def run(spark: SparkSession, path: Path, topology: Any) -> tuple[str, TopologyTestDriver]:
+    """A query over all batches, its checkpoint, and a driver that has seen the same."""
+
+    def attached(events: DataFrame) -> DataFrame:
+        frame: DataFrame = topology(events).to_df()
+        return frame
+
+    Replay(spark, path, SCHEMA, attached).run(BATCHES)
+    driver = TopologyTestDriver(topology("events"))
+    for batch in BATCHES:
+        driver.pipe_batch(batch)
+    return str(path / "checkpoint"), driver
+
+
+def rows_of(frame: DataFrame) -> list[str]:
+    times = [name for name in ("since", "until") if name in frame.columns]
+    plain = frame.select(*(F.unix_millis(c).alias(c) if c in times else c for c in frame.columns))
+    return sorted(map(repr, collect(plain)))
+
+
+def shown(rows: list[dict[str, Any]]) -> list[str]:
+    return sorted(map(repr, rows))
+
+
+def test_open_and_closed_windows(spark: SparkSession, tmp_path: Path) -> None:
+    checkpoint, driver = run(spark, tmp_path, final_sums)
+    frame = tg.read_state(spark, checkpoint, store="sums")
+    assert not frame.isStreaming
+    assert frame.columns == ["k", "window", "total", "timestamp", "status"]
+    assert rows_of(frame) == shown(driver.read_state("sums"))
+    assert {row.status for row in frame.collect()} == {"open", "closed"}
+    with pytest.raises(tg.DefinitionError, match=r"no store 'counts'. The stores are 'sums', 'suppress'"):
+        tg.read_state(spark, checkpoint, store="counts")
+    with pytest.raises(tg.CheckpointError, match="has no state that can be read"):
+        tg.read_state(spark, str(tmp_path / "nothing"))
+
+
+def test_sessions_by_their_end_and_what_a_buffer_holds(spark: SparkSession, tmp_path: Path) -> None:
+    checkpoint, driver = run(spark, tmp_path, limited_sessions)
+    assert rows_of(tg.read_state(spark, checkpoint)) == shown(driver.read_state())
+    ended = tg.read_state(spark, checkpoint, "sums", ended_from=4, ended_to=20)
+    assert rows_of(ended) == shown(driver.read_state("sums", ended_from=4, ended_to=20))
+    assert ended.count() > 0
+    held = tg.read_state(spark, checkpoint, store="held")
+    assert held.columns == ["k", "window", "total", "xs", "timestamp", "deleted", "since", "until"]
+    assert rows_of(held) == shown(driver.read_state("held"))
+    assert held.count() > 0

@@ -1,0 +1,230 @@
+"""What a store says of itself: open windows, closed ones within retention, and what waits in a buffer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tidegate as tg
+from tidegate.kernel.state import State
+from tidegate.testing import TopologyTestDriver, Window
+
+FINAL = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
+LIMIT = tg.Suppressed.until_time_limit("6 ms", tg.BufferConfig.unbounded(), clock="stream").with_name("held")
+RETENTION = 20
+SCHEMA = pa.schema([("k", pa.string()), ("ts", pa.int64()), ("x", pa.int64())])
+
+# windows, and how long after its end a window is closed (SEMANTICS 1.2: where the end belongs to it, a tick later)
+WINDOWS: dict[str, tuple[Any, int]] = {
+    "tumbling": (tg.TimeWindows.of_size_and_grace("10 ms", "5 ms"), 5),
+    "hopping": (tg.TimeWindows.of_size_and_grace("10 ms", "3 ms").advance_by("4 ms"), 3),
+    "sessions": (tg.SessionWindows.of_inactivity_gap_and_grace("5 ms", "3 ms"), 5 + 3 + 1),
+    "sliding": (tg.SlidingWindows.of_time_difference_and_grace("5 ms", "3 ms"), 3 + 1),
+    "batch": (tg.BatchWindows.of_size("7 ms"), 0),
+}
+RECORDS = st.lists(
+    st.fixed_dictionaries({"k": st.sampled_from("ab"), "ts": st.integers(0, 80), "x": st.integers(0, 9)}), max_size=20
+)
+
+
+def table(windows: Any, how: str = "built_in", retention: str | None = f"{RETENTION} ms") -> tg.KTable:
+    store = tg.Materialized.as_("counts")
+    store = store.with_retention(retention) if retention else store
+    windowed = tg.stream("events", key="k", timestamp="ts", schema=SCHEMA).group_by_key().windowed_by(windows)
+    if how == "built_in":
+        return windowed.agg(store, n=tg.count(), total=tg.sum("x"))
+    if how == "ordered":
+        return windowed.agg(store, n=tg.count(), xs=tg.collect_list("x"))
+    return windowed.aggregate(
+        lambda: "0",
+        lambda key, row, told: f"{told}+{row['x']}",
+        type="string",
+        merger=lambda key, a, b: f"{a}|{b}",
+        materialized=store,
+    )
+
+
+def placed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: (row["window"], row["k"]))
+
+
+def plain(rows: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
+    return placed([{name: value for name, value in row.items() if name not in names} for row in rows])
+
+
+@settings(max_examples=15)
+@pytest.mark.parametrize("how", ["built_in", "ordered", "function"])
+@pytest.mark.parametrize("emits", ["final", "updates", "both"])
+@pytest.mark.parametrize("kind", WINDOWS)
+@given(records=RECORDS, data=st.data())
+def test_a_store_has_what_is_open_and_what_closed_within_retention(
+    kind: str, emits: str, how: str, records: list[Any], data: st.DataObject
+) -> None:
+    """Open windows are what a close would let out; closed ones what was let out, until retention after they closed."""
+    windows, wait = WINDOWS[kind]
+    base = table(windows, how)
+    final = base.suppress(FINAL)
+    topology: Any = {"final": final, "updates": base, "both": {"raw": base, "final": final}}[emits]
+    driver, reference = TopologyTestDriver(topology), TopologyTestDriver(table(windows, how, None).suppress(FINAL))
+    told: list[Any] = []
+    rest, now = records, -1
+    while rest:
+        size = data.draw(st.integers(1, 5), label="batch")
+        batch, rest = rest[:size], rest[size:]
+        driver.pipe_batch(batch)
+        reference.pipe_batch(batch)
+        now = max(now, *(record["ts"] for record in batch))
+        told += reference.read_output()
+        if data.draw(st.booleans(), label="restart"):
+            driver = TopologyTestDriver(topology, state=driver.state())
+        rows = driver.read_state("counts")
+        closing = TopologyTestDriver(table(windows, how, None).suppress(FINAL), state=reference.state())
+        closing.pipe_input({"k": "z", "ts": 10_000, "x": 0})
+        assert plain([r for r in rows if r["status"] == "open"], "status") == placed(closing.read_output())
+        kept = [row for row in told if row["window"].end + wait + RETENTION > now]
+        assert plain([r for r in rows if r["status"] == "closed"], "status") == placed(kept)
+        assert driver.read_state() == rows
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+def test_nothing_is_kept_for_longer(kind: str) -> None:
+    """Once everything has been readable for long enough, no log of it is left in the store."""
+    windows, _ = WINDOWS[kind]
+    driver = TopologyTestDriver(table(windows).suppress(FINAL))
+    for ts in range(0, 60, 12):
+        driver.pipe_input({"k": "a", "ts": ts, "x": 1})
+    state = State.open(driver.state().store)
+    assert state is not None
+    assert state.closed
+    assert any(name < 0 for name, _ in driver.state().store.log)
+    driver.pipe_input({"k": "a", "ts": 10_000, "x": 1})
+    assert {row["status"] for row in driver.read_state()} == {"open"}
+    assert not any(name < 0 for name, _ in driver.state().store.log)
+
+
+def test_without_retention_nothing_closed_is_kept() -> None:
+    driver = TopologyTestDriver(table(WINDOWS["tumbling"][0], retention=None).suppress(FINAL))
+    for ts in (1, 16):
+        driver.pipe_input({"k": "a", "ts": ts, "x": ts})
+    assert driver.read_state() == [
+        {"k": "a", "window": Window(10, 20), "n": 1, "total": 16, "timestamp": 16, "status": "open"}
+    ]
+
+
+def test_a_longer_retention_begins_with_what_is_there() -> None:
+    """Retention is not part of the plan's identity."""
+    windows, _ = WINDOWS["tumbling"]
+    driver = TopologyTestDriver(table(windows).suppress(FINAL))
+    for ts in (1, 16, 30):
+        driver.pipe_input({"k": "a", "ts": ts, "x": ts})
+    longer = TopologyTestDriver(table(windows, retention="1 minute").suppress(FINAL), state=driver.state())
+    longer.pipe_input({"k": "a", "ts": 50, "x": 1})
+    closed = [row["window"].start for row in longer.read_state() if row["status"] == "closed"]
+    assert sorted(closed) == [0, 10, 30]
+
+
+def test_sessions_by_the_range_in_which_they_ended() -> None:
+    """KIP-825's findSessions: both bounds included, open sessions and closed ones."""
+    driver = TopologyTestDriver(table(WINDOWS["sessions"][0]))
+    for ts in (0, 4, 20, 40):
+        driver.pipe_input({"k": "a", "ts": ts, "x": 1})
+    ends = [row["window"].end for row in driver.read_state(ended_from=4, ended_to=20)]
+    assert sorted(ends) == [20]  # 4 closed at 13 and was readable until 33
+    assert [row["window"].end for row in driver.read_state(ended_from=21)] == [40]
+    assert {row["window"].end for row in driver.read_state(ended_to=40)} == {20, 40}
+    assert driver.read_state(ended_from=21, ended_to=39) == []
+
+
+def test_what_a_buffer_holds_and_since_when() -> None:
+    driver = TopologyTestDriver(table(WINDOWS["tumbling"][0]).suppress(LIMIT))
+    for ts in (1, 3, 12):
+        driver.pipe_input({"k": "a", "ts": ts, "x": ts})
+    (row,) = driver.read_state("held")
+    assert row == {"k": "a", "window": Window(10, 20), "n": 1, "total": 12, "timestamp": 12, "since": 12, "until": 18}
+    assert {row["window"].start for row in driver.read_state("counts")} == {0, 10}
+
+
+def test_what_waits_for_its_window_to_close() -> None:
+    """There is no second buffer behind an aggregation that knows when it is done: its open windows are what waits."""
+    named = FINAL.with_name("until closed")
+    driver = TopologyTestDriver(table(WINDOWS["tumbling"][0]).suppress(named))
+    driver.pipe_input({"k": "a", "ts": 3, "x": 2})
+    (row,) = driver.read_state("until closed")
+    assert row == {"k": "a", "window": Window(0, 10), "n": 1, "total": 2, "timestamp": 3, "since": None, "until": 15}
+
+
+def test_a_table_without_windows_is_readable_and_has_no_ends() -> None:
+    grouped = tg.stream("events", key="k", timestamp="ts", schema=SCHEMA).group_by_key()
+    driver = TopologyTestDriver(grouped.agg(tg.Materialized.as_("totals"), total=tg.sum("x")))
+    assert driver.read_state() == []
+    driver.pipe_batch([{"k": k, "ts": 1, "x": x} for k, x in (("a", 1), ("b", 2), ("a", 3))])
+    rows = driver.read_state("totals")
+    assert sorted((row["k"], row["total"], row["status"]) for row in rows) == [("a", 4, "open"), ("b", 2, "open")]
+    with pytest.raises(tg.DefinitionError, match="this store has none"):
+        driver.read_state("totals", ended_to=3)
+
+
+def test_a_changelog_keeps_nothing_but_what_waits() -> None:
+    prices = tg.table("prices", key="k", timestamp="ts", deleted="gone")
+    driver = TopologyTestDriver(prices.suppress(LIMIT))
+    driver.pipe_input({"k": "a", "ts": 1, "price": 5, "gone": False})
+    driver.pipe_input({"k": "b", "ts": 2, "price": 6, "gone": True})
+    assert driver.read_state("table") == []
+    held = [(row["k"], row["price"], row["deleted"], row["since"]) for row in driver.read_state("held")]
+    assert sorted(held) == [("a", 5, False, 1), ("b", None, True, 2)]
+
+
+def test_a_store_that_is_not_there() -> None:
+    driver = TopologyTestDriver(table(WINDOWS["tumbling"][0]))
+    driver.pipe_input({"k": "a", "ts": 1, "x": 1})
+    with pytest.raises(tg.DefinitionError, match=r"There is no store 'sums'. The stores are 'counts'."):
+        driver.read_state("sums")
+    with pytest.raises(tg.DefinitionTypeError, match="`ended_from` is 'now'"):
+        driver.read_state(ended_from="now")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kind", "shortest", "what"),
+    [
+        ("tumbling", 15, r"size \(10 milliseconds\) plus grace \(5 milliseconds\)"),
+        ("sessions", 8, r"gap \(5 milliseconds\) plus grace \(3 milliseconds\)"),
+        ("sliding", 13, r"twice the time difference \(10 milliseconds\) plus grace \(3 milliseconds\)"),
+        ("batch", 7, r"size \(7 milliseconds\)"),
+    ],
+)
+def test_a_retention_shorter_than_the_windows_need_is_refused_with_the_numbers(
+    kind: str, shortest: int, what: str
+) -> None:
+    windows, _ = WINDOWS[kind]
+    table(windows, retention=f"{shortest} ms")
+    with pytest.raises(tg.DefinitionError, match=what) as caught:
+        table(windows, retention=f"{shortest - 1} ms")
+    assert f"The retention of {shortest - 1} milliseconds is shorter" in str(caught.value)
+    assert f"together {shortest} milliseconds" in str(caught.value)
+
+
+def test_a_retention_must_be_a_duration_and_have_a_use() -> None:
+    with pytest.raises(tg.DefinitionError, match="must be larger than zero"):
+        tg.Materialized.as_("x").with_retention("0 ms")
+    for grouped in (
+        tg.stream("events", key="k", timestamp="ts").group_by_key(),
+        tg.stream("events", key="k", timestamp="ts").group_by_key().windowed_by(tg.UnlimitedWindows.start_on(0)),
+    ):
+        with pytest.warns(tg.TidegateWarning, match="is not used"):
+            grouped.count(tg.Materialized.as_("x").with_retention("1 day"))
+
+
+def test_a_buffer_holds_rows_as_they_come_to_it() -> None:
+    """After the steps before the suppression, before those behind it; the aggregation's store knows of neither."""
+    twice = table(WINDOWS["tumbling"][0]).map_values({"twice": pc.field("n") * 2})
+    driver = TopologyTestDriver(twice.suppress(LIMIT).filter(pc.field("twice") > 100))
+    driver.pipe_input({"k": "a", "ts": 1, "x": 7})
+    (held,) = driver.read_state("held")
+    assert held == {"k": "a", "window": Window(0, 10), "twice": 2, "timestamp": 1, "since": 1, "until": 7}
+    (row,) = driver.read_state("counts")
+    assert (row["n"], row["total"]) == (1, 7)
