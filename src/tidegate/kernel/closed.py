@@ -26,7 +26,7 @@ STRETCHES = 16
 
 
 _FIRST = -(2**61)
-"""Where the store keeps the logs: under windows that cannot exist, far from those of kernel.shelves and kernel.changes."""
+"""Where the store keeps the logs: under windows that cannot exist, far from those of other parts of the kernel."""
 
 
 def keep(layout: Layout, state: State, rows: pa.Table) -> None:
