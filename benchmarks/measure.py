@@ -6,7 +6,7 @@ import json
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,18 +115,29 @@ def _memory() -> Iterator[dict[str, float]]:
     Memory that an earlier query left to the JVM, and workers that Spark keeps for reuse, are in it.
     """
     peak = {"java": 0.0, "python": 0.0}
-    stop = threading.Event()
 
     def sample() -> None:
-        while not stop.wait(SAMPLE_S):
-            now = _resident()
-            for kind, before in peak.items():
-                peak[kind] = max(before, now[kind])
+        now = _resident()
+        for kind, before in peak.items():
+            peak[kind] = max(before, now[kind])
 
-    thread = threading.Thread(target=sample, daemon=True)
+    with sampling(sample):
+        yield peak
+
+
+@contextmanager
+def sampling(sample: Callable[[], None]) -> Iterator[None]:
+    """Call `sample` every SAMPLE_S seconds, in a thread of its own."""
+    stop = threading.Event()
+
+    def run() -> None:
+        while not stop.wait(SAMPLE_S):
+            sample()
+
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
-        yield peak
+        yield
     finally:
         stop.set()
         thread.join()

@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -30,7 +29,7 @@ from pyspark.sql import SparkSession
 import tidegate as tg
 from benchmarks.final_results import say, session, versions
 from benchmarks.inputs import HALVES
-from benchmarks.measure import SAMPLE_S, WARM_UP, source
+from benchmarks.measure import WARM_UP, sampling, source
 
 Int64s = npt.NDArray[np.int64]
 
@@ -168,25 +167,18 @@ def _compare(found: dict[int, int], rows: int, expected: dict[int, int]) -> None
 def _peaks() -> Iterator[dict[str, float]]:
     """The largest resident memory (MiB) of the JVM and of each Python worker, sampled."""
     peaks: dict[str, float] = {}
-    stop = threading.Event()
 
     def sample() -> None:
-        while not stop.wait(SAMPLE_S):
-            for process in psutil.Process().children(recursive=True):
-                try:
-                    # By its program: what the JVM forks goes by the name of a thread until it has started.
-                    name = f"{'java' if Path(process.exe()).name == 'java' else 'python'} {process.pid}"
-                    peaks[name] = round(max(peaks.get(name, 0.0), process.memory_info().rss / 2**20), 1)
-                except (psutil.NoSuchProcess, psutil.AccessDenied):
-                    continue
+        for process in psutil.Process().children(recursive=True):
+            try:
+                # By its program: what the JVM forks goes by the name of a thread until it has started.
+                name = f"{'java' if Path(process.exe()).name == 'java' else 'python'} {process.pid}"
+                peaks[name] = round(max(peaks.get(name, 0.0), process.memory_info().rss / 2**20), 1)
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
 
-    thread = threading.Thread(target=sample, daemon=True)
-    thread.start()
-    try:
+    with sampling(sample):
         yield peaks
-    finally:
-        stop.set()
-        thread.join()
 
 
 def show(found: list[Found], updates: int) -> None:

@@ -110,20 +110,25 @@ def test_changes_of_a_table_record_by_record(limit: Limit, records: list[Row]) -
     assert_told(limit, records, got, wanted)
 
 
+def cut_and_restarted(topology: Any, records: list[Row], data: Any) -> tuple[list[Row], bool]:
+    """What leaves in a drawn cutting with drawn restarts, up to a batch that stops the query, and whether one did."""
+    driver = TopologyTestDriver(topology)
+    rows: list[Row] = []
+    for batch in data.draw(cases.cut(records)):
+        found, stopped = piped(driver, [batch])
+        if stopped:
+            return rows, True
+        rows += found[0]
+        if data.draw(st.booleans(), label="restart"):
+            driver = TopologyTestDriver(topology, state=driver.state())
+    return rows, False
+
+
 @given(limit=limits(), records=changes(), data=st.data())
 def test_changes_of_a_table_in_any_cutting_with_restarts(limit: Limit, records: list[Row], data: Any) -> None:
     """Changes have an order of their own, so batches and restarts change nothing, whatever the buffer."""
     wanted, stops = told(limit, [forwarded(record) for record in records])
-    driver = TopologyTestDriver(table(limit))
-    rows: list[Row] = []
-    stopped = False
-    for batch in data.draw(cases.cut(records)):
-        found, stopped = piped(driver, [batch])
-        if stopped:
-            break
-        rows += found[0]
-        if data.draw(st.booleans(), label="restart"):
-            driver = TopologyTestDriver(table(limit), state=driver.state())
+    rows, stopped = cut_and_restarted(table(limit), records, data)
     assert stopped == stops
     before = sum(wanted, [])
     # The batch that stops takes back what its earlier records let out.
@@ -161,16 +166,7 @@ def test_final_results_behind_a_limit_in_any_cutting(kind: str, records: list[Ro
     oracle = Oracle(case.topology)
     sessions = isinstance(case.topology.windows, Sessions)
     wanted, stops = told(limit, [oracle.batch([record]) for record in records], sessions=sessions)
-    driver = TopologyTestDriver(topology)
-    rows: list[Row] = []
-    stopped = False
-    for batch in data.draw(cases.cut(records)):
-        found, stopped = piped(driver, [batch])
-        if stopped:
-            break
-        rows += found[0]
-        if data.draw(st.booleans(), label="restart"):
-            driver = TopologyTestDriver(topology, state=driver.state())
+    rows, stopped = cut_and_restarted(topology, records, data)
     assert stopped == stops
     before = sum(wanted, [])
     assert_told(limit, [case.topology, *records], rows, before[: len(rows)] if stops else before)

@@ -15,17 +15,21 @@ ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.spark]
 
 
-def test_smoke(tmp_path: Path) -> None:
-    report = tmp_path / "report.json"
-    command = [sys.executable, "-m", "benchmarks.final_results", "--smoke", "--json", str(report), "--memory", "1g"]
-    # A process of its own, as `make bench` has it: the benchmark needs a session with its own settings.
+def smoke(benchmark: str, report: Path) -> str:
+    """What the smallest run of a benchmark prints; its numbers are in `report`."""
+    command = [sys.executable, "-m", benchmark, "--smoke", "--json", str(report), "--memory", "1g"]
+    # A process of its own, as the targets of make have it: a benchmark needs a session with its own settings.
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
     )
-
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "tidegate is" in done.stdout
+    return done.stdout
+
+
+def test_smoke(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    assert "tidegate is" in smoke("benchmarks.final_results", report)
     found = json.loads(report.read_text())
     assert set(found["agreement"]) == {"tidegate", "tidegate_unordered", "spark_memory", "spark_rocksdb"}
     of_1000_keys = found["results"]["1000"]
@@ -40,12 +44,7 @@ def test_smoke(tmp_path: Path) -> None:
 def test_smoke_of_spilling(tmp_path: Path) -> None:
     """It compares every row that leaves with what it must be, so this is a test of spilling too."""
     report = tmp_path / "report.json"
-    command = [sys.executable, "-m", "benchmarks.spill", "--smoke", "--json", str(report), "--memory", "1g"]
-    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    smoke("benchmarks.spill", report)
     of_500, of_2000 = json.loads(report.read_text())["runs"]
     assert (of_500["keys"], of_2000["keys"]) == (500, 2_000)
     assert of_2000["left"] >= 100

@@ -10,6 +10,8 @@ does not hold, or which has a record that was late by itself, is left to `sessio
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -62,7 +64,8 @@ def stretches(windows: SessionWindows, codes: Ints, start: Ints, end: Ints, seen
         return np.zeros(len(codes), np.int64), np.ones(len(codes), np.bool_)
     base = codes * span - low
     order = np.argsort(base + start, kind="stable")
-    code, begins, ends, now = codes[order], start[order], end[order], seen[order]
+    code, begins, ends = codes[order], start[order], end[order]
+    now: Any = seen[order]
     reach = base[order] + ends
     furthest = np.maximum.accumulate(reach)
     # The member that reaches furthest among those before, which is what the next one joins.
@@ -70,10 +73,9 @@ def stretches(windows: SessionWindows, codes: Ints, start: Ints, end: Ints, seen
     before = np.concatenate(([0], place[:-1]))
     joins = (code == code[before]) & (begins <= ends[before] + windows.inactivity_gap_ms)
     joins[0] = False
-    # As SessionWindows.open_from_ms, for many at once.
-    wait = windows.grace_ms + windows.inactivity_gap_ms
-    open_when_joined = np.minimum(ends, ends[before]) >= np.maximum(now, now[before]) - wait
-    open_by_itself = (now == NEVER) | (ends >= now - wait)
+    later: Any = np.maximum(now, now[before])
+    open_when_joined = np.minimum(ends, ends[before]) >= windows.open_from_ms(later)
+    open_by_itself = (now == NEVER) | (ends >= windows.open_from_ms(now))
     stretch = np.empty(len(order), np.int64)
     stretch[order] = np.cumsum(~joins) - 1
     unsafe = code[~(open_by_itself & (open_when_joined | ~joins))]
@@ -86,8 +88,8 @@ def _merged(layout: Layout, members: pa.Table, stretch: Ints) -> pa.Table:
     """One session per stretch (key, start, end, ts, state); `members` have the same columns."""
     if members.num_rows == 0:
         return members
-    rows = grouping.merge(layout, members, [*layout.keys, "start"], stretch)
     groups = Groups.of(stretch)
+    rows = grouping.merge(layout, members, [*layout.keys, "start"], groups)
     start = groups.fold(grouping.array(members["start"]), "min")
     rows = rows.set_column(rows.schema.get_field_index("start"), "start", start)
     end = groups.fold(grouping.array(members["end"]), "max")

@@ -56,14 +56,14 @@ def _dense(combined: Ints) -> tuple[Ints, int]:
     return dense, len(distinct)
 
 
-def merge(layout: Layout, rows: pa.Table, by: Sequence[str], row_codes: Ints | None = None) -> pa.Table:
-    """One row per distinct `by`: state columns merged in row order, `ts` the largest, `n` (if there) summed.
+def merge(layout: Layout, rows: pa.Table, by: Sequence[str], groups: Groups | None = None) -> pa.Table:
+    """One row per distinct `by` (or per group, if given): state merged in row order, `ts` the largest, `n` summed.
 
     Raises AggregationError naming the group if a sum overflows.
     """
     if rows.num_rows == 0:
         return rows
-    groups = Groups.of(row_codes if row_codes is not None else codes([rows[name] for name in by]))
+    groups = groups or Groups.of(codes([rows[name] for name in by]))
     head = rows.select(list(by)).take(pa.array(groups.first))
     columns = {name: head[name] for name in by} | {"ts": groups.fold(array(rows["ts"]), "max")}
     if "n" in rows.schema.names:

@@ -16,6 +16,7 @@ from tidegate.kernel import buffers, functions, grouping, results
 from tidegate.kernel.accumulators import Overflow
 from tidegate.kernel.batch import Batch, unite
 from tidegate.kernel.grouping import array, ints
+from tidegate.kernel.groups import Groups
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.state import State
 from tidegate.kernel.stream_time import running_max
@@ -136,27 +137,26 @@ def take_in(layout: Layout, held: pa.Table | None, rows: pa.Table, single: bool)
     kept = [*layout.keys, "start", "ts", *layout.state]
     both = unite([held.select(kept), rows.select(kept)]) if held is not None else rows.select(kept)
     by = [*layout.keys, "start"]
-    codes = grouping.codes([both[name] for name in by])
-    merged = grouping.merge(layout, both, by, codes)
+    groups = Groups.of(grouping.codes([both[name] for name in by]))
+    merged = grouping.merge(layout, both, by, groups)
     before = both.num_rows - rows.num_rows
     if layout.op.every_update:
-        updates = _every_update(layout, both, codes, before)
+        updates = _every_update(layout, both, groups, before)
         told = updates.filter(pc.invert(rows["silent"])) if layout.op.stream.changes else updates
         return merged, told
-    return merged, _touched(merged, codes, codes[before:])
+    return merged, _touched(merged, groups.number[before:])
 
 
-def _touched(merged: pa.Table, codes: Any, new: Any) -> pa.Table:
-    """The merged rows of groups that the batch changed, in timestamp order."""
-    firsts = np.sort(np.unique(codes, return_index=True)[1])
-    touched = merged.filter(pa.array(np.isin(codes[firsts], new)))
-    return touched.sort_by([("ts", "ascending"), ("start", "ascending")])
+def _touched(merged: pa.Table, changed: Any) -> pa.Table:
+    """The merged rows of the groups with these numbers, in timestamp order."""
+    touched = np.zeros(merged.num_rows, np.bool_)
+    touched[changed] = True
+    return merged.filter(pa.array(touched)).sort_by([("ts", "ascending"), ("start", "ascending")])
 
 
-def _every_update(layout: Layout, both: pa.Table, codes: Any, held: int) -> pa.Table:
+def _every_update(layout: Layout, both: pa.Table, groups: Groups, held: int) -> pa.Table:
     """The running aggregate at every new row, in order of arrival."""
-    order = np.argsort(codes, kind="stable")
-    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    order, starts = groups.runs()
     by_group = both.take(pa.array(order))
     columns: dict[str, Any] = {name: by_group[name] for name in [*layout.keys, "start"]}
     for index, (acc, names) in enumerate(zip(layout.accumulators, layout.states, strict=True)):
