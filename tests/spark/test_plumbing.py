@@ -206,7 +206,11 @@ ODD = pa.table(
         "instant": pa.array([NOON, None], pa.timestamp("us", "UTC")),
         "binary": pa.array([b"\x00\xff", None], pa.binary()),
         "names": pa.array([["a", None], None], pa.list_(pa.string())),
-        "longs": pa.array([[2**62 + 1], None], pa.list_(pa.int64())),
+        "longs": pa.array([[2**62 + 1, None], None], pa.list_(pa.int64())),
+        "doubles": pa.array([[float("nan"), None, 0.1], None], pa.list_(pa.float64())),
+        "measured": pa.array(
+            [{"x": float("nan"), "n": None}, None], pa.struct([("x", pa.float64()), ("n", pa.int64())])
+        ),
         "pair": pa.array([{"a": 1, "b": "x"}, None], pa.struct([("a", pa.int64()), ("b", pa.string())])),
         "instants": pa.array([[NOON, None], None], pa.list_(pa.timestamp("us", "UTC"))),
         "moments": pa.array(
@@ -249,7 +253,9 @@ def test_every_type_leaves_the_operator(spark: SparkSession, batches: Batches, z
         "instant": noon,
         "binary": "AP8=",
         "names": ["a", None],
-        "longs": [2**62 + 1],
+        "longs": [2**62 + 1, None],
+        "doubles": ["NaN", None, Decimal("0.1")],
+        "measured": {"x": "NaN", "n": None},
         "pair": {"a": 1, "b": "x"},
         "instants": [noon, None],
         "moments": {"at": noon, "n": 1},

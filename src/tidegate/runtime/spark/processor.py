@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from tidegate.runtime.spark.as_pandas import as_pandas
 from tidegate.runtime.spark.state import SparkStore
 
 if TYPE_CHECKING:
@@ -111,13 +112,6 @@ def _microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(_each_timestamp(column.type, lambda stamp: pa.timestamp("us", stamp.tz)))
 
 
-def _pandas_type(type_: pa.DataType) -> Any:
-    """Arrow's own columns, which cost least, but objects for lists and structs: Spark fails on pandas' NA in those."""
-    import pandas as pd
-
-    return None if pa.types.is_nested(type_) else pd.ArrowDtype(type_)
-
-
 def _metric_rows(stage: Stage, metrics: Mapping[str, int | float], schema: pa.Schema) -> pa.Table:
     known = [(kind, float(metrics[name])) for kind, name in enumerate(told(stage), start=1) if name in metrics]
     kinds, values = zip(*known, strict=True) if known else ((), ())
@@ -172,7 +166,7 @@ class StageProcessor(StatefulProcessor):
 
     def _frames(self, outcome: Outcome) -> Iterator[pd.DataFrame]:
         for table in outgoing(self._stage, outcome):
-            yield table.to_pandas(types_mapper=_pandas_type)
+            yield as_pandas(table)
 
     def close(self) -> None:
         pass
