@@ -10,6 +10,8 @@ from typing import Any
 
 from oracle import Row, serialized
 
+Values = tuple[Any, ...]
+
 
 class Full(Exception):  # noqa: N818 - what the operator calls it
     """A strict buffer holds more than its bound."""
@@ -23,26 +25,34 @@ class Limit:
     max_records: int | None = None
     strategy: str = "emit_early"
     measured_from: str = "first_update"
+    max_bytes: int | None = None
 
 
 @dataclass
 class Waiting:
-    """The newest update of a key and window, and its buffer time."""
+    """The newest update of a key and window, its buffer time and what its key held before it waited."""
 
     place: Any
     time: int
     row: Row
+    prior: Values | None
+    size: int
 
 
 @dataclass
 class Suppression:
-    """Takes the rows that its parent forwards. `key` are the key columns, `by_end` whether windows are sessions."""
+    """Takes the rows that its parent forwards. `key` are the key columns, `by_end` whether windows are sessions.
+
+    `initial` are the values that the parent begins with where a key (and window) has none; None where that is nothing.
+    """
 
     limit: Limit
     key: tuple[str, ...]
     by_end: bool = False
     stream_time: int = -1
     held: dict[Any, Waiting] = field(default_factory=dict)
+    initial: Values | None = None
+    forwarded: dict[Any, Values | None] = field(default_factory=dict)
 
     def take(self, row: Row) -> list[Row]:
         """One update; the rows that leave because of it. Raises Full."""
@@ -54,7 +64,10 @@ class Suppression:
         known = self.held.get(place)
         if known is not None and self.limit.measured_from != "latest_update":
             measured = known.time
-        self.held[place] = Waiting(place, measured, row)
+        old, new = self._change(place, row)
+        prior = old if known is None else known.prior
+        size = 16 + self._key_bytes(row) + bytes_of(prior) + (0 if old == prior else bytes_of(old)) + bytes_of(new)
+        self.held[place] = Waiting(place, measured, row, prior, size)
         leaving = []
         while self.held and self._oldest().time <= self.stream_time - self.limit.ms:
             leaving.append(self._pop())
@@ -64,9 +77,29 @@ class Suppression:
             leaving.append(self._pop())
         return leaving
 
+    def _change(self, place: Any, row: Row) -> tuple[Values | None, Values | None]:
+        """Old and new value: what the parent forwarded before, and forwards now (SEMANTICS 1)."""
+        aside = {*self.key, "window", "timestamp", "deleted"}
+        new = None if row.get("deleted") else tuple(value for name, value in row.items() if name not in aside)
+        old = self.forwarded.get(place)
+        if self.by_end:
+            # A session's row carries no old value, its tombstone does (SEMANTICS 4).
+            old = old if new is None else None
+        elif old is None:
+            old = self.initial
+        self.forwarded[place] = new
+        return old, new
+
+    def _key_bytes(self, row: Row) -> int:
+        bounds = 0 if "window" not in row else 16 if self.by_end else 8
+        return sum(bytes_of((row[column],)) for column in self.key) + bounds
+
     def _over(self) -> bool:
-        bound = self.limit.max_records
-        return bound is not None and self.limit.strategy != "spill_to_disk" and len(self.held) > bound
+        most, size = self.limit.max_records, self.limit.max_bytes
+        if self.limit.strategy == "spill_to_disk":
+            return False
+        many = most is not None and len(self.held) > most
+        return many or (size is not None and sum(waiting.size for waiting in self.held.values()) > size)
 
     def _oldest(self) -> Waiting:
         return min(self.held.values(), key=lambda waiting: (waiting.time, waiting.place))
@@ -79,3 +112,9 @@ class Suppression:
         start, end = row.get("window", (0, 0))
         key = serialized(tuple(row[column] for column in self.key))
         return (*key, end, start) if self.by_end else (*key, start, end)
+
+
+def bytes_of(values: Values | None) -> int:
+    """Strings by their UTF-8, numbers by their eight bytes, nothing for null."""
+    lengths = (len(value.encode()) if isinstance(value, str) else 8 for value in values or () if value is not None)
+    return sum(lengths)

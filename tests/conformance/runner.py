@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import tidegate as tg
+from tidegate.kernel import buffers
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 LONG_MAX = 2**63 - 1
@@ -44,7 +45,21 @@ class Scenario:
 
     @property
     def records(self) -> list[Row]:
-        return [record_of(entry) for entry in self.data["input"]]
+        return [record_of(entry, self.tabular) for entry in self.data["input"]]
+
+    @property
+    def tabular(self) -> bool:
+        """Whether records are changes of a table: no aggregation makes them."""
+        windowed = (self.topology.get("suppress") or {}).get("kind") == "until_window_closes"
+        return self.kind in ("table", "table_group_count") or (self.kind == "changes" and not windowed)
+
+    @property
+    def before(self) -> list[Row]:
+        """Records that make the old values of the changes whose bytes count: upserts of what was there before."""
+        suppress = self.topology.get("suppress") or {}
+        if self.kind != "changes" or suppress.get("max_bytes") is None:
+            return []
+        return [record_of({**entry, "value": entry["old_value"]}, self.tabular) for entry in self.data["input"]]
 
     @property
     def final(self) -> bool:
@@ -81,8 +96,14 @@ def names() -> list[str]:
     return sorted(path.stem for path in SCENARIOS.glob("*.json"))
 
 
-def record_of(entry: Row) -> Row:
-    return {"key": entry["key"], "value": entry["value"], "ts": entry["timestamp_ms"]}
+def record_of(entry: Row, tabular: bool = False) -> Row:
+    record = {"key": entry["key"], "value": entry["value"], "ts": entry["timestamp_ms"]}
+    if tabular:
+        record["deleted"] = entry["value"] is None
+        if "window" in entry:
+            # The bounds of a window are columns of the key.
+            record["start"], record["end"] = entry["window"]
+    return record
 
 
 def ms(value: int) -> timedelta | str:
@@ -93,8 +114,11 @@ def ms(value: int) -> timedelta | str:
 # -- topologies -------------------------------------------------------------------------------------------------
 
 
-def build(scenario: Scenario, stream: Any, *, caching: bool = True) -> Any:
-    """The scenario's topology on `stream`, a `tg.stream` with the columns key, value and ts."""
+def build(scenario: Scenario, stream: Any, *, caching: bool = True, **changed: Any) -> Any:
+    """The scenario's topology on `stream`, a `tg.stream` with the columns key, value and ts.
+
+    changed  fields of its suppression that are to be others
+    """
     builders: dict[str, Callable[..., Any]] = {
         "windowed_aggregate": _windowed,
         "changes": _changes,
@@ -106,7 +130,7 @@ def build(scenario: Scenario, stream: Any, *, caching: bool = True) -> Any:
     materialized = tg.Materialized.as_("store") if caching else tg.Materialized.as_("store").with_caching_disabled()
     table = builders[scenario.kind](scenario, stream, materialized)
     suppress = scenario.topology.get("suppress")
-    return table.suppress(_suppressed(suppress)) if suppress else table
+    return table.suppress(_suppressed(suppress | changed)) if suppress else table
 
 
 def _windowed(scenario: Scenario, stream: Any, materialized: Any) -> Any:
@@ -162,10 +186,10 @@ def _aggregated(grouped: Any, aggregation: str | Row, materialized: Any) -> Any:
 def _changes(scenario: Scenario, stream: Any, materialized: Any) -> Any:
     """Changes fed to suppress alone, as the newest value per window: where an aggregation could forward them."""
     inputs, suppress = scenario.data["input"], scenario.topology["suppress"]
-    bounds = [entry.get("window") for entry in inputs]
-    if not any(bounds):
+    if scenario.tabular:
         # A plain table forwards every change it is given.
         return _table(scenario, stream, materialized)
+    bounds = [entry.get("window") for entry in inputs]
     size = bounds[0][1] - bounds[0][0] if bounds[0] else 0
     for entry, window in zip(inputs, bounds, strict=True):
         regular = window and window[1] - window[0] == size and window[0] % size == 0
@@ -177,7 +201,8 @@ def _changes(scenario: Scenario, stream: Any, materialized: Any) -> Any:
 
 
 def _table(scenario: Scenario, stream: Any, materialized: Any) -> Any:
-    return tg.table("events", key="key", timestamp="ts", deleted="deleted")
+    bounds = ["start", "end"] if any("window" in entry for entry in scenario.data["input"]) else []
+    return tg.table("events", key=["key", *bounds], timestamp="ts", deleted="deleted")
 
 
 def _table_group_count(scenario: Scenario, stream: Any, materialized: Any) -> Any:
@@ -205,6 +230,21 @@ def _buffer(spec: Row) -> Any:
     if records is not None and size is not None:
         buffer = buffer.with_max_bytes(size)
     return buffer.shut_down_when_full() if spec["strategy"] == "shut_down_when_full" else buffer
+
+
+def sizes(scenario: Scenario) -> Callable[..., Any] | None:
+    """The bytes of an entry as the scenario counts them: characters of the value, or with topic and offset as Kafka.
+
+    None where no number of bytes is stated. What tidegate counts itself is in tests/kernel/test_buffers.py.
+    """
+    spec = scenario.topology.get("suppress") or {}
+    if spec.get("byte_size") == "chars":
+        return lambda key, prior, old, new: new
+    if spec.get("max_bytes") is None and scenario.kind != "buffer":
+        return None
+    aside = 8 + 4 + len(spec.get("topic", scenario.topology.get("topic", "")))
+    ours = buffers.entry_bytes
+    return lambda key, prior, old, new: ours(key, prior, old, new) + aside
 
 
 # -- definitions ------------------------------------------------------------------------------------------------
@@ -294,7 +334,10 @@ def row_of(output: Row) -> Row:
     row = {"key": output["key"], "value": output["value"], "timestamp_ms": output["timestamp"]}
     if "window" in output:
         row["window_start_ms"], row["window_end_ms"] = output["window"]
-    assert set(output) - {"key", "value", "timestamp", "window", "deleted"} == set(), f"unknown columns in {output}"
+    elif "start" in output:
+        row["window_start_ms"], row["window_end_ms"] = output["start"], output["end"]
+    known = {"key", "value", "timestamp", "window", "start", "end", "deleted"}
+    assert set(output) - known == set(), f"unknown columns in {output}"
     if output.get("deleted"):
         assert output["value"] is None, f"a tombstone with a value: {output}"
     return row

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from conformance import runner
+from conformance import buffer, runner
 from conformance.runner import Row, Scenario
 from conformance.status import GAPS, SUPPORTED
-from tidegate.kernel import suppression
+from tidegate.kernel import buffers
 
 
 def stream() -> Any:
@@ -25,33 +25,42 @@ def driver_of(table: Any, **state: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The KIP's tables count a byte per character of the value, and nothing else (SEMANTICS 14.9)."""
-    name = getattr(request.node, "callspec", None) and request.node.callspec.params.get("name")
-    if name and (runner.load(name).topology.get("suppress") or {}).get("byte_size") == "chars":
-        monkeypatch.setattr(suppression, "entry_bytes", lambda key, prior, old, new: new)
+    """Bytes as the scenario counts them, where its bound is about bytes (SEMANTICS 14.9)."""
+    if not (name := getattr(request.node, "callspec", None) and request.node.callspec.params.get("name")):
+        return
+    if (sizes := runner.sizes(runner.load(name))) is not None:
+        monkeypatch.setattr(buffers, "entry_bytes", sizes)
 
 
-def is_definition(name: str) -> bool:
-    return runner.load(name).kind == "definition"
-
-
-RUNNING = [name for name in SUPPORTED if not is_definition(name)]
+RUNNING = [name for name in SUPPORTED if runner.load(name).kind not in ("definition", "buffer")]
 FINAL = [name for name in RUNNING if runner.load(name).final and "expected_error" not in runner.load(name).data]
 STOPPING = [name for name in RUNNING if runner.load(name).stops]
 UPDATING = [name for name in RUNNING if not runner.load(name).final and "expected_error" not in runner.load(name).data]
+
+
+def driver_for(scenario: Scenario) -> Any:
+    """A driver for the scenario, which has seen and let out what its records replace."""
+    driver = driver_of(runner.build(scenario, stream()))
+    if scenario.before:
+        driver = driver_of(runner.build(scenario, stream(), limit_ms=0))
+        driver.pipe_batch(scenario.before)
+        assert len(driver.read_output()) == len(scenario.before)
+        driver = driver_of(runner.build(scenario, stream()), state=driver.state())
+    return driver
 
 
 def run(scenario: Scenario) -> None:
     """Replay a scenario record by record, or check its definition."""
     if scenario.kind == "definition":
         return check_definition(scenario)
+    if scenario.kind == "buffer":
+        return buffer.check(scenario)
     if "expected_error" in scenario.data and not scenario.stops:
         with pytest.raises(runner.expected_error(scenario)) as raised:
             driver_of(runner.build(scenario, stream()))
         assert isinstance(raised.value, tg.TidegateError)
         return None
-    driver = driver_of(runner.build(scenario, stream()))
-    rows, after = replay(scenario, driver)
+    rows, after = replay(scenario, driver := driver_for(scenario))
     runner.check(scenario, rows)
     for checkpoint in scenario.data.get("checkpoints", []):
         if checkpoint["output"] == scenario.output:
@@ -74,6 +83,8 @@ def replay(scenario: Scenario, driver: Any) -> tuple[list[Row], list[int]]:
         except Exception as error:
             assert scenario.stops, error
             assert isinstance(error, runner.expected_error(scenario)), error
+            if "max_bytes" in scenario.topology["suppress"]:
+                assert scenario.data["expected_error"]["message_contains"] in str(error)
             assert len(after) == len(scenario.records), f"stopped too early, at {record}"
             return rows, after
         rows += [runner.row_of(row) for row in driver.read_output()]
@@ -187,8 +198,7 @@ def per_key(rows: list[Row]) -> dict[tuple[Any, ...], list[Row]]:
 @pytest.mark.parametrize("name", STOPPING)
 def test_a_batch_that_fills_the_buffer_leaves_nothing_behind(name: str) -> None:
     scenario = runner.load(name)
-    table = runner.build(scenario, stream())
-    driver = driver_of(table)
+    driver = driver_for(scenario)
     before = driver.state()
     with pytest.raises(runner.expected_error(scenario)):
         driver.pipe_batch(scenario.records)
@@ -211,3 +221,30 @@ def test_a_batch_that_fills_the_buffer_leaves_nothing_behind(name: str) -> None:
 )
 def test_not_yet(name: str) -> None:
     run(runner.load(name))
+
+
+# -- what holds in the place of scenarios that are explained -------------------------------------------------------
+
+
+def test_a_deleted_result_never_leaves() -> None:
+    """For finalResultsShouldDropTombstonesForTimeWindows: [0, 100), without grace, at the stream time of its end."""
+    windows = tg.TimeWindows.of_size_with_no_grace("100 ms")
+    latest = stream().group_by_key().windowed_by(windows).reduce(lambda _, value: value or None, "value")
+    driver = driver_of(latest.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())))
+    for key, value, ts in (("hey", 5, 98), ("kept", 5, 98), ("hey", 0, 99), ("other", 1, 100)):
+        driver.pipe_input({"key": key, "value": value, "ts": ts})
+    assert [(row["key"], row["value"]) for row in driver.read_output()] == [("kept", 5)]
+    assert [row["key"] for row in driver.read_state("suppress")] == ["other"]
+
+
+def test_a_result_leaves_in_the_step_that_closes_its_window() -> None:
+    """For finalResultsWithZeroGraceAtWindowEndShouldImmediatelyEmit: the row that it states, when [0, 100] closes."""
+    scenario = runner.load("suppress_operator__finalResultsWithZeroGraceAtWindowEndShouldImmediatelyEmit")
+    windows = tg.SlidingWindows.of_time_difference_with_no_grace("100 ms")
+    latest = stream().group_by_key().windowed_by(windows).reduce(lambda _, value: value, "value")
+    driver = driver_of(latest.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())))
+    for key, value, ts in (("hey", 14, 0), ("hey", 7, 100)):
+        driver.pipe_input({"key": key, "value": value, "ts": ts})
+    assert driver.read_output() == []
+    driver.pipe_input({"key": "other", "value": 1, "ts": 101})
+    assert [runner.row_of(row) for row in driver.read_output()] == scenario.expected

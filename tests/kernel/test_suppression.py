@@ -226,3 +226,53 @@ def test_the_bytes_of_an_entry(make: Any, values: list[Any], size: int) -> None:
                 driver.pipe_input({"k": "key", "ts": 0, "v": values[-1]})
         else:
             driver.pipe_input({"k": "key", "ts": 0, "v": values[-1]})
+
+
+def test_what_a_key_held_before_it_waited_counts() -> None:
+    """A count that has left and comes again replaces what it was: prior 1, old 1 (the same, counted once), new 2."""
+    table = tg.stream("events", key="k", timestamp="ts").group_by_key().count()
+    for bound, rows in ((16 + 3 + 8 + 8, 0), (16 + 3 + 8 + 8 - 1, 1)):
+        buffer = tg.BufferConfig.max_bytes(bound)
+        driver = TopologyTestDriver(table.suppress(tg.Suppressed.until_time_limit("10 ms", buffer, clock="stream")))
+        for ts in (0, 10):
+            driver.pipe_input({"k": "key", "ts": ts, "v": 0})
+        assert [row["count"] for row in driver.read_output()][-1:] == [2]
+        driver.pipe_input({"k": "key", "ts": 11, "v": 0})
+        assert len(driver.read_output()) == rows
+
+
+def test_the_old_value_counts_where_it_is_not_the_prior_one() -> None:
+    """A table gives abc, which leaves, then de (prior abc), then f: prior abc, old de, new f."""
+    size = 16 + len("k") + len("abc") + len("de") + len("f")
+    for bound, stops in ((size, False), (size - 1, True)):
+        buffer = tg.BufferConfig.max_bytes(bound).shut_down_when_full()
+        prices_ = tg.table("prices", key="k", timestamp="ts")
+        driver = TopologyTestDriver(prices_.suppress(tg.Suppressed.until_time_limit("10 ms", buffer, clock="stream")))
+        for ts, price in ((0, "abc"), (10, "abc"), (11, "de")):
+            driver.pipe_input({"k": "k", "ts": ts, "price": price})
+        restarted = TopologyTestDriver(
+            prices_.suppress(tg.Suppressed.until_time_limit("10 ms", buffer, clock="stream")), state=driver.state()
+        )
+        if stops:
+            with pytest.raises(BufferFullError, match=rf"\[{size}/{bound}\] bytes"):
+                restarted.pipe_input({"k": "k", "ts": 12, "price": "f"})
+        else:
+            restarted.pipe_input({"k": "k", "ts": 12, "price": "f"})
+
+
+def test_bytes_behind_a_step_are_those_of_its_columns() -> None:
+    """map_values makes two strings of a count; what it would make of no record is not known and counts nothing."""
+    table = tg.stream("events", key="k", timestamp="ts").group_by_key().count()
+    shown = table.map_values(
+        {"a": lambda row: "x" * row["count"], "b": lambda row: "y"}, types={"a": "string", "b": "string"}
+    )
+    size = 16 + len("key") + len("x") + len("y") + len("xx") + len("y")
+    for bound, stops in ((size, False), (size - 1, True)):
+        buffer = tg.BufferConfig.max_bytes(bound).shut_down_when_full()
+        driver = TopologyTestDriver(shown.suppress(tg.Suppressed.until_time_limit("1 second", buffer, clock="stream")))
+        driver.pipe_input({"k": "key", "ts": 0, "v": 0})
+        if stops:
+            with pytest.raises(BufferFullError, match=rf"\[{size}/{bound}\] bytes"):
+                driver.pipe_input({"k": "key", "ts": 1, "v": 0})
+        else:
+            driver.pipe_input({"k": "key", "ts": 1, "v": 0})

@@ -39,10 +39,19 @@ def suppressed(limit: Limit) -> Any:
     buffer: Any = tg.BufferConfig.unbounded().emit_early_when_full()
     if limit.max_records is not None:
         buffer = tg.BufferConfig.max_records(limit.max_records)
+    if limit.max_bytes is not None:
+        buffer = buffer.with_max_bytes(limit.max_bytes)
     if limit.strategy != "emit_early":
         buffer = getattr(buffer, f"{limit.strategy}_when_full")()
     span = timedelta(milliseconds=limit.ms)
     return tg.Suppressed.until_time_limit(span, buffer, clock="stream", measured_from=limit.measured_from)
+
+
+@st.composite
+def byte_limits(draw: Any) -> Limit:
+    """With a bound in bytes, of which an entry here has 26 to 50, and perhaps one in records."""
+    strategy = draw(st.sampled_from(["emit_early", "emit_early", "shut_down"]))
+    return replace(draw(limits()), max_bytes=draw(st.integers(0, 200)), strategy=strategy)
 
 
 # -- tables: every change is an update ---------------------------------------------------------------------------
@@ -68,9 +77,8 @@ def forwarded(change: Row) -> list[Row]:
     return [row | {"deleted": change["gone"]}]
 
 
-def told(limit: Limit, updates: list[list[Row]], *, sessions: bool = False) -> tuple[list[list[Row]], bool]:
+def told(buffer: Suppression, updates: list[list[Row]]) -> tuple[list[list[Row]], bool]:
     """The rows that must leave after each record, and whether a strict buffer stopped behind the last of them."""
-    buffer = Suppression(limit, KEY, sessions)
     rows: list[list[Row]] = []
     for forwards in updates:
         leaving = []
@@ -101,10 +109,10 @@ def assert_told(limit: Limit, records: Any, got: Any, wanted: Any) -> None:
         raise AssertionError(f"{limit}\ninput:\n{lines(records)}\ngot:\n{lines(got)}\nwanted:\n{lines(wanted)}")
 
 
-@given(limit=limits(), records=changes())
+@given(limit=st.one_of(limits(), byte_limits()), records=changes())
 def test_changes_of_a_table_record_by_record(limit: Limit, records: list[Row]) -> None:
     """Which rows leave, when, and in which order; where a strict buffer stops."""
-    wanted, stops = told(limit, [forwarded(record) for record in records])
+    wanted, stops = told(Suppression(limit, KEY), [forwarded(record) for record in records])
     got, stopped = piped(TopologyTestDriver(table(limit)), [[record] for record in records])
     assert stopped == stops
     assert_told(limit, records, got, wanted)
@@ -124,10 +132,10 @@ def cut_and_restarted(topology: Any, records: list[Row], data: Any) -> tuple[lis
     return rows, False
 
 
-@given(limit=limits(), records=changes(), data=st.data())
+@given(limit=st.one_of(limits(), byte_limits()), records=changes(), data=st.data())
 def test_changes_of_a_table_in_any_cutting_with_restarts(limit: Limit, records: list[Row], data: Any) -> None:
     """Changes have an order of their own, so batches and restarts change nothing, whatever the buffer."""
-    wanted, stops = told(limit, [forwarded(record) for record in records])
+    wanted, stops = told(Suppression(limit, KEY), [forwarded(record) for record in records])
     rows, stopped = cut_and_restarted(table(limit), records, data)
     assert stopped == stops
     before = sum(wanted, [])
@@ -152,8 +160,24 @@ def test_updates_of_windows_record_by_record(kind: str, records: list[Row], data
     case, limit, topology = windowed(data, kind, final=False)
     oracle = Oracle(case.topology)
     sessions = isinstance(case.topology.windows, Sessions)
-    wanted, stops = told(limit, [oracle.batch([record]) for record in records], sessions=sessions)
+    wanted, stops = told(Suppression(limit, KEY, sessions), [oracle.batch([record]) for record in records])
     got, stopped = piped(TopologyTestDriver(topology), [[record] for record in records])
+    assert stopped == stops
+    assert_told(limit, [case.topology, *records], got, wanted)
+
+
+@pytest.mark.parametrize("kind", cases.ALL_KINDS)
+@given(limit=byte_limits(), records=cases.streams(), data=st.data())
+def test_updates_of_windows_by_their_bytes(kind: str, limit: Limit, records: list[Row], data: Any) -> None:
+    """What a key and window held before it waited counts: a count that leaves and comes again replaces what it was."""
+    case = data.draw(cases.cases(final=False, kind=kind))
+    counts = {"n": cases.BuiltIn("count"), "last": cases.BuiltIn("last", "s")}
+    case = replace(case, topology=replace(case.topology, key=KEY, caching=False, aggregates=counts))
+    oracle = Oracle(case.topology)
+    sessions = isinstance(case.topology.windows, Sessions)
+    buffer = Suppression(limit, KEY, sessions, initial=None if sessions else (0, None))
+    got, stopped = piped(TopologyTestDriver(case.table().suppress(suppressed(limit))), [[record] for record in records])
+    wanted, stops = told(buffer, [oracle.batch([record]) for record in records])
     assert stopped == stops
     assert_told(limit, [case.topology, *records], got, wanted)
 
@@ -165,7 +189,7 @@ def test_final_results_behind_a_limit_in_any_cutting(kind: str, records: list[Ro
     case, limit, topology = windowed(data, kind, final=True)
     oracle = Oracle(case.topology)
     sessions = isinstance(case.topology.windows, Sessions)
-    wanted, stops = told(limit, [oracle.batch([record]) for record in records], sessions=sessions)
+    wanted, stops = told(Suppression(limit, KEY, sessions), [oracle.batch([record]) for record in records])
     rows, stopped = cut_and_restarted(topology, records, data)
     assert stopped == stops
     before = sum(wanted, [])

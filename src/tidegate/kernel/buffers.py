@@ -25,12 +25,20 @@ from tidegate.kernel.panes import Ints
 from tidegate.kernel.state import State
 from tidegate.spec.aggregates import Aggregate, Fold
 from tidegate.spec.suppressed import Buffer
+from tidegate.spec.windows import SessionWindows
 
 TIMES = 16
 """Bytes of an entry's buffer time and timestamp."""
 
-_START = 8
-"""Bytes of the window start in an entry's key."""
+
+def entry_bytes(key: Any, prior: Any, old: Any, new: Any) -> Any:
+    """The bytes that an entry counts, of those of its parts (SEMANTICS 14.9); `old` is 0 where it equals `prior`."""
+    return TIMES + key + prior + old + new
+
+
+def bounds_bytes(layout: Layout) -> int:
+    """The bytes of the window in an entry's key: its start, of a session its end too."""
+    return 0 if layout.op.windows is None else 16 if isinstance(layout.op.windows, SessionWindows) else 8
 
 
 def check(
@@ -112,16 +120,16 @@ def _sizes_of_entries(
     tables.append(results.finish(layout, updates))
     done = unite([table.select(list(layout.result_types)) for table in tables])
     values = [array(done[name]) for name in layout.result_types]
-    prior = _prior(layout)
+    prior = initial(layout)
     new = _total(values)
     as_prior = np.ones(len(previous), bool)
     for column, first in zip(values, prior, strict=True):
         was = column.take(pa.array(previous))
         as_prior &= _equal(was, first[0])
     old = np.where(has_previous & ~as_prior, new[previous], 0)
-    key = _total([array(rows[name]) for name in layout.keys]) + _START
+    key = _total([array(rows[name]) for name in layout.keys]) + bounds_bytes(layout)
     mine = slice(len(known), None)
-    sizes = TIMES + key + prior_bytes(layout) + old[mine] + new[mine]
+    sizes = entry_bytes(key, prior_bytes(layout), old[mine], new[mine])
     return np.concatenate([known, sizes])
 
 
@@ -146,7 +154,9 @@ def previous_rows(codes: Ints) -> tuple[Ints, Any]:
     return np.where(has, previous, 0), has
 
 
-def _prior(layout: Layout) -> list[pa.Array]:
+def initial(layout: Layout) -> list[pa.Array]:
+    """What an aggregation holds of a key that had no record: a column of one value for each of its values."""
+
     def of(aggregation: Any) -> Any:
         if isinstance(aggregation, Fold):
             return aggregation.initializer()
@@ -159,7 +169,7 @@ def _prior(layout: Layout) -> list[pa.Array]:
 
 def prior_bytes(layout: Layout) -> int:
     """The bytes of what the aggregation held before a key's first record; none for a table given as its changes."""
-    return sum(int(byte_sizes(column)[0]) for column in _prior(layout)) if layout.op.aggregations else 0
+    return sum(int(byte_sizes(column)[0]) for column in initial(layout)) if layout.op.aggregations else 0
 
 
 def _total(columns: list[pa.Array]) -> Ints:

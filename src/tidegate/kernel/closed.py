@@ -69,4 +69,4 @@ def closed_at(layout: Layout, rows: pa.Table) -> Ints:
     if isinstance(windows, SlidingWindows | SessionWindows):
         return ints(rows["__end"]) - windows.open_from_ms(0) + 1
     starts: Any = ints(rows["__start"])
-    return layout.aligned.close_ms(starts)  # type: ignore[return-value]
+    return np.broadcast_to(layout.aligned.close_ms(starts), rows.num_rows)

@@ -187,6 +187,11 @@ def newest(code: Ints, since: Ints, restarts: bool) -> tuple[Ints, Ints]:
     return order[tails], since[order[tails] if restarts else order[heads]]
 
 
+def waiting_since(rows: pa.Table, since: Ints) -> pa.Table:
+    """The rows with these buffer times."""
+    return rows.set_column(rows.schema.get_field_index(SINCE), SINCE, pa.array(since))
+
+
 def _window(number: int) -> int:
     """Where the store keeps a shelf: below the index, which is below the windows of the aggregation."""
     return min(INDEX, RECENT) - 1 - number

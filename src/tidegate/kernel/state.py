@@ -50,6 +50,8 @@ class State:
     idle: Idle = field(default_factory=Idle)
     kept: dict[int, Log] = field(default_factory=dict)
     """Rows that were let out, in buckets of their own (kernel.changes)."""
+    came: dict[int, Log] = field(default_factory=dict)
+    """The same of rows that came to a buffer whose bytes are counted (kernel.suppression)."""
     closed: dict[int, Log] = field(default_factory=dict)
     """Logs of results that stay readable (kernel.closed)."""
     described: str = ""
@@ -100,6 +102,7 @@ class State:
             wall_clock=meta.get("wall_clock", NEVER),
             idle=Idle(*meta.get("idle", [])),
             kept=_logs(meta.get("kept", {})),
+            came=_logs(meta.get("came", {})),
             closed=_logs(meta.get("closed", {})),
             described=meta.get("described", ""),
         )
@@ -114,6 +117,8 @@ class State:
         }
         if self.kept:
             meta["kept"] = _index(self.kept)
+        if self.came:
+            meta["came"] = _index(self.came)
         if self.closed:
             meta["closed"] = _index(self.closed)
         if self.described:

@@ -1,0 +1,127 @@
+"""What each row of a table replaces: the row of its key (and window) that was told before it.
+
+An operator that must know keeps the row that it last told of each key, in buckets of their own. Of a window that no
+record can change any more nothing is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.kernel import buckets, closed, grouping
+from tidegate.kernel.batch import unite
+from tidegate.kernel.buffers import previous_rows
+from tidegate.kernel.grouping import array
+from tidegate.kernel.layout import Layout
+from tidegate.kernel.panes import Ints
+from tidegate.kernel.state import Log, State
+from tidegate.kernel.store import Store
+
+TOLD, HELD = -(2**62), -(2**62) - 2**40
+"""Where the store keeps the buckets: of rows that left (`kernel.changes`), and of those that came to a buffer."""
+
+_NOT_KEPT = ("__live", "__deleted", "__timestamp")
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """Rows that were kept, then those that came (`came`), with the column `__live`: whether it is no tombstone.
+
+    For each row that came `before` is the row it replaces, where it `has` one that was live.
+    """
+
+    rows: pa.Table
+    came: Ints
+    before: Ints
+    has: npt.NDArray[np.bool_]
+
+
+def replaced(
+    layout: Layout, state: State, index: dict[int, Log], below: int, rows: pa.Table, *, later: bool
+) -> Replaced:
+    """What rows (of `layout.result_schema`) replace, in order; the last ones of their keys are kept from now on.
+
+    index  the logs of the buckets, which lie at `below` in the store
+    later  whether rows of a window may still come when it has closed
+    """
+    kept = State(_Part(state.store, below), {}, state.tasks, logs=index)
+    rows = rows.append_column("__live", _live(rows))
+    hashes = _hashes(layout, rows)
+    touched = np.unique(buckets.find(kept, hashes))
+    held = buckets.read(kept, touched) if rows.num_rows else None
+    both = rows if held is None else unite([_like(held, rows), rows])
+    place = [name for name in (*layout.op.key, "__start", "__end") if name in rows.schema.names]
+    codes = np.unique(grouping.codes([both[name] for name in place]), return_inverse=True)[1]
+    before, has = previous_rows(codes)
+    live = array(both["__live"]).to_numpy(zero_copy_only=False)
+    if rows.num_rows:
+        last = _last(both, codes)
+        if layout.op.windows is not None and not later:
+            last = last.filter(pa.array(closed.closed_at(layout, last) > state.stream_time))
+        last = last.drop_columns([name for name in _NOT_KEPT if name in last.schema.names])
+        buckets.write(kept, touched, last, _hashes(layout, last))
+    came = np.arange(both.num_rows - rows.num_rows, both.num_rows)
+    return Replaced(both, came, before[came], (has & live[before])[came])
+
+
+def forget(state: State, index: dict[int, Log], below: int) -> None:
+    """Keep nothing any more."""
+    kept = State(_Part(state.store, below), {}, state.tasks, logs=index)
+    for bucket in list(index):
+        kept.forget(bucket)
+
+
+def _last(rows: pa.Table, codes: Ints) -> pa.Table:
+    """The last row of each code, but for tombstones."""
+    last = np.zeros(int(codes.max()) + 1, np.int64)
+    last[codes] = np.arange(len(codes))  # the last assignment stands
+    rows = rows.take(pa.array(np.unique(last)))
+    return rows.filter(rows["__live"])
+
+
+def _live(rows: pa.Table) -> Any:
+    if "__deleted" not in rows.schema.names:
+        return pa.repeat(pa.scalar(True), rows.num_rows)
+    return pc.invert(array(rows["__deleted"]))
+
+
+def _hashes(layout: Layout, rows: pa.Table) -> Any:
+    return grouping.key_hash(layout, rows.select(list(layout.op.key)).rename_columns(layout.keys))
+
+
+def _like(held: pa.Table, rows: pa.Table) -> pa.Table:
+    """Rows as they were kept, with the columns of those that come."""
+    missing = [name for name in rows.schema.names if name not in held.schema.names]
+    for name in missing:
+        value = pa.scalar(name == "__live") if name in ("__live", "__deleted") else pa.scalar(0, pa.int64())
+        held = held.append_column(name, pa.repeat(value, held.num_rows))
+    return held.select(rows.schema.names)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of a store where no window begins, and far from the shelves of `kernel.shelves`."""
+
+    store: Store
+    below: int
+
+    def get(self, name: str) -> bytes | None:
+        return self.store.get(name)
+
+    def put(self, name: str, value: bytes) -> None:
+        self.store.put(name, value)
+
+    def read(self, window: int, segment: int) -> bytes:
+        return self.store.read(self.below - window, segment)
+
+    def write(self, window: int, segment: int, value: bytes) -> None:
+        self.store.write(self.below - window, segment, value)
+
+    def remove(self, window: int, segment: int) -> None:
+        self.store.remove(self.below - window, segment)
