@@ -55,9 +55,7 @@ QUICK_IN_BATCHES = {"boundary__suppress_ties_in_key_order", "time_windows__testJ
 def is_streamed(name: str) -> bool:
     """Whether the scenario is a stream of records into windows."""
     scenario = runner.load(name)
-    windowed = scenario.kind == "windowed_aggregate" or (
-        scenario.kind == "changes" and all("window" in entry for entry in scenario.data["input"])
-    )
+    windowed = scenario.kind == "windowed_aggregate" or (scenario.kind == "changes" and not scenario.tabular)
     return windowed and bool(scenario.records)
 
 
