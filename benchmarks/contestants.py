@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import tidegate as tg
-from benchmarks.inputs import GRACE_MS, SIZE_MS
+from benchmarks.inputs import GRACE_MS, HALVES, SIZE_MS
 
 SIZE = f"{SIZE_MS} milliseconds"
 GRACE = f"{GRACE_MS} milliseconds"
+
+ONE_BATCH = {"maxFilesPerTrigger": str(HALVES)}
 
 _STATE = "org.apache.spark.sql.execution.streaming.state"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -29,18 +32,31 @@ IN_MEMORY = {_PROVIDER: f"{_STATE}.HDFSBackedStateStoreProvider", _CHANGELOG: "f
 class Contestant:
     name: str
     label: str
-    frame: Callable[[DataFrame], DataFrame]
+    frame: Callable[[SparkSession, Path], DataFrame]
+    """The question to the Parquet files of a folder."""
     settings: dict[str, str] = field(default_factory=lambda: ROCKSDB)
     answers: bool = True
     """False: computes nothing, is there for comparison."""
 
 
-def tidegate_exact(events: DataFrame) -> DataFrame:
+def source(spark: SparkSession, folder: Path) -> DataFrame:
+    """`folder` as a stream of rows with one file of each source partition per micro-batch."""
+    schema = spark.read.parquet(str(folder)).schema
+    return spark.readStream.schema(schema).options(**ONE_BATCH).parquet(str(folder))
+
+
+def tidegate_exact(spark: SparkSession, folder: Path) -> DataFrame:
+    events = source(spark, folder)
     return _tidegate(tg.stream(events, key="user", timestamp="ts", partition="partition", offset="offset"))
 
 
-def tidegate_unordered(events: DataFrame) -> DataFrame:
-    return _tidegate(tg.stream(events, key="user", timestamp="ts"))
+def tidegate_files(spark: SparkSession, folder: Path) -> DataFrame:
+    order = {"partition": "partition", "offset": "offset"}
+    return _tidegate(tg.files.source(spark, str(folder), key="user", timestamp="ts", **order, options=ONE_BATCH))
+
+
+def tidegate_unordered(spark: SparkSession, folder: Path) -> DataFrame:
+    return _tidegate(tg.stream(source(spark, folder), key="user", timestamp="ts"))
 
 
 def _tidegate(stream: tg.KStream) -> DataFrame:
@@ -50,26 +66,28 @@ def _tidegate(stream: tg.KStream) -> DataFrame:
     return final.select("user", "window", "count", "total")
 
 
-def spark_native(events: DataFrame) -> DataFrame:
+def spark_native(spark: SparkSession, folder: Path) -> DataFrame:
     return (
-        events.withWatermark("ts", GRACE)
+        source(spark, folder)
+        .withWatermark("ts", GRACE)
         .groupBy("user", F.window("ts", SIZE))
         .agg(F.count("*").alias("count"), F.sum("amount").alias("total"))
     )
 
 
-def bare_map(events: DataFrame) -> DataFrame:
+def bare_map(spark: SparkSession, folder: Path) -> DataFrame:
     def consume(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = sum(batch.num_rows for batch in batches)
         yield pa.RecordBatch.from_pydict({"rows": pa.array([rows], pa.int64())})
 
-    return events.mapInArrow(consume, "rows long")
+    return source(spark, folder).mapInArrow(consume, "rows long")
 
 
 CONTESTANTS = (
     Contestant("tidegate", "tidegate, partition and offset given", tidegate_exact),
+    Contestant("tidegate_files", "tidegate, the same by tg.files.source", tidegate_files),
     Contestant("tidegate_unordered", "tidegate, without them", tidegate_unordered),
-    Contestant("spark_memory", "Spark's own, in-memory store", spark_native, IN_MEMORY),
-    Contestant("spark_rocksdb", "Spark's own, RocksDB, changelog", spark_native, ROCKSDB),
+    Contestant("spark_memory", "Spark's own, in-memory store", spark_native, settings=IN_MEMORY),
+    Contestant("spark_rocksdb", "Spark's own, RocksDB, changelog", spark_native, settings=ROCKSDB),
     Contestant("floor", "bare mapInArrow (floor)", bare_map, answers=False),
 )

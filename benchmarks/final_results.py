@@ -32,6 +32,7 @@ from benchmarks.measure import QUIET_PERCENT, WARM_UP, Run, run
 
 PACKAGES = ("pyspark", "pyarrow", "pandas", "numpy", "protobuf")
 SPARKS_OWN = ("spark_memory", "spark_rocksdb")
+OURS = {"tidegate": "", "tidegate_files": ", reading the files itself,"}
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def measure(spark: SparkSession, options: argparse.Namespace, folder: Path) -> d
     for keys in options.keys:
         found = race(spark, options, Shape(keys, options.rows, options.batches), folder)
         results[str(keys)] = {each.contestant.name: each.as_json() for each in found}
-        results[str(keys)]["ratios"] = ratios(found)
+        results[str(keys)]["ratios"] = {ours: ratios(found, ours) for ours in OURS}
         show(keys, found)
     return {"agreement": agreed, "results": results, "settings": settings(options), "versions": versions(spark)}
 
@@ -154,14 +155,14 @@ def _disturbed(one: Run) -> str:
     return f"  the CPU was {one.busy_before_percent:.0f} % busy before"
 
 
-def ratios(found: list[Result]) -> dict[str, float]:
-    """Of tidegate to the others within a turn, the median over the turns: what disturbs a turn disturbs all in it."""
-    ours = next((each for each in found if each.contestant.name == "tidegate"), None)
-    if ours is None:
+def ratios(found: list[Result], ours: str = "tidegate") -> dict[str, float]:
+    """Of `ours` to the others within a turn, the median over the turns: what disturbs a turn disturbs all in it."""
+    mine = next((each for each in found if each.contestant.name == ours), None)
+    if mine is None:
         return {}
     out = {}
     for other in found:
-        pairs = zip(ours.runs, other.runs, strict=True)
+        pairs = zip(mine.runs, other.runs, strict=True)
         out[other.contestant.name] = round(median(a.median_rate / b.median_rate for a, b in pairs), 2)
     native = [out[name] for name in SPARKS_OWN if name in out]
     if native:
@@ -183,8 +184,9 @@ def show(keys: int, found: list[Result]) -> None:
         )
     if any(_disturbed(one) for each in found for one in each.runs):
         say("  Something else was using the CPU: measure again on a quiet machine before you quote these.")
-    if "faster_spark_store" in compared:
-        say(f"  tidegate is {compared['faster_spark_store']:.2f} times as fast as Spark's faster store")
+    for ours, how in OURS.items():
+        if "faster_spark_store" in (compared := ratios(found, ours)):
+            say(f"  tidegate{how} is {compared['faster_spark_store']:.2f} times as fast as Spark's faster store")
 
 
 def settings(options: argparse.Namespace) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from statistics import median
 from typing import Any
 
 import psutil
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.contestants import Contestant
@@ -51,12 +52,6 @@ class Run:
         return median(self.timed_rates)
 
 
-def source(spark: SparkSession, folder: Path) -> DataFrame:
-    """`folder` as a stream with one file of each source partition per micro-batch."""
-    schema = spark.read.parquet(str(folder)).schema
-    return spark.readStream.schema(schema).option("maxFilesPerTrigger", HALVES).parquet(str(folder))
-
-
 @contextmanager
 def settings(spark: SparkSession, wanted: dict[str, str]) -> Iterator[None]:
     """A query keeps the settings of its start, so they may be put back right after."""
@@ -79,7 +74,7 @@ def finished(spark: SparkSession, contestant: Contestant, folder: Path, **sink: 
     checkpoint = tempfile.mkdtemp(prefix="tidegate-bench-")
     try:
         with settings(spark, contestant.settings):
-            writer = contestant.frame(source(spark, folder)).writeStream.trigger(availableNow=True)
+            writer = contestant.frame(spark, folder).writeStream.trigger(availableNow=True)
             writer = writer.outputMode("append").option("checkpointLocation", checkpoint)
             for option, value in sink.items():
                 writer = writer.queryName(value) if option == "name" else writer.format(value)
@@ -96,12 +91,18 @@ def run(spark: SparkSession, contestant: Contestant, folder: Path) -> Run:
         progress = [json.loads(_as_json(each)) for each in query.recentProgress]
     batches = [each for each in progress if each["numInputRows"] > 0]
     return Run(
-        rows=[each["numInputRows"] for each in batches],
+        rows=_rows(folder),
         seconds=[each["durationMs"]["triggerExecution"] / 1000 for each in batches],
         jvm_mib=peak["java"],
         python_mib=peak["python"],
         busy_before_percent=busy,
     )
+
+
+def _rows(folder: Path) -> list[int]:
+    """The rows of each micro-batch; Spark counts files where it reads no rows."""
+    rows = [pq.read_metadata(path).num_rows for path in sorted(folder.glob("*.parquet"))]
+    return [sum(rows[at : at + HALVES]) for at in range(0, len(rows), HALVES)]
 
 
 def _as_json(progress: Any) -> str:

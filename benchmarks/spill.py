@@ -27,9 +27,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 import tidegate as tg
+from benchmarks.contestants import source
 from benchmarks.final_results import say, session, versions
 from benchmarks.inputs import HALVES
-from benchmarks.measure import WARM_UP, sampling, source
+from benchmarks.measure import WARM_UP, sampling
 
 Int64s = npt.NDArray[np.int64]
 

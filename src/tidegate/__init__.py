@@ -50,6 +50,7 @@ from tidegate.spec.suppressed import BufferConfig, EagerBuffer, StrictBuffer, Su
 from tidegate.spec.windows import BatchWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
 
 if TYPE_CHECKING:
+    from tidegate.runtime.spark import files as files
     from tidegate.runtime.spark import kafka as kafka
 
 __version__ = "0.1.0"
@@ -135,12 +136,12 @@ def configure(spark_or_builder: Any, *, faster: bool = False) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    """`tg.kafka`, which needs Spark, when it is first asked for."""
-    if name != "kafka":
+    """`tg.kafka` and `tg.files`, which need Spark, when they are first asked for."""
+    if name not in ("files", "kafka"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from tidegate.runtime.spark import kafka
+    from importlib import import_module
 
-    return kafka
+    return import_module(f"tidegate.runtime.spark.{name}")
 
 
 def read_state(

@@ -44,6 +44,7 @@ class Stream:
     table    the table whose changes these are; key, timestamp and columns are those of its rows
     aside    columns that are no values, besides key, timestamp, partition and offset
     changes  whether each change takes an old row out and puts a new one in, as in a table that is grouped anew
+    files    a DataFrame with the paths of the files that `frame` would read, where the workers read them themselves
     """
 
     name: str
@@ -61,6 +62,7 @@ class Stream:
     table: Table | None = None
     aside: tuple[str, ...] = ()
     changes: bool = False
+    files: Any = field(default=None, compare=False, repr=False)
 
     @property
     def branches(self) -> tuple[Stream, ...]:
@@ -83,7 +85,7 @@ class Stream:
     def unbound(self) -> Stream:
         """The stream without DataFrames and tables, which stay where the query is written."""
         sources = tuple(source.unbound for source in self.sources)
-        return replace(self, frame=None, table=None, sources=sources)
+        return replace(self, frame=None, files=None, table=None, sources=sources)
 
     @property
     def as_read(self) -> bool:

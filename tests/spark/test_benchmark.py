@@ -31,9 +31,16 @@ def test_smoke(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     assert "tidegate is" in smoke("benchmarks.final_results", report)
     found = json.loads(report.read_text())
-    assert set(found["agreement"]) == {"tidegate", "tidegate_unordered", "spark_memory", "spark_rocksdb"}
+    assert set(found["agreement"]) == {
+        "tidegate",
+        "tidegate_files",
+        "tidegate_unordered",
+        "spark_memory",
+        "spark_rocksdb",
+    }
     of_1000_keys = found["results"]["1000"]
-    assert of_1000_keys["ratios"]["faster_spark_store"] > 0
+    for ours in ("tidegate", "tidegate_files"):
+        assert of_1000_keys["ratios"][ours]["faster_spark_store"] > 0
     for name in (*found["agreement"], "floor"):
         assert of_1000_keys[name]["rows_per_s_median_batch"] > 0
         assert sum(of_1000_keys[name]["runs"][0]["rows"]) == 3 * 20_000

@@ -24,8 +24,10 @@ def read(op: Operation, stream: Stream, rows: pa.Table) -> pa.Table:
     place = pa.array(np.arange(rows.num_rows))
     done = steps.run(stream.steps, rows.append_column(steps.PLACE, place))
     columns = _columns(op, stream, done)
-    if not any(isinstance(step, Filter) for step in stream.steps):
-        return pa.table(columns)
+    if not _filters(stream):
+        # Streams that were merged have the same columns.
+        others = any(_filters(branch) for branch in op.stream.branches)
+        return pa.table(columns | ({"kept": pa.array(np.ones(rows.num_rows, bool))} if others else {}))
     at = np.full(rows.num_rows, -1)
     at[ints(done[steps.PLACE])] = np.arange(done.num_rows)
     back = pa.array(at, mask=at < 0)
@@ -33,6 +35,10 @@ def read(op: Operation, stream: Stream, rows: pa.Table) -> pa.Table:
     # These are not the record's own: they stay where it goes.
     columns |= (_order(stream, rows) if stream.ordered else {}) | _clock(op, rows)
     return pa.table(columns | {"kept": pa.array(at >= 0)})
+
+
+def _filters(stream: Stream) -> bool:
+    return any(isinstance(step, Filter) for step in stream.steps)
 
 
 def _columns(op: Operation, stream: Stream, rows: pa.Table) -> dict[str, Any]:

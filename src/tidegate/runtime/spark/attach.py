@@ -22,6 +22,7 @@ from tidegate.kernel.steps import WALL_CLOCK
 from tidegate.plan import Operation, Plan, Stream, chain, operation
 from tidegate.runtime.spark import config, order
 from tidegate.runtime.spark.columns import check_columns
+from tidegate.runtime.spark.files import PATH, Files, columns_read
 from tidegate.runtime.spark.flow import flow
 from tidegate.runtime.spark.stateless import arrow_schema, check_typed, stepped
 
@@ -55,8 +56,12 @@ class Packer:
     order_as_one: bool = False
     branch: Stream | None = None
     """Which input it reads as it is, None if Spark has chosen the columns already."""
+    files: Files | None = None
+    """How it opens the files whose paths it gets, None if it gets rows."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterable[tuple[int, bytes]]:
+        if self.files is not None:
+            batches = self.files.rows(batches)
         if self.order_as_one:
             batches = order.unpacked(batches, self.layout.schema.field("partition").type)
         return pack(self.layout, map(self._read, batches), range(self.tasks))
@@ -119,12 +124,10 @@ def _operate(op: Operation) -> tuple[DataFrame, Layout]:
     # The operation travels to the workers; the DataFrames it is bound to cannot.
     layout = Layout(replace(op, stream=op.stream.unbound, expects=None), inputs[0].schema, sorts=False)
     keys = None if op.expects is None else _shipped(expected.pack(layout, op.expects))
-    chosen = op.stream.as_read or op.stream.changes
-    branches = [None] if chosen else [branch.unbound for branch in op.stream.branches]
     out = flow(
         [
-            (entry.frame, entry.columns, Packer(layout, tasks, entry.order_as_one, branch))
-            for entry, branch in zip(inputs, branches, strict=True)
+            (entry.frame, entry.columns, Packer(layout, tasks, entry.order_as_one, entry.branch, entry.files))
+            for entry in inputs
         ],
         stage=SparkStage(Stage(layout, tasks, keys)),
         tasks=tasks,
@@ -146,16 +149,23 @@ def _behind(op: Operation) -> _Input:
 
 @dataclass(frozen=True)
 class _Input:
-    """A DataFrame that an operator reads, which of its columns, and the types of the kernel's columns they become."""
+    """A DataFrame that an operator reads, which of its columns, and the types of the kernel's columns they become.
+
+    `branch` and `files` as of the Packer.
+    """
 
     frame: DataFrame
     columns: list[Column]
     schema: pa.Schema
     order_as_one: bool = False
+    branch: Stream | None = None
+    files: Files | None = None
 
 
 def _input(op: Operation, branch: Stream) -> _Input:
     frame: DataFrame = branch.frame
+    if branch.files is not None:
+        return _of_files(op, branch)
     if op.stream.as_read:
         columns = input_columns(op, frame)
         schema = arrow_schema(frame.select(*columns).schema)
@@ -164,7 +174,18 @@ def _input(op: Operation, branch: Stream) -> _Input:
     if op.needs_wall_clock:
         columns.append(_wall_clock(WALL_CLOCK))
     raw = arrow_schema(frame.select(*columns).schema)
-    return _Input(frame, columns, read(op, branch, raw.empty_table()).schema)
+    return _Input(frame, columns, read(op, branch, raw.empty_table()).schema, branch=branch.unbound)
+
+
+def _of_files(op: Operation, branch: Stream) -> _Input:
+    fields = arrow_schema(branch.frame.schema)
+    raw = pa.schema([fields.field(name) for name in columns_read(op, branch, tuple(fields.names))])
+    columns = [_column(PATH)]
+    if op.needs_wall_clock:
+        columns.append(_wall_clock(WALL_CLOCK))
+    clock = [pa.field(WALL_CLOCK, pa.int64())] if op.needs_wall_clock else []
+    schema = read(op, branch, pa.schema([*raw, *clock]).empty_table()).schema
+    return _Input(branch.files, columns, schema, branch=branch.unbound, files=Files(raw))
 
 
 def _check_alike(op: Operation, inputs: list[_Input]) -> None:

@@ -1,0 +1,214 @@
+"""`tg.files.source` gives what `tg.stream` over Spark's own reader gives, and names the file that cannot be read."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+import tidegate as tg
+from spark.replay import collect
+from tidegate.errors import DefinitionError, InputError
+from tidegate.kernel.steps import WALL_CLOCK
+from tidegate.runtime.spark.files import PATH, Files
+
+BASE_US = 1_767_225_600_000_000
+BATCHES = 4
+SCHEMA = pa.schema(
+    [
+        ("user", pa.string()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("price", pa.decimal128(10, 2)),
+        ("tags", pa.list_(pa.string())),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("unused", pa.float64()),
+    ]
+)
+TIME: dict[str, Any] = {"key": "user", "timestamp": "at", "partition": "partition", "offset": "offset"}
+
+
+def records(batch: int, partition: int) -> pa.Table:
+    """Twelve records: out of order by up to a minute, some too late, a null key, a null time, microseconds."""
+    rows = []
+    for n in range(12):
+        second = batch * 60 + n * 5 - (50 if n % 5 == 0 else 0) - (400 if n == 7 else 0)
+        at = None if (batch, n) == (1, 3) else dt.datetime.fromtimestamp(BASE_US / 1e6 + second + 0.000_999, dt.UTC)
+        rows.append(
+            {
+                "user": None if (batch, n) == (2, 4) else f"ü{n % 3}",
+                "at": at,
+                "price": Decimal(n) / 4,
+                "tags": ["a", None],
+                "partition": partition,
+                "offset": batch * 12 + n,
+                "unused": float("nan"),
+            }
+        )
+    return pa.Table.from_pylist(rows, SCHEMA)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    target = tmp_path / "in put"
+    target.mkdir()
+    for batch in range(BATCHES):
+        for partition in range(2):
+            write(target, f"{batch}-{partition}.parquet", records(batch, partition), batch)
+    return target
+
+
+def write(folder: Path, name: str, table: pa.Table, batch: int = 0) -> None:
+    pq.write_table(table, folder / name, row_group_size=5)
+    os.utime(folder / name, (BASE_US // 1_000_000 + batch,) * 2)
+
+
+def final(stream: tg.KStream) -> DataFrame:
+    windows = tg.TimeWindows.of_size_and_grace("1 minute", "30 seconds")
+    totals = stream.group_by_key().windowed_by(windows).agg(n=tg.count(), sold=tg.sum("price"), last=tg.last("price"))
+    rows: DataFrame = totals.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())).to_df()
+    return rows
+
+
+def drained(out: DataFrame, checkpoint: Path) -> list[list[dict[str, Any]]]:
+    """The rows of each micro-batch, sorted."""
+    batches: dict[int, list[dict[str, Any]]] = {}
+    query = (
+        out.writeStream.outputMode("update")
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .foreachBatch(lambda frame, batch: batches.__setitem__(batch, sorted(collect(frame), key=str)))
+        .start()
+    )
+    try:
+        query.awaitTermination(120)
+    finally:
+        query.stop()
+    return [batches[number] for number in sorted(batches)]
+
+
+def test_the_same_rows_as_through_sparks_reader(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
+    """Batch by batch; the second half of the files comes after a restart."""
+    held_back = tmp_path / "held"
+    held_back.mkdir()
+    for path in sorted(folder.iterdir())[BATCHES:]:
+        shutil.move(path, held_back / path.name)
+    two_files = {"maxFilesPerTrigger": "2"}
+    fields = spark.read.parquet(str(folder)).schema
+
+    def through_spark() -> DataFrame:
+        rows = spark.readStream.schema(fields).options(**two_files).parquet(str(folder))
+        return final(tg.stream(rows, **TIME))
+
+    def files() -> DataFrame:
+        return final(tg.files.source(spark, str(folder), **TIME, options=two_files))
+
+    ways = {"spark": through_spark, "files": files}
+    got = {name: drained(out(), tmp_path / name) for name, out in ways.items()}
+    for path in held_back.iterdir():
+        shutil.move(path, folder / path.name)
+    for name, out in ways.items():
+        got[name] += drained(out(), tmp_path / name)
+    assert got["files"] == got["spark"]
+    assert len(got["files"]) == BATCHES
+    assert sum(map(len, got["files"])) > 6
+
+
+def test_steps_merged_streams_late_records_and_a_static_frame(spark: SparkSession, folder: Path) -> None:
+    def late_and_final(source: Callable[[str], tg.KStream]) -> DataFrame:
+        pricey = source("a").filter(pc.field("offset") > 14).map_values({"price": pc.field("price"), "tags": "tags"})
+        stream = pricey.merge(source("b").map_values({"price": "price", "tags": "tags"}))
+        windows = tg.TimeWindows.of_size_and_grace("1 minute", "30 seconds")
+        counted = stream.group_by_key().windowed_by(windows).agg(n=tg.count(), sold=tg.sum("price"))
+        final = counted.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
+        out: DataFrame = tg.to_df(final=final, late=counted.late_records())
+        return out
+
+    rows = spark.read.parquet(str(folder))
+    wanted = late_and_final(lambda name: tg.stream(rows, **TIME, name=name))
+    got = late_and_final(lambda name: tg.files.source(spark, str(folder), **TIME, name=name, streaming=False))
+    assert got.schema == wanted.schema
+    found = sorted(collect(got), key=str)
+    assert found == sorted(collect(wanted), key=str)
+    assert {row["output"] for row in found} == {"final", "late"}
+
+
+def test_a_bad_file_stops_the_query_and_a_good_one_in_its_place_goes_on(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    whole = drained(final(tg.files.source(spark, str(folder), **TIME)), tmp_path / "whole")
+    good = (folder / "2-1.parquet").read_bytes()
+    (folder / "2-1.parquet").write_bytes(good[:-20])
+    with pytest.raises(
+        StreamingQueryException, match=r"(?s)InputError: The file file:\S*in put/2-1\.parquet cannot be"
+    ):
+        drained(final(tg.files.source(spark, str(folder), **TIME)), tmp_path / "checkpoint")
+    (folder / "2-1.parquet").write_bytes(good)
+    assert drained(final(tg.files.source(spark, str(folder), **TIME)), tmp_path / "checkpoint") == whole
+
+
+def test_a_folder_without_files_needs_a_schema(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match=r'no Parquet file at .*schema="user string, at timestamp"'):
+        tg.files.source(spark, str(tmp_path), key="user", timestamp="at")
+    given = "user string, at timestamp, partition int, offset long"
+    stream = tg.files.source(spark, str(tmp_path), **TIME, schema=given)
+    assert final_columns(stream) == ["user", "window", "count", "timestamp"]
+    with pytest.raises(DefinitionError, match=r"no such column.*user, at"):
+        tg.files.source(spark, str(tmp_path), key="nobody", timestamp="at", schema="user string, at timestamp")
+
+
+def final_columns(stream: tg.KStream) -> list[str]:
+    counts = stream.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("1 minute")).count()
+    columns: list[str] = counts.to_df().columns
+    return columns
+
+
+def opened(path: Path, schema: pa.Schema, **columns: Any) -> list[dict[str, Any]]:
+    paths = pa.RecordBatch.from_pydict({PATH: [f"file:{path}"], **columns})
+
+    def one() -> Iterator[pa.RecordBatch]:
+        yield paths
+
+    return [row for batch in Files(schema).rows(one()) for row in batch.to_pylist()]
+
+
+def test_columns_are_given_the_types_of_the_stream(tmp_path: Path) -> None:
+    """Finer timestamps are cut off, small integers become long ones, and the wall clock comes with every row."""
+    naive = pa.array([1_000_000_001, None], pa.timestamp("ns"))
+    write(tmp_path, "a.parquet", pa.table({"n": pa.array([1, 2], pa.int16()), "at": naive, "more": ["x", "y"]}))
+    schema = pa.schema([("at", pa.timestamp("us", "UTC")), ("n", pa.int64())])
+    rows = opened(tmp_path / "a.parquet", schema, **{WALL_CLOCK: [5]})
+    assert rows == [
+        {"at": dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.UTC), "n": 1, WALL_CLOCK: 5},
+        {"at": None, "n": 2, WALL_CLOCK: 5},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (pa.schema([("n", pa.int16())]), r"a\.parquet has a column 'n' that is string, and the stream's is int16"),
+        (pa.schema([("m", pa.int16())]), r"a\.parquet has no column 'm', only n\. Write it"),
+    ],
+)
+def test_a_file_of_another_shape_is_named(tmp_path: Path, schema: pa.Schema, message: str) -> None:
+    write(tmp_path, "a.parquet", pa.table({"n": ["seven"]}))
+    with pytest.raises(InputError, match=message):
+        opened(tmp_path / "a.parquet", schema)
+
+
+def test_a_store_that_arrow_does_not_know() -> None:
+    paths = pa.RecordBatch.from_pydict({PATH: ["oss://bucket/a.parquet"]})
+    with pytest.raises(InputError, match=r"Arrow knows no store for oss://bucket/a\.parquet"):
+        list(Files(pa.schema([("n", pa.int64())])).rows(iter([paths])))
