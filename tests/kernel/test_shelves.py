@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tidegate.kernel import shelf_index, shelves, suppression
+from tidegate.kernel import frames, shelf_index, shelves, suppression
 from tidegate.kernel.layout import Layout
+from tidegate.kernel.shelf_table import HIGH, Table
 from tidegate.kernel.store import DictStore
 from tidegate.plan import operation
 from tidegate.testing import TopologyTestDriver
@@ -110,6 +111,45 @@ def test_what_waits_can_be_read() -> None:
     schema = pa.schema({"k:k": pa.int64(), "v:v": pa.int64(), "ts": pa.int64()})
     held = suppression.waiting(Layout(op, schema), driver.state().store).to_pylist()
     assert sorted((row["k"], row["v"], row[shelves.SINCE]) for row in held) == [(1, 3, 3), (2, 2, 4)]
+
+
+def test_an_index_with_other_bits_is_made_anew() -> None:
+    """An index that does not say how many bits of a hash it has is not read; what waits is placed anew, and leaves."""
+    told = table(SPILLING, 50, "stream", "first_update", windowed=False)
+    driver = TopologyTestDriver(told)
+    driver.pipe_batch([{"k": n % 40, "ts": n, "v": n} for n in range(45)])
+    state = driver.state()
+    frame = state.store.get("buffer")
+    assert frame is not None
+    meta, rows = frames.decode(frames.SEGMENT, frame)
+    assert meta["index"].pop("bits") == 32
+    state.store.put("buffer", frames.encode(frames.SEGMENT, meta, *rows))
+    state.store.write(shelf_index.RECENT, 0, b"another format")
+    expected, driver = driver, TopologyTestDriver(told, state=state)
+    shelf_index._cache.clear()
+    for batch in ([{"k": 3, "ts": 45, "v": -1}], [{"k": 9, "ts": 70, "v": -2}], [{"k": 9, "ts": 500, "v": -3}]):
+        for one in (expected, driver):
+            one.pipe_batch(batch)
+        assert driver.read_output() == expected.read_output()
+
+
+halves = st.one_of(st.integers(0, 3), st.integers(0, 2**16 - 1))
+
+
+@given(
+    st.dictionaries(st.tuples(halves, halves), st.one_of(st.integers(0, 300), st.integers(0, 2**16 - 1)), max_size=60),
+    st.lists(st.tuples(halves, halves), max_size=20),
+)
+def test_a_table_says_what_a_dict_says(held: dict[tuple[int, int], int], others: list[tuple[int, int]]) -> None:
+    """Also of hashes that it does not have, on both sides of those it has, and after it was stored."""
+    numbers = np.array(sorted(high << 48 | low << 32 | code for (high, low), code in held.items()), np.uint64)
+    kept = Table.of(numbers)
+    wanted = [*held, *others]
+    hashes = np.array([high << 48 | low << 32 for high, low in wanted], np.uint64)
+    for one in (kept, Table.decode(kept.encode())):
+        assert one.numbers().tolist() == numbers.tolist()
+        assert one.find(hashes & HIGH).tolist() == [held.get(name, -1) for name in wanted]
+        assert one.codes.itemsize == (1 if max(held.values(), default=0) < 256 else 2)
 
 
 class Counting(DictStore):

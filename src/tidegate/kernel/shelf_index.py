@@ -1,9 +1,9 @@
-"""Which shelf a key's rows are on: one number of 64 bits per key, 48 of its hash and 16 for the shelf.
+"""Which shelf a key's rows are on: one number per key, 32 bits of its hash and up to 16 for the shelf.
 
-What is stored is a sorted base, in chunks, and a log of what came since; when the log has grown to a part of the base,
-they are put together. A worker keeps the index of a task that it has read: stored tokens, each made of all that was
-written before it, say whether that is still what the store holds, and from where on to read. A shelf that is gone makes
-its keys gone.
+What is stored is a sorted base, in chunks of three or four bytes a key (`kernel.shelf_table`), and a log of what came
+since; when the log has grown to a part of the base, they are put together. A worker keeps the index of a task that it
+has read: stored tokens, each made of all that was written before it, say whether that is still what the store holds,
+and from where on to read. A shelf that is gone makes its keys gone.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.kernel import frames
 from tidegate.kernel.panes import Ints
+from tidegate.kernel.shelf_table import BITS, CODES, HIGH, Numbers, Table
 from tidegate.kernel.store import Store
 
 INDEX, RECENT = -1, -2
@@ -26,26 +26,39 @@ INDEX, RECENT = -1, -2
 NOWHERE = -1
 """The shelf of a key that does not wait."""
 
-CHUNK_ROWS = 500_000
+CHUNK_ROWS = 200_000
+PIECE_ROWS = 50_000
 FOLD_ROWS = 200_000
-"""The log is put together with the base when it has more rows than this and a quarter of the base."""
+"""The log is put together with the base when it has more rows than this and an eighth of the base."""
 
-_CODES = 1 << 16
-_HIGH = np.uint64(2**64 - _CODES)
-_LOW = np.uint64(_CODES - 1)
+_HIGH = HIGH
+_LOW = np.uint64(CODES - 1)
 _CACHED = 4
+_FIRST_BITS = 48
+"""The bits in an index that does not say how many it has."""
 
-Numbers = npt.NDArray[np.uint64]
+
+_NONE: Numbers = np.zeros(0, np.uint64)
 
 
 @dataclass
 class _Content:
-    """The numbers themselves: `bounds[i]` is the least that belongs into `chunks[i]`; `recent` overrides them."""
+    """The index itself: `bounds[i]` is the least number that belongs into `chunks[i]`; `recent` overrides them."""
 
     tokens: list[str] = field(default_factory=list)
     bounds: list[int] = field(default_factory=lambda: [0])
-    chunks: list[Numbers] = field(default_factory=lambda: [np.zeros(0, np.uint64)])
-    recent: Numbers = field(default_factory=lambda: np.zeros(0, np.uint64))
+    chunks: list[Table] = field(default_factory=lambda: [Table.of(_NONE)])
+    recent: Numbers = field(default_factory=lambda: _NONE)
+
+    def find(self, wanted: Numbers) -> Ints:
+        """The code of each wanted hash, -1 if it is not there."""
+        found = np.zeros(len(wanted), np.int64)
+        chunk = np.searchsorted(np.array(self.bounds, np.uint64), wanted, side="right") - 1
+        for number in np.unique(chunk):
+            mine = chunk == number
+            found[mine] = self.chunks[number].find(wanted[mine])
+        recent = _code(self.recent, wanted)
+        return np.where(recent >= 0, recent, found)
 
 
 _cache: dict[str, _Content] = {}
@@ -53,7 +66,10 @@ _cache: dict[str, _Content] = {}
 
 @dataclass
 class Index:
-    """What the meta frame knows of an index; `shelves` has the shelf that each code stands for."""
+    """What the meta frame knows of an index; `shelves` has the shelf that each code stands for.
+
+    bits  of the hash; an index with another number is `outdated`, and its shelves are to be placed anew
+    """
 
     tokens: list[str] = field(default_factory=list)
     shelves: list[int] = field(default_factory=list)
@@ -61,11 +77,17 @@ class Index:
     chunks: int = 0
     rows: int = 0
     owner: str = ""
+    bits: int = BITS
 
     @classmethod
     def load(cls, meta: dict[str, Any] | None) -> Index:
         """The index as `saved` told it, or an empty one."""
-        return cls(**meta) if meta else cls()
+        return cls(**{"bits": _FIRST_BITS, **meta}) if meta else cls()
+
+    @property
+    def outdated(self) -> bool:
+        """Whether it was written with another number of bits: keys that had shelves of their own may share one now."""
+        return bool(self.tokens) and self.bits != BITS
 
     def saved(self) -> dict[str, Any]:
         """What to remember of it; its numbers are in the store."""
@@ -81,16 +103,10 @@ class Index:
         if not self.tokens or not len(hashes):
             return np.full(len(hashes), NOWHERE, np.int64)
         content = self._content(store)
-        wanted = self.short(hashes)
-        found = np.zeros(len(wanted), np.int64)
-        chunk = np.searchsorted(np.array(content.bounds, np.uint64), wanted, side="right") - 1
-        for number in np.unique(chunk):
-            mine = chunk == number
-            found[mine] = _code(content.chunks[number], wanted[mine])
-        recent = _code(content.recent, wanted)
-        found = np.where(recent >= 0, recent, found)
         shelves = np.array([*self.shelves, NOWHERE], np.int64)
-        return shelves[np.where(found >= 0, found, len(self.shelves))]
+        # In pieces: what is computed of each number is several times its size.
+        pieces = (hashes[low : low + PIECE_ROWS] for low in range(0, len(hashes), PIECE_ROWS))
+        return np.concatenate([shelves[content.find(self.short(piece))] for piece in pieces])
 
     def add(self, store: Store, hashes: Numbers, numbers: Ints, live: list[int]) -> None:
         """Note the shelves of these keys; `live` are all shelves that there are."""
@@ -99,7 +115,7 @@ class Index:
         content = self._content(store)
         known = {shelf: code for code, shelf in enumerate(self.shelves)}
         fresh = [shelf for shelf in np.unique(numbers).tolist() if shelf not in known]
-        if len(self.shelves) + len(fresh) > _CODES:
+        if len(self.shelves) + len(fresh) > CODES:
             self._fold(store, content, live)
             known = {shelf: code for code, shelf in enumerate(self.shelves)}
         known |= {shelf: len(self.shelves) + i for i, shelf in enumerate(fresh)}
@@ -114,7 +130,7 @@ class Index:
         self.owner = self.owner or self.tokens[-1]
         content.recent = _override(content.recent, packed)
         self._keep(content)
-        if len(content.recent) > max(FOLD_ROWS, self.rows // 4):
+        if len(content.recent) > max(FOLD_ROWS, self.rows // 8):
             self._fold(store, content, live)
 
     def clear(self, store: Store) -> None:
@@ -125,13 +141,14 @@ class Index:
             store.remove(RECENT, segment)
         _cache.pop(self.owner, None)
         self.tokens, self.shelves, self.bounds, self.chunks, self.rows, self.owner = [], [], [0], 0, 0, ""
+        self.bits = BITS
 
     def _content(self, store: Store) -> _Content:
         content = _cache.pop(self.owner, None)
         if content is None or not content.tokens or content.tokens != self.tokens[: len(content.tokens)]:
             # What was kept is let go before the new one is read: the two together would be twice the memory.
             content = _Content(self.tokens[:1], list(self.bounds))
-            content.chunks = [_decode(store.read(INDEX, i)) for i in range(self.chunks)] or content.chunks
+            content.chunks = [Table.decode(store.read(INDEX, i)) for i in range(self.chunks)] or content.chunks
         for segment in range(len(content.tokens) - 1, len(self.tokens) - 1):
             content.recent = _override(content.recent, _decode(store.read(RECENT, segment)))
         if self.tokens:
@@ -149,30 +166,30 @@ class Index:
         """Put the log into the base, without the keys whose shelves are gone."""
         kept = sorted(set(live) & set(self.shelves))
         code = {shelf: i for i, shelf in enumerate(kept)}
-        recode = np.array([code.get(shelf, _CODES) for shelf in self.shelves], np.uint64)
+        recode = np.array([code.get(shelf, CODES) for shelf in self.shelves], np.uint64)
         cuts = np.searchsorted(content.recent, np.array(content.bounds[1:], np.uint64)).tolist()
         lows, highs = [0, *cuts], [*cuts, len(content.recent)]
         content.tokens = []  # so that nobody takes it for whole if this fails half-way
         bounds: list[int] = []
-        chunks: list[Numbers] = []
+        chunks: list[Table] = []
         token = ""
         for bound, low, high in zip(content.bounds, lows, highs, strict=True):
-            whole = _override(content.chunks.pop(0), content.recent[low:high])
+            whole = _override(content.chunks.pop(0).numbers(), content.recent[low:high])
             codes = recode[(whole & _LOW).astype(np.int64)]
-            whole = ((whole & _HIGH) | codes)[codes < np.uint64(_CODES)]
+            whole = ((whole & _HIGH) | codes)[codes < np.uint64(CODES)]
             parts = np.array_split(whole, max(1, -(-len(whole) // CHUNK_ROWS)))
             bounds += [bound, *(int(part[0] & _HIGH) for part in parts[1:])]
-            chunks += [part.copy() for part in parts]
+            chunks += [Table.of(part) for part in parts]
             token = _token(token, whole)
         for segment, part in enumerate(chunks):
-            store.write(INDEX, segment, _encode(part))
+            store.write(INDEX, segment, part.encode())
         for segment in range(len(chunks), self.chunks):
             store.remove(INDEX, segment)
         for segment in range(len(self.tokens) - 1):
             store.remove(RECENT, segment)
         self.tokens, self.shelves, self.bounds = [token], kept, bounds
-        self.chunks, self.rows = len(chunks), sum(map(len, chunks))
-        content.chunks, content.bounds, content.recent = chunks, list(bounds), np.zeros(0, np.uint64)
+        self.chunks, self.rows = len(chunks), sum(len(part.rest) for part in chunks)
+        content.chunks, content.bounds, content.recent = chunks, list(bounds), _NONE
         self._keep(content)
 
 

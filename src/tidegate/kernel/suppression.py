@@ -104,6 +104,9 @@ def _on_shelves(layout: Layout, shelves: Shelves, held: pa.Table, rows: pa.Table
     assert how is not None
     restarts = how.measured_from == "latest_update"
     until = MAX_MS if clocks[-1] == MAX_MS else int(clocks[-1]) - how.limit_ms
+    if shelves.index.outdated:
+        held = unite([held, *limited.entries(layout, _newest(layout, shelves))])
+        shelves.forget(list(shelves.logs))
     where = shelves.find(names.hashes(layout, rows))
     # A row so old that it is due itself makes its shelf due: it may be what its key waits since from now on.
     old = where[(where != NOWHERE) & (ints(rows[SINCE]) <= until)]
@@ -122,8 +125,11 @@ def _on_shelves(layout: Layout, shelves: Shelves, held: pa.Table, rows: pa.Table
     gone, rest = settle(names.codes(layout, both), steps, ints(both[SINCE]), clocks, how.limit_ms, restarts)
     shelves.forget(due)
     entries = waiting_since(both.take(pa.array(rest[0])), rest[1])
+    leaving = both.take(pa.array(gone[0]))
+    leaving = leaving.take(names.in_order(layout, leaving, gone[1], gone[2]))
+    del waited, both, steps, gone, rest  # the index needs room for its own
     shelves.place(entries, names.hashes(layout, entries), how.limit_ms, due)
-    return both.take(pa.array(gone[0])).take(names.in_order(layout, both.take(pa.array(gone[0])), gone[1], gone[2]))
+    return leaving
 
 
 def _newest(layout: Layout, shelves: Shelves) -> list[pa.Table]:

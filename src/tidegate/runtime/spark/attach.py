@@ -24,6 +24,7 @@ from tidegate.runtime.spark import config, order
 from tidegate.runtime.spark.columns import check_columns
 from tidegate.runtime.spark.files import PATH, Files, columns_read
 from tidegate.runtime.spark.flow import flow
+from tidegate.runtime.spark.memory import give_back
 from tidegate.runtime.spark.stateless import arrow_schema, check_typed, stepped
 
 MOST_STATIC_TASKS = 64
@@ -92,7 +93,12 @@ class SparkStage:
         return METRICS | dict.fromkeys(reasons(op), "sum") | waits | slowest | limited
 
     def step(self, store: Any, blobs: list[bytes], end_of_input: bool = False, wall_clock: int | None = None) -> Step:
-        return self.stage.step(store, blobs, end_of_input, wall_clock)
+        try:
+            return self.stage.step(store, blobs, end_of_input, wall_clock)
+        finally:
+            limit = self.stage.layout.op.limit
+            if limit is not None and not limit.buffer.bounded:
+                give_back()
 
 
 def check_frame(stream: Any) -> None:
