@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -51,7 +52,7 @@ def tidegate_exact(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def tidegate_files(spark: SparkSession, folder: Path) -> DataFrame:
-    order = {"partition": "partition", "offset": "offset"}
+    order: dict[str, Any] = {"partition": "partition", "offset": "offset"}
     return _tidegate(tg.files.source(spark, str(folder), key="user", timestamp="ts", **order, options=ONE_BATCH))
 
 
