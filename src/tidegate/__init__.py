@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,7 @@ from tidegate.spec.windows import BatchWindows, SessionWindows, SlidingWindows, 
 if TYPE_CHECKING:
     from tidegate.runtime.spark import files as files
     from tidegate.runtime.spark import kafka as kafka
+    from tidegate.runtime.spark import metrics as metrics
 
 __version__ = "0.1.0"
 
@@ -136,12 +138,10 @@ def configure(spark_or_builder: Any, *, faster: bool = False) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    """`tg.kafka` and `tg.files`, which need Spark, when they are first asked for."""
-    if name not in ("files", "kafka"):
+    """`tg.files`, `tg.kafka` and `tg.metrics`, which need Spark, when they are first asked for."""
+    if name not in ("files", "kafka", "metrics"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return import_module(f"tidegate.runtime.spark.{name}")
+    return importlib.import_module(f"tidegate.runtime.spark.{name}")
 
 
 def read_state(

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from tidegate.errors import DefinitionError
 from tidegate.instants import show_ms
+from tidegate.spec import metrics
 from tidegate.spec.aggregates import Aggregate, Aggregation, Fold, Reduce
 from tidegate.spec.clock import Clock
 from tidegate.spec.emit import EmitStrategy
@@ -266,6 +267,29 @@ class Operation:
         """How many of `tasks` tasks run the operator: fewer where each one's share of a bound would be too small."""
         buffers = [self.buffer, None if self.limit is None else self.limit.buffer]
         return min([tasks, *(buffer.worth_tasks for buffer in buffers if buffer is not None and buffer.bounded)])
+
+    @property
+    def measured(self) -> frozenset[str]:
+        """What there is to be told about this operation (`spec.metrics.GROUPS`)."""
+        final = any(output.kind == "final" for output in self.told)
+        bounds = [self.buffer] if self.limit is None else [self.limit.buffer if self.limit.buffer.bounded else None]
+        held = final or self.limit is not None
+        bounded = bounds != [None]
+        overtime = self.limit is not None and (
+            self.limit.clock == "stream" or self.limit.measured_from == "latest_update"
+        )
+        groups = {
+            metrics.SKEW: self.stream.clock.max_future_skew_ms is not None,
+            metrics.FINAL: final,
+            metrics.SUPPRESSION: held,
+            metrics.BOUND: held and bounded,
+            metrics.UNBOUND: held and not bounded,
+            metrics.OVERTIME: overtime,
+            metrics.WAITS: self.windows is not None and self.emits != "updates",
+            metrics.SLOWEST: self.stream.clock.slowest,
+            metrics.WAKES: self.wakes,
+        }
+        return frozenset(group for group, there in groups.items() if there)
 
     @property
     def plain(self) -> bool:

@@ -56,6 +56,8 @@ class Bounded:
         self.bound = bound
         self.waited = waited or Waited(np.zeros(0, np.int64), np.zeros(0, np.int64), lambda _: b"")
         self.records, self.size = len(self.waited.time), int(self.waited.size.sum())
+        self.most = (self.records, self.size)
+        """The most records and the most bytes there were, each after something was put in (SEMANTICS 10)."""
         self._entries: dict[int, Entry] = {}
         self._names: dict[int, bytes] = {}
         self._heap: list[tuple[int, bytes, int]] = []
@@ -76,6 +78,7 @@ class Bounded:
         if old is None or old.time != entry.time or key < len(self.waited.rest):
             heapq.heappush(self._heap, (entry.time, name, key))
         self.records, self.size = self.records + 1, self.size + entry.size
+        self.most = (max(self.most[0], self.records), max(self.most[1], self.size))
 
     def oldest(self) -> tuple[int, int] | None:
         """The key that leaves first and its buffer time, ties in the order of their names; None if nothing waits."""

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from tidegate.errors import BufferFullError
 from tidegate.instants import MAX_MS
-from tidegate.kernel import grouping, results
+from tidegate.kernel import grouping, measuring, results
 from tidegate.kernel.batch import unite
 from tidegate.kernel.grouping import array, ints
 from tidegate.kernel.layout import Layout
@@ -74,6 +74,8 @@ def _compare(layout: Layout, state: State, records: Ints, sizes: Ints) -> None:
     buffer = layout.op.buffer.share(state.task, state.tasks)
     most_records = np.inf if buffer.max_records is None else buffer.max_records
     most_bytes = np.inf if buffer.max_bytes is None else buffer.max_bytes
+    peaks = int(records.max(initial=0)), int(sizes.max(initial=0))
+    measuring.tell_peaks(state, layout.op.buffer, *peaks)
     over = np.flatnonzero((records > most_records) | (sizes > most_bytes))
     if len(over):
         at = over[0]

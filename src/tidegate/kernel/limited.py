@@ -13,22 +13,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.instants import MAX_MS
-from tidegate.kernel import buffers, grouping, names, previous
+from tidegate.kernel import buffers, grouping, measuring, names, previous
 from tidegate.kernel.batch import unite
 from tidegate.kernel.bounded import Bounded, Entry, Waited
 from tidegate.kernel.grouping import array, ints
 from tidegate.kernel.layout import Layout
+from tidegate.kernel.measuring import SIZE, Left
 from tidegate.kernel.panes import Ints
 from tidegate.kernel.shelves import SINCE, waiting_since
 from tidegate.kernel.state import State
 from tidegate.spec.windows import SessionWindows
 
-SIZE = "__size"
 PRIOR = "__prior:"
 """Of an entry whose bytes are counted: what its key held before it waited, by the names of the value columns."""
 
 
-def take_in(layout: Layout, state: State, held: pa.Table, rows: pa.Table, clocks: Ints) -> tuple[pa.Table, pa.Table]:
+def take_in(layout: Layout, state: State, held: pa.Table, rows: pa.Table, clocks: Ints) -> tuple[Left, pa.Table]:
     """Take rows into a buffer with a bound; gives those that leave, in order, and the entries that stay.
 
     held  what waits, in the order in which it leaves
@@ -43,12 +43,14 @@ def take_in(layout: Layout, state: State, held: pa.Table, rows: pa.Table, clocks
     for row, now in enumerate(clocks[:-1].tolist(), held.num_rows):
         leaving += buffer.take(row, now)
     leaving += buffer.advance(int(clocks[-1]))
+    measuring.tell_peaks(state, buffer.how.buffer, *buffer.waiting.most)
     at, prior, since, sizes = buffer.waiting.entries()
     stay = waiting_since(both.take(pa.array(at)), since).drop_columns([SIZE]).append_column(SIZE, pa.array(sizes))
     for name in prior_names(stay):
         column = both[name].take(pa.array(prior))
         stay = stay.set_column(stay.schema.get_field_index(name), name, column)
-    return both.take(pa.array(leaving, pa.int64())), stay
+    since, shown = np.array(buffer.left, np.int64).reshape(-1, 2).T
+    return Left(both.take(pa.array(leaving, pa.int64())), since, shown), stay
 
 
 class Updates:
@@ -67,13 +69,15 @@ class Updates:
         self.priors = _Priors(layout, rows)
         sizes = ints(rows[SIZE].slice(0, waited))
         bound = self.how.buffer.share(state.task, state.tasks)
+        self.left: list[tuple[int, int]] = []
+        """Of each row that has left, since when it waited and what the clock of the limit showed."""
         self.waiting = Bounded(bound, Waited(self.since[:waited], sizes, self.names.of))
 
     def take(self, row: int, now: int) -> Iterator[int]:
         """Take an update in that came when the clock of the limit had reached `now`; gives the rows that leave."""
         self.put(row)
         yield from self.advance(now)
-        yield from self._shrink()
+        yield from self._shrink(now)
 
     def put(self, row: int) -> None:
         """Let a row be what waits for its key."""
@@ -91,16 +95,21 @@ class Updates:
         """The rows whose time limit is reached when the clock of the limit shows `now`, oldest first."""
         until = MAX_MS if now == MAX_MS else now - self.how.limit_ms
         while (oldest := self.waiting.oldest()) is not None and oldest[1] <= until:
-            yield self.waiting.pop(oldest[0]).row
+            yield self._pop(oldest[0], now)
 
-    def _shrink(self) -> Iterator[int]:
+    def _shrink(self, now: int) -> Iterator[int]:
         while self.waiting.over:
             if self.waiting.bound.strategy == "shut_down":
                 remedy = "a larger bound, a shorter limit or emit_early_when_full()"
                 raise buffers.full(self.layout, self.state, self.waiting.records, self.waiting.size, remedy)
             oldest = self.waiting.oldest()
             assert oldest is not None
-            yield self.waiting.pop(oldest[0]).row
+            yield self._pop(oldest[0], now)
+
+    def _pop(self, key: int, now: int) -> int:
+        entry = self.waiting.pop(key)
+        self.left.append((entry.time, now))
+        return entry.row
 
 
 def entries(layout: Layout, waiting: list[pa.Table]) -> list[pa.Table]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel import changes, late, steps, suppression
+from tidegate.kernel import changes, late, measuring, steps, suppression
 from tidegate.kernel.batch import Batch
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.state import State
@@ -23,6 +23,8 @@ def run(layout: Layout, state: State, rows: pa.Table, batch: Batch, end_of_input
     parts, wake_at = [], None
     for output in layout.op.told:
         part = steps.on_results(output.before, _of(layout, rows, output, batch), layout.op.key)
+        if output.kind == "final":
+            measuring.tell_final(state, part.num_rows)
         if output.limit is not None:
             waiting = replace(layout.telling[output.kind], shape=output.before)
             part, wake_at = suppression.run(waiting, state, batch, part, end_of_input)

@@ -19,7 +19,7 @@ from tidegate.instants import MAX_MS
 from tidegate.kernel.grouping import ints
 from tidegate.kernel.panes import Ints
 from tidegate.kernel.shelf_index import INDEX, NOWHERE, RECENT, Index
-from tidegate.kernel.state import Log, State
+from tidegate.kernel.state import Log, State, indexed, logs_of
 from tidegate.kernel.store import Store
 
 SINCE = "__buffer_time"
@@ -38,23 +38,29 @@ Hashes = npt.NDArray[np.uint64]
 
 @dataclass
 class Shelves:
-    """The shelves of one task; `logs` has one per number, with the earliest buffer time of its rows in `base`."""
+    """The shelves of one task; `logs` has one per number, with the earliest buffer time of its rows in `base`.
+
+    `keys` is how many keys wait. Two that the index cannot tell apart count once until their shelf is due.
+    """
 
     store: Store
     width: int = 0
     logs: dict[int, Log] = field(default_factory=dict)
     index: Index = field(default_factory=Index)
+    keys: int = 0
 
     @classmethod
     def load(cls, store: Store, meta: dict[str, Any]) -> Shelves:
         """The shelves as `meta` (of `saved`) knows them."""
-        logs = {int(number): Log(*log) for number, log in meta.get("shelves", {}).items()}
-        return cls(store, meta.get("width", 0), logs, Index.load(meta.get("index")))
+        logs = logs_of(meta.get("shelves", {}))
+        # Before keys were counted only their rows were: there are not more keys than these.
+        keys = meta.get("keys", sum(log.rows for log in logs.values()))
+        return cls(store, meta.get("width", 0), logs, Index.load(meta.get("index")), keys)
 
     def saved(self) -> dict[str, Any]:
         """What to remember of them; the rows are in the store."""
-        logs = {str(number): [log.segments, log.rows, log.base] for number, log in self.logs.items()}
-        return {"shelves": logs, "width": self.width, "index": self.index.saved()}
+        index = self.index.saved()
+        return {"shelves": indexed(self.logs), "width": self.width, "index": index, "keys": self.keys}
 
     def find(self, hashes: Hashes) -> Ints:
         """The shelf of each key, NOWHERE if none of its rows waits."""
@@ -81,6 +87,7 @@ class Shelves:
             del self.logs[number]
         if not self.logs:
             self.index.clear(self.store)
+            self.keys = 0
 
     def append(self, numbers: Ints, rows: pa.Table) -> list[int]:
         """Put each row on its shelf; gives the shelves that should be put together."""

@@ -24,6 +24,7 @@ from tidegate.kernel import (
     final,
     frames,
     keyed,
+    measuring,
     outputs,
     pending,
     plain,
@@ -53,7 +54,7 @@ class Step:
 
     metrics: records, late, null_key, null_value, bad_timestamp, emitted, open_windows (counts of this batch; the first
     five of all map tasks are told by the first task alone, late by each for its keys), stream_time (ms),
-    lateness_sum, record_lateness_max (ms, over `records`).
+    lateness_sum, record_lateness_max (ms, over `records`), and what `kernel.measuring` tells.
     wake_at: the wall clock (ms) at which a step is due even if no record comes, None if none is.
     """
 
@@ -89,6 +90,7 @@ class Stage:
         batch.fold = self._fold(batch, state)
         state.stream_time = self._advanced(batch, state)
         closes_at = MAX_MS if end_of_input else state.stream_time
+        held = measuring.held(self.layout, state)
         run = _way(self.layout)
         rows, late = run(self.layout, state, batch, closes_at)
         if self.expected is not None:
@@ -100,7 +102,7 @@ class Stage:
         metrics["late"] += late
         metrics["emitted"] = rows.num_rows
         metrics["stream_time"] = state.stream_time
-        metrics |= pending.metrics(self.layout, state)
+        metrics |= pending.metrics(self.layout, state) | measuring.told(self.layout, state, held)
         described.write(self.layout, state)
         state.save()
         ticks = [time for time in (wake_at, state.idle.tick) if time not in (None, NEVER)]

@@ -20,11 +20,14 @@ _FEWER = " A buffer with a bound uses fewer tasks where each would get less than
 
 @dataclass
 class Log:
-    """The log of one window or pane: how many segments it has, and how many rows in all and in its first one."""
+    """The log of one window or pane: how many segments it has, how many rows in all and in its first one, and the
+    bytes that they take in the store.
+    """
 
     segments: int = 0
     rows: int = 0
     base: int = 0
+    size: int = 0
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,8 @@ class State:
     """Which of the tasks this is, in a step that takes blobs."""
     due: tuple[int, int] | None = None
     """When the first row that a time limit holds back is to leave, and what its clock shows; told, not stored."""
+    told: dict[str, float] = field(default_factory=dict)
+    """What this step has to tell about suppressions and final results (spec.metrics); not stored."""
 
     @classmethod
     def load(cls, store: Store, identity: dict[str, str], tasks: int) -> State:
@@ -96,14 +101,14 @@ class State:
             meta["identity"],
             meta["tasks"],
             meta["stream_time"],
-            _logs(meta["logs"]),
+            logs_of(meta["logs"]),
             partitions=partitions,
             expected=expected,
             wall_clock=meta.get("wall_clock", NEVER),
             idle=Idle(*meta.get("idle", [])),
-            kept=_logs(meta.get("kept", {})),
-            came=_logs(meta.get("came", {})),
-            closed=_logs(meta.get("closed", {})),
+            kept=logs_of(meta.get("kept", {})),
+            came=logs_of(meta.get("came", {})),
+            closed=logs_of(meta.get("closed", {})),
             described=meta.get("described", ""),
         )
 
@@ -113,14 +118,14 @@ class State:
             "identity": self.identity,
             "tasks": self.tasks,
             "stream_time": self.stream_time,
-            "logs": _index(self.logs),
+            "logs": indexed(self.logs),
         }
         if self.kept:
-            meta["kept"] = _index(self.kept)
+            meta["kept"] = indexed(self.kept)
         if self.came:
-            meta["came"] = _index(self.came)
+            meta["came"] = indexed(self.came)
         if self.closed:
-            meta["closed"] = _index(self.closed)
+            meta["closed"] = indexed(self.closed)
         if self.described:
             meta["described"] = self.described
         if self.partitions:
@@ -136,8 +141,10 @@ class State:
     def append(self, window: int, rows: pa.Table) -> None:
         """Add a segment to the log of `window`."""
         log = self.logs.setdefault(window, Log())
-        self.store.write(window, log.segments, frames.encode(frames.SEGMENT, {}, rows))
+        segment = frames.encode(frames.SEGMENT, {}, rows)
+        self.store.write(window, log.segments, segment)
         log.segments += 1
+        log.size += len(segment)
         log.rows += rows.num_rows
 
     def read(self, window: int) -> list[pa.Table]:
@@ -158,11 +165,13 @@ class State:
             self.store.remove(window, segment)
 
 
-def _index(logs: dict[int, Log]) -> dict[str, list[int]]:
-    return {str(start): [log.segments, log.rows, log.base] for start, log in logs.items()}
+def indexed(logs: dict[int, Log]) -> dict[str, list[int]]:
+    """Logs as a frame's object holds them."""
+    return {str(start): [log.segments, log.rows, log.base, log.size] for start, log in logs.items()}
 
 
-def _logs(index: dict[str, list[int]]) -> dict[int, Log]:
+def logs_of(index: dict[str, list[int]]) -> dict[int, Log]:
+    """The logs of `indexed`; one that was written before its bytes were counted has none."""
     return {int(start): Log(*log) for start, log in index.items()}
 
 

@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.instants import MAX_MS
-from tidegate.kernel import frames, limited, names
+from tidegate.kernel import frames, limited, measuring, names
 from tidegate.kernel.batch import Batch, unite
 from tidegate.kernel.grouping import ints
 from tidegate.kernel.layout import Layout
+from tidegate.kernel.measuring import SIZE, Left
 from tidegate.kernel.panes import Ints
 from tidegate.kernel.shelf_index import NOWHERE
 from tidegate.kernel.shelves import SINCE, Shelves, newest, settle, waiting_since
@@ -48,20 +49,23 @@ def run(layout: Layout, state: State, batch: Batch, rows: pa.Table, end_of_input
         clocks[-1] = MAX_MS
     since = ints(rows["__start"]) if how.measured_from == "window_start" and layout.op.windows is not None else times
     rows = rows.append_column(SINCE, pa.array(since))
+    before = measuring.of_limit(held, shelves)
     if how.buffer.bounded:
         if shelves.logs or not ordered:
             held = limited.as_they_leave(layout, unite([held, *limited.entries(layout, _newest(layout, shelves))]))
-        rows, entries = limited.take_in(layout, state, held, rows, clocks)
+        left, entries = limited.take_in(layout, state, held, rows, clocks)
         shelves.forget(list(shelves.logs))
         due = int(entries[SINCE][0].as_py()) if entries.num_rows else None
     else:
-        rows = _on_shelves(layout, shelves, held, rows, clocks)
+        left = _on_shelves(layout, shelves, held, rows, clocks)
         entries, due = held.slice(0, 0), shelves.earliest()
+    measuring.tell(state, measuring.of_limit(entries, shelves), before)
+    state.told |= {"suppression_emit": left.rows.num_rows, **measuring.overtime(how, left)}
     meta = {"stream_time": now, "ordered": True, **shelves.saved()}
     state.store.put(_BUFFER, frames.encode(frames.SEGMENT, meta, entries))
     state.due = None if due is None else (due + how.limit_ms, now)
     wakes = wall and due is not None and due <= MAX_MS - how.limit_ms
-    return rows.select(layout.result_schema.names), due + how.limit_ms if wakes and due is not None else None
+    return left.rows.select(layout.result_schema.names), due + how.limit_ms if wakes and due is not None else None
 
 
 def first_due(layout: Layout, store: Store) -> tuple[int, int, int] | None:
@@ -82,7 +86,7 @@ def waiting(layout: Layout, store: Store) -> pa.Table:
 
 def _rows(held: pa.Table) -> pa.Table:
     """Entries of a buffer with a bound as rows on a shelf."""
-    return held.drop_columns([limited.SIZE, *limited.prior_names(held)])
+    return held.drop_columns([SIZE, *limited.prior_names(held)])
 
 
 def _load(layout: Layout, store: Store) -> tuple[pa.Table, Shelves, int, bool]:
@@ -92,13 +96,13 @@ def _load(layout: Layout, store: Store) -> tuple[pa.Table, Shelves, int, bool]:
     frame = store.get(_BUFFER)
     if frame is None:
         schema = layout.result_schema
-        empty = schema.append(pa.field(SINCE, pa.int64())).append(pa.field(limited.SIZE, pa.int64())).empty_table()
+        empty = schema.append(pa.field(SINCE, pa.int64())).append(pa.field(SIZE, pa.int64())).empty_table()
         return empty, Shelves(store), -1, True
     meta, (table,) = frames.decode(frames.SEGMENT, frame)
     return table, Shelves.load(store, meta), meta["stream_time"], meta.get("ordered", False)
 
 
-def _on_shelves(layout: Layout, shelves: Shelves, held: pa.Table, rows: pa.Table, clocks: Ints) -> pa.Table:
+def _on_shelves(layout: Layout, shelves: Shelves, held: pa.Table, rows: pa.Table, clocks: Ints) -> Left:
     """Take rows in where nothing has to leave before its time; gives those that leave, in order."""
     how = layout.op.limit
     assert how is not None
@@ -122,14 +126,19 @@ def _on_shelves(layout: Layout, shelves: Shelves, held: pa.Table, rows: pa.Table
     waited = [_rows(held), *shelves.read(due)]
     both = pa.concat_tables([*waited, rows.filter(pa.array(~follow))], promote_options="default")
     steps = np.concatenate([np.full(both.num_rows - int((~follow).sum()), -1), step[~follow]])
-    gone, rest = settle(names.codes(layout, both), steps, ints(both[SINCE]), clocks, how.limit_ms, restarts)
+    codes = names.codes(layout, both)
+    gone, rest = settle(codes, steps, ints(both[SINCE]), clocks, how.limit_ms, restarts)
+    waiting_elsewhere = shelves.keys - len(np.unique(codes[held.num_rows : both.num_rows - int((~follow).sum())]))
     shelves.forget(due)
+    shelves.keys = max(waiting_elsewhere, 0) if shelves.logs else 0
     entries = waiting_since(both.take(pa.array(rest[0])), rest[1])
     leaving = both.take(pa.array(gone[0]))
-    leaving = leaving.take(names.in_order(layout, leaving, gone[1], gone[2]))
-    del waited, both, steps, gone, rest  # the index needs room for its own
+    order = names.in_order(layout, leaving, gone[1], gone[2])
+    left = Left(leaving.take(order), gone[2][order], clocks[gone[1][order]])
+    del waited, both, steps, codes, gone, rest, leaving  # the index needs room for its own
     shelves.place(entries, names.hashes(layout, entries), how.limit_ms, due)
-    return leaving
+    shelves.keys += entries.num_rows
+    return left
 
 
 def _newest(layout: Layout, shelves: Shelves) -> list[pa.Table]:

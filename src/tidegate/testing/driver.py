@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -16,15 +15,16 @@ from tidegate.instants import Duration, Window, duration_ms, instant_ms, show_ms
 from tidegate.kernel import described, expected, pending, readable
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.packing import pack
-from tidegate.kernel.stage import DROPS, Stage, reasons
+from tidegate.kernel.stage import Stage, reasons
 from tidegate.kernel.state import State
 from tidegate.kernel.store import DictStore
+from tidegate.kernel.tally import Tally
 from tidegate.plan import LATE_COLUMNS, RESULT_COLUMNS, STATE_COLUMNS, Operation, Stream, chain, inputs_of, operation
+from tidegate.spec.metrics import LEAVING, combined, numbers
 from tidegate.spec.pending import Pending
 from tidegate.testing.inputs import OWN, Inputs, Record, Types, to_batch
 
 _PARTITION, _OFFSET = OWN
-_COUNTED = ("records", "emitted", "lateness_sum", *DROPS, "future")
 _OURS = {f"__{name}" for name in (*RESULT_COLUMNS, *LATE_COLUMNS, *STATE_COLUMNS)}
 
 
@@ -78,10 +78,8 @@ class TopologyTestDriver:
         self._types = Types(dict(state.types.columns), state.types.declared) if state else self._inputs.types()
         self._piped = state.piped if state else 0
         self._output: list[dict[str, Any]] = []
-        self._metrics: Counter[str] = Counter()
-        self._stream_time = -1
-        self._lateness_max = 0
         self._wall_clock_ms = state.wall_clock_ms if state else instant_ms(initial_wall_clock_time)
+        self._tallies = [Tally(op.stream.name, numbers(op.measured), self._wall_clock_ms) for op in ops]
 
     def pipe_input(self, record: Record, stream: str | None = None) -> None:
         """Process one record, of the input of this name."""
@@ -114,19 +112,20 @@ class TopologyTestDriver:
         now = self._wall_clock_ms if op.needs_wall_clock else None
         step = Stage(layout, expected=keys).step(store, blobs, wall_clock=now)
         behind = []
-        rows, metrics = step.rows, step.metrics
+        steps = [step]
         for op_behind, held in self._behind:
             # Caching works between records: what one record makes is forwarded update by update.
             told = replace(op_behind, caching=op_behind.caching and len(records) > 1)
-            layout_behind, blobs = _forwarded(told, rows, types.declared, self._wall_clock_ms)
+            layout_behind, blobs = _forwarded(told, steps[-1].rows, types.declared, self._wall_clock_ms)
             behind.append((op_behind, held.copy()))
             now = self._wall_clock_ms if told.needs_wall_clock else None
-            step = Stage(layout_behind).step(behind[-1][1], blobs, wall_clock=now)
-            rows, metrics = step.rows, metrics | {"emitted": step.metrics["emitted"]}
+            steps.append(Stage(layout_behind).step(behind[-1][1], blobs, wall_clock=now))
         self._store, self._types, self._piped = store, types, self._piped + len(records)
         self._behind = behind
-        self._output += to_rows(rows)
-        self._count(metrics)
+        self._output += to_rows(steps[-1].rows)
+        for tally, done in zip(self._tallies, steps, strict=True):
+            final = {"emitted_at": self._wall_clock_ms} if done.metrics.get("emit_final_records") else {}
+            tally.add(combined(tally.hows, [done.metrics | final], self._wall_clock_ms), self._wall_clock_ms)
 
     def read_output(self) -> list[dict[str, Any]]:
         """The rows that came out since the last call, in order: keys, `window`, values, `timestamp`.
@@ -139,27 +138,32 @@ class TopologyTestDriver:
     @property
     def drops(self) -> dict[str, int]:
         """Records not taken, by reason; "late" counts (record, closed window) pairs."""
-        return {reason: self._metrics[reason] for reason in reasons(self._op)}
+        told = self.metrics()
+        return {reason: int(told.get(reason, 0)) for reason in reasons(self._op)}
 
     @property
     def dropped(self) -> int:
         """The sum of `drops`."""
         return sum(self.drops.values())
 
-    def metrics(self) -> dict[str, float]:
-        """Counts so far (records, emitted, open_windows, the drops), stream_time, record_lateness_avg and _max (ms)."""
-        records = self._metrics["records"]
-        average = self._metrics["lateness_sum"] / records if records else 0.0
-        return {
-            "records": records,
-            "emitted": self._metrics["emitted"],
-            "open_windows": self._metrics["open_windows"],
-            **self.drops,
-            "dropped": self.dropped,
-            "stream_time": self._stream_time,
-            "record_lateness_avg": average,
-            "record_lateness_max": self._lateness_max,
-        }
+    def metrics(self, operator: str | None = None) -> dict[str, float]:
+        """Every metric of docs/operations.md by name, as the listener on Spark keeps them; times in ms.
+
+        The counts by reason, `records`, `emitted` and `dropped` are there besides under these names. NaN means that
+        there is no sample yet. Rates are per second of the driver's wall clock.
+
+        operator  one of a chain, by its name ("moves", "moves by city"). Left out, what comes in is told by the first
+                  operator and what waits and leaves by the last.
+        """
+        told = {tally.name: tally.values(self._wall_clock_ms) for tally in self._tallies}
+        if operator is not None:
+            if operator not in told:
+                raise DefinitionError(f"`operator` is {operator!r}; there are {', '.join(map(repr, told)) or 'none'}.")
+            return told[operator]
+        if not told:
+            return Tally("", numbers(()), self._wall_clock_ms).values(self._wall_clock_ms)
+        first, *_, last = [*told.values()] * 2
+        return first | {name: value for name, value in last.items() if name not in first or name in LEAVING}
 
     def advance_wall_clock(self, by: Duration) -> None:
         """Let time pass on the wall clock, as an empty micro-batch at its end; what is due by it leaves.
@@ -218,12 +222,6 @@ class TopologyTestDriver:
         if op.stream.partition != _PARTITION:
             return list(records)
         return [{**record, _PARTITION: 0, _OFFSET: self._piped + i} for i, record in enumerate(records)]
-
-    def _count(self, metrics: dict[str, float]) -> None:
-        self._metrics.update({name: value for name, value in metrics.items() if name in _COUNTED})
-        self._metrics["open_windows"] = int(metrics["open_windows"])
-        self._stream_time = int(metrics["stream_time"])
-        self._lateness_max = max(self._lateness_max, int(metrics.get("record_lateness_max", 0)))
 
 
 def _in_piped_order(op: Operation) -> Operation:

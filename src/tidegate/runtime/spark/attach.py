@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -17,7 +18,7 @@ from tidegate.kernel import expected
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.packing import pack
 from tidegate.kernel.reading import read
-from tidegate.kernel.stage import Stage, Step, reasons
+from tidegate.kernel.stage import Stage, Step
 from tidegate.kernel.steps import WALL_CLOCK
 from tidegate.plan import Operation, Plan, Stream, chain, operation
 from tidegate.runtime.spark import config, order
@@ -26,26 +27,13 @@ from tidegate.runtime.spark.files import PATH, Files, columns_read
 from tidegate.runtime.spark.flow import flow
 from tidegate.runtime.spark.memory import give_back
 from tidegate.runtime.spark.stateless import arrow_schema, check_typed, stepped
+from tidegate.spec.metrics import numbers
 
 MOST_STATIC_TASKS = 64
 """A static DataFrame has no checkpoint that fixes its number of tasks; more than this only cost."""
 
 MOST_KEY_BYTES = 600_000
 """Expected keys travel inside the stateful step, which must stay below a megabyte (see processor.Stage)."""
-
-METRICS = {
-    "records": "sum",
-    "late": "sum",
-    "null_key": "sum",
-    "null_value": "sum",
-    "bad_timestamp": "sum",
-    "emitted": "sum",
-    "open_windows": "max",
-    "stream_time": "max",
-    "record_lateness_max": "max",
-    "record_lateness_avg": "lateness_sum / records",
-}
-"""What `observedMetrics` shows of a micro-batch, and how its tasks are put together; times in ms."""
 
 
 @dataclass(frozen=True)
@@ -87,18 +75,20 @@ class SparkStage:
     @property
     def metrics(self) -> Mapping[str, str]:
         op = self.stage.layout.op
-        waits = {"next_close": "min"} if op.windows is not None and op.emits != "updates" else {}
-        slowest = {"slowest_partition": "max", "slowest_time": "max"} if op.stream.clock.slowest else {}
         limited = {f"next_due_{op.limit.clock}": "min", "limit_clock": "max"} if op.limit is not None else {}
-        return METRICS | dict.fromkeys(reasons(op), "sum") | waits | slowest | limited
+        return numbers(op.measured) | limited
 
     def step(self, store: Any, blobs: list[bytes], end_of_input: bool = False, wall_clock: int | None = None) -> Step:
         try:
-            return self.stage.step(store, blobs, end_of_input, wall_clock)
+            step = self.stage.step(store, blobs, end_of_input, wall_clock)
         finally:
             limit = self.stage.layout.op.limit
             if limit is not None and not limit.buffer.bounded:
                 give_back()
+        if step.metrics.get("emit_final_records"):
+            # Measured, not decided: no row depends on a worker's clock.
+            step.metrics["emitted_at"] = int(time.time() * 1000)
+        return step
 
 
 def check_frame(stream: Any) -> None:

@@ -23,11 +23,17 @@ from tidegate.runtime.spark.processor import (
     wire_type,
 )
 from tidegate.runtime.spark.tasks import task_numbers
+from tidegate.spec.metrics import Formula, Term, formula
 
 Pack = Callable[[Iterator[pa.RecordBatch]], Iterable[tuple[int, bytes]]]
 
 _PACKED = pa.schema([("task", pa.int32()), ("blob", pa.binary())])
-_COMBINE: dict[str, Callable[[Column], Column]] = {"sum": F.sum, "max": F.max, "min": F.min}
+_COMBINE: dict[str, Callable[[Column], Column]] = {
+    "sum": F.sum,
+    "max": F.max,
+    "min": F.min,
+    "avg": F.avg,
+}
 
 
 def flow(
@@ -86,16 +92,28 @@ def _blobs(pack: Pack, tasks: int) -> Callable[[Iterator[pa.RecordBatch]], Itera
 
 def _observed(out: DataFrame, stage: Stage, name: str) -> DataFrame:
     kinds = {metric: kind for kind, metric in enumerate(told(stage), start=1)}
-    metrics = [_combined(kinds, metric, how).alias(metric) for metric, how in stage.metrics.items()]
+    metrics = [_combined(kinds, formula(metric, how)).alias(metric) for metric, how in stage.metrics.items()]
     return out.observe(name, *metrics) if metrics else out
 
 
-def _combined(kinds: dict[str, int], metric: str, how: str) -> Column:
-    """The whole numbers of all tasks put together, or the ratio "a / b" of two of their sums."""
-    if " / " in how:
-        over, under = (F.sum(_value(kinds[part])) for part in how.split(" / "))
-        return F.when(under > 0, over / under).otherwise(F.lit(0.0))
-    return _COMBINE[how](_value(kinds[metric])).cast("long")
+def _combined(kinds: dict[str, int], of: Formula) -> Column:
+    """The numbers of all tasks put together, as `spec.metrics.combined` does it."""
+    over = _term(kinds, of.over)
+    if of.under is None:
+        return over if of.over.clock else over.cast("long")
+    under = _term(kinds, of.under)
+    return F.when(under > 0, over / under).when(under.isNotNull(), F.lit(0.0))
+
+
+def _term(kinds: dict[str, int], term: Term) -> Column:
+    if term.how == "number":
+        return F.lit(int(term.of))
+    value = _value(kinds[term.of])
+    if term.clock:
+        # One value per batch, in the offset log. Spark takes it inside of an aggregate alone, with nothing around that.
+        ahead = value - F.unix_millis(F.current_timestamp())
+        value = F.when(value >= 0, (term.clock * ahead).cast("long"))
+    return _COMBINE[term.how](value)
 
 
 def _value(kind: int) -> Column:

@@ -12,11 +12,16 @@ def pending(query: Any) -> list[Pending]:
     """One `Pending` per operator of ours, from the newest progress that has its metrics."""
     found: dict[str, Pending] = {}
     for progress in query.recentProgress:
-        for name, row in (progress.observedMetrics or {}).items():
-            told = _values(row)
+        for name, told in observed(progress):
             if told.get("open_windows") is not None and "stream_time" in told:
                 found[name] = _of(name, told)
     return list(found.values())
+
+
+def observed(progress: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Every observation of a batch: its name and its metrics by name."""
+    for name, row in (progress.observedMetrics or {}).items():
+        yield name, _values(row)
 
 
 def _values(row: Any) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from tidegate.runtime.spark.as_pandas import as_pandas
 from tidegate.runtime.spark.state import SparkStore
+from tidegate.spec.metrics import formula
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,8 +40,7 @@ class Stage(Protocol):
 
     Pickled it must stay below 1 MB: Spark ships larger functions as broadcasts, which the process that starts a
     stateful operator cannot read (test_a_stage_must_stay_below_a_megabyte).
-    `metrics` names each metric and how tasks are put together: "sum", "max", "min",
-    or the ratio of two sums as "a / b".
+    `metrics` names each metric and how tasks are put together (`spec.metrics.formula`).
     """
 
     @property
@@ -64,10 +64,9 @@ def wire_schema(stage: Stage) -> pa.Schema:
 
 
 def told(stage: Stage) -> list[str]:
-    """The numbers a task tells, in the order of their kinds: its metrics, and the parts of its ratios."""
-    named = {name: None for name, how in stage.metrics.items() if " / " not in how}
-    parts = {part: None for how in stage.metrics.values() if " / " in how for part in how.split(" / ")}
-    return list(named | parts)
+    """The numbers a task tells, in the order of their kinds: what the formulas of its metrics put together."""
+    terms = (term for name, how in stage.metrics.items() for term in formula(name, how).terms)
+    return list(dict.fromkeys(term.of for term in terms if term.how != "number"))
 
 
 def wire_type(type_: pa.DataType) -> pa.DataType:

@@ -1,0 +1,124 @@
+"""The metrics of a listener for Prometheus: the names of `spec.metrics` behind `tidegate_`, by query and operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import SparkSession
+
+from tidegate.errors import TidegateError
+from tidegate.runtime.spark.metrics.listener import Listener, Watched
+from tidegate.spec.metrics import METRICS, SKIPPED, Metric
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric as Family
+    from prometheus_client.registry import CollectorRegistry
+
+PREFIX = "tidegate_"
+PORT = 9464
+LABELS = ("query", "operator")
+_SKIPPED = "skipped_records_total"
+_LIVE = ("stream_time_lag",)
+"""What goes on changing when a query has ended, and then says nothing."""
+
+
+class Collector:
+    """Gives the metrics of `listener` when it is asked: `registry.register(tg.metrics.Collector(listener))`."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+
+    def collect(self) -> Iterator[Family]:
+        watched = self._listener.watched()
+        for metric in METRICS:
+            family = _family(metric)
+            for one in watched:
+                if metric.name in one.metrics and (one.active or metric.name not in _LIVE):
+                    _add(family, metric, one)
+            yield family
+        from prometheus_client.core import GaugeMetricFamily
+
+        active = GaugeMetricFamily(
+            f"{PREFIX}query_active", "1 while the query runs, 0 when it has ended", labels=LABELS
+        )
+        for one in watched:
+            active.add_metric([one.query, one.operator], float(one.active))
+        yield active
+
+    def describe(self) -> list[Family]:
+        """Nothing: what there is depends on the queries, and asking for it would not tell."""
+        return []
+
+
+def exported() -> set[str]:
+    """The names of all series."""
+    return {PREFIX + metric.name for metric in METRICS} | {f"{PREFIX}query_active"}
+
+
+def _family(metric: Metric) -> Any:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    text = f"{metric.means} ({metric.unit})"
+    if metric.kind != "total":
+        return GaugeMetricFamily(PREFIX + metric.name, text, labels=LABELS)
+    labels = (*LABELS, "reason") if metric.name == _SKIPPED else LABELS
+    return CounterMetricFamily(PREFIX + metric.name.removesuffix("_total"), text, labels=labels)
+
+
+def _add(family: Any, metric: Metric, one: Watched) -> None:
+    labels = [one.query, one.operator]
+    if metric.name != _SKIPPED:
+        family.add_metric(labels, one.metrics[metric.name])
+        return
+    for reason in SKIPPED:
+        if reason in one.metrics:
+            family.add_metric([*labels, reason], one.metrics[reason])
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running endpoint: `http://host:port/metrics`."""
+
+    listener: Listener
+    host: str
+    port: int
+    _spark: SparkSession
+    _server: Any
+
+    @property
+    def url(self) -> str:
+        """Where Prometheus finds it."""
+        return f"http://{self.host}:{self.port}/metrics"
+
+    def close(self) -> None:
+        """End it, and listen to the session no longer."""
+        self._spark.streams.removeListener(self.listener)
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def serve(
+    spark: SparkSession, port: int = PORT, host: str = "127.0.0.1", registry: CollectorRegistry | None = None
+) -> Server:
+    """Show the metrics of the queries of `spark` to Prometheus: `tg.metrics.serve(spark)`, before queries start.
+
+    port  0 takes a free one
+    host  this machine alone, unless another address is given ("0.0.0.0": every one); nobody is asked who they are
+    registry  one to be shown besides, whose metrics of other things are then told here too
+
+    Raises TidegateError if prometheus-client is not installed, OSError if the port is taken.
+    """
+    try:
+        from prometheus_client import CollectorRegistry, start_http_server
+    except ImportError as error:
+        raise TidegateError(
+            "tg.metrics.serve needs prometheus-client, which is not installed. Run: pip install 'tidegate[metrics]'"
+        ) from error
+    listener = Listener()
+    registry = CollectorRegistry() if registry is None else registry
+    registry.register(Collector(listener))
+    server, _ = start_http_server(port, addr=host, registry=registry)
+    spark.streams.addListener(listener)
+    return Server(listener, host, server.server_port, spark, server)

@@ -1,0 +1,272 @@
+"""What an operator tells about itself: the numbers of a micro-batch, and the metrics they add up to, both as data.
+
+The names and meanings are those of KIP-328 and KIP-825 in snake case. Spark puts the numbers of its tasks together in
+`observe()` (runtime/spark/flow.py), everybody else by `combined`: both read the same formulas.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+NOTHING = float("nan")
+"""A metric without a sample, as in Kafka."""
+
+# Which operators tell a number; `plan.Operation.measured` says which groups one is in.
+ALWAYS, SKEW, FINAL, SUPPRESSION, BOUND, UNBOUND, OVERTIME, WAITS, SLOWEST, WAKES = GROUPS = (
+    "always",
+    "skew",
+    "final",
+    "suppression",
+    "bound",
+    "unbound",
+    "overtime",
+    "waits",
+    "slowest",
+    "wakes",
+)
+
+SKIPPED = ("null_key", "null_value", "bad_timestamp", "future")
+"""Why a record is skipped: it is no record that could be taken. A late one is none of these (KIP-328)."""
+
+FILL = 10_000
+"""A full buffer, in the whole numbers that tasks tell."""
+
+
+@dataclass(frozen=True)
+class Term:
+    """The numbers `of` the tasks put together: by `how` (sum, max, min or avg), or just the "number" `of` itself.
+
+    clock  what is put together: 0 the numbers as they are, 1 how far they are ahead of the batch's wall clock, -1 how
+           far they are behind it, without those that are negative
+    """
+
+    how: str
+    of: str
+    clock: int = 0
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A term, or the ratio of two; a ratio with nothing below is 0."""
+
+    over: Term
+    under: Term | None = None
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """The one term or both."""
+        return (self.over,) if self.under is None else (self.over, self.under)
+
+
+_TERM = re.compile(r"(\w+)\((clock - )?(\w+)( - clock)?\)")
+
+
+@cache
+def formula(name: str, how: str) -> Formula:
+    """How the number `name` is made: "sum" of itself over the tasks, "sum(a) / sum(b)", or "min(clock - a)"."""
+    over, _, under = how.partition(" / ")
+    return Formula(_term(name, over), _term(name, under) if under else None)
+
+
+def _term(name: str, text: str) -> Term:
+    if (found := _TERM.fullmatch(text)) is not None:
+        return Term(found[1], found[3], -1 if found[2] else 1 if found[4] else 0)
+    return Term("number" if text.isdecimal() else text, text if text.isdecimal() else name)
+
+
+@dataclass(frozen=True)
+class Number:
+    """What `observedMetrics` shows of a micro-batch under `name`; times are in ms."""
+
+    name: str
+    how: str
+    of: str = ALWAYS
+
+
+NUMBERS = (
+    Number("records", "sum"),
+    Number("late", "sum"),
+    Number("null_key", "sum"),
+    Number("null_value", "sum"),
+    Number("bad_timestamp", "sum"),
+    Number("future", "sum", SKEW),
+    Number("emitted", "sum"),
+    Number("open_windows", "max"),
+    Number("stream_time", "max"),
+    Number("stream_time_lag", "min(clock - stream_time)"),
+    Number("record_lateness_max", "max"),
+    Number("record_lateness_avg", "sum(lateness_sum) / sum(records)"),
+    Number("late_record_drop", "sum(late)"),
+    Number("expired_window_record_drop", "0"),
+    Number("emit_final_records", "sum", FINAL),
+    Number("emit_final_latency_max", "max(emitted_at - clock)", FINAL),
+    Number("emit_final_latency_avg", "avg(emitted_at - clock)", FINAL),
+    Number("suppression_emit", "sum", SUPPRESSION),
+    Number("suppression_buffer_count_current", "sum", SUPPRESSION),
+    Number("suppression_buffer_count_max", "sum", BOUND),
+    Number("suppression_buffer_count_max", "sum(suppression_buffer_count_current)", UNBOUND),
+    Number("suppression_buffer_size_current", "sum", SUPPRESSION),
+    Number("suppression_buffer_size_max", "sum", BOUND),
+    Number("suppression_buffer_size_max", "sum(suppression_buffer_size_current)", UNBOUND),
+    Number("suppression_buffer_fill", f"max(suppression_buffer_fill) / {FILL}", BOUND),
+    Number("spilled_bytes", "sum", SUPPRESSION),
+    Number("intermediate_result_suppression_overtime_min", "min(overtime_min)", OVERTIME),
+    Number("intermediate_result_suppression_overtime_avg", "sum(overtime_sum) / sum(suppression_emit)", OVERTIME),
+    Number("next_close", "min", WAITS),
+    Number("slowest_partition", "max", SLOWEST),
+    Number("slowest_time", "max", SLOWEST),
+    # Without input only the tasks whose time has come are heard, so that what all hold must be followed by changes.
+    Number("tasks", "max", WAKES),
+    Number("tasks_heard", "sum", WAKES),
+    Number("suppression_buffer_count_change", "sum", WAKES),
+    Number("suppression_buffer_size_change", "sum", WAKES),
+    Number("spilled_bytes_change", "sum", WAKES),
+)
+
+HELD = ("suppression_buffer_count_current", "suppression_buffer_size_current", "spilled_bytes")
+"""What all tasks together hold."""
+
+
+def change_of(held: str) -> str:
+    """The name of the number that says how one of `HELD` changed."""
+    return f"{held.removesuffix('_current')}_change"
+
+
+def numbers(measured: Iterable[str]) -> dict[str, str]:
+    """What the operators of these groups tell of a batch, and how."""
+    groups = {ALWAYS, *measured}
+    return {number.name: number.how for number in NUMBERS if number.of in groups}
+
+
+_COMBINE: dict[str, Callable[[list[float]], float]] = {
+    "sum": sum,
+    "max": max,
+    "min": min,
+    "avg": lambda values: sum(values) / len(values),
+}
+
+
+def combined(hows: Mapping[str, str], tasks: Sequence[Mapping[str, float]], clock_ms: float) -> dict[str, float | None]:
+    """What `observedMetrics` shows when these tasks have told their numbers in a batch that began at `clock_ms`.
+
+    None where no task told what is needed.
+    """
+
+    def of(term: Term) -> float | None:
+        if term.how == "number":
+            return float(term.of)
+        told = [task[term.of] for task in tasks if term.of in task]
+        if term.clock:
+            told = [term.clock * (value - clock_ms) for value in told if value >= 0]
+        return _COMBINE[term.how](told) if told else None
+
+    def value(made: Formula) -> float | None:
+        over = of(made.over)
+        if made.under is None:
+            return over
+        under = of(made.under)
+        return None if under is None or over is None else over / under if under > 0 else 0.0
+
+    return {name: value(formula(name, how)) for name, how in hows.items()}
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric of an operator over the life of its query.
+
+    kind   "total" (only grows), "rate" (per second of the last minute) or "gauge"
+    means  for the documentation and for Prometheus
+    kafka  the name in the KIPs, empty for ours
+    needs  the number of a batch that must be told for it to exist
+    """
+
+    name: str
+    kind: str
+    unit: str
+    means: str
+    kafka: str = ""
+    needs: str = "records"
+
+
+def _counted(kafka: str, unit: str, means: str, needs: str) -> tuple[Metric, Metric]:
+    base = kafka.replace("-", "_")
+    return (
+        Metric(f"{base}_rate", "rate", f"{unit}/s", f"{means}, per second", f"{kafka}-rate", needs),
+        Metric(f"{base}_total", "total", unit, means, f"{kafka}-total", needs),
+    )
+
+
+def _gauge(kafka: str, unit: str, means: str, needs: str = "records") -> Metric:
+    return Metric(kafka.replace("-", "_"), "gauge", unit, means, kafka, needs)
+
+
+_COUNT, _SIZE = "suppression_buffer_count_current", "suppression_buffer_size_current"
+_OVERTIME = "intermediate_result_suppression_overtime_min"
+
+METRICS: tuple[Metric, ...] = (
+    Metric("records_total", "total", "records", "records taken or dropped late, without those that were skipped"),
+    Metric("emitted_total", "total", "rows", "rows that left the operator, of all outputs"),
+    _gauge("record-lateness-avg", "ms", "by how much records lay behind the stream time they saw, on average"),
+    _gauge("record-lateness-max", "ms", "by how much the latest record lay behind the stream time it saw"),
+    *_counted("late-record-drop", "records", "records dropped because a window was closed, once per window", "late"),
+    *_counted(
+        "expired-window-record-drop",
+        "records",
+        "records that a store refused because their window had expired; always 0: what is not late is never refused",
+        "late",
+    ),
+    Metric("skipped_records_rate", "rate", "records/s", "records that could not be taken, per second"),
+    Metric(
+        "skipped_records_total",
+        "total",
+        "records",
+        "records that could not be taken, by reason: null_key, null_value, bad_timestamp, future",
+    ),
+    _gauge("suppression-buffer-count-current", "rows", "rows that wait now", _COUNT),
+    _gauge("suppression-buffer-count-avg", "rows", "rows that wait, on average over the batches", _COUNT),
+    _gauge("suppression-buffer-count-max", "rows", "the most rows that waited", _COUNT),
+    _gauge("suppression-buffer-size-current", "bytes", "bytes of what waits now", _SIZE),
+    _gauge("suppression-buffer-size-avg", "bytes", "bytes of what waits, on average over the batches", _SIZE),
+    _gauge("suppression-buffer-size-max", "bytes", "the most bytes that waited", _SIZE),
+    Metric(
+        "suppression_buffer_fill",
+        "gauge",
+        "share",
+        "how full a bounded buffer has been in the last batch, 0 to 1, in the task where it was fullest",
+        needs="suppression_buffer_fill",
+    ),
+    Metric("spilled_bytes", "gauge", "bytes", "bytes of what waits on disk alone, in the state store", needs=_COUNT),
+    *_counted("suppression-emit", "rows", "rows that a suppression let out", "suppression_emit"),
+    _gauge(
+        "intermediate-result-suppression-overtime-min",
+        "ms",
+        "how long rows waited for a time limit after their last update, at least",
+        _OVERTIME,
+    ),
+    _gauge(
+        "intermediate-result-suppression-overtime-avg",
+        "ms",
+        "how long rows waited for a time limit after their last update, on average",
+        _OVERTIME,
+    ),
+    _gauge(
+        "emit-final-latency-avg",
+        "ms",
+        "wall clock from the start of the batch in which a final result could leave until it left the operator, on "
+        "average over the batches with final results",
+        "emit_final_records",
+    ),
+    _gauge("emit-final-latency-max", "ms", "the largest such latency", "emit_final_records"),
+    *_counted("emit-final-records", "rows", "final results that left", "emit_final_records"),
+    Metric("open_windows", "gauge", "windows", "windows that are open, in the task with most"),
+    Metric("stream_time", "gauge", "ms since 1970", "the stream time; -1 before the first record"),
+    Metric("stream_time_lag", "gauge", "ms", "by how much stream time lies behind the wall clock of the one who asks"),
+)
+
+LEAVING = frozenset(
+    metric.name for metric in METRICS if metric.needs not in ("records", "late") or metric.name == "emitted_total"
+) | {"emitted"}
+"""Of a chain of operators, what its last one is asked about."""

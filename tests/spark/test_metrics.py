@@ -1,0 +1,117 @@
+"""Metrics on Spark: what `observedMetrics` shows is what the driver adds up; listener and Prometheus say the same."""
+
+from __future__ import annotations
+
+import time
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tidegate as tg
+
+pytest.importorskip("pyspark")
+pytest.importorskip("prometheus_client")
+
+from prometheus_client import parser
+from pyspark.sql import SparkSession
+
+from spark.replay import Replay, with_offsets
+from tidegate.runtime.spark.metrics.prometheus import exported
+from tidegate.spec.metrics import METRICS
+from tidegate.testing import TopologyTestDriver
+
+pytestmark = pytest.mark.spark
+
+POLL_SECONDS, MOST_POLLS = 0.05, 1_200
+SCHEMA = pa.schema({"k": pa.string(), "ts": pa.timestamp("us", "UTC"), "partition": pa.int32(), "offset": pa.int64()})
+BATCHES = with_offsets(
+    [
+        [{"k": "A", "ts": 1}, {"k": "B", "ts": 2}, {"k": None, "ts": 3}],
+        [{"k": "A", "ts": 14}, {"k": "C", "ts": 4}, {"k": "B", "ts": 19}],
+        [{"k": "A", "ts": 35}, {"k": "A", "ts": 31}],
+    ]
+)
+ORDER = {"partition": "partition", "offset": "offset"}
+MEASURED = ("emit_final_latency", "stream_time_lag", "_rate", "size", "spilled_bytes")
+"""What depends on the clock of the machine, and bytes, of which two tasks store a few more than one."""
+
+
+def final(events: Any) -> tg.KTable:
+    stream = tg.stream(events, key="k", timestamp="ts", name="events", **ORDER)
+    windowed = stream.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms"))
+    return windowed.count().suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
+
+
+def limited(events: Any) -> tg.KTable:
+    held = tg.Suppressed.until_time_limit("10 ms", tg.BufferConfig.max_records(50), clock="stream")
+    return tg.stream(events, key="k", timestamp="ts", name="events", **ORDER).group_by_key().count().suppress(held)
+
+
+def heard(listener: Any, records: int) -> Mapping[str, float]:
+    """The metrics once the events of all batches have come; they are told behind their batches."""
+    for _ in range(MOST_POLLS):
+        time.sleep(POLL_SECONDS)
+        found = {one.operator: one for one in listener.watched()}
+        if "events" in found and found["events"].metrics["records"] == records and not found["events"].active:
+            return listener.metrics("events")
+    raise AssertionError(f"heard of {listener.watched()}")
+
+
+def same(here: Mapping[str, float], there: Mapping[str, float]) -> None:
+    assert here.keys() == there.keys()
+    compared = {name for name in here if not any(part in name for part in MEASURED)}
+    assert {name: here[name] for name in compared} == pytest.approx({name: there[name] for name in compared})
+
+
+@pytest.mark.parametrize("topology", [final, limited])
+def test_everybody_says_the_same(spark: SparkSession, tmp_path: Path, topology: Callable[[Any], tg.KTable]) -> None:
+    driver = TopologyTestDriver(topology("events"))
+    for batch in BATCHES:
+        driver.pipe_batch(batch)
+    server = tg.metrics.serve(spark, port=0)
+    try:
+        began = time.time() * 1000
+        replayed = Replay(spark, tmp_path, SCHEMA, lambda f: topology(f).to_df(), name="events").run(BATCHES)
+        told = heard(server.listener, records=7)
+        same(told, driver.metrics())
+        assert told["suppression_buffer_count_max"] > 0
+        assert told["suppression_buffer_size_current"] > 0
+        if topology is final:
+            assert told["spilled_bytes"] > 0
+            assert 0 < told["emit_final_latency_avg"] <= told["emit_final_latency_max"] < time.time() * 1000 - began
+        else:
+            # C waited from 4 to 14; A and B had been updated after they were due.
+            assert told["intermediate_result_suppression_overtime_min"] == 0
+            assert told["intermediate_result_suppression_overtime_avg"] == pytest.approx(10 / 3)
+            assert told["suppression_buffer_fill"] == 3 / 50
+        batches = [
+            batch["stream_time_lag"] + batch["stream_time"]
+            for batch in replayed.metrics
+            if batch["records"] is not None
+        ]
+        assert all(began - 1_000 < clock < time.time() * 1000 for clock in batches)
+        scraped(server.url, told)
+    finally:
+        server.close()
+
+
+def scraped(url: str, told: Mapping[str, float]) -> None:
+    """What Prometheus gets at `url` is what the listener told."""
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain")
+        families = list(parser.text_string_to_metric_families(answer.read().decode()))
+    samples = [sample for family in families for sample in family.samples]
+    assert {sample.name for sample in samples} <= exported()
+    assert {sample.labels["operator"] for sample in samples} == {"events"}
+    by_name = {sample.name: sample.value for sample in samples if "reason" not in sample.labels}
+    shown = {f"tidegate_{metric.name}" for metric in METRICS if metric.name in told} - {"tidegate_stream_time_lag"}
+    assert by_name.keys() == shown - {"tidegate_skipped_records_total"} | {"tidegate_query_active"}
+    assert by_name["tidegate_query_active"] == 0
+    assert by_name["tidegate_records_total"] == 7
+    assert by_name["tidegate_late_record_drop_total"] == told["late_record_drop_total"]
+    reasons = {s.labels["reason"]: s.value for s in samples if s.name == "tidegate_skipped_records_total"}
+    assert reasons == {"null_key": 1, "null_value": 0, "bad_timestamp": 0}

@@ -1,0 +1,233 @@
+"""Metrics under the KIPs' names in the test driver: what each counts, and when there is no sample yet."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from tidegate.spec.metrics import METRICS, NUMBERS, combined, formula, numbers
+from tidegate.testing import TopologyTestDriver
+
+FINAL = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
+TUMBLING = tg.TimeWindows.of_size_with_no_grace("10 ms")
+
+
+def counts(windows: Any = TUMBLING, **stream: Any) -> tg.KTable:
+    return tg.stream("events", key="k", timestamp="ts", **stream).group_by_key().windowed_by(windows).count()
+
+
+def changes(**clock: Any) -> tg.KTable:
+    return tg.table("users", key="k", timestamp="ts", **clock)
+
+
+def limit(duration: str = "10 ms", buffer: Any = None, **how: Any) -> Any:
+    buffer = tg.BufferConfig.unbounded() if buffer is None else buffer
+    return tg.Suppressed.until_time_limit(duration, buffer, **{"clock": "stream", **how})
+
+
+def pipe(driver: TopologyTestDriver, *records: tuple[str, int]) -> None:
+    """Each record is a micro-batch."""
+    for key, ts in records:
+        driver.pipe_input({"k": key, "ts": ts, "v": 1})
+
+
+def test_names_are_unique_and_kafkas_in_snake_case() -> None:
+    names = [metric.name for metric in METRICS]
+    assert len(names) == len(set(names))
+    assert all(metric.name == metric.kafka.replace("-", "_") for metric in METRICS if metric.kafka)
+    told = {number.name for number in NUMBERS}
+    assert {metric.needs for metric in METRICS} <= told
+
+
+def test_dropped_and_skipped_are_two_things() -> None:
+    driver = TopologyTestDriver(counts(TUMBLING.advance_by("5 ms")).suppress(FINAL))
+    driver.pipe_batch([{"k": "A", "ts": 30}, {"k": "A", "ts": 17}, {"k": None, "ts": 90}, {"k": "A", "ts": None}])
+    told = driver.metrics()
+    assert (told["late_record_drop_total"], told["expired_window_record_drop_total"]) == (2, 0)
+    assert (told["skipped_records_total"], told["null_key"], told["bad_timestamp"]) == (2, 1, 1)
+    assert (told["records_total"], told["record_lateness_max"], told["record_lateness_avg"]) == (2, 13, 6.5)
+
+
+def test_rates_are_of_the_last_minute() -> None:
+    driver = TopologyTestDriver(counts().suppress(FINAL))
+    pipe(driver, ("A", 30), ("A", 1), ("A", 2))
+    assert driver.metrics()["late_record_drop_rate"] == 0.0  # no time has passed yet
+    driver.advance_wall_clock("10 seconds")
+    assert driver.metrics()["late_record_drop_rate"] == 0.2
+    pipe(driver, ("A", 3))
+    driver.advance_wall_clock("50 seconds")
+    assert driver.metrics()["late_record_drop_rate"] == pytest.approx(1 / 60)
+    driver.advance_wall_clock("10 seconds")
+    told = driver.metrics()
+    assert (told["late_record_drop_rate"], told["late_record_drop_total"]) == (0.0, 3)
+
+
+def test_final_results_of_a_log() -> None:
+    driver = TopologyTestDriver(counts().suppress(FINAL))
+    assert math.isnan(driver.metrics()["emit_final_latency_max"])
+    pipe(driver, ("A", 1), ("B", 2), ("C", 12))
+    told = driver.metrics()
+    assert (told["emit_final_records_total"], told["suppression_emit_total"], told["emitted_total"]) == (2, 2, 2)
+    assert (told["suppression_buffer_count_current"], told["suppression_buffer_count_max"]) == (1, 2)
+    # 0 in the beginning, then 1, 2 and 1.
+    assert told["suppression_buffer_count_avg"] == 1.0
+    assert told["suppression_buffer_size_current"] == told["spilled_bytes"] > 0
+    assert told["emit_final_latency_max"] == told["emit_final_latency_avg"] == 0  # its wall clock stands still
+    assert "suppression_buffer_fill" not in told
+    assert "intermediate_result_suppression_overtime_min" not in told
+
+
+def test_emission_on_close_tells_the_same() -> None:
+    windowed = tg.stream("events", key="k", timestamp="ts").group_by_key().windowed_by(TUMBLING)
+    drivers = [
+        TopologyTestDriver(counts().suppress(FINAL)),
+        TopologyTestDriver(windowed.emit_strategy(tg.EmitStrategy.on_window_close()).count()),
+    ]
+    for driver in drivers:
+        pipe(driver, ("A", 1), ("B", 12))
+    assert drivers[0].metrics() == drivers[1].metrics()
+
+
+def test_updates_alone_have_no_suppression() -> None:
+    driver = TopologyTestDriver(counts())
+    pipe(driver, ("A", 1), ("B", 12))
+    assert not [name for name in driver.metrics() if name.startswith(("suppression", "emit_final", "spilled", "inter"))]
+
+
+def test_a_bounded_strict_buffer_says_how_full_it_is() -> None:
+    buffer = tg.BufferConfig.max_records(4).shut_down_when_full()
+    driver = TopologyTestDriver(counts().suppress(tg.Suppressed.until_window_closes(buffer)))
+    pipe(driver, ("A", 1), ("B", 2), ("C", 3))
+    told = driver.metrics()
+    assert (told["suppression_buffer_count_current"], told["suppression_buffer_fill"]) == (3, 0.75)
+    # 16 for two times, a key of one byte and the window's start, prior 0 and a count (SEMANTICS 14.9).
+    assert told["suppression_buffer_size_current"] == 3 * (16 + 1 + 8 + 8 + 8)
+    pipe(driver, ("A", 30))
+    told = driver.metrics()
+    assert (told["suppression_buffer_count_current"], told["suppression_buffer_count_max"]) == (1, 3)
+    assert told["suppression_buffer_fill"] == 0.25
+
+
+@pytest.mark.parametrize("buffer", [tg.BufferConfig.unbounded(), tg.BufferConfig.max_records(50)])
+def test_a_time_limit_counts_keys_not_updates(buffer: Any) -> None:
+    driver = TopologyTestDriver(changes().suppress(limit(buffer=buffer)))
+    pipe(driver, ("A", 0), ("A", 1), ("B", 2), ("B", 3), ("C", 3))
+    assert driver.metrics()["suppression_buffer_count_current"] == 3
+    pipe(driver, ("D", 10))  # A leaves
+    told = driver.metrics()
+    assert (told["suppression_buffer_count_current"], told["suppression_emit_total"]) == (3, 1)
+    assert (told["suppression_buffer_size_current"] > 0, told["spilled_bytes"] > 0) == (True, not buffer.bounded)
+    driver.read_output()
+    pipe(driver, ("E", 100))
+    told = driver.metrics()
+    assert (told["suppression_buffer_count_current"], told["suppression_emit_total"]) == (1, len("ABCD"))
+
+
+def test_a_full_eager_buffer() -> None:
+    driver = TopologyTestDriver(changes().suppress(limit("1 day", tg.BufferConfig.max_records(2))))
+    pipe(driver, ("A", 0), ("B", 1))
+    assert driver.metrics()["suppression_buffer_count_avg"] == 1.0  # 0, 1, 2
+    pipe(driver, ("C", 2))
+    told = driver.metrics()
+    # The third was put in before the first left.
+    assert (told["suppression_buffer_count_current"], told["suppression_buffer_count_max"]) == (2, 3)
+    assert (told["suppression_buffer_fill"], told["suppression_emit_total"]) == (1.0, 1)
+    assert "emit_final_records_total" not in told
+
+
+@pytest.mark.parametrize("buffer", [tg.BufferConfig.unbounded(), tg.BufferConfig.max_records(50)])
+def test_overtime_is_the_limit_less_what_the_last_update_came_later(buffer: Any) -> None:
+    driver = TopologyTestDriver(changes().suppress(limit(buffer=buffer)))
+    pipe(driver, ("A", 0), ("A", 7), ("B", 8))
+    assert math.isnan(driver.metrics()["intermediate_result_suppression_overtime_min"])
+    pipe(driver, ("C", 100))
+    told = driver.metrics()
+    assert told["intermediate_result_suppression_overtime_min"] == 3  # A: 10 - 7
+    assert told["intermediate_result_suppression_overtime_avg"] == (3 + 10) / 2
+
+
+def test_overtime_of_rows_that_a_full_buffer_let_out() -> None:
+    driver = TopologyTestDriver(changes().suppress(limit("1 day", tg.BufferConfig.max_records(1))))
+    pipe(driver, ("A", 0), ("A", 7), ("B", 11))
+    assert driver.metrics()["intermediate_result_suppression_overtime_min"] == 4  # not the rest of the day
+
+
+def test_by_the_wall_clock() -> None:
+    driver = TopologyTestDriver(changes().suppress(limit("10 seconds", clock="wall", measured_from="latest_update")))
+    pipe(driver, ("A", 0))
+    driver.advance_wall_clock("4 seconds")
+    pipe(driver, ("A", 1), ("B", 1))
+    driver.advance_wall_clock("10 seconds")
+    told = driver.metrics()
+    assert (told["suppression_emit_total"], told["suppression_buffer_count_current"]) == (2, 0)
+    assert told["intermediate_result_suppression_overtime_avg"] == 10_000
+    first = TopologyTestDriver(changes().suppress(limit("10 seconds", clock="wall")))
+    assert "intermediate_result_suppression_overtime_min" not in first.metrics()
+
+
+def test_stream_time_lags_behind_the_wall_clock() -> None:
+    driver = TopologyTestDriver(counts(), initial_wall_clock_time=1_000)
+    assert math.isnan(driver.metrics()["stream_time_lag"])
+    pipe(driver, ("A", 400))
+    driver.advance_wall_clock("1 second")
+    assert (driver.metrics()["stream_time"], driver.metrics()["stream_time_lag"]) == (400, 1_600)
+
+
+def test_operators_of_a_chain() -> None:
+    moves = tg.table("moves", key="k", timestamp="ts").group_by("v").count("users").suppress(limit("1 day"))
+    driver = TopologyTestDriver(moves)
+    pipe(driver, ("A", 0), ("B", 1))
+    told = driver.metrics()
+    assert told["records"] == driver.metrics("moves")["records"] == 2
+    assert told["suppression_buffer_count_current"] == 1
+    assert "suppression_buffer_count_current" not in driver.metrics("moves")
+    with pytest.raises(tg.DefinitionError, match="`operator` is 'x'; there are 'moves', 'moves by v'"):
+        driver.metrics("x")
+
+
+def test_several_outputs() -> None:
+    table = counts()
+    driver = TopologyTestDriver({"raw": table, "final": table.suppress(FINAL)})
+    pipe(driver, ("A", 1), ("A", 2), ("B", 12))
+    told = driver.metrics()
+    assert (told["emitted_total"], told["emit_final_records_total"], told["suppression_emit_total"]) == (4, 1, 1)
+    # A table per window holds a row per key, however many updates it had.
+    assert (told["suppression_buffer_count_max"], told["suppression_buffer_count_current"]) == (1, 1)
+
+
+def test_tasks_are_put_together_as_the_formulas_say() -> None:
+    hows = {
+        "n": "sum",
+        "top": "max",
+        "mean": "sum(total) / sum(n)",
+        "lag": "min(clock - time)",
+        "late": "max(time - clock)",
+        "none": "0",
+    }
+    tasks = [{"n": 2, "top": 1, "total": 9, "time": 5}, {"n": 1, "top": 7, "total": 0, "time": 3}]
+    assert combined(hows, tasks, 100) == {"n": 3, "top": 7, "mean": 3.0, "lag": 95, "late": -95, "none": 0}
+    assert combined(hows, [{"time": -1, "n": 0, "total": 0}], 100) == {
+        "n": 0,
+        "top": None,
+        "mean": 0.0,
+        "lag": None,
+        "late": None,
+        "none": 0,
+    }
+    assert [term.of for term in formula("mean", hows["mean"]).terms] == ["total", "n"]
+
+
+def test_only_some_tasks_are_heard_without_input() -> None:
+    from tidegate.kernel.tally import Tally
+
+    held = changes().suppress(limit("10 seconds", clock="wall"))
+    tally = Tally("users", numbers(tg.plan.operation(held.node).measured), 0)
+    count = "suppression_buffer_count_current"
+    tally.add({"tasks": 2, "tasks_heard": 2, count: 9, "suppression_buffer_count_change": 9}, 10)
+    tally.add({"tasks": 2, "tasks_heard": 1, count: 1, "suppression_buffer_count_change": -3}, 20)
+    assert tally.values(30)[count] == 6
+    tally.add({"tasks": None, "tasks_heard": None, count: None, "records": None}, 30)
+    assert tally.values(30)[count] == 6
