@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tools.pages import DOCS, parity, scenarios, suppress, windows
+from tools.pages import DOCS, operations, parity, scenarios, suppress, windows
 
 FILES: dict[Path, Callable[[], str]] = {
     DOCS / "parity.md": parity.page,
+    operations.PAGE: operations.page,
+    operations.DASHBOARD: operations.dashboard,
     DOCS / "scenarios.md": scenarios.page,
     DOCS / "windows" / "tumbling.svg": windows.tumbling,
     DOCS / "windows" / "hopping.svg": windows.hopping,

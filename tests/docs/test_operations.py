@@ -1,0 +1,74 @@
+"""Dashboard, alert rules and docs/operations.md name metrics that exist, and link to what is there."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tools.pages.operations import PAGE, PANELS
+
+import tidegate
+from docs.pages import ROOT, anchors
+from tidegate.spec.metrics import METRICS
+
+OPS = Path(tidegate.__file__).parent / "ops"
+DASHBOARD = json.loads((OPS / "grafana.json").read_text(encoding="utf-8"))
+[GROUP] = yaml.safe_load((OPS / "alerts.yml").read_text(encoding="utf-8"))["groups"]
+RULES: list[dict[str, Any]] = GROUP["rules"]
+EXPORTED = {f"tidegate_{metric.name}" for metric in METRICS} | {"tidegate_query_active"}
+LABELS = {"query", "operator", "reason"}
+
+
+def named(text: str) -> set[str]:
+    return set(re.findall(r"\btidegate_\w+", text))
+
+
+def test_every_metric_is_in_the_dashboard_or_is_a_rate_of_one() -> None:
+    assert named(json.dumps(DASHBOARD)) <= EXPORTED
+    shown = named(json.dumps(DASHBOARD)) | named(json.dumps(RULES))
+    # Prometheus makes its own rates and averages; what is always 0 needs no picture.
+    derived = {f"tidegate_{metric.name}" for metric in METRICS if metric.kind == "rate"}
+    derived |= {f"tidegate_suppression_buffer_{what}_avg" for what in ("count", "size")}
+    assert EXPORTED - shown == derived | {"tidegate_expired_window_record_drop_total"}
+
+
+def test_the_dashboard_can_be_imported() -> None:
+    panels = DASHBOARD["panels"]
+    assert [panel["title"] for panel in panels] == [title for title, _, _ in PANELS]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    places = {(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}
+    assert len(places) == len(panels)
+    variables = {variable["name"] for variable in DASHBOARD["templating"]["list"]}
+    used = set(re.findall(r"\$\{?(\w+)", json.dumps(panels)))
+    assert used == variables | {"__rate_interval"}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+def test_a_rule_names_metrics_and_links_to_what_to_do(rule: dict[str, Any]) -> None:
+    assert named(rule["expr"])
+    assert named(rule["expr"]) <= EXPORTED
+    assert set(re.findall(r"\$labels\.(\w+)", json.dumps(rule))) <= LABELS
+    assert rule["expr"].count("(") == rule["expr"].count(")")
+    assert re.fullmatch(r"\d+[mh]", rule["for"])
+    page, _, heading = rule["annotations"]["runbook"].partition("#")
+    assert ROOT / page == PAGE
+    assert heading in anchors(PAGE)
+
+
+def test_there_is_a_rule_for_what_must_not_go_unnoticed() -> None:
+    watched = set().union(*(named(rule["expr"]) for rule in RULES))
+    asked = ("suppression_buffer_fill", "late_record_drop_total", "stream_time", "skipped_records_total")
+    assert {f"tidegate_{name}" for name in asked} <= watched
+
+
+def test_the_endpoint_exports_these_and_gives_the_files() -> None:
+    pytest.importorskip("pyspark")
+    from tidegate.runtime.spark.metrics.prometheus import exported
+
+    assert exported() == EXPORTED
+    assert tidegate.metrics.DASHBOARD == OPS / "grafana.json"
+    assert tidegate.metrics.ALERTS == OPS / "alerts.yml"
