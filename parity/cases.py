@@ -15,7 +15,11 @@ KEYS = ("A", "B", "AA", "b", "é", "A0", "")
 
 @dataclass(frozen=True)
 class Case:
-    """topology: kind, windows, aggregation, deletes, emit, suppress, store. records: key, value, ts, batch."""
+    """A topology and its records: key, value, ts, batch.
+
+    topology: kind, windows, aggregation, deletes, emit, suppress, store; before, steps: stateless steps of the stream
+    and of the table; regroup: how groups of the table's rows are aggregated.
+    """
 
     seed: int
     topology: Json
@@ -40,6 +44,8 @@ def generate(seed: int) -> Case:
         topology = _over_windows(rng, windows, scale)
     else:
         topology = _plain(rng, scale) if rng.random() < 0.4 else _table(rng, scale)
+    # Drawn by another one: the seeds mean what they meant before there were steps.
+    topology = _stepped(random.Random(f"steps {seed}"), topology)
     return Case(seed, topology, _records(rng, topology, length(windows, scale)))
 
 
@@ -95,6 +101,34 @@ def _aggregation(rng: random.Random) -> Json:
     function = rng.choice(("count", "reduce", "history", "history", "collect"))
     deletes = function in ("reduce", "history") and rng.random() < 0.2
     return {"aggregation": function, "deletes": deletes, "store": rng.choice(("memory", "memory", "rocksdb"))}
+
+
+def _stepped(rng: random.Random, topology: Json) -> Json:
+    """With steps and groups, where they are drawn."""
+    if topology["kind"] != "table" and rng.random() < 0.1:
+        topology = topology | {"before": rng.choices(("filter", "map"), k=rng.randint(1, 2))}
+    if topology.get("aggregation") == "collect":
+        return topology  # whose values are lists
+    session = topology["kind"] == "windowed" and topology["windows"]["type"] == "session"
+    held = topology["suppress"]
+    closes = topology.get("emit") == "close" or (held is not None and held["kind"] == "until_window_closes")
+    if not (session and closes) and rng.random() < 0.15:
+        topology = topology | {"steps": rng.choices(("filter", "map"), k=rng.randint(1, 3))}
+    share = 0.6 if topology["kind"] == "table" else 0.3 if topology["kind"] == "plain" else 0.1
+    regular = topology["kind"] != "windowed" or topology["windows"]["type"] in ("time", "unlimited")
+    if regular and not closes and rng.random() < share:
+        topology = topology | {"regroup": rng.choice(("count", "reduce", "history"))}
+        if rng.random() < 0.6:
+            topology = topology | {"suppress": None}
+    elif held is not None and held["max_records"] is not None and _counted(topology) and rng.random() < 0.5:
+        topology = topology | {"suppress": held | {"max_records": None, "max_bytes": rng.randint(0, 400)}}
+    return topology
+
+
+def _counted(topology: Json) -> bool:
+    """Whether a bound in bytes is there and Kafka's filters are its own, which count old values (rules.py, 15)."""
+    time = topology["kind"] == "windowed" and topology["windows"]["type"] == "time"
+    return "steps" not in topology and (time or topology["suppress"]["kind"] == "until_time_limit")
 
 
 def _table(rng: random.Random, scale: int) -> Json:

@@ -19,7 +19,7 @@ import tidegate as tg
 from parity import ours
 from parity.cases import Case, Json, generate
 from parity.kafka import Kafka, KafkaMissingError
-from parity.rules import Ask, RuleError, expected, is_final
+from parity.rules import Ask, Expected, RuleError, bounded, expected, is_final
 
 NOT_RUN = 77
 """The exit code for "skipped" that test harnesses know."""
@@ -32,7 +32,7 @@ def differences(case: Case, ask: Ask) -> list[str]:
     except RuleError as error:
         return [f"rule: {error}"]
     found: list[str] = []
-    if not case.topology["suppress"] or case.topology["kind"] != "table":
+    if not case.topology["suppress"] or case.topology["kind"] != "table" or "regroup" in case.topology:
         raw = ours.by_record(case, suppressed=False)
         shown = wanted.raw if wanted.failed_at is None else wanted.raw[: wanted.failed_at]
         found += _by_record("raw", shown, raw.rows[: len(shown)])
@@ -40,6 +40,8 @@ def differences(case: Case, ask: Ask) -> list[str]:
             found.append(f"raw: Kafka dropped {wanted.dropped}, tidegate {raw.dropped}")
     if wanted.suppressed is not None:
         found += _suppressed(case, wanted.suppressed, wanted.dropped, wanted.failed_at)
+        if case.topology["kind"] != "table" and not {"regroup", "steps"} & case.topology.keys():
+            found += _side_by_side(case, wanted)
     told = wanted.suppressed if case.topology["suppress"] else wanted.raw
     if wanted.failed_at is None and told is not None:
         found += _batches(case, told, wanted.dropped)
@@ -57,11 +59,22 @@ def _suppressed(case: Case, wanted: list[list[Json]], dropped: int, failed_at: i
     return found
 
 
+def _side_by_side(case: Case, wanted: Expected) -> list[str]:
+    """Updates and what suppress lets out, together."""
+    raw, held = ours.side_by_side(case)
+    if held.failed_at != wanted.failed_at:
+        return [f"side by side: Kafka's buffer is full at record {wanted.failed_at}, tidegate's at {held.failed_at}"]
+    assert wanted.suppressed is not None
+    found = _by_record("side by side, raw", wanted.raw[: len(raw.rows)], raw.rows)
+    return found + _by_record("side by side, suppressed", wanted.suppressed[: len(held.rows)], held.rows)
+
+
 def _batches(case: Case, wanted: list[list[Json]], dropped: int) -> list[str]:
     """What does not depend on how the stream is cut: final results, tables, and updates key by key (caching off)."""
     held = case.topology["suppress"]
-    if is_final(case.topology) or case.topology.get("emit") == "close" or case.topology["kind"] == "table":
-        if is_final(case.topology) and held and held["max_records"] is not None:
+    changes = case.topology["kind"] == "table" and "regroup" not in case.topology
+    if is_final(case.topology) or case.topology.get("emit") == "close" or changes:
+        if is_final(case.topology) and held and bounded(held):
             return []  # a bound counts what waits at once, and a batch lets windows out when it ends
         mine = ours.by_batch(case, caching=True)
         found = _same("batches", sum(wanted, []), sum(mine.rows, []))
@@ -121,7 +134,9 @@ def family(case: Case) -> str:
     topology, held = case.topology, case.topology["suppress"]
     shape = topology["windows"]["type"] if topology["kind"] == "windowed" else topology["kind"]
     out = f", {held['kind']}" if held else ""
-    return f"{shape}, {topology.get('emit', 'update')}{out}"
+    more = "".join(f", {part}" for part in ("before", "steps", "regroup") if part in topology)
+    bound = ", bytes" if held and "max_bytes" in held else ""
+    return f"{shape}, {topology.get('emit', 'update')}{out}{bound}{more}"
 
 
 def run(cases: int, seed: int, seconds: float, show: int) -> int:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import tidegate as tg
 from parity.cases import Case, Json
+from tidegate.kernel import buffers
 from tidegate.testing import TopologyTestDriver
+
+TOPIC_AND_OFFSET = len("events") + 8 + 4
+"""What an entry of Kafka's buffer counts besides: topic, offset, partition (SEMANTICS 6.4)."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,21 @@ def by_record(case: Case, *, suppressed: bool) -> Outcome:
     return _run(case, [[record] for record in case.records], suppressed, caching=True)
 
 
+def side_by_side(case: Case) -> tuple[Outcome, Outcome]:
+    """The case record by record, with updates and what suppress lets out as two outputs of one operator."""
+    table = _table(case.topology, caching=False)
+    tables = {"raw": table, "held": table.suppress(_suppressed(case.topology["suppress"]))}
+    both = _piped(case, [[record] for record in case.records], TopologyTestDriver(tables))
+    parts = {
+        name: [[_without_output(row) for row in rows if row["output"] == name] for rows in both.rows] for name in tables
+    }
+    return tuple(Outcome(rows, both.dropped, both.failed_at) for rows in parts.values())  # type: ignore[return-value]
+
+
+def _without_output(row: Json) -> Json:
+    return {name: value for name, value in row.items() if name != "output"}
+
+
 def by_batch(case: Case, *, caching: bool) -> Outcome:
     """The case in its own batches."""
     batches: dict[int, list[Json]] = {}
@@ -35,15 +55,30 @@ def by_batch(case: Case, *, caching: bool) -> Outcome:
 
 
 def _run(case: Case, batches: Sequence[Sequence[Json]], suppressed: bool, caching: bool) -> Outcome:
-    driver = TopologyTestDriver(_build(case.topology, suppressed, caching))
+    return _piped(case, batches, TopologyTestDriver(_build(case.topology, suppressed, caching)))
+
+
+def _piped(case: Case, batches: Sequence[Sequence[Json]], driver: TopologyTestDriver) -> Outcome:
     rows: list[list[Json]] = []
-    for at, batch in enumerate(batches):
-        try:
-            driver.pipe_batch([_record(case, record) for record in batch])
-        except tg.BufferFullError:
-            return Outcome(rows, driver.dropped, at)
-        rows.append([_row(row) for row in driver.read_output()])
+    with _counting_as_kafka():
+        for at, batch in enumerate(batches):
+            try:
+                driver.pipe_batch([_record(case, record) for record in batch])
+            except tg.BufferFullError:
+                return Outcome(rows, driver.dropped, at)
+            rows.append([_row(row) for row in driver.read_output()])
     return Outcome(rows, driver.dropped)
+
+
+@contextmanager
+def _counting_as_kafka() -> Iterator[None]:
+    """An entry counts partition, offset and topic too, as Kafka's do: then its bounds in bytes mean the same (14.9)."""
+    before = buffers.TIMES
+    buffers.TIMES = before + TOPIC_AND_OFFSET
+    try:
+        yield
+    finally:
+        buffers.TIMES = before
 
 
 def _record(case: Case, record: Json) -> Json:
@@ -55,9 +90,15 @@ def _row(output: Json) -> Json:
     value = output["value"]
     if isinstance(value, list):
         value = "".join(f",{v}" for v in value)
-    row = {"key": output["key"], "value": value, "timestamp_ms": output["timestamp"]}
+    row = {
+        "key": output["group"] if "group" in output else output["key"],
+        "value": value,
+        "timestamp_ms": output["timestamp"],
+    }
     if "window" in output:
         row["window_start_ms"], row["window_end_ms"] = output["window"]
+    if "output" in output:
+        row["output"] = output["output"]
     if output.get("deleted"):
         assert value is None, f"a tombstone with a value: {output}"
     return row
@@ -68,17 +109,64 @@ def _ms(value: int) -> timedelta:
 
 
 def _build(spec: Json, suppressed: bool, caching: bool) -> Any:
+    table = _table(spec, caching)
+    return table.suppress(_suppressed(spec["suppress"])) if suppressed and spec["suppress"] else table
+
+
+def _table(spec: Json, caching: bool) -> Any:
+    kept = tg.Materialized.as_("store")
+    kept = kept if caching else kept.with_caching_disabled()
     if spec["kind"] == "table":
         table: Any = tg.table("events", key="key", timestamp="ts", deleted="deleted")
     else:
-        kept = tg.Materialized.as_("store")
-        grouped: Any = tg.stream("events", key="key", timestamp="ts").group_by_key()
+        stream = tg.stream("events", key="key", timestamp="ts")
+        for step in spec.get("before", ()):
+            stream = _step(stream, step)
+        grouped: Any = stream.group_by_key()
         if "windows" in spec:
             grouped = grouped.windowed_by(_windows(spec["windows"]))
         if spec["emit"] == "close":
             grouped = grouped.emit_strategy(tg.EmitStrategy.on_window_close())
-        table = _aggregated(grouped, spec, kept if caching else kept.with_caching_disabled())
-    return table.suppress(_suppressed(spec["suppress"])) if suppressed and spec["suppress"] else table
+        table = _aggregated(grouped, spec, kept)
+    if "steps" in spec and spec.get("aggregation") == "count":
+        table = table.map_values({"value": lambda row: str(row["value"])}, types={"value": "string"})
+    for step in spec.get("steps", ()):
+        table = _step(table, step)
+    return _regrouped(table, spec["regroup"], kept) if "regroup" in spec else table
+
+
+def _step(of: Any, step: str) -> Any:
+    if step == "filter":
+        return of.filter(lambda row: passes(row["value"]))
+    return of.map_values({"value": lambda row: f"{_shown(row['value'])}'"}, types={"value": "string"})
+
+
+def passes(value: Any) -> bool:
+    """What the filters let through."""
+    return ord(str(_shown(value))[-1]) % 3 != 0
+
+
+def group(value: Any) -> str | None:
+    """The group of a row of a table, None for none."""
+    found = ord(str(value)[-1]) % 4
+    return None if found == 3 else f"g{found}"
+
+
+def _regrouped(table: Any, aggregation: str, kept: Any) -> Any:
+    columns = {"group": lambda row: group(row["value"]), "value": lambda row: str(row["value"])}
+    groups = table.map_values(columns, types={"group": "string", "value": "string"}).group_by("group")
+    if aggregation == "count":
+        return groups.count("value", materialized=kept)
+    if aggregation == "reduce":
+        return groups.reduce(lambda a, v: f"{a}+{v}", lambda a, v: f"{a}-{v}", "value", materialized=kept)
+    return groups.aggregate(
+        lambda: "0",
+        lambda _, row, a: f"{a}+{row['value']}",
+        lambda _, row, a: f"{a}-{row['value']}",
+        type="string",
+        name="value",
+        materialized=kept,
+    )
 
 
 def _windows(spec: Json) -> Any:
@@ -121,7 +209,11 @@ def _shown(value: Any) -> Any:
 
 
 def _suppressed(spec: Json) -> Any:
-    bounded = None if spec["max_records"] is None else tg.BufferConfig.max_records(spec["max_records"])
+    bounded: Any = None
+    if "max_bytes" in spec:
+        bounded = tg.BufferConfig.max_bytes(spec["max_bytes"])
+    elif spec["max_records"] is not None:
+        bounded = tg.BufferConfig.max_records(spec["max_records"])
     if spec["kind"] == "until_window_closes":
         strict = bounded.shut_down_when_full() if bounded else tg.BufferConfig.unbounded()
         return tg.Suppressed.until_window_closes(strict)

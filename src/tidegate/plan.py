@@ -455,7 +455,8 @@ def _steps(table: Table) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
     """The steps of a table's rows before and behind its time limit; without one, all are behind."""
     before: tuple[Step, ...] = ()
     after: tuple[Step, ...] = ()
-    limited = closes = False
+    root = root_of(table)
+    limited, closes = False, isinstance(root, WindowedAggregate) and root.emit == EmitStrategy.on_window_close()
     while isinstance(table, Suppress | Stepped):
         if isinstance(table, Stepped):
             # Of a window only the last update leaves, and not if it is a tombstone.

@@ -210,6 +210,12 @@ def test_a_filter_before_final_results_keeps_the_others_in_and_one_behind_makes_
     assert final_counts(counts.suppress(CLOSES).to_stream().filter(few)) == [("b", 1, None)]
 
 
+def test_a_filter_of_what_leaves_on_close_just_drops() -> None:
+    """No row was before it, so that there is nothing to take back; found by `make kafka-parity`."""
+    closing = events().group_by_key().windowed_by(WINDOWS).emit_strategy(tg.EmitStrategy.on_window_close())
+    assert final_counts(closing.count().filter(pc.field("count") < 2)) == [("b", 1, None)]
+
+
 def test_a_time_limit_holds_what_the_steps_before_it_make() -> None:
     """The bound counts mapped rows; the steps behind see what leaves."""
     counts = events().group_by_key().count()

@@ -118,8 +118,9 @@ def _sizes_of_entries(
 ) -> Ints:
     """The bytes of its entry after each row: first the held ones, which know theirs, then those of the batch."""
     known = ints(held["bytes"]) if held is not None else np.zeros(0, np.int64)
-    tables = [results.finish(layout, held)] if held is not None and held.num_rows else []
-    tables.append(results.finish(layout, updates))
+    told = layout.telling["final"]  # in which a tombstone is a null, as in what is held
+    tables = [results.finish(told, held)] if held is not None and held.num_rows else []
+    tables.append(results.finish(told, updates))
     done = unite([table.select(list(layout.result_types)) for table in tables])
     values = [array(done[name]) for name in layout.result_types]
     prior = initial(layout)

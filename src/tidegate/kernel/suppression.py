@@ -34,9 +34,10 @@ def run(layout: Layout, state: State, batch: Batch, rows: pa.Table, end_of_input
     how = layout.op.limit
     assert how is not None
     updates, wall = layout.op.emits == "updates", how.clock == "wall"
-    if updates and layout.op.aggregations and sum(chunk.rows for chunk in batch.chunks) > 1:
+    in_order = layout.op.stream.changes and not layout.op.caching
+    if updates and layout.op.aggregations and not in_order and sum(chunk.rows for chunk in batch.chunks) > 1:
         # Updates of many records come in timestamp order, however tasks and partitions made them. What one record
-        # forwards, final results and changes of a table have an order already.
+        # forwards, final results and changes of a table have an order already, and so have all updates of groups.
         rows = rows.sort_by([("__timestamp", "ascending")])
     times = np.full(rows.num_rows, state.wall_clock) if wall else ints(rows["__timestamp"])
     # Every record that moved stream time was forwarded, by this task or another. Final results are older than that:

@@ -1,13 +1,9 @@
 package tidegate.parity;
 
 /** The functions of the aggregations; parity/ours.py has the same. `deletes`: the value "x" deletes the aggregate. */
-record Functions(boolean deletes) {
+record Functions(boolean deletes, String initial) {
     private boolean gone(String value) {
         return deletes && "x".equals(value);
-    }
-
-    private static String shown(String value) {
-        return value == null ? "~" : value;
     }
 
     String reduce(String aggregate, String value) {
@@ -24,5 +20,30 @@ record Functions(boolean deletes) {
 
     String collect(String key, String value, String aggregate) {
         return value == null ? aggregate : aggregate + "," + value;
+    }
+
+    /** Stands for what a filter took out, where Kafka's own would know whether there was anything before. */
+    static final String GONE = "\u0000gone";
+
+    static boolean passes(Object value) {
+        return last(shown(value)) % 3 != 0;
+    }
+
+    static String mapped(Object value) {
+        return shown(value) + "'";
+    }
+
+    /** The group of a value, null for none; the initial value of an aggregation is in none. */
+    String group(Object value) {
+        int found = last(String.valueOf(value)) % 4;
+        return found == 3 || String.valueOf(value).equals(initial) ? null : "g" + found;
+    }
+
+    private static char last(String text) {
+        return text.charAt(text.length() - 1);
+    }
+
+    private static String shown(Object value) {
+        return value == null ? "~" : String.valueOf(value);
     }
 }

@@ -83,7 +83,7 @@ final class Run {
         if (row.value() instanceof Long number) {
             shown.put("value", number);
         } else {
-            shown.put("value", (String) row.value());
+            shown.put("value", Functions.GONE.equals(row.value()) ? null : (String) row.value());
         }
         shown.put("timestamp_ms", row.timestamp());
         if (key instanceof Windowed<?> w) {

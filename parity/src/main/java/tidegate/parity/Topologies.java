@@ -10,6 +10,7 @@ import java.util.function.Function;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.kstream.Aggregator;
@@ -18,6 +19,7 @@ import org.apache.kafka.streams.kstream.EmitStrategy;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.Initializer;
 import org.apache.kafka.streams.kstream.KGroupedStream;
+import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Merger;
@@ -47,7 +49,7 @@ final class Topologies {
 
     Topologies(JsonNode spec, Consumer<Record<?, ?>> raw, Consumer<Record<?, ?>> suppressed) {
         this.spec = spec;
-        this.functions = new Functions(spec.path("deletes").asBoolean());
+        this.functions = new Functions(spec.path("deletes").asBoolean(), initial(spec));
         this.raw = raw;
         this.suppressed = suppressed;
     }
@@ -58,12 +60,89 @@ final class Topologies {
         if (spec.get("kind").asText().equals("table")) {
             finish(builder.table("events", strings, materialized(Serdes.String())));
         } else {
-            finish(grouped(builder.stream("events", strings).groupByKey(Grouped.with(Serdes.String(), Serdes.String()))));
+            finish(grouped(before(builder.stream("events", strings)).groupByKey(Grouped.with(Serdes.String(), Serdes.String()))));
         }
         return builder.build();
     }
 
+    private KStream<String, String> before(KStream<String, String> stream) {
+        for (JsonNode step : spec.path("before")) {
+            stream = step.asText().equals("filter")
+                ? stream.filter((key, value) -> Functions.passes(value))
+                : stream.mapValues(value -> Functions.mapped(value));
+        }
+        return stream;
+    }
+
+    /** What an aggregation of this topology begins with, after its steps; null if it begins with nothing. */
+    private static String initial(JsonNode spec) {
+        String initial = switch (spec.path("aggregation").asText()) {
+            case "count", "history" -> "0";
+            default -> null;
+        };
+        for (JsonNode step : spec.path("steps")) {
+            initial = initial == null || step.asText().equals("filter") ? initial : Functions.mapped(initial);
+        }
+        return initial;
+    }
+
     private <K, V> void finish(KTable<K, V> table) {
+        if (!spec.has("steps")) {
+            finished(table);
+            return;
+        }
+        KTable<K, String> stepped = table.mapValues(value -> String.valueOf(value));
+        // A filter of updates gives a value that stands for a tombstone: see rules.py.
+        boolean standing = !spec.has("regroup") && !spec.path("emit").asText().equals("close");
+        for (JsonNode step : spec.path("steps")) {
+            stepped = stepped(stepped, step.asText(), standing);
+        }
+        finished(stepped);
+    }
+
+    private <K, V> void finished(KTable<K, V> table) {
+        if (spec.has("regroup")) {
+            tell(regrouped(table));
+        } else {
+            tell(table);
+        }
+    }
+
+    private static <K> KTable<K, String> stepped(KTable<K, String> table, String step, boolean standing) {
+        if (step.equals("map")) {
+            return table.mapValues(value -> Functions.GONE.equals(value) ? value : Functions.mapped(value));
+        }
+        if (!standing) {
+            return table.filter((key, value) -> Functions.passes(value));
+        }
+        return table.mapValues(
+            value -> Functions.GONE.equals(value) || !Functions.passes(value) ? Functions.GONE : value);
+    }
+
+    private <K, V> KTable<String, ?> regrouped(KTable<K, V> table) {
+        var groups = table
+            .mapValues(value -> String.valueOf(value))
+            .groupBy(
+                (key, value) -> KeyValue.pair(functions.group(value), value),
+                Grouped.with(Serdes.String(), Serdes.String()));
+        switch (spec.get("regroup").asText()) {
+            case "count":
+                return groups.count(this.<Long, KeyValueStore<Bytes, byte[]>>materialized("groups", Serdes.Long()));
+            case "reduce":
+                return groups.reduce(
+                    (a, v) -> a + "+" + v,
+                    (a, v) -> a + "-" + v,
+                    this.<String, KeyValueStore<Bytes, byte[]>>materialized("groups", Serdes.String()));
+            default:
+                return groups.aggregate(
+                    () -> "0",
+                    (key, v, a) -> a + "+" + v,
+                    (key, v, a) -> a + "-" + v,
+                    this.<String, KeyValueStore<Bytes, byte[]>>materialized("groups", Serdes.String()));
+        }
+    }
+
+    private <K, V> void tell(KTable<K, V> table) {
         table.toStream().process(() -> teller(raw));
         JsonNode held = spec.path("suppress");
         if (held.isObject()) {
@@ -77,19 +156,24 @@ final class Topologies {
 
     @SuppressWarnings("unchecked")
     private <K> Suppressed<K> suppress(JsonNode held) {
-        int most = held.get("max_records").asInt(-1);
+        Suppressed.EagerBufferConfig bound = null;
+        if (held.has("max_bytes")) {
+            bound = BufferConfig.maxBytes(held.get("max_bytes").asLong());
+        } else if (!held.get("max_records").isNull()) {
+            bound = BufferConfig.maxRecords(held.get("max_records").asLong());
+        }
         boolean strict = held.get("strict").asBoolean();
         if (held.get("kind").asText().equals("until_window_closes")) {
-            var buffer = most < 0 ? BufferConfig.unbounded() : BufferConfig.maxRecords(most).shutDownWhenFull();
+            var buffer = bound == null ? BufferConfig.unbounded() : bound.shutDownWhenFull();
             return (Suppressed<K>) Suppressed.untilWindowCloses(buffer.withLoggingDisabled());
         }
         var limit = ofMillis(held.get("limit_ms").asLong());
-        if (most < 0) {
+        if (bound == null) {
             return Suppressed.untilTimeLimit(limit, BufferConfig.unbounded().withLoggingDisabled());
         }
         return strict
-            ? Suppressed.untilTimeLimit(limit, BufferConfig.maxRecords(most).shutDownWhenFull().withLoggingDisabled())
-            : Suppressed.untilTimeLimit(limit, BufferConfig.maxRecords(most).withLoggingDisabled());
+            ? Suppressed.untilTimeLimit(limit, bound.shutDownWhenFull().withLoggingDisabled())
+            : Suppressed.untilTimeLimit(limit, bound.withLoggingDisabled());
     }
 
     private KTable<?, ?> grouped(KGroupedStream<String, String> grouped) {
@@ -159,7 +243,11 @@ final class Topologies {
     }
 
     private <V, S extends StateStore> Materialized<String, V, S> materialized(Serde<V> values) {
-        var kept = Materialized.<String, V, S>as("store").withKeySerde(Serdes.String()).withValueSerde(values);
+        return materialized("store", values);
+    }
+
+    private <V, S extends StateStore> Materialized<String, V, S> materialized(String name, Serde<V> values) {
+        var kept = Materialized.<String, V, S>as(name).withKeySerde(Serdes.String()).withValueSerde(values);
         if (spec.has("retention_ms")) {
             kept.withRetention(ofMillis(spec.get("retention_ms").asLong()));
         }
