@@ -138,7 +138,22 @@ def _table(spec: Json, caching: bool) -> Any:
 def _step(of: Any, step: str) -> Any:
     if step == "filter":
         return of.filter(lambda row: passes(row["value"]))
-    return of.map_values({"value": lambda row: f"{_shown(row['value'])}'"}, types={"value": "string"})
+    return of.map_values({"value": lambda row: mapped(row["value"])}, types={"value": "string"})
+
+
+def taken(topology: Json, record: Json) -> bool:
+    """Whether the filters in front of the aggregation let a record through."""
+    value = record["value"]
+    for step in topology.get("before", ()):
+        if step == "filter" and not passes(value):
+            return False
+        value = value if step == "filter" else mapped(value)
+    return True
+
+
+def mapped(value: Any) -> str:
+    """What the steps that map make of a value."""
+    return f"{_shown(value)}'"
 
 
 def passes(value: Any) -> bool:

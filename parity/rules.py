@@ -26,6 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from parity.cases import Case, Json
+from parity.ours import taken
 
 Ask = Callable[[Json, tuple[Json, ...]], Json]
 
@@ -114,7 +115,7 @@ def _finals(case: Case, updates: list[list[Json]]) -> list[list[Json]]:
     for record, rows in zip(case.records, updates, strict=True):
         for row in rows:
             held[row["window_end_ms"], row["window_start_ms"], row["key"].encode()] = row
-        if record["key"] is not None:
+        if record["key"] is not None and taken(case.topology, record):
             stream_time = max(stream_time, record["ts"])
         closed = sorted(name for name in held if name[0] < stream_time - windows["grace_ms"] - windows["gap_ms"])
         leaving = [held.pop(name) for name in closed]
