@@ -64,6 +64,12 @@ KILLS ?= 50
 test-crash: $(STAMP) java  ## KILLS times kill -9 of a running pipeline, every result once (SEED=n repeats a choice)
 	PYTHONPATH=src:tests $(call PYTHON_OF,$(VENV)) $(BIN)/python -m crash --kills $(KILLS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+FUZZ_CASES ?= 1000000
+
+.PHONY: test-fuzz
+test-fuzz: $(STAMP)  ## FUZZ_CASES damaged frames, damaged states and odd definitions, none of which may crash
+	PYTHONPATH=src:tests $(BIN)/python -m fuzz --cases $(FUZZ_CASES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 .PHONY: docs
 docs: $(STAMP)  ## Draw the pictures and write the tables of docs/ anew
 	$(BIN)/python -m tools.pages

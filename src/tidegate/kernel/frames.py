@@ -26,6 +26,18 @@ _KINDS = {
     SEGMENT: "a segment of a window's log",
     META: "an operator's state",
 }
+# What Arrow, JSON and `widened` raise of contents that nobody here wrote, under a checksum that somebody did.
+_UNREADABLE = (
+    pa.ArrowException,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 _HEAD = struct.Struct("<4sBBHI")
 _MAGIC = b"tdgt"
 _ALIGN = 64
@@ -82,13 +94,19 @@ def decode(kind: int, frame: bytes) -> tuple[dict[str, Any], list[pa.Table]]:
         raise _refused(kind, "its checksum does not match: bytes were lost or changed")
     text, *bodies = _bodies(kind, frame, count + 1)
     try:
-        return json.loads(bytes(text)), [widened(_table(body)) for body in bodies]
-    except (ValueError, OSError, pa.ArrowException) as error:
+        meta, tables = json.loads(bytes(text)), [widened(_table(body)) for body in bodies]
+    except _UNREADABLE as error:
         raise _refused(kind, f"its content is no JSON object and Arrow tables ({error})") from error
+    if not isinstance(meta, dict):
+        raise _refused(kind, f"its object is {str(meta)[:50]!r}")
+    return meta, tables
 
 
 def _table(body: memoryview) -> pa.Table:
-    return pa.ipc.open_stream(pa.py_buffer(body)).read_all()
+    table = pa.ipc.open_stream(pa.py_buffer(body)).read_all()
+    # Buffers shorter than a column claims would be read beyond their ends.
+    table.validate()
+    return table
 
 
 def _bodies(kind: int, frame: bytes, count: int) -> list[memoryview]:

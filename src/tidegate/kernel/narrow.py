@@ -35,6 +35,8 @@ def widened(table: pa.Table) -> pa.Table:
     """What `narrowed` was given."""
     bases = json.loads((table.schema.metadata or {}).get(_BASES, b"{}"))
     for name, low in bases.items():
+        if not pa.types.is_unsigned_integer(table[name].type) or table[name].null_count or type(low) is not int:
+            raise ValueError(f"the column {name!r} is {table[name].type} from {low!r}, not whole numbers from one")
         values = table[name].to_numpy().astype(np.int64)
         values += low
         table = table.set_column(table.schema.get_field_index(name), name, pa.array(values))

@@ -1,0 +1,107 @@
+"""Every kind of frame there is, as real pipelines write it: blobs, segments, the state of operators, descriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import tidegate as tg
+from tidegate.kernel import frames, stage
+from tidegate.testing import TopologyTestDriver
+
+UNBOUNDED = tg.BufferConfig.unbounded()
+
+
+@dataclass(frozen=True)
+class Written:
+    """A frame, its kind, and where it was found."""
+
+    kind: int
+    frame: bytes
+    where: str
+
+
+def topologies() -> dict[str, Any]:
+    """One per way to keep state."""
+    events = tg.stream("events", key="k", timestamp="ts").group_by_key()
+    tumbling = events.windowed_by(tg.TimeWindows.of_size_and_grace("10 ms", "5 ms"))
+    sessions = events.windowed_by(tg.SessionWindows.of_inactivity_gap_and_grace("5 ms", "5 ms"))
+    final = tg.Suppressed.until_window_closes(UNBOUNDED)
+    limit = tg.Suppressed.until_time_limit("20 ms", UNBOUNDED, clock="stream")
+    bounded = tg.Suppressed.until_time_limit("20 ms", tg.BufferConfig.max_bytes(1_000), clock="stream")
+    kept = tg.Materialized.as_("kept").with_retention("1 minute")
+    return {
+        "log": tumbling.agg(n=tg.count(), total=tg.sum("v"), names=tg.approx_count_distinct("k")).suppress(final),
+        "table": tumbling.agg(first=tg.first("v"), all=tg.collect_list("v")),
+        "kept": tumbling.count(materialized=kept),
+        "sessions": sessions.count().suppress(final),
+        "plain": events.agg(most=tg.max("v")),
+        "shelves": tg.table("users", key="k", timestamp="ts").suppress(limit),
+        "buffer": events.count().suppress(bounded),
+        "chain": tg.table("moves", key="k", timestamp="ts").group_by("v").count("users"),
+    }
+
+
+BATCHES = [[{"k": f"key {i % 7}", "ts": batch * 6 + i % 5, "v": i * batch} for i in range(20)] for batch in range(4)]
+
+
+NEXT = [{**record, "ts": record["ts"] + 1_000} for record in BATCHES[-1]]
+"""A batch that closes all windows of the others."""
+
+
+@cache
+def piped() -> dict[str, tuple[TopologyTestDriver, list[dict[str, Any]]]]:
+    """By topology, a driver that has taken the batches, and what it would give in the next one."""
+    found = {}
+    for name, table in topologies().items():
+        driver = TopologyTestDriver(table)
+        for batch in BATCHES:
+            driver.pipe_batch(batch)
+        after = TopologyTestDriver(table, state=driver.state())
+        after.pipe_batch(NEXT)
+        found[name] = driver, after.read_output()
+    return found
+
+
+@cache
+def written() -> tuple[Written, ...]:
+    """Frames of every topology: what its stores hold, and the blobs on their way to it."""
+    found: list[Written] = []
+    for name, table in topologies().items():
+        driver = piped()[name][0]
+        state = driver.state()
+        with _blobs() as blobs:
+            TopologyTestDriver(table, state=state).pipe_batch(NEXT)
+        found += [Written(frames.BLOB, blob, f"{name}: a blob") for blob in blobs]
+        for store in (state.store, *state.behind):
+            found += [Written(frame[5], frame, f"{name}: {what}") for what, frame in _stored(store)]
+    return tuple(found)
+
+
+def _stored(store: Any) -> Iterator[tuple[str, bytes]]:
+    yield from store.values.items()
+    for place, frame in store.log.items():
+        # The index of shelves is bytes of its own, not a frame.
+        if frame[:4] == b"tdgt":
+            yield str(place), frame
+
+
+class _blobs:  # noqa: N801 - used as a function
+    """The blobs that stages are given meanwhile."""
+
+    def __enter__(self) -> list[bytes]:
+        self._step = stage.Stage.step
+        blobs: list[bytes] = []
+
+        def step(this: Any, store: Any, given: Any, *args: Any, **kwargs: Any) -> Any:
+            given = list(given)
+            blobs.extend(given)
+            return self._step(this, store, given, *args, **kwargs)
+
+        stage.Stage.step = step  # type: ignore[method-assign]
+        return blobs
+
+    def __exit__(self, *_: object) -> None:
+        stage.Stage.step = self._step  # type: ignore[method-assign]

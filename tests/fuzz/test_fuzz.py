@@ -1,0 +1,48 @@
+"""A smoke part of the fuzzer (make test-fuzz has a million cases), and that it would notice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from fuzz.cases import CASES, bytes_changed
+from fuzz.frames_of import written
+from tidegate.kernel import frames
+
+pytestmark = pytest.mark.filterwarnings("ignore::tidegate.TidegateWarning")
+SMOKE = 5_000
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_nothing_gets_through_and_nothing_crashes(name: str) -> None:
+    case, share = CASES[name]
+    for number in range(max(30, SMOKE * share // 100)):
+        case(Random(f"smoke {name} {number}"))
+
+
+def test_there_are_frames_of_every_kind() -> None:
+    assert {one.kind for one in written()} == {frames.BLOB, frames.SEGMENT, frames.META}
+
+
+def test_a_decoder_that_does_not_look_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that never finds a checksum wrong lets changed bytes through."""
+
+    class Anything(int):
+        def __ne__(self, other: object) -> bool:
+            return False
+
+        __hash__ = int.__hash__
+
+    monkeypatch.setattr(frames, "_checksum", lambda *_: Anything())
+    assert caught(bytes_changed)
+
+
+def caught(case: Callable[[Random], None]) -> bool:
+    for number in range(500):
+        try:
+            case(Random(number))
+        except AssertionError:
+            return True
+    return False
