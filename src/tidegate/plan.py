@@ -265,6 +265,8 @@ class Operation:
 
     def spread_over(self, tasks: int) -> int:
         """How many of `tasks` tasks run the operator: fewer where each one's share of a bound would be too small."""
+        if self.alone:
+            return 1
         buffers = [self.buffer, None if self.limit is None else self.limit.buffer]
         return min([tasks, *(buffer.worth_tasks for buffer in buffers if buffer is not None and buffer.bounded)])
 
@@ -290,6 +292,16 @@ class Operation:
             metrics.WAKES: self.wakes,
         }
         return frozenset(group for group, there in groups.items() if there)
+
+    @property
+    def follows_time(self) -> bool:
+        """Whether updates wait for stream time, so that every task must know how it passed within a batch."""
+        return any(output.kind == "updates" and _by_stream_time(output) for output in self.told)
+
+    @property
+    def alone(self) -> bool:
+        """Whether it must be one task: stream time behind final results is theirs, which no other task knows."""
+        return any(output.kind == "final" and _by_stream_time(output) for output in self.told)
 
     @property
     def plain(self) -> bool:
@@ -354,6 +366,10 @@ class Operation:
     def fingerprint(self) -> str:
         """A short digest of `identity()`."""
         return hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _by_stream_time(output: Output) -> bool:
+    return output.limit is not None and output.limit.clock == "stream"
 
 
 def _identify(aggregation: Aggregation) -> str:

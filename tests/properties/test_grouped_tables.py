@@ -222,6 +222,17 @@ def test_in_any_layout(kind: str, caching: bool, records: list[Row], tasks: int,
         assert len(rows) == len(wanted)
 
 
+@given(records=changes(nulls=False), limit=st.integers(0, 20), tasks=st.integers(2, 4), data=st.data())
+def test_a_limit_behind_groups_in_any_layout(records: list[Row], limit: int, tasks: int, data: Any) -> None:
+    """What waits behind both operators sees the stream time of all tasks."""
+    held = tg.Suppressed.until_time_limit(f"{limit} ms", tg.BufferConfig.unbounded(), clock="stream")
+    table = table_of("count", caching=True, ordered=True).suppress(held)
+    batches = cut(data.draw, records)
+    splits = [[batch] for batch in batches]
+    one, many = (layout.run(table, batches, tasks=n, splits=splits)[0] for n in (1, tasks))
+    assert sorted(map(str, many)) == sorted(map(str, one))
+
+
 @given(records=changes())
 def test_sums_and_means_of_what_is_in_a_group_now(records: list[Row]) -> None:
     """Whatever came and went: of the values that are there, null if there are none."""

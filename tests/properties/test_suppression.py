@@ -16,8 +16,8 @@ from oracle import Oracle, Row, Sessions
 from oracle_suppress import Full, Limit, Suppression
 from properties import cases
 from properties.cases import Case
-from properties.comparing import lines, same
-from tidegate.testing import TopologyTestDriver
+from properties.comparing import lines, placed, same
+from tidegate.testing import TopologyTestDriver, layout
 
 KEY = ("k",)
 
@@ -271,3 +271,84 @@ def test_no_final_result_is_lost_or_repeated(kind: str, records: list[Row], data
     pairs = sum(len(windows.of(r["ts"])) for r in good) if isinstance(windows, cases.Windows) else len(good)
     assert sum(row["n"] for row in rows) + driver.drops["late"] == pairs
     assert len(records) - len(good) == driver.dropped - driver.drops["late"]
+
+
+# -- tasks -------------------------------------------------------------------------------------------------------
+
+
+def changes_of(batches: list[list[Row]]) -> list[list[Row]]:
+    return [[{**r, "gone": r["n"] is None} for r in batch] for batch in batches]
+
+
+@given(limit=limits(bounded=False), batches=cases.partitioned(), tasks=st.integers(1, 5), data=st.data())
+def test_tables_over_any_number_of_tasks(limit: Limit, batches: list[list[Row]], tasks: int, data: Any) -> None:
+    """Each change sees the stream time of all tasks: per key what the oracle lets out, in the same order."""
+    batches = changes_of(batches)
+    splits = data.draw(cases.splits(batches, interleaved=data.draw(st.booleans())))
+    names = ("k", "n", "ts", "gone", "partition", "offset")
+    batches, splits = cut_down(batches, names), [cut_down(parts, names) for parts in splits]
+    order = {"partition": "partition", "offset": "offset"}
+    changes = tg.table("changes", key="k", timestamp="ts", deleted="gone", **order).suppress(suppressed(limit))
+    got, _ = layout.run(changes, batches, tasks=tasks, splits=splits)
+    wanted, _ = told(limit, [forwarded(record) for record in in_order(batches)])
+    assert_told(limit, batches, by_key(got), by_key(sum(wanted, [])))
+
+
+def cut_down(batches: list[list[Row]], names: tuple[str, ...]) -> list[list[Row]]:
+    return [[{name: record[name] for name in names} for record in batch] for batch in batches]
+
+
+def in_order(batches: list[list[Row]]) -> list[Row]:
+    """The records as a table takes them: in each batch by (stream time seen, partition, offset)."""
+    now, taken = -1, []
+    for batch in batches:
+        seen: dict[int, int] = {}
+        order = []
+        for record in batch:
+            if forwarded(record):
+                partition = record["partition"]
+                seen[partition] = max(seen.get(partition, now), record["ts"])
+                order.append((seen[partition], partition, record["offset"], record))
+        order.sort(key=lambda item: item[:3])
+        taken += [record for *_, record in order]
+        now = max([now, *seen.values()])
+    return taken
+
+
+@given(
+    limit=limits(bounded=False), batches=cases.partitioned(), clock=st.sampled_from(["stream", "wall"]), data=st.data()
+)
+def test_tables_without_an_order_over_any_number_of_tasks(
+    limit: Limit, batches: list[list[Row]], clock: str, data: Any
+) -> None:
+    """Batches in timestamp order, ties in an order of their own; and the wall clock, which moves before a batch."""
+    how = replace(suppressed(limit), clock=clock)
+    batches = changes_of(batches)
+    splits = data.draw(cases.splits(batches, interleaved=True))
+    clocks = sorted(data.draw(st.lists(st.integers(0, 60), min_size=len(splits), max_size=len(splits))))
+    changes = tg.table("changes", key="k", timestamp="ts", deleted="gone").suppress(how)
+    one, _ = layout.run(changes, batches, tasks=1, splits=splits, clocks=clocks)
+    many, _ = layout.run(changes, batches, tasks=4, splits=splits, clocks=clocks)
+    assert_told(limit, batches, by_key(many), by_key(one))
+
+
+@pytest.mark.parametrize("kind", [*cases.ALL_KINDS, "plain"])
+@given(batches=cases.partitioned(), data=st.data())
+def test_windows_over_any_number_of_tasks(kind: str, batches: list[list[Row]], data: Any) -> None:
+    """Updates (all of them, or the last of each batch) and final results: what the driver gives of the same batches."""
+    plain = kind == "plain"
+    case = data.draw(cases.cases(ordered=True, kind=None if plain else kind, plain=plain))
+    limit = data.draw(limits(bounded=False))
+    table = case.table().suppress(suppressed(limit))
+    splits = data.draw(cases.splits(batches, interleaved=data.draw(st.booleans())))
+    driver = TopologyTestDriver(table)
+    wanted = sum(piped(driver, batches)[0], [])
+    got, _ = layout.run(table, batches, tasks=data.draw(st.integers(1, 5)), splits=splits)
+    assert_told(limit, [case.topology, *batches], placed(case.topology, got), placed(case.topology, wanted))
+
+
+def by_key(rows: list[Row]) -> list[list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row["k"], []).append(row)
+    return [found[key] for key in sorted(found)]

@@ -55,6 +55,10 @@ def limited(table: Any, records: int) -> Any:
     return table.suppress(tg.Suppressed.until_time_limit("9 ms", buffer, clock="stream"))
 
 
+def unbounded(table: Any) -> Any:
+    return table.suppress(tg.Suppressed.until_time_limit("9 ms", tg.BufferConfig.unbounded(), clock="stream"))
+
+
 def final(table: Any, buffer: tg.StrictBuffer | None = None) -> Any:
     return table.suppress(tg.Suppressed.until_window_closes(buffer or tg.BufferConfig.unbounded()))
 
@@ -66,6 +70,8 @@ TOPOLOGIES: dict[str, Callable[[Any], Any]] = {
     "hopping behind a limit": lambda source: limited(windowed(source, HOPPING), 5),
     "final sessions behind a limit": lambda source: limited(final(windowed(source, SESSIONS)), 2),
     "a table behind a limit": lambda source: limited(changes(source), 3),
+    "a table behind a limit, in two tasks": lambda source: unbounded(changes(source)),
+    "hopping behind a limit, in two tasks": lambda source: unbounded(windowed(source, HOPPING)),
     "final, in a strict buffer": lambda source: final(
         windowed(source, HOPPING), tg.BufferConfig.max_records(10_000).shut_down_when_full()
     ),
@@ -95,7 +101,7 @@ def counted(rows: list[Row]) -> Counter[str]:
     return Counter(str(sorted(row.items())) for row in rows)
 
 
-QUICK = ("sliding, final", "a table behind a limit", "hopping behind a limit")
+QUICK = ("sliding, final", "a table behind a limit", "a table behind a limit, in two tasks")
 CASES = [
     pytest.param(name, seed, marks=() if seed == 1 and name in QUICK else pytest.mark.full)
     for name in TOPOLOGIES

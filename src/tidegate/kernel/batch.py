@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.kernel import passing
 from tidegate.kernel.grouping import ints
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.panes import Ints
@@ -28,13 +29,15 @@ class Batch:
         self._scattered: list[pa.Table] = []
         self._whole: list[pa.Table] = []
         self._outside: list[pa.Table] = []
+        self._passed: list[pa.Table] = []
 
     def add(self, chunks: list[Chunk], *tables: pa.Table) -> None:
-        """Take one blob: headers, rows of dense chunks, rows of scattered chunks, and of records that are kept, two."""
+        """Take one blob: headers; rows of dense and scattered chunks; two of records that are kept; how time passed."""
         base = len(self.chunks)
         self.chunks += chunks
-        sections = (self._dense, self._scattered, self._whole, self._outside)
-        for held, rows in zip(sections, tables, strict=False):
+        kept = (self._whole, self._outside) if self.layout.op.keeps else ()
+        sections = (self._dense, self._scattered, *kept, *((self._passed,) if self.layout.op.follows_time else ()))
+        for held, rows in zip(sections, tables, strict=True):
             if rows.num_rows:
                 at = rows.schema.get_field_index("chunk")
                 held.append(rows.set_column(at, "chunk", pa.array(ints(rows["chunk"]) + base)))
@@ -74,22 +77,35 @@ class Batch:
         """The records that were skipped, with all their columns and the `reason`, where the plan keeps them."""
         return self._in_order(self._outside)
 
+    def passed(self) -> passing.Passed:
+        """How stream time passed, for a time limit."""
+        if not self._passed:
+            return passing.Passed(np.zeros(0, np.int64), np.zeros(0, np.uint64))
+        rows = unite(self._passed)
+        return passing.passed(self.layout, rows, self._seen(rows), self._partitions(rows))
+
     def _in_order(self, tables: list[pa.Table]) -> pa.Table | None:
         if not tables:
             return None
         rows = unite(tables)
-        seen = np.maximum(ints(rows["seen"]), self._before_rows(rows))
-        chunk = ints(rows["chunk"])
-        if (ceilings := self.fold.ceilings()) is not None:
-            seen = np.maximum(np.minimum(seen, ceilings[chunk]), self.fold.before_batch)
+        seen = self._seen(rows)
         rows = rows.set_column(rows.schema.get_field_index("seen"), "seen", pa.array(seen))
         if self.layout.op.stream.ordered:
-            place = {name: i for i, name in enumerate(sorted({c.partition for c in self.chunks}))}  # type: ignore[type-var]
-            partition = np.array([place[c.partition] for c in self.chunks])[chunk]
-            order = np.lexsort((ints(rows["offset"]), partition, seen))
+            order = np.lexsort((ints(rows["offset"]), self._partitions(rows), seen))
         else:
             order = self._by_content(rows)
         return rows.take(pa.array(order)).drop_columns(["chunk", "offset"])
+
+    def _seen(self, rows: pa.Table) -> Ints:
+        seen: Ints = np.maximum(ints(rows["seen"]), self._before_rows(rows))
+        if (ceilings := self.fold.ceilings()) is not None:
+            seen = np.maximum(np.minimum(seen, ceilings[ints(rows["chunk"])]), self.fold.before_batch)
+        return seen
+
+    def _partitions(self, rows: pa.Table) -> Ints:
+        """The place of each row's partition among all."""
+        place = {name: i for i, name in enumerate(sorted({c.partition for c in self.chunks}))}  # type: ignore[type-var]
+        return np.array([place[c.partition] for c in self.chunks], np.int64)[ints(rows["chunk"])]
 
     def _by_content(self, rows: pa.Table) -> Ints:
         ties = [name for name in [*self.layout.keys, *self.layout.values] if _sortable(rows.schema.field(name).type)]

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from tidegate.kernel.batch import Batch
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.state import State
+from tidegate.kernel.steps import SEEN
 
 
 def run(layout: Layout, _state: State, batch: Batch, _closes_at: int) -> tuple[pa.Table, int]:
@@ -25,4 +26,5 @@ def run(layout: Layout, _state: State, batch: Batch, _closes_at: int) -> tuple[p
         gone = records["deleted"]
         kept = {name: pc.if_else(gone, pa.scalar(None, column.type), column) for name, column in values.items()}
         columns |= kept | {"__timestamp": records["ts"], "__deleted": gone}
-    return pa.table(columns).cast(layout.result_schema), 0
+    rows = pa.table(columns).cast(layout.result_schema)
+    return (rows.append_column(SEEN, records["seen"]) if layout.op.follows_time else rows), 0

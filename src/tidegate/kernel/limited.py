@@ -31,7 +31,8 @@ PRIOR = "__prior:"
 def take_in(layout: Layout, state: State, held: pa.Table, rows: pa.Table, clocks: Ints) -> tuple[Left, pa.Table]:
     """Take rows into a buffer with a bound; gives those that leave, in order, and the entries that stay.
 
-    held  what waits, in the order in which it leaves
+    held    what waits, in the order in which it leaves
+    clocks  what the clock of the limit shows before and after each row, one behind the other, and at the end
     """
     if _counts_bytes(layout):
         rows = _with_prior(layout, state, rows)
@@ -40,7 +41,8 @@ def take_in(layout: Layout, state: State, held: pa.Table, rows: pa.Table, clocks
     both = unite([held, rows])
     buffer = Updates(layout, state, both, held.num_rows)
     leaving: list[int] = []
-    for row, now in enumerate(clocks[:-1].tolist(), held.num_rows):
+    for row, (before, now) in enumerate(clocks[:-1].reshape(-1, 2).tolist(), held.num_rows):
+        leaving += buffer.advance(before)
         leaving += buffer.take(row, now)
     leaving += buffer.advance(int(clocks[-1]))
     measuring.tell_peaks(state, buffer.how.buffer, *buffer.waiting.most)

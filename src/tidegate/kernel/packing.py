@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import InputError
-from tidegate.kernel import frames, grouping
+from tidegate.kernel import frames, grouping, passing
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.panes import Ints
 from tidegate.kernel.stream_time import Chunk, cut, header, running_max
@@ -52,6 +52,8 @@ def pack(layout: Layout, batches: Iterable[pa.RecordBatch], tasks: Sequence[int]
         combined, scattered = _sections(layout, read)
         routes = [_route(layout, rows, len(tasks)) for rows in (combined, scattered)]
         routes += _kept(layout, read, len(tasks)) if layout.op.keeps else []
+        if layout.op.follows_time:
+            routes += [[passing.told(layout, read.rows, read.ts, read.seen, read.chunk, read.offset)] * len(tasks)]
         for number, task in enumerate(tasks):
             first = number == 0
             meta: dict[str, Any] = {

@@ -19,8 +19,8 @@ from tidegate.instants import Window
 from tidegate.spec.steps import Filter, MapValues, SelectKey, Step, is_expression, takes_key
 from tidegate.spec.types import arrow_type
 
-PLACE, WALL_CLOCK = OWN = ("__place", "__wall_clock")
-"""Columns that no step sees or touches: row numbers, and the wall clock of the batch."""
+PLACE, WALL_CLOCK, SEEN = OWN = ("__place", "__wall_clock", "__seen")
+"""Columns that no step sees or touches: row numbers, the wall clock of the batch, the stream time a change saw."""
 
 
 def run(steps: Iterable[Step], rows: pa.Table) -> pa.Table:
@@ -50,7 +50,7 @@ def _public(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
     columns["timestamp"] = rows["__timestamp"]
     if "__deleted" in rows.schema.names:
         columns["deleted"] = rows["__deleted"]
-    return pa.table(columns)
+    return pa.table(columns | {name: rows[name] for name in OWN if name in rows.schema.names})
 
 
 def _hidden(rows: pa.Table) -> pa.Table:
@@ -72,7 +72,8 @@ def _filtered(step: Filter, rows: pa.Table) -> pa.Table:
     live = rows.filter(pa.array(alive))
     kept = np.zeros(rows.num_rows, bool)
     kept[alive] = _mask(step, live).to_numpy(zero_copy_only=False)
-    values = [name for name in rows.schema.names if name not in (*step.key, "window", "timestamp", "deleted")]
+    aside = (*step.key, "window", "timestamp", "deleted", *OWN)
+    values = [name for name in rows.schema.names if name not in aside]
     for name in values:
         rows = _set(rows, name, pc.if_else(pa.array(kept), rows[name], pa.scalar(None, rows[name].type)))
     return _set(rows, "deleted", pa.array(~kept))

@@ -3,6 +3,7 @@
 Per update, in the order forwarded (SEMANTICS 6.2): stream time grows to the update's timestamp (the wall clock has
 moved when the batch began); the key's entry is made or replaced; entries whose time has come leave, oldest first, ties
 in the order of their serialized keys; then the bound is checked. Once a key has left, nothing about it is remembered.
+What waits also leaves between two updates of a task, as records of other tasks move stream time on (kernel.passing).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.instants import MAX_MS
-from tidegate.kernel import frames, limited, measuring, names
+from tidegate.kernel import frames, grouping, limited, measuring, names
 from tidegate.kernel.batch import Batch, unite
 from tidegate.kernel.grouping import ints
 from tidegate.kernel.layout import Layout
@@ -20,6 +21,7 @@ from tidegate.kernel.panes import Ints
 from tidegate.kernel.shelf_index import NOWHERE
 from tidegate.kernel.shelves import SINCE, Shelves, newest, settle, waiting_since
 from tidegate.kernel.state import State
+from tidegate.kernel.steps import SEEN
 from tidegate.kernel.store import Store
 
 _BUFFER = "buffer"
@@ -39,13 +41,21 @@ def run(layout: Layout, state: State, batch: Batch, rows: pa.Table, end_of_input
         # Updates of many records come in timestamp order, however tasks and partitions made them. What one record
         # forwards, final results and changes of a table have an order already, and so have all updates of groups.
         rows = rows.sort_by([("__timestamp", "ascending")])
-    times = np.full(rows.num_rows, state.wall_clock) if wall else ints(rows["__timestamp"])
-    # Every record that moved stream time was forwarded, by this task or another. Final results are older than that:
-    # their own timestamps are the time of what is behind them.
-    end = state.wall_clock if wall else state.stream_time if updates else -1
     held, shelves, now, ordered = _load(layout, state.store)
-    clocks = np.maximum.accumulate(np.concatenate([[now], times, [end]]))[1:]
+    if wall:
+        now = max(now, state.wall_clock)
+        finds, end = np.full(rows.num_rows, now), now
+    elif updates:
+        rows, finds = _as_time_passed(layout, batch, rows, now)
+        # Every record that moved stream time was forwarded, by this task or another.
+        end = max([state.stream_time, *(chunk.max_ts for chunk in batch.chunks)])
+    else:
+        # Final results are older than that: their own timestamps are the time of what is behind them.
+        finds, end = np.full(rows.num_rows, now), -1
+    times = np.full(rows.num_rows, now) if wall else ints(rows["__timestamp"])
+    clocks = _clocks(now, finds, ints(rows[SEEN]) if SEEN in rows.schema.names else times, end)
     now = int(clocks[-1])
+    rows = rows.drop_columns([SEEN]) if SEEN in rows.schema.names else rows
     if end_of_input:
         clocks[-1] = MAX_MS
     since = ints(rows["__start"]) if how.measured_from == "window_start" and layout.op.windows is not None else times
@@ -67,6 +77,21 @@ def run(layout: Layout, state: State, batch: Batch, rows: pa.Table, end_of_input
     state.due = None if due is None else (due + how.limit_ms, now)
     wakes = wall and due is not None and due <= MAX_MS - how.limit_ms
     return left.rows.select(layout.result_schema.names), due + how.limit_ms if wakes and due is not None else None
+
+
+def _as_time_passed(layout: Layout, batch: Batch, rows: pa.Table, now: int) -> tuple[pa.Table, Ints]:
+    """The updates of a batch with the one that made a time come before others of it; the stream time each finds."""
+    times = ints(rows[SEEN] if SEEN in rows.schema.names else rows["__timestamp"])
+    keys = grouping.key_hash(layout, rows.select(list(layout.op.key)).rename_columns(layout.keys))
+    before, makes = batch.passed().before(now, times, keys)
+    order = np.lexsort((~makes, np.maximum(times, now)))
+    return rows.take(pa.array(order)), before[order]
+
+
+def _clocks(now: int, before: Ints, after: Ints, end: int) -> Ints:
+    """What the clock shows before and after each update, one behind the other, and at the end of the batch."""
+    steps = np.stack([before, after], axis=1).ravel()
+    return np.maximum.accumulate(np.concatenate([[now], steps, [end]]))[1:]
 
 
 def first_due(layout: Layout, store: Store) -> tuple[int, int, int] | None:
@@ -118,7 +143,7 @@ def _on_shelves(layout: Layout, shelves: Shelves, held: pa.Table, rows: pa.Table
     due = sorted({*shelves.due(until), *old.tolist()})
     # Rows of keys on shelves that are not due only follow those that wait there.
     follow = (where != NOWHERE) & ~np.isin(where, due)
-    step = np.arange(rows.num_rows)
+    step = 2 * np.arange(rows.num_rows) + 1
     many = shelves.append(where[follow], rows.filter(pa.array(follow))) if follow.any() else []
     for number in many:
         whole = unite(shelves.read([number]))

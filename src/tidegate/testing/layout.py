@@ -34,6 +34,7 @@ def run(
     batch, where the plan needs it: in a batch without records the tasks step whose timers have expired.
     """
     op, *behind = chain(operation(table.node))
+    tasks = 1 if any(one.alone for one in (op, *behind)) else tasks
     types = Types.of(op.stream.schema)
     for batch in batches:
         types.learn(batch)
