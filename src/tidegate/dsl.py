@@ -252,14 +252,23 @@ class KStream(Result):
 
     def group_by(self, *columns: str) -> KGroupedStream:
         """Group by these columns; a record with a null in one of them is skipped and counted."""
-        if self.node.table is not None:
-            raise DefinitionError(
-                "A stream of a table's changes cannot be grouped yet: docs/notyet.md says what is missing. Take "
-                "to_df() and use it with tg.stream in a query of its own."
-            )
         key = _columns(columns, "columns")
+        if self.node.table is not None:
+            return KGroupedStream(self._forwarded(key), key)
         _keyed(self.node, key)
         return KGroupedStream(self.node, key)
+
+    def _forwarded(self, key: tuple[str, ...]) -> Stream:
+        """A table's changes as the input of another operator."""
+        for column in key:
+            if column in RESULT_COLUMNS:
+                raise DefinitionError(
+                    f"{column!r} is what rows of a result call their {column}, and no key. Give what you want of it "
+                    f'a name of its own first: to_stream().map_values({{"since": lambda row: ...}}, types=...).'
+                )
+        assert self.node.table is not None
+        name = f"{root_of(self.node.table).stream.name} by {', '.join(key)}"
+        return Stream(name, self.node.key, "timestamp", table=self.node, aside=self.node.aside, forwarded=True)
 
 
 def _keyed(node: Stream, key: tuple[str, ...]) -> Stream:
@@ -558,7 +567,7 @@ class KTable(Result):
         root = root_of(self.node)
         if root.stream.table is not None:
             raise DefinitionError(
-                "A table that was grouped anew takes every change. Ask the table before group_by for late records."
+                "The records of this aggregation are the rows of another one. Ask the first one for late records."
             )
         said = root.late_records if isinstance(root, WindowedAggregate) else None
         if (said or root.stream.late_records) == DROP:

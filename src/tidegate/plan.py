@@ -45,6 +45,8 @@ class Stream:
     table    the table whose changes these are; key, timestamp and columns are those of its rows
     aside    columns that are no values, besides key, timestamp, partition and offset
     changes  whether each change takes an old row out and puts a new one in, as in a table that is grouped anew
+    forwarded
+             whether records are the rows that another operator lets out, one by one
     files    a DataFrame with the paths of the files that `frame` would read, where the workers read them themselves
     """
 
@@ -60,9 +62,10 @@ class Stream:
     steps: tuple[Step, ...] = ()
     sources: tuple[Stream, ...] = ()
     number: int | None = None
-    table: Table | None = None
+    table: Table | Stream | None = None
     aside: tuple[str, ...] = ()
     changes: bool = False
+    forwarded: bool = False
     files: Any = field(default=None, compare=False, repr=False)
 
     @property
@@ -92,6 +95,11 @@ class Stream:
     def as_read(self) -> bool:
         """Whether the records are those of one input, as they are."""
         return not (self.steps or self.sources or self.table)
+
+    @property
+    def behind(self) -> bool:
+        """Whether the records come from another operator."""
+        return self.changes or self.forwarded
 
     @property
     def ordered(self) -> bool:
@@ -176,10 +184,17 @@ class Output:
 
 @dataclass(frozen=True)
 class Regroup:
-    """The groups that an operation's rows go to: their key, and the columns that are aggregated (None: all)."""
+    """The groups that an operation's rows go to: their key, and the columns that are aggregated (None: all).
+
+    changes  whether old rows are taken out; otherwise every row is a record of its own
+    told_by  the columns that are the value of such a record; empty for all but those `aside`
+    """
 
     key: tuple[str, ...]
     values: tuple[str, ...] | None
+    changes: bool = True
+    told_by: tuple[str, ...] = ()
+    aside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -194,7 +209,7 @@ class Operation:
              the stateless steps of the rows that leave, before the limit and after it
     windows  None where there are none: a table that is given as its changes (it has no aggregations, and `deleted` is
              its column), or one result per key
-    regroup  the groups that its rows go to, with old and new values, if another operator aggregates them
+    regroup  the groups that its rows go to, if another operator aggregates them
     expects  keys that give a final row in every window, with or without a record: a static DataFrame or a list
     outputs  what leaves under which name; empty for one table, whose rows carry none
     retention_ms
@@ -348,7 +363,7 @@ class Operation:
     def identity(self) -> dict[str, str]:
         """What a checkpoint must agree with to go on, by name; a bound of a buffer may change."""
         # Another key changes groups, not the rows that are kept for it; but without it none are kept.
-        kept = {} if self.regroup is None else {"old rows": "kept"}
+        kept = {"old rows": "kept"} if self.regroup is not None and self.regroup.changes else {}
         return kept | {
             "key": ", ".join(self.key),
             "timestamp": self.stream.timestamp,
@@ -383,11 +398,13 @@ def _identify(aggregation: Aggregation) -> str:
 
 def chain(op: Operation) -> list[Operation]:
     """The operators that records go through until `op` has its rows, in order."""
-    if not op.stream.changes:
+    stream, function = op.stream, op.function
+    if stream.table is None or not stream.behind:
         return [op]
-    assert op.stream.table is not None
-    values = None if isinstance(op.function, Fold) else op.input_columns(())
-    return [*chain(replace(operation(op.stream.table), regroup=Regroup(op.key, values))), op]
+    values = None if isinstance(function, Fold) else op.input_columns(())
+    told_by = (function.column,) if isinstance(function, Reduce) else ()
+    groups = Regroup(op.key, values, stream.changes, told_by, (*stream.key, *op.key))
+    return [*chain(replace(operation(stream.table), regroup=groups)), op]
 
 
 def operation(table: Plan) -> Operation:

@@ -290,7 +290,7 @@ def test_tables_over_any_number_of_tasks(limit: Limit, batches: list[list[Row]],
     order = {"partition": "partition", "offset": "offset"}
     changes = tg.table("changes", key="k", timestamp="ts", deleted="gone", **order).suppress(suppressed(limit))
     got, _ = layout.run(changes, batches, tasks=tasks, splits=splits)
-    wanted, _ = told(limit, [forwarded(record) for record in in_order(batches)])
+    wanted, _ = told(Suppression(limit, KEY), [forwarded(record) for record in in_order(batches)])
     assert_told(limit, batches, by_key(got), by_key(sum(wanted, [])))
 
 

@@ -59,6 +59,11 @@ def unbounded(table: Any) -> Any:
     return table.suppress(tg.Suppressed.until_time_limit("9 ms", tg.BufferConfig.unbounded(), clock="stream"))
 
 
+def again(table: Any) -> Any:
+    windows = tg.TimeWindows.of_size_and_grace("20 ms", "5 ms")
+    return table.to_stream().group_by("n").windowed_by(windows).agg(times=tg.count(), keys=tg.collect_list("k"))
+
+
 def final(table: Any, buffer: tg.StrictBuffer | None = None) -> Any:
     return table.suppress(tg.Suppressed.until_window_closes(buffer or tg.BufferConfig.unbounded()))
 
@@ -72,6 +77,7 @@ TOPOLOGIES: dict[str, Callable[[Any], Any]] = {
     "a table behind a limit": lambda source: limited(changes(source), 3),
     "a table behind a limit, in two tasks": lambda source: unbounded(changes(source)),
     "hopping behind a limit, in two tasks": lambda source: unbounded(windowed(source, HOPPING)),
+    "final, aggregated again": lambda source: again(final(windowed(source, HOPPING))),
     "final, in a strict buffer": lambda source: final(
         windowed(source, HOPPING), tg.BufferConfig.max_records(10_000).shut_down_when_full()
     ),
@@ -101,7 +107,7 @@ def counted(rows: list[Row]) -> Counter[str]:
     return Counter(str(sorted(row.items())) for row in rows)
 
 
-QUICK = ("sliding, final", "a table behind a limit", "a table behind a limit, in two tasks")
+QUICK = ("sliding, final", "a table behind a limit", "a table behind a limit, in two tasks", "final, aggregated again")
 CASES = [
     pytest.param(name, seed, marks=() if seed == 1 and name in QUICK else pytest.mark.full)
     for name in TOPOLOGIES

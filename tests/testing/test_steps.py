@@ -346,3 +346,14 @@ filter((count < 3))
                time     ts
                order    timestamps"""
     )
+
+
+def test_what_a_stream_of_changes_cannot_be_grouped_by() -> None:
+    counts = tg.stream("clicks", key="user", timestamp="ts").group_by_key().count()
+    with pytest.raises(tg.DefinitionError, match=r"'window' is what rows of a result call their window, and no key"):
+        counts.to_stream().group_by("window")
+    driver = TopologyTestDriver(counts.to_stream().group_by("city").count())
+    with pytest.raises(tg.DefinitionError, match=r"grouped have no column 'city', only user, count\."):
+        driver.pipe_input({"user": "A", "ts": 0})
+    with pytest.raises(tg.DefinitionError, match="Ask the first one for late records"):
+        counts.to_stream().group_by("count").count("n").late_records()

@@ -10,6 +10,7 @@ from tidegate.kernel import passing
 from tidegate.kernel.grouping import ints
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.panes import Ints
+from tidegate.kernel.results import serial
 from tidegate.kernel.stream_time import NEVER, Chunk, Fold
 
 
@@ -108,6 +109,10 @@ class Batch:
         return np.array([place[c.partition] for c in self.chunks], np.int64)[ints(rows["chunk"])]
 
     def _by_content(self, rows: pa.Table) -> Ints:
+        if self.layout.op.stream.forwarded:
+            by = {name: serial(rows[name]) for name in rows.schema.names if name.startswith("o:")}
+            sortable = pa.table({"ts": rows["ts"]} | by | {"offset": rows["offset"]})
+            return pc.sort_indices(sortable, sort_keys=[(n, "ascending") for n in sortable.schema.names]).to_numpy()
         ties = [name for name in [*self.layout.keys, *self.layout.values] if _sortable(rows.schema.field(name).type)]
         first = ["rank", "offset", "ts"] if self.layout.op.stream.changes else ["ts"]
         return pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in [*first, *ties]]).to_numpy()

@@ -61,7 +61,13 @@ def read(frame: bytes) -> Described:
     kind = types.schema.field(_FUNCTION).type if _FUNCTION in types.schema.names else None
     layout = Layout(
         Operation(
-            stream=Stream(name="", key=tuple(op["key"]), timestamp=op["timestamp"], changes=op["changes"]),
+            stream=Stream(
+                name="",
+                key=tuple(op["key"]),
+                timestamp=op["timestamp"],
+                changes=op["changes"],
+                forwarded=op.get("forwarded", False),
+            ),
             key=tuple(op["key"]),
             windows=None if op["windows"] is None else _WINDOWS[op["windows"][0]](**op["windows"][1]),
             aggregations=tuple((name, _aggregation(kind, **how)) for name, how in op["aggregations"]),
@@ -95,6 +101,7 @@ def _description(layout: Layout) -> tuple[dict[str, Any], pa.Table, pa.Table]:
         "key": op.key,
         "timestamp": op.stream.timestamp,
         "changes": op.stream.changes,
+        "forwarded": op.stream.forwarded,
         "windows": op.windows and [type(op.windows).__name__, asdict(op.windows)],
         "aggregations": [[name, _told(aggregation)] for name, aggregation in op.aggregations],
         "emits": op.emits,

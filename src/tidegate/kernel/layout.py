@@ -171,7 +171,7 @@ class Layout:
         Raises DefinitionError if a column of a late record has the name of another one.
         """
         if self.op.regroup is not None:
-            return self._halves
+            return self._halves if self.op.regroup.changes else self.forwarded
         named = pa.schema([pa.field("__output", pa.string())] if self.op.named else [])
         told = [output for output in self.op.told if output.kind != "late"]
         shapes = [replace(self.telling[o.kind], shape=o.before + o.after).result_schema for o in told]
@@ -188,14 +188,38 @@ class Layout:
         values = self.op.regroup.values
         if values is None:
             values = tuple(name for name in available if not name.startswith("__"))
+        for name in (*self.op.regroup.key, *values):
+            if name not in available:
+                known = ", ".join(n for n in available if not n.startswith("__"))
+                raise DefinitionError(f"The rows of the table that are grouped have no column {name!r}, only {known}.")
         return {f"k:{name}": name for name in self.op.regroup.key} | {f"v:{name}": name for name in values}
 
     @property
+    def order_of_forwarded(self) -> dict[str, str]:
+        """The columns by which the next operator orders rows at the same time: name there, and that in the row."""
+        (output,) = self.op.told
+        bounds = ["__end", "__start"] if isinstance(self.op.windows, SessionWindows) else ["__start"]
+        closes = output.kind == "final" and output.limit is None
+        return {f"o:{i}": name for i, name in enumerate([*(bounds if closes else []), *self.op.key])}
+
+    @property
+    def forwarded(self) -> pa.Schema:
+        """Records for the next operator of a chain (kernel.forwarding)."""
+        shape, rows = self._taken
+        order = [pa.field(name, rows.field(column).type) for name, column in self.order_of_forwarded.items()]
+        ours = [pa.field("ts", pa.int64()), pa.field("empty", pa.bool_()), pa.field("place", pa.int64())]
+        return pa.schema([*shape, *order, *ours])
+
+    @property
     def _halves(self) -> pa.Schema:
+        taken, _ = self._taken
+        return pa.schema([*taken, *(pa.field(n, pa.bool_() if n == "silent" else pa.int64()) for n in HALVES)])
+
+    @property
+    def _taken(self) -> tuple[list[pa.Field], pa.Schema]:
         (output,) = self.op.told
         rows = replace(self.telling[output.kind], shape=output.before + output.after).result_schema
-        taken = [pa.field(name, rows.field(column).type) for name, column in self.halves_of(rows.names).items()]
-        return pa.schema([*taken, *(pa.field(n, pa.bool_() if n == "silent" else pa.int64()) for n in HALVES)])
+        return [pa.field(name, rows.field(column).type) for name, column in self.halves_of(rows.names).items()], rows
 
     @cached_property
     def record(self) -> dict[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel import changes, late, measuring, steps, suppression
+from tidegate.kernel import changes, forwarding, late, measuring, steps, suppression
 from tidegate.kernel.batch import Batch
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.state import State
@@ -30,7 +30,8 @@ def run(layout: Layout, state: State, rows: pa.Table, batch: Batch, end_of_input
             part, wake_at = suppression.run(waiting, state, batch, part, end_of_input)
         parts.append(steps.on_results(output.after, part, layout.op.key))
     if layout.op.regroup is not None:
-        return changes.run(layout, state, parts[0]), wake_at
+        halved = layout.op.regroup.changes
+        return (changes.run(layout, state, parts[0]) if halved else forwarding.run(layout, parts[0])), wake_at
     if not layout.op.named:
         return parts[0], wake_at
     named = [

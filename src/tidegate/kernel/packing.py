@@ -221,6 +221,9 @@ def _records(layout: Layout, read: _Slice) -> pa.Table:
     columns["offset"] = read.offset if read.offset is not None else np.zeros(len(read.ts), np.int64)
     if layout.op.stream.changes:
         columns |= {name: read.rows[name] for name in ("sign", "silent", "rank")} | {"offset": read.rows["place"]}
+    if layout.op.stream.forwarded:
+        order = [name for name in read.rows.schema.names if name.startswith("o:")]
+        columns |= {name: read.rows[name] for name in order} | {"offset": read.rows["place"]}
     return pa.table(columns)
 
 

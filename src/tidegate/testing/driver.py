@@ -119,7 +119,8 @@ class TopologyTestDriver:
             layout_behind, blobs = _forwarded(told, steps[-1].rows, types.declared, self._wall_clock_ms)
             behind.append((op_behind, held.copy()))
             now = self._wall_clock_ms if told.needs_wall_clock else None
-            steps.append(Stage(layout_behind).step(behind[-1][1], blobs, wall_clock=now))
+            keys = None if told.expects is None else expected.pack(layout_behind, told.expects)
+            steps.append(Stage(layout_behind, expected=keys).step(behind[-1][1], blobs, wall_clock=now))
         self._store, self._types, self._piped = store, types, self._piped + len(records)
         self._behind = behind
         self._output += to_rows(steps[-1].rows)
@@ -137,9 +138,9 @@ class TopologyTestDriver:
 
     @property
     def drops(self) -> dict[str, int]:
-        """Records not taken, by reason; "late" counts (record, closed window) pairs."""
-        told = self.metrics()
-        return {reason: int(told.get(reason, 0)) for reason in reasons(self._op)}
+        """Records not taken by any operator, by reason; "late" counts (record, closed window) pairs."""
+        told = [tally.values(self._wall_clock_ms) for tally in self._tallies]
+        return {reason: sum(int(one.get(reason, 0)) for one in told) for reason in reasons(self._op)}
 
     @property
     def dropped(self) -> int:

@@ -75,5 +75,6 @@ def _behind(op: Operation, steps: list[Step], stores: list[DictStore]) -> list[S
     """The next operator of a chain: each task of the one before it is read by a map task."""
     layout = Layout(op, steps[0].rows.schema)
     tasks = range(len(stores))
+    keys = None if op.expects is None else expected.pack(layout, op.expects)
     blobs = [dict(pack(layout, step.rows.combine_chunks().to_batches(), tasks)) for step in steps]
-    return [Stage(layout, len(stores)).step(stores[t], [own[t] for own in blobs if t in own]) for t in tasks]
+    return [Stage(layout, len(stores), keys).step(stores[t], [own[t] for own in blobs if t in own]) for t in tasks]

@@ -110,10 +110,10 @@ def to_df(table: Plan) -> DataFrame:
 def _operate(op: Operation) -> tuple[DataFrame, Layout]:
     """The rows of one operator behind those it gets them from, under the kernel's names, and their layout."""
     check_typed([*(s for branch in op.stream.branches for s in branch.steps), *op.before, *op.after])
-    inputs = [_behind(op)] if op.stream.changes else [_input(op, branch) for branch in op.stream.branches]
+    inputs = [_behind(op)] if op.stream.behind else [_input(op, branch) for branch in op.stream.branches]
     frame = inputs[0].frame
     config.check(frame.sparkSession, streaming=frame.isStreaming)
-    if not op.stream.ordered and not op.stream.changes:
+    if not op.stream.ordered and not op.stream.behind:
         _warn_unordered(op, frame.isStreaming)
     _check_alike(op, inputs)
     tasks = task_count(op, frame)
