@@ -355,5 +355,5 @@ def test_what_a_stream_of_changes_cannot_be_grouped_by() -> None:
     driver = TopologyTestDriver(counts.to_stream().group_by("city").count())
     with pytest.raises(tg.DefinitionError, match=r"grouped have no column 'city', only user, count\."):
         driver.pipe_input({"user": "A", "ts": 0})
-    with pytest.raises(tg.DefinitionError, match="Ask the first one for late records"):
+    with pytest.raises(tg.DefinitionError, match="rows of another one, and only counted"):
         counts.to_stream().group_by("count").count("n").late_records()

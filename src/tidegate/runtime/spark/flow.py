@@ -55,6 +55,8 @@ def flow(
     The stage's metrics arrive per batch as the observation `name` in StreamingQueryProgress.observedMetrics.
     """
     packed = reduce(DataFrame.union, [_packed(frame, columns, pack, tasks) for frame, columns, pack in inputs])
+    if wakes and packed.isStreaming:
+        packed = packed.union(_ticks(packed))
     wire = wire_schema(stage)
     grouped = packed.groupBy("task")
     if packed.isStreaming:
@@ -72,6 +74,17 @@ def flow(
 
 def _packed(frame: DataFrame, columns: Sequence[Column], pack: Pack, tasks: int) -> DataFrame:
     return frame.select(*columns).mapInArrow(_blobs(pack, tasks), "task int, blob binary")
+
+
+def _ticks(packed: DataFrame) -> DataFrame:
+    """No rows, from a source that has something new every second (decision 0010).
+
+    After a restart Spark makes no batch, and so looks at no timer, before a source has something new
+    (tests/spark/test_wall_clock.py::test_rows_leave_without_input_and_after_a_restart).
+    """
+    seconds = packed.sparkSession.readStream.format("rate").option("rowsPerSecond", 1).load()
+    nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in packed.schema]
+    return seconds.where(F.lit(False)).select(*nothing)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
