@@ -108,18 +108,19 @@ __all__ = [
 ]
 
 
-def explain_pending(of: Any) -> list[Pending]:
+def explain_pending(of: Any, checkpoint: str | None = None) -> list[Pending]:
     """Print and return what waits, for what stream time, how far away that is, and which partition holds it back.
 
     `of` is a running StreamingQuery, whose last progress is asked (no state is read), or a TopologyTestDriver, which
-    knows every window. One `Pending` per operator. Raises DefinitionTypeError for anything else.
+    knows every window. Given the `checkpoint` of the query, its state is read: every window, and the keys that a time
+    limit holds back. One `Pending` per operator. Raises DefinitionTypeError for anything else.
     """
     if hasattr(of, "recentProgress"):
         from tidegate.runtime.spark.pending import pending as of_query
 
-        found = of_query(of)
-    elif hasattr(of, "pending"):
-        found = [of.pending()]
+        found = of_query(of, checkpoint)
+    elif hasattr(of, "pending_of_chain"):
+        found = of.pending_of_chain()
     else:
         raise DefinitionTypeError(f"`of` is {of!r}, neither a StreamingQuery nor a TopologyTestDriver.")
     print("\n".join(map(str, found)) or "No batch has told anything yet.")  # noqa: T201 - that is what it is for

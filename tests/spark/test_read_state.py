@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -101,3 +102,23 @@ def test_sessions_by_their_end_and_what_a_buffer_holds(spark: SparkSession, tmp_
     assert held.columns == ["k", "window", "total", "xs", "timestamp", "deleted", "since", "until"]
     assert rows_of(held) == shown(driver.read_state("held"))
     assert held.count() > 0
+
+
+def again(source: Any) -> tg.KTable:
+    """Final sums, counted in windows of their own, and held back: two operators with something to wait for."""
+    sums = final_sums(source).to_stream().group_by("k")
+    counts = sums.windowed_by(tg.SessionWindows.of_inactivity_gap_and_grace("50 ms", "0 ms")).count()
+    return counts.suppress(LIMIT)
+
+
+def test_what_waits_in_every_operator_of_a_query(spark: SparkSession, tmp_path: Path) -> None:
+    """Window by window and key by key, over two tasks, as the driver says it."""
+    checkpoint, driver = run(spark, tmp_path, again)
+    query = SimpleNamespace(recentProgress=[])
+    told, wanted = tg.explain_pending(query, checkpoint), tg.explain_pending(driver)
+    assert told == wanted
+    assert [one.waiting != () for one in told] == [True, False]
+    assert told[0].buffered is None
+    assert told[1].buffered is not None
+    assert wanted[1].buffered is not None
+    assert told[1].buffered.first == wanted[1].buffered.first != ()

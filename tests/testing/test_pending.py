@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
+from tidegate.spec.pending import together
 from tidegate.testing import TopologyTestDriver, Window
 
 FINAL = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
@@ -112,7 +113,8 @@ def test_keys_that_wait_by_the_wall_clock() -> None:
     running.advance_wall_clock("3 seconds")
     pending = running.pending()
     assert pending.buffered == tg.Buffered("wall", 11_000, 7_000, 1)
-    [_, line] = str(pending).splitlines()
+    [_, line, key] = str(pending).splitlines()
+    assert key == "    k 'A': 11000 (1970-01-01T00:00:11.000+00:00)"
     assert line == (
         "  1 key waits for a time limit; the first leaves when the wall clock is 11000 "
         "(1970-01-01T00:00:11.000+00:00): 7 seconds to go"
@@ -160,3 +162,30 @@ def test_a_query_is_asked_for_its_last_progress(capsys: pytest.CaptureFixture[st
 def test_something_else() -> None:
     with pytest.raises(tg.DefinitionTypeError, match="`of` is 3, neither a StreamingQuery nor a TopologyTestDriver"):
         tg.explain_pending(3)
+
+
+def test_what_waits_behind_both_operators_of_a_chain() -> None:
+    held = tg.Suppressed.until_time_limit("10 seconds", tg.BufferConfig.unbounded(), clock="stream")
+    counts = tg.stream("clicks", key="user", timestamp="ts").group_by_key().count()
+    driver = TopologyTestDriver(counts.group_by("count").count("users").suppress(held))
+    driver.pipe_input({"user": "A", "ts": 4_000})
+    driver.pipe_input({"user": "B", "ts": 5_000})
+    driver.pipe_input({"user": "A", "ts": 6_000})
+    first, second = tg.explain_pending(driver)
+    assert (first.name, first.buffered) == ("clicks", None)
+    assert (second.name, second.stream_time) == ("clicks by count", 6_000)
+    assert second.buffered == tg.Buffered("stream", 14_000, 8_000, 2)
+    assert second.buffered.first == (("count 1", 14_000), ("count 2", 16_000))
+
+
+def test_what_several_tasks_hold_back() -> None:
+    one = tg.Pending(
+        "s", 9, (tg.Waiting(Window(0, 10), 12, 3),), 1, (1, 9), tg.Buffered("wall", 20, 5, 2, (("b", 20),))
+    )
+    two = tg.Pending("s", 10, (tg.Waiting(Window(0, 10), 12, 2), tg.Waiting(Window(5, 15), 17, 7)), 2, None, None)
+    three = tg.Pending("s", None, (), 0, None, tg.Buffered("wall", 19, 4, 1, (("a", 19),)))
+    both = together([one, two, three], 2)
+    assert both.waiting == (tg.Waiting(Window(0, 10), 12, 2), tg.Waiting(Window(5, 15), 17, 7))
+    assert (both.stream_time, both.open_windows, both.held_by) == (10, 2, (1, 9))
+    assert both.buffered == tg.Buffered("wall", 19, 4, 3)
+    assert both.buffered.first == (("a", 19), ("b", 20))

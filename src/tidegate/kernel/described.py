@@ -62,7 +62,7 @@ def read(frame: bytes) -> Described:
     layout = Layout(
         Operation(
             stream=Stream(
-                name="",
+                name=op.get("stream", ""),
                 key=tuple(op["key"]),
                 timestamp=op["timestamp"],
                 changes=op["changes"],
@@ -98,6 +98,7 @@ def _description(layout: Layout) -> tuple[dict[str, Any], pa.Table, pa.Table]:
     op = layout.op
     limit = op.limit and {name: getattr(op.limit, name) for name in ("limit_ms", "clock", "measured_from", "name")}
     about = {
+        "stream": op.stream.name,
         "key": op.key,
         "timestamp": op.stream.timestamp,
         "changes": op.stream.changes,

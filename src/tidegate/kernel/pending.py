@@ -10,15 +10,15 @@ from tidegate.kernel.grouping import ints
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.state import State
 from tidegate.kernel.stream_time import NEVER
-from tidegate.spec.pending import Buffered, Pending, Waiting
+from tidegate.spec.pending import SHOWN, Buffered, Pending, Waiting
 
 
 def pending(layout: Layout, state: State) -> Pending:
     """All that the operator of `state` holds back, with every window."""
     waits = layout.op.emits != "updates"
-    found = _keyed(layout, state) if layout.keyed else _aligned(layout, state)
+    found = open_windows(layout, state)
     waiting = [Waiting(window, at, at - state.stream_time) for window, at in found if waits and at < MAX_MS]
-    slowest = slowest_partition(state) if layout.op.stream.clock.slowest else None
+    slowest = slowest_partition(state) if state.partitions else None
     return Pending(
         layout.op.stream.name,
         None if state.stream_time == NEVER else state.stream_time,
@@ -29,15 +29,20 @@ def pending(layout: Layout, state: State) -> Pending:
     )
 
 
+def open_windows(layout: Layout, state: State) -> list[tuple[Window, int]]:
+    """Every window that is open to some key, and the stream time at which it closes."""
+    return _keyed(layout, state) if layout.keyed else _aligned(layout, state)
+
+
 def _buffered(layout: Layout, state: State) -> Buffered | None:
     for output in layout.op.told:
         if output.limit is None:
             continue
         limited = replace(layout.telling[output.kind], shape=output.before)
-        if (found := suppression.first_due(limited, state.store)) is not None:
-            keys, at, shown = found
+        if (found := suppression.first_due(limited, state.store, SHOWN)) is not None:
+            keys, first, shown = found
             now = state.wall_clock if output.limit.clock == "wall" else shown
-            return Buffered(output.limit.clock, at, at - now, keys)
+            return Buffered(output.limit.clock, first[0][1], first[0][1] - now, keys, tuple(first))
     return None
 
 

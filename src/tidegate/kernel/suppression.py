@@ -8,8 +8,11 @@ What waits also leaves between two updates of a task, as records of other tasks 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.instants import MAX_MS
 from tidegate.kernel import frames, grouping, limited, measuring, names
@@ -94,14 +97,26 @@ def _clocks(now: int, before: Ints, after: Ints, end: int) -> Ints:
     return np.maximum.accumulate(np.concatenate([[now], steps, [end]]))[1:]
 
 
-def first_due(layout: Layout, store: Store) -> tuple[int, int, int] | None:
-    """How many keys are held back, when the first is to leave and what the clock shows; None if there is none."""
-    how, (held, shelves, now, _) = layout.op.limit, _load(layout, store)
+def first_due(layout: Layout, store: Store, most: int) -> tuple[int, list[tuple[str, int]], int] | None:
+    """How many keys are held back, the first ones (at most so many) and when they leave, and what the clock shows.
+
+    None if there is none.
+    """
+    how, now = layout.op.limit, _load(layout, store)[2]
     assert how is not None
-    entries = unite([held, *limited.entries(layout, _newest(layout, shelves))])
-    if not entries.num_rows:
+    held = waiting(layout, store)
+    if not held.num_rows:
         return None
-    return len(np.unique(names.codes(layout, entries))), int(ints(entries[SINCE]).min()) + how.limit_ms, now
+    first = held.take(pc.sort_indices(held, sort_keys=[(SINCE, "ascending")])[:most])
+    shown = [name for name in (*layout.op.key, "__start", "__end") if name in held.schema.names]
+    keys = [_shown(row) for row in first.select(shown).to_pylist()]
+    due = [since + how.limit_ms for since in ints(first[SINCE]).tolist()]
+    return len(np.unique(names.codes(layout, held))), list(zip(keys, due, strict=True)), now
+
+
+def _shown(row: dict[str, Any]) -> str:
+    key = ", ".join(f"{name} {value!r}" for name, value in row.items() if not name.startswith("__"))
+    return f"{key} in window {row['__start']} to {row['__end']} ms" if "__start" in row else key
 
 
 def waiting(layout: Layout, store: Store) -> pa.Table:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from tidegate.instants import Window, show_instant, show_ms
 
@@ -23,13 +24,15 @@ class Waiting:
 class Buffered:
     """Keys that wait for a time limit: the first leaves at `leaves_at` by `clock` ("stream" or "wall").
 
-    keys  how many there are; None of a Spark query
+    keys   how many there are; None of the metrics of a Spark query
+    first  the first of them, as text, each with the time at which it leaves
     """
 
     clock: str
     leaves_at: int
     missing_ms: int
     keys: int | None = None
+    first: tuple[tuple[str, int], ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Pending:
     """What one operator holds back; times in ms.
 
     stream_time   where stream time stands, None before the first record
-    waiting       windows in the order in which they leave; of a Spark query the first one alone
+    waiting       windows in the order in which they leave; of the metrics of a Spark query the first one alone
     open_windows  how many there are (of a Spark query, in the task with most; of windows of keys, per key)
     buffered      what a time limit holds back, None if nothing
     held_by       with stream_time="min_partition", the partition that holds stream time back and how far it has come
@@ -59,6 +62,7 @@ class Pending:
             return f"{lines[0]} Nothing waits for it.{open_}"
         if self.buffered is not None:
             lines.append(f"  {_limited(self.buffered)}")
+            lines += [f"    {key}: {show_instant(at)}" for key, at in self.buffered.first[:SHOWN]]
         lines += [f"  {_line(one)}" for one in self.waiting[:SHOWN]]
         more = max(self.open_windows, len(self.waiting)) - min(SHOWN, len(self.waiting))
         if self.waiting and more > 0:
@@ -69,6 +73,31 @@ class Pending:
         elif self.waiting or (self.buffered is not None and self.buffered.clock == "stream"):
             lines.append("  A record with a later timestamp, of any key and partition, moves stream time on.")
         return "\n".join(lines)
+
+
+def together(tasks: Iterable[Pending], open_windows: int) -> Pending:
+    """What the tasks of one operator hold back, which have so many different windows."""
+    told = list(tasks)
+    now = max((one.stream_time for one in told if one.stream_time is not None), default=None)
+    windows = {(one.leaves_at, one.window or Window(0, 0)): one for task in told for one in task.waiting}
+    waiting = tuple(replace(windows[at], missing_ms=at[0] - (now or 0)) for at in sorted(windows))
+    held = [task.held_by for task in told if task.held_by is not None]
+    return Pending(
+        told[0].name,
+        now,
+        waiting,
+        open_windows,
+        min(held, key=lambda one: one[1], default=None),
+        _buffers([task.buffered for task in told if task.buffered is not None]),
+    )
+
+
+def _buffers(tasks: list[Buffered]) -> Buffered | None:
+    if not tasks:
+        return None
+    at, now = min(one.leaves_at for one in tasks), max(one.leaves_at - one.missing_ms for one in tasks)
+    first = sorted((entry for one in tasks for entry in one.first), key=lambda entry: (entry[1], entry[0]))
+    return Buffered(tasks[0].clock, at, at - now, sum(one.keys or 0 for one in tasks), tuple(first[:SHOWN]))
 
 
 def _line(one: Waiting) -> str:

@@ -194,6 +194,12 @@ class TopologyTestDriver:
         layout, _ = _lay_out(self._op, self._types, [], self._piped, self._wall_clock_ms)
         return pending.pending(layout, State.load(self._store, layout.identity, 1))
 
+    def pending_of_chain(self) -> list[Pending]:
+        """`pending` of each operator, where a table was grouped anew or its changes were."""
+        stores = [(described.of(store), State.open(store)) for _, store in self._behind]
+        behind = [pending.pending(what.layout, state) for what, state in stores if what and state is not None]
+        return [self.pending(), *behind]
+
     def read_state(
         self,
         store: str | None = None,

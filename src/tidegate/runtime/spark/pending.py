@@ -1,15 +1,23 @@
-"""What a streaming query waits for, from the metrics of its last batch: no state is read."""
+"""What a streaming query waits for: from the metrics of its last batch, or from the state in its checkpoint."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pyspark.sql import SparkSession
+
+from tidegate.runtime.spark.reading import pending as of_state
 from tidegate.spec.pending import Buffered, Pending, Waiting
 
 
-def pending(query: Any) -> list[Pending]:
-    """One `Pending` per operator of ours, from the newest progress that has its metrics."""
+def pending(query: Any, checkpoint: str | None = None) -> list[Pending]:
+    """One `Pending` per operator of ours, from the newest progress that has its metrics.
+
+    Given the checkpoint of the query, from its state, which is read: with every window.
+    """
+    if checkpoint is not None:
+        return of_state(SparkSession.active(), checkpoint)
     found: dict[str, Pending] = {}
     for progress in query.recentProgress:
         for name, told in observed(progress):

@@ -6,8 +6,10 @@ they are read, one state partition at a time. The store describes itself (kernel
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
@@ -17,12 +19,17 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tidegate.errors import CheckpointError
+from tidegate.instants import Window
 from tidegate.kernel import described, readable
 from tidegate.kernel.described import Described
+from tidegate.kernel.pending import open_windows
+from tidegate.kernel.pending import pending as waits
+from tidegate.kernel.state import State
 from tidegate.kernel.store import DictStore
 from tidegate.runtime.spark.attach import public
 from tidegate.runtime.spark.flow import spark_schema
 from tidegate.runtime.spark.state import LOG, NAMED, NAMES
+from tidegate.spec.pending import Buffered, Pending, Waiting, together
 
 Ended = tuple[int | None, int | None]
 
@@ -32,8 +39,7 @@ def read_state(spark: SparkSession, checkpoint: str, store: str | None, ended: E
 
     Raises CheckpointError if the checkpoint has no state of tidegate, DefinitionError for a store it does not have.
     """
-    _ = spark.streams  # before 4.3 the reader needs the state store's coordinator, which this starts
-    found = [(operator, what) for operator in _operators(spark, checkpoint) if (what := _described(operator))]
+    found = _found(spark, checkpoint)
     if not found:
         raise CheckpointError(
             f"{checkpoint!r} has no state that can be read: no batch of a tidegate query was committed there, or by "
@@ -43,6 +49,50 @@ def read_state(spark: SparkSession, checkpoint: str, store: str | None, ended: E
         if (name := readable.named(what, store)) is not None:
             return _rows(operator, what, name, ended)
     raise readable.unknown(store, [name for _, what in found for name in readable.stores(what)])
+
+
+def pending(spark: SparkSession, checkpoint: str) -> list[Pending]:
+    """What each operator holds back, in the order in which records go through them, as of the last batch."""
+    told = []
+    for entries, what in _found(spark, checkpoint):
+        rows = entries.mapInArrow(_teller(what), "pending string").collect()
+        tasks = [json.loads(row[0]) for row in rows]
+        if tasks:
+            windows = {tuple(window) for task in tasks for window in task["windows"]}
+            told.append(together([_read(task["pending"]) for task in tasks], len(windows)))
+    # Spark numbers operators from the sink.
+    return told[::-1]
+
+
+def _teller(what: Described) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for store in _stores(batches):
+            if (state := State.open(store)) is not None:
+                windows = [window for window, _ in open_windows(what.layout, state)]
+                text = json.dumps({"pending": asdict(waits(what.layout, state)), "windows": windows})
+                yield pa.record_batch([pa.array([text])], ["pending"])
+
+    return run
+
+
+def _read(told: dict[str, Any]) -> Pending:
+    waiting = tuple(
+        Waiting(one["window"] and Window(*one["window"]), one["leaves_at"], one["missing_ms"])
+        for one in told.pop("waiting")
+    )
+    held, buffered = told.pop("held_by"), told.pop("buffered")
+    first = () if buffered is None else tuple((key, at) for key, at in buffered.pop("first"))
+    return Pending(
+        **told,
+        waiting=waiting,
+        held_by=None if held is None else (held[0], held[1]),
+        buffered=None if buffered is None else Buffered(**buffered, first=first),
+    )
+
+
+def _found(spark: SparkSession, checkpoint: str) -> list[tuple[DataFrame, Described]]:
+    _ = spark.streams  # before 4.3 the reader needs the state store's coordinator, which this starts
+    return [(operator, what) for operator in _operators(spark, checkpoint) if (what := _described(operator))]
 
 
 def _operators(spark: SparkSession, checkpoint: str) -> Iterator[DataFrame]:
