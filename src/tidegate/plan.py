@@ -459,11 +459,6 @@ def _alone(table: Table | LateRecords | Stream) -> Operation:
             after=after,
         )
     bound = _bound(suppressions)
-    if bound is not None and isinstance(aggregate.windows, SlidingWindows | SessionWindows):
-        raise DefinitionError(
-            f"A bounded buffer ({bound}) cannot hold {aggregate.windows} yet: docs/notyet.md says what is missing. "
-            "Use BufferConfig.unbounded(); the state is on disk."
-        )
     on_close = aggregate.emit == EmitStrategy.on_window_close()
     return Operation(
         stream=aggregate.stream,

@@ -59,17 +59,27 @@ def check(
     n_held, n_both = parts[0].num_rows, parts[0].num_rows + rows.num_rows
     previous, has_previous = previous_rows(codes[:n_both])
     new = (~has_previous[n_held:]).astype(np.int64)
-    records = _after_each_row(layout, rows, {s: log.rows for s, log in state.logs.items()}, new)
+    starts = np.array(list(state.logs), np.int64)
+    stored = np.array([(log.rows, log.base) for log in state.logs.values()], np.int64).reshape(-1, 2)
+    closes, seen = _closes(layout, ints(rows["start"])), ints(rows["seen"])
+    records = after_each(_closes(layout, starts), stored[:, 0], closes, new, seen)
     sizes = _sizes_of_entries(layout, held, rows, updates, previous, has_previous)
     change = sizes - np.where(has_previous, sizes[previous], 0)
-    total = _after_each_row(layout, rows, {s: log.base for s, log in state.logs.items()}, change[n_held:])
-    _compare(layout, state, records, total)
+    size = after_each(_closes(layout, starts), stored[:, 1], closes, change[n_held:], seen)
+    compare(layout, state, records, size)
     last = np.zeros(int(codes.max(initial=0)) + 1, np.int64) if len(codes) else np.zeros(1, np.int64)
     last[codes[:n_both]] = sizes  # the last assignment stands
     return merged.append_column("bytes", pa.array(last[codes[n_both:]]))
 
 
-def _compare(layout: Layout, state: State, records: Ints, sizes: Ints) -> None:
+def _closes(layout: Layout, starts: Ints) -> Ints:
+    """The stream time at which each window closes."""
+    wait = layout.aligned.close_ms(0)
+    return np.minimum(starts, MAX_MS - wait) + wait
+
+
+def compare(layout: Layout, state: State, records: Ints, sizes: Ints) -> None:
+    """Raise BufferFullError if the task ever held more entries, or bytes of them, than its share of the bound."""
     assert layout.op.buffer is not None
     buffer = layout.op.buffer.share(state.task, state.tasks)
     most_records = np.inf if buffer.max_records is None else buffer.max_records
@@ -96,16 +106,16 @@ def full(layout: Layout, state: State, records: int, size: int, remedy: str) -> 
     )
 
 
-def _after_each_row(layout: Layout, rows: pa.Table, stored: dict[int, int], change: Ints) -> Ints:
-    """A running total: what was stored, plus `change` row by row, minus what left with the windows that had closed."""
-    starts = np.concatenate([np.array(list(stored), np.int64), ints(rows["start"])])
-    leaves = np.concatenate([np.array(list(stored.values()), np.int64), change])
-    wait = layout.aligned.close_ms(0)
-    closes = np.minimum(starts, MAX_MS - wait) + wait
-    order = np.argsort(closes, kind="stable")
+def after_each(stored_closes: Ints, stored: Ints, closes: Ints, change: Ints, seen: Ints) -> Ints:
+    """A running total: `stored`, plus `change` row by row, minus what left with the windows that had closed by `seen`.
+
+    Windows close at the stream times `stored_closes` and `closes`; `seen` ascends.
+    """
+    when, leaves = np.concatenate([stored_closes, closes]), np.concatenate([stored, change])
+    order = np.argsort(when, kind="stable")
     gone = np.concatenate(([0], np.cumsum(leaves[order])))
-    closed = np.searchsorted(closes[order], ints(rows["seen"]), side="right")
-    return sum(stored.values()) + np.cumsum(change) - gone[closed]
+    closed = np.searchsorted(when[order], seen, side="right")
+    return int(stored.sum()) + np.cumsum(change) - gone[closed]
 
 
 def _sizes_of_entries(
@@ -123,17 +133,20 @@ def _sizes_of_entries(
     tables.append(results.finish(told, updates))
     done = unite([table.select(list(layout.result_types)) for table in tables])
     values = [array(done[name]) for name in layout.result_types]
-    prior = initial(layout)
-    new = _total(values)
-    as_prior = np.ones(len(previous), bool)
-    for column, first in zip(values, prior, strict=True):
-        was = column.take(pa.array(previous))
-        as_prior &= _equal(was, first[0])
-    old = np.where(has_previous & ~as_prior, new[previous], 0)
-    key = _total([array(rows[name]) for name in layout.keys]) + bounds_bytes(layout)
+    new = total(values)
+    old = np.where(has_previous & ~as_initial(layout, values, previous), new[previous], 0)
+    key = total([array(rows[name]) for name in layout.keys]) + bounds_bytes(layout)
     mine = slice(len(known), None)
     sizes = entry_bytes(key, prior_bytes(layout), old[mine], new[mine])
     return np.concatenate([known, sizes])
+
+
+def as_initial(layout: Layout, values: list[pa.Array], at: Ints) -> Any:
+    """Whether the rows `at` have the values that a window starts with."""
+    same = np.ones(len(at), bool)
+    for column, first in zip(values, initial(layout), strict=True):
+        same &= _equal(column.take(pa.array(at)), first[0])
+    return same
 
 
 def _equal(column: pa.Array, value: pa.Scalar) -> Any:
@@ -158,7 +171,15 @@ def previous_rows(codes: Ints) -> tuple[Ints, Any]:
 
 
 def initial(layout: Layout) -> list[pa.Array]:
-    """What an aggregation holds of a key that had no record: a column of one value for each of its values."""
+    """What is told to be replaced where a key had nothing: a column of one value for each of the values.
+
+    It is what the aggregation starts with; null for sessions and for groups of a table that was grouped anew, as in
+    Kafka Streams, for a table given as its changes, and behind steps, which nobody asks what they make of nothing.
+    """
+    kinds = layout.result_types.values()
+    nothing = isinstance(layout.op.windows, SessionWindows) or layout.op.stream.changes
+    if layout.shape or nothing or not layout.op.aggregations:
+        return [pa.nulls(1, kind) for kind in kinds]
 
     def of(aggregation: Any) -> Any:
         if isinstance(aggregation, Fold):
@@ -166,16 +187,16 @@ def initial(layout: Layout) -> list[pa.Array]:
         counts = isinstance(aggregation, Aggregate) and aggregation.function == "count"
         return 0 if counts else None
 
-    kinds = layout.result_types.values()
     return [pa.array([of(a)], kind) for (_, a), kind in zip(layout.op.aggregations, kinds, strict=True)]
 
 
 def prior_bytes(layout: Layout) -> int:
-    """The bytes of what the aggregation held before a key's first record; none for a table given as its changes."""
-    return sum(int(byte_sizes(column)[0]) for column in initial(layout)) if layout.op.aggregations else 0
+    """The bytes of `initial`."""
+    return sum(int(byte_sizes(column)[0]) for column in initial(layout))
 
 
-def _total(columns: list[pa.Array]) -> Ints:
+def total(columns: list[pa.Array]) -> Ints:
+    """The bytes of each row of these columns."""
     return np.sum([byte_sizes(column) for column in columns], axis=0, dtype=np.int64)
 
 

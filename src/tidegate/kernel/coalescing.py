@@ -31,7 +31,8 @@ Flags = npt.NDArray[np.bool_]
 
 def applies(layout: Layout) -> bool:
     """Whether only what a session is at the end counts: final results of aggregates that no order can change."""
-    return isinstance(layout.op.windows, SessionWindows) and layout.op.emits == "final" and layout.op.combinable
+    at_the_end = layout.op.emits == "final" and layout.op.buffer is None
+    return isinstance(layout.op.windows, SessionWindows) and at_the_end and layout.op.combinable
 
 
 def take_in(

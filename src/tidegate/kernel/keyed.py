@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.kernel import coalescing, grouping, results, sessions, sliding
+from tidegate.kernel import coalescing, grouping, results, sessions, sliding, strict
 from tidegate.kernel.batch import Batch, unite
 from tidegate.kernel.grouping import ints
 from tidegate.kernel.layout import Layout
@@ -39,8 +39,12 @@ def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[pa.
     opens_before, opens_after = windows.open_from_ms(batch.fold.before_batch), windows.open_from_ms(closes_at)
     buckets = _buckets(layout, records) if records is not None else np.zeros(0, np.int64)
     loaded = _load(layout, state, sorted({*buckets.tolist(), *_closing_buckets(state, opens_after)}))
-    rows, updates, late = _take_in(layout, loaded, records, batch.single)
+    rows, updates, late, seen = _take_in(layout, loaded, records, batch.single)
     batch.late = late
+    entries = loaded.entries
+    if entries is not None:
+        open_before = entries.filter(pa.array(ints(entries["end"]) >= opens_before))
+        entries = strict.check(layout, state, open_before, updates, seen, _elsewhere(state, loaded))
     out = [results.told(layout, "updates", updates)] if layout.op.emits != "final" and updates.num_rows else []
     ends = ints(rows["end"])
     if layout.op.emits != "updates":
@@ -48,14 +52,23 @@ def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[pa.
         leaving = rows.filter(pa.array((ends < opens_after) & (ends >= opens_before)))
         out += [results.told(layout, "final", leaving, layout.sorts)] if leaving.num_rows else []
     kept = ends >= opens_after if isinstance(windows, SessionWindows) else sliding.kept(windows, rows, opens_after)
-    _store(layout, state, loaded, rows.filter(pa.array(kept)))
+    _store(layout, state, loaded, rows.filter(pa.array(kept)), entries, opens_after)
     return results.concat(layout, out), len(late)
 
 
 @dataclass(frozen=True)
 class _Loaded:
+    """Buckets and their windows; in front of a buffer with a bound also its entries."""
+
     buckets: list[int]
     rows: pa.Table
+    entries: pa.Table | None
+
+
+def _elsewhere(state: State, loaded: _Loaded) -> tuple[int, int]:
+    """Entries and bytes of the buckets that were not read."""
+    logs = [log for bucket, log in state.logs.items() if bucket not in loaded.buckets]
+    return sum(log.waits for log in logs), sum(log.counts for log in logs)
 
 
 def _buckets(layout: Layout, rows: pa.Table) -> Ints:
@@ -69,7 +82,7 @@ def _closing_buckets(state: State, opens_after: int) -> list[int]:
 
 def _load(layout: Layout, state: State, buckets: list[int]) -> _Loaded:
     tables = [table for bucket in buckets for table in state.read(bucket)]
-    return _Loaded(buckets, unite(tables) if tables else _no_windows(layout))
+    return _Loaded(buckets, *strict.split(layout, unite(tables) if tables else _no_windows(layout)))
 
 
 def _no_windows(layout: Layout) -> pa.Table:
@@ -78,7 +91,12 @@ def _no_windows(layout: Layout) -> pa.Table:
     return pa.schema([*keys, *bounds, *layout.state_fields]).empty_table()
 
 
-def _store(layout: Layout, state: State, loaded: _Loaded, rows: pa.Table) -> None:
+def _store(
+    layout: Layout, state: State, loaded: _Loaded, rows: pa.Table, entries: pa.Table | None, opens_after: int
+) -> None:
+    live = _buckets(layout, rows)
+    if entries is not None:
+        rows = strict.stored(layout, rows, entries, opens_after)
     bucket = _buckets(layout, rows)
     for number in loaded.buckets:
         mine = rows.filter(pa.array(bucket == number))
@@ -86,16 +104,22 @@ def _store(layout: Layout, state: State, loaded: _Loaded, rows: pa.Table) -> Non
             state.forget(number)
             continue
         state.replace(number, mine)
+        log = state.logs[number]
+        log.rows = int((live == number).sum())
         # So that a batch that closes nothing here need not look: the earliest end in the bucket.
-        state.logs[number].base = int(ints(mine["end"]).min())
+        log.base = int(ints(mine["end"]).min())
+        if entries is not None:
+            log.waits, log.counts = strict.totals(mine, opens_after)
 
 
 def _take_in(
     layout: Layout, loaded: _Loaded, records: pa.Table | None, single: bool
-) -> tuple[pa.Table, pa.Table, _Late]:
-    """The windows after the batch, the updates on the way, and the records that were late for which window."""
+) -> tuple[pa.Table, pa.Table, _Late, Ints]:
+    """The windows after the batch, the updates on the way, the records that were late for which window, and the stream
+    time that the record of each update saw.
+    """
     if records is None:
-        return loaded.rows, loaded.rows.slice(0, 0), []
+        return loaded.rows, loaded.rows.slice(0, 0), [], np.zeros(0, np.int64)
     names = layout.keys
     both = unite([loaded.rows.select(names), records.select(names)])
     codes = grouping.codes([both[name] for name in names])
@@ -117,7 +141,8 @@ def _take_in(
     rows = unite([untouched, after.select(untouched.schema.names)]) if untouched.num_rows else after
     stored = set(zip(held.tolist(), ints(mine["start"]).tolist(), ints(mine["end"]).tolist(), strict=True))
     told = updates if layout.op.every_update or single else _told(updates, new, stored)
-    return rows, aggregates.table(keys, told), [(int(place[i]), start, end) for i, start, end in late]
+    seen = ints(records["seen"])[np.array([update.record for update in told], np.int64)]
+    return rows, aggregates.table(keys, told), [(int(place[i]), start, end) for i, start, end in late], seen
 
 
 def _replay(

@@ -116,7 +116,7 @@ class Updates:
 
 def entries(layout: Layout, waiting: list[pa.Table]) -> list[pa.Table]:
     """Rows that waited without a bound (one per key) as entries; what their keys held before is not known."""
-    initial = 0 if layout.shape else buffers.prior_bytes(layout)
+    initial = buffers.prior_bytes(layout)
     return [
         rows.append_column(
             SIZE,
@@ -146,7 +146,7 @@ class _Priors:
         held = prior_names(rows) if _counts_bytes(layout) else []
         self._codes = _value_codes([rows[name] for name in held]) if held else None
         self._sizes = _widths(rows, held)
-        self._initial = 0 if layout.shape else buffers.prior_bytes(layout)
+        self._initial = buffers.prior_bytes(layout)
 
     def size(self, row: int) -> int:
         """The bytes of what the key of `row` held before it."""
@@ -178,19 +178,10 @@ def _with_prior(layout: Layout, state: State, rows: pa.Table) -> pa.Table:
         if isinstance(layout.op.windows, SessionWindows):
             # A session takes no old value with it; only its tombstone does (SEMANTICS 4).
             has = has & pc.fill_null(array(rows["__deleted"]), False).to_numpy(zero_copy_only=False)
-    for name, first in zip(layout.result_types, _initial(layout), strict=True):
+    for name, first in zip(layout.result_types, buffers.initial(layout), strict=True):
         column = array(old[name]).take(pa.array(before)) if old.num_rows else array(rows[name])
-        rows = rows.append_column(PRIOR + name, pc.if_else(pa.array(has), column, first))
+        rows = rows.append_column(PRIOR + name, pc.if_else(pa.array(has), column, first[0]))
     return rows
-
-
-def _initial(layout: Layout) -> list[pa.Scalar]:
-    """What a change replaces where nothing was: what the aggregation starts with, except where Kafka says null."""
-    kinds = list(layout.result_types.values())
-    nothing = isinstance(layout.op.windows, SessionWindows) or layout.op.stream.changes
-    if layout.shape or nothing or not layout.op.aggregations:
-        return [pa.scalar(None, kind) for kind in kinds]
-    return [column[0] for column in buffers.initial(layout)]
 
 
 def prior_names(rows: pa.Table) -> list[str]:

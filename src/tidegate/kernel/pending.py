@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidegate.instants import MAX_MS, Window
-from tidegate.kernel import final, suppression
+from tidegate.kernel import final, strict, suppression
 from tidegate.kernel.grouping import ints
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.state import State
@@ -99,7 +99,7 @@ def _keyed(layout: Layout, state: State) -> list[tuple[Window, int]]:
     after = _after_end(layout)
     found: set[Window] = set()
     for bucket in state.logs:
-        for rows in state.read(bucket):
+        for rows in (strict.split(layout, held)[0] for held in state.read(bucket)):
             bounds = zip(ints(rows["start"]).tolist(), ints(rows["end"]).tolist(), strict=True)
             found |= {Window(start, end) for start, end in bounds if end + after > state.stream_time}
     return [(window, window.end + after) for window in found]

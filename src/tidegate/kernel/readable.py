@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tidegate.errors import DefinitionError, DefinitionTypeError
 from tidegate.instants import instant_ms
-from tidegate.kernel import closed, final, results, waiting
+from tidegate.kernel import closed, final, results, strict, waiting
 from tidegate.kernel.batch import unite
 from tidegate.kernel.described import Described
 from tidegate.kernel.grouping import ints
@@ -108,6 +108,7 @@ def _open(layout: Layout, state: State) -> list[pa.Table]:
 def _placed(layout: Layout, rows: pa.Table, window: int, stream_time: int) -> pa.Table:
     if layout.keyed:
         windows: Any = layout.op.windows
+        rows, _ = strict.split(layout, rows)
         return rows.filter(pa.array(ints(rows["end"]) >= windows.open_from_ms(stream_time)))
     return rows.append_column("start", pa.array(np.full(rows.num_rows, window, np.int64)))
 

@@ -22,12 +22,16 @@ _FEWER = " A buffer with a bound uses fewer tasks where each would get less than
 class Log:
     """The log of one window or pane: how many segments it has, how many rows in all and in its first one, and the
     bytes that they take in the store.
+
+    Of a bucket whose rows are entries of a buffer with a bound, also how many wait in it, and the bytes they count.
     """
 
     segments: int = 0
     rows: int = 0
     base: int = 0
     size: int = 0
+    waits: int = 0
+    counts: int = 0
 
 
 @dataclass(frozen=True)
@@ -167,7 +171,11 @@ class State:
 
 def indexed(logs: dict[int, Log]) -> dict[str, list[int]]:
     """Logs as a frame's object holds them."""
-    return {str(start): [log.segments, log.rows, log.base, log.size] for start, log in logs.items()}
+    waiting = ([log.waits, log.counts] if log.waits else [] for log in logs.values())
+    return {
+        str(start): [log.segments, log.rows, log.base, log.size, *waits]
+        for (start, log), waits in zip(logs.items(), waiting, strict=True)
+    }
 
 
 def logs_of(index: dict[str, list[int]]) -> dict[int, Log]:

@@ -1,0 +1,127 @@
+"""The bound of a strict buffer in front of final results of sliding windows and sessions (see `kernel.buffers`).
+
+A window is an entry from its first update until it closes, also where it was deleted or its session went into another
+one: Kafka's buffer drops a tombstone when it leaves, not before (SEMANTICS 6.1). So such windows are stored beside the
+others, as rows that are `deleted`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.kernel import buffers, grouping, results
+from tidegate.kernel.batch import unite
+from tidegate.kernel.grouping import array, ints
+from tidegate.kernel.layout import Layout
+from tidegate.kernel.panes import Ints
+from tidegate.kernel.state import State
+from tidegate.spec.windows import SessionWindows, SlidingWindows
+
+
+def split(layout: Layout, rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
+    """Stored rows as windows, and as the entries of the buffer if the plan has one.
+
+    Entries are windows with their `bytes`, and those that are `deleted`. A store may be older than the bound: then what
+    is open is all that is known.
+    """
+    deleted = pa.repeat(pa.scalar(False), rows.num_rows)
+    if "deleted" in rows.schema.names:
+        # Sessions that were merged many at once (`coalescing`) do not say that they are not.
+        deleted = pc.fill_null(rows["deleted"], False)
+        rows = rows.drop_columns(["deleted"])
+    rows = rows.append_column("deleted", deleted)
+    windows = rows.filter(pc.invert(deleted))
+    windows = windows.drop_columns(["bytes"]) if "bytes" in rows.schema.names else windows
+    if layout.op.buffer is None or "bytes" in rows.schema.names:
+        return windows, None if layout.op.buffer is None else rows
+    new = buffers.total(_values(layout, rows))
+    sizes = buffers.entry_bytes(_keys(layout, rows), buffers.prior_bytes(layout), 0, new)
+    return windows, rows.append_column("bytes", pa.array(sizes, pa.int64()))
+
+
+def check(
+    layout: Layout, state: State, held: pa.Table, updates: pa.Table, seen: Ints, aside: tuple[int, int]
+) -> pa.Table:
+    """The entries after the batch; raises BufferFullError if there ever were too many, or too many bytes.
+
+    held     the entries of the buckets that were read (`split`) that were open before the batch
+    updates  what each record made of its windows, in order; `seen` is the stream time that its record saw
+    aside    entries and bytes of the buckets that were not read, none of which closes in this batch
+    """
+    names = [*layout.keys, "start", "end"]
+    both = unite([held.select(names), updates.select(names)])
+    codes = np.unique(grouping.codes([both[name] for name in names]), return_inverse=True)[1]
+    previous, has_previous = buffers.previous_rows(codes)
+    sizes = _sizes(layout, held, updates, previous, has_previous)
+    new, n = ~has_previous, held.num_rows
+    change = sizes - np.where(has_previous, sizes[previous], 0)
+    closes = _closes(layout, both)
+    waits = buffers.after_each(closes[:n], np.ones(n, np.int64), closes[n:], new[n:].astype(np.int64), seen)
+    size = buffers.after_each(closes[:n], sizes[:n], closes[n:], change[n:], seen)
+    buffers.compare(layout, state, waits + aside[0], size + aside[1])
+    last = np.zeros(int(codes.max(initial=-1)) + 1, np.int64)
+    last[codes] = np.arange(len(codes))  # the last assignment stands
+    deleted = np.concatenate([_flags(held["deleted"]), _flags(updates["deleted"])])
+    entries = both.take(pa.array(last)).append_column("bytes", pa.array(sizes[last]))
+    return entries.append_column("deleted", pa.array(deleted[last]))
+
+
+def stored(layout: Layout, windows: pa.Table, entries: pa.Table, opens_after: int) -> pa.Table:
+    """The rows to store: windows with their bytes, and entries that are deleted and have not closed."""
+    names = [*layout.keys, "start", "end"]
+    both = unite([entries.select(names), windows.select(names)])
+    codes = np.unique(grouping.codes([both[name] for name in names]), return_inverse=True)[1]
+    sizes = np.zeros(int(codes.max(initial=-1)) + 1, np.int64)
+    sizes[codes[: entries.num_rows]] = ints(entries["bytes"])
+    windows = windows.append_column("bytes", pa.array(sizes[codes[entries.num_rows :]]))
+    gone = entries.filter(pa.array(_flags(entries["deleted"]) & (ints(entries["end"]) >= opens_after)))
+    if not gone.num_rows:
+        return windows
+    gone = gone.append_column("ts", gone["end"])
+    for field in layout.state_fields:
+        gone = gone.append_column(field.name, pa.nulls(gone.num_rows, field.type))
+    return unite([windows, gone.select(windows.schema.names)])
+
+
+def totals(rows: pa.Table, opens_after: int) -> tuple[int, int]:
+    """How many of the stored rows are entries of the buffer, and their bytes: sliding windows outlive it."""
+    waits = ints(rows["end"]) >= opens_after
+    return int(waits.sum()), int(ints(rows["bytes"])[waits].sum())
+
+
+def _sizes(layout: Layout, held: pa.Table, updates: pa.Table, previous: Ints, has_previous: Any) -> Ints:
+    """The bytes of the entry after each row: of those that were held, which say so, then of the updates."""
+    tables = [_values(layout, held), _values(layout, updates)] if held.num_rows else [_values(layout, updates)]
+    values = [pa.chunked_array([array(column) for column in columns]) for columns in zip(*tables, strict=True)]
+    values = [array(column) for column in values]
+    new, mine = buffers.total(values), slice(held.num_rows, None)
+    # What a window replaces that is there already; a session's row replaces nothing, its tombstone the row before.
+    old = np.where(has_previous & ~buffers.as_initial(layout, values, previous), new[previous], 0)[mine]
+    if isinstance(layout.op.windows, SessionWindows):
+        old = np.where(_flags(updates["deleted"]), old, 0)
+    sizes = buffers.entry_bytes(_keys(layout, updates), buffers.prior_bytes(layout), old, new[mine])
+    return np.concatenate([ints(held["bytes"]), sizes])
+
+
+def _values(layout: Layout, rows: pa.Table) -> list[pa.ChunkedArray]:
+    done = results.finish(layout.telling["updates"], rows)
+    return [done[name] for name in layout.result_types]
+
+
+def _keys(layout: Layout, rows: pa.Table) -> Any:
+    return buffers.total([array(rows[name]) for name in layout.keys]) + buffers.bounds_bytes(layout)
+
+
+def _closes(layout: Layout, rows: pa.Table) -> Ints:
+    """The stream time at which each window has closed."""
+    windows = layout.op.windows
+    assert isinstance(windows, SlidingWindows | SessionWindows)
+    return ints(rows["end"]) + 1 - windows.open_from_ms(0)
+
+
+def _flags(column: pa.ChunkedArray) -> Any:
+    return array(column).to_numpy(zero_copy_only=False)

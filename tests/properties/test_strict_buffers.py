@@ -1,0 +1,157 @@
+"""Strict buffers of sliding windows and sessions: whether and where they are full, however the stream is cut.
+
+What the aggregation forwards is asked of a driver without a suppression, record by record; what must wait of it, and
+how many bytes that is, is written here from SEMANTICS 6 and 14.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tidegate as tg
+from tidegate.testing import TopologyTestDriver
+
+Row = dict[str, Any]
+
+WINDOWS = {
+    "sessions": (tg.SessionWindows.of_inactivity_gap_and_grace("5 ms", "3 ms"), 8),
+    "sessions without grace": (tg.SessionWindows.of_inactivity_gap_with_no_grace("4 ms"), 4),
+    "sliding": (tg.SlidingWindows.of_time_difference_and_grace("5 ms", "4 ms"), 4),
+    "sliding without grace": (tg.SlidingWindows.of_time_difference_with_no_grace("6 ms"), 0),
+}
+"""Windows, and how far stream time must be past their end."""
+
+RECORDS = st.lists(
+    st.fixed_dictionaries({"key": st.sampled_from(["a", "bb"]), "ts": st.integers(0, 60), "x": st.integers(0, 3)}),
+    max_size=20,
+)
+
+
+def counted(windowed: Any, materialized: Any) -> Any:
+    return windowed.agg(n=tg.count(), last=tg.last("x"), materialized=materialized)
+
+
+def text(windowed: Any, materialized: Any) -> Any:
+    """As long as there were records; a record with 0 deletes it."""
+
+    def add(key: str, row: Row, told: str) -> str | None:
+        return told + "+" if row["x"] else None
+
+    arguments: Row = {"merger": lambda key, a, b: a + b} if "Session" in type(windowed).__name__ else {}
+    return windowed.aggregate(str, add, type="string", materialized=materialized, **arguments)
+
+
+INITIAL = {counted: (0, None), text: ("",)}
+
+
+def table(windows: Any, aggregate: Any) -> Any:
+    stream = tg.stream("events", key="key", timestamp="ts")
+    materialized = tg.Materialized.as_("store").with_caching_disabled()
+    return aggregate(stream.group_by_key().windowed_by(windows), materialized)
+
+
+def bytes_of(values: tuple[Any, ...] | None) -> int:
+    return sum(len(v) if isinstance(v, str) else 8 for v in values or () if v is not None)
+
+
+@dataclass
+class Waiting:
+    """The entries of the buffer: bytes by key and window; `most` of records and of bytes that there ever were."""
+
+    sessions: bool
+    past_end: int
+    initial: tuple[Any, ...]
+    now: int = -1
+    values: dict[Any, Any] = field(default_factory=dict)
+    sizes: dict[Any, int] = field(default_factory=dict)
+    most: tuple[int, int] = (0, 0)
+
+    def take(self, record: Row, forwarded: list[Row]) -> None:
+        self.now = max(self.now, record["ts"])
+        for row in forwarded:
+            place = (row["key"], *row["window"])
+            new = tuple(v for name, v in row.items() if name not in ("key", "window", "timestamp", "deleted"))
+            new = None if row.get("deleted") else new
+            prior = None if self.sessions else self.initial
+            old = self.values.get(place) if not self.sessions or new is None else None
+            old = prior if old is None else old
+            key = len(row["key"]) + (16 if self.sessions else 8)
+            self.values[place] = new
+            self.sizes[place] = 16 + key + bytes_of(prior) + (0 if old == prior else bytes_of(old)) + bytes_of(new)
+            self.sizes = {at: size for at, size in self.sizes.items() if at[2] + self.past_end >= self.now}
+            self.most = max(self.most[0], len(self.sizes)), max(self.most[1], sum(self.sizes.values()))
+
+
+def cut(records: list[Row], data: Any) -> list[list[Row]]:
+    batches, rest = [], records
+    while rest:
+        size = data.draw(st.integers(1, 8), label="batch")
+        batches.append(rest[:size])
+        rest = rest[size:]
+    return batches
+
+
+def run(topology: Any, batches: list[list[Row]], data: Any) -> list[Row]:
+    driver, rows = TopologyTestDriver(topology), []
+    for batch in batches:
+        driver.pipe_batch(batch)
+        rows += driver.read_output()
+        if data.draw(st.booleans(), label="restart"):
+            driver = TopologyTestDriver(topology, state=driver.state())
+    return rows
+
+
+@pytest.mark.parametrize("aggregate", [counted, text])
+@pytest.mark.parametrize("kind", WINDOWS)
+@given(records=RECORDS, data=st.data())
+def test_full_where_it_must_be_in_any_cutting(kind: str, aggregate: Any, records: list[Row], data: Any) -> None:
+    windows, past_end = WINDOWS[kind]
+    updates = table(windows, aggregate)
+    driver = TopologyTestDriver(updates)
+    waiting = Waiting("sessions" in kind, past_end, INITIAL[aggregate])
+    for record in records:
+        driver.pipe_input(record)
+        waiting.take(record, driver.read_output())
+
+    def held(buffer: Any) -> Any:
+        return updates.suppress(tg.Suppressed.until_window_closes(buffer.shut_down_when_full()))
+
+    batches = cut(records, data)
+    expected = run(held(tg.BufferConfig.unbounded()), batches, data)
+    for bound, most in zip((tg.BufferConfig.max_records, tg.BufferConfig.max_bytes), waiting.most, strict=True):
+        assert run(held(bound(most)), batches, data) == expected
+        if most:
+            with pytest.raises(tg.BufferFullError):
+                run(held(bound(most - 1)), batches, data)
+
+
+def test_a_session_that_went_into_another_takes_room_until_it_closes() -> None:
+    """Gap 5, no grace: a@0 and a@5 are [0, 0], a tombstone for it, and [0, 5]; at 11 the first has closed.
+
+    time     0   5   11
+    waiting  1   2   2 ([0, 5] and [11, 11])
+    """
+    windows = tg.SessionWindows.of_inactivity_gap_with_no_grace("5 ms")
+    counts = tg.stream("events", key="key", timestamp="ts").group_by_key().windowed_by(windows).count()
+    for bound in (1, 2):
+        buffer = tg.BufferConfig.max_records(bound).shut_down_when_full()
+        driver = TopologyTestDriver(counts.suppress(tg.Suppressed.until_window_closes(buffer).with_name("hold")))
+        driver.pipe_input({"key": "a", "ts": 0})
+        if bound == 1:
+            with pytest.raises(tg.BufferFullError, match=r"Currently \[2/1\] records"):
+                driver.pipe_input({"key": "a", "ts": 5})
+            continue
+        driver.pipe_input({"key": "a", "ts": 5})
+        assert [row["window"] for row in driver.read_state()] == [(0, 5)]
+        assert [one.window for one in driver.pending().waiting] == [(0, 5)]
+        assert driver.metrics()["open_windows"] == 1
+        driver.pipe_batch([{"key": "a", "ts": 11}, {"key": "b", "ts": 30}])
+        assert [(row["key"], row["window"], row["count"]) for row in driver.read_output()] == [
+            ("a", (0, 5), 2),
+            ("a", (11, 11), 1),
+        ]
