@@ -267,6 +267,16 @@ class Operation:
         return regular and self.combinable and not self.every_update
 
     @property
+    def logs(self) -> bool:
+        """Whether a record only adds to a log, because nothing is told of a window before it closes."""
+        return self.windows is not None and self.combines and self.emits == "final"
+
+    @property
+    def without_bound(self) -> Operation:
+        """The same operation without a bound on how many final results may wait."""
+        return replace(self, buffer=None)
+
+    @property
     def function(self) -> Reduce | Fold | None:
         """The Python function that aggregates, if it is one."""
         aggregation = self.aggregations[0][1] if self.aggregations else None

@@ -130,6 +130,63 @@ def test_full_where_it_must_be_in_any_cutting(kind: str, aggregate: Any, records
                 run(held(bound(most - 1)), batches, data)
 
 
+OTHERS = {
+    "tumbling": (tg.TimeWindows.of_size_and_grace("6 ms", "3 ms"), 2),
+    "hopping": (tg.TimeWindows.of_size_and_grace("6 ms", "3 ms").advance_by("4 ms"), 2),
+    "batch": (tg.BatchWindows.of_size("7 ms"), 0),
+}
+
+
+def summed(windowed: Any, materialized: Any) -> Any:
+    """No order can change it, so without a bound it lies in logs."""
+    return windowed.agg(n=tg.count(), total=tg.sum("x"), materialized=materialized)
+
+
+@pytest.mark.parametrize("aggregate", [summed, counted, text])
+@pytest.mark.parametrize("kind", WINDOWS | OTHERS)
+@given(records=RECORDS, data=st.data())
+def test_a_bound_turned_on_and_off_changes_no_result(kind: str, aggregate: Any, records: list[Row], data: Any) -> None:
+    windows, _ = (WINDOWS | OTHERS)[kind]
+    updates = table(windows, aggregate)
+    buffers = [tg.BufferConfig.unbounded(), tg.BufferConfig.max_records(999).with_max_bytes(10**6)]
+    plans = [updates.suppress(tg.Suppressed.until_window_closes(b.shut_down_when_full())) for b in buffers]
+    records = [*records, {"key": "z", "ts": 10_000, "x": 1}]
+    reference, driver = (TopologyTestDriver(plans[0]) for _ in range(2))
+    rows, late, expected = [], 0, []
+    for batch in cut(records, data):
+        reference.pipe_batch(batch)
+        expected += reference.read_output()
+        driver = TopologyTestDriver(data.draw(st.sampled_from(plans), label="plan"), state=driver.state())
+        driver.pipe_batch(batch)
+        rows += driver.read_output()
+        late += driver.dropped
+    assert rows == expected
+    assert late == reference.dropped
+
+
+@pytest.mark.parametrize("kind", WINDOWS | OTHERS)
+@given(records=RECORDS, data=st.data())
+def test_a_bound_counts_what_waited_before_it(kind: str, records: list[Row], data: Any) -> None:
+    """After the turn as many wait as if the bound had always been there: as a bound of one less says."""
+    windows, _ = (WINDOWS | OTHERS)[kind]
+    updates = table(windows, summed)
+
+    def plan(most: int | None) -> Any:
+        buffer = tg.BufferConfig.unbounded() if most is None else tg.BufferConfig.max_records(most)
+        return updates.suppress(tg.Suppressed.until_window_closes(buffer.shut_down_when_full()))
+
+    driver = TopologyTestDriver(plan(None))
+    for batch in cut(records, data):
+        driver.pipe_batch(batch)
+    last = {"key": "z", "ts": max([0, *(record["ts"] for record in records)]), "x": 1}
+    after = TopologyTestDriver(plan(None), state=driver.state())
+    after.pipe_input(last)
+    waiting = len(after.read_state())
+    TopologyTestDriver(plan(waiting), state=driver.state()).pipe_input(last)
+    with pytest.raises(tg.BufferFullError):
+        TopologyTestDriver(plan(waiting - 1), state=driver.state()).pipe_input(last)
+
+
 def test_a_session_that_went_into_another_takes_room_until_it_closes() -> None:
     """Gap 5, no grace: a@0 and a@5 are [0, 0], a tombstone for it, and [0, 5]; at 11 the first has closed.
 

@@ -36,6 +36,14 @@ def entry_bytes(key: Any, prior: Any, old: Any, new: Any) -> Any:
     return TIMES + key + prior + old + new
 
 
+def waiting_bytes(layout: Layout, rows: pa.Table) -> Ints:
+    """The bytes of entries of which only the newest value is known: state rows, with `deleted`."""
+    done = results.finish(layout.telling["updates"], rows)
+    key = total([array(rows[name]) for name in layout.keys]) + bounds_bytes(layout)
+    sizes: Ints = entry_bytes(key, prior_bytes(layout), 0, total([array(done[name]) for name in layout.result_types]))
+    return sizes
+
+
 def bounds_bytes(layout: Layout) -> int:
     """The bytes of the window in an entry's key: its start, of a session its end too."""
     return 0 if layout.op.windows is None else 16 if isinstance(layout.op.windows, SessionWindows) else 8

@@ -74,6 +74,12 @@ def pending(layout: Layout, state: State) -> list[pa.Table]:
     return [_close(layout, state, {}, group) for group in _groups(layout, state, {}, windows)]
 
 
+def windows(layout: Layout, state: State) -> dict[int, pa.Table]:
+    """A table of state rows for each window that is open."""
+    starts = closing(layout, list(state.logs), state.stream_time, MAX_MS)
+    return {start: _merged(layout, state, {}, [start]) for start in starts}
+
+
 def _groups(layout: Layout, state: State, fresh: dict[int, pa.Table], windows: list[int]) -> Iterator[list[int]]:
     """Closing windows in stretches of about CLOSE_ROWS rows, so that a large close does not need all memory at once."""
     group: list[int] = []
@@ -91,6 +97,10 @@ def _groups(layout: Layout, state: State, fresh: dict[int, pa.Table], windows: l
 
 
 def _close(layout: Layout, state: State, fresh: dict[int, pa.Table], windows: list[int]) -> pa.Table:
+    return results.finish(layout, _merged(layout, state, fresh, windows), sort=layout.sorts)
+
+
+def _merged(layout: Layout, state: State, fresh: dict[int, pa.Table], windows: list[int]) -> pa.Table:
     parts = []
     cached: dict[int, list[pa.Table]] = {}
     for window in windows:
@@ -99,7 +109,7 @@ def _close(layout: Layout, state: State, fresh: dict[int, pa.Table], windows: li
                 cached[pane] = state.read(pane) + ([fresh[pane]] if pane in fresh else [])
             parts += [_of_window(layout, rows, window) for rows in cached[pane]]
     rows = unite([part for part in parts if part.num_rows] or parts)
-    return results.finish(layout, grouping.merge(layout, rows, [*layout.keys, "start"]), sort=layout.sorts)
+    return grouping.merge(layout, rows, [*layout.keys, "start"])
 
 
 def _of_window(layout: Layout, rows: pa.Table, window: int) -> pa.Table:

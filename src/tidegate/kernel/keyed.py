@@ -56,6 +56,14 @@ def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[pa.
     return results.concat(layout, out), len(late)
 
 
+def store_anew(layout: Layout, state: State) -> None:
+    """Store all windows with the entries of a buffer, or without, as the plan has it."""
+    windows = layout.op.windows
+    assert isinstance(windows, SlidingWindows | SessionWindows)
+    loaded = _load(layout, state, list(state.logs))
+    _store(layout, state, loaded, loaded.rows, loaded.entries, windows.open_from_ms(state.stream_time))
+
+
 @dataclass(frozen=True)
 class _Loaded:
     """Buckets and their windows; in front of a buffer with a bound also its entries."""

@@ -83,7 +83,7 @@ def slowest_partition(state: State) -> tuple[int | str, int] | None:
 
 
 def _starts(layout: Layout, state: State) -> list[int]:
-    if layout.op.combines and layout.op.emits == "final":
+    if layout.op.logs:
         return final.closing(layout, list(state.logs), state.stream_time, MAX_MS)
     return sorted(state.logs)
 

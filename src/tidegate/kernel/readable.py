@@ -95,7 +95,7 @@ def _open(layout: Layout, state: State) -> list[pa.Table]:
     """Results so far of the windows that are open, as final results look."""
     shape = _aggregated(layout)
     op = layout.op
-    if op.windows is not None and op.combines and op.emits == "final":
+    if op.logs:
         return final.pending(shape, state)
     held: list[pa.Table] = []
     for window in sorted(state.logs):

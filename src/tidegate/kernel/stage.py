@@ -29,6 +29,7 @@ from tidegate.kernel import (
     pending,
     plain,
     tables,
+    turning,
 )
 from tidegate.kernel.batch import Batch
 from tidegate.kernel.idle import Idle
@@ -83,6 +84,7 @@ class Stage:
         AggregationError leave the store to be thrown away by the caller, as Spark does with a failed batch.
         """
         state = State.load(store, self.layout.identity, self.tasks)
+        turning.turn(self.layout, state)
         batch, metrics = self._decode(blobs)
         state.task = batch.task
         # The clock of the machine that drives the query may be set back; time that has passed stays passed.
@@ -148,7 +150,7 @@ def _way(layout: Layout) -> Callable[[Layout, State, Batch, int], tuple[pa.Table
         return plain.run if layout.op.plain else changelog.run
     if layout.keyed:
         return keyed.run
-    return final.run if layout.op.combines and layout.op.emits == "final" else tables.run
+    return final.run if layout.op.logs else tables.run
 
 
 def _lateness(batch: Batch) -> dict[str, Any]:

@@ -38,9 +38,7 @@ def split(layout: Layout, rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
     windows = windows.drop_columns(["bytes"]) if "bytes" in rows.schema.names else windows
     if layout.op.buffer is None or "bytes" in rows.schema.names:
         return windows, None if layout.op.buffer is None else rows
-    new = buffers.total(_values(layout, rows))
-    sizes = buffers.entry_bytes(_keys(layout, rows), buffers.prior_bytes(layout), 0, new)
-    return windows, rows.append_column("bytes", pa.array(sizes, pa.int64()))
+    return windows, rows.append_column("bytes", pa.array(buffers.waiting_bytes(layout, rows)))
 
 
 def check(
