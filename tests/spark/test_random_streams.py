@@ -64,6 +64,11 @@ def again(table: Any) -> Any:
     return table.to_stream().group_by("n").windowed_by(windows).agg(times=tg.count(), keys=tg.collect_list("k"))
 
 
+def in_bytes(table: Any, size: int) -> Any:
+    buffer = tg.BufferConfig.max_bytes(size)
+    return table.suppress(tg.Suppressed.until_time_limit("30 ms", buffer, clock="stream"))
+
+
 def final(table: Any, buffer: tg.StrictBuffer | None = None) -> Any:
     return table.suppress(tg.Suppressed.until_window_closes(buffer or tg.BufferConfig.unbounded()))
 
@@ -78,6 +83,13 @@ TOPOLOGIES: dict[str, Callable[[Any], Any]] = {
     "a table behind a limit, in two tasks": lambda source: unbounded(changes(source)),
     "hopping behind a limit, in two tasks": lambda source: unbounded(windowed(source, HOPPING)),
     "final, aggregated again": lambda source: again(final(windowed(source, HOPPING))),
+    "a table behind a limit in bytes": lambda source: in_bytes(changes(source), 90),
+    "final sessions, in a strict buffer": lambda source: final(
+        windowed(source, SESSIONS), tg.BufferConfig.max_records(10_000).shut_down_when_full()
+    ),
+    "sliding, final, in a strict buffer": lambda source: final(
+        windowed(source, SLIDING), tg.BufferConfig.max_bytes(10_000_000).shut_down_when_full()
+    ),
     "final, in a strict buffer": lambda source: final(
         windowed(source, HOPPING), tg.BufferConfig.max_records(10_000).shut_down_when_full()
     ),
@@ -107,7 +119,12 @@ def counted(rows: list[Row]) -> Counter[str]:
     return Counter(str(sorted(row.items())) for row in rows)
 
 
-QUICK = ("sliding, final", "a table behind a limit", "a table behind a limit, in two tasks", "final, aggregated again")
+QUICK = (
+    "sliding, final",
+    "a table behind a limit in bytes",
+    "a table behind a limit, in two tasks",
+    "final, aggregated again",
+)
 CASES = [
     pytest.param(name, seed, marks=() if seed == 1 and name in QUICK else pytest.mark.full)
     for name in TOPOLOGIES
