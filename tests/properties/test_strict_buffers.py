@@ -197,7 +197,8 @@ def test_a_session_that_went_into_another_takes_room_until_it_closes() -> None:
     counts = tg.stream("events", key="key", timestamp="ts").group_by_key().windowed_by(windows).count()
     for bound in (1, 2):
         buffer = tg.BufferConfig.max_records(bound).shut_down_when_full()
-        driver = TopologyTestDriver(counts.suppress(tg.Suppressed.until_window_closes(buffer).with_name("hold")))
+        held = counts.suppress(tg.Suppressed.until_window_closes(buffer).with_name("hold"))
+        driver = TopologyTestDriver(held)
         driver.pipe_input({"key": "a", "ts": 0})
         if bound == 1:
             with pytest.raises(tg.BufferFullError, match=r"Currently \[2/1\] records"):
@@ -207,6 +208,8 @@ def test_a_session_that_went_into_another_takes_room_until_it_closes() -> None:
         assert [row["window"] for row in driver.read_state()] == [(0, 5)]
         assert [one.window for one in driver.pending().waiting] == [(0, 5)]
         assert driver.metrics()["open_windows"] == 1
+        with pytest.raises(tg.BufferFullError, match=r"Currently \[3/2\] records"):
+            TopologyTestDriver(held, state=driver.state()).pipe_input({"key": "b", "ts": 5})
         driver.pipe_batch([{"key": "a", "ts": 11}, {"key": "b", "ts": 30}])
         assert [(row["key"], row["window"], row["count"]) for row in driver.read_output()] == [
             ("a", (0, 5), 2),

@@ -16,6 +16,8 @@ import numpy as np
 from tidegate.kernel.panes import Ints
 from tidegate.spec.suppressed import Buffer
 
+_BLOCK = 1024
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -43,9 +45,11 @@ class Waited:
 
     def first(self) -> int | None:
         """The oldest that nobody has taken out."""
-        if self._first < len(self.rest) and not self.rest[self._first]:
-            ahead = np.flatnonzero(self.rest[self._first :])
-            self._first = self._first + int(ahead[0]) if len(ahead) else len(self.rest)
+        while self._first < len(self.rest) and not self.rest[self._first]:
+            # A block at a time, so that letting many out does not look through all that stay for each.
+            block = self.rest[self._first : self._first + _BLOCK]
+            ahead = int(block.argmax())
+            self._first += ahead if block[ahead] else len(block)
         return self._first if self._first < len(self.rest) else None
 
 
