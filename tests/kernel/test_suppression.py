@@ -228,6 +228,19 @@ def test_the_bytes_of_an_entry(make: Any, values: list[Any], size: int) -> None:
             driver.pipe_input({"k": "key", "ts": 0, "v": values[-1]})
 
 
+@pytest.mark.parametrize(("bound", "rows"), [(16 + 3 + 8 + 8, 0), (16 + 3 + 8 + 8 - 1, 1)])
+def test_a_final_result_replaces_nothing(bound: int, rows: int) -> None:
+    """Found by parity with Kafka Streams (seed 20261141): emitted on close it has no old value, not even the 0."""
+    windowed = tg.stream("events", key="k", timestamp="ts").group_by_key()
+    windowed = windowed.windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms"))
+    counts = windowed.emit_strategy(tg.EmitStrategy.on_window_close()).count()
+    limit = tg.Suppressed.until_time_limit("1 hour", tg.BufferConfig.max_bytes(bound), clock="stream")
+    driver = TopologyTestDriver(counts.suppress(limit))
+    for ts in (0, 10):
+        driver.pipe_input({"k": "key", "ts": ts})
+    assert len(driver.read_output()) == rows
+
+
 def test_what_a_key_held_before_it_waited_counts() -> None:
     """A count that has left and comes again replaces what it was: prior 1, old 1 (the same, counted once), new 2."""
     table = tg.stream("events", key="k", timestamp="ts").group_by_key().count()

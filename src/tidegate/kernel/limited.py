@@ -116,7 +116,7 @@ class Updates:
 
 def entries(layout: Layout, waiting: list[pa.Table]) -> list[pa.Table]:
     """Rows that waited without a bound (one per key) as entries; what their keys held before is not known."""
-    initial = buffers.prior_bytes(layout)
+    initial = _initial_bytes(layout)
     return [
         rows.append_column(
             SIZE,
@@ -146,7 +146,7 @@ class _Priors:
         held = prior_names(rows) if _counts_bytes(layout) else []
         self._codes = _value_codes([rows[name] for name in held]) if held else None
         self._sizes = _widths(rows, held)
-        self._initial = buffers.prior_bytes(layout)
+        self._initial = _initial_bytes(layout)
 
     def size(self, row: int) -> int:
         """The bytes of what the key of `row` held before it."""
@@ -168,7 +168,7 @@ def _counts_bytes(layout: Layout) -> bool:
 def _with_prior(layout: Layout, state: State, rows: pa.Table) -> pa.Table:
     """The rows with what each replaces, as columns of its own: the old value of the change (SEMANTICS 1 and 6.4)."""
     if layout.op.emits == "final":
-        # A window has one final result, which replaces what its aggregate began with.
+        # A window has one final result, which replaces nothing.
         before, has = np.zeros(rows.num_rows, np.int64), np.zeros(rows.num_rows, bool)
         old = rows
     else:
@@ -178,10 +178,21 @@ def _with_prior(layout: Layout, state: State, rows: pa.Table) -> pa.Table:
         if isinstance(layout.op.windows, SessionWindows):
             # A session takes no old value with it; only its tombstone does (SEMANTICS 4).
             has = has & pc.fill_null(array(rows["__deleted"]), False).to_numpy(zero_copy_only=False)
-    for name, first in zip(layout.result_types, buffers.initial(layout), strict=True):
+    for name, first in zip(layout.result_types, _initial(layout), strict=True):
         column = array(old[name]).take(pa.array(before)) if old.num_rows else array(rows[name])
         rows = rows.append_column(PRIOR + name, pc.if_else(pa.array(has), column, first[0]))
     return rows
+
+
+def _initial(layout: Layout) -> list[pa.Array]:
+    """What a row replaces where its key had nothing: Kafka Streams emits final results without an old value."""
+    if layout.op.emits == "final":
+        return [pa.nulls(1, kind) for kind in layout.result_types.values()]
+    return buffers.initial(layout)
+
+
+def _initial_bytes(layout: Layout) -> int:
+    return sum(int(buffers.byte_sizes(column)[0]) for column in _initial(layout))
 
 
 def prior_names(rows: pa.Table) -> list[str]:
