@@ -366,3 +366,13 @@ def test_a_checkpoint_without_old_rows_is_refused() -> None:
     state.behind = (type(state.store)(),)
     with pytest.raises(tg.CheckpointError, match="old rows: None -> 'kept'"):
         TopologyTestDriver(table.group_by("g").count(), state=state).pipe_input({"k": "a", "g": "y", "ts": 0})
+
+
+def test_a_limit_takes_updates_of_groups_in_the_order_of_the_changes() -> None:
+    """An older change behind a newer one stays behind it, in a batch as record by record."""
+    held = tg.Suppressed.until_time_limit("0 ms", tg.BufferConfig.unbounded(), clock="stream")
+    store = tg.Materialized.as_("s").with_caching_disabled()
+    moves = tg.table("moves", key="k", timestamp="ts").group_by("g").count("n", materialized=store).suppress(held)
+    driver = TopologyTestDriver(moves)
+    driver.pipe_batch([{"k": k, "g": g, "ts": ts} for k, g, ts in (("a", "x", 10), ("b", "y", 5), ("c", "z", 12))])
+    assert [(row["g"], row["timestamp"]) for row in driver.read_output()] == [("x", 10), ("y", 5), ("z", 12)]

@@ -84,7 +84,8 @@ def run(layout: Layout, state: State, batch: Batch, rows: pa.Table, end_of_input
 
 def _as_time_passed(layout: Layout, batch: Batch, rows: pa.Table, now: int) -> tuple[pa.Table, Ints]:
     """The updates of a batch with the one that made a time come before others of it; the stream time each finds."""
-    times = ints(rows[SEEN] if SEEN in rows.schema.names else rows["__timestamp"])
+    # Where rows have an order of their own, time does not go back at one that is older than those before it.
+    times = np.maximum.accumulate(ints(rows[SEEN] if SEEN in rows.schema.names else rows["__timestamp"]))
     keys = grouping.key_hash(layout, rows.select(list(layout.op.key)).rename_columns(layout.keys))
     before, makes = batch.passed().before(now, times, keys)
     order = np.lexsort((~makes, np.maximum(times, now)))
