@@ -208,6 +208,9 @@ def test_a_session_that_went_into_another_takes_room_until_it_closes() -> None:
         assert [row["window"] for row in driver.read_state()] == [(0, 5)]
         assert [one.window for one in driver.pending().waiting] == [(0, 5)]
         assert driver.metrics()["open_windows"] == 1
+        assert driver.metrics()["suppression_buffer_count_current"] == 2
+        # Times, key and bounds of both; the count of [0, 0] that its tombstone replaced, and that of [0, 5].
+        assert driver.metrics()["suppression_buffer_size_current"] == 2 * (16 + len("a") + 16 + 8)
         with pytest.raises(tg.BufferFullError, match=r"Currently \[3/2\] records"):
             TopologyTestDriver(held, state=driver.state()).pipe_input({"key": "b", "ts": 5})
         driver.pipe_batch([{"key": "a", "ts": 11}, {"key": "b", "ts": 30}])
