@@ -32,7 +32,9 @@ def relative(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("name", ["docs/how-it-works.md", "docs/semantics.md", "docs/errors.md", *PICTURED])
+@pytest.mark.parametrize(
+    "name", ["docs/how-it-works.md", "docs/semantics.md", "docs/errors.md", "docs/upgrades.md", *PICTURED]
+)
 def test_the_code_of_a_page_runs_and_prints_what_it_shows(name: str) -> None:
     """All Python blocks of a page in one namespace, in order; the text block after one is its output."""
     names: dict[str, Any] = {"__name__": name}

@@ -75,19 +75,6 @@ def test_a_replaced_log_leaves_nothing_behind() -> None:
     state.forget(0)
 
 
-def test_another_plan_is_refused_and_nothing_changed() -> None:
-    store = DictStore()
-    State.load(store, IDENTITY, 2).save()
-    before = store.copy()
-    with pytest.raises(CheckpointError) as caught:
-        State.load(store, {"key": "shop", "grace": "0 ms", "windows": IDENTITY["windows"]}, 2)
-    assert str(caught.value) == (
-        "The checkpoint was written by another plan (grace: None -> '0 ms'; key: 'user' -> 'shop'). Nothing was "
-        "changed: the old plan can go on from it. Restart with the old plan, or give this one a new checkpointLocation."
-    )
-    assert store == before
-
-
 def test_another_number_of_tasks_is_refused() -> None:
     store = DictStore()
     State.load(store, IDENTITY, 2).save()
@@ -116,7 +103,6 @@ INT_KEY = pa.schema([("k:user", pa.large_string()), *list(SCHEMA)[1:]])
     ("other", "differs"),
     [
         (layout(size="2 minutes"), "windows: 'TimeWindows of 1 minute' -> 'TimeWindows of 2 minutes'"),
-        (layout(grace="1 ms"), "grace: '0 milliseconds' -> '1 millisecond'"),
         (layout(name="n"), "aggregation: 'count=count()' -> 'n=count()'"),
         (layout(schema=INT_KEY), "types: 'user string' -> 'user large_string'"),
     ],

@@ -24,6 +24,8 @@ class Batch:
         self.task = 0
         self.came = False
         self.wall_clock = NEVER
+        self.closed_to = NEVER
+        """The stream time whose windows had closed before: later than that of the fold where grace was lengthened."""
         self.late: list[tuple[int, int, int]] = []
         """What the windows of keys dropped: (place in `records`, start, end of the closed window)."""
         self._dense: list[pa.Table] = []
@@ -66,6 +68,8 @@ class Batch:
     def records(self) -> pa.Table | None:
         """Record by record (key, values, ts, seen), in the order (stream time seen, partition, offset).
 
+        `seen` is the stream time that closes windows to a record; `actual`, if it is there, what it saw indeed.
+
         Without partition and offset a batch is taken in timestamp order, ties by what the rows hold.
         """
         return self._in_order(self._dense)
@@ -95,7 +99,12 @@ class Batch:
             order = np.lexsort((ints(rows["offset"]), self._partitions(rows), seen))
         else:
             order = self._by_content(rows)
-        return rows.take(pa.array(order)).drop_columns(["chunk", "offset"])
+        rows = rows.take(pa.array(order)).drop_columns(["chunk", "offset"])
+        if self.closed_to <= self.fold.before_batch:
+            return rows
+        closing = pa.array(np.maximum(ints(rows["seen"]), self.closed_to))
+        at = rows.schema.get_field_index("seen")
+        return rows.append_column("actual", rows["seen"]).set_column(at, "seen", closing)
 
     def _seen(self, rows: pa.Table) -> Ints:
         seen: Ints = np.maximum(ints(rows["seen"]), self._before_rows(rows))
@@ -142,6 +151,7 @@ class Batch:
             opens = np.maximum(held, panes.first_open(self.fold.before_batch))
             first_open = panes.first_window(pane)
             rows = rows.set_column(rows.schema.get_field_index("open"), "open", pa.array(first_open))
+        opens = np.maximum(opens, panes.first_open(self.closed_to))
         if not np.any(opens > first_open):
             return rows, 0
         last = panes.last_window(pane)

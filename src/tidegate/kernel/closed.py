@@ -32,7 +32,10 @@ _FIRST = -(2**61)
 def keep(layout: Layout, state: State, rows: pa.Table) -> None:
     """Take the results of windows that closed, and drop the logs that have been readable for long enough."""
     retention = layout.op.retention_ms
-    assert retention is not None
+    if retention is None:  # there was one, in an earlier plan
+        for name in list(state.closed):
+            _logs(state).forget(name)
+        return
     width = max(1, retention // STRETCHES)
     times = closed_at(layout, rows)
     logs = _logs(state)
@@ -54,7 +57,8 @@ def rows(layout: Layout, state: State) -> pa.Table:
     retention = layout.op.retention_ms
     if not held or retention is None:
         return schema.empty_table()
-    found = unite(held)
+    # An aggregate that was added later is null in what had closed.
+    found = unite([schema.empty_table(), *held]).select(schema.names)
     return found.filter(pa.array(closed_at(layout, found) + retention > state.stream_time)).cast(schema)
 
 

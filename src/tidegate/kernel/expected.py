@@ -38,7 +38,7 @@ def run(layout: Layout, state: State, batch: Batch, rows: pa.Table, packed: byte
     """
     if state.expected is None:
         _begin(layout, state, batch)
-    starts = _closed(layout, state, batch.fold.before_batch, closes_at)
+    starts = _closed(layout, state, batch.closed_to, closes_at)
     if not len(starts) or state.expected is None:
         return rows
     keys = _mine(layout, frames.decode(frames.SEGMENT, packed)[1][0], state.expected.task, state.tasks)
@@ -119,7 +119,7 @@ def _blank(layout: Layout, keys: pa.Table, starts: Any) -> pa.Table:
     for name, aggregation in layout.op.aggregations:
         columns[name] = pa.repeat(_nothing(layout, aggregation, schema.field(name).type, *first), n * m)
     columns["__timestamp"] = np.repeat(layout.aligned.end_ms(starts) - 1, n)
-    return pa.table(columns).cast(schema)
+    return results.known(layout, pa.table(columns).cast(schema))
 
 
 def _nothing(layout: Layout, aggregation: Any, kind: pa.DataType, key: Any, window: tuple[int, int]) -> pa.Scalar:

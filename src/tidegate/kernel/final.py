@@ -32,7 +32,7 @@ def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[pa.
     """Take the batch into the logs and let out the windows that `closes_at` closes; also the records dropped late."""
     rows, late = batch.partials()
     fresh = {} if rows is None else _by_pane(layout, rows.drop_columns(["n"]))
-    windows = closing(layout, [*fresh, *state.logs], batch.fold.before_batch, closes_at)
+    windows = closing(layout, [*fresh, *state.logs], batch.closed_to, closes_at)
     out = [_close(layout, state, fresh, group) for group in _groups(layout, state, fresh, windows)]
     for pane in sorted(fresh.keys() | state.logs.keys()):
         if _done(layout, pane, closes_at):
@@ -70,13 +70,13 @@ def closing(layout: Layout, panes: list[int], before: int, closes_at: int) -> li
 
 def pending(layout: Layout, state: State) -> list[pa.Table]:
     """The results so far of the windows that are open, which stay as they are."""
-    windows = closing(layout, list(state.logs), state.stream_time, MAX_MS)
+    windows = closing(layout, list(state.logs), state.closed_to, MAX_MS)
     return [_close(layout, state, {}, group) for group in _groups(layout, state, {}, windows)]
 
 
 def windows(layout: Layout, state: State) -> dict[int, pa.Table]:
     """A table of state rows for each window that is open."""
-    starts = closing(layout, list(state.logs), state.stream_time, MAX_MS)
+    starts = closing(layout, list(state.logs), state.closed_to, MAX_MS)
     return {start: _merged(layout, state, {}, [start]) for start in starts}
 
 

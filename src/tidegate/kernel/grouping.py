@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from tidegate.errors import AggregationError
 from tidegate.kernel.accumulators import Overflow
+from tidegate.kernel.fitting import BORN
 from tidegate.kernel.groups import Groups
 from tidegate.kernel.hashing import hash64
 from tidegate.kernel.layout import Layout
@@ -68,6 +69,8 @@ def merge(layout: Layout, rows: pa.Table, by: Sequence[str], groups: Groups | No
     columns = {name: head[name] for name in by} | {"ts": groups.fold(array(rows["ts"]), "max")}
     if "n" in rows.schema.names:
         columns["n"] = groups.fold(array(rows["n"]), "sum")
+    if BORN in rows.schema.names:
+        columns[BORN] = groups.fold(array(rows[BORN]), "min")
     runs: tuple[Ints, Ints] | None = None
     for index, (acc, names) in enumerate(zip(layout.accumulators, layout.states, strict=True)):
         state = [array(rows[name]) for name in names]

@@ -36,7 +36,7 @@ def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[pa.
     windows = layout.op.windows
     assert isinstance(windows, SlidingWindows | SessionWindows)
     records = batch.records()
-    opens_before, opens_after = windows.open_from_ms(batch.fold.before_batch), windows.open_from_ms(closes_at)
+    opens_before, opens_after = windows.open_from_ms(batch.closed_to), windows.open_from_ms(closes_at)
     buckets = _buckets(layout, records) if records is not None else np.zeros(0, np.int64)
     loaded = _load(layout, state, sorted({*buckets.tolist(), *_closing_buckets(state, opens_after)}))
     rows, updates, late, seen = _take_in(layout, loaded, records, batch.single)
@@ -61,7 +61,7 @@ def store_anew(layout: Layout, state: State) -> None:
     windows = layout.op.windows
     assert isinstance(windows, SlidingWindows | SessionWindows)
     loaded = _load(layout, state, list(state.logs))
-    _store(layout, state, loaded, loaded.rows, loaded.entries, windows.open_from_ms(state.stream_time))
+    _store(layout, state, loaded, loaded.rows, loaded.entries, windows.open_from_ms(state.closed_to))
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def _late(layout: Layout, batch: Batch) -> pa.Table | None:
     if records is None or not (layout.paned or layout.keyed):
         return None
     found = _closed_to(layout, records) if layout.paned else _noted(records, batch.late)
-    by = ints(found["seen"]) - ints(found["ts"])
+    by = ints(_seen(found)) - ints(found["ts"])
     return _shaped(layout, found, found["start"], found["end"], "late", by)
 
 
@@ -66,8 +66,12 @@ def _shaped(layout: Layout, found: pa.Table, start: Any, end: Any, reason: Any, 
     columns |= {"__start": start, "__end": end} if layout.op.windows is not None else {}
     columns["__timestamp"] = _from_zero(found["ts"])
     columns["__reason"] = pa.repeat(reason, found.num_rows) if isinstance(reason, str) else reason
-    columns |= {"__late_by": by, "__stream_time": _from_zero(found["seen"])}
+    columns |= {"__late_by": by, "__stream_time": _from_zero(_seen(found))}
     return pa.table(columns).select(layout.late_schema.names).cast(layout.late_schema)
+
+
+def _seen(found: pa.Table) -> Any:
+    return found["actual" if "actual" in found.schema.names else "seen"]
 
 
 def _from_zero(times: Any) -> Any:

@@ -48,6 +48,8 @@ class Layout:
     """Steps that result rows have taken."""
     sorts: bool = True
     """Whether rows leave in Kafka's order; where tasks mix them afterwards, sorting them would only cost."""
+    since: tuple[int, ...] = ()
+    """Per aggregation since when the state has it (`fitting.Column`); empty if all are from the first plan."""
 
     @cached_property
     def identity(self) -> dict[str, str]:
@@ -55,6 +57,11 @@ class Layout:
         types = {name: str(self.schema.field(name).type) for name in [*self.keys, *self.values]}
         typed = {"types": ", ".join(f"{name[2:]} {kind}" for name, kind in types.items())}
         return self.op.identity() | (typed if self.typed else {})
+
+    @property
+    def closes(self) -> bool:
+        """Whether windows close, so that a later one of the same key begins anew."""
+        return self.op.windows is not None and not isinstance(self.op.windows, UnlimitedWindows)
 
     @cached_property
     def paned(self) -> bool:

@@ -59,7 +59,7 @@ def metrics(layout: Layout, state: State) -> dict[str, float]:
         told["open_windows"] = sum(log.rows for log in state.logs.values())
         # The base of a bucket is its earliest end; one that has passed is of a closed window that is kept.
         closes = [log.base + _after_end(layout) for log in state.logs.values()]
-        next_close = min((at for at in closes if at > state.stream_time), default=None)
+        next_close = min((at for at in closes if at > state.closed_to), default=None)
     else:
         starts = _starts(layout, state)
         told["open_windows"] = len(starts)
@@ -84,7 +84,7 @@ def slowest_partition(state: State) -> tuple[int | str, int] | None:
 
 def _starts(layout: Layout, state: State) -> list[int]:
     if layout.op.logs:
-        return final.closing(layout, list(state.logs), state.stream_time, MAX_MS)
+        return final.closing(layout, list(state.logs), state.closed_to, MAX_MS)
     return sorted(state.logs)
 
 
@@ -101,7 +101,7 @@ def _keyed(layout: Layout, state: State) -> list[tuple[Window, int]]:
     for bucket in state.logs:
         for rows in (strict.split(layout, held)[0] for held in state.read(bucket)):
             bounds = zip(ints(rows["start"]).tolist(), ints(rows["end"]).tolist(), strict=True)
-            found |= {Window(start, end) for start, end in bounds if end + after > state.stream_time}
+            found |= {Window(start, end) for start, end in bounds if end + after > state.closed_to}
     return [(window, window.end + after) for window in found]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from tidegate.errors import DefinitionError, DefinitionTypeError
 from tidegate.instants import instant_ms
-from tidegate.kernel import closed, final, results, strict, waiting
+from tidegate.kernel import closed, final, results, strict, upgrade, waiting
 from tidegate.kernel.batch import unite
 from tidegate.kernel.described import Described
 from tidegate.kernel.grouping import ints
@@ -67,6 +68,8 @@ def rows(what: Described, store: Store, name: str, ended: tuple[int | None, int 
     state = State.open(store)
     if state is None:
         return shape.empty_table()
+    layout = upgrade.fitted(state, layout)
+    what = replace(what, layout=layout)
     found = _of_aggregation(layout, state) if name == layout.op.name else _of_buffer(what, state)
     found = pa.concat_tables([shape.empty_table(), *found], promote_options="default").select(shape.names).cast(shape)
     return found if ended == (None, None) else _ending(layout, found, *ended)
@@ -101,7 +104,7 @@ def _open(layout: Layout, state: State) -> list[pa.Table]:
     for window in sorted(state.logs):
         segments = state.read(window)
         if segments:
-            held.append(_placed(layout, unite(segments), window, state.stream_time))
+            held.append(_placed(layout, unite(segments), window, state.closed_to))
     return [results.finish(shape, _undeleted(rows)) for rows in held]
 
 

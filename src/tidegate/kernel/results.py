@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.kernel.accumulators import Overflow
+from tidegate.kernel.fitting import BORN, FROM_THE_START
 from tidegate.kernel.grouping import array, ints, overflowed
 from tidegate.kernel.layout import Layout
 from tidegate.spec.windows import SessionWindows
@@ -27,6 +28,7 @@ def finish(layout: Layout, rows: pa.Table, sort: bool = False) -> pa.Table:
     else:
         for index, (name, _) in enumerate(layout.op.aggregations):
             columns[name] = _finished(layout, rows, index)
+        columns |= _unknown(layout, columns, rows[BORN] if BORN in rows.schema.names else None)
     columns["__timestamp"] = rows["ts"]
     if layout.op.deletes:
         columns["__deleted"] = rows["deleted"]
@@ -46,6 +48,26 @@ def _finished(layout: Layout, rows: pa.Table, index: int) -> pa.Array:
         raise overflowed(layout, rows, overflow, index) from None
     # No state is 0 or [] to some aggregates, but a tombstone has no value.
     return pc.if_else(rows["deleted"], pa.scalar(None, done.type), done) if layout.op.deletes else done
+
+
+def known(layout: Layout, rows: pa.Table) -> pa.Table:
+    """Final results, without values of aggregates that were added when their windows had begun."""
+    for name, column in _unknown(layout, {name: rows[name] for name in rows.schema.names}, None).items():
+        rows = rows.set_column(rows.schema.get_field_index(name), name, column)
+    return rows
+
+
+def _unknown(layout: Layout, columns: dict[str, Any], born: Any) -> dict[str, Any]:
+    """The columns of aggregates that were added to a running plan, null where that was too late.
+
+    A window that begins after the newest record of that time has all of its records; of keys, `born` tells.
+    """
+    found = {}
+    for (name, _), since in zip(layout.op.aggregations, layout.since, strict=False):
+        if since != FROM_THE_START:
+            whole = pc.greater(columns["__start"], since) if layout.closes else pc.greater_equal(born, since)
+            found[name] = pc.if_else(whole, columns[name], pa.scalar(None, columns[name].type))
+    return found
 
 
 def concat(layout: Layout, parts: list[pa.Table]) -> pa.Table:

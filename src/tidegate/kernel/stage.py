@@ -30,6 +30,7 @@ from tidegate.kernel import (
     plain,
     tables,
     turning,
+    upgrade,
 )
 from tidegate.kernel.batch import Batch
 from tidegate.kernel.idle import Idle
@@ -83,35 +84,37 @@ class Stage:
         Raises CheckpointError before anything is stored if `store` belongs to another plan; BufferFullError and
         AggregationError leave the store to be thrown away by the caller, as Spark does with a failed batch.
         """
-        state = State.load(store, self.layout.identity, self.tasks)
-        turning.turn(self.layout, state)
-        batch, metrics = self._decode(blobs)
+        state, layout = upgrade.load(store, self.layout, self.tasks)
+        turning.turn(layout, state)
+        batch, metrics = self._decode(blobs, layout)
         state.task = batch.task
         # The clock of the machine that drives the query may be set back; time that has passed stays passed.
         state.wall_clock = max(state.wall_clock, batch.wall_clock, NEVER if wall_clock is None else wall_clock)
         batch.fold = self._fold(batch, state)
         state.stream_time = self._advanced(batch, state)
-        closes_at = MAX_MS if end_of_input else state.stream_time
-        held = measuring.held(self.layout, state)
-        run = _way(self.layout)
-        rows, late = run(self.layout, state, batch, closes_at)
+        batch.closed_to = state.closed_to
+        state.closed_to = max(state.closed_to, state.stream_time)
+        closes_at = MAX_MS if end_of_input else state.closed_to
+        held = measuring.held(layout, state)
+        run = _way(layout)
+        rows, late = run(layout, state, batch, closes_at)
         if self.expected is not None:
-            rows = expected.run(self.layout, state, batch, rows, self.expected, closes_at)
-        if self.layout.op.retention_ms is not None:
-            closed.keep(self.layout, state, outputs.of_kind(self.layout, rows, "final"))
-        rows, wake_at = outputs.run(self.layout, state, rows, batch, end_of_input)
+            rows = expected.run(layout, state, batch, rows, self.expected, closes_at)
+        if layout.op.retention_ms is not None or state.closed:
+            closed.keep(layout, state, outputs.of_kind(layout, rows, "final"))
+        rows, wake_at = outputs.run(layout, state, rows, batch, end_of_input)
         metrics |= _lateness(batch) if metrics.pop("first") else {"records": 0, "lateness_sum": 0.0}
         metrics["late"] += late
         metrics["emitted"] = rows.num_rows
         metrics["stream_time"] = state.stream_time
-        metrics |= pending.metrics(self.layout, state) | measuring.told(self.layout, state, held)
-        described.write(self.layout, state)
+        metrics |= pending.metrics(layout, state) | measuring.told(layout, state, held)
+        described.write(layout, state)
         state.save()
         ticks = [time for time in (wake_at, state.idle.tick) if time not in (None, NEVER)]
         return Step(rows, metrics, min(ticks, default=None))
 
-    def _decode(self, blobs: Iterable[bytes]) -> tuple[Batch, dict[str, float]]:
-        batch = Batch(self.layout)
+    def _decode(self, blobs: Iterable[bytes], layout: Layout) -> tuple[Batch, dict[str, float]]:
+        batch = Batch(layout)
         drops: Counter[str] = Counter()
         first = False
         for blob in blobs:

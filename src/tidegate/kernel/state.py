@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from tidegate.errors import CheckpointError
 from tidegate.kernel import frames
+from tidegate.kernel.fitting import Column, Fitting
 from tidegate.kernel.idle import Idle
 from tidegate.kernel.slowest import Partition, Reached
 from tidegate.kernel.store import Store
@@ -69,18 +70,23 @@ class State:
     """When the first row that a time limit holds back is to leave, and what its clock shows; told, not stored."""
     told: dict[str, float] = field(default_factory=dict)
     """What this step has to tell about suppressions and final results (spec.metrics); not stored."""
+    closed_to: int = NEVER
+    """The stream time whose windows have closed, by the grace of now: stream time itself, unless grace has changed."""
+    columns: list[Column] = field(default_factory=list)
+    """Where each aggregate is kept and since when, if the plan's aggregates have changed (kernel.upgrade)."""
+    fitting: Fitting | None = None
+    """How stored rows become rows of the plan, where they differ; not stored."""
 
     @classmethod
     def load(cls, store: Store, identity: dict[str, str], tasks: int) -> State:
-        """The state in `store`, or a new one.
+        """The state in `store`, which another plan may have written (kernel.upgrade), or a new one of `identity`.
 
-        Raises CheckpointError if another plan, or this one over another number of tasks, wrote it.
+        Raises CheckpointError if another number of tasks wrote it.
         """
         found = store.get(_META)
         if found is None:
             return cls(store, identity, tasks)
         meta, _ = frames.decode(frames.META, found)
-        _same_plan(meta["identity"], identity)
         if meta["tasks"] != tasks:
             raise CheckpointError(
                 f"The checkpoint was written by {meta['tasks']} tasks and this query runs {tasks}: "
@@ -114,6 +120,8 @@ class State:
             came=logs_of(meta.get("came", {})),
             closed=logs_of(meta.get("closed", {})),
             described=meta.get("described", ""),
+            closed_to=meta.get("closed_to", meta["stream_time"]),
+            columns=[Column(*column) for column in meta.get("columns", [])],
         )
 
     def save(self) -> None:
@@ -124,12 +132,12 @@ class State:
             "stream_time": self.stream_time,
             "logs": indexed(self.logs),
         }
-        if self.kept:
-            meta["kept"] = indexed(self.kept)
-        if self.came:
-            meta["came"] = indexed(self.came)
-        if self.closed:
-            meta["closed"] = indexed(self.closed)
+        if self.closed_to != self.stream_time:
+            meta["closed_to"] = self.closed_to
+        if self.columns:
+            meta["columns"] = [[column.slot, column.since] for column in self.columns]
+        told = {"kept": self.kept, "came": self.came, "closed": self.closed}
+        meta |= {name: indexed(logs) for name, logs in told.items() if logs}
         if self.described:
             meta["described"] = self.described
         if self.partitions:
@@ -145,7 +153,8 @@ class State:
     def append(self, window: int, rows: pa.Table) -> None:
         """Add a segment to the log of `window`."""
         log = self.logs.setdefault(window, Log())
-        segment = frames.encode(frames.SEGMENT, {}, rows)
+        stored = rows if self.fitting is None else self.fitting.outward(rows)
+        segment = frames.encode(frames.SEGMENT, {}, stored)
         self.store.write(window, log.segments, segment)
         log.segments += 1
         log.size += len(segment)
@@ -154,7 +163,8 @@ class State:
     def read(self, window: int) -> list[pa.Table]:
         """The segments of the log of `window`, oldest first."""
         log = self.logs.get(window, Log())
-        return [frames.decode(frames.SEGMENT, self.store.read(window, i))[1][0] for i in range(log.segments)]
+        found = [frames.decode(frames.SEGMENT, self.store.read(window, i))[1][0] for i in range(log.segments)]
+        return found if self.fitting is None else list(map(self.fitting.inward, found))
 
     def replace(self, window: int, rows: pa.Table) -> None:
         """Let `rows` be the whole log of `window`."""
@@ -181,15 +191,3 @@ def indexed(logs: dict[int, Log]) -> dict[str, list[int]]:
 def logs_of(index: dict[str, list[int]]) -> dict[int, Log]:
     """The logs of `indexed`; one that was written before its bytes were counted has none."""
     return {int(start): Log(*log) for start, log in index.items()}
-
-
-def _same_plan(written: dict[str, str], running: dict[str, str]) -> None:
-    # A bound may be turned on and off (kernel.turning).
-    names = (running.keys() | written.keys()) - {"buffer"}
-    differs = [name for name in names if running.get(name) != written.get(name)]
-    if differs:
-        changes = "; ".join(f"{name}: {written.get(name)!r} -> {running.get(name)!r}" for name in sorted(differs))
-        raise CheckpointError(
-            f"The checkpoint was written by another plan ({changes}). Nothing was changed: the old plan can go on from "
-            "it. Restart with the old plan, or give this one a new checkpointLocation."
-        )

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from tidegate.kernel import buffers, functions, grouping, results
 from tidegate.kernel.accumulators import Overflow
 from tidegate.kernel.batch import Batch, unite
+from tidegate.kernel.fitting import BORN
 from tidegate.kernel.grouping import array, ints
 from tidegate.kernel.groups import Groups
 from tidegate.kernel.layout import Layout
@@ -135,6 +136,9 @@ def take_in(layout: Layout, held: pa.Table | None, rows: pa.Table, single: bool)
     if not layout.op.combines:
         rows = grouping.lift(layout, rows)
     kept = [*layout.keys, "start", "ts", *layout.state]
+    if layout.since and not layout.closes:
+        rows = rows.append_column(BORN, pa.repeat(max(0, *layout.since), rows.num_rows))
+        kept.append(BORN)
     both = unite([held.select(kept), rows.select(kept)]) if held is not None else rows.select(kept)
     by = [*layout.keys, "start"]
     groups = Groups.of(grouping.codes([both[name] for name in by]))
@@ -167,5 +171,8 @@ def _every_update(layout: Layout, both: pa.Table, groups: Groups, held: int) -> 
             raise grouping.overflowed(layout, heads, overflow, index) from None
         columns |= dict(zip(names, scanned, strict=True))
     columns["ts"] = running_max(ints(by_group["ts"]), starts)
+    if BORN in both.schema.names:
+        first = np.repeat(starts, np.diff(starts, append=both.num_rows))
+        columns[BORN] = by_group[BORN].take(pa.array(first))
     back = np.argsort(order, kind="stable")
     return pa.table(columns).take(pa.array(back[held:]))

@@ -15,4 +15,7 @@ def rows(layout: Layout, schema: pa.Schema, store: Store) -> pa.Table:
     if store.get("buffer") is None:
         return schema.append(pa.field("__since", pa.int64())).empty_table()
     held = suppression.waiting(layout, store)
+    for field in schema:
+        if field.name not in held.schema.names:  # an aggregate that was added while the rows waited
+            held = held.append_column(field, pa.nulls(held.num_rows, field.type))
     return held.select([*schema.names, SINCE]).rename_columns([*schema.names, "__since"])

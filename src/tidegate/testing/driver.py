@@ -12,7 +12,7 @@ import pyarrow as pa
 from tidegate.dsl import KLateRecords, KTable, Result, outputs
 from tidegate.errors import DefinitionError
 from tidegate.instants import Duration, Window, duration_ms, instant_ms, show_ms
-from tidegate.kernel import described, expected, pending, readable
+from tidegate.kernel import described, expected, pending, readable, upgrade
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.packing import pack
 from tidegate.kernel.stage import Stage, reasons
@@ -67,7 +67,9 @@ class TopologyTestDriver:
     ) -> None:
         topology = table if isinstance(table, Result) else outputs(**table)
         node = topology.node
-        self._inputs = state.inputs.copy() if state else Inputs.of(inputs_of(node))
+        self._inputs = Inputs.of(inputs_of(node))
+        if state:
+            self._inputs.go_on(state.inputs)
         ops = [] if isinstance(node, Stream) and node.table is None else chain(operation(node))
         self._op = _in_piped_order(ops[0]) if ops else None
         self._behind = [(op, DictStore()) for op in ops[1:]]
@@ -75,7 +77,9 @@ class TopologyTestDriver:
             stores = (store.copy() for store in state.behind)
             self._behind = [(op, store) for (op, _), store in zip(self._behind, stores, strict=True)]
         self._store = state.store.copy() if state else DictStore()
-        self._types = Types(dict(state.types.columns), state.types.declared) if state else self._inputs.types()
+        self._types = self._inputs.types()
+        if state:
+            self._types.go_on(state.types)
         self._piped = state.piped if state else 0
         self._output: list[dict[str, Any]] = []
         self._wall_clock_ms = state.wall_clock_ms if state else instant_ms(initial_wall_clock_time)
@@ -192,12 +196,15 @@ class TopologyTestDriver:
         if self._op is None or not self._types.columns:
             return Pending("stream" if self._op is None else self._op.stream.name, None, (), 0)
         layout, _ = _lay_out(self._op, self._types, [], self._piped, self._wall_clock_ms)
-        return pending.pending(layout, State.load(self._store, layout.identity, 1))
+        state, layout = upgrade.load(self._store, layout, 1)
+        return pending.pending(layout, state)
 
     def pending_of_chain(self) -> list[Pending]:
         """`pending` of each operator, where a table was grouped anew or its changes were."""
         stores = [(described.of(store), State.open(store)) for _, store in self._behind]
-        behind = [pending.pending(what.layout, state) for what, state in stores if what and state is not None]
+        behind = [
+            pending.pending(upgrade.fitted(state, what.layout), state) for what, state in stores if what and state
+        ]
         return [self.pending(), *behind]
 
     def read_state(

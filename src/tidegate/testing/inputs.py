@@ -47,6 +47,10 @@ class Types:
                     self.columns[name] = _type_of(name, value)
                 self.columns.setdefault(name, pa.null())
 
+    def go_on(self, before: Types) -> None:
+        """Know besides what was known before a restart."""
+        self.columns |= before.columns
+
     def array(self, name: str, records: Sequence[Record], start: int) -> pa.Array:
         """The column `name` of the records. Raises InputError naming the value that does not fit."""
         kind = self.columns.get(name, pa.null())
@@ -71,6 +75,11 @@ class Inputs:
     def copy(self) -> Inputs:
         """The same, learning on its own."""
         return Inputs(self.branches, {n: Types(dict(t.columns), t.declared) for n, t in self.types_of.items()})
+
+    def go_on(self, before: Inputs) -> None:
+        """Know besides what was known of inputs of the same name before a restart."""
+        for name in self.types_of.keys() & before.types_of.keys():
+            self.types_of[name].go_on(before.types_of[name])
 
     def types(self) -> Types:
         """The types behind the steps, as far as a schema and the steps declare them."""

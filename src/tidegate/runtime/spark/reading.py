@@ -26,6 +26,7 @@ from tidegate.kernel.pending import open_windows
 from tidegate.kernel.pending import pending as waits
 from tidegate.kernel.state import State
 from tidegate.kernel.store import DictStore
+from tidegate.kernel.upgrade import fitted
 from tidegate.runtime.spark.attach import public
 from tidegate.runtime.spark.flow import spark_schema
 from tidegate.runtime.spark.state import LOG, NAMED, NAMES
@@ -68,8 +69,9 @@ def _teller(what: Described) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for store in _stores(batches):
             if (state := State.open(store)) is not None:
-                windows = [window for window, _ in open_windows(what.layout, state)]
-                text = json.dumps({"pending": asdict(waits(what.layout, state)), "windows": windows})
+                layout = fitted(state, what.layout)
+                windows = [window for window, _ in open_windows(layout, state)]
+                text = json.dumps({"pending": asdict(waits(layout, state)), "windows": windows})
                 yield pa.record_batch([pa.array([text])], ["pending"])
 
     return run

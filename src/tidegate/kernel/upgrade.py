@@ -1,0 +1,191 @@
+"""What becomes of a checkpoint under a changed plan: which changes go on, and what the others would lose.
+
+    grace         another one     the close time reached stays reached: what a shorter grace has closed stays closed
+    aggregation   new columns     null in windows that began by then, and for keys that were there
+    limit         a new one       waits from now on
+    buffer        bound or not    what is stored takes the other form (kernel.turning)
+    retention, bounds, lengths of limits and the code of functions are in no identity: they go on without being asked
+
+Everything else is refused, before anything is touched. A new grace moves the close time reached by the difference, for
+a window closes at its end plus the grace:
+
+    window [0, 10), grace 5      stream time 15 closes it; the checkpoint has closed what ends by 10
+    grace 20 from then on        as if stream time 30 had closed it: 10 + 20. A record at 9 is late until stream time
+                                 itself has passed 30, while the window [10, 20) stays open to stream time 40
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from tidegate.errors import CheckpointError
+from tidegate.instants import show_ms
+from tidegate.kernel import described, grouping
+from tidegate.kernel.described import Described
+from tidegate.kernel.fitting import FROM_THE_START, Column, Fitting
+from tidegate.kernel.layout import Layout
+from tidegate.kernel.state import State
+from tidegate.kernel.store import Store
+from tidegate.kernel.stream_time import NEVER
+from tidegate.spec.aggregates import Aggregate
+
+_LOSES = {
+    "key": "what is kept is filed by the old key, and no record of the new one would find it",
+    "timestamp": "stream time would go on from another column's times: what it has passed would be dropped as late",
+    "order": "records would be taken in another order than those before them",
+    "windows": "the windows that are open have other bounds, and would never be completed",
+    "aggregation": "what was aggregated for a column that is gone, or is computed in another way",
+    "emits": "what is kept for updates is not what is kept for final results",
+    "limit": "the rows that wait by the old limit",
+    "store": "the rows of the store by its old name",
+    "old rows": "the rows that a change must take out of their groups, which are not known",
+    "types": "what is stored has the old types",
+}
+
+
+@dataclass(frozen=True)
+class Change:
+    """A difference between the plan that wrote a checkpoint and the one that runs.
+
+    `loses` is what going on would lose, empty if it goes on; `effect` then says what that means.
+    """
+
+    what: str
+    before: str | None
+    after: str | None
+    loses: str = ""
+    effect: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.before!r} -> {self.after!r}"
+
+
+def load(store: Store, layout: Layout, tasks: int) -> tuple[State, Layout]:
+    """The state in `store`, or a new one, and `layout` as it must be over it; nothing is stored.
+
+    Raises CheckpointError if it cannot go on under this plan, or if another number of tasks wrote it.
+    """
+    state = State.load(store, layout.identity, tasks)
+    if state.identity != layout.identity:
+        what = described.of(store)
+        check(changes(state.identity, what, layout))
+        if what is not None:
+            _go_on(state, what.layout, layout)
+        # A bound that was turned on or off is `turning`'s to see.
+        state.identity = layout.identity | {"buffer": state.identity["buffer"]}
+    return state, fitted(state, layout)
+
+
+def fitted(state: State, layout: Layout) -> Layout:
+    """`layout` over a state that earlier plans began; from now on the state gives and takes rows of `layout`."""
+    if not state.columns:
+        return layout
+    born = not layout.closes
+    state.fitting = Fitting(tuple(state.columns), _blank(layout), born)
+    return replace(layout, since=tuple(column.since for column in state.columns))
+
+
+def check(found: list[Change]) -> None:
+    """Raise CheckpointError if one of the changes cannot go on."""
+    lost = [change for change in found if change.loses]
+    if lost:
+        raise CheckpointError(
+            f"The checkpoint was written by another plan ({'; '.join(map(str, found))}). Nothing was changed: the old "
+            "plan can go on from it. Restart with the old plan, or give this one a new checkpointLocation. "
+            f"Going on would lose: {'; '.join(f'{change.what}: {change.loses}' for change in lost)}."
+        )
+
+
+def changes(written: dict[str, str], what: Described | None, layout: Layout) -> list[Change]:
+    """What differs between the identity of a checkpoint and a plan; `what`: what the checkpoint says of itself."""
+    running = layout.identity
+    found = []
+    for name in sorted(running.keys() | written.keys()):
+        before, after = written.get(name), running.get(name)
+        if before == after or name == "buffer" or (name == "types" and None in (before, after)):
+            continue  # a bound may be turned on and off (kernel.turning); a plan without declared types learns them
+        effect = None if what is None else _effect(name, what.layout, layout)
+        loses = _LOSES.get(name, "what it holds may mean something else") if effect is None else ""
+        found.append(Change(name, before, after, loses, effect or ""))
+    return found
+
+
+def _effect(name: str, old: Layout, new: Layout) -> str | None:
+    """What a change means for a query that goes on; None if it cannot."""
+    if name == "grace" and type(old.op.windows) is type(new.op.windows):
+        return _of_grace(_grace(old), _grace(new))
+    if name == "aggregation":
+        return _of_aggregation(old, new)
+    if name == "types":
+        kept = [field for field in old.schema if field.name[:2] in ("k:", "v:")]
+        same = all(f.name in new.schema.names and new.schema.field(f.name).type == f.type for f in kept)
+        return "columns that are read besides" if same and _of_aggregation(old, new) is not None else None
+    if name == "limit" and old.op.limit is None and new.op.limit is not None:
+        return "rows wait from now on"
+    return None
+
+
+def _of_grace(before: int, after: int) -> str:
+    if after > before:
+        return f"windows that closed stay closed; those that are open take records {show_ms(after - before)} longer"
+    return "windows that the shorter grace has closed leave with the next batch, and take no record any more"
+
+
+def _of_aggregation(old: Layout, new: Layout) -> str | None:
+    had, has = dict(old.op.aggregations), dict(new.op.aggregations)
+    added = [name for name in has if name not in had]
+    kept = all(name in has and str(has[name]) == str(how) for name, how in had.items())
+    built_in = all(isinstance(how, Aggregate) for how in (*had.values(), *has.values()))
+    if not kept or not built_in or (added and _counted(new)):
+        return None
+    if not added:
+        return "the same columns in another order"
+    where = "in windows that have begun" if new.closes else "for keys that are there"
+    return f"{', '.join(added)} {'is' if len(added) == 1 else 'are'} null {where}"
+
+
+def _counted(layout: Layout) -> bool:
+    """Whether something else depends on the values of a row: the bytes of a buffer, or groups it is taken out of."""
+    op = layout.op
+    bounded = op.buffer is not None or (op.limit is not None and op.limit.buffer.bounded)
+    return bounded or op.stream.changes or op.regroup is not None
+
+
+def _grace(layout: Layout) -> int:
+    return layout.op.windows.grace_ms if layout.op.windows is not None else 0
+
+
+def _go_on(state: State, old: Layout, new: Layout) -> None:
+    if state.stream_time != NEVER:
+        state.closed_to += _grace(new) - _grace(old)
+    had, has = dict(old.op.aggregations), dict(new.op.aggregations)
+    if list(had) != list(has):
+        state.columns = list(_columns(state, list(had), list(has), new))
+
+
+def _columns(state: State, had: list[str], has: list[str], new: Layout) -> Iterator[Column]:
+    """Where the aggregates of the plan are kept, in its order."""
+    known = dict(zip(had, state.columns or map(Column, range(len(had))), strict=True))
+    free = max(column.slot for column in known.values()) + 1
+    since = _newest(state) if new.closes else 1 + max(0, *(column.since for column in known.values()))
+    for name in has:
+        if name in known:
+            yield known[name]
+        else:
+            yield Column(free, since)
+            free += 1
+
+
+def _newest(state: State) -> int:
+    """The newest timestamp of a record so far: a window that begins later has none."""
+    return max([FROM_THE_START, state.stream_time, *(reached.time for reached in state.partitions.values())])
+
+
+def _blank(layout: Layout) -> pa.Table:
+    """The state of each aggregate over one record without values."""
+    record = pa.table({name: pa.nulls(1, layout.schema.field(name).type) for name in layout.values})
+    record = record.append_column("sign", pa.array([1]))
+    return grouping.lift(layout, record).select(layout.state)

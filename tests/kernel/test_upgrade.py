@@ -1,0 +1,175 @@
+"""Which changes of a plan go on from a state, and what the others are said to lose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from tidegate.testing import TopologyTestDriver
+
+UNBOUNDED = tg.BufferConfig.unbounded()
+FINAL = tg.Suppressed.until_window_closes(UNBOUNDED)
+NINE = tg.BufferConfig.max_records(9)
+TWENTY = tg.TimeWindows.of_size_and_grace("20 ms", "5 ms")
+TEN = tg.TimeWindows.of_size_and_grace("10 ms", "5 ms")
+
+
+def grouped(key: str = "k") -> tg.KGroupedStream:
+    return tg.stream("events", key=key, timestamp="ts").group_by_key()
+
+
+def counts(windows: Any = TEN, store: str = "store", **more: Any) -> tg.KTable:
+    return grouped().windowed_by(windows).agg(tg.Materialized.as_(store), n=tg.count(), **more)
+
+
+def final(**more: Any) -> tg.KTable:
+    return counts(**more).suppress(FINAL)
+
+
+def held(limit: str = "5 ms", buffer: Any = UNBOUNDED, **more: Any) -> tg.KTable:
+    return counts(**more).suppress(tg.Suppressed.until_time_limit(limit, buffer, clock="stream"))
+
+
+def record(ts: int, k: str = "a", v: int | None = 1) -> dict[str, Any]:
+    return {"k": k, "ts": ts, "v": v}
+
+
+def after(table: Any, *times: int) -> TopologyTestDriver:
+    driver = TopologyTestDriver(table)
+    for ts in times:
+        driver.pipe_input(record(ts))
+    driver.read_output()
+    return driver
+
+
+def restarted(driver: TopologyTestDriver, table: Any) -> TopologyTestDriver:
+    return TopologyTestDriver(table, state=driver.state())
+
+
+def shown(driver: TopologyTestDriver, *names: str) -> list[tuple[Any, ...]]:
+    return [(row["window"][0], *(row[name] for name in names)) for row in driver.read_output()]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "what", "loses"),
+    [
+        (final(), counts(TWENTY).suppress(FINAL), "windows", "other bounds"),
+        (final(), counts(tg.SlidingWindows.of_time_difference_and_grace("9 ms", "5 ms")), "windows", "other bounds"),
+        (final(s=tg.sum("v")), final(), "aggregation", "a column that is gone"),
+        (final(s=tg.sum("v")), final(s=tg.max("v")), "aggregation", "computed in another way"),
+        (final(), counts(), "emits", "what is kept for updates"),
+        (held(), counts(), "limit", "rows that wait by the old limit"),
+        (counts(), counts(store="other"), "store", "by its old name"),
+        (held(buffer=NINE), held(buffer=NINE, s=tg.sum("v")), "aggregation", "what was aggregated"),
+        (grouped().reduce(max, "v"), grouped().agg(n=tg.count()), "aggregation", "what was aggregated"),
+    ],
+)  # fmt: skip
+def test_a_change_that_cannot_go_on_is_refused(before: Any, now: Any, what: str, loses: str) -> None:
+    driver = after(before, 1, 5)
+    state = driver.state()
+    with pytest.raises(tg.CheckpointError) as caught:
+        restarted(driver, now).pipe_input(record(30))
+    message = str(caught.value)
+    assert f"{what}: " in message.partition("Nothing was changed")[0]
+    assert f"{what}: " in message.partition("Going on would lose: ")[2]
+    assert loses in message
+    # The old plan goes on, and what the refused one was given is not in it.
+    again = restarted(driver, before)
+    assert again.state().store == state.store
+    again.pipe_input(record(7))
+
+
+def test_a_shorter_grace_lets_out_what_it_has_closed() -> None:
+    wide = counts(tg.TimeWindows.of_size_and_grace("10 ms", "50 ms")).suppress(FINAL)
+    driver = restarted(after(wide, 1, 12, 30), final())
+    driver.pipe_input(record(14))  # [10, 20) is closed by the new grace
+    assert (shown(driver, "n"), driver.drops["late"]) == ([(0, 1), (10, 1)], 1)
+    driver = restarted(driver, wide)
+    driver.pipe_input(record(2))
+    driver.pipe_input(record(26))
+    assert (shown(driver, "n"), driver.drops["late"]) == ([], 1)
+
+
+def test_a_longer_grace_of_sliding_windows() -> None:
+    def sliding(grace: str) -> tg.KTable:
+        return counts(tg.SlidingWindows.of_time_difference_and_grace("4 ms", grace)).suppress(FINAL)
+
+    driver = after(sliding("0 ms"), 10, 12, 20)
+    driver = restarted(driver, sliding("30 ms"))
+    for ts in (14, 18, 40, 49):
+        driver.pipe_input(record(ts))
+    assert driver.read_output() == []
+    assert driver.drops["late"] > 0
+    driver.pipe_input(record(90))
+    out = {row["window"]: row["n"] for row in driver.read_output()}
+    # Windows that end before 20 have closed, though 14 and 18 are in some; [16, 20] takes 18.
+    assert out == {(16, 20): 2, (19, 23): 1, (36, 40): 1, (45, 49): 1}
+
+
+def test_what_late_records_say_under_a_longer_grace() -> None:
+    def both(grace: str) -> dict[str, Any]:
+        table = counts(tg.TimeWindows.of_size_and_grace("10 ms", grace), s=tg.collect_list("v"))
+        return {"final": table.suppress(FINAL), "late": table.late_records()}
+
+    driver = TopologyTestDriver(both("5 ms"))
+    driver.pipe_input(record(15))
+    driver = TopologyTestDriver(both("20 ms"), state=driver.state())
+    driver.pipe_input(record(9))
+    (row,) = driver.read_output()
+    assert (row["output"], row["window"], row["late_by"], row["stream_time"]) == ("late", (0, 10), 6, 15)
+
+
+def test_a_column_is_null_in_rows_that_waited_for_a_limit() -> None:
+    driver = restarted(after(held(), 1, 2), held(s=tg.sum("v")))
+    assert [row["n"] for row in driver.read_state("suppress")] == [2]
+    driver.pipe_input(record(8))
+    driver.pipe_input(record(21))
+    driver.pipe_input(record(40))
+    assert shown(driver, "n", "s") == [(0, 3, None), (20, 1, 1)]
+
+
+def test_a_first_limit_goes_on() -> None:
+    driver = restarted(after(counts(), 1, 2), held())
+    driver.pipe_input(record(3))
+    assert shown(driver, "n") == []
+    driver.pipe_input(record(15))
+    assert shown(driver, "n") == [(0, 3)]
+
+
+def test_several_changes_one_after_the_other() -> None:
+    driver = restarted(after(final(), 1), final(s=tg.sum("v")))
+    driver.pipe_input(record(11))
+    driver = restarted(
+        driver,
+        grouped()
+        .windowed_by(TEN)
+        .agg(tg.Materialized.as_("store"), m=tg.max("v"), s=tg.sum("v"), n=tg.count())
+        .suppress(FINAL),
+    )
+    for ts in (12, 21, 60):
+        driver.pipe_input(record(ts))
+    assert shown(driver, "n", "s", "m") == [(0, 1, None, None), (10, 2, 2, None), (20, 1, 1, 1)]
+    assert [(row["n"], row["s"], row["m"], row["status"]) for row in driver.read_state()] == [(1, 1, 1, "open")]
+
+
+def test_a_retention_that_changes() -> None:
+    def kept(retention: str | None) -> tg.KTable:
+        store = tg.Materialized.as_("kept")
+        return grouped().windowed_by(TEN).agg(store.with_retention(retention) if retention else store, n=tg.count())
+
+    driver = restarted(after(kept("20 ms"), 1, 16), kept("90 ms"))
+    driver.pipe_input(record(60))
+    assert [row["window"][0] for row in driver.read_state() if row["status"] == "closed"] == [0, 10]
+    driver = restarted(driver, kept(None))
+    driver.pipe_input(record(61))
+    assert [row["status"] for row in driver.read_state()] == ["open"]
+    assert all(window >= 0 for window, _ in driver.state().store.log)
+
+
+def test_what_waits_is_shown_before_the_first_batch() -> None:
+    driver = restarted(
+        after(final(), 1, 12), counts(tg.TimeWindows.of_size_and_grace("10 ms", "40 ms")).suppress(FINAL)
+    )
+    assert [waiting.leaves_at for waiting in driver.pending().waiting] == [50, 60]

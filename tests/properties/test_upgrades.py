@@ -1,0 +1,145 @@
+"""A changed plan between any two batches: what comes out is what the definition says of the stream as a whole.
+
+The definition of a change: a window that had closed stays closed, every other one closes by the new grace; an aggregate
+that was added is null in windows that had begun, and for keys that were there where windows do not close.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oracle import BuiltIn, NoWindows, Oracle, Row, Sessions, Unlimited, Windows, compute
+from properties import cases
+from properties.cases import Case
+from properties.comparing import assert_same, assert_same_drops, placed
+from tidegate.testing import TopologyTestDriver
+
+BUILT_IN = st.dictionaries(
+    st.sampled_from(["p", "q", "r", "s1", "t"]), st.sampled_from(cases.BUILT_IN), min_size=1, max_size=3
+)
+
+
+@dataclass(frozen=True)
+class Regraced(Windows):
+    """Windows whose grace has changed at a stream time."""
+
+    before: Any = None
+    at: int = -1
+
+    def closed(self, end: int, stream_time: int) -> bool:
+        return super().closed(end, stream_time) or self.before.closed(end, self.at)
+
+
+@dataclass(frozen=True)
+class RegracedSessions(Sessions):
+    """The same of sessions."""
+
+    before: Any = None
+    at: int = -1
+
+    def closed(self, end: int, stream_time: int) -> bool:
+        return super().closed(end, stream_time) or self.before.closed(end, self.at)
+
+
+@dataclass
+class Upgraded:
+    """The oracle under plans that change."""
+
+    oracle: Oracle
+    unknown: dict[str, Any]
+    """Of aggregates that were added: the stream time, or the keys that were there."""
+
+    @classmethod
+    def of(cls, case: Case) -> Upgraded:
+        return cls(Oracle(case.topology), {})
+
+    def change(self, case: Case) -> None:
+        """Go on with another plan."""
+        was, oracle = self.oracle.topology, self.oracle
+        oracle.topology = replace(case.topology, windows=_regraced(was.windows, case.topology.windows, oracle))
+        for name in case.topology.aggregates.keys() - was.aggregates.keys():
+            self.unknown[name] = oracle.stream_time if _closes(case) else {at[0] for at in oracle.entries}
+        for entry in oracle.entries.values():
+            entry.values = {name: compute(a, entry.records) for name, a in case.topology.aggregates.items()}
+
+    def batch(self, records: list[Row]) -> list[Row]:
+        """The rows of a batch."""
+        return [{name: self._shown(row, name) for name in row} for row in self.oracle.batch(records)]
+
+    def _shown(self, row: Row, name: str) -> Any:
+        since = self.unknown.get(name)
+        if isinstance(since, int):
+            return row[name] if row["window"][0] > since else None
+        key = tuple(row[column] for column in self.oracle.topology.key)
+        return None if since is not None and key in since else row[name]
+
+
+def _regraced(was: Any, now: Any, oracle: Oracle) -> Any:
+    if isinstance(now, Windows):
+        return Regraced(now.size, now.advance, now.grace, was, oracle.stream_time)
+    if isinstance(now, Sessions):
+        return RegracedSessions(now.gap, now.grace, was, oracle.stream_time)
+    return now
+
+
+def _closes(case: Case) -> bool:
+    return not isinstance(case.topology.windows, NoWindows | Unlimited)
+
+
+def _changed(draw: Any, case: Case) -> Case:
+    """Another grace, other aggregates besides, and in another order."""
+    windows, aggregates = case.topology.windows, case.topology.aggregates
+    if isinstance(windows, Windows | Sessions) and draw(st.booleans(), label="grace"):
+        longer = st.integers(windows.grace, windows.grace + 60)
+        windows = replace(windows, grace=draw(st.one_of(longer, st.integers(0, 40)), label="the new grace"))
+    if draw(st.booleans(), label="aggregates"):
+        more = {n: a for n, a in draw(BUILT_IN, label="added").items() if n not in aggregates}
+        aggregates = dict(draw(st.permutations(list((aggregates | more).items())), label="order"))
+    return replace(case, topology=replace(case.topology, windows=windows, aggregates=aggregates))
+
+
+@pytest.mark.parametrize("kind", [*cases.ALL_KINDS, "none"])
+@given(batches=cases.partitioned(), data=st.data())
+def test_a_changed_plan_between_any_two_batches(kind: str, batches: list[list[Row]], data: Any) -> None:
+    if kind == "none":
+        case = data.draw(cases.cases(ordered=True, plain=True))
+    else:
+        case = data.draw(cases.cases(ordered=True, kind=kind))
+    first: dict[str, Any] = data.draw(st.dictionaries(st.just("first"), st.sampled_from(cases.BUILT_IN), min_size=1))
+    # Without windows a record without any value is skipped, whatever the plan reads.
+    case = replace(case, topology=replace(case.topology, aggregates=first), with_schema=True)
+    truth, driver = Upgraded.of(case), TopologyTestDriver(case.table())
+    dropped: Counter[str] = Counter()
+    for batch in batches:
+        driver.pipe_batch(batch)
+        rows, wanted = driver.read_output(), truth.batch(batch)
+        assert_same(case, batches, placed(case.topology, rows), placed(case.topology, wanted))
+        if data.draw(st.booleans(), label="restart"):
+            case = _changed(data.draw, case)
+            dropped.update(driver.drops)
+            truth.change(case)
+            driver = TopologyTestDriver(case.table(), state=driver.state())
+    dropped.update(driver.drops)
+    assert_same_drops(case, batches, dropped, dict(truth.oracle.drops))
+
+
+def test_a_window_that_closed_stays_closed() -> None:
+    """By hand: stream time 15 has closed [0, 10) under grace 5; under grace 20 a record at 9 is late at once."""
+    case = Case(cases.Topology(("k",), Windows(10, 10, 5), {"n": BuiltIn("count")}, final=True))
+    driver = TopologyTestDriver(case.table())
+    for ts in (1, 12, 15):
+        driver.pipe_input({"k": "a", "ts": ts, "n": 1})
+    assert [row["window"][0] for row in driver.read_output()] == [0]
+    longer = replace(case, topology=replace(case.topology, windows=Windows(10, 10, 20)))
+    driver = TopologyTestDriver(longer.table(), state=driver.state())
+    for ts in (9, 13, 8, 39, 7):
+        driver.pipe_input({"k": "a", "ts": ts, "n": 1})
+    assert (driver.read_output(), driver.drops["late"]) == ([], 3)
+    driver.pipe_input({"k": "a", "ts": 40, "n": 1})
+    assert [(row["window"], row["n"]) for row in driver.read_output()] == [((10, 20), 3)]
