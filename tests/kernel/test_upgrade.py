@@ -63,6 +63,7 @@ def shown(driver: TopologyTestDriver, *names: str) -> list[tuple[Any, ...]]:
         (held(), counts(), "limit", "rows that wait by the old limit"),
         (counts(), counts(store="other"), "store", "by its old name"),
         (held(buffer=NINE), held(buffer=NINE, s=tg.sum("v")), "aggregation", "what was aggregated"),
+        (final(), final(s=tg.last("v")), "aggregation", "depends on order"),
         (grouped().reduce(max, "v"), grouped().agg(n=tg.count()), "aggregation", "what was aggregated"),
     ],
 )  # fmt: skip

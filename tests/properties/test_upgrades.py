@@ -92,6 +92,10 @@ def _closes(case: Case) -> bool:
     return not isinstance(case.topology.windows, NoWindows | Unlimited)
 
 
+def _ordered(aggregate: BuiltIn) -> bool:
+    return aggregate.function in ("first", "last", "collect_list")
+
+
 def _changed(draw: Any, case: Case) -> Case:
     """Another grace, other aggregates besides, and in another order."""
     windows, aggregates = case.topology.windows, case.topology.aggregates
@@ -100,6 +104,8 @@ def _changed(draw: Any, case: Case) -> Case:
         windows = replace(windows, grace=draw(st.one_of(longer, st.integers(0, 40)), label="the new grace"))
     if draw(st.booleans(), label="aggregates"):
         more = {n: a for n, a in draw(BUILT_IN, label="added").items() if n not in aggregates}
+        if isinstance(windows, Windows) and case.topology.final and not any(map(_ordered, aggregates.values())):
+            more = {n: a for n, a in more.items() if not _ordered(a)}
         aggregates = dict(draw(st.permutations(list((aggregates | more).items())), label="order"))
     return replace(case, topology=replace(case.topology, windows=windows, aggregates=aggregates))
 
@@ -120,7 +126,8 @@ def test_a_changed_plan_between_any_two_batches(kind: str, batches: list[list[Ro
         driver.pipe_batch(batch)
         rows, wanted = driver.read_output(), truth.batch(batch)
         assert_same(case, batches, placed(case.topology, rows), placed(case.topology, wanted))
-        if data.draw(st.booleans(), label="restart"):
+        # A plan that takes no batch leaves no trace.
+        if batch and data.draw(st.booleans(), label="restart"):
             case = _changed(data.draw, case)
             dropped.update(driver.drops)
             truth.change(case)

@@ -37,7 +37,8 @@ _LOSES = {
     "timestamp": "stream time would go on from another column's times: what it has passed would be dropped as late",
     "order": "records would be taken in another order than those before them",
     "windows": "the windows that are open have other bounds, and would never be completed",
-    "aggregation": "what was aggregated for a column that is gone, or is computed in another way",
+    "aggregation": "what was aggregated for a column that is gone, or is computed in another way; or a column was added "
+    "that the state cannot take: one that depends on order to final results that do not, or one before a bounded buffer",
     "emits": "what is kept for updates is not what is kept for final results",
     "limit": "the rows that wait by the old limit",
     "store": "the rows of the store by its old name",
@@ -139,7 +140,7 @@ def _of_aggregation(old: Layout, new: Layout) -> str | None:
     added = [name for name in has if name not in had]
     kept = all(name in has and str(has[name]) == str(how) for name, how in had.items())
     built_in = all(isinstance(how, Aggregate) for how in (*had.values(), *has.values()))
-    if not kept or not built_in or (added and _counted(new)):
+    if not kept or not built_in or (added and (_counted(new) or old.op.logs != new.op.logs)):
         return None
     if not added:
         return "the same columns in another order"
