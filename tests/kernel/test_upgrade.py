@@ -155,6 +155,13 @@ def test_several_changes_one_after_the_other() -> None:
     assert [(row["n"], row["s"], row["m"], row["status"]) for row in driver.read_state()] == [(1, 1, 1, "open")]
 
 
+def test_another_count() -> None:
+    driver = restarted(after(final(), 1), final(m=tg.count()))
+    for ts in (2, 11, 60):
+        driver.pipe_input(record(ts))
+    assert shown(driver, "n", "m") == [(0, 2, None), (10, 1, 1)]
+
+
 def test_a_retention_that_changes() -> None:
     def kept(retention: str | None) -> tg.KTable:
         store = tg.Materialized.as_("kept")

@@ -37,8 +37,9 @@ _LOSES = {
     "timestamp": "stream time would go on from another column's times: what it has passed would be dropped as late",
     "order": "records would be taken in another order than those before them",
     "windows": "the windows that are open have other bounds, and would never be completed",
-    "aggregation": "what was aggregated for a column that is gone, or is computed in another way; or a column was added "
-    "that the state cannot take: one that depends on order to final results that do not, or one before a bounded buffer",
+    "aggregation": "what was aggregated for a column that is gone, or is computed in another way; or a column was "
+    "added that the state cannot take: one that depends on order to final results that do not, or one in front of a "
+    "buffer with a bound",
     "emits": "what is kept for updates is not what is kept for final results",
     "limit": "the rows that wait by the old limit",
     "store": "the rows of the store by its old name",
@@ -187,6 +188,6 @@ def _newest(state: State) -> int:
 
 def _blank(layout: Layout) -> pa.Table:
     """The state of each aggregate over one record without values."""
-    record = pa.table({name: pa.nulls(1, layout.schema.field(name).type) for name in layout.values})
-    record = record.append_column("sign", pa.array([1]))
+    values = {name: pa.nulls(1, layout.schema.field(name).type) for name in layout.values}
+    record = pa.table({"sign": pa.array([1]), **values})
     return grouping.lift(layout, record).select(layout.state)
