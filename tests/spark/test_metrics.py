@@ -87,7 +87,7 @@ def test_everybody_says_the_same(spark: SparkSession, tmp_path: Path, topology: 
             # When 14 came A had just been updated, B (2) and C (4) 10 ms before they were due, like B (19) later.
             assert told["intermediate_result_suppression_overtime_min"] == 0
             assert told["intermediate_result_suppression_overtime_avg"] == 30 / 4
-            # In the last batch stream time passed 31 on its way to A's one update, at 35: B, due at 29, had left by then.
+            # In the last batch stream time passed 31 on its way to A's one update, at 35: B, due at 29, had left.
             assert told["suppression_buffer_fill"] == 1 / 50
         batches = [
             batch["stream_time_lag"] + batch["stream_time"]
