@@ -44,6 +44,7 @@ class Suppression:
     """Takes the rows that its parent forwards. `key` are the key columns, `by_end` whether windows are sessions.
 
     `initial` are the values that the parent begins with where a key (and window) has none; None where that is nothing.
+    `difference` is that of sliding windows, of which some are made of others.
     """
 
     limit: Limit
@@ -53,9 +54,11 @@ class Suppression:
     held: dict[Any, Waiting] = field(default_factory=dict)
     initial: Values | None = None
     forwarded: dict[Any, Values | None] = field(default_factory=dict)
+    difference: int | None = None
+    stamps: dict[Any, int] = field(default_factory=dict)
 
-    def take(self, row: Row) -> list[Row]:
-        """One update; the rows that leave because of it. Raises Full."""
+    def take(self, row: Row, at: int = -1) -> list[Row]:
+        """One update, which a record `at` that time makes; the rows that leave because of it. Raises Full."""
         self.stream_time = max(self.stream_time, row["timestamp"])
         place = self._place(row)
         measured = row["timestamp"]
@@ -64,7 +67,7 @@ class Suppression:
         known = self.held.get(place)
         if known is not None and self.limit.measured_from != "latest_update":
             measured = known.time
-        old, new = self._change(place, row)
+        old, new = self._change(place, row, at)
         prior = old if known is None else known.prior
         size = 16 + self._key_bytes(row) + bytes_of(prior) + (0 if old == prior else bytes_of(old)) + bytes_of(new)
         self.held[place] = Waiting(place, measured, row, prior, size)
@@ -77,7 +80,7 @@ class Suppression:
             leaving.append(self._pop())
         return leaving
 
-    def _change(self, place: Any, row: Row) -> tuple[Values | None, Values | None]:
+    def _change(self, place: Any, row: Row, at: int) -> tuple[Values | None, Values | None]:
         """Old and new value: what the parent forwarded before, and forwards now (SEMANTICS 1)."""
         aside = {*self.key, "window", "timestamp", "deleted"}
         new = None if row.get("deleted") else tuple(value for name, value in row.items() if name not in aside)
@@ -86,9 +89,22 @@ class Suppression:
             # A session's row carries no old value, its tombstone does (SEMANTICS 4).
             old = old if new is None else None
         elif old is None:
-            old = self.initial
-        self.forwarded[place] = new
+            old = self._begins(place, at)
+        self.forwarded[place], self.stamps[place] = new, row["timestamp"]
         return old, new
+
+    def _begins(self, place: Any, at: int) -> Values | None:
+        """What a new window is told to replace; of sliding windows SEMANTICS 3.1 says it."""
+        if self.difference is None:
+            return self.initial
+        *key, start, end = place
+        if start == at + 1:
+            return None
+        earlier = [p for p in self.forwarded if p[:-2] == (*key,) and p[-1] < at and self.forwarded[p] is not None]
+        newest = max(earlier, key=lambda p: p[-1], default=None)
+        if end != at or newest is None or self.stamps[newest] < at - self.difference:
+            return self.initial
+        return self.forwarded[newest]
 
     def _key_bytes(self, row: Row) -> int:
         bounds = 0 if "window" not in row else 16 if self.by_end else 8

@@ -66,8 +66,11 @@ class Waiting:
     sessions: bool
     past_end: int
     initial: tuple[Any, ...]
+    difference: int
     now: int = -1
     values: dict[Any, Any] = field(default_factory=dict)
+    began: dict[Any, Any] = field(default_factory=dict)
+    stamps: dict[Any, int] = field(default_factory=dict)
     sizes: dict[Any, int] = field(default_factory=dict)
     most: tuple[int, int] = (0, 0)
 
@@ -77,14 +80,30 @@ class Waiting:
             place = (row["key"], *row["window"])
             new = tuple(v for name, v in row.items() if name not in ("key", "window", "timestamp", "deleted"))
             new = None if row.get("deleted") else new
-            prior = None if self.sessions else self.initial
+            if self.values.get(place) is None:
+                begins = None if self.sessions else self._begins(place, record["ts"])
+            else:
+                begins = None
+            prior = self.began.setdefault(place, begins)
             old = self.values.get(place) if not self.sessions or new is None else None
-            old = prior if old is None else old
+            old = begins if old is None else old
             key = len(row["key"]) + (16 if self.sessions else 8)
-            self.values[place] = new
+            self.values[place], self.stamps[place] = new, row["timestamp"]
             self.sizes[place] = 16 + key + bytes_of(prior) + (0 if old == prior else bytes_of(old)) + bytes_of(new)
             self.sizes = {at: size for at, size in self.sizes.items() if at[2] + self.past_end >= self.now}
             self.most = max(self.most[0], len(self.sizes)), max(self.most[1], sum(self.sizes.values()))
+
+    def _begins(self, place: Any, at: int) -> Any:
+        """What a new sliding window is told to replace: nothing if it begins behind its record, what the one before
+        held if it ends there and that one reaches it, else what the aggregation starts with (SEMANTICS 3.1 and 3.2).
+        """
+        key, start, end = place
+        if start == at + 1:
+            return None
+        earlier = [p for p, held in self.values.items() if p[0] == key and p[2] < at and held is not None]
+        newest = max(earlier, key=lambda p: p[2], default=None)
+        made = end == at and newest is not None and self.stamps[newest] >= at - self.difference
+        return self.values[newest] if made else self.initial
 
 
 def cut(records: list[Row], data: Any) -> list[list[Row]]:
@@ -113,7 +132,7 @@ def test_full_where_it_must_be_in_any_cutting(kind: str, aggregate: Any, records
     windows, past_end = WINDOWS[kind]
     updates = table(windows, aggregate)
     driver = TopologyTestDriver(updates)
-    waiting = Waiting("sessions" in kind, past_end, INITIAL[aggregate])
+    waiting = Waiting("sessions" in kind, past_end, INITIAL[aggregate], 5 if kind == "sliding" else 6)
     for record in records:
         driver.pipe_input(record)
         waiting.take(record, driver.read_output())

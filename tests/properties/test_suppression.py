@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from itertools import zip_longest
 from typing import Any
 
 import pytest
@@ -77,14 +79,17 @@ def forwarded(change: Row) -> list[Row]:
     return [row | {"deleted": change["gone"]}]
 
 
-def told(buffer: Suppression, updates: list[list[Row]]) -> tuple[list[list[Row]], bool]:
-    """The rows that must leave after each record, and whether a strict buffer stopped behind the last of them."""
+def told(buffer: Suppression, updates: list[list[Row]], times: Sequence[int] = ()) -> tuple[list[list[Row]], bool]:
+    """The rows that must leave after each record, and whether a strict buffer stopped behind the last of them.
+
+    `times` are those of the records, where that matters.
+    """
     rows: list[list[Row]] = []
-    for forwards in updates:
+    for forwards, at in zip_longest(updates, times):
         leaving = []
         for row in forwards:
             try:
-                leaving += buffer.take(row)
+                leaving += buffer.take(row, at)
             except Full:
                 return rows, True
         rows.append(leaving)
@@ -180,6 +185,26 @@ def test_updates_of_windows_by_their_bytes(kind: str, limit: Limit, records: lis
     wanted, stops = told(buffer, [oracle.batch([record]) for record in records])
     assert stopped == stops
     assert_told(limit, [case.topology, *records], got, wanted)
+
+
+RECORDS = st.lists(st.fixed_dictionaries({"k": st.sampled_from("ab"), "ts": st.integers(0, 40)}), max_size=20)
+
+
+@given(limit=byte_limits(), records=RECORDS, data=st.data())
+def test_updates_of_sliding_windows_by_their_bytes(limit: Limit, records: list[Row], data: Any) -> None:
+    """A left window replaces what the one before it held, and a right window that is a copy replaces nothing."""
+    difference = data.draw(st.integers(1, 8), label="difference")
+    windows = tg.SlidingWindows.of_time_difference_and_grace(timedelta(milliseconds=difference), "6 ms")
+    records = [record | {"s": "x" * (n % 7)} for n, record in enumerate(records)]
+    windowed = tg.stream("events", key="k", timestamp="ts").group_by_key().windowed_by(windows)
+    materialized = tg.Materialized.as_("store").with_caching_disabled()
+    updates = windowed.agg(n=tg.count(), last=tg.last("s"), materialized=materialized)
+    forwards = piped(TopologyTestDriver(updates), [[record] for record in records])[0]
+    buffer = Suppression(limit, ("k",), initial=(0, None), difference=difference)
+    wanted, stops = told(buffer, forwards, [record["ts"] for record in records])
+    got, stopped = piped(TopologyTestDriver(updates.suppress(suppressed(limit))), [[record] for record in records])
+    assert stopped == stops
+    assert [lines(rows) for rows in got] == [lines(rows) for rows in wanted[: len(got)]]
 
 
 @pytest.mark.parametrize("kind", cases.KINDS)

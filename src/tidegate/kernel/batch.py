@@ -28,6 +28,8 @@ class Batch:
         """The stream time whose windows had closed before: later than that of the fold where grace was lengthened."""
         self.late: list[tuple[int, int, int]] = []
         """What the windows of keys dropped: (place in `records`, start, end of the closed window)."""
+        self.made: pa.Table | None = None
+        """What sliding windows that were made of others began with (`kernel.priors`), where a buffer counts it."""
         self._dense: list[pa.Table] = []
         self._scattered: list[pa.Table] = []
         self._whole: list[pa.Table] = []

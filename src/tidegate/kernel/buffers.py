@@ -142,29 +142,28 @@ def _sizes_of_entries(
     done = unite([table.select(list(layout.result_types)) for table in tables])
     values = [array(done[name]) for name in layout.result_types]
     new = total(values)
-    old = np.where(has_previous & ~as_initial(layout, values, previous), new[previous], 0)
+    initially = [pa.repeat(first[0], len(previous)) for first in initial(layout)]
+    began = same([value.take(pa.array(previous)) for value in values], initially)
+    old = np.where(has_previous & ~began, new[previous], 0)
     key = total([array(rows[name]) for name in layout.keys]) + bounds_bytes(layout)
     mine = slice(len(known), None)
     sizes = entry_bytes(key, prior_bytes(layout), old[mine], new[mine])
     return np.concatenate([known, sizes])
 
 
-def as_initial(layout: Layout, values: list[pa.Array], at: Ints) -> Any:
-    """Whether the rows `at` have the values that a window starts with."""
-    same = np.ones(len(at), bool)
-    for column, first in zip(values, initial(layout), strict=True):
-        same &= _equal(column.take(pa.array(at)), first[0])
-    return same
-
-
-def _equal(column: pa.Array, value: pa.Scalar) -> Any:
-    """Where a column holds this value; null equals null."""
-    if not value.is_valid:
-        return column.is_null().to_numpy(zero_copy_only=False)
-    if pa.types.is_nested(column.type):
-        # Arrow compares no lists.
-        return np.array([held == value.as_py() for held in column.to_pylist()], bool)
-    return pc.fill_null(pc.equal(column, value), False).to_numpy(zero_copy_only=False)
+def same(values: list[pa.Array], others: list[pa.Array]) -> Any:
+    """In which rows these columns hold the same as the others, one by one; null equals null."""
+    equal = np.ones(len(values[0]), bool)
+    for column, other in zip(values, others, strict=True):
+        if pa.types.is_null(column.type):
+            continue
+        if pa.types.is_nested(column.type):
+            # Arrow compares no lists.
+            equal &= np.array([a == b for a, b in zip(column.to_pylist(), other.to_pylist(), strict=True)], bool)
+            continue
+        both_null = pc.and_(column.is_null(), other.is_null())
+        equal &= pc.or_(pc.fill_null(pc.equal(column, other), False), both_null).to_numpy(zero_copy_only=False)
+    return equal
 
 
 def previous_rows(codes: Ints) -> tuple[Ints, Any]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.kernel import coalescing, grouping, results, sessions, sliding, strict
+from tidegate.kernel import coalescing, grouping, priors, results, sessions, sliding, strict
 from tidegate.kernel.batch import Batch, unite
 from tidegate.kernel.grouping import ints
 from tidegate.kernel.layout import Layout
@@ -39,12 +39,13 @@ def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[pa.
     opens_before, opens_after = windows.open_from_ms(batch.closed_to), windows.open_from_ms(closes_at)
     buckets = _buckets(layout, records) if records is not None else np.zeros(0, np.int64)
     loaded = _load(layout, state, sorted({*buckets.tolist(), *_closing_buckets(state, opens_after)}))
-    rows, updates, late, seen = _take_in(layout, loaded, records, batch.single)
+    rows, updates, late, seen = _take_in(layout, loaded, records, batch)
     batch.late = late
     entries = loaded.entries
     if entries is not None:
         open_before = entries.filter(pa.array(ints(entries["end"]) >= opens_before))
-        entries = strict.check(layout, state, open_before, updates, seen, _elsewhere(state, loaded))
+        began = priors.of(layout, updates, batch.made)
+        entries = strict.check(layout, state, open_before, updates, began, seen, _elsewhere(state, loaded))
     out = [results.told(layout, "updates", updates)] if layout.op.emits != "final" and updates.num_rows else []
     ends = ints(rows["end"])
     if layout.op.emits != "updates":
@@ -121,10 +122,10 @@ def _store(
 
 
 def _take_in(
-    layout: Layout, loaded: _Loaded, records: pa.Table | None, single: bool
+    layout: Layout, loaded: _Loaded, records: pa.Table | None, batch: Batch
 ) -> tuple[pa.Table, pa.Table, _Late, Ints]:
     """The windows after the batch, the updates on the way, the records that were late for which window, and the stream
-    time that the record of each update saw.
+    time that the record of each update saw. The batch is told which windows were made of others.
     """
     if records is None:
         return loaded.rows, loaded.rows.slice(0, 0), [], np.zeros(0, np.int64)
@@ -148,7 +149,9 @@ def _take_in(
     after = aggregates.table(keys, [Update(record, entry) for record, entry in entries])
     rows = unite([untouched, after.select(untouched.schema.names)]) if untouched.num_rows else after
     stored = set(zip(held.tolist(), ints(mine["start"]).tolist(), ints(mine["end"]).tolist(), strict=True))
-    told = updates if layout.op.every_update or single else _told(updates, new, stored)
+    if priors.counted(layout):
+        batch.made = priors.made(layout, aggregates, keys, updates)
+    told = updates if layout.op.every_update or batch.single else _told(updates, new, stored)
     seen = ints(records["seen"])[np.array([update.record for update in told], np.int64)]
     return rows, aggregates.table(keys, told), [(int(place[i]), start, end) for i, start, end in late], seen
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.instants import MAX_MS
-from tidegate.kernel import buffers, grouping, measuring, names, previous
+from tidegate.kernel import buffers, grouping, measuring, names, previous, priors
 from tidegate.kernel.batch import unite
 from tidegate.kernel.bounded import Bounded, Entry, Waited
 from tidegate.kernel.grouping import array, ints
@@ -28,14 +28,17 @@ PRIOR = "__prior:"
 """Of an entry whose bytes are counted: what its key held before it waited, by the names of the value columns."""
 
 
-def take_in(layout: Layout, state: State, held: pa.Table, rows: pa.Table, clocks: Ints) -> tuple[Left, pa.Table]:
+def take_in(
+    layout: Layout, state: State, held: pa.Table, rows: pa.Table, clocks: Ints, made: pa.Table | None
+) -> tuple[Left, pa.Table]:
     """Take rows into a buffer with a bound; gives those that leave, in order, and the entries that stay.
 
     held    what waits, in the order in which it leaves
     clocks  what the clock of the limit shows before and after each row, one behind the other, and at the end
+    made    what windows that were made of others began with (`priors.made`)
     """
     if _counts_bytes(layout):
-        rows = _with_prior(layout, state, rows)
+        rows = _with_prior(layout, state, rows, made)
     elif state.came:
         previous.forget(state, state.came, previous.HELD)
     both = unite([held, rows])
@@ -165,7 +168,7 @@ def _counts_bytes(layout: Layout) -> bool:
     return how is not None and how.buffer.bounded and how.buffer.max_bytes is not None
 
 
-def _with_prior(layout: Layout, state: State, rows: pa.Table) -> pa.Table:
+def _with_prior(layout: Layout, state: State, rows: pa.Table, made: pa.Table | None) -> pa.Table:
     """The rows with what each replaces, as columns of its own: the old value of the change (SEMANTICS 1 and 6.4)."""
     if layout.op.emits == "final":
         # A window has one final result, which replaces nothing.
@@ -178,9 +181,13 @@ def _with_prior(layout: Layout, state: State, rows: pa.Table) -> pa.Table:
         if isinstance(layout.op.windows, SessionWindows):
             # A session takes no old value with it; only its tombstone does (SEMANTICS 4).
             has = has & pc.fill_null(array(rows["__deleted"]), False).to_numpy(zero_copy_only=False)
-    for name, first in zip(layout.result_types, _initial(layout), strict=True):
+    began = [pa.repeat(first[0], rows.num_rows) for first in _initial(layout)]
+    if made is not None and not layout.shape:
+        bounds = {"__start": "start", "__end": "end"} | dict(zip(layout.op.key, layout.keys, strict=True))
+        began = priors.of(layout, rows.select(list(bounds)).rename_columns(list(bounds.values())), made)
+    for name, first in zip(layout.result_types, began, strict=True):
         column = array(old[name]).take(pa.array(before)) if old.num_rows else array(rows[name])
-        rows = rows.append_column(PRIOR + name, pc.if_else(pa.array(has), column, first[0]))
+        rows = rows.append_column(PRIOR + name, pc.if_else(pa.array(has), column, first))
     return rows
 
 

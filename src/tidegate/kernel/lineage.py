@@ -15,15 +15,22 @@ from tidegate.kernel.batch import unite
 from tidegate.kernel.grouping import array
 from tidegate.kernel.layout import Layout
 
+INITIAL: Any = object()
+"""The node of what an aggregation starts with."""
+
 
 @dataclass(frozen=True)
 class Entry:
-    """A window of a key: bounds and newest timestamp in ms, and its aggregate as `Aggregates` knows it (None: none)."""
+    """A window of a key: bounds and newest timestamp in ms, and its aggregate as `Aggregates` knows it (None: none).
+
+    `prior` is what its first row is told to replace: the aggregate that it began with.
+    """
 
     start: int
     end: int
     ts: int
     node: Any
+    prior: Any = INITIAL
 
 
 @dataclass(frozen=True)

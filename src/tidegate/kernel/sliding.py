@@ -80,7 +80,7 @@ class _Turn:
             self._update(previous + 1, None)
         if self.ts - self.d not in self.held:
             reaches = before is not None and before.ts >= self.ts - self.d
-            self._update(self.ts - self.d, before if reaches else None, stamp=self.ts)
+            self._update(self.ts - self.d, before if reaches else None, makes=True)
         self._copy_to_right(candidate)
 
     def early(self) -> None:
@@ -101,17 +101,21 @@ class _Turn:
         """The record's right window, if it is missing and something is in it; the record itself is not."""
         start = self.ts + 1
         if start not in self.held and candidate is not None and candidate.ts > self.ts:
-            self._put(Entry(start, start + self.d, candidate.ts, candidate.node))
+            self._put(Entry(start, start + self.d, candidate.ts, candidate.node, prior=None))
 
-    def _update(self, start: int, window: Entry | None, stamp: int | None = None) -> None:
-        """Add the record to a window, or make it; a closed one drops it instead."""
+    def _update(self, start: int, window: Entry | None, makes: bool = False) -> None:
+        """Add the record to a window; without one, or if it `makes` one of it, to a new one. A closed one drops it."""
         end = start + self.d
         if end < self.open_from:
             self.late.append((start, end))
             return
         node = self.add((start, end), window.node if window else None, fresh=window is None)
-        newest = self.ts if window is None or stamp is not None else max(window.ts, self.ts)
-        self._put(Entry(start, end, newest, node))
+        if window is None:
+            self._put(Entry(start, end, self.ts, node))
+        elif makes:
+            self._put(Entry(start, end, self.ts, node, prior=window.node))
+        else:
+            self._put(Entry(start, end, max(window.ts, self.ts), node, window.prior))
 
     def _put(self, entry: Entry) -> None:
         """Replace or make a window; the table seen by this turn stays as it was, as Kafka's iterator sees it."""

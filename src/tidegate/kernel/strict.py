@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel import buffers, grouping, results
+from tidegate.kernel import buffers, grouping, priors, results
 from tidegate.kernel.batch import unite
 from tidegate.kernel.grouping import array, ints
 from tidegate.kernel.layout import Layout
@@ -35,26 +35,35 @@ def split(layout: Layout, rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
         rows = rows.drop_columns(["deleted"])
     rows = rows.append_column("deleted", deleted)
     windows = rows.filter(pc.invert(deleted))
-    windows = windows.drop_columns(["bytes"]) if "bytes" in rows.schema.names else windows
+    windows = windows.drop_columns([name for name in ("bytes", *priors.kept(rows)) if name in rows.schema.names])
     if layout.op.buffer is None or "bytes" in rows.schema.names:
         return windows, None if layout.op.buffer is None else rows
     return windows, rows.append_column("bytes", pa.array(buffers.waiting_bytes(layout, rows)))
 
 
 def check(
-    layout: Layout, state: State, held: pa.Table, updates: pa.Table, seen: Ints, aside: tuple[int, int]
+    layout: Layout,
+    state: State,
+    held: pa.Table,
+    updates: pa.Table,
+    began: list[pa.Array],
+    seen: Ints,
+    aside: tuple[int, int],
 ) -> pa.Table:
     """The entries after the batch; raises BufferFullError if there ever were too many, or too many bytes.
 
     held     the entries of the buckets that were read (`split`) that were open before the batch
     updates  what each record made of its windows, in order; `seen` is the stream time that its record saw
+    began    what the first rows of their windows replaced (`priors.of`)
     aside    entries and bytes of the buckets that were not read, none of which closes in this batch
     """
     names = [*layout.keys, "start", "end"]
     both = unite([held.select(names), updates.select(names)])
     codes = np.unique(grouping.codes([both[name] for name in names]), return_inverse=True)[1]
     previous, has_previous = buffers.previous_rows(codes)
-    sizes = _sizes(layout, held, updates, previous, has_previous)
+    first = np.unique(codes, return_index=True)[1][codes]
+    both_began = priors.stored(layout, held, began)
+    sizes = _sizes(layout, held, updates, [c.take(pa.array(first)) for c in both_began], previous, has_previous)
     new, n = ~has_previous, held.num_rows
     change = sizes - np.where(has_previous, sizes[previous], 0)
     closes = _closes(layout, both)
@@ -65,6 +74,7 @@ def check(
     last[codes] = np.arange(len(codes))  # the last assignment stands
     deleted = np.concatenate([_flags(held["deleted"]), _flags(updates["deleted"])])
     entries = both.take(pa.array(last)).append_column("bytes", pa.array(sizes[last]))
+    entries = priors.keep(layout, entries, [c.take(pa.array(first[last])) for c in both_began])
     return entries.append_column("deleted", pa.array(deleted[last]))
 
 
@@ -73,9 +83,14 @@ def stored(layout: Layout, windows: pa.Table, entries: pa.Table, opens_after: in
     names = [*layout.keys, "start", "end"]
     both = unite([entries.select(names), windows.select(names)])
     codes = np.unique(grouping.codes([both[name] for name in names]), return_inverse=True)[1]
-    sizes = np.zeros(int(codes.max(initial=-1)) + 1, np.int64)
-    sizes[codes[: entries.num_rows]] = ints(entries["bytes"])
-    windows = windows.append_column("bytes", pa.array(sizes[codes[entries.num_rows :]]))
+    at = np.full(int(codes.max(initial=-1)) + 1, -1, np.int64)
+    at[codes[: entries.num_rows]] = np.arange(entries.num_rows)
+    at = at[codes[entries.num_rows :]]
+    # A window that was closed before this batch is no entry any more.
+    place = pa.array(np.maximum(at, 0), mask=at < 0)
+    for name in ("bytes", *priors.kept(entries)):
+        windows = windows.append_column(name, array(entries[name]).take(place))
+    windows = windows.set_column(windows.schema.get_field_index("bytes"), "bytes", pc.fill_null(windows["bytes"], 0))
     gone = entries.filter(pa.array(_flags(entries["deleted"]) & (ints(entries["end"]) >= opens_after)))
     if not gone.num_rows:
         return windows
@@ -91,17 +106,23 @@ def totals(rows: pa.Table, opens_after: int) -> tuple[int, int]:
     return int(waits.sum()), int(ints(rows["bytes"])[waits].sum())
 
 
-def _sizes(layout: Layout, held: pa.Table, updates: pa.Table, previous: Ints, has_previous: Any) -> Ints:
-    """The bytes of the entry after each row: of those that were held, which say so, then of the updates."""
+def _sizes(
+    layout: Layout, held: pa.Table, updates: pa.Table, began: list[pa.Array], previous: Ints, has_previous: Any
+) -> Ints:
+    """The bytes of the entry after each row: of those that were held, which say so, then of the updates.
+
+    `began` is what the first row of each one's window replaced.
+    """
     tables = [_values(layout, held), _values(layout, updates)] if held.num_rows else [_values(layout, updates)]
     values = [pa.chunked_array([array(column) for column in columns]) for columns in zip(*tables, strict=True)]
     values = [array(column) for column in values]
     new, mine = buffers.total(values), slice(held.num_rows, None)
     # What a window replaces that is there already; a session's row replaces nothing, its tombstone the row before.
-    old = np.where(has_previous & ~buffers.as_initial(layout, values, previous), new[previous], 0)[mine]
+    as_it_began = buffers.same([value.take(pa.array(previous)) for value in values], began)
+    old = np.where(has_previous & ~as_it_began, new[previous], 0)[mine]
     if isinstance(layout.op.windows, SessionWindows):
         old = np.where(_flags(updates["deleted"]), old, 0)
-    sizes = buffers.entry_bytes(_keys(layout, updates), buffers.prior_bytes(layout), old, new[mine])
+    sizes = buffers.entry_bytes(_keys(layout, updates), buffers.total(began)[mine], old, new[mine])
     return np.concatenate([ints(held["bytes"]), sizes])
 
 

@@ -67,7 +67,7 @@ def run(layout: Layout, state: State, batch: Batch, rows: pa.Table, end_of_input
     if how.buffer.bounded:
         if shelves.logs or not ordered:
             held = limited.as_they_leave(layout, unite([held, *limited.entries(layout, _newest(layout, shelves))]))
-        left, entries = limited.take_in(layout, state, held, rows, clocks)
+        left, entries = limited.take_in(layout, state, held, rows, clocks, batch.made)
         shelves.forget(list(shelves.logs))
         due = int(entries[SINCE][0].as_py()) if entries.num_rows else None
     else:
