@@ -363,3 +363,13 @@ def test_an_offset_that_is_no_whole_number_is_refused() -> None:
     driver = TopologyTestDriver(stream.group_by_key().windowed_by(windows).count())
     with pytest.raises(tg.InputError, match="offset column 'o' is double"):
         driver.pipe_input({"user": "A", "ts": 0, "p": 0, "o": 1.5})
+
+
+def test_a_column_that_only_later_records_have() -> None:
+    """Rows that a table keeps to know what leaves a group have nothing in it."""
+    driver = TopologyTestDriver(tg.table("moves", key="k", timestamp="ts").group_by("v").count("users"))
+    driver.pipe_input({"k": "a", "ts": 1, "v": 1})
+    driver.pipe_input({"k": "b", "ts": 2, "v": 1, "w": "x"})
+    driver.pipe_input({"k": "a", "ts": 3, "v": 2})
+    told = [(row["v"], row["users"]) for row in driver.read_output()]
+    assert told == [(1, 1), (1, 2), (1, 1), (2, 1)]

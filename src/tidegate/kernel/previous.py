@@ -97,10 +97,12 @@ def _hashes(layout: Layout, rows: pa.Table) -> Any:
 
 def _like(held: pa.Table, rows: pa.Table) -> pa.Table:
     """Rows as they were kept, with the columns of those that come."""
-    missing = [name for name in rows.schema.names if name not in held.schema.names]
-    for name in missing:
-        value = pa.scalar(name == "__live") if name in ("__live", "__deleted") else pa.scalar(0, pa.int64())
-        held = held.append_column(name, pa.repeat(value, held.num_rows))
+    not_kept = {"__live": pa.scalar(True), "__deleted": pa.scalar(False), "__timestamp": pa.scalar(0, pa.int64())}
+    for field in rows.schema:
+        if field.name not in held.schema.names:
+            # A column that is not kept, or that came after these rows.
+            value = not_kept.get(field.name, pa.scalar(None, field.type))
+            held = held.append_column(field.name, pa.repeat(value, held.num_rows))
     return held.select(rows.schema.names)
 
 
