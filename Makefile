@@ -58,6 +58,10 @@ kafka-parity: $(STAMP) java  ## CASES random cases against Kafka Streams itself 
 test-kafka: $(STAMP) java  ## Pipelines over a real Kafka broker, started for the tests on loopback (needs mvn)
 	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m pytest -v --durations=15 -m kafka tests/kafka $(ARGS)
 
+.PHONY: test-cluster
+test-cluster: $(STAMP) java  ## A pipeline and the demo on a standalone cluster started for the tests on loopback
+	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m pytest -v --durations=15 -m cluster tests/cluster $(ARGS)
+
 KILLS ?= 50
 
 .PHONY: test-crash

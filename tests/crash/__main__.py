@@ -1,4 +1,4 @@
-"""`python -m crash --kills 50 [--seed N]`: the pipeline under `kill -9`, and whether every result is there once."""
+"""`python -m crash --kills 50 [--seed N]`: a pipeline on a standalone cluster under `kill -9` of its processes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from cluster.standalone import Cluster
 from crash.kills import Crashes
 
 
@@ -17,8 +18,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     chosen = parser.parse_args()
     print(f"seed {chosen.seed}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="tidegate-crash-") as folder:
-        verdict = Crashes(Path(folder), chosen.seed, say=lambda line: print(line, flush=True)).run(chosen.kills)
+    with tempfile.TemporaryDirectory(prefix="tidegate-crash-") as folder, Cluster() as cluster:
+        verdict = Crashes(Path(folder), chosen.seed, cluster, lambda line: print(line, flush=True)).run(chosen.kills)
     print(verdict)
     return 0 if verdict.right else 1
 

@@ -1,6 +1,6 @@
 """Kills a running pipeline at random moments, starts it again, and compares what its sink holds in the end.
 
-What is right comes from the test driver, one batch per input file, in which nothing ever fails.
+The pipeline is one process with a Spark of its own, or the driver of a standalone cluster.
 """
 
 from __future__ import annotations
@@ -14,56 +14,108 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import psutil
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from crash.pipeline import SCHEMA, stream, topology
-from tidegate.testing import TopologyTestDriver
+from cluster.standalone import Cluster
+from crash.feed import Compared, Feed
 
 ROOT = Path(__file__).parents[2]
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-FIRST_FILE_S = 1_600_000_000
-
-ROWS, KEYS, PARTITIONS = 400, 20, 2
 AHEAD = 3
 """Files that always wait to be taken."""
 VICTIMS = ("driver", "worker", "worker")
 """A kill of the driver costs a start; workers are killed twice as often."""
+CLUSTER_VICTIMS = ("driver", "worker", "executor", "executor")
 MOST_COMMITS, MOST_SECONDS = 3, 1.5
 """A kill comes up to so many batches, and then so many seconds, after the one before it."""
 PATIENCE_S = 900
 
-Row = dict[str, Any]
-
 
 @dataclass
 class Verdict:
-    """What the sink holds beside what it should hold."""
+    """What was done to the pipeline, and what its sink holds in the end."""
 
     killed: Counter[str]
     starts: int
     batches: int
-    results: int
-    late: int
-    missing: int
-    twice_or_wrong: int
+    compared: Compared
 
     @property
     def right(self) -> bool:
-        return not self.missing and not self.twice_or_wrong and self.results > 0 and self.late > 0
+        return self.compared.right
 
     def __str__(self) -> str:
         kills = ", ".join(f"{n} of a {victim}" for victim, n in sorted(self.killed.items()))
-        return (
-            f"{self.killed.total()} kills ({kills}), {self.starts} starts, {self.batches} batches, "
-            f"{self.results} final results and {self.late} late records expected: "
-            f"{self.missing} missing, {self.twice_or_wrong} twice or wrong"
-        )
+        return f"{self.killed.total()} kills ({kills}), {self.starts} starts, {self.batches} batches, {self.compared}"
+
+
+@dataclass
+class Pipeline:
+    """Processes that run `crash.pipeline` in `folder`, one after the other; what they say is in `folder`/log."""
+
+    folder: Path
+    arguments: tuple[str, ...] = ()
+    starts: int = field(default=0, init=False)
+    process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+
+    def start(self, *arguments: str) -> None:
+        self.starts += 1
+        path = os.pathsep.join(str(part) for part in (ROOT / "src", ROOT / "tests"))
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "crash.pipeline", str(self.folder), *self.arguments, *arguments],
+                env={**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable},
+                cwd=self.folder,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def to_the_end(self) -> int:
+        """Take all files that are there and collect what the sink holds; the exit code."""
+        self.start("--end")
+        assert self.process is not None
+        try:
+            return self.process.wait(PATIENCE_S)
+        finally:
+            self.end()
+
+    @property
+    def runs(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def end(self) -> None:
+        """`kill -9` of the Python driver, its JVM and all that it started, at once."""
+        if self.process is None:
+            return
+        family = self.family()
+        for each in family:
+            try:
+                each.send_signal(signal.SIGKILL)
+            except psutil.NoSuchProcess:
+                continue
+        self.process.wait()
+        psutil.wait_procs(family, timeout=60)
+
+    def family(self) -> list[psutil.Process]:
+        """All of its session: where the parent of a worker was killed, the worker goes on without one."""
+        assert self.process is not None
+        return [each for each in psutil.process_iter() if _session(each.pid) == self.process.pid]
+
+    def python_workers(self) -> list[psutil.Process]:
+        """What Spark's JVM started, and what that forked."""
+        assert self.process is not None
+        return [each for each in self.family() if each.pid != self.process.pid and _is_python(each)]
+
+    def committed(self) -> int:
+        """How many batches are done."""
+        # Spark keeps the newest hundred alone.
+        commits = (self.folder / "checkpoint" / "commits").glob("[0-9]*")
+        return max((int(path.name) + 1 for path in commits if path.name.isdecimal()), default=0)
+
+    def log(self, most: int = 4000) -> str:
+        return (self.folder / "log").read_text(errors="replace")[-most:]
 
 
 @dataclass
@@ -72,155 +124,73 @@ class Crashes:
 
     folder: Path
     seed: int
+    cluster: Cluster | None = None
     say: Callable[[str], None] = lambda _line: None
-    starts: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
-        self._files: list[list[Row]] = []
-        self._offsets = [0] * PARTITIONS
         self._killed: Counter[str] = Counter()
-        (self.folder / "in").mkdir()
+        self._feed = Feed(self.folder, self._random)
+        self._pipeline = Pipeline(self.folder, () if self.cluster is None else ("--master", self.cluster.url))
 
     def run(self, kills: int) -> Verdict:
-        process: subprocess.Popen[bytes] | None = None
         try:
             while self._killed.total() < kills:
-                if process is None or process.poll() is not None:
-                    process = self._start()
-                if not self._wait(process):
+                if not self._pipeline.runs:
+                    self._pipeline.start()
+                if not self._wait():
                     continue  # too many of its workers were killed: the query has ended, as it should
-                victim = self._kill(process)
+                victim = self._kill()
                 if victim is not None:
                     self._killed[victim] += 1
-                    self.say(f"kill {self._killed.total()}: a {victim}, after batch {self._committed() - 1}")
+                    self.say(f"kill {self._killed.total()}: a {victim}, after batch {self._pipeline.committed() - 1}")
         finally:
-            if process is not None:
-                self._end(process)
-        self._feed(1, closing=True)
-        last = self._start("--end")
-        try:
-            assert last.wait(PATIENCE_S) == 0, f"the last run failed:\n{self._log()}"
-        finally:
-            self._end(last)
-        return self._verdict()
+            self._pipeline.end()
+        self._feed.write(1, closing=True)
+        assert self._pipeline.to_the_end() == 0, f"the last run failed:\n{self._pipeline.log()}"
+        compared = self._feed.compared(self.folder / "result.parquet")
+        return Verdict(self._killed, self._pipeline.starts, self._pipeline.committed(), compared)
 
-    # --- the process --------------------------------------------------------------------------------------------
-
-    def _start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        self.starts += 1
-        path = os.pathsep.join(str(part) for part in (ROOT / "src", ROOT / "tests"))
-        with (self.folder / "log").open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "crash.pipeline", str(self.folder), *arguments],
-                env={**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable},
-                cwd=self.folder,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-
-    def _wait(self, process: subprocess.Popen[bytes]) -> bool:
+    def _wait(self) -> bool:
         """Until some batches later; whether the process is still there."""
-        target = self._committed() + self._random.randint(0, MOST_COMMITS)
+        pipeline = self._pipeline
+        target = pipeline.committed() + self._random.randint(0, MOST_COMMITS)
         rest = self._random.uniform(0, MOST_SECONDS)
         end = time.monotonic() + PATIENCE_S
-        while self._committed() < target:
-            self._feed(self._committed() + AHEAD - len(self._files))
-            if process.poll() is not None:
+        while (committed := pipeline.committed()) < target:
+            self._feed.write(committed + AHEAD - len(self._feed.files))
+            if not pipeline.runs:
                 return False
-            assert time.monotonic() < end, f"no batch within {PATIENCE_S} s:\n{self._log()}"
+            assert time.monotonic() < end, f"no batch within {PATIENCE_S} s:\n{pipeline.log()}"
             time.sleep(0.1)
         time.sleep(rest)
-        return process.poll() is None
+        return pipeline.runs
 
-    def _kill(self, process: subprocess.Popen[bytes]) -> str | None:
-        victim = self._random.choice(VICTIMS)
+    def _kill(self) -> str | None:
+        victim = self._random.choice(VICTIMS if self.cluster is None else CLUSTER_VICTIMS)
         if victim == "driver":
-            self._end(process)
+            self._pipeline.end()
             return victim
-        workers = _workers(process)
-        if not workers:
+        candidates = self._candidates(victim)
+        if not candidates:
             return None
         try:
-            self._random.choice(workers).kill()
+            self._random.choice(candidates).kill()
         except psutil.NoSuchProcess:
             return None
         return victim
 
-    @staticmethod
-    def _end(process: subprocess.Popen[bytes]) -> None:
-        """`kill -9` of the Python driver, its JVM and all that it started, at once."""
-        family = _family(process)
-        for each in family:
-            try:
-                each.send_signal(signal.SIGKILL)
-            except psutil.NoSuchProcess:
-                continue
-        process.wait()
-        psutil.wait_procs(family, timeout=60)
-
-    def _committed(self) -> int:
-        """How many batches are done."""
-        # Spark keeps the newest hundred alone.
-        commits = (self.folder / "checkpoint" / "commits").glob("[0-9]*")
-        return max((int(path.name) + 1 for path in commits if path.name.isdecimal()), default=0)
-
-    def _log(self) -> str:
-        return (self.folder / "log").read_text(errors="replace")[-4000:]
-
-    # --- input and output ---------------------------------------------------------------------------------------
-
-    def _feed(self, files: int, *, closing: bool = False) -> None:
-        """Write so many more input files; a closing one is late enough to close every window before it."""
-        for _ in range(files):
-            number = len(self._files)
-            rows = [self._row(number, row) for row in range(ROWS)]
-            if closing:
-                rows = [self._row(number + 100, row) for row in range(PARTITIONS)]
-            self._files.append(rows)
-            stamps = [{**row, "ts": EPOCH + timedelta(milliseconds=row["ts"])} for row in rows]
-            hidden = self.folder / "in" / f".{number:06}.parquet"
-            pq.write_table(pa.Table.from_pylist(stamps, SCHEMA), hidden)
-            # The source takes the oldest first.
-            os.utime(hidden, (FIRST_FILE_S + number, FIRST_FILE_S + number))
-            hidden.rename(hidden.with_name(hidden.name[1:]))
-
-    def _row(self, number: int, row: int) -> Row:
-        """Files are four seconds apart and their records up to twenty seconds behind, so some are late."""
-        partition = row % PARTITIONS
-        offset = self._offsets[partition]
-        self._offsets[partition] += 1
-        behind = self._random.choice((0, 0, 1_000, 4_000, 20_000))
-        return {
-            "k": f"key-{self._random.randrange(KEYS)}",
-            "v": self._random.randrange(1_000),
-            "ts": 100_000 + number * 4_000 + self._random.randrange(4_000) - behind,
-            "partition": partition,
-            "offset": offset,
-        }
-
-    def _verdict(self) -> Verdict:
-        driver = TopologyTestDriver(topology(stream("events")))
-        for rows in self._files:
-            driver.pipe_batch(rows)
-        wanted = Counter(_told(row) for row in driver.read_output())
-        got = Counter(_told(row) for row in pq.read_table(self.folder / "result.parquet").to_pylist())
-        outputs = Counter(row[0] for row in wanted.elements())
-        return Verdict(
-            killed=self._killed,
-            starts=self.starts,
-            batches=self._committed(),
-            results=outputs["final"],
-            late=outputs["late"],
-            missing=(wanted - got).total(),
-            twice_or_wrong=(got - wanted).total(),
-        )
+    def _candidates(self, victim: str) -> list[psutil.Process]:
+        if self.cluster is None:
+            return self._pipeline.python_workers()
+        return self.cluster.executors() if victim == "executor" else self.cluster.python_workers()
 
 
-def _family(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    """All of its session: where the parent of a worker was killed, the worker goes on without one."""
-    return [each for each in psutil.process_iter() if _session(each.pid) == process.pid]
+def _is_python(process: psutil.Process) -> bool:
+    try:
+        return "python" in process.name()
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _session(pid: int) -> int | None:
@@ -228,31 +198,3 @@ def _session(pid: int) -> int | None:
         return os.getsid(pid)
     except ProcessLookupError:
         return None
-
-
-def _workers(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    """Its Python workers: what Spark's JVM started, and what that forked."""
-    found = []
-    for each in _family(process):
-        try:
-            if each.pid != process.pid and "python" in each.name():
-                found.append(each)
-        except psutil.NoSuchProcess:
-            continue
-    return found
-
-
-def _told(row: Row) -> tuple[Any, ...]:
-    """What makes a row of either output the one it is, from Spark or from the driver."""
-    window = row["window"]
-    start = window["start"] if isinstance(window, dict) else window.start
-    names = ("output", "k", "n", "total", "last", "v", "offset", "partition", "reason", "late_by")
-    return (*(_plain(row.get(name)) for name in names), _plain(start), _plain(row.get("timestamp")))
-
-
-def _plain(value: Any) -> Any:
-    """Instants as milliseconds, which is how the driver has them."""
-    if isinstance(value, datetime):
-        aware = value if value.tzinfo else value.replace(tzinfo=UTC)
-        return (aware - EPOCH) // timedelta(milliseconds=1)
-    return value

@@ -1,11 +1,12 @@
 """The pipeline that gets killed: files in, final results and late records into a folder, each exactly once.
 
 `python -m crash.pipeline FOLDER` runs on and on; with `--end` until all files are taken, and then collects what the
-sink holds into `FOLDER/result.parquet`.
+sink holds into `FOLDER/result.parquet`. With `--master URL` on a cluster, without in this process.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from pathlib import Path
@@ -43,19 +44,31 @@ def stream(source: Any) -> tg.KStream:
     return tg.stream(source, key="k", timestamp="ts", partition="partition", offset="offset", schema=schema)
 
 
-def main() -> None:
+def session(master: str | None) -> Any:
+    """A Spark, whose workers find the package and this module where they are on this machine."""
     from pyspark.sql import SparkSession
 
-    folder, end = Path(sys.argv[1]), "--end" in sys.argv
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = (
-        SparkSession.builder.master(f"local[2,{FAILURES}]")
+        SparkSession.builder.master(master or f"local[2,{FAILURES}]")
+        .config("spark.task.maxFailures", str(FAILURES))
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.executorEnv.PYTHONPATH", os.environ.get("PYTHONPATH", ""))
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", str(TASKS))
         .config("spark.sql.session.timeZone", "UTC")
     )
-    spark = tg.configure(builder).getOrCreate()
+    return tg.configure(builder).getOrCreate()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--end", action="store_true")
+    parser.add_argument("--master")
+    chosen = parser.parse_args()
+    folder, spark = chosen.folder, session(chosen.master)
     empty = spark.createDataFrame(SCHEMA.empty_table()).schema
     events = spark.readStream.schema(empty).option("maxFilesPerTrigger", 1).parquet(str(folder / "in"))
     writer = (
@@ -65,7 +78,7 @@ def main() -> None:
         .option("path", str(folder / "out"))
         .option("checkpointLocation", str(folder / "checkpoint"))
     )
-    query = (writer.trigger(availableNow=True) if end else writer).start()
+    query = (writer.trigger(availableNow=True) if chosen.end else writer).start()
     query.awaitTermination()
     # Through Spark, which knows from the sink's log which of the files count: what a killed batch left does not.
     pq.write_table(spark.read.parquet(str(folder / "out")).toArrow(), folder / "result.parquet")

@@ -9,12 +9,21 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("psutil")
 
+from cluster.standalone import Cluster
 from crash.kills import Crashes
 
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-@pytest.mark.spark
-@pytest.mark.slow
+
 def test_three_kills_leave_every_result_once(tmp_path: Path) -> None:
     verdict = Crashes(tmp_path, seed=7).run(kills=3)
     assert verdict.right, verdict
     assert verdict.killed.total() == 3
+
+
+@pytest.mark.cluster
+def test_three_kills_on_a_cluster_leave_every_result_once(tmp_path: Path) -> None:
+    with Cluster() as cluster:
+        verdict = Crashes(tmp_path, seed=7, cluster=cluster).run(kills=3)
+    assert verdict.right, verdict
+    assert verdict.killed["executor"], verdict

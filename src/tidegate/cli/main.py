@@ -40,6 +40,12 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--batch-size", type=int, metavar="N", help="reports per micro-batch (20000)")
     demo.add_argument("--grace", metavar="DURATION", help='how long an hour takes late reports ("6 hours")')
     demo.add_argument("--output", type=Path, metavar="DIR", help="where the picture and the results go (output)")
+    demo.add_argument(
+        "--master",
+        metavar="URL",
+        help="a cluster, or a Spark Connect server (sc://host:15002), that sees the output directory at the same path "
+        "(a Spark of its own on this machine)",
+    )
     return parser
 
 
@@ -50,7 +56,7 @@ def _demo(parsed: argparse.Namespace) -> int:
         raise TidegateError(f"the demo needs {', '.join(missing)}. Run: pip install 'tidegate[demo]'")
     from tidegate.demo.run import SMALLEST_BATCH, Options, run
 
-    given = {name: getattr(parsed, name) for name in ("batch_size", "grace", "output")}
+    given = {name: getattr(parsed, name) for name in ("batch_size", "grace", "output", "master")}
     options = Options(**{name: value for name, value in given.items() if value is not None})
     if options.batch_size < SMALLEST_BATCH:
         raise TidegateError(

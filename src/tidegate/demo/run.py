@@ -12,7 +12,7 @@ from rich.console import Console
 from tidegate.demo import alerts, flights, grace, show
 from tidegate.demo.check import directly
 from tidegate.demo.picture import Story, draw
-from tidegate.demo.session import spark_session
+from tidegate.demo.session import LOCAL, spark_session
 from tidegate.demo.stream import Replay, Run
 from tidegate.demo.topology import GRACE, windows
 from tidegate.demo.verdict import problems
@@ -29,6 +29,7 @@ class Options:
     batch_size: int = BATCH_SIZE
     grace: str = GRACE
     output: Path = Path("output")
+    master: str = LOCAL
 
     @property
     def batch_sizes(self) -> tuple[int, int]:
@@ -72,7 +73,7 @@ def _replay(options: Options, console: Console, reports: pd.DataFrame, timetable
     console.print(f"Spark starts; its log is {options.output / 'spark.log'}", markup=False)
     # Kept when something fails: the checkpoints are what one wants to look at then.
     folders = {size: options.output / f"replay-{size}" for size in options.batch_sizes}
-    with spark_session(options.output / "spark.log") as spark:
+    with spark_session(options.output / "spark.log", options.master) as spark:
         runs = []
         for size, folder in folders.items():
             _empty(folder)

@@ -1,4 +1,4 @@
-"""A Spark of the demo's own, in this process, with its log in a file instead of on the screen."""
+"""A Spark for the demo: of its own, in this process, or a cluster's; its log is in a file instead of on the screen."""
 
 from __future__ import annotations
 
@@ -20,42 +20,51 @@ TASKS = 2
 """Three airports need no more, and each further task costs time in every batch."""
 
 SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": str(TASKS),
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+}
+AT_START = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     "spark.python.unix.domain.socket.enabled": "true",
 }
+"""What only a Spark that starts here takes."""
+LOCAL = f"local[{TASKS}]"
+CONNECT = "sc://"
 
 
 @contextmanager
-def spark_session(log: Path) -> Iterator[SparkSession]:
-    """A local session for the time of the block; what Spark says goes to `log`."""
+def spark_session(log: Path, master: str = LOCAL) -> Iterator[SparkSession]:
+    """A session for the time of the block; what Spark says goes to `log`.
+
+    `master` as in SparkSession.builder.master; sc://host:15002 is a Spark Connect server.
+    """
     with warnings.catch_warnings():
         # PySpark says once per call that pandas 3 is new to it; every number of the demo is checked anyway.
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-        spark = _start(log)
+        spark = _start(log, master)
         try:
             yield spark
         finally:
             spark.stop()
 
 
-def _start(log: Path) -> SparkSession:
+def _start(log: Path, master: str) -> SparkSession:
     from pyspark.sql import SparkSession
 
     # Else workers run the `python3` of the PATH, which need not be the one tidegate is installed in.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master(f"local[{TASKS}]").appName("tidegate demo")
-    for name, value in SETTINGS.items():
+    remote = master.startswith(CONNECT)
+    builder = SparkSession.builder.remote(master) if remote else SparkSession.builder.master(master)
+    for name, value in (SETTINGS if remote else SETTINGS | AT_START | {"spark.app.name": "tidegate demo"}).items():
         builder = builder.config(name, value)
     builder = tg.configure(builder)
     with _errors_to(log):
         try:
             return builder.getOrCreate()
         except Exception as error:
-            raise TidegateError(f"Spark did not start: {error}. Its log is {log}.") from error
+            raise TidegateError(f"Spark did not start on {master}: {error}. Its log is {log}.") from error
 
 
 @contextmanager

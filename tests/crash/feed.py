@@ -1,0 +1,119 @@
+"""Input files with disorder, and whether what a sink holds is what the test driver makes of them.
+
+The driver takes one batch per file, in which nothing ever fails.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from crash.pipeline import SCHEMA, stream, topology
+from tidegate.testing import TopologyTestDriver
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST_FILE_S = 1_600_000_000
+ROWS, KEYS, PARTITIONS = 400, 20, 2
+
+Row = dict[str, Any]
+
+
+@dataclass
+class Compared:
+    """What the sink holds beside what it should hold."""
+
+    results: int
+    late: int
+    missing: int
+    twice_or_wrong: int
+
+    @property
+    def right(self) -> bool:
+        return not self.missing and not self.twice_or_wrong and self.results > 0 and self.late > 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.results} final results and {self.late} late records expected: "
+            f"{self.missing} missing, {self.twice_or_wrong} twice or wrong"
+        )
+
+
+@dataclass
+class Feed:
+    """Files for the pipeline in `folder`/in, one a micro-batch; what is in them is up to `random`."""
+
+    folder: Path
+    random: random.Random
+    files: list[list[Row]] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self._offsets = [0] * PARTITIONS
+        (self.folder / "in").mkdir()
+
+    def write(self, files: int, *, closing: bool = False) -> None:
+        """Write so many more; a closing one is late enough to close every window before it."""
+        for _ in range(files):
+            number = len(self.files)
+            rows = [self._row(number, row) for row in range(ROWS)]
+            if closing:
+                rows = [self._row(number + 100, row) for row in range(PARTITIONS)]
+            self.files.append(rows)
+            stamps = [{**row, "ts": EPOCH + timedelta(milliseconds=row["ts"])} for row in rows]
+            hidden = self.folder / "in" / f".{number:06}.parquet"
+            pq.write_table(pa.Table.from_pylist(stamps, SCHEMA), hidden)
+            # The source takes the oldest first.
+            os.utime(hidden, (FIRST_FILE_S + number, FIRST_FILE_S + number))
+            hidden.rename(hidden.with_name(hidden.name[1:]))
+
+    def driver(self) -> TopologyTestDriver:
+        """One that has seen all files."""
+        driver = TopologyTestDriver(topology(stream("events")))
+        for rows in self.files:
+            driver.pipe_batch(rows)
+        return driver
+
+    def compared(self, result: Path) -> Compared:
+        """The rows of the Parquet file `result` beside those of the driver."""
+        wanted = Counter(_told(row) for row in self.driver().read_output())
+        got = Counter(_told(row) for row in pq.read_table(result).to_pylist())
+        outputs = Counter(row[0] for row in wanted.elements())
+        missing, more = (wanted - got).total(), (got - wanted).total()
+        return Compared(outputs["final"], outputs["late"], missing, more)
+
+    def _row(self, number: int, row: int) -> Row:
+        """Files are four seconds apart and their records up to twenty seconds behind, so some are late."""
+        partition = row % PARTITIONS
+        offset = self._offsets[partition]
+        self._offsets[partition] += 1
+        behind = self.random.choice((0, 0, 1_000, 4_000, 20_000))
+        return {
+            "k": f"key-{self.random.randrange(KEYS)}",
+            "v": self.random.randrange(1_000),
+            "ts": 100_000 + number * 4_000 + self.random.randrange(4_000) - behind,
+            "partition": partition,
+            "offset": offset,
+        }
+
+
+def _told(row: Row) -> tuple[Any, ...]:
+    """What makes a row of either output the one it is, from Spark or from the driver."""
+    window = row["window"]
+    start = window["start"] if isinstance(window, dict) else window.start
+    names = ("output", "k", "n", "total", "last", "v", "offset", "partition", "reason", "late_by")
+    return (*(_plain(row.get(name)) for name in names), _plain(start), _plain(row.get("timestamp")))
+
+
+def _plain(value: Any) -> Any:
+    """Instants as milliseconds, which is how the driver has them."""
+    if isinstance(value, datetime):
+        aware = value if value.tzinfo else value.replace(tzinfo=UTC)
+        return (aware - EPOCH) // timedelta(milliseconds=1)
+    return value
