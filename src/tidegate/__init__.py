@@ -48,6 +48,7 @@ from tidegate.spec.emit import EmitStrategy
 from tidegate.spec.materialized import Materialized
 from tidegate.spec.pending import Buffered, Pending, Waiting
 from tidegate.spec.suppressed import BufferConfig, EagerBuffer, StrictBuffer, Suppressed
+from tidegate.spec.upgrade import Change, Upgrade
 from tidegate.spec.windows import BatchWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ __all__ = [
     "BufferConfig",
     "BufferFullError",
     "Buffered",
+    "Change",
     "CheckpointError",
     "DefinitionError",
     "DefinitionTypeError",
@@ -87,9 +89,11 @@ __all__ = [
     "TimeWindowedKStream",
     "TimeWindows",
     "UnlimitedWindows",
+    "Upgrade",
     "Waiting",
     "Window",
     "approx_count_distinct",
+    "check_upgrade",
     "collect_list",
     "configure",
     "count",
@@ -167,6 +171,19 @@ def read_state(
     from tidegate.runtime.spark.reading import read_state as read_state_of
 
     return read_state_of(spark, str(checkpoint), store, ended(ended_from, ended_to))
+
+
+def check_upgrade(spark: Any, checkpoint: str, table: Any) -> Upgrade:
+    """What would become of a checkpoint if `table` were started on it; the checkpoint is read and not touched.
+
+    `table` is what a query is made of, bound to streaming DataFrames, or to names (`tg.stream("events", ...)`): then
+    types of columns and the number of tasks are not compared. Several outputs are given as `tg.outputs(...)`.
+
+    Raises CheckpointError if there is no state to read.
+    """
+    from tidegate.runtime.spark.checking import check_upgrade as check
+
+    return check(spark, str(checkpoint), table)
 
 
 def _attach(table: Plan) -> Any:

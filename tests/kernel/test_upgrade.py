@@ -32,6 +32,10 @@ def held(limit: str = "5 ms", buffer: Any = UNBOUNDED, **more: Any) -> tg.KTable
     return counts(**more).suppress(tg.Suppressed.until_time_limit(limit, buffer, clock="stream"))
 
 
+def strict() -> tg.KTable:
+    return counts().suppress(tg.Suppressed.until_window_closes(NINE.shut_down_when_full()))
+
+
 def record(ts: int, k: str = "a", v: int | None = 1) -> dict[str, Any]:
     return {"k": k, "ts": ts, "v": v}
 
@@ -76,6 +80,11 @@ def test_a_change_that_cannot_go_on_is_refused(before: Any, now: Any, what: str,
     assert f"{what}: " in message.partition("Nothing was changed")[0]
     assert f"{what}: " in message.partition("Going on would lose: ")[2]
     assert loses in message
+    # Said beforehand, it is the same.
+    told = driver.check_upgrade(now)
+    assert not told.goes_on
+    lost = "; ".join(f"{change.what}: {change.loses}" for change in told.changes if change.loses)
+    assert message.endswith(f"Going on would lose: {lost}.")
     # The old plan goes on, and what the refused one was given is not in it.
     again = restarted(driver, before)
     assert again.state().store == state.store
@@ -181,3 +190,39 @@ def test_what_waits_is_shown_before_the_first_batch() -> None:
         after(final(), 1, 12), counts(tg.TimeWindows.of_size_and_grace("10 ms", "40 ms")).suppress(FINAL)
     )
     assert [waiting.leaves_at for waiting in driver.pending().waiting] == [50, 60]
+
+
+def test_what_a_check_says_of_changes_that_go_on() -> None:
+    driver = after(held(), 1, 5)
+    state = driver.state()
+    told = driver.check_upgrade(held("9 ms", NINE, windows=tg.TimeWindows.of_size_and_grace("10 ms", "7 ms")))
+    assert told.goes_on
+    assert str(told) == (
+        "This plan goes on from the checkpoint, with these changes:\n"
+        "  events: grace: '5 milliseconds' -> '7 milliseconds'\n"
+        "    goes on: windows that closed stay closed; those that are open take records 2 milliseconds longer\n"
+        "  events: length of the limit: '5 milliseconds' -> '9 milliseconds'\n"
+        "    goes on: what waits leaves by the new one"
+    )
+    assert driver.state().store == state.store
+    assert str(driver.check_upgrade(held())) == "This plan goes on: it is the one that wrote the checkpoint."
+    assert [change.what for change in after(final(), 1).check_upgrade(strict()).changes] == ["buffer"]
+
+
+def test_what_a_check_says_of_a_change_that_is_refused() -> None:
+    told = str(after(final(), 1).check_upgrade(counts(TWENTY).suppress(FINAL)))
+    assert told == (
+        "This plan cannot go on from the checkpoint:\n"
+        "  events: windows: 'TimeWindows of 10 milliseconds' -> 'TimeWindows of 20 milliseconds'\n"
+        "    would lose: the windows that are open have other bounds, and would never be completed\n"
+        "Choices: Restart with the old plan, or give this one a new checkpointLocation."
+    )
+
+
+def test_a_check_of_another_number_of_operators() -> None:
+    table = counts().to_stream().group_by("k").agg(m=tg.count())
+    told = after(counts(), 1).check_upgrade(table)
+    assert [(c.what, c.before, c.after) for c in told.changes] == [("operators", "1", "2")]
+    assert not told.goes_on
+    assert after(table, 1).check_upgrade(table).changes == ()
+    assert TopologyTestDriver(counts()).check_upgrade(final()).changes == ()

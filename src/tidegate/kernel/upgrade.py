@@ -17,7 +17,7 @@ a window closes at its end plus the grace:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -30,7 +30,9 @@ from tidegate.kernel.layout import Layout
 from tidegate.kernel.state import State
 from tidegate.kernel.store import Store
 from tidegate.kernel.stream_time import NEVER
+from tidegate.plan import Operation
 from tidegate.spec.aggregates import Aggregate
+from tidegate.spec.upgrade import Change, refusal
 
 _LOSES = {
     "key": "what is kept is filed by the old key, and no record of the new one would find it",
@@ -46,23 +48,7 @@ _LOSES = {
     "old rows": "the rows that a change must take out of their groups, which are not known",
     "types": "what is stored has the old types",
 }
-
-
-@dataclass(frozen=True)
-class Change:
-    """A difference between the plan that wrote a checkpoint and the one that runs.
-
-    `loses` is what going on would lose, empty if it goes on; `effect` then says what that means.
-    """
-
-    what: str
-    before: str | None
-    after: str | None
-    loses: str = ""
-    effect: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.what}: {self.before!r} -> {self.after!r}"
+_TURNED = "what is stored takes the other form"  # kernel.turning
 
 
 def load(store: Store, layout: Layout, tasks: int) -> tuple[State, Layout]:
@@ -92,13 +78,33 @@ def fitted(state: State, layout: Layout) -> Layout:
 
 def check(found: list[Change]) -> None:
     """Raise CheckpointError if one of the changes cannot go on."""
-    lost = [change for change in found if change.loses]
-    if lost:
-        raise CheckpointError(
-            f"The checkpoint was written by another plan ({'; '.join(map(str, found))}). Nothing was changed: the old "
-            "plan can go on from it. Restart with the old plan, or give this one a new checkpointLocation. "
-            f"Going on would lose: {'; '.join(f'{change.what}: {change.loses}' for change in lost)}."
-        )
+    if any(change.loses for change in found):
+        raise CheckpointError(refusal(found))
+
+
+def preview(store: Store, op: Operation, layout: Layout | None, tasks: int | None) -> list[Change]:
+    """What differs between a store and an operator that would be started on it, which nothing is done with.
+
+    layout  of the operator, None if the types of its columns are not known: then they are not compared
+    tasks   how many the operator would have, None if that is not known
+    """
+    state, what = State.open(store), described.of(store)
+    if state is None or what is None:
+        return []
+    if layout is None:
+        layout = _untyped(op, what)
+    found = changes(state.identity, what, layout)
+    if tasks not in (None, state.tasks):
+        loses = f"keys would be looked for in the wrong task. Set spark.sql.shuffle.partitions to {state.tasks}"
+        found.append(Change("tasks", str(state.tasks), str(tasks), loses))
+    return found
+
+
+def _untyped(op: Operation, what: Described) -> Layout:
+    """The layout of a plan over columns of unknown types."""
+    known = [name[2:] for name in what.layout.schema.names if name[:2] in ("k:", "v:", "r:")]
+    names = [*(f"k:{name}" for name in op.key), *(f"v:{name}" for name in op.input_columns(tuple(known)))]
+    return Layout(op, pa.schema([(name, pa.null()) for name in names]), typed=False)
 
 
 def changes(written: dict[str, str], what: Described | None, layout: Layout) -> list[Change]:
@@ -107,12 +113,22 @@ def changes(written: dict[str, str], what: Described | None, layout: Layout) -> 
     found = []
     for name in sorted(running.keys() | written.keys()):
         before, after = written.get(name), running.get(name)
-        if before == after or name == "buffer" or (name == "types" and None in (before, after)):
-            continue  # a bound may be turned on and off (kernel.turning); a plan without declared types learns them
-        effect = None if what is None else _effect(name, what.layout, layout)
+        if before == after or (name == "types" and None in (before, after)):
+            continue  # a plan without declared types learns them
+        effect = _TURNED if name == "buffer" else None if what is None else _effect(name, what.layout, layout)
         loses = _LOSES.get(name, "what it holds may mean something else") if effect is None else ""
         found.append(Change(name, before, after, loses, effect or ""))
-    return found
+    return found if what is None else [*found, *_lengths(what.layout.op, layout.op)]
+
+
+def _lengths(old: Operation, new: Operation) -> Iterator[Change]:
+    """What may change without being asked."""
+    if old.limit is not None and new.limit is not None and old.limit.limit_ms != new.limit.limit_ms:
+        lengths = (show_ms(old.limit.limit_ms), show_ms(new.limit.limit_ms))
+        yield Change("length of the limit", *lengths, effect="what waits leaves by the new one")
+    if old.retention_ms != new.retention_ms:
+        kept = ["none" if op.retention_ms is None else show_ms(op.retention_ms) for op in (old, new)]
+        yield Change("retention", kept[0], kept[1], effect="results that are gone stay gone")
 
 
 def _effect(name: str, old: Layout, new: Layout) -> str | None:

@@ -19,9 +19,20 @@ from tidegate.kernel.stage import Stage, reasons
 from tidegate.kernel.state import State
 from tidegate.kernel.store import DictStore
 from tidegate.kernel.tally import Tally
-from tidegate.plan import LATE_COLUMNS, RESULT_COLUMNS, STATE_COLUMNS, Operation, Stream, chain, inputs_of, operation
+from tidegate.plan import (
+    LATE_COLUMNS,
+    RESULT_COLUMNS,
+    STATE_COLUMNS,
+    Operation,
+    Plan,
+    Stream,
+    chain,
+    inputs_of,
+    operation,
+)
 from tidegate.spec.metrics import LEAVING, combined, numbers
 from tidegate.spec.pending import Pending
+from tidegate.spec.upgrade import Change, Upgrade, other_operators
 from tidegate.testing.inputs import OWN, Inputs, Record, Types, to_batch
 
 _PARTITION, _OFFSET = OWN
@@ -65,12 +76,10 @@ class TopologyTestDriver:
         *,
         initial_wall_clock_time: int | datetime = 0,
     ) -> None:
-        topology = table if isinstance(table, Result) else outputs(**table)
-        node = topology.node
+        node, ops = _operators(table)
         self._inputs = Inputs.of(inputs_of(node))
         if state:
             self._inputs.go_on(state.inputs)
-        ops = [] if isinstance(node, Stream) and node.table is None else chain(operation(node))
         self._op = _in_piped_order(ops[0]) if ops else None
         self._behind = [(op, DictStore()) for op in ops[1:]]
         if state:
@@ -223,6 +232,22 @@ class TopologyTestDriver:
             return []
         raise readable.unknown(store, [name for what, _ in found for name in readable.stores(what)])
 
+    def check_upgrade(self, table: Result | Mapping[str, KTable | KLateRecords]) -> Upgrade:
+        """What would become of this driver's state under another topology, as `tg.check_upgrade` says it on Spark."""
+        node, ops = _operators(table)
+        stores = [self._store, *self._stores()] if self._op is not None else []
+        if len(ops) != len(stores):
+            return other_operators(len(stores), len(ops))
+        types = Inputs.of(inputs_of(node)).types()
+        changes: list[Change] = []
+        for number, (op, store) in enumerate(zip(ops, stores, strict=True)):
+            op = _in_piped_order(op) if number == 0 else op
+            typed = types.declared and number == 0
+            layout = _lay_out(op, types, [], 0, 0)[0] if typed else None
+            found = upgrade.preview(store, op, layout, None)
+            changes += (replace(change, operator=op.stream.name) for change in found)
+        return Upgrade(tuple(changes))
+
     def state(self) -> DriverState:
         """What a restart would find: `TopologyTestDriver(table, state=driver.state())` goes on from here."""
         return DriverState(
@@ -236,6 +261,11 @@ class TopologyTestDriver:
         if op.stream.partition != _PARTITION:
             return list(records)
         return [{**record, _PARTITION: 0, _OFFSET: self._piped + i} for i, record in enumerate(records)]
+
+
+def _operators(table: Result | Mapping[str, KTable | KLateRecords]) -> tuple[Plan, list[Operation]]:
+    node = (table if isinstance(table, Result) else outputs(**table)).node
+    return node, [] if isinstance(node, Stream) and node.table is None else chain(operation(node))
 
 
 def _in_piped_order(op: Operation) -> Operation:

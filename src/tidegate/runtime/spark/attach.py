@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -12,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidegate.errors import DefinitionError, warn
+from tidegate.errors import DefinitionError, TidegateWarning, warn
 from tidegate.instants import MAX_MS, show_ms
 from tidegate.kernel import expected
 from tidegate.kernel.layout import Layout
@@ -105,6 +106,14 @@ def to_df(table: Plan) -> DataFrame:
         return stepped(table)
     out, layout = _operate(operation(table))
     return out.select(*public(layout.output_schema.names))
+
+
+def laid_out(op: Operation) -> tuple[Layout, int]:
+    """How `op` would be run on the DataFrames its streams are bound to, and by how many tasks; nothing is started."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TidegateWarning)
+        out, layout = _operate(op)
+    return layout, task_count(op, out)
 
 
 def _operate(op: Operation) -> tuple[DataFrame, Layout]:

@@ -42,10 +42,7 @@ def read_state(spark: SparkSession, checkpoint: str, store: str | None, ended: E
     """
     found = _found(spark, checkpoint)
     if not found:
-        raise CheckpointError(
-            f"{checkpoint!r} has no state that can be read: no batch of a tidegate query was committed there, or by "
-            "a version that did not describe its state. Run a batch with this one, or name another checkpointLocation."
-        )
+        raise _nothing(checkpoint)
     for operator, what in found:
         if (name := readable.named(what, store)) is not None:
             return _rows(operator, what, name, ended)
@@ -65,6 +62,31 @@ def pending(spark: SparkSession, checkpoint: str) -> list[Pending]:
     return told[::-1]
 
 
+def memories(spark: SparkSession, checkpoint: str) -> list[list[DictStore]]:
+    """What the tasks of each operator remember but for their segments, in the order in which records go through them.
+
+    Raises CheckpointError if the checkpoint has no state of tidegate.
+    """
+    found = [
+        _stores(entries.where(F.col("window") == NAMED).toArrow().to_batches())
+        for entries, _ in _found(spark, checkpoint)
+    ]
+    if not found:
+        raise _nothing(checkpoint)
+    return found[::-1]
+
+
+def partitions(spark: SparkSession, checkpoint: str) -> int:
+    """The shuffle partitions that a checkpoint is bound to. Raises CheckpointError if it has no state."""
+    try:
+        found = spark.read.format("state-metadata").load(checkpoint).select("numPartitions").collect()
+    except AnalysisException as error:
+        raise _nothing(checkpoint) from error
+    if not found:
+        raise _nothing(checkpoint)
+    return int(found[0][0])
+
+
 def _teller(what: Described) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for store in _stores(batches):
@@ -75,6 +97,13 @@ def _teller(what: Described) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
                 yield pa.record_batch([pa.array([text])], ["pending"])
 
     return run
+
+
+def _nothing(checkpoint: str) -> CheckpointError:
+    return CheckpointError(
+        f"{checkpoint!r} has no state that can be read: no batch of a tidegate query was committed there, or by "
+        "a version that did not describe its state. Run a batch with this one, or name another checkpointLocation."
+    )
 
 
 def _read(told: dict[str, Any]) -> Pending:

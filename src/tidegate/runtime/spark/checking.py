@@ -1,0 +1,42 @@
+"""What a changed plan would mean for a checkpoint, said before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from tidegate.dsl import Result
+from tidegate.errors import DefinitionTypeError
+from tidegate.kernel import upgrade
+from tidegate.kernel.store import DictStore
+from tidegate.plan import Operation, Stream, chain, operation
+from tidegate.runtime.spark.attach import laid_out
+from tidegate.runtime.spark.reading import memories
+from tidegate.spec.upgrade import Change, Upgrade, other_operators
+
+
+def check_upgrade(spark: SparkSession, checkpoint: str, table: Any) -> Upgrade:
+    """See `tg.check_upgrade`."""
+    if not isinstance(table, Result):
+        raise DefinitionTypeError(f"`table` is {table!r}, not a table or outputs of tidegate. Give what you run.")
+    node = table.node
+    ops = [] if isinstance(node, Stream) and node.table is None else chain(operation(node))
+    found = memories(spark, checkpoint)
+    if len(ops) != len(found):
+        return other_operators(len(found), len(ops))
+    return Upgrade(tuple(change for op, stores in zip(ops, found, strict=True) for change in _of(op, stores)))
+
+
+def _of(op: Operation, stores: list[DictStore]) -> Iterator[Change]:
+    """What changes for an operator; every task that remembers something is asked."""
+    layout, tasks = laid_out(op) if _bound(op) else (None, None)
+    unbound = replace(op, stream=op.stream.unbound) if layout is None else op
+    changes = (change for store in stores for change in upgrade.preview(store, unbound, layout, tasks))
+    return (replace(change, operator=op.stream.name) for change in dict.fromkeys(changes))
+
+
+def _bound(op: Operation) -> bool:
+    return all(branch.frame is not None for branch in chain(op)[0].stream.branches)

@@ -1,0 +1,72 @@
+"""Upgrade: what a changed plan means for a checkpoint, as data and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+CHOICES = "Restart with the old plan, or give this one a new checkpointLocation."
+
+
+@dataclass(frozen=True)
+class Change:
+    """A difference between the plan that wrote a checkpoint and another one.
+
+    `loses` is what going on would lose, empty if it goes on; `effect` then says what that means. `operator` is the name
+    of the operator, of a plan with several.
+    """
+
+    what: str
+    before: str | None
+    after: str | None
+    loses: str = ""
+    effect: str = ""
+    operator: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.before!r} -> {self.after!r}"
+
+
+@dataclass(frozen=True)
+class Upgrade:
+    """What becomes of a checkpoint under a plan; printed, it is what a refusal would say."""
+
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the plan goes on from the checkpoint."""
+        return not any(change.loses for change in self.changes)
+
+    def __str__(self) -> str:
+        if not self.changes:
+            return "This plan goes on: it is the one that wrote the checkpoint."
+        lines = list(_lines(self.changes))
+        if self.goes_on:
+            return "\n".join(["This plan goes on from the checkpoint, with these changes:", *lines])
+        return "\n".join(["This plan cannot go on from the checkpoint:", *lines, "Choices: " + CHOICES])
+
+
+def _lines(changes: Iterable[Change]) -> Iterable[str]:
+    for change in changes:
+        yield f"  {change.operator + ': ' if change.operator else ''}{change}"
+        if change.loses:
+            yield f"    would lose: {change.loses}"
+        elif change.effect:
+            yield f"    goes on: {change.effect}"
+
+
+def other_operators(before: int, after: int) -> Upgrade:
+    """Of a plan with more or fewer stateful operators than the checkpoint has."""
+    loses = "what operators hold that are gone; Spark itself starts no other number of them on a checkpoint"
+    return Upgrade((Change("operators", str(before), str(after), loses),))
+
+
+def refusal(changes: Iterable[Change]) -> str:
+    """What an operator says that does not go on."""
+    found = list(changes)
+    lost = "; ".join(f"{change.what}: {change.loses}" for change in found if change.loses)
+    return (
+        f"The checkpoint was written by another plan ({'; '.join(map(str, found))}). Nothing was changed: the old "
+        f"plan can go on from it. {CHOICES} Going on would lose: {lost}."
+    )

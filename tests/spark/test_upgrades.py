@@ -1,0 +1,118 @@
+"""Changed plans on a checkpoint of a real query: what a check says of them, and what they then do."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tidegate as tg
+from tidegate.cli import main as cli
+
+pytest.importorskip("pyspark")
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from spark.replay import Replay, with_offsets
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = pa.schema(
+    {
+        "k": pa.string(),
+        "ts": pa.timestamp("us", "UTC"),
+        "x": pa.int64(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+    }
+)
+BATCHES = with_offsets(
+    [
+        [{"k": k, "ts": ts, "x": ts} for k, ts in (("a", 1), ("b", 4), ("c", 2), ("a", 12))],
+        [{"k": k, "ts": ts, "x": ts} for k, ts in (("b", 14), ("a", 21), ("d", 24))],
+        [{"k": k, "ts": ts, "x": ts} for k, ts in (("b", 23), ("a", 41))],
+    ]
+)
+FINAL = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
+
+
+def counts(source: Any, size: str = "10 ms", grace: str = "5 ms", **more: Any) -> tg.KTable:
+    events = tg.stream(source, key="k", timestamp="ts", partition="partition", offset="offset", name="stream")
+    windows = tg.TimeWindows.of_size_and_grace(size, grace)
+    return events.group_by_key().windowed_by(windows).agg(tg.Materialized.as_("sums"), n=tg.count(), **more)
+
+
+def final(source: Any, **more: Any) -> tg.KTable:
+    return counts(source, **more).suppress(FINAL)
+
+
+def replay(spark: SparkSession, path: Path, topology: Any) -> Replay:
+    def attached(events: DataFrame) -> DataFrame:
+        frame: DataFrame = topology(events).to_df()
+        return frame
+
+    return Replay(spark, path, SCHEMA, attached)
+
+
+def contents(folder: Path) -> dict[str, str]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+PLANS = """
+import tidegate as tg
+
+def counts(size, grace):
+    events = tg.stream("stream", key="k", timestamp="ts", partition="partition", offset="offset")
+    windows = tg.TimeWindows.of_size_and_grace(size, grace)
+    return events.group_by_key().windowed_by(windows).agg(tg.Materialized.as_("sums"), n=tg.count())
+
+def longer():
+    return counts("10 ms", "9 ms").suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
+
+def wider(spark):
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
+    return counts("20 ms", "5 ms").suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
+"""
+
+
+def test_a_check_says_what_the_start_would(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    query = replay(spark, tmp_path / "query", final)
+    query.run(BATCHES[:2])
+    checkpoint = str(tmp_path / "query" / "checkpoint")
+    before = contents(Path(checkpoint))
+    source = query._source()
+    assert tg.check_upgrade(spark, checkpoint, final(source)).changes == ()
+    longer = tg.check_upgrade(spark, checkpoint, final(source, grace="9 ms", s=tg.sum("x")))
+    assert [change.what for change in longer.changes] == ["aggregation", "grace", "types"]
+    assert longer.goes_on
+    wider = tg.check_upgrade(spark, checkpoint, final(source, size="20 ms"))
+    assert not wider.goes_on
+
+    spark.conf.set("spark.sql.shuffle.partitions", "3")
+    tasks = tg.check_upgrade(spark, checkpoint, final(source))
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    assert [(change.what, change.before, change.after) for change in tasks.changes] == [("tasks", "2", "3")]
+
+    (tmp_path / "changed_plans.py").write_text(PLANS)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["check-upgrade", checkpoint, "changed_plans:longer"]) == 0
+    assert "goes on: windows that closed stay closed" in capsys.readouterr().out
+    assert cli.main(["check-upgrade", checkpoint, "changed_plans:wider"]) == 1
+    assert capsys.readouterr().out == f"{wider}\n"
+    assert cli.main(["check-upgrade", checkpoint, "changed_plans:none"]) == 2
+    assert cli.main(["check-upgrade", str(tmp_path / "nowhere"), "changed_plans:longer"]) == 2
+    assert "has no state that can be read" in capsys.readouterr().err
+
+    assert contents(Path(checkpoint)) == before
+    query.topology = lambda events: final(events, size="20 ms").to_df()
+    with pytest.raises(StreamingQueryException) as refused:
+        query.run(BATCHES[2:])
+    (lost,) = (change.loses for change in wider.changes)
+    assert f"Going on would lose: windows: {lost}." in str(refused.value)
