@@ -80,7 +80,7 @@ docs: $(STAMP)  ## Draw the pictures and write the tables of docs/ anew
 
 .PHONY: bench
 bench: $(STAMP) java  ## Measure against Spark's own aggregation (BENCH_ARGS="--smoke" for a minute)
-	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m benchmarks.final_results $(BENCH_ARGS)
+	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m benchmarks.suite $(BENCH_ARGS)
 
 .PHONY: bench-spill
 bench-spill: $(STAMP) java  ## Measure a buffer that spills: 20 M keys, time per batch and memory of each process

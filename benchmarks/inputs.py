@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -32,7 +32,7 @@ class Shape:
     rows: int
     """Of one micro-batch."""
     batches: int
-    late_share: float = 0.001
+    late_share: float = 0.0
     batch_span_ms: int = 60_000
     """How far event time moves in a micro-batch: with half a window, every second batch lets a window out."""
     seed: int = 2026
@@ -77,17 +77,22 @@ def _timestamps(shape: Shape, rng: np.random.Generator, batch: int, rows: int) -
 
 def write(shape: Shape, folder: Path) -> Path:
     """Write `shape` as Parquet under `folder`, once, and return where."""
-    target = folder / "-".join(f"{name}={value}" for name, value in asdict(shape).items())
-    done = folder / f"{target.name}.done"
+    names = pa.array(key_names(np.arange(shape.keys)))
+    name = "-".join(f"{name}={value}" for name, value in asdict(shape).items())
+    return write_halves(folder / name, (_table(half, names) for half in halves(shape)))
+
+
+def write_halves(target: Path, tables: Iterable[pa.Table]) -> Path:
+    """Write one file per table, two of which are a micro-batch, unless that was done before."""
+    done = target.with_name(f"{target.name}.done")
     if done.exists():
         return target
     target.mkdir(parents=True, exist_ok=True)
-    names = pa.array(key_names(np.arange(shape.keys)))
-    for half in halves(shape):
-        path = target / f"batch-{half.batch:04d}-{half.partition}.parquet"
-        pq.write_table(_table(half, names), path)
+    for number, table in enumerate(tables):
+        path = target / f"batch-{number // HALVES:04d}-{number % HALVES}.parquet"
+        pq.write_table(table, path)
         # The file source reads by modification time: a second per batch keeps the two halves together.
-        os.utime(path, (FIRST_MS // 1000 + half.batch,) * 2)
+        os.utime(path, (FIRST_MS // 1000 + number // HALVES,) * 2)
     done.touch()
     return target
 
@@ -96,13 +101,19 @@ def key_names(keys: Int64s) -> list[str]:
     return [f"user-{key:07d}" for key in keys.tolist()]
 
 
-def _table(half: Half, names: pa.Array) -> pa.Table:
+def table(user: pa.Array, ts_ms: Int64s, amount: Int64s, partition: int, first_offset: int) -> pa.Table:
+    """A file's columns; its offsets follow each other from `first_offset` on."""
+    rows = len(ts_ms)
     return pa.table(
         {
-            "user": names.take(pa.array(half.key)),
-            "ts": pa.array(half.ts_ms * 1000, pa.timestamp("us", tz="UTC")),
-            "amount": pa.array(half.amount),
-            "partition": pa.array(np.full(len(half.key), half.partition, dtype=np.int32)),
-            "offset": pa.array(half.offset),
+            "user": user,
+            "ts": pa.array(ts_ms * 1000, pa.timestamp("us", tz="UTC")),
+            "amount": pa.array(amount),
+            "partition": pa.array(np.full(rows, partition, dtype=np.int32)),
+            "offset": pa.array(np.arange(first_offset, first_offset + rows)),
         }
     )
+
+
+def _table(half: Half, names: pa.Array) -> pa.Table:
+    return table(names.take(pa.array(half.key)), half.ts_ms, half.amount, half.partition, int(half.offset[0]))

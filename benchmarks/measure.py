@@ -15,10 +15,11 @@ from typing import Any
 
 import psutil
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from benchmarks.contestants import Contestant
+from benchmarks.contestant import Contestant
 from benchmarks.inputs import HALVES
 
 WARM_UP = 2
@@ -29,13 +30,35 @@ QUIET_PERCENT = 20
 
 
 @dataclass(frozen=True)
+class Digest:
+    """Rows that left, whatever their order: how many, and the sum and the exclusive or of their hashes."""
+
+    rows: int = 0
+    total: int = 0
+    xor: int = 0
+
+    @staticmethod
+    def all(digests: list[Digest]) -> Digest:
+        whole = Digest()
+        for one in digests:
+            whole = Digest(whole.rows + one.rows, whole.total + one.total, whole.xor ^ one.xor)
+        return whole
+
+
+@dataclass(frozen=True)
 class Run:
-    """Rows and seconds of each micro-batch that had input, the largest memory, and how busy others were before."""
+    """Rows and seconds of each micro-batch that had input, what left, the largest memory, and how busy others were.
+
+    worker_mib is the largest Python worker (resident), python_mib all of them (what they share, once).
+    """
 
     rows: list[int]
     seconds: list[float]
+    digests: list[Digest]
+    """Of each micro-batch, also of those at the end that had no input."""
     jvm_mib: float
     python_mib: float
+    worker_mib: float
     busy_before_percent: float
 
     @property
@@ -74,8 +97,9 @@ def finished(spark: SparkSession, contestant: Contestant, folder: Path, **sink: 
     checkpoint = tempfile.mkdtemp(prefix="tidegate-bench-")
     try:
         with settings(spark, contestant.settings):
-            writer = contestant.frame(spark, folder).writeStream.trigger(availableNow=True)
-            writer = writer.outputMode("append").option("checkpointLocation", checkpoint)
+            frame = contestant.frame(spark, folder)
+            writer = (digested(frame) if contestant.answers else frame).writeStream.trigger(availableNow=True)
+            writer = writer.outputMode(contestant.mode).option("checkpointLocation", checkpoint)
             for option, value in sink.items():
                 writer = writer.queryName(value) if option == "name" else writer.format(value)
             query = writer.start()
@@ -85,18 +109,36 @@ def finished(spark: SparkSession, contestant: Contestant, folder: Path, **sink: 
         shutil.rmtree(checkpoint, ignore_errors=True)
 
 
+def digested(frame: DataFrame) -> DataFrame:
+    """`frame` with the digest of its rows in the metrics of each micro-batch."""
+    whole = F.xxhash64(*frame.columns)
+    return frame.observe(
+        "digest",
+        F.count(F.lit(1)).alias("rows"),
+        F.sum(whole.bitwiseAND(F.lit(0xFFFFFFFF))).alias("total"),
+        F.bit_xor(whole).alias("xor"),
+    )
+
+
 def run(spark: SparkSession, contestant: Contestant, folder: Path) -> Run:
-    busy = psutil.cpu_percent(1.0)
-    with _memory() as peak, finished(spark, contestant, folder, format="noop") as query:
+    busy = psutil.cpu_percent(0.4)
+    with peaks() as peak, finished(spark, contestant, folder, format="noop") as query:
         progress = [json.loads(_as_json(each)) for each in query.recentProgress]
     batches = [each for each in progress if each["numInputRows"] > 0]
     return Run(
         rows=_rows(folder),
         seconds=[each["durationMs"]["triggerExecution"] / 1000 for each in batches],
+        digests=[_digest(each) for each in progress],
         jvm_mib=peak["java"],
         python_mib=peak["python"],
+        worker_mib=peak["worker"],
         busy_before_percent=busy,
     )
+
+
+def _digest(progress: dict[str, Any]) -> Digest:
+    told = progress.get("observedMetrics", {}).get("digest", {})
+    return Digest(told.get("rows") or 0, told.get("total") or 0, told.get("xor") or 0)
 
 
 def _rows(folder: Path) -> list[int]:
@@ -110,12 +152,12 @@ def _as_json(progress: Any) -> str:
 
 
 @contextmanager
-def _memory() -> Iterator[dict[str, float]]:
-    """The largest memory (MiB) of the JVM (resident) and of all Python workers (what they share, once), sampled.
+def peaks() -> Iterator[dict[str, float]]:
+    """The largest memory (MiB), sampled: of the JVM and of a Python worker (resident), of all workers (shared, once).
 
     Memory that an earlier query left to the JVM, and workers that Spark keeps for reuse, are in it.
     """
-    peak = {"java": 0.0, "python": 0.0}
+    peak = {"java": 0.0, "python": 0.0, "worker": 0.0}
 
     def sample() -> None:
         now = _resident()
@@ -145,15 +187,17 @@ def sampling(sample: Callable[[], None]) -> Iterator[None]:
 
 
 def _resident() -> dict[str, float]:
-    found = {"java": 0.0, "python": 0.0}
+    found = {"java": 0.0, "python": 0.0, "worker": 0.0}
     for process in psutil.Process().children(recursive=True):
         try:
-            if process.name() == "java":
+            # By its program: what the JVM forks goes by another name until it has started.
+            if Path(process.exe()).name == "java":
                 found["java"] += process.memory_info().rss / 2**20
             else:
                 full = process.memory_full_info()
                 # Linux tells what a process' part is of pages that forked workers share.
                 found["python"] += getattr(full, "pss", full.rss) / 2**20
+                found["worker"] = max(found["worker"], full.rss / 2**20)
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
     return found

@@ -27,10 +27,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 import tidegate as tg
-from benchmarks.contestants import source
-from benchmarks.final_results import say, session, versions
+from benchmarks.contestant import source
 from benchmarks.inputs import HALVES
 from benchmarks.measure import WARM_UP, sampling
+from benchmarks.options import say, session, versions
 
 Int64s = npt.NDArray[np.int64]
 
@@ -214,7 +214,6 @@ def main() -> int:
     if options.smoke:
         options.keys, options.load, options.updates, options.batches = [500, 2_000], 1_000, 100, WARM_UP + 1
     spark = session(options)
-    spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "10000")
     found = []
     for keys in options.keys:
         shape = Shape(keys, min(options.load, keys), options.updates, options.batches)

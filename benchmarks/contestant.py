@@ -1,0 +1,81 @@
+"""Who competes: a name, a query over the Parquet files of a folder, and the settings that its own guide advises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+import tidegate as tg
+from benchmarks.inputs import HALVES
+
+ONE_BATCH = {"maxFilesPerTrigger": str(HALVES)}
+
+_STATE = "org.apache.spark.sql.execution.streaming.state"
+_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+_CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+
+ROCKSDB = {_PROVIDER: f"{_STATE}.RocksDBStateStoreProvider", _CHANGELOG: "true"}
+"""Spark's disk-based store as its guide advises to run it, and what `tg.configure` sets."""
+IN_MEMORY = {_PROVIDER: f"{_STATE}.HDFSBackedStateStoreProvider", _CHANGELOG: "false"}
+"""Spark's default."""
+
+FILES = "tidegate_files"
+SPARKS_OWN = ("spark_memory", "spark_rocksdb")
+
+Frame = Callable[[SparkSession, Path], DataFrame]
+
+
+@dataclass(frozen=True)
+class Contestant:
+    name: str
+    label: str
+    frame: Frame
+    """The question to the Parquet files of a folder."""
+    settings: dict[str, str] = field(default_factory=lambda: ROCKSDB)
+    mode: str = "append"
+    batches: int | None = None
+    """How many micro-batches of the input a slow one runs; None is all."""
+    answers: bool = True
+    """False: computes nothing, or more than the others, so its rows are not compared."""
+
+
+def source(spark: SparkSession, folder: Path) -> DataFrame:
+    """`folder` as a stream of rows with one file of each source partition per micro-batch."""
+    schema = spark.read.parquet(str(folder)).schema
+    return spark.readStream.schema(schema).options(**ONE_BATCH).parquet(str(folder))
+
+
+def streamed(spark: SparkSession, folder: Path) -> tg.KStream:
+    """What Spark's reader gives as a stream, partition and offset given."""
+    events = source(spark, folder)
+    return tg.stream(events, key="user", timestamp="ts", partition="partition", offset="offset")
+
+
+def from_files(spark: SparkSession, folder: Path) -> tg.KStream:
+    """The same by `tg.files.source`, whose workers read the files themselves."""
+    return tg.files.source(
+        spark, str(folder), key="user", timestamp="ts", partition="partition", offset="offset", options=ONE_BATCH
+    )
+
+
+def ours(ask: Callable[[tg.KStream], DataFrame], mode: str = "append") -> tuple[Contestant, Contestant]:
+    """The two rows of tidegate in a table: over Spark's reader, and reading the files itself."""
+    return (
+        Contestant(
+            "tidegate", "tidegate, partition and offset given", lambda s, folder: ask(streamed(s, folder)), mode=mode
+        ),
+        Contestant(
+            FILES, "tidegate, the same by tg.files.source", lambda s, folder: ask(from_files(s, folder)), mode=mode
+        ),
+    )
+
+
+def sparks_own(frame: Frame, mode: str = "append", batches: int | None = None) -> tuple[Contestant, Contestant]:
+    """The two rows of Spark: its in-memory store, and RocksDB."""
+    return (
+        Contestant("spark_memory", "Spark's own, in-memory store", frame, IN_MEMORY, mode, batches),
+        Contestant("spark_rocksdb", "Spark's own, RocksDB, changelog", frame, ROCKSDB, mode, batches),
+    )

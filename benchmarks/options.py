@@ -1,0 +1,83 @@
+"""What a benchmark is told on its command line, the Spark session it makes of it, and what it notes of the machine."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import warnings
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+import tidegate as tg
+
+PACKAGES = ("pyspark", "pyarrow", "pandas", "numpy", "protobuf")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How large (smoke, default or full), how often, and who takes part."""
+
+    size: str = "default"
+    repeat: int = 2
+    contestants: tuple[str, ...] = ()
+
+    def wants(self, contestant: str) -> bool:
+        return not self.contestants or contestant in self.contestants
+
+    @property
+    def smoke(self) -> bool:
+        return self.size == "smoke"
+
+
+def arguments(parser: argparse.ArgumentParser, json: str) -> argparse.ArgumentParser:
+    """`parser` with what every benchmark takes."""
+    parser.add_argument("--smoke", action="store_true", help="small enough for a test: are all the parts there?")
+    parser.add_argument("--json", type=Path, default=Path("benchmarks/results") / json)
+    parser.add_argument("--master", default="local[2]", help="where Spark runs")
+    parser.add_argument("--memory", default="8g", help="of the driver's JVM")
+    return parser
+
+
+def session(options: argparse.Namespace) -> SparkSession:
+    # Workers run the `python3` of the PATH unless told which.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = (
+        SparkSession.builder.master(options.master)
+        .appName("tidegate-bench")
+        .config("spark.driver.memory", options.memory)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.streaming.numRecentProgressUpdates", "10000")
+    )
+    spark: SparkSession = tg.configure(builder, faster=True).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    # Some rows are there to show what leaving out partition and offset means; it need not be told.
+    warnings.filterwarnings("ignore", category=tg.TidegateWarning)
+    return spark
+
+
+def versions(spark: SparkSession) -> dict[str, str]:
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else "java"
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
+    return {
+        "python": platform.python_version(),
+        "java": told.splitlines()[0],
+        "tidegate": tg.__version__,
+        "spark": spark.version,
+        "cores": str(os.cpu_count()),
+        "platform": platform.platform(),
+        **{name: version(name) for name in PACKAGES},
+    }
+
+
+def say(line: str) -> None:
+    print(line, flush=True)

@@ -1,0 +1,161 @@
+"""A race: contestants take turns over the same files, and every one that ran to the end must have given the same rows.
+
+A query's rows go into a sink that drops them, past a digest per micro-batch (how many, the sum and the exclusive or of
+their 64-bit hashes) that Spark computes on the way: so the rows of the very runs that are measured are compared,
+whatever their order, and none has to be stored. A slow contestant runs the first micro-batches alone, and its digest is
+compared with that of the same micro-batches of the others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from benchmarks.contestant import FILES, Contestant
+from benchmarks.inputs import HALVES
+from benchmarks.measure import QUIET_PERCENT, Digest, Run, run
+from benchmarks.options import Options, say
+
+OURS = ("tidegate", FILES)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """`ours` should be at least this many times as fast as the fastest of `others`."""
+
+    at_least: float
+    others: tuple[str, ...]
+    ours: tuple[str, ...] = OURS
+
+
+@dataclass(frozen=True)
+class Race:
+    """A workload whose contestants are queries over one folder of files; `write(size, folder)` makes it."""
+
+    name: str
+    title: str
+    write: Callable[[str, Path], Path]
+    contestants: tuple[Contestant, ...]
+    bars: tuple[Bar, ...]
+    check: Callable[[SparkSession, Path], dict[str, str]] | None = None
+    """What else is compared, on an input of its own: a sentence per contestant."""
+
+    def measure(self, spark: SparkSession, options: Options, folder: Path) -> dict[str, Any]:
+        """Run all turns, say what was found, and give it as JSON; raises AssertionError if rows differ."""
+        checked = self.check(spark, folder) if self.check is not None else {}
+        for name, sentence in checked.items():
+            say(f"  {name}: {sentence}")
+        files = self.write(options.size, folder)
+        contestants = [each for each in self.contestants if options.wants(each.name)]
+        runs = turns(spark, options, contestants, files)
+        agreed = agreement(contestants, runs)
+        say(f"  {agreed}")
+        found = report(contestants, runs)
+        return found | {"agreement": {"timed runs": agreed, **checked}, "bars": judged(self.bars, runs)}
+
+
+def turns(spark: SparkSession, options: Options, contestants: list[Contestant], files: Path) -> dict[str, list[Run]]:
+    """A B C A B C: what disturbs a turn disturbs all in it."""
+    runs: dict[str, list[Run]] = {each.name: [] for each in contestants}
+    for turn in range(1, options.repeat + 1):
+        for contestant in contestants:
+            one = run(spark, contestant, prefix(files, contestant.batches))
+            runs[contestant.name].append(one)
+            say(
+                f"  turn {turn}/{options.repeat}  {contestant.label:38} {sum(one.seconds):7.1f} s"
+                f"  {one.rate / 1e6:7.4f} M rows/s{_disturbed(one)}"
+            )
+    return runs
+
+
+def prefix(files: Path, batches: int | None) -> Path:
+    """A folder with the files of the first micro-batches."""
+    every = sorted(files.glob("*.parquet"))
+    if batches is None or batches * HALVES >= len(every):
+        return files
+    target = files.with_name(f"{files.name}-first-{batches}")
+    if not target.exists():
+        target.mkdir()
+        for path in every[: batches * HALVES]:
+            os.link(path, target / path.name)
+    return target
+
+
+def agreement(contestants: list[Contestant], runs: dict[str, list[Run]]) -> str:
+    """A sentence on how many rows were equal; AssertionError if some were not."""
+    answering = [each for each in contestants if each.answers]
+    if not answering:
+        return "nothing to compare"
+    longest = max((each for each in answering), key=lambda each: len(runs[each.name][0].rows))
+    reference = runs[longest.name][0]
+    for contestant in answering:
+        for one in runs[contestant.name]:
+            wanted = Digest.all(reference.digests[: len(one.rows)])
+            if contestant.batches is None:
+                wanted = Digest.all(reference.digests)
+            if (got := Digest.all(one.digests)) != wanted:
+                raise AssertionError(
+                    f"{contestant.label} gave other rows than {longest.label} over {len(one.rows)} micro-batches: "
+                    f"{got}, not {wanted}"
+                )
+    return f"{Digest.all(reference.digests).rows:,} rows, equal in every run of {len(answering)} contestants"
+
+
+def report(contestants: list[Contestant], runs: dict[str, list[Run]]) -> dict[str, Any]:
+    """Say the table of a race, and give its numbers by contestant."""
+    say(f"\n  {'M rows/s':40} {'sustained':>10} {'median':>8} {'worker MiB':>11} {'Python MiB':>11} {'JVM MiB':>8}")
+    found: dict[str, Any] = {}
+    for contestant in contestants:
+        mine = runs[contestant.name]
+        rate = round(median(one.rate for one in mine))
+        in_median = round(median(one.median_rate for one in mine))
+        worker, python, jvm = (
+            round(max(getattr(one, f"{of}_mib") for one in mine)) for of in ("worker", "python", "jvm")
+        )
+        found[contestant.name] = {
+            "label": contestant.label,
+            "rows_per_s": rate,
+            "rows_per_s_median_batch": in_median,
+            "peak_worker_mib": worker,
+            "peak_python_mib": python,
+            "peak_jvm_mib": jvm,
+            "batches": len(mine[0].rows),
+            "settings": contestant.settings,
+            "runs": [asdict(one) for one in mine],
+        }
+        say(f"  {contestant.label:40} {rate / 1e6:10.4f} {in_median / 1e6:8.4f} {worker:11,} {python:11,} {jvm:8,}")
+    if any(_disturbed(one) for mine in runs.values() for one in mine):
+        say("  Something else was using the CPU: measure again on a quiet machine before you quote these.")
+    return {"contestants": found}
+
+
+def judged(bars: tuple[Bar, ...], runs: dict[str, list[Run]]) -> list[dict[str, Any]]:
+    """Each bar for each row of ours: how many times as fast as the fastest of the others, within a turn."""
+    told = []
+    for bar in bars:
+        for name in (name for name in bar.ours if name in runs):
+            others = [other for other in bar.others if other in runs]
+            if not others:
+                continue
+            times = min(ratio(runs[name], runs[other]) for other in others)
+            told.append({"contestant": name, "others": others, "times": times, "at_least": bar.at_least})
+            who, verdict = " and ".join(others), "reached" if times >= bar.at_least else "NOT reached"
+            say(f"  {name} is {times:.2f} times as fast as {who}; the bar of {bar.at_least} is {verdict}")
+    return told
+
+
+def ratio(mine: list[Run], others: list[Run]) -> float:
+    """The median over the turns of how many times as fast one was within a turn."""
+    return round(median(a.rate / b.rate for a, b in zip(mine, others, strict=True)), 2)
+
+
+def _disturbed(one: Run) -> str:
+    if one.busy_before_percent <= QUIET_PERCENT:
+        return ""
+    return f"  the CPU was {one.busy_before_percent:.0f} % busy before"

@@ -1,0 +1,98 @@
+"""Every workload that needs nothing but the package: tidegate against what a PySpark user would run instead.
+
+`make bench` is the whole measurement, `make bench BENCH_ARGS="--only W3"` a part of it, `--smoke` a trial, `--full` the
+larger sizes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Protocol
+
+from pyspark.sql import SparkSession
+
+from benchmarks.measure import WARM_UP
+from benchmarks.options import Options, arguments, say, session, versions
+from benchmarks.workloads import functions, hopping, latency, open_entries, sessions, time_limit, tumbling, updates
+
+
+class Workload(Protocol):
+    """Something with a name that is measured."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def title(self) -> str: ...
+
+    def measure(self, spark: SparkSession, options: Options, folder: Path) -> dict[str, Any]: ...
+
+
+WORKLOADS: tuple[Workload, ...] = (
+    tumbling.W1,
+    tumbling.W2,
+    hopping.W3,
+    sessions.W4,
+    open_entries.W5,
+    time_limit.W6,
+    updates.W9,
+    latency.W10,
+    functions.W11,
+)
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = parsed(argv)
+    chosen = Options(
+        "smoke" if options.smoke else "full" if options.full else "default",
+        1 if options.smoke else options.repeat,
+        tuple(options.contestants),
+    )
+    began = time.monotonic()
+    spark = session(options)
+    with tempfile.TemporaryDirectory(prefix="tidegate-bench-input-") as scratch:
+        try:
+            found = {
+                each.name: measured(spark, each, chosen, options.data or Path(scratch))
+                for each in WORKLOADS
+                if not options.only or each.name in options.only
+            }
+            report: dict[str, Any] = {"workloads": found, "settings": settings(options), "versions": versions(spark)}
+        finally:
+            spark.stop()
+    report["seconds"] = round(time.monotonic() - began)
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(report, indent=1) + "\n")
+    say(f"\nWhole run: {report['seconds']} s. All numbers, versions and settings: {options.json}")
+    return 0
+
+
+def parsed(argv: list[str] | None) -> argparse.Namespace:
+    parser = arguments(argparse.ArgumentParser(prog="make bench", description=__doc__), "suite.json")
+    names = [each.name for each in WORKLOADS]
+    parser.add_argument("--only", nargs="+", choices=names, default=[], help="workloads")
+    parser.add_argument("--contestants", nargs="+", default=[], help="by name, as the JSON has them; all if left out")
+    parser.add_argument("--repeat", type=int, default=2, help="turns of each contestant")
+    parser.add_argument("--full", action="store_true", help="the larger sizes (an hour)")
+    parser.add_argument("--data", type=Path, help="keep the generated input here for the next time")
+    return parser.parse_args(argv)
+
+
+def measured(spark: SparkSession, workload: Workload, options: Options, folder: Path) -> dict[str, Any]:
+    began = time.monotonic()
+    say(f"\n{workload.name}  {workload.title}")
+    found = workload.measure(spark, options, folder / workload.name)
+    return {"title": workload.title, **found, "seconds": round(time.monotonic() - began)}
+
+
+def settings(options: argparse.Namespace) -> dict[str, Any]:
+    chosen = {name: value for name, value in vars(options).items() if name not in ("json", "data")}
+    return {**chosen, "warm_up_batches": WARM_UP, "shuffle_partitions": 2}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,79 @@
+"""W11: `reduce` and `aggregate` with plain Python functions, against `applyInPandasWithState` per key.
+
+A table without windows: each batch gives the newest aggregate of every key it has. Spark's function is called per key,
+so it runs the first batches alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+
+import tidegate as tg
+from benchmarks.contestant import Contestant, source, streamed
+from benchmarks.inputs import Shape, write
+from benchmarks.race import Bar, Race
+
+SIZES = {
+    "smoke": Shape(300, 6_000, 3),
+    "default": Shape(20_000, 200_000, 5),
+    "full": Shape(100_000, 200_000, 10),
+}
+
+
+def reduced(spark: SparkSession, folder: Path) -> DataFrame:
+    table = streamed(spark, folder).group_by_key().reduce(lambda total, amount: total + amount, "amount", "total")
+    rows: DataFrame = table.to_df()
+    return rows.select("user", "total")
+
+
+def aggregated(spark: SparkSession, folder: Path) -> DataFrame:
+    grouped = streamed(spark, folder).group_by_key()
+    table = grouped.aggregate(lambda: 0, lambda _key, row, total: total + row["amount"], type="long", name="total")
+    rows: DataFrame = table.to_df()
+    return rows.select("user", "total")
+
+
+def built_in(spark: SparkSession, folder: Path) -> DataFrame:
+    rows: DataFrame = streamed(spark, folder).group_by_key().agg(total=tg.sum("amount")).to_df()
+    return rows.select("user", "total")
+
+
+def per_key(spark: SparkSession, folder: Path) -> DataFrame:
+    def add(key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+        total = state.get[0] if state.exists else 0
+        for frame in frames:
+            for amount in frame["amount"]:
+                total += amount
+        state.update((int(total),))
+        yield pd.DataFrame({"user": [key[0]], "total": [total]})
+
+    grouped = source(spark, folder).select("user", "amount").groupBy("user")
+    return grouped.applyInPandasWithState(
+        add, "user string, total long", "total long", "update", GroupStateTimeout.NoTimeout
+    )
+
+
+def input_of(size: str, folder: Path) -> Path:
+    return write(SIZES[size], folder)
+
+
+OURS = ("tidegate_reduce", "tidegate_aggregate")
+
+W11 = Race(
+    "W11",
+    "reduce and aggregate with Python functions, 20 k keys, 200 k rows a batch",
+    input_of,
+    (
+        Contestant(OURS[0], "tidegate, reduce", reduced),
+        Contestant(OURS[1], "tidegate, aggregate", aggregated),
+        Contestant("tidegate_built_in", "tidegate, the built-in sum", built_in),
+        Contestant("per_key", "applyInPandasWithState, per key", per_key, mode="update", batches=3),
+    ),
+    (Bar(5.0, ("per_key",), OURS),),
+)

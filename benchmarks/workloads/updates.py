@@ -1,0 +1,81 @@
+"""W9: refinements of tumbling windows: the last of each key and window in a batch, and every single one."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import tidegate as tg
+from benchmarks.contestant import FILES, SPARKS_OWN, Contestant, ours, sparks_own, streamed
+from benchmarks.inputs import Shape, write
+from benchmarks.measure import finished
+from benchmarks.race import Bar, Race
+from benchmarks.workloads.tumbling import GRACE, SIZE, spark_native
+
+SIZES = {
+    "smoke": Shape(1_000, 20_000, 3),
+    "default": Shape(100_000, 1_000_000, 6),
+    "full": Shape(100_000, 1_000_000, 20),
+}
+SMALL = Shape(keys=300, rows=4_000, batches=3, batch_span_ms=120_000)
+
+
+def totals(stream: tg.KStream, caching: bool) -> DataFrame:
+    windows = tg.TimeWindows.of_size_and_grace(SIZE, GRACE)
+    kept = tg.Materialized.as_("totals")
+    kept = kept if caching else kept.with_caching_disabled()
+    table = stream.group_by_key().windowed_by(windows).agg(kept, count=tg.count(), total=tg.sum("amount"))
+    updates: DataFrame = table.to_df()
+    return updates.select("user", "window", "count", "total")
+
+
+def every(spark: SparkSession, folder: Path) -> DataFrame:
+    return totals(streamed(spark, folder), caching=False)
+
+
+EVERY = Contestant("tidegate_every", "tidegate, every update", every, answers=False)
+"""Gives more rows than the others, so `check` compares it on an input of its own."""
+
+
+def check(spark: SparkSession, folder: Path) -> dict[str, str]:
+    """Every record gives one update, its count is the number so far, and the last update is Spark's final row."""
+    files = write(SMALL, folder)
+    name = "every_update"
+    with finished(spark, EVERY, files, format="memory", name=name):
+        rows = spark.table(name)
+        of_window = rows.groupBy("user", "window")
+        last = of_window.agg(
+            F.max_by("count", "count").alias("count"),
+            F.max_by("total", "count").alias("total"),
+            F.count("*").alias("updates"),
+            F.countDistinct("count").alias("distinct"),
+        )
+        wanted = (
+            spark.read.parquet(str(files))
+            .groupBy("user", F.window("ts", SIZE))
+            .agg(F.count("*").alias("count"), F.sum("amount").alias("total"))
+        )
+        whole = last.where("updates = count AND distinct = count").select("user", "window", "count", "total")
+        wrong = wanted.exceptAll(whole).count() + whole.exceptAll(wanted).count()
+        updates = rows.count()
+        spark.catalog.dropTempView(name)
+    if wrong or updates != SMALL.rows * SMALL.batches:
+        raise AssertionError(f"{updates} updates of {SMALL.rows * SMALL.batches} records; {wrong} windows differ")
+    return {EVERY.name: f"{updates:,} updates of as many records, the last of every window equal"}
+
+
+def input_of(size: str, folder: Path) -> Path:
+    return write(SIZES[size], folder)
+
+
+W9 = Race(
+    "W9",
+    "updates of tumbling windows of 2 min, 100 k keys, 1 M rows a batch",
+    input_of,
+    (*ours(partial(totals, caching=True)), EVERY, *sparks_own(spark_native, mode="update")),
+    (Bar(2.0, SPARKS_OWN, ("tidegate", FILES, EVERY.name)),),
+    check,
+)
