@@ -182,7 +182,7 @@ def _with_prior(layout: Layout, state: State, rows: pa.Table, made: pa.Table | N
             # A session takes no old value with it; only its tombstone does (SEMANTICS 4).
             has = has & pc.fill_null(array(rows["__deleted"]), False).to_numpy(zero_copy_only=False)
     began = [pa.repeat(first[0], rows.num_rows) for first in _initial(layout)]
-    if made is not None and not layout.shape:
+    if made is not None and layout.op.emits != "final" and not layout.shape:
         bounds = {"__start": "start", "__end": "end"} | dict(zip(layout.op.key, layout.keys, strict=True))
         began = priors.of(layout, rows.select(list(bounds)).rename_columns(list(bounds.values())), made)
     for name, first in zip(layout.result_types, began, strict=True):
