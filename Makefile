@@ -68,6 +68,12 @@ KILLS ?= 50
 test-crash: $(STAMP) java  ## KILLS times kill -9 of a running pipeline, every result once (SEED=n repeats a choice)
 	PYTHONPATH=src:tests $(call PYTHON_OF,$(VENV)) $(BIN)/python -m crash --kills $(KILLS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+SOAK_MINUTES ?= 60
+
+.PHONY: soak
+soak: $(STAMP) java  ## A live pipeline for SOAK_MINUTES, drawn to output/soak.png: memory, state, files and time stay flat
+	PYTHONPATH=src:tests $(call PYTHON_OF,$(VENV)) $(BIN)/python -m soak --minutes $(SOAK_MINUTES) $(ARGS)
+
 FUZZ_CASES ?= 1000000
 
 .PHONY: test-fuzz

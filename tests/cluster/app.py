@@ -24,20 +24,21 @@ import tidegate as tg
 from crash import pipeline
 
 CORES = 2
-PATIENCE_S = 120
-SETTINGS = {
+PATIENCE_S = 600
+SETTINGS = {"spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC"}
+AT_START = {
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.executor.memory": "1g",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.session.timeZone": "UTC",
 }
+CONNECT = "sc://"
 
 
 def session(master: str, **settings: str) -> SparkSession:
-    builder = SparkSession.builder.master(master).appName("tidegate on a cluster")
-    for name, value in (SETTINGS | settings).items():
+    remote = master.startswith(CONNECT)
+    builder = SparkSession.builder.remote(master) if remote else SparkSession.builder.master(master)
+    for name, value in (SETTINGS if remote else SETTINGS | AT_START | settings).items():
         builder = builder.config(name, value)
     return tg.configure(builder).getOrCreate()
 
@@ -75,7 +76,10 @@ def totals(spark: SparkSession, folder: Path) -> StreamingQuery:
     )
     writer = pipeline.topology(events).to_df().writeStream.format("parquet").option("path", str(folder / "out"))
     query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
-    query.awaitTermination()
+    # Asked again and again: over Connect one long call may be cut off where the machine is busy.
+    wait(lambda: not query.isActive)
+    if failed := query.exception():
+        raise failed
     return query
 
 
@@ -112,7 +116,9 @@ def silence(spark: SparkSession, folder: Path) -> dict[str, Any]:
         .start()
     )
     try:
-        wait(lambda: spark.table("closed").count() >= 2 or query.exception())
+        wait(lambda: spark.table("closed").count() >= 2 or not query.isActive)
+        if failed := query.exception():
+            raise failed
     finally:
         query.stop()
     return {"closed": sorted([row["k"], row["count"]] for row in spark.table("closed").collect())}
@@ -123,14 +129,15 @@ def wait(done: Callable[[], Any]) -> None:
     while not done():
         if time.monotonic() > end:
             raise TimeoutError(f"nothing within {PATIENCE_S} s")
-        time.sleep(0.2)
+        # Each look may be a job, on cores that the query needs.
+        time.sleep(2)
 
 
 def main() -> None:
     master, folder, archive = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
     cloudpickle.register_pickle_by_value(pipeline)
     facts: dict[str, Any] = {}
-    # First on one core, and the rest of the files with two.
+    # First on one core, and the rest of the files with two; a Connect server has the cores it has.
     spark = session(master, **{"spark.cores.max": "1"})
     spark.addArtifacts(archive, pyfile=True)
     facts["first"] = len(totals(spark, folder).recentProgress)
@@ -141,9 +148,12 @@ def main() -> None:
     facts["before"] = places(spark)
     spark.addArtifacts(archive, pyfile=True)
     facts["after"] = places(spark)
-    for part in (files, silence):
-        facts[part.__name__] = part(spark, folder)
-    spark.stop()
+    try:
+        for part in (files, silence):
+            facts[part.__name__] = part(spark, folder)
+    finally:
+        # A client that listens does not end before its session has.
+        spark.stop()
     (folder / "facts.json").write_text(json.dumps(facts, indent=1))
 
 

@@ -1,4 +1,4 @@
-"""A real standalone cluster for tests: a master and workers as processes on loopback, gone with their files afterwards.
+"""A standalone cluster and a Spark Connect server for tests: processes on loopback, gone with their files afterwards.
 
 They are started from the installed pyspark. `Bare` is a Python for executors that has everything but tidegate.
 """
@@ -29,22 +29,14 @@ START_SECONDS = 180
 DAEMON = "org.apache.spark.deploy"
 
 
-class Cluster:
-    """A master and `workers`, each with `cores` and `memory`, as a context; `url` is the master's."""
-
-    def __init__(self, workers: int = 2, cores: int = 1, memory: str = "1g") -> None:
-        self._sizes = ["--cores", str(cores), "--memory", memory]
-        self._n = workers
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self.url = ""
+class Daemons:
+    """Processes of Spark's own that end with the block, and a folder for what they write."""
 
     def __enter__(self) -> Self:
+        self._processes: list[subprocess.Popen[bytes]] = []
         self.folder = Path(tempfile.mkdtemp(prefix="tidegate-cluster-"))
         try:
-            master = self._start("master", f"{DAEMON}.master.Master", "--port", "0")
-            self.url = self._await("master", master, r"Starting Spark master at (spark://\S+)")
-            for number in range(self._n):
-                self._worker(number)
+            self._start_all()
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -64,30 +56,15 @@ class Cluster:
             _send(one, signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def executors(self) -> list[psutil.Process]:
-        """The JVMs of executors that run now."""
-        return [one for one in self._family() if _runs(one, "CoarseGrainedExecutorBackend")]
-
-    def python_workers(self) -> list[psutil.Process]:
-        """The Python processes that executors have started."""
-        return [one for one in self._family() if _runs(one, "pyspark.daemon")]
-
     def log(self, name: str) -> str:
-        """What "master" or "worker-0" has said."""
+        """What a process has said."""
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
-    def executor_log(self, most: int = 4000) -> str:
-        """The ends of what executors have said, the latest last."""
-        logs = sorted(self.folder.glob("work-*/app-*/*/stderr"), key=lambda path: path.stat().st_mtime)
-        return "\n".join(path.read_text(errors="replace")[-most:] for path in logs[-2:])
+    def _start_all(self) -> None:
+        raise NotImplementedError
 
-    def _worker(self, number: int) -> None:
-        name = f"worker-{number}"
-        folder = ["--work-dir", str(self.folder / f"work-{number}")]
-        process = self._start(name, f"{DAEMON}.worker.Worker", "--port", "0", *self._sizes, *folder, self.url)
-        self._await(name, process, "(Successfully registered) with master")
-
-    def _start(self, name: str, kind: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def _start(self, name: str, program: str, *arguments: str, **more: str) -> subprocess.Popen[bytes]:
+        """Run a program of Spark's `bin`; `more` is for its environment."""
         # Nobody who uses a cluster has these set on its nodes.
         ours = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME", "SPARK_REMOTE")
         environment = {name: value for name, value in os.environ.items() if name not in ours}
@@ -97,13 +74,19 @@ class Cluster:
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_LOCAL_DIRS": str(self.folder / "local"),
         }
-        command = [str(SPARK / "bin" / "spark-class"), kind, "--host", HOST, "--webui-port", "0", *arguments]
+        command = [str(SPARK / "bin" / program), *arguments]
         if orphan := shutil.which("setpriv"):
             # Also where whoever started it is killed: executors end with their worker.
             command = [orphan, "--pdeathsig", "TERM", *command]
         with (self.folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                command,
+                env=environment | more,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         self._processes.append(process)
         return process
@@ -119,6 +102,56 @@ class Cluster:
     def _family(self) -> list[psutil.Process]:
         sessions = {process.pid for process in self._processes}
         return [one for one in psutil.process_iter() if _session(one.pid) in sessions]
+
+
+class Cluster(Daemons):
+    """A master and `workers`, each with `cores` and `memory`, as a context; `url` is the master's."""
+
+    def __init__(self, workers: int = 2, cores: int = 1, memory: str = "1g") -> None:
+        self._sizes = ["--cores", str(cores), "--memory", memory]
+        self._n = workers
+        self.url = ""
+
+    def _start_all(self) -> None:
+        address = ["--host", HOST, "--port", "0", "--webui-port", "0"]
+        master = self._start("master", "spark-class", f"{DAEMON}.master.Master", *address)
+        self.url = self._await("master", master, r"Starting Spark master at (spark://\S+)")
+        for number in range(self._n):
+            name, folder = f"worker-{number}", str(self.folder / f"work-{number}")
+            arguments = [*address, *self._sizes, "--work-dir", folder, self.url]
+            worker = self._start(name, "spark-class", f"{DAEMON}.worker.Worker", *arguments)
+            self._await(name, worker, "(Successfully registered) with master")
+
+    def executors(self) -> list[psutil.Process]:
+        """The JVMs of executors that run now."""
+        return [one for one in self._family() if _runs(one, "CoarseGrainedExecutorBackend")]
+
+    def python_workers(self) -> list[psutil.Process]:
+        """The Python processes that executors have started."""
+        return [one for one in self._family() if _runs(one, "pyspark.daemon")]
+
+
+class ConnectServer(Daemons):
+    """A Spark Connect server with a Spark of its own, whose workers run `python`; `url` is for clients.
+
+    `path` is its PYTHONPATH.
+    """
+
+    def __init__(self, python: Path, path: str) -> None:
+        self._environment = {"PYSPARK_PYTHON": str(python), "PYTHONPATH": path, "SPARK_DAEMON_MEMORY": "1g"}
+        self.url = ""
+
+    def _start_all(self) -> None:
+        settings = {
+            "spark.connect.grpc.binding.address": HOST,
+            "spark.connect.grpc.binding.port": "0",
+            "spark.ui.enabled": "false",
+        }
+        chosen = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+        kind = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+        server = self._start("server", "spark-submit", "--master", "local[2,4]", *chosen, *kind, **self._environment)
+        port = self._await("server", server, r"Spark Connect server started at: \S*:(\d+)")
+        self.url = f"sc://{HOST}:{port}"
 
 
 def packed(folder: Path) -> Path:

@@ -26,8 +26,8 @@ AHEAD = 3
 """Files that always wait to be taken."""
 VICTIMS = ("driver", "worker", "worker")
 """A kill of the driver costs a start; workers are killed twice as often."""
-CLUSTER_VICTIMS = ("driver", "worker", "executor", "executor")
-MOST_COMMITS, MOST_SECONDS = 3, 1.5
+CLUSTER_VICTIMS = ("driver", "worker", "worker", "executor", "executor")
+MOST_COMMITS, MOST_SECONDS = 2, 3.0
 """A kill comes up to so many batches, and then so many seconds, after the one before it."""
 PATIENCE_S = 900
 
@@ -52,10 +52,11 @@ class Verdict:
 
 @dataclass
 class Pipeline:
-    """Processes that run `crash.pipeline` in `folder`, one after the other; what they say is in `folder`/log."""
+    """Processes that run `module` in `folder`, one after the other; what they say is in `folder`/log."""
 
     folder: Path
     arguments: tuple[str, ...] = ()
+    module: str = "crash.pipeline"
     starts: int = field(default=0, init=False)
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
@@ -64,7 +65,7 @@ class Pipeline:
         path = os.pathsep.join(str(part) for part in (ROOT / "src", ROOT / "tests"))
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "crash.pipeline", str(self.folder), *self.arguments, *arguments],
+                [sys.executable, "-m", self.module, str(self.folder), *self.arguments, *arguments],
                 env={**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable},
                 cwd=self.folder,
                 stdout=log,

@@ -44,7 +44,7 @@ def stream(source: Any) -> tg.KStream:
     return tg.stream(source, key="k", timestamp="ts", partition="partition", offset="offset", schema=schema)
 
 
-def session(master: str | None) -> Any:
+def session(master: str | None, **settings: str) -> Any:
     """A Spark, whose workers find the package and this module where they are on this machine."""
     from pyspark.sql import SparkSession
 
@@ -59,6 +59,8 @@ def session(master: str | None) -> Any:
         .config("spark.sql.shuffle.partitions", str(TASKS))
         .config("spark.sql.session.timeZone", "UTC")
     )
+    for name, value in settings.items():
+        builder = builder.config(name, value)
     return tg.configure(builder).getOrCreate()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,14 +34,14 @@ class Counts:
     emitted: int = 0
     stream_time: int = -1
 
-    def add(self, records: int, observed: dict[str, Any]) -> None:
+    def add(self, records: int, told: Mapping[str, Any]) -> None:
         """Count one batch in."""
         self.batches += 1
         self.records += records
-        self.late += observed["late"]
-        self.bad_timestamps += observed["bad_timestamp"]
-        self.emitted += observed["emitted"]
-        self.stream_time = observed["stream_time"]
+        self.late += told["late"]
+        self.bad_timestamps += told["bad_timestamp"]
+        self.emitted += told["emitted"]
+        self.stream_time = told["stream_time"]
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,8 @@ class Replay:
 
     def _follow(self, query: StreamingQuery, batches: int) -> Counts:
         counts = Counts()
-        for records, observed in _progress(query):
-            counts.add(records, observed)
+        for records, told in _progress(query):
+            counts.add(records, told)
             self.on_batch(counts, batches)
         return counts
 
@@ -118,18 +118,20 @@ def with_alerts(final: DataFrame, timetable: DataFrame) -> DataFrame:
     return joined.withColumn("alert", (F.col("scheduled") >= FEWEST_SCHEDULED) & few)
 
 
-def _progress(query: StreamingQuery) -> Iterator[tuple[int, dict[str, Any]]]:
+def _progress(query: StreamingQuery) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Records and observed metrics of each batch, as they end."""
+    from tidegate.runtime.spark.pending import observed
+
     seen = -1
     running = True
     while running:
         # Asked before the progress is read, so that the last batch is read too.
         running = query.isActive
         for progress in query.recentProgress:
-            observed = progress.observedMetrics.get(NAME)
-            if progress.batchId > seen and observed is not None:
+            told = dict(observed(progress)).get(NAME)
+            if progress.batchId > seen and told is not None:
                 seen = progress.batchId
-                yield progress.numInputRows, observed.asDict()
+                yield progress.numInputRows, told
         time.sleep(POLL_S if running else 0)
     query.awaitTermination()
 

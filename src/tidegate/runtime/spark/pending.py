@@ -42,8 +42,8 @@ def _values(row: Any) -> Mapping[str, Any]:
     return values
 
 
-def _names(schema: Any) -> Iterator[str]:
-    yield from (schema["names"] if isinstance(schema, Mapping) else schema.names)
+def _names(schema: Any) -> list[str]:
+    return [field["name"] for field in schema["fields"]] if isinstance(schema, Mapping) else list(schema.names)
 
 
 def _of(name: str, told: Mapping[str, Any]) -> Pending:

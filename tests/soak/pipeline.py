@@ -1,0 +1,83 @@
+"""The pipeline of the soak: that of `crash.pipeline` into a sink that is slow now and then, telling of itself.
+
+`python -m soak.pipeline FOLDER` runs on and on; with `--end` until all files are taken. A batch is one Parquet file in
+FOLDER/out, written anew if the batch is run again. FOLDER/told has a JSON line per batch and look at the heap.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from crash.pipeline import SCHEMA, session, stream, topology
+
+SLOW_EVERY, SLOW_S = 10, 2.0
+LOOK_S = 5
+SETTINGS = {
+    # The counts of files come to rest within minutes, and not after the hundred batches that Spark keeps.
+    "spark.sql.streaming.minBatchesToRetain": "20",
+    "spark.sql.streaming.stateStore.maintenanceInterval": "15s",
+    "spark.sql.streaming.numRecentProgressUpdates": "50",
+}
+
+
+class Sink:
+    """Writes a batch whole or not at all, and knows how long it pretended to be slow."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.slept: dict[int, float] = {}
+        folder.mkdir(exist_ok=True)
+
+    def __call__(self, frame: Any, batch: int) -> None:
+        hidden = self._folder / f".{batch:06}.parquet"
+        pq.write_table(frame.toArrow(), hidden)
+        if batch % SLOW_EVERY == 0:
+            time.sleep(SLOW_S)
+        self.slept[batch] = SLOW_S if batch % SLOW_EVERY == 0 else 0
+        hidden.replace(hidden.with_name(hidden.name[1:]))
+
+
+def tell(folder: Path, spark: Any, query: Any, sink: Sink) -> None:
+    """Write down what has happened since the last look, until the query has ended."""
+    seen, jvm = -1, spark._jvm.java.lang
+    while query.isActive:
+        time.sleep(LOOK_S)
+        jvm.System.gc()
+        runtime = jvm.Runtime.getRuntime()
+        lines: list[dict[str, Any]] = [{"heap": runtime.totalMemory() - runtime.freeMemory()}]
+        for progress in query.recentProgress:
+            if progress.batchId > seen and progress.observedMetrics:
+                seen = progress.batchId
+                took = progress.durationMs["triggerExecution"] / 1000 - sink.slept.pop(seen, 0)
+                lines.append({"batch_seconds": took, "state": progress.observedMetrics["stream"]["spilled_bytes"]})
+        with (folder / "told").open("a") as file:
+            file.writelines(json.dumps({"time": time.time(), **line}) + "\n" for line in lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--end", action="store_true")
+    chosen = parser.parse_args()
+    folder, spark = chosen.folder, session(None, **SETTINGS)
+    fields = spark.createDataFrame(SCHEMA.empty_table()).schema
+    files = spark.readStream.schema(fields).option("maxFilesPerTrigger", 1).option("cleanSource", "delete")
+    sink = Sink(folder / "out")
+    events = stream(files.parquet(str(folder / "in")))
+    writer = topology(events).to_df().writeStream.foreachBatch(sink)
+    writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
+    query = (writer.trigger(availableNow=True) if chosen.end else writer).start()
+    threading.Thread(target=tell, args=(folder, spark, query, sink), daemon=True).start()
+    query.awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
