@@ -85,8 +85,16 @@ docs: $(STAMP)  ## Draw the pictures and write the tables of docs/ anew
 	$(BIN)/python -m tools.pages
 
 .PHONY: bench
-bench: $(STAMP) java  ## Measure against Spark's own aggregation (BENCH_ARGS="--smoke" for a minute)
+bench: $(STAMP) java  ## Measure against Spark (BENCH_ARGS="--only W3" for a part, "--smoke" for a trial, "--full")
 	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m benchmarks.suite $(BENCH_ARGS)
+
+.PHONY: bench-growth
+bench-growth: $(STAMP) java  ## Measure rows/s over batch size, keys, open windows and tasks
+	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m benchmarks.growth $(BENCH_ARGS)
+
+.PHONY: bench-page
+bench-page: $(STAMP)  ## Write what bench and bench-growth measured into docs/benchmarks.md
+	$(BIN)/python -m benchmarks.page
 
 .PHONY: bench-spill
 bench-spill: $(STAMP) java  ## Measure a buffer that spills: 20 M keys, time per batch and memory of each process

@@ -24,7 +24,8 @@ class Options:
     """How large (smoke, default or full), how often, and who takes part."""
 
     size: str = "default"
-    repeat: int = 2
+    repeat: int = 0
+    """Turns of each contestant; 0 is what the workload finds enough."""
     contestants: tuple[str, ...] = ()
 
     def wants(self, contestant: str) -> bool:

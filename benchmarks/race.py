@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -45,6 +45,8 @@ class Race:
     bars: tuple[Bar, ...]
     check: Callable[[SparkSession, Path], dict[str, str]] | None = None
     """What else is compared, on an input of its own: a sentence per contestant."""
+    repeat: int = 1
+    """Turns of each contestant, unless the command line says how many."""
 
     def measure(self, spark: SparkSession, options: Options, folder: Path) -> dict[str, Any]:
         """Run all turns, say what was found, and give it as JSON; raises AssertionError if rows differ."""
@@ -53,7 +55,7 @@ class Race:
             say(f"  {name}: {sentence}")
         files = self.write(options.size, folder)
         contestants = [each for each in self.contestants if options.wants(each.name)]
-        runs = turns(spark, options, contestants, files)
+        runs = turns(spark, replace(options, repeat=options.repeat or self.repeat), contestants, files)
         agreed = agreement(contestants, runs)
         say(f"  {agreed}")
         found = report(contestants, runs)

@@ -17,7 +17,17 @@ from pyspark.sql import SparkSession
 
 from benchmarks.measure import WARM_UP
 from benchmarks.options import Options, arguments, say, session, versions
-from benchmarks.workloads import functions, hopping, latency, open_entries, sessions, time_limit, tumbling, updates
+from benchmarks.workloads import (
+    functions,
+    hopping,
+    latency,
+    open_entries,
+    sessions,
+    startup,
+    time_limit,
+    tumbling,
+    updates,
+)
 
 
 class Workload(Protocol):
@@ -42,6 +52,7 @@ WORKLOADS: tuple[Workload, ...] = (
     updates.W9,
     latency.W10,
     functions.W11,
+    startup.START,
 )
 
 
@@ -76,7 +87,7 @@ def parsed(argv: list[str] | None) -> argparse.Namespace:
     names = [each.name for each in WORKLOADS]
     parser.add_argument("--only", nargs="+", choices=names, default=[], help="workloads")
     parser.add_argument("--contestants", nargs="+", default=[], help="by name, as the JSON has them; all if left out")
-    parser.add_argument("--repeat", type=int, default=2, help="turns of each contestant")
+    parser.add_argument("--repeat", type=int, default=0, help="turns of each contestant, over all workloads")
     parser.add_argument("--full", action="store_true", help="the larger sizes (an hour)")
     parser.add_argument("--data", type=Path, help="keep the generated input here for the next time")
     return parser.parse_args(argv)
@@ -85,7 +96,7 @@ def parsed(argv: list[str] | None) -> argparse.Namespace:
 def measured(spark: SparkSession, workload: Workload, options: Options, folder: Path) -> dict[str, Any]:
     began = time.monotonic()
     say(f"\n{workload.name}  {workload.title}")
-    found = workload.measure(spark, options, folder / workload.name)
+    found = workload.measure(spark, options, folder)
     return {"title": workload.title, **found, "seconds": round(time.monotonic() - began)}
 
 

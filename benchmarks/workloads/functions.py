@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
@@ -35,6 +37,16 @@ def reduced(spark: SparkSession, folder: Path) -> DataFrame:
 def aggregated(spark: SparkSession, folder: Path) -> DataFrame:
     grouped = streamed(spark, folder).group_by_key()
     table = grouped.aggregate(lambda: 0, lambda _key, row, total: total + row["amount"], type="long", name="total")
+    rows: DataFrame = table.to_df()
+    return rows.select("user", "total")
+
+
+def arrow(spark: SparkSession, folder: Path) -> DataFrame:
+    def add(_key: pa.Array, rows: pa.Table, totals: pa.Array) -> pa.ChunkedArray:
+        return pc.add(rows["amount"], totals)
+
+    grouped = streamed(spark, folder).group_by_key()
+    table = grouped.aggregate(lambda: 0, add, type="long", name="total", vectorized=True)
     rows: DataFrame = table.to_df()
     return rows.select("user", "total")
 
@@ -64,6 +76,7 @@ def input_of(size: str, folder: Path) -> Path:
 
 
 OURS = ("tidegate_reduce", "tidegate_aggregate")
+ARROW = "tidegate_arrow"
 
 W11 = Race(
     "W11",
@@ -72,8 +85,9 @@ W11 = Race(
     (
         Contestant(OURS[0], "tidegate, reduce", reduced),
         Contestant(OURS[1], "tidegate, aggregate", aggregated),
+        Contestant(ARROW, "tidegate, aggregate over Arrow arrays", arrow),
         Contestant("tidegate_built_in", "tidegate, the built-in sum", built_in),
         Contestant("per_key", "applyInPandasWithState, per key", per_key, mode="update", batches=3),
     ),
-    (Bar(5.0, ("per_key",), OURS),),
+    (Bar(5.0, ("per_key",), (*OURS, ARROW)), Bar(0.5, ("tidegate_built_in",), (ARROW,))),
 )

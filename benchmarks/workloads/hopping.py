@@ -11,12 +11,13 @@ import tidegate as tg
 from benchmarks.contestant import SPARKS_OWN, ours, source, sparks_own
 from benchmarks.inputs import GRACE_MS, Shape, write
 from benchmarks.race import Bar, Race
+from benchmarks.workloads.tumbling import FEW_KEYS
 
 SIZE, ADVANCE, GRACE = "10 minutes", "1 minute", f"{GRACE_MS} milliseconds"
 
 SIZES = {
     "smoke": Shape(1_000, 20_000, 3),
-    "default": Shape(100_000, 1_000_000, 12),
+    "default": FEW_KEYS,
     "full": Shape(100_000, 1_000_000, 20),
 }
 

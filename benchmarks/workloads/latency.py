@@ -35,8 +35,8 @@ RATE = 1_000
 KEYS = 100
 BAR = 1.2
 
-SECONDS = {"smoke": 8, "default": 24, "full": 120}
-WARM_UP_S = {"smoke": 3, "default": 9, "full": 20}
+SECONDS = {"smoke": 8, "default": 20, "full": 120}
+WARM_UP_S = {"smoke": 3, "default": 8, "full": 20}
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def delays(spark: SparkSession, contestant: Contestant, seconds: int, warm_up_s:
     return Delays(ms, found, len(seen))
 
 
-def _wait(query: Any, reached: Callable[[], bool], seconds: int = 60) -> None:
+def _wait(query: Any, reached: Callable[[], bool], seconds: int = 180) -> None:
     until = time.monotonic() + seconds
     while not reached():
         if (error := query.exception()) is not None:
@@ -170,7 +170,7 @@ class Latency:
         seconds, warm_up_s = SECONDS[options.size], WARM_UP_S[options.size]
         chosen = [each for each in CONTESTANTS if options.wants(each.name)]
         runs: dict[str, list[Delays]] = {each.name: [] for each in chosen}
-        for _ in range(options.repeat):
+        for _ in range(options.repeat or 1):
             for contestant in chosen:
                 runs[contestant.name].append(delays(spark, contestant, seconds, warm_up_s))
         wanted = runs[chosen[0].name][0].rows
@@ -183,7 +183,9 @@ class Latency:
         for contestant in chosen:
             ms = np.concatenate([one.ms for one in runs[contestant.name]])
             p50, p99 = (round(float(np.percentile(ms, q)), 1) for q in (50, 99))
-            batch_ms = round(1000 * seconds * options.repeat / sum(one.batches for one in runs[contestant.name]))
+            batch_ms = round(
+                1000 * seconds * len(runs[contestant.name]) / sum(one.batches for one in runs[contestant.name])
+            )
             found[contestant.name] = {"label": contestant.label, "p50_ms": p50, "p99_ms": p99, "batch_ms": batch_ms}
             say(f"  {contestant.label:40} {p50:8,.0f} {p99:8,.0f} {batch_ms:11,}")
         return {"contestants": found, "agreement": {"timed runs": agreed}, "bars": _judged(found)}

@@ -17,7 +17,7 @@ GRACE = f"{GRACE_MS} milliseconds"
 
 SIZES = {
     "smoke": Shape(2_000, 10_000, 4),
-    "default": Shape(200_000, 1_000_000, 6),
+    "default": Shape(200_000, 1_000_000, 5),
     "full": Shape(200_000, 1_000_000, 20),
 }
 

@@ -76,7 +76,7 @@ def write(shape: Shape, folder: Path) -> Path:
                 yield table(pa.array(names[keys[here]]), FIRST_MS + stamps[here], amount, partition, offset)
             offset += len(keys)
 
-    return write_halves(folder / f"{shape.keys}-{shape.batches}", halves())
+    return write_halves(folder / f"limit-{shape.keys}-{shape.batches}", halves())
 
 
 def held(stream: tg.KStream, buffer: tg.StrictBuffer | tg.EagerBuffer) -> DataFrame:
@@ -143,7 +143,9 @@ class TimeLimit:
         slow = turns(spark, one_turn, [*contestants, BY_HAND], small)
         agreed = {"by hand": agreement([*contestants, BY_HAND], slow)}
         say(f"  {agreed['by hand']}\n  {SIZES[options.size].keys:,} keys")
-        runs = turns(spark, options, contestants, write(SIZES[options.size], folder))
+        runs = turns(
+            spark, replace(options, repeat=options.repeat or 1), contestants, write(SIZES[options.size], folder)
+        )
         agreed["timed runs"] = agreement(contestants, runs)
         say(f"  {agreed['timed runs']}")
         found = report([*contestants, BY_HAND], runs | {BY_HAND.name: slow[BY_HAND.name]})

@@ -13,11 +13,11 @@ from benchmarks.contestant import FILES, SPARKS_OWN, Contestant, ours, sparks_ow
 from benchmarks.inputs import Shape, write
 from benchmarks.measure import finished
 from benchmarks.race import Bar, Race
-from benchmarks.workloads.tumbling import GRACE, SIZE, spark_native
+from benchmarks.workloads.tumbling import FEW_KEYS, GRACE, SIZE, spark_native
 
 SIZES = {
     "smoke": Shape(1_000, 20_000, 3),
-    "default": Shape(100_000, 1_000_000, 6),
+    "default": FEW_KEYS,
     "full": Shape(100_000, 1_000_000, 20),
 }
 SMALL = Shape(keys=300, rows=4_000, batches=3, batch_span_ms=120_000)

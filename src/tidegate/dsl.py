@@ -38,7 +38,15 @@ from tidegate.spec.emit import EmitStrategy
 from tidegate.spec.materialized import Materialized
 from tidegate.spec.steps import MapValues, SelectKey, Step, filter_of, map_values_of
 from tidegate.spec.suppressed import UntilTimeLimit, UntilWindowCloses
-from tidegate.spec.windows import BatchWindows, SessionWindows, TimeWindows, UnlimitedWindows, Windows, needed_ms
+from tidegate.spec.windows import (
+    BatchWindows,
+    SessionWindows,
+    SlidingWindows,
+    TimeWindows,
+    UnlimitedWindows,
+    Windows,
+    needed_ms,
+)
 
 attach: Callable[[Plan], Any] | None = None
 """Puts a plan on the DataFrame its stream is bound to; the package sets it, so that nothing here knows Spark."""
@@ -357,10 +365,11 @@ class _Aggregating:
     def aggregate(
         self,
         initializer: Callable[[], Any],
-        aggregator: Callable[[Any, dict[str, Any], Any], Any],
+        aggregator: Callable[[Any, Any, Any], Any],
         *,
         type: Any,
         merger: Callable[[Any, Any, Any], Any] | None = None,
+        vectorized: bool = False,
         name: str = "aggregate",
         materialized: Materialized | None = None,
         expect_keys: Any = None,
@@ -371,6 +380,10 @@ class _Aggregating:
         `key` is a scalar, or a tuple for several columns; `row` is a dict of the record's columns; `type` is a Spark
         type string ("long", "array<string>") or a pyarrow type. A result of None deletes the entry.
         `expect_keys` is that of `count`; without a record the value is `initializer()`.
+
+        vectorized  the aggregator is called with many records of different keys at once: `key` is an Arrow array (a
+                    tuple of them for several columns), `row` a table of the records' columns, `aggregate` an array
+                    of what there is for each; it returns an array. A null in it deletes that entry.
         """
         from tidegate.spec.types import arrow_type  # here, because it imports pyarrow
 
@@ -380,7 +393,13 @@ class _Aggregating:
             _callable(aggregator, "aggregator"),
             type,
             None if merger is None else _callable(merger, "merger"),
+            vectorized=vectorized,
         )
+        if vectorized and isinstance(self.windows, SessionWindows | SlidingWindows):
+            raise DefinitionError(
+                f"`vectorized` is for time windows and tables without windows: those of {self.windows} depend on the "
+                "records, which are taken one by one. Leave it out, or use built-in aggregates."
+            )
         if merger is None and isinstance(self.windows, SessionWindows):
             raise DefinitionError(
                 "`merger` is missing: a record can bridge two sessions, and then their aggregates become one. "

@@ -1,4 +1,4 @@
-"""The smallest size of the benchmark: all contestants agree, and every number that is promised is there."""
+"""The smallest size of the benchmarks: all contestants agree, and every number that is promised is there."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ ROOT = Path(__file__).parents[2]
 
 pytestmark = [pytest.mark.spark]
 
+ONE_OF_A_KIND = ("tidegate", "spark_memory", "tidegate_every", "tidegate_bounded", "tidegate_table")
+FUNCTIONS = ("tidegate_reduce", "tidegate_aggregate", "tidegate_arrow", "tidegate_built_in", "per_key")
 
-def smoke(benchmark: str, report: Path) -> str:
+
+def smoke(benchmark: str, report: Path, *more: str) -> str:
     """What the smallest run of a benchmark prints; its numbers are in `report`."""
-    command = [sys.executable, "-m", benchmark, "--smoke", "--json", str(report), "--memory", "1g"]
+    command = [sys.executable, "-m", benchmark, "--smoke", "--json", str(report), "--memory", "1g", *more]
     # A process of its own, as the targets of make have it: a benchmark needs a session with its own settings.
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
@@ -27,25 +30,35 @@ def smoke(benchmark: str, report: Path) -> str:
     return done.stdout
 
 
-def test_smoke(tmp_path: Path) -> None:
+def test_smoke_of_the_race_of_tumbling_windows(tmp_path: Path) -> None:
+    """With every contestant, against a direct computation as well."""
     report = tmp_path / "report.json"
-    assert "tidegate is" in smoke("benchmarks.final_results", report)
-    found = json.loads(report.read_text())
-    assert set(found["agreement"]) == {
-        "tidegate",
-        "tidegate_files",
-        "tidegate_unordered",
-        "spark_memory",
-        "spark_rocksdb",
-    }
-    of_1000_keys = found["results"]["1000"]
-    for ours in ("tidegate", "tidegate_files"):
-        assert of_1000_keys["ratios"][ours]["faster_spark_store"] > 0
-    for name in (*found["agreement"], "floor"):
-        assert of_1000_keys[name]["rows_per_s_median_batch"] > 0
-        assert sum(of_1000_keys[name]["runs"][0]["rows"]) == 3 * 20_000
-        assert of_1000_keys[name]["peak_python_mib"] >= 0
-    assert found["versions"]["pyspark"]
+    assert "equal in every run of 5 contestants" in smoke("benchmarks.suite", report, "--only", "W1")
+    whole = json.loads(report.read_text())
+    found = whole["workloads"]["W1"]
+    answering = {"tidegate", "tidegate_files", "tidegate_unordered", "spark_memory", "spark_rocksdb"}
+    assert set(found["agreement"]) == {"timed runs", *answering}
+    assert set(found["contestants"]) == {*answering, "floor"}
+    for numbers in found["contestants"].values():
+        assert numbers["rows_per_s"] > 0
+        assert numbers["runs"][0]["rows"] == [20_000] * 3
+        assert numbers["peak_jvm_mib"] > numbers["peak_worker_mib"] > 0
+    assert [bar["at_least"] for bar in found["bars"]] == [2.0, 2.0, 0.5, 0.5]
+    assert whole["versions"]["pyspark"]
+
+
+def test_smoke_of_the_other_workloads(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    others = ["W3", "W4", "W5", "W6", "W9", "W10", "W11"]
+    smoke("benchmarks.suite", report, "--only", *others, "--contestants", *ONE_OF_A_KIND, *FUNCTIONS)
+    found = json.loads(report.read_text())["workloads"]
+    assert list(found) == others
+    for name, workload in found.items():
+        assert workload["agreement"], name
+        assert all(bar["times"] > 0 for bar in workload["bars"]), name
+    assert set(found["W6"]["contestants"]) == {"tidegate", "tidegate_bounded", "by_hand"}
+    assert found["W10"]["contestants"]["tidegate"]["p99_ms"] >= found["W10"]["contestants"]["tidegate"]["p50_ms"] > 0
+    assert set(found["W11"]["contestants"]) == set(FUNCTIONS)
 
 
 def test_smoke_of_spilling(tmp_path: Path) -> None:

@@ -114,7 +114,8 @@ class Reduce:
 class Fold:
     """`initializer()`, then `aggregator(key, row, aggregate)`; `merger(key, a, b)` joins two sessions.
 
-    Of a table that is grouped anew, `subtractor(key, row, aggregate)` takes a row out again.
+    Of a table that is grouped anew, `subtractor(key, row, aggregate)` takes a row out again. `vectorized`: the
+    aggregator takes and gives Arrow arrays, one record of each of many keys.
     """
 
     initializer: Callable[[], Any]
@@ -122,6 +123,7 @@ class Fold:
     type: Any
     merger: Callable[[Any, Any, Any], Any] | None = None
     subtractor: Callable[[Any, Any, Any], Any] | None = None
+    vectorized: bool = False
 
     def __str__(self) -> str:
         return f"aggregate({_name(self.aggregator)}) as {self.type}"

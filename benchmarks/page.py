@@ -1,0 +1,140 @@
+"""Writes what was measured into docs/benchmarks.md, between its two marks, and draws growth: `make bench-page`."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tools.pages.svg import Drawing
+
+RESULTS = Path("benchmarks/results")
+PAGE = Path("docs/benchmarks.md")
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+
+WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 420, 240, 60, 36, 20, 44
+INK, LINE = "#24292f", "#0969da"
+
+
+def main() -> int:
+    parts = []
+    if (report := _read("suite")) is not None:
+        parts += [_machine(report, "make bench", "suite"), *(_workload(n, w) for n, w in report["workloads"].items())]
+    if (report := _read("growth")) is not None:
+        parts += [_growth(report)]
+    if not parts:
+        print(f"Nothing in {RESULTS}: run make bench first.")
+        return 1
+    text = PAGE.read_text(encoding="utf-8")
+    before, after = text.split(BEGIN)[0], text.split(END)[1]
+    PAGE.write_text(f"{before}{BEGIN}\n" + "\n\n".join(parts) + f"\n{END}{after}", encoding="utf-8")
+    print(f"wrote {PAGE}")
+    return 0
+
+
+def _read(name: str) -> dict[str, Any] | None:
+    path = RESULTS / f"{name}.json"
+    if not path.exists():
+        return None
+    report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    report["day"] = datetime.fromtimestamp(path.stat().st_mtime, UTC).date().isoformat()
+    return report
+
+
+def _machine(report: dict[str, Any], command: str, name: str) -> str:
+    of = report["versions"]
+    chosen = "".join(
+        f" --{key}{'' if value is True else ' ' + (' '.join(value) if isinstance(value, list) else str(value))}"
+        for key, value in report.get("settings", {}).items()
+        if key in ("full", "smoke", "only", "contestants", "repeat") and value
+    )
+    asked = f'{command} BENCH_ARGS="{chosen.strip()}"' if chosen else command
+    return (
+        f"`{asked}` on {report['day']}: {of['cores']} cores, {of['platform']}, Python {of['python']}, "
+        f"Spark {of['spark']}, pyarrow {of['pyarrow']}, {of['java']}; {report['seconds']} s in all "
+        f"({name}.json has every run)."
+    )
+
+
+def _workload(name: str, found: dict[str, Any]) -> str:
+    lines = [f"### {name}: {found['title']}", ""]
+    contestants = found.get("contestants", {})
+    if name == "W5":
+        lines += _open_entries(found["found"])
+    elif name == "W10":
+        lines += ["| | p50 ms | p99 ms | ms a batch |", "|---|---|---|---|"]
+        lines += [
+            f"| {one['label']} | {one['p50_ms']:,.0f} | {one['p99_ms']:,.0f} | {one['batch_ms']:,} |"
+            for one in contestants.values()
+        ]
+    elif name == "START":
+        lines += ["| | seconds |", "|---|---|"]
+        lines += [f"| {one['label']} | {median(one['seconds']):.2f} |" for one in contestants.values()]
+    else:
+        lines += ["| | M rows/s | in the median batch | largest worker MiB | all Python MiB | JVM MiB |"]
+        lines += ["|---|---|---|---|---|---|"]
+        lines += [
+            f"| {one['label']} | {one['rows_per_s'] / 1e6:.4f} | {one['rows_per_s_median_batch'] / 1e6:.4f} "
+            f"| {one['peak_worker_mib']:,} | {one['peak_python_mib']:,} | {one['peak_jvm_mib']:,} |"
+            for one in contestants.values()
+        ]
+    told = [_bar(bar) for bar in found["bars"]]
+    agreed = [f"{who}: {what}." for who, what in found["agreement"].items()]
+    return "\n".join([*lines, "", *told, "", *agreed]).rstrip()
+
+
+def _open_entries(found: list[dict[str, Any]]) -> list[str]:
+    lines = ["| | open | seconds a batch | largest worker MiB | JVM MiB |", "|---|---|---|---|---|"]
+    for one in found:
+        seconds = median(one["batch_s"][2:] or one["batch_s"])
+        lines.append(
+            f"| {one['label']} | {one['entries']:,} | {seconds:.3f} | {one['worker_mib']:,.0f} "
+            f"| {one['jvm_mib']:,.0f} |"
+        )
+    return lines
+
+
+def _bar(bar: dict[str, Any]) -> str:
+    least, most = bar.get("at_least"), bar.get("at_most")
+    good = bar["times"] >= least if least is not None else bar["times"] <= most
+    wanted = f"at least {least}" if least is not None else f"at most {most}"
+    others = f" {' and '.join(bar['others'])}" if "others" in bar else ""
+    verdict = "reached" if good else "**not reached**"
+    return f"* {bar['contestant']}: {bar['times']} times{others}; wanted {wanted}: {verdict}"
+
+
+def _growth(report: dict[str, Any]) -> str:
+    lines = ["### Growth", "", _machine(report, "make bench-growth", "growth"), ""]
+    for name, axis in report["axes"].items():
+        path = PAGE.parent / "benchmarks" / f"{name}.svg"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(drawn(axis["label"], axis["points"]), encoding="utf-8")
+        told = ", ".join(f"{p['value']:,}: {p['rows_per_s'] / 1e6:.3f}" for p in axis["points"])
+        lines += [f"![Rows per second over {axis['label']}](benchmarks/{name}.svg)", "", f"M rows/s: {told}.", ""]
+    return "\n".join(lines).rstrip()
+
+
+def drawn(label: str, points: list[dict[str, Any]]) -> str:
+    """M rows/s over a quantity, whose values are set at equal distances."""
+    drawing = Drawing(WIDTH, f"Rows per second over {label}")
+    top = max(p["rows_per_s"] for p in points) / 1e6
+    step = (WIDTH - LEFT - RIGHT) / max(1, len(points) - 1)
+    floor = HEIGHT - BOTTOM
+    drawing.write(LEFT, 20, f"M rows/s over {label}", size=14)
+    for share in (0, 0.5, 1):
+        y = floor - share * (floor - TOP)
+        drawing.line(LEFT, y, WIDTH - RIGHT, y, "#d0d7de")
+        drawing.write(LEFT - 6, y + 4, f"{share * top:.2g}", size=11, anchor="end")
+    places = [(LEFT + n * step, floor - p["rows_per_s"] / 1e6 / top * (floor - TOP)) for n, p in enumerate(points)]
+    for (x1, y1), (x2, y2) in zip(places, places[1:], strict=False):
+        drawing.line(x1, y1, x2, y2, LINE)
+    for (x, y), point in zip(places, points, strict=True):
+        drawing.circle(x, y, 4, fill=LINE)
+        drawing.write(x, floor + 18, f"{point['value']:,}", size=10, anchor="middle", color=INK)
+    return drawing.text(HEIGHT)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
