@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[2]
 
 pytestmark = [pytest.mark.spark]
 
-ONE_OF_A_KIND = ("tidegate", "spark_memory", "tidegate_every", "tidegate_bounded", "tidegate_table")
-FUNCTIONS = ("tidegate_reduce", "tidegate_aggregate", "tidegate_arrow", "tidegate_built_in", "per_key")
+ONE_OF_A_KIND = ("tidegate", "spark_memory", "tidegate_every", "tidegate_bounded")
+FUNCTIONS = ("tidegate_aggregate", "tidegate_arrow", "per_key")
 
 
 def smoke(benchmark: str, report: Path, *more: str) -> str:

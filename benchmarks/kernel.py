@@ -1,0 +1,88 @@
+"""What the kernel itself takes, without Spark: seconds of one processor per batch, packing and stepping, one task.
+
+`python -m benchmarks.kernel`, with `PYTHONPATH=src` where tidegate is not installed. Few records on many keys show what
+a batch pays for what is held, many records on few keys what it pays per record.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import tidegate as tg
+from benchmarks.inputs import Int64s, key_names
+from tidegate.kernel.layout import Layout
+from tidegate.kernel.packing import pack
+from tidegate.kernel.stage import Stage
+from tidegate.kernel.store import DictStore
+from tidegate.plan import operation
+
+WINDOW = tg.TimeWindows.of_size_with_no_grace("1 minute")
+SIZES = ((300_000, 10_000), (20_000, 200_000))
+"""(keys that are held, records of a batch)"""
+BATCHES = 3
+
+
+def windowed(stream: tg.KStream) -> tg.TimeWindowedKStream:
+    return stream.group_by_key().windowed_by(WINDOW)
+
+
+TOPOLOGIES: dict[str, Callable[[tg.KStream], tg.KTable]] = {
+    "reduce": lambda s: windowed(s).reduce(lambda total, amount: total + amount, "amount", "total"),
+    "aggregate": lambda s: windowed(s).aggregate(lambda: 0, lambda _k, row, total: total + row["amount"], type="long"),
+    "aggregate, vectorized": lambda s: windowed(s).aggregate(
+        lambda: 0, lambda _k, rows, totals: pc.add(totals, rows["amount"]), type="long", vectorized=True
+    ),
+    "agg(tg.sum), updates": lambda s: windowed(s).agg(total=tg.sum("amount")),
+    "agg(tg.sum), final": lambda s: (
+        windowed(s).agg(total=tg.sum("amount")).suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
+    ),
+}
+
+
+def batch(names: pa.Array, keys: Int64s, offset: int) -> pa.RecordBatch:
+    rows = len(keys)
+    return pa.record_batch(
+        {
+            "k:user": names.take(pa.array(keys)),
+            "v:amount": pa.array(keys % 97),
+            "ts": pa.array(np.full(rows, 5, np.int64)),
+            "partition": pa.array(np.zeros(rows, np.int32)),
+            "offset": pa.array(offset + np.arange(rows)),
+        }
+    )
+
+
+def seconds(build: Callable[[tg.KStream], tg.KTable], held: int, rows: int) -> float:
+    """The best of some batches of `rows` records, of random keys among `held` that had a record each before."""
+    names, rng = pa.array(key_names(np.arange(held))), np.random.default_rng(2026)
+    first = batch(names, np.arange(held), 0)
+    stream = tg.stream("events", key="user", timestamp="ts", partition="partition", offset="offset")
+    layout = Layout(operation(build(stream).node), first.schema, sorts=False)
+    stage, store = Stage(layout), DictStore()
+
+    def step(records: pa.RecordBatch) -> float:
+        began = time.process_time()
+        stage.step(store, [dict(pack(layout, [records], [0]))[0]])
+        return time.process_time() - began
+
+    step(first)
+    given = (batch(names, rng.integers(0, held, rows), held + n * rows) for n in range(BATCHES))
+    return min(step(records) for records in given)
+
+
+def main() -> int:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    print(f"{'':24}" + "".join(f"{f'{rows:,} on {held:,} keys':>28}" for held, rows in SIZES))
+    for name, build in TOPOLOGIES.items():
+        print(f"{name:24}" + "".join(f"{seconds(build, held, rows):26.3f} s" for held, rows in SIZES), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
