@@ -39,6 +39,8 @@ def _read(name: str) -> dict[str, Any] | None:
     if not path.exists():
         return None
     report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if report.get("settings", {}).get("smoke") or report.get("size") == "smoke":
+        return None  # a trial says nothing about speed
     report["day"] = datetime.fromtimestamp(path.stat().st_mtime, UTC).date().isoformat()
     return report
 
