@@ -32,6 +32,14 @@ def held(limit: str = "5 ms", buffer: Any = UNBOUNDED, **more: Any) -> tg.KTable
     return counts(**more).suppress(tg.Suppressed.until_time_limit(limit, buffer, clock="stream"))
 
 
+def held_steps(how: str, limited: bool, behind: Any = None) -> tg.KTable:
+    """A table with a step, a limit if it has one, and another step."""
+    table = counts().map_values({how: "n"}, types={how: "long"})
+    if limited:
+        table = table.suppress(tg.Suppressed.until_time_limit("5 ms", UNBOUNDED, clock="stream"))
+    return table if behind is None else table.map_values(behind, types={"z": "long"})
+
+
 def strict() -> tg.KTable:
     return counts().suppress(tg.Suppressed.until_window_closes(NINE.shut_down_when_full()))
 
@@ -63,11 +71,10 @@ def shown(driver: TopologyTestDriver, *names: str) -> list[tuple[Any, ...]]:
         (final(), counts(tg.SlidingWindows.of_time_difference_and_grace("9 ms", "5 ms")), "windows", "other bounds"),
         (final(s=tg.sum("v")), final(), "aggregation", "a column that is gone"),
         (final(s=tg.sum("v")), final(s=tg.max("v")), "aggregation", "computed in another way"),
-        (final(), counts(), "emits", "what is kept for updates"),
-        (held(), counts(), "limit", "rows that wait by the old limit"),
+        (held_steps("m", limited=True), counts(), "limit", "rows that wait by the old limit"),
+        (held(), counts(TWENTY), "windows", "other bounds"),
         (counts(), counts(store="other"), "store", "by its old name"),
         (held(buffer=NINE), held(buffer=NINE, s=tg.sum("v")), "aggregation", "what was aggregated"),
-        (final(), final(s=tg.last("v")), "aggregation", "depends on order"),
         (grouped().reduce(max, "v"), grouped().agg(n=tg.count()), "aggregation", "what was aggregated"),
     ],
 )  # fmt: skip
@@ -226,3 +233,102 @@ def test_a_check_of_another_number_of_operators() -> None:
     assert not told.goes_on
     assert after(table, 1).check_upgrade(table).changes == ()
     assert TopologyTestDriver(counts()).check_upgrade(final()).changes == ()
+
+
+@pytest.mark.parametrize("buffer", [UNBOUNDED, NINE, tg.BufferConfig.max_bytes(900)])
+def test_what_waited_for_a_limit_leaves_first(buffer: Any) -> None:
+    driver = restarted(after(held("50 ms", buffer), 13, 1, 12), counts())
+    driver.pipe_input(record(14, "b"))
+    assert [(row["k"], *(shown_of(row, "n"))) for row in driver.read_output()] == [
+        ("a", 0, 1),
+        ("a", 10, 2),
+        ("b", 10, 1),
+    ]
+    driver.pipe_input(record(14))
+    assert shown(driver, "n") == [(10, 3)]
+    # Nothing of it is there when there is a limit again.
+    driver = restarted(driver, held("1 ms", buffer))
+    driver.pipe_input(record(30))
+    driver.pipe_input(record(40))
+    assert shown(driver, "n") == [(30, 1)]
+
+
+def shown_of(row: dict[str, Any], *names: str) -> tuple[Any, ...]:
+    return (row["window"][0], *(row[name] for name in names))
+
+
+def test_what_waited_takes_the_steps_that_were_behind_the_limit() -> None:
+    driver = after(held_steps("m", limited=True, behind={"z": "m"}), 1, 12)
+    assert driver.check_upgrade(held_steps("m", limited=False, behind={"z": "m"})).goes_on
+    assert not driver.check_upgrade(held_steps("x", limited=False, behind={"z": "x"})).goes_on
+    driver = restarted(driver, held_steps("m", limited=False, behind={"z": "m"}))
+    driver.pipe_input(record(13))
+    assert shown(driver, "z") == [(10, 1), (10, 2)]
+
+
+def test_a_limit_by_another_clock() -> None:
+    wall = counts().suppress(tg.Suppressed.until_time_limit("9 ms", UNBOUNDED, clock="wall"))
+    driver = restarted(after(held("50 ms"), 1, 12), wall)
+    driver.pipe_input(record(13))
+    assert shown(driver, "n") == [(0, 1), (10, 1)]
+    driver.advance_wall_clock("9 ms")
+    assert shown(driver, "n") == [(10, 2)]
+
+
+def test_results_so_far_leave_first_where_the_suppression_was() -> None:
+    driver = restarted(after(final(), 1, 12, 14), counts())
+    assert [waiting.window for waiting in driver.pending().waiting] == []
+    driver.pipe_input(record(22, "b"))
+    assert [(row["k"], *shown_of(row, "n")) for row in driver.read_output()] == [
+        ("a", 0, 1),
+        ("a", 10, 2),
+        ("b", 20, 1),
+    ]
+    # And the other way round: windows that are open give a final result.
+    driver = restarted(driver, strict())
+    driver.pipe_input(record(21, "b"))
+    assert shown(driver, "n") == []
+    driver.pipe_input(record(60))
+    assert shown(driver, "n") == [(10, 2), (20, 2)]
+
+
+def test_a_limit_and_final_results_are_both_taken_away() -> None:
+    both = final().suppress(tg.Suppressed.until_time_limit("50 ms", UNBOUNDED, clock="stream"))
+    driver = restarted(after(both, 1, 16), counts())
+    driver.pipe_input(record(17))
+    assert shown(driver, "n") == [(0, 1), (10, 1), (10, 2)]
+
+
+def test_one_of_two_outputs_loses_its_limit() -> None:
+    def outputs(limited: bool) -> dict[str, Any]:
+        return {"raw": counts(), "slow": held("50 ms") if limited else counts()}
+
+    driver = restarted(after(outputs(limited=True), 1, 2), outputs(limited=False))
+    driver.pipe_input(record(3))
+    assert [(row["output"], row["n"]) for row in driver.read_output()] == [("raw", 3), ("slow", 2), ("slow", 3)]
+    told = after(outputs(limited=True), 1).check_upgrade({"raw": counts(), "quick": counts()})
+    assert [change.what for change in told.changes if change.loses] == ["limit"]
+
+
+def test_a_table_that_is_grouped_anew_gets_what_waited() -> None:
+    def groups(limited: bool) -> tg.KTable:
+        moves = tg.table("moves", key="k", timestamp="ts")
+        if limited:
+            moves = moves.suppress(tg.Suppressed.until_time_limit("50 ms", UNBOUNDED, clock="stream"))
+        return moves.group_by("v").agg(n=tg.count())
+
+    driver = TopologyTestDriver(groups(limited=True))
+    driver.pipe_input(record(1, "a", 7))
+    driver.pipe_input(record(2, "b", 7))
+    assert driver.read_output() == []
+    driver = restarted(driver, groups(limited=False))
+    driver.pipe_input(record(3, "c", 8))
+    counted = {row["v"]: row["n"] for row in driver.read_output()}
+    assert counted == {7: 2, 8: 1}
+
+
+def test_the_first_aggregate_that_depends_on_order() -> None:
+    driver = restarted(after(final(), 1, 12), final(s=tg.last("v")))
+    for ts, v in ((13, 5), (21, 6), (20, 7), (60, 8)):
+        driver.pipe_input(record(ts, v=v))
+    assert shown(driver, "n", "s") == [(0, 1, None), (10, 2, None), (20, 2, 7)]

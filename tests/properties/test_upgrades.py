@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oracle import BuiltIn, NoWindows, Oracle, Row, Sessions, Unlimited, Windows, compute
-from properties import cases
+from properties import cases, test_suppression
 from properties.cases import Case
 from properties.comparing import assert_same, assert_same_drops, placed
 from tidegate.testing import TopologyTestDriver
@@ -150,3 +150,58 @@ def test_a_window_that_closed_stays_closed() -> None:
     assert (driver.read_output(), driver.drops["late"]) == ([], 3)
     driver.pipe_input({"k": "a", "ts": 40, "n": 1})
     assert [(row["window"], row["n"]) for row in driver.read_output()] == [((10, 20), 3)]
+
+
+def _materialized(case: Case, rows: list[Row]) -> list[str]:
+    """The table that a reader of the rows has, as text: a NaN is no other one's equal."""
+    table: dict[Any, Row] = {}
+    for row in rows:
+        table[tuple(row[name] for name in case.topology.key), row.get("window")] = row
+    shown = ({name: row[name] for name in row if name != "deleted"} for row in table.values() if not row.get("deleted"))
+    return sorted(map(repr, shown))
+
+
+def _switched(before: Any, now: Any, batches: list[list[Row]], at: int) -> tuple[list[list[Row]], TopologyTestDriver]:
+    """What comes out of each batch where the plan changes after `at` of them."""
+    driver, out = TopologyTestDriver(before), []
+    for number, batch in enumerate(batches):
+        if number == at:
+            driver = TopologyTestDriver(now, state=driver.state())
+        driver.pipe_batch(batch)
+        out.append(driver.read_output())
+    return out, driver
+
+
+@pytest.mark.parametrize("kind", cases.KINDS)
+@given(batches=cases.partitioned(), data=st.data())
+def test_final_results_and_updates_take_turns(kind: str, batches: list[list[Row]], data: Any) -> None:
+    """Without the suppression the table is what it would be had it never been there; with it from some batch on, final
+    results are from then on those of a plan that always had it.
+    """
+    case = data.draw(cases.cases(ordered=True, kind=kind))
+    final = replace(case, topology=replace(case.topology, final=True), with_schema=True)
+    updates = replace(case, topology=replace(case.topology, final=False), with_schema=True)
+    batches = [batch for batch in batches if batch]
+    at = data.draw(st.integers(0, max(len(batches) - 1, 0)))
+    out, _ = _switched(final.table(), updates.table(), batches, at)
+    wanted, _ = _switched(updates.table(), updates.table(), batches, 0)
+    if batches:
+        assert _materialized(case, sum(out, [])) == _materialized(case, sum(wanted, []))
+    out, _ = _switched(updates.table(), final.table(), batches, at)
+    wanted, _ = _switched(final.table(), final.table(), batches, 0)
+    assert repr(out[at:]) == repr(wanted[at:])
+
+
+@pytest.mark.parametrize("kind", [*cases.ALL_KINDS, "none"])
+@given(batches=cases.partitioned(), limit=test_suppression.limits(), data=st.data())
+def test_a_limit_that_is_taken_away(kind: str, batches: list[list[Row]], limit: Any, data: Any) -> None:
+    """The table is what it would be had there never been a limit."""
+    case = data.draw(cases.cases(ordered=True, plain=True) if kind == "none" else cases.cases(ordered=True, kind=kind))
+    case = replace(case, topology=replace(case.topology, final=False), with_schema=True)
+    limit = replace(limit, strategy="emit_early", measured_from="first_update")
+    batches = [batch for batch in batches if batch]
+    at = data.draw(st.integers(0, max(len(batches) - 1, 0)))
+    out, driver = _switched(case.table().suppress(test_suppression.suppressed(limit)), case.table(), batches, at)
+    wanted, _ = _switched(case.table(), case.table(), batches, 0)
+    assert _materialized(case, sum(out, [])) == _materialized(case, sum(wanted, []))
+    assert driver.check_upgrade(case.table()).changes == ()

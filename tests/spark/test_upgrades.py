@@ -18,6 +18,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from spark.replay import Replay, with_offsets
+from tidegate.testing import TopologyTestDriver
 
 pytestmark = pytest.mark.spark
 
@@ -116,3 +117,24 @@ def test_a_check_says_what_the_start_would(
         query.run(BATCHES[2:])
     (lost,) = (change.loses for change in wider.changes)
     assert f"Going on would lose: windows: {lost}." in str(refused.value)
+
+
+def test_what_a_suppression_held_leaves_first_and_a_drain_lets_out_the_rest(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def held(source: Any) -> tg.KTable:
+        limit = tg.Suppressed.until_time_limit("50 ms", tg.BufferConfig.unbounded(), clock="stream")
+        return counts(source).suppress(limit)
+
+    driver = TopologyTestDriver(held("events"))
+    replay(spark, tmp_path, held).run(BATCHES[:1])
+    driver.pipe_batch(BATCHES[0])
+    query = replay(spark, tmp_path, final)
+    query.written = 1
+    driver = TopologyTestDriver(final("events"), state=driver.state())
+    driver.pipe_batch(BATCHES[1])
+    told = query.run(BATCHES[1:2])
+    # Four rows that waited for the limit, and the first window of three keys, which this batch closes.
+    first = sorted(map(repr, driver.read_output()))
+    assert len(first) == 7
+    assert sorted(repr(row) for batch in told.rows for row in batch) == first

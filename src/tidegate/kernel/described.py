@@ -41,10 +41,14 @@ def write(layout: Layout, state: State) -> None:
 
 @dataclass(frozen=True)
 class Described:
-    """What a description says: a layout, good for looking at rows and not for running, and what a buffer holds."""
+    """What a description says: a layout, good for looking at rows and not for running, and what a buffer holds.
+
+    steps  how many steps of the table rows in the buffer have taken, None if it does not say
+    """
 
     layout: Layout
     held: pa.Schema
+    steps: int | None = None
 
 
 def of(store: Store) -> Described | None:
@@ -83,7 +87,7 @@ def read(frame: bytes) -> Described:
         ),
         types.schema,
     )
-    return Described(layout, held.schema)
+    return Described(layout, held.schema, op.get("steps"))
 
 
 def _held(layout: Layout) -> pa.Schema:
@@ -114,6 +118,7 @@ def _description(layout: Layout) -> tuple[dict[str, Any], pa.Table, pa.Table]:
         "deleted": op.deleted,
         "outputs": [[output.name, output.kind, output.limit is not None] for output in op.told],
         "retention_ms": op.retention_ms,
+        "steps": next((len(output.before) for output in op.told if output.limit is not None), 0),
     }
     types = layout.schema
     if op.function is not None:

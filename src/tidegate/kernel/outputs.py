@@ -10,17 +10,25 @@ import pyarrow.compute as pc
 from tidegate.kernel import changes, forwarding, late, measuring, steps, suppression
 from tidegate.kernel.batch import Batch
 from tidegate.kernel.layout import Layout
+from tidegate.kernel.released import Released
 from tidegate.kernel.state import State
+from tidegate.kernel.steps import SEEN
 from tidegate.plan import Output
 
 
-def run(layout: Layout, state: State, rows: pa.Table, batch: Batch, end_of_input: bool) -> tuple[pa.Table, int | None]:
+def run(
+    layout: Layout, state: State, rows: pa.Table, batch: Batch, gone: Released, end_of_input: bool
+) -> tuple[pa.Table, int | None]:
     """The rows that leave, of `Layout.output_schema`, given those that the aggregation made (`results.told`).
+
+    `gone` is what suppressions of an earlier plan held back, which leaves first.
 
     An output with a time limit holds its rows back; by the wall clock, the time at which the next ones are due comes
     with them. Raises BufferFullError if it shuts down when full and is.
     """
     parts, wake_at = [], None
+    if gone.results:
+        rows = _first(gone.results, rows)
     for output in layout.op.told:
         part = steps.on_results(output.before, _of(layout, rows, output, batch), layout.op.key)
         if output.kind == "final":
@@ -28,7 +36,10 @@ def run(layout: Layout, state: State, rows: pa.Table, batch: Batch, end_of_input
         if output.limit is not None:
             waiting = replace(layout.telling[output.kind], shape=output.before)
             part, wake_at = suppression.run(waiting, state, batch, part, end_of_input)
-        parts.append(steps.on_results(output.after, part, layout.op.key))
+        part = steps.on_results(output.after, part, layout.op.key)
+        if output.name in gone.behind:
+            part = _first([gone.behind[output.name]], part)
+        parts.append(part)
     if layout.op.regroup is not None:
         halved = layout.op.regroup.changes
         return (changes.run(layout, state, parts[0]) if halved else forwarding.run(layout, parts[0])), wake_at
@@ -40,6 +51,13 @@ def run(layout: Layout, state: State, rows: pa.Table, batch: Batch, end_of_input
     ]
     shape = layout.output_schema.empty_table()
     return pa.concat_tables([shape, *named], promote_options="default").cast(layout.output_schema), wake_at
+
+
+def _first(gone: list[pa.Table], rows: pa.Table) -> pa.Table:
+    """Rows that leave before those of the batch, with what those know of their time."""
+    if SEEN in rows.schema.names:
+        gone = [part.append_column(SEEN, part["__timestamp"]) for part in gone]
+    return pa.concat_tables([*gone, rows], promote_options="default")
 
 
 def _of(layout: Layout, rows: pa.Table, output: Output, batch: Batch) -> pa.Table:

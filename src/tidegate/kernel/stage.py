@@ -20,6 +20,7 @@ from tidegate.kernel import (
     changelog,
     closed,
     described,
+    draining,
     expected,
     final,
     frames,
@@ -29,7 +30,6 @@ from tidegate.kernel import (
     pending,
     plain,
     tables,
-    turning,
     upgrade,
 )
 from tidegate.kernel.batch import Batch
@@ -73,6 +73,8 @@ class Stage:
     tasks: int = 1
     expected: bytes | None = None
     """Keys that give a final row in every window (`kernel.expected.pack`)."""
+    drains: bool = False
+    """Whether this is a last run (`kernel.draining`)."""
 
     def step(
         self, store: Store, blobs: Iterable[bytes], end_of_input: bool = False, wall_clock: int | None = None
@@ -84,8 +86,10 @@ class Stage:
         Raises CheckpointError before anything is stored if `store` belongs to another plan; BufferFullError and
         AggregationError leave the store to be thrown away by the caller, as Spark does with a failed batch.
         """
-        state, layout = upgrade.load(store, self.layout, self.tasks)
-        turning.turn(layout, state)
+        loaded = upgrade.load(store, self.layout, self.tasks)
+        state, layout = loaded.state, loaded.layout
+        end_of_input = draining.ends(state, self.drains) or end_of_input
+        gone = upgrade.start(loaded)
         batch, metrics = self._decode(blobs, layout)
         state.task = batch.task
         # The clock of the machine that drives the query may be set back; time that has passed stays passed.
@@ -102,7 +106,7 @@ class Stage:
             rows = expected.run(layout, state, batch, rows, self.expected, closes_at)
         if layout.op.retention_ms is not None or state.closed:
             closed.keep(layout, state, outputs.of_kind(layout, rows, "final"))
-        rows, wake_at = outputs.run(layout, state, rows, batch, end_of_input)
+        rows, wake_at = outputs.run(layout, state, rows, batch, gone, end_of_input)
         metrics |= _lateness(batch) if metrics.pop("first") else {"records": 0, "lateness_sum": 0.0}
         metrics["late"] += late
         metrics["emitted"] = rows.num_rows

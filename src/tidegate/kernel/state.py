@@ -74,6 +74,8 @@ class State:
     """The stream time whose windows have closed, by the grace of now: stream time itself, unless grace has changed."""
     columns: list[Column] = field(default_factory=list)
     """Where each aggregate is kept and since when, if the plan's aggregates have changed (kernel.upgrade)."""
+    drain: str = ""
+    """Whether a drain has begun or is over (kernel.draining)."""
     fitting: Fitting | None = None
     """How stored rows become rows of the plan, where they differ; not stored."""
 
@@ -122,6 +124,7 @@ class State:
             described=meta.get("described", ""),
             closed_to=meta.get("closed_to", meta["stream_time"]),
             columns=[Column(*column) for column in meta.get("columns", [])],
+            drain=meta.get("drain", ""),
         )
 
     def save(self) -> None:
@@ -136,6 +139,8 @@ class State:
             meta["closed_to"] = self.closed_to
         if self.columns:
             meta["columns"] = [[column.slot, column.since] for column in self.columns]
+        if self.drain:
+            meta["drain"] = self.drain
         told = {"kept": self.kept, "came": self.came, "closed": self.closed}
         meta |= {name: indexed(logs) for name, logs in told.items() if logs}
         if self.described:

@@ -126,6 +126,16 @@ def waiting(layout: Layout, store: Store) -> pa.Table:
     return unite([_rows(held), *_newest(layout, shelves)])
 
 
+def empty(layout: Layout, store: Store) -> pa.Table:
+    """What is held back (`waiting`), which from then on is not: the buffer is as if nothing had ever come."""
+    held, shelves, *_ = _load(layout, store)
+    rows = unite([_rows(held), *_newest(layout, shelves)])
+    shelves.forget(list(shelves.logs))
+    meta = {"stream_time": -1, "ordered": True, **shelves.saved()}
+    store.put(_BUFFER, frames.encode(frames.SEGMENT, meta, held.slice(0, 0)))
+    return rows
+
+
 def _rows(held: pa.Table) -> pa.Table:
     """Entries of a buffer with a bound as rows on a shelf."""
     return held.drop_columns([SIZE, *limited.prior_names(held)])

@@ -3,7 +3,10 @@
     grace         another one     the close time reached stays reached: what a shorter grace has closed stays closed
     aggregation   new columns     null in windows that began by then, and for keys that were there
     limit         a new one       waits from now on
-    buffer        bound or not    what is stored takes the other form (kernel.turning)
+                  none any more   what waited leaves first (kernel.released)
+    final         updates         the results so far of open windows leave first
+    updates       final           windows that are open give a final result
+    buffer        bound or not    what is stored takes the other form (kernel.turning), as it does for the two above
     retention, bounds, lengths of limits and the code of functions are in no identity: they go on without being asked
 
 Everything else is refused, before anything is touched. A new grace moves the close time reached by the difference, for
@@ -17,21 +20,23 @@ a window closes at its end plus the grace:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from tidegate.errors import CheckpointError
 from tidegate.instants import show_ms
-from tidegate.kernel import described, grouping
+from tidegate.kernel import described, grouping, released, turning
 from tidegate.kernel.described import Described
 from tidegate.kernel.fitting import FROM_THE_START, Column, Fitting
 from tidegate.kernel.layout import Layout
+from tidegate.kernel.released import Released
 from tidegate.kernel.state import State
 from tidegate.kernel.store import Store
 from tidegate.kernel.stream_time import NEVER
 from tidegate.plan import Operation
 from tidegate.spec.aggregates import Aggregate
+from tidegate.spec.suppressed import StrictBuffer
 from tidegate.spec.upgrade import Change, refusal
 
 _LOSES = {
@@ -40,10 +45,10 @@ _LOSES = {
     "order": "records would be taken in another order than those before them",
     "windows": "the windows that are open have other bounds, and would never be completed",
     "aggregation": "what was aggregated for a column that is gone, or is computed in another way; or a column was "
-    "added that the state cannot take: one that depends on order to final results that do not, or one in front of a "
-    "buffer with a bound",
+    "added in front of a buffer with a bound, or of a table that is grouped anew",
     "emits": "what is kept for updates is not what is kept for final results",
-    "limit": "the rows that wait by the old limit",
+    "limit": "the rows that wait by the old limit, for which the plan has no output, or one with other columns: keep "
+    "the steps in front of the limit as they were, or set it to zero, which lets out what waits",
     "store": "the rows of the store by its old name",
     "old rows": "the rows that a change must take out of their groups, which are not known",
     "types": "what is stored has the old types",
@@ -51,20 +56,49 @@ _LOSES = {
 _TURNED = "what is stored takes the other form"  # kernel.turning
 
 
-def load(store: Store, layout: Layout, tasks: int) -> tuple[State, Layout]:
-    """The state in `store`, or a new one, and `layout` as it must be over it; nothing is stored.
+@dataclass(frozen=True)
+class Loaded:
+    """The state that an operator goes on from, and its layout as it must be over it.
+
+    `old` is the plan that kept it; `told` what it says of itself, if that is another plan than the layout's.
+    """
+
+    state: State
+    layout: Layout
+    old: Operation
+    told: Described | None = None
+
+
+def load(store: Store, layout: Layout, tasks: int) -> Loaded:
+    """The state in `store`, or a new one; nothing is stored.
 
     Raises CheckpointError if it cannot go on under this plan, or if another number of tasks wrote it.
     """
     state = State.load(store, layout.identity, tasks)
-    if state.identity != layout.identity:
-        what = described.of(store)
-        check(changes(state.identity, what, layout))
-        if what is not None:
-            _go_on(state, what.layout, layout)
-        # A bound that was turned on or off is `turning`'s to see.
-        state.identity = layout.identity | {"buffer": state.identity["buffer"]}
-    return state, fitted(state, layout)
+    if state.identity == layout.identity:
+        return Loaded(state, fitted(state, layout), layout.op)
+    what = described.of(store)
+    check(changes(state.identity, what, layout))
+    if what is not None:
+        _go_on(state, what.layout, layout)
+        old = what.layout.op
+    else:
+        bounded = state.identity["buffer"] == "bounded"
+        old = replace(layout.op, buffer=StrictBuffer()) if bounded else layout.op.without_bound
+    state.identity = layout.identity
+    return Loaded(state, fitted(state, layout), old, what)
+
+
+def start(loaded: Loaded) -> Released:
+    """Store what was kept as the plan needs it; gives what suppressions held back that the plan does not have."""
+    state, layout, told = loaded.state, loaded.layout, loaded.told
+    turning.turn(layout, state, loaded.old)
+    gone = Released()
+    if told is not None and released.limit_gone(told.layout.op.limit, layout.op.limit):
+        gone.behind = released.behind_limit(told, layout, state)
+    if told is not None and released.closing_gone(told.layout, layout):
+        gone.results = list(released.open_results(layout, state))
+    return gone
 
 
 def fitted(state: State, layout: Layout) -> Layout:
@@ -115,7 +149,7 @@ def changes(written: dict[str, str], what: Described | None, layout: Layout) -> 
         before, after = written.get(name), running.get(name)
         if before == after or (name == "types" and None in (before, after)):
             continue  # a plan without declared types learns them
-        effect = _TURNED if name == "buffer" else None if what is None else _effect(name, what.layout, layout)
+        effect = _TURNED if name == "buffer" else None if what is None else _effect(name, what, layout)
         loses = _LOSES.get(name, "what it holds may mean something else") if effect is None else ""
         found.append(Change(name, before, after, loses, effect or ""))
     return found if what is None else [*found, *_lengths(what.layout.op, layout.op)]
@@ -131,8 +165,9 @@ def _lengths(old: Operation, new: Operation) -> Iterator[Change]:
         yield Change("retention", kept[0], kept[1], effect="results that are gone stay gone")
 
 
-def _effect(name: str, old: Layout, new: Layout) -> str | None:
+def _effect(name: str, what: Described, new: Layout) -> str | None:
     """What a change means for a query that goes on; None if it cannot."""
+    old = what.layout
     if name == "grace" and type(old.op.windows) is type(new.op.windows):
         return _of_grace(_grace(old), _grace(new))
     if name == "aggregation":
@@ -141,9 +176,27 @@ def _effect(name: str, old: Layout, new: Layout) -> str | None:
         kept = [field for field in old.schema if field.name[:2] in ("k:", "v:")]
         same = all(f.name in new.schema.names and new.schema.field(f.name).type == f.type for f in kept)
         return "columns that are read besides" if same and _of_aggregation(old, new) is not None else None
-    if name == "limit" and old.op.limit is None and new.op.limit is not None:
-        return "rows wait from now on"
+    if name == "limit":
+        return _of_limit(what, new)
+    if name == "emits":
+        return _of_emits(old, new)
     return None
+
+
+def _of_limit(what: Described, new: Layout) -> str | None:
+    if what.layout.op.limit is None:
+        return "rows wait from now on"
+    if released.way_of(what, new) is None:
+        return None
+    return f"what waited leaves first{'' if new.op.limit is None else '; rows wait by the new limit from then on'}"
+
+
+def _of_emits(old: Layout, new: Layout) -> str:
+    if released.closing_gone(old, new):
+        return "results so far of the windows that are open leave first, as updates"
+    if new.op.emits == "final":
+        return "windows that are open give a final result when they close; of those that have closed it was an update"
+    return _TURNED
 
 
 def _of_grace(before: int, after: int) -> str:
@@ -157,7 +210,7 @@ def _of_aggregation(old: Layout, new: Layout) -> str | None:
     added = [name for name in has if name not in had]
     kept = all(name in has and str(has[name]) == str(how) for name, how in had.items())
     built_in = all(isinstance(how, Aggregate) for how in (*had.values(), *has.values()))
-    if not kept or not built_in or (added and (_counted(new) or old.op.logs != new.op.logs)):
+    if not kept or not built_in or (added and _counted(new)):
         return None
     if not added:
         return "the same columns in another order"

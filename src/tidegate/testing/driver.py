@@ -117,13 +117,20 @@ class TopologyTestDriver:
         self._step(self._op, types, records)
         self._inputs = inputs
 
-    def _step(self, op: Operation, types: Types, records: list[Record]) -> None:
+    def drain(self) -> None:
+        """Let everything out and end: what is piped afterwards is refused."""
+        if self._op is not None and self._types.columns:
+            # It begins, and it ends.
+            self._step(self._op, self._types, [], drains=True)
+            self._step(self._op, self._types, [], drains=True)
+
+    def _step(self, op: Operation, types: Types, records: list[Record], drains: bool = False) -> None:
         layout, batch = _lay_out(op, types, records, self._piped, self._wall_clock_ms)
         blobs = [blob for _, blob in pack(layout, [batch], [0])]
         store = self._store.copy()
         keys = None if op.expects is None else expected.pack(layout, op.expects)
         now = self._wall_clock_ms if op.needs_wall_clock else None
-        step = Stage(layout, expected=keys).step(store, blobs, wall_clock=now)
+        step = Stage(layout, expected=keys, drains=drains).step(store, blobs, wall_clock=now)
         behind = []
         steps = [step]
         for op_behind, held in self._behind:
@@ -133,7 +140,7 @@ class TopologyTestDriver:
             behind.append((op_behind, held.copy()))
             now = self._wall_clock_ms if told.needs_wall_clock else None
             keys = None if told.expects is None else expected.pack(layout_behind, told.expects)
-            steps.append(Stage(layout_behind, expected=keys).step(behind[-1][1], blobs, wall_clock=now))
+            steps.append(Stage(layout_behind, expected=keys, drains=drains).step(behind[-1][1], blobs, wall_clock=now))
         self._store, self._types, self._piped = store, types, self._piped + len(records)
         self._behind = behind
         self._output += to_rows(steps[-1].rows)
@@ -205,8 +212,10 @@ class TopologyTestDriver:
         if self._op is None or not self._types.columns:
             return Pending("stream" if self._op is None else self._op.stream.name, None, (), 0)
         layout, _ = _lay_out(self._op, self._types, [], self._piped, self._wall_clock_ms)
-        state, layout = upgrade.load(self._store, layout, 1)
-        return pending.pending(layout, state)
+        loaded = upgrade.load(self._store.copy(), layout, 1)
+        # As the first batch under a changed plan will find it.
+        upgrade.start(loaded)
+        return pending.pending(loaded.layout, loaded.state)
 
     def pending_of_chain(self) -> list[Pending]:
         """`pending` of each operator, where a table was grouped anew or its changes were."""

@@ -1,0 +1,110 @@
+"""A drain lets everything out once, and the state takes nothing any more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from tidegate.testing import TopologyTestDriver
+
+UNBOUNDED = tg.BufferConfig.unbounded()
+FINAL = tg.Suppressed.until_window_closes(UNBOUNDED)
+LIMIT = tg.Suppressed.until_time_limit("90 ms", UNBOUNDED, clock="stream")
+WALL = tg.Suppressed.until_time_limit("90 ms", UNBOUNDED, clock="wall")
+TIME = tg.TimeWindows.of_size_and_grace("10 ms", "5 ms")
+HOPPING = TIME.advance_by("5 ms")
+SLIDING = tg.SlidingWindows.of_time_difference_and_grace("4 ms", "5 ms")
+SESSIONS = tg.SessionWindows.of_inactivity_gap_and_grace("4 ms", "5 ms")
+RECORDS = [{"k": k, "ts": ts} for k, ts in (("a", 1), ("b", 3), ("a", 16), ("b", 21))]
+
+
+def grouped() -> tg.KGroupedStream:
+    return tg.stream("events", key="k", timestamp="ts").group_by_key()
+
+
+def counts(windows: Any) -> tg.KTable:
+    return grouped().windowed_by(windows).agg(n=tg.count())
+
+
+def strict() -> tg.Suppressed:
+    return tg.Suppressed.until_window_closes(tg.BufferConfig.max_records(90).shut_down_when_full())
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        *(counts(windows).suppress(FINAL) for windows in (TIME, HOPPING, SLIDING, SESSIONS)),
+        counts(TIME).suppress(strict()),
+        counts(SESSIONS).suppress(strict()),
+        counts(TIME).suppress(FINAL).suppress(LIMIT),
+    ],
+)
+def test_every_window_closes(table: tg.KTable) -> None:
+    """What a drain gives is what would come if the stream went on for long enough."""
+    drained, longer = TopologyTestDriver(table), TopologyTestDriver(table)
+    for record in RECORDS:
+        drained.pipe_input(record)
+        longer.pipe_input(record)
+    early = drained.read_output()
+    assert longer.read_output() == early
+    drained.drain()
+    out = drained.read_output()
+    assert out
+    for ts in (900, 1900):
+        longer.pipe_input({"k": "z", "ts": ts})
+    order = [repr(row) for row in longer.read_output() if row["k"] != "z"]
+    assert sorted(map(repr, out)) == sorted(order)
+
+
+@pytest.mark.parametrize("limit", [LIMIT, WALL])
+def test_every_buffer_empties(limit: Any) -> None:
+    for table in (grouped().agg(n=tg.count()), counts(TIME), counts(SESSIONS)):
+        plain, held = TopologyTestDriver(table), TopologyTestDriver(table.suppress(limit))
+        for record in RECORDS:
+            plain.pipe_input(record)
+            held.pipe_input(record)
+        held.drain()
+        last = {(row["k"], row.get("window")): row for row in plain.read_output()}
+        live = [row for row in last.values() if not row.get("deleted")]
+        out = [row for row in held.read_output() if not row.get("deleted")]
+        assert sorted(map(repr, out)) == sorted(map(repr, live))
+        held.advance_wall_clock("0 ms") if limit is LIMIT else None
+
+
+def test_both_operators_of_a_chain() -> None:
+    table = counts(TIME).suppress(FINAL).to_stream().group_by("n").agg(m=tg.count())
+    driver = TopologyTestDriver(table)
+    for record in RECORDS:
+        driver.pipe_input(record)
+    driver.read_output()
+    driver.drain()
+    assert driver.read_output()[-1]["m"] == 4
+
+
+def test_nothing_goes_on_afterwards() -> None:
+    table = counts(TIME).suppress(FINAL)
+    driver = TopologyTestDriver(table)
+    driver.pipe_input(RECORDS[0])
+    driver.drain()
+    assert len(driver.read_output()) == 1
+    for again in (driver, TopologyTestDriver(table, state=driver.state())):
+        with pytest.raises(tg.CheckpointError, match="was drained"):
+            again.pipe_input(RECORDS[0])
+    with pytest.raises(tg.CheckpointError, match="was drained"):
+        driver.drain()
+    assert driver.read_output() == []
+
+
+def test_another_run_is_refused_between_the_two_steps() -> None:
+    driver = TopologyTestDriver(counts(TIME).suppress(FINAL))
+    driver.pipe_input(RECORDS[0])
+    op = driver._op
+    assert op is not None
+    driver._step(op, driver._types, [], drains=True)
+    with pytest.raises(tg.CheckpointError, match="has begun"):
+        driver.pipe_input(RECORDS[1])
+    assert driver.read_output() == []
+    driver._step(op, driver._types, [], drains=True)
+    assert [row["n"] for row in driver.read_output()] == [1]
