@@ -30,6 +30,16 @@ def smoke(benchmark: str, report: Path, *more: str) -> str:
     return done.stdout
 
 
+def test_smoke_of_one_race(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    assert "equal in every run of 2 contestants" in smoke(
+        "benchmarks.suite", report, "--only", "W1", "--contestants", "tidegate_files", "spark_memory"
+    )
+    (bar,) = json.loads(report.read_text())["workloads"]["W1"]["bars"]
+    assert bar["times"] > 0
+
+
+@pytest.mark.slow
 def test_smoke_of_the_race_of_tumbling_windows(tmp_path: Path) -> None:
     """With every contestant, against a direct computation as well."""
     report = tmp_path / "report.json"
@@ -47,6 +57,7 @@ def test_smoke_of_the_race_of_tumbling_windows(tmp_path: Path) -> None:
     assert whole["versions"]["pyspark"]
 
 
+@pytest.mark.slow
 def test_smoke_of_the_other_workloads(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     others = ["W3", "W4", "W5", "W6", "W9", "W10", "W11"]
