@@ -77,7 +77,7 @@ def streamed(spark: SparkSession, contestant: Contestant, folder: Path) -> Rows:
 SMALL = Shape(keys=500, rows=4_000, batches=3, batch_span_ms=SIZE_MS)
 
 
-def check(contestants: tuple[Contestant, ...], spark: SparkSession, folder: Path) -> dict[str, str]:
+def check(contestants: list[Contestant], spark: SparkSession, folder: Path) -> dict[str, str]:
     """Raise unless all agree; return what was found, a sentence per contestant.
 
     Without late records every contestant must give the rows of the direct computation. With them tidegate still must;

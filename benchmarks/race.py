@@ -43,18 +43,18 @@ class Race:
     write: Callable[[str, Path], Path]
     contestants: tuple[Contestant, ...]
     bars: tuple[Bar, ...]
-    check: Callable[[SparkSession, Path], dict[str, str]] | None = None
+    check: Callable[[list[Contestant], SparkSession, Path], dict[str, str]] | None = None
     """What else is compared, on an input of its own: a sentence per contestant."""
     repeat: int = 1
     """Turns of each contestant, unless the command line says how many."""
 
     def measure(self, spark: SparkSession, options: Options, folder: Path) -> dict[str, Any]:
         """Run all turns, say what was found, and give it as JSON; raises AssertionError if rows differ."""
-        checked = self.check(spark, folder) if self.check is not None else {}
+        contestants = [each for each in self.contestants if options.wants(each.name)]
+        checked = self.check(contestants, spark, folder) if self.check is not None else {}
         for name, sentence in checked.items():
             say(f"  {name}: {sentence}")
         files = self.write(options.size, folder)
-        contestants = [each for each in self.contestants if options.wants(each.name)]
         runs = turns(spark, replace(options, repeat=options.repeat or self.repeat), contestants, files)
         agreed = agreement(contestants, runs)
         say(f"  {agreed}")

@@ -89,7 +89,7 @@ W1 = Race(
     partial(input_of, "W1"),
     CONTESTANTS,
     (Bar(2.0, SPARKS_OWN), Bar(0.5, ("floor",))),
-    partial(agreement.check, CONTESTANTS),
+    agreement.check,
     repeat=2,
 )
 W2 = Race("W2", "the same with 2 M keys", partial(input_of, "W2"), (*OURS, *SPARK), (Bar(4.0, SPARKS_OWN),))
