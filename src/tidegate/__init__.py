@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -97,6 +98,7 @@ __all__ = [
     "collect_list",
     "configure",
     "count",
+    "drain",
     "explain_pending",
     "first",
     "last",
@@ -184,6 +186,22 @@ def check_upgrade(spark: Any, checkpoint: str, table: Any) -> Upgrade:
     from tidegate.runtime.spark.checking import check_upgrade as check
 
     return check(spark, str(checkpoint), table)
+
+
+def drain(table: Any, checkpoint: str, write: Callable[[Any], Any]) -> None:
+    """Let everything out that a stopped query holds, and end: windows close, buffers empty, in its last batches.
+
+    table       what the query is made of, bound to its streaming DataFrames; nothing more is read of them
+    checkpoint  its checkpointLocation; afterwards no plan starts on it, and draining it again does nothing
+    write       gives the DataStreamWriter of the rows, as for the query itself, without trigger and checkpoint:
+                `lambda rows: rows.writeStream.outputMode("update").foreachBatch(save)`
+
+    Call it again if it fails: it goes on where it was, and no batch is another one than before.
+    Raises CheckpointError if there is no state to drain.
+    """
+    from tidegate.runtime.spark.draining import drain as drained
+
+    drained(table, str(checkpoint), write)
 
 
 def _attach(table: Plan) -> Any:

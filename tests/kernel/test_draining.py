@@ -7,6 +7,11 @@ from typing import Any
 import pytest
 
 import tidegate as tg
+from tidegate.kernel.draining import marks
+from tidegate.kernel.layout import Layout
+from tidegate.kernel.packing import pack
+from tidegate.kernel.stage import Stage
+from tidegate.kernel.store import DictStore
 from tidegate.testing import TopologyTestDriver
 
 UNBOUNDED = tg.BufferConfig.unbounded()
@@ -108,3 +113,22 @@ def test_another_run_is_refused_between_the_two_steps() -> None:
     assert driver.read_output() == []
     driver._step(op, driver._types, [], drains=True)
     assert [row["n"] for row in driver.read_output()] == [1]
+
+
+def test_a_step_of_marks_alone_reaches_every_task() -> None:
+    import pyarrow as pa
+
+    table = counts(TIME).suppress(FINAL)
+    from tidegate.plan import operation
+
+    schema = pa.schema({"k:k": pa.string(), "ts": pa.int64()})
+    layout = Layout(operation(table.node), schema)
+    stores = [DictStore(), DictStore()]
+    batch = pa.table({"k:k": ["a", "b", "c", "d"], "ts": [1, 2, 3, 4]}, schema=schema).to_batches()[0]
+    rows = 0
+    for task, blob in pack(layout, [batch], range(2)):
+        Stage(layout, 2).step(stores[task], [blob])
+    for _ in range(2):
+        for task, blob in marks(layout, 2):
+            rows += Stage(layout, 2, drains=True).step(stores[task], [blob]).rows.num_rows
+    assert rows == 4

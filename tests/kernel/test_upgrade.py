@@ -222,7 +222,8 @@ def test_what_a_check_says_of_a_change_that_is_refused() -> None:
         "This plan cannot go on from the checkpoint:\n"
         "  events: windows: 'TimeWindows of 10 milliseconds' -> 'TimeWindows of 20 milliseconds'\n"
         "    would lose: the windows that are open have other bounds, and would never be completed\n"
-        "Choices: Restart with the old plan, or give this one a new checkpointLocation."
+        "Choices: Restart with the old plan, or give this one a new checkpointLocation, perhaps after the old one has "
+        "let everything out (tg.drain)."
     )
 
 

@@ -17,7 +17,7 @@ pytest.importorskip("pyspark")
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from spark.replay import Replay, with_offsets
+from spark.replay import Replay, collect, with_offsets
 from tidegate.testing import TopologyTestDriver
 
 pytestmark = pytest.mark.spark
@@ -138,3 +138,35 @@ def test_what_a_suppression_held_leaves_first_and_a_drain_lets_out_the_rest(
     first = sorted(map(repr, driver.read_output()))
     assert len(first) == 7
     assert sorted(repr(row) for batch in told.rows for row in batch) == first
+
+    checkpoint = str(tmp_path / "checkpoint")
+    drained: dict[int, list[Any]] = {}
+    failing = [True]
+
+    def save(frame: DataFrame, batch: int) -> None:
+        rows = collect(frame)
+        if rows and failing.pop():
+            raise RuntimeError("the sink is down")
+        drained[batch] = rows
+
+    def write(frame: DataFrame) -> Any:
+        return frame.writeStream.outputMode("update").foreachBatch(save)
+
+    source = query._source()
+    with pytest.raises(StreamingQueryException, match="the sink is down"):
+        tg.drain(final(source), checkpoint, write)
+    with pytest.raises(StreamingQueryException, match="has begun"):
+        query.run(BATCHES[2:])
+    failing.append(False)
+    # The records of the batch that was refused are part of what leaves.
+    tg.drain(final(source), checkpoint, write)
+    driver.pipe_batch(BATCHES[2])
+    driver.drain()
+    last = sorted(map(repr, driver.read_output()))
+    assert len(last) == 6
+    assert sorted(repr(row) for rows in drained.values() for row in rows) == last
+    batches = sorted(drained)
+    tg.drain(final(source), checkpoint, write)
+    assert sorted(drained) == batches
+    with pytest.raises(StreamingQueryException, match="This checkpoint was drained"):
+        query.run(BATCHES[2:])

@@ -11,7 +11,11 @@ again, and a sink that knows the batch sees the same rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tidegate.errors import CheckpointError
+from tidegate.kernel import frames
+from tidegate.kernel.layout import Layout
 from tidegate.kernel.state import State
 
 BEGUN, DONE = "begun", "done"
@@ -29,11 +33,19 @@ def ends(state: State, drains: bool) -> bool:
         )
     if state.drain == BEGUN and not drains:
         raise CheckpointError(
-            "A drain of this checkpoint has begun, and what it lets out may have left. Nothing was changed. Drain "
-            "it again: it goes on where it was."
+            "A drain of this checkpoint has begun, and what it lets out may have left. Nothing was changed. Call "
+            "tg.drain(...) again: it goes on where it was."
         )
     if not drains:
         return False
     ending = state.drain == BEGUN
     state.drain = DONE if ending else BEGUN
     return ending
+
+
+def marks(layout: Layout, tasks: int) -> Iterator[tuple[int, bytes]]:
+    """(task, blob) for every task, without records: a step is to be taken though none came."""
+    for task in range(tasks):
+        meta = {"identity": layout.identity, "tasks": tasks, "task": task}
+        nothing = {"chunks": [], "drops": {}, "first": False, "came": False}
+        yield task, frames.encode(frames.BLOB, meta | nothing)

@@ -124,7 +124,8 @@ class Stage:
         for blob in blobs:
             meta, rows = frames.decode(frames.BLOB, blob)
             _same_run(meta, self.layout.identity, self.tasks)
-            batch.add([Chunk(**chunk) for chunk in meta["chunks"]], *rows)
+            if meta["chunks"]:  # else it is a mark (`draining.marks`)
+                batch.add([Chunk(**chunk) for chunk in meta["chunks"]], *rows)
             batch.task, batch.came = meta["task"], batch.came or meta["came"]
             batch.wall_clock = max(batch.wall_clock, meta.get("wall_clock", NEVER))
             drops.update(meta["drops"])

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-CHOICES = "Restart with the old plan, or give this one a new checkpointLocation."
+CHOICES = (
+    "Restart with the old plan, or give this one a new checkpointLocation, perhaps after the old one has let "
+    "everything out (tg.drain)."
+)
 
 
 @dataclass(frozen=True)

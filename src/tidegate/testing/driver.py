@@ -118,7 +118,7 @@ class TopologyTestDriver:
         self._inputs = inputs
 
     def drain(self) -> None:
-        """Let everything out and end: what is piped afterwards is refused."""
+        """Let everything out and end, as `tg.drain` does on Spark: what is piped afterwards is refused."""
         if self._op is not None and self._types.columns:
             # It begins, and it ends.
             self._step(self._op, self._types, [], drains=True)

@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from tidegate.errors import DefinitionError, TidegateWarning, warn
 from tidegate.instants import MAX_MS, show_ms
-from tidegate.kernel import expected
+from tidegate.kernel import draining, expected
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.packing import pack
 from tidegate.kernel.reading import read
@@ -97,14 +97,15 @@ def check_frame(stream: Any) -> None:
     check_columns(stream)
 
 
-def to_df(table: Plan) -> DataFrame:
+def to_df(table: Plan, drains: bool = False) -> DataFrame:
     """The rows of `table` as a DataFrame: key columns, `window`, value columns, `timestamp`, `deleted` if it can be.
 
-    Counts of each micro-batch are in `observedMetrics` under the name of the stream.
+    Counts of each micro-batch are in `observedMetrics` under the name of the stream. `drains`: of a last run
+    (`runtime.spark.draining`).
     """
     if isinstance(table, Stream) and table.table is None:
         return stepped(table)
-    out, layout = _operate(operation(table))
+    out, layout = _operate(operation(table), drains)
     return out.select(*public(layout.output_schema.names))
 
 
@@ -116,10 +117,10 @@ def laid_out(op: Operation) -> tuple[Layout, int]:
     return layout, task_count(op, out)
 
 
-def _operate(op: Operation) -> tuple[DataFrame, Layout]:
+def _operate(op: Operation, drains: bool = False) -> tuple[DataFrame, Layout]:
     """The rows of one operator behind those it gets them from, under the kernel's names, and their layout."""
     check_typed([*(s for branch in op.stream.branches for s in branch.steps), *op.before, *op.after])
-    inputs = [_behind(op)] if op.stream.behind else [_input(op, branch) for branch in op.stream.branches]
+    inputs = [_behind(op, drains)] if op.stream.behind else [_input(op, branch) for branch in op.stream.branches]
     frame = inputs[0].frame
     config.check(frame.sparkSession, streaming=frame.isStreaming)
     if not op.stream.ordered and not op.stream.behind:
@@ -134,17 +135,18 @@ def _operate(op: Operation) -> tuple[DataFrame, Layout]:
             (entry.frame, entry.columns, Packer(layout, tasks, entry.order_as_one, entry.branch, entry.files))
             for entry in inputs
         ],
-        stage=SparkStage(Stage(layout, tasks, keys)),
+        stage=SparkStage(Stage(layout, tasks, keys, drains)),
         tasks=tasks,
         name=op.stream.name,
         wakes=op.wakes,
+        marks=partial(draining.marks, layout, tasks) if drains else None,
     )
     return out, layout
 
 
-def _behind(op: Operation) -> _Input:
+def _behind(op: Operation, drains: bool) -> _Input:
     """What an operator gets of the one before it in the chain."""
-    frame, layout = _operate(chain(op)[-2])
+    frame, layout = _operate(chain(op)[-2], drains)
     columns = [_column(name) for name in layout.output_schema.names]
     if op.needs_wall_clock:
         columns.append(_wall_clock("wall_clock"))

@@ -43,6 +43,7 @@ def flow(
     tasks: int,
     name: str = "tidegate",
     wakes: bool = False,
+    marks: Callable[[], Iterable[tuple[int, bytes]]] | None = None,
 ) -> DataFrame:
     """DataFrames, each by its columns, through their packs and `stage`; the rows of `stage.output_schema`.
 
@@ -51,12 +52,15 @@ def flow(
     at most spark.sql.execution.arrow.maxRecordsPerBatch rows, 10,000 by default (test_arrow_batches_of_the_input).
     `stage` steps once per task and micro-batch. All are pickled. A stage that `wakes` is stepped without blobs when
     the wall clock reaches its outcome's `wake_at`; Spark then makes batches without input all the time, and
-    `trigger(availableNow=True)` does not end.
+    `trigger(availableNow=True)` does not end. `marks` are blobs of a batch besides those of its rows, if there are any.
     The stage's metrics arrive per batch as the observation `name` in StreamingQueryProgress.observedMetrics.
     """
     packed = reduce(DataFrame.union, [_packed(frame, columns, pack, tasks) for frame, columns, pack in inputs])
     if wakes and packed.isStreaming:
         packed = packed.union(_ticks(packed))
+    if marks is not None:
+        # One partition, which there is even where the input has none.
+        packed = packed.repartition(1).mapInArrow(_marked(marks, tasks), "task int, blob binary")
     wire = wire_schema(stage)
     grouped = packed.groupBy("task")
     if packed.isStreaming:
@@ -99,6 +103,16 @@ def _blobs(pack: Pack, tasks: int) -> Callable[[Iterator[pa.RecordBatch]], Itera
             yield pa.record_batch(
                 [pa.array([numbers[task]], pa.int32()), pa.array([blob], pa.binary())], schema=_PACKED
             )
+
+    return run
+
+
+def _marked(
+    marks: Callable[[], Iterable[tuple[int, bytes]]], tasks: int
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        yield from _blobs(lambda _: marks(), tasks)(batches)
 
     return run
 

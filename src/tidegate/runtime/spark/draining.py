@@ -1,0 +1,79 @@
+"""The last run over a checkpoint: two empty micro-batches, of which the second lets everything out.
+
+Spark makes no batch where a source has nothing new, so they are planned beforehand: an entry in the query's offset log
+that ends where the last one did, as Spark itself writes for a batch without data. What it finds planned and not
+committed it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.sql import DataFrame, SparkSession
+
+from tidegate.dsl import Result
+from tidegate.errors import CheckpointError, DefinitionTypeError, TidegateError
+from tidegate.kernel.draining import DONE
+from tidegate.kernel.state import State
+from tidegate.runtime.spark.attach import to_df
+from tidegate.runtime.spark.reading import memories
+
+_MOST_BATCHES = 3
+"""One that was planned before, the one that begins and the one that ends."""
+
+
+def drain(table: Any, checkpoint: str, write: Callable[[DataFrame], Any]) -> None:
+    """See `tg.drain`."""
+    if not isinstance(table, Result):
+        raise DefinitionTypeError(f"`table` is {table!r}, not a table or outputs of tidegate. Give what you run.")
+    rows = to_df(table.node, drains=True)
+    if not rows.isStreaming:
+        raise DefinitionTypeError("`table` is of static DataFrames, whose windows all close anyway: use to_df().")
+    spark = rows.sparkSession
+    for _ in range(_MOST_BATCHES):
+        if _done(spark, checkpoint):
+            return
+        _plan(spark, checkpoint)
+        # `once` runs what is planned and nothing else, however much there is to read.
+        query = write(rows).option("checkpointLocation", checkpoint).trigger(once=True).start()
+        query.awaitTermination()
+    if not _done(spark, checkpoint):
+        raise CheckpointError(f"{checkpoint!r} is not drained: its batches do not follow each other. Call it again.")
+
+
+def _done(spark: SparkSession, checkpoint: str) -> bool:
+    opened = [State.open(store) for stores in memories(spark, checkpoint) for store in stores]
+    return all(state is not None and state.drain == DONE for state in opened)
+
+
+def _plan(spark: SparkSession, checkpoint: str) -> None:
+    """Plan an empty batch, unless one is planned."""
+    offsets, commits = (_log(spark, name, f"{checkpoint}/{folder}") for name, folder in _FOLDERS)
+    last = offsets.getLatestBatchId().get()
+    committed = commits.getLatestBatchId()
+    if committed.isDefined() and committed.get() == last:
+        offsets.add(last + 1, offsets.get(last).get())
+
+
+_FOLDERS = (("OffsetSeqLog", "offsets"), ("CommitLog", "commits"))
+
+
+def _log(spark: SparkSession, name: str, folder: str) -> Any:
+    jvm = getattr(spark, "_jvm", None)
+    session = getattr(spark, "_jsparkSession", None)
+    if jvm is None or session is None:
+        raise TidegateError(
+            "tg.drain plans batches in the checkpoint, which Spark Connect cannot. Use a session without it."
+        )
+    made = getattr(jvm.org.apache.spark.sql.execution.streaming.checkpointing, name)
+    # Since Spark 4.3 it is told whether it is only read.
+    for arguments in ((session, folder, False), (session, folder)):
+        try:
+            return made(*arguments)
+        except Py4JJavaError:
+            raise
+        except Py4JError:  # no such constructor
+            continue
+    raise TidegateError(f"this Spark's {name}, in which tg.drain plans its batches, is made in another way.")
