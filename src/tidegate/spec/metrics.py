@@ -37,15 +37,10 @@ FILL = 10_000
 
 @dataclass(frozen=True)
 class Term:
-    """The numbers `of` the tasks put together: by `how` (sum, max, min or avg), or just the "number" `of` itself.
-
-    clock  what is put together: 0 the numbers as they are, 1 how far they are ahead of the batch's wall clock, -1 how
-           far they are behind it, without those that are negative
-    """
+    """The numbers `of` the tasks put together: by `how` (sum, max, min or avg), or just the "number" `of` itself."""
 
     how: str
     of: str
-    clock: int = 0
 
 
 @dataclass(frozen=True)
@@ -61,19 +56,19 @@ class Formula:
         return (self.over,) if self.under is None else (self.over, self.under)
 
 
-_TERM = re.compile(r"(\w+)\((clock - )?(\w+)( - clock)?\)")
+_TERM = re.compile(r"(\w+)\((\w+)\)")
 
 
 @cache
 def formula(name: str, how: str) -> Formula:
-    """How the number `name` is made: "sum" of itself over the tasks, "sum(a) / sum(b)", or "min(clock - a)"."""
+    """How the number `name` is made: "sum" of itself over the tasks, or "sum(a) / sum(b)"."""
     over, _, under = how.partition(" / ")
     return Formula(_term(name, over), _term(name, under) if under else None)
 
 
 def _term(name: str, text: str) -> Term:
     if (found := _TERM.fullmatch(text)) is not None:
-        return Term(found[1], found[3], -1 if found[2] else 1 if found[4] else 0)
+        return Term(found[1], found[2])
     return Term("number" if text.isdecimal() else text, text if text.isdecimal() else name)
 
 
@@ -96,14 +91,14 @@ NUMBERS = (
     Number("emitted", "sum"),
     Number("open_windows", "max"),
     Number("stream_time", "max"),
-    Number("stream_time_lag", "min(clock - stream_time)"),
+    Number("stream_time_lag", "min"),
     Number("record_lateness_max", "max"),
     Number("record_lateness_avg", "sum(lateness_sum) / sum(records)"),
     Number("late_record_drop", "sum(late)"),
     Number("expired_window_record_drop", "0"),
     Number("emit_final_records", "sum", FINAL),
-    Number("emit_final_latency_max", "max(emitted_at - clock)", FINAL),
-    Number("emit_final_latency_avg", "avg(emitted_at - clock)", FINAL),
+    Number("emit_final_latency_max", "max(emit_final_latency)", FINAL),
+    Number("emit_final_latency_avg", "avg(emit_final_latency)", FINAL),
     Number("suppression_emit", "sum", SUPPRESSION),
     Number("suppression_buffer_count_current", "sum", SUPPRESSION),
     Number("suppression_buffer_count_max", "sum", BOUND),
@@ -141,6 +136,16 @@ def numbers(measured: Iterable[str]) -> dict[str, str]:
     return {number.name: number.how for number in NUMBERS if number.of in groups}
 
 
+def timed(told: Mapping[str, float], began_ms: float, now_ms: float) -> dict[str, float]:
+    """What a clock adds to the numbers of a task that took up its part of a batch at `began_ms` and is done."""
+    more = {}
+    if told["stream_time"] >= 0:
+        more["stream_time_lag"] = now_ms - told["stream_time"]
+    if told.get("emit_final_records"):
+        more["emit_final_latency"] = now_ms - began_ms
+    return more
+
+
 _COMBINE: dict[str, Callable[[list[float]], float]] = {
     "sum": sum,
     "max": max,
@@ -149,8 +154,8 @@ _COMBINE: dict[str, Callable[[list[float]], float]] = {
 }
 
 
-def combined(hows: Mapping[str, str], tasks: Sequence[Mapping[str, float]], clock_ms: float) -> dict[str, float | None]:
-    """What `observedMetrics` shows when these tasks have told their numbers in a batch that began at `clock_ms`.
+def combined(hows: Mapping[str, str], tasks: Sequence[Mapping[str, float]]) -> dict[str, float | None]:
+    """What `observedMetrics` shows when these tasks have told their numbers.
 
     None where no task told what is needed.
     """
@@ -159,8 +164,6 @@ def combined(hows: Mapping[str, str], tasks: Sequence[Mapping[str, float]], cloc
         if term.how == "number":
             return float(term.of)
         told = [task[term.of] for task in tasks if term.of in task]
-        if term.clock:
-            told = [term.clock * (value - clock_ms) for value in told if value >= 0]
         return _COMBINE[term.how](told) if told else None
 
     def value(made: Formula) -> float | None:
@@ -255,7 +258,7 @@ METRICS: tuple[Metric, ...] = (
     _gauge(
         "emit-final-latency-avg",
         "ms",
-        "wall clock from the start of the batch in which a final result could leave until it left the operator, on "
+        "wall clock from when the operator took up the batch in which a final result could leave until it left, on "
         "average over the batches with final results",
         "emit_final_records",
     ),

@@ -30,7 +30,7 @@ from tidegate.plan import (
     inputs_of,
     operation,
 )
-from tidegate.spec.metrics import LEAVING, combined, numbers
+from tidegate.spec.metrics import LEAVING, combined, numbers, timed
 from tidegate.spec.pending import Pending
 from tidegate.spec.upgrade import Change, Upgrade, other_operators
 from tidegate.testing.inputs import OWN, Inputs, Record, Types, to_batch
@@ -145,8 +145,8 @@ class TopologyTestDriver:
         self._behind = behind
         self._output += to_rows(steps[-1].rows)
         for tally, done in zip(self._tallies, steps, strict=True):
-            final = {"emitted_at": self._wall_clock_ms} if done.metrics.get("emit_final_records") else {}
-            tally.add(combined(tally.hows, [done.metrics | final], self._wall_clock_ms), self._wall_clock_ms)
+            numbers_of_step = done.metrics | timed(done.metrics, self._wall_clock_ms, self._wall_clock_ms)
+            tally.add(combined(tally.hows, [numbers_of_step]), self._wall_clock_ms)
 
     def read_output(self) -> list[dict[str, Any]]:
         """The rows that came out since the last call, in order: keys, `window`, values, `timestamp`.

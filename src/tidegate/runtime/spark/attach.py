@@ -28,7 +28,7 @@ from tidegate.runtime.spark.files import PATH, Files, columns_read
 from tidegate.runtime.spark.flow import flow
 from tidegate.runtime.spark.memory import give_back
 from tidegate.runtime.spark.stateless import arrow_schema, check_typed, stepped
-from tidegate.spec.metrics import numbers
+from tidegate.spec.metrics import numbers, timed
 
 MOST_STATIC_TASKS = 64
 """A static DataFrame has no checkpoint that fixes its number of tasks; more than this only cost."""
@@ -80,15 +80,16 @@ class SparkStage:
         return numbers(op.measured) | limited
 
     def step(self, store: Any, blobs: list[bytes], end_of_input: bool = False, wall_clock: int | None = None) -> Step:
+        began = time.time()
         try:
             step = self.stage.step(store, blobs, end_of_input, wall_clock)
         finally:
             limit = self.stage.layout.op.limit
             if limit is not None and not limit.buffer.bounded:
                 give_back()
-        if step.metrics.get("emit_final_records"):
-            # Measured, not decided: no row depends on a worker's clock.
-            step.metrics["emitted_at"] = int(time.time() * 1000)
+        # Measured, not decided: no row depends on a worker's clock. Nor on Spark's current_timestamp() where it can be
+        # avoided: it is a constant in the code that Spark generates, and compiles anew in every batch for it.
+        step.metrics.update(timed(step.metrics, began * 1000, time.time() * 1000))
         return step
 
 

@@ -127,7 +127,7 @@ def _combined(kinds: dict[str, int], of: Formula) -> Column:
     """The numbers of all tasks put together, as `spec.metrics.combined` does it."""
     over = _term(kinds, of.over)
     if of.under is None:
-        return over if of.over.clock else over.cast("long")
+        return over if of.over.how == "avg" else over.cast("long")
     under = _term(kinds, of.under)
     return F.when(under > 0, over / under).when(under.isNotNull(), F.lit(0.0))
 
@@ -135,12 +135,7 @@ def _combined(kinds: dict[str, int], of: Formula) -> Column:
 def _term(kinds: dict[str, int], term: Term) -> Column:
     if term.how == "number":
         return F.lit(int(term.of))
-    value = _value(kinds[term.of])
-    if term.clock:
-        # One value per batch, in the offset log. Spark takes it inside of an aggregate alone, with nothing around that.
-        ahead = value - F.unix_millis(F.current_timestamp())
-        value = F.when(value >= 0, (term.clock * ahead).cast("long"))
-    return _COMBINE[term.how](value)
+    return _COMBINE[term.how](_value(kinds[term.of]))
 
 
 def _value(kind: int) -> Column:
