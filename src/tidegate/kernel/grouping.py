@@ -16,6 +16,7 @@ from tidegate.kernel.fitting import BORN
 from tidegate.kernel.groups import Groups
 from tidegate.kernel.hashing import hash64
 from tidegate.kernel.layout import Layout
+from tidegate.kernel.numbering import numbered
 from tidegate.kernel.panes import Ints
 
 _ROOM = 2**62
@@ -47,6 +48,8 @@ def _code(column: pa.ChunkedArray) -> tuple[Ints, int]:
         span = (int(numbers.max()) - low + 1) if len(numbers) else 1
         if span < 2**31:
             return numbers - low, span
+    if (found := numbered(array(column))) is not None:
+        return found
     encoded = column.combine_chunks().dictionary_encode()
     encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
     return ints(encoded.indices), len(encoded.dictionary) + 1

@@ -137,6 +137,31 @@ def _hash_bytes(array: pa.Array, offset_type: np.dtype[np.signedinteger]) -> U64
     return hashes
 
 
+def hashed_words(array: pa.Array, longest: int) -> tuple[U64, list[U64]] | None:
+    """A hash of each string, and the words and the length that are all of it; None if one is over `longest` bytes."""
+    _, offset_buffer, data = array.buffers()
+    offsets = np.frombuffer(offset_buffer, np.int32, array.offset + len(array) + 1)[array.offset :].astype(np.int64)
+    lengths = np.diff(offsets)
+    if (most := int(lengths.max())) > longest:
+        return None
+    words, base = _unaligned_words(data, int(offsets[0]), int(offsets[-1]))
+    starts = offsets[:-1] - base
+    parts = [np.zeros(len(array), np.uint64) for _ in range(-(-most // 8))]
+    hashes = lengths.astype(np.uint64)
+    for low in range(0, len(array), _BLOCK):
+        block = slice(low, low + _BLOCK)
+        for j, part in enumerate(parts):
+            rest = lengths[block] - 8 * j
+            if int(rest.min()) > 0:
+                part[block] = _masked(words[starts[block] + 8 * j], rest)
+            else:
+                rows = np.flatnonzero(rest > 0)
+                part[block][rows] = _masked(words[starts[block][rows] + 8 * j], rest[rows])
+            hashes[block] += _mix(part[block] + _at(j))
+    same_length = int(lengths.min()) == most
+    return hashes, parts if same_length else [*parts, lengths.view(np.uint64)]
+
+
 def _unaligned_words(data: pa.Buffer | None, first: int, last: int) -> tuple[U64, int]:
     """Return a view with the 8 bytes from any byte on as one word, and the byte at which it begins.
 

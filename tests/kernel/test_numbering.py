@@ -1,0 +1,79 @@
+"""Numbers of strings are those of Arrow's dictionary."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.kernel import numbering
+
+
+def same_as_arrow(array: pa.Array) -> None:
+    found = numbering.numbered(array)
+    assert found is not None
+    encoded = array.dictionary_encode()
+    np.testing.assert_array_equal(found[0], encoded.indices.to_numpy())
+    assert found[1] == len(encoded.dictionary)
+
+
+def many(values: list[bytes], distinct: int, rows: int = 30_000, seed: int = 1) -> list[bytes]:
+    """Rows of which most are distinct, with `values` among them several times."""
+    rng = np.random.default_rng(seed)
+    filler = [b"%x" % number for number in rng.integers(0, distinct, rows)]
+    for place in rng.integers(0, rows, 20 * len(values)):
+        filler[place] = values[place % len(values)]
+    return filler
+
+
+@given(
+    st.lists(st.binary(max_size=numbering.LONGEST), min_size=1, max_size=40),
+    st.integers(25_000, 10**9),
+    st.integers(0, 2_000),
+    st.integers(0, 99),
+)
+def test_any_short_values(values: list[bytes], distinct: int, skipped: int, seed: int) -> None:
+    same_as_arrow(pa.array(many(values, distinct, seed=seed), pa.binary())[skipped:])
+
+
+def test_zeros_at_the_end_count() -> None:
+    same_as_arrow(pa.array(many([b"", b"\0", b"\0\0", b"a", b"a\0", b"a" * 8, b"a" * 8 + b"\0"], 10**6), pa.binary()))
+
+
+def test_strings_of_one_length() -> None:
+    same_as_arrow(pa.array([f"user{number:07d}" for number in np.random.default_rng(2).integers(0, 50_000, 90_000)]))
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pa.array(["a"] * 100),
+        pa.array([str(number % 50) for number in range(20_000)]),
+        pa.array([None, *map(str, range(20_000))]),
+        pa.array(["x" * 33, *map(str, range(20_000))]),
+        pa.array(range(20_000)),
+        pa.array(map(str, range(20_000)), pa.large_string()),
+    ],
+)
+def test_what_is_left_to_arrow(array: pa.Array) -> None:
+    assert numbering.numbered(array) is None
+
+
+def test_hashes_that_meet_are_told_apart_or_left_to_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    array = pa.array([str(number % 9_000) for number in range(20_000)])
+    whole = numbering.hashed_words
+
+    def meeting(of: int) -> None:
+        def hashed(values: pa.Array, longest: int) -> object:
+            found = whole(values, longest)
+            assert found is not None
+            return found[0] % np.uint64(of), found[1]
+
+        monkeypatch.setattr(numbering, "hashed_words", hashed)
+
+    meeting(4_096)
+    same_as_arrow(array)
+    meeting(2)
+    assert numbering.numbered(array) is None
