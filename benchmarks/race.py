@@ -63,7 +63,7 @@ class Race:
 
 
 def turns(spark: SparkSession, options: Options, contestants: list[Contestant], files: Path) -> dict[str, list[Run]]:
-    """A B C A B C: what disturbs a turn disturbs all in it. All run once before, as a query does for days: Java is warm."""
+    """A B C A B C: what disturbs a turn disturbs all in it. All ran before: Java is warm."""
     runs: dict[str, list[Run]] = {each.name: [] for each in contestants}
     for contestant in contestants if not options.smoke else ():
         run(spark, contestant, prefix(files, contestant.batches))
