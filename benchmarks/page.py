@@ -20,8 +20,9 @@ INK, LINE = "#24292f", "#0969da"
 
 def main() -> int:
     parts = []
-    if (report := _read("suite")) is not None:
-        parts += [_machine(report, "make bench", "suite"), *(_workload(n, w) for n, w in report["workloads"].items())]
+    for name in sorted(path.stem for path in RESULTS.glob("suite*.json")):
+        if (report := _read(name)) is not None:
+            parts += [_machine(report, "make bench", name), *(_workload(n, w) for n, w in report["workloads"].items())]
     if (report := _read("growth")) is not None:
         parts += [_growth(report)]
     if not parts:
@@ -48,9 +49,9 @@ def _read(name: str) -> dict[str, Any] | None:
 def _machine(report: dict[str, Any], command: str, name: str) -> str:
     of = report["versions"]
     chosen = "".join(
-        f" --{key}{'' if value is True else ' ' + (' '.join(value) if isinstance(value, list) else str(value))}"
+        f" --{key.replace('_', '-')}{'' if value is True else ' ' + (' '.join(value) if isinstance(value, list) else str(value))}"
         for key, value in report.get("settings", {}).items()
-        if key in ("full", "smoke", "only", "contestants", "repeat") and value
+        if key in ("full", "smoke", "only", "contestants", "repeat", "sparks_files") and value
     )
     asked = f'{command} BENCH_ARGS="{chosen.strip()}"' if chosen else command
     return (
