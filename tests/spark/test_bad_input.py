@@ -368,7 +368,7 @@ def test_another_plan_is_refused_and_the_old_one_goes_on(spark: SparkSession, tm
         "CheckpointError: The checkpoint was written by another plan (aggregation: 'count=count()' -> 'n=count()'; "
         "grace: '0 milliseconds' -> '5 seconds'; windows: 'TimeWindows of 1 minute' -> 'TimeWindows of 2 minutes'). "
         "Nothing was changed: the old plan can go on from it. Restart with the old plan, or give this one a new "
-        "checkpointLocation."
+        "checkpointLocation, perhaps after the old one has let everything out (tg.drain)."
     ) in message
     assert short(replay.run([after]).rows) == [[], [("A", 0, 2)]]
 
