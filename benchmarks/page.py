@@ -49,7 +49,7 @@ def _read(name: str) -> dict[str, Any] | None:
 def _machine(report: dict[str, Any], command: str, name: str) -> str:
     of = report["versions"]
     chosen = "".join(
-        f" --{key.replace('_', '-')}{'' if value is True else ' ' + (' '.join(value) if isinstance(value, list) else str(value))}"
+        f" --{key.replace('_', '-')}{_value(value)}"
         for key, value in report.get("settings", {}).items()
         if key in ("full", "smoke", "only", "contestants", "repeat", "sparks_files") and value
     )
@@ -59,6 +59,10 @@ def _machine(report: dict[str, Any], command: str, name: str) -> str:
         f"Spark {of['spark']}, pyarrow {of['pyarrow']}, {of['java']}; {report['seconds']} s in all "
         f"({name}.json has every run)."
     )
+
+
+def _value(of: Any) -> str:
+    return "" if of is True else f" {' '.join(of) if isinstance(of, list) else of}"
 
 
 def _workload(name: str, found: dict[str, Any]) -> str:

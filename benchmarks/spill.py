@@ -30,7 +30,7 @@ import tidegate as tg
 from benchmarks.contestant import source
 from benchmarks.inputs import HALVES
 from benchmarks.measure import WARM_UP, sampling
-from benchmarks.options import say, session, versions
+from benchmarks.options import arguments, say, session, versions
 
 Int64s = npt.NDArray[np.int64]
 
@@ -206,10 +206,7 @@ def main() -> int:
     parser.add_argument("--load", type=int, default=250_000, help="rows of a batch while the buffer fills")
     parser.add_argument("--updates", type=int, default=10_000)
     parser.add_argument("--batches", type=int, default=12)
-    parser.add_argument("--master", default="local[2]")
-    parser.add_argument("--memory", default="4g", help="of the JVM")
-    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/spill.json"))
-    parser.add_argument("--smoke", action="store_true", help="smallest sizes, to see that it runs")
+    arguments(parser, "spill.json").set_defaults(memory="4g")
     options = parser.parse_args()
     if options.smoke:
         options.keys, options.load, options.updates, options.batches = [500, 2_000], 1_000, 100, WARM_UP + 1
