@@ -22,9 +22,6 @@ cloudpickle.register_pickle_by_value(toys)
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
-FILES_WITHOUT_FORKS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-
-
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     builder = (
@@ -34,8 +31,6 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.streaming.metricsEnabled", "false")
-        # A third less time for a micro-batch on a local disk (decision 0012).
-        .config("spark.sql.streaming.checkpointFileManagerClass", FILES_WITHOUT_FORKS)
     )
     session = configure(builder).getOrCreate()
     yield session
