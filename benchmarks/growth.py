@@ -7,7 +7,6 @@ Final counts and sums of tumbling windows over Parquet files that tidegate's wor
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 import time
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ import tidegate as tg
 from benchmarks.contestant import Contestant, from_files
 from benchmarks.inputs import Shape, write
 from benchmarks.measure import run
-from benchmarks.options import arguments, say, session, versions
+from benchmarks.options import arguments, save, say, session, versions
 
 ROWS, KEYS, BATCHES = 1_000_000, 100_000, 5
 SPAN_MS = 60_000
@@ -111,9 +110,7 @@ def main(argv: list[str] | None = None) -> int:
         finally:
             spark.stop()
     report["seconds"] = round(time.monotonic() - began)
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(report, indent=1) + "\n")
-    say(f"written to {options.json}")
+    save(report, options.json)
     return 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -80,6 +80,11 @@ def write(shape: Shape, folder: Path) -> Path:
     names = pa.array(key_names(np.arange(shape.keys)))
     name = "-".join(f"{name}={value}" for name, value in asdict(shape).items())
     return write_halves(folder / name, (_table(half, names) for half in halves(shape)))
+
+
+def sized(shapes: dict[str, Shape]) -> Callable[[str, Path], Path]:
+    """How a race makes its input: the shape by the size of the measurement, and the folder to write it to."""
+    return lambda size, folder: write(shapes[size], folder)
 
 
 def write_halves(target: Path, tables: Iterable[pa.Table]) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import subprocess
@@ -11,6 +12,7 @@ import warnings
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -40,10 +42,10 @@ class Options:
         return self.size == "smoke"
 
 
-def arguments(parser: argparse.ArgumentParser, json: str) -> argparse.ArgumentParser:
+def arguments(parser: argparse.ArgumentParser, results: str) -> argparse.ArgumentParser:
     """`parser` with what every benchmark takes."""
     parser.add_argument("--smoke", action="store_true", help="small enough for a test: are all the parts there?")
-    parser.add_argument("--json", type=Path, default=Path("benchmarks/results") / json)
+    parser.add_argument("--json", type=Path, default=Path("benchmarks/results") / results)
     parser.add_argument("--master", default="local[2]", help="where Spark runs")
     parser.add_argument("--sparks-files", action="store_true", help="let Spark rename files of checkpoints its own way")
     parser.add_argument("--memory", default="8g", help="of the driver's JVM")
@@ -85,6 +87,12 @@ def versions(spark: SparkSession) -> dict[str, str]:
         "platform": platform.platform(),
         **{name: version(name) for name in PACKAGES},
     }
+
+
+def save(report: dict[str, Any], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(report, indent=1) + "\n")
+    say(f"All numbers, versions and settings: {path}")
 
 
 def say(line: str) -> None:

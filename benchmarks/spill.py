@@ -30,7 +30,7 @@ import tidegate as tg
 from benchmarks.contestant import source
 from benchmarks.inputs import HALVES
 from benchmarks.measure import WARM_UP, sampling
-from benchmarks.options import arguments, say, session, versions
+from benchmarks.options import arguments, save, say, session, versions
 
 Int64s = npt.NDArray[np.int64]
 
@@ -230,9 +230,7 @@ def main() -> int:
         ],
         "versions": versions(spark),
     }
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(report, indent=1))
-    say(f"written to {options.json}")
+    save(report, options.json)
     spark.stop()
     return 0
 

@@ -7,7 +7,6 @@ larger sizes.
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 import time
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any, Protocol
 from pyspark.sql import SparkSession
 
 from benchmarks.measure import WARM_UP
-from benchmarks.options import Options, arguments, say, session, versions
+from benchmarks.options import Options, arguments, save, say, session, versions
 from benchmarks.workloads import (
     functions,
     hopping,
@@ -76,9 +75,8 @@ def main(argv: list[str] | None = None) -> int:
         finally:
             spark.stop()
     report["seconds"] = round(time.monotonic() - began)
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(report, indent=1) + "\n")
-    say(f"\nWhole run: {report['seconds']} s. All numbers, versions and settings: {options.json}")
+    say(f"\nWhole run: {report['seconds']} s.")
+    save(report, options.json)
     return 0
 
 

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 import tidegate as tg
 from benchmarks.contestant import Contestant, source, streamed
-from benchmarks.inputs import Shape, write
+from benchmarks.inputs import Shape, sized
 from benchmarks.race import Bar, Race
 
 SIZES = {
@@ -71,17 +71,13 @@ def per_key(spark: SparkSession, folder: Path) -> DataFrame:
     )
 
 
-def input_of(size: str, folder: Path) -> Path:
-    return write(SIZES[size], folder)
-
-
 OURS = ("tidegate_reduce", "tidegate_aggregate")
 ARROW = "tidegate_arrow"
 
 W11 = Race(
     "W11",
     "reduce and aggregate with Python functions, 20 k keys, 200 k rows a batch",
-    input_of,
+    sized(SIZES),
     (
         Contestant(OURS[0], "tidegate, reduce", reduced),
         Contestant(OURS[1], "tidegate, aggregate", aggregated),

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 import tidegate as tg
 from benchmarks.contestant import SPARKS_OWN, ours, source, sparks_own
-from benchmarks.inputs import GRACE_MS, Shape, write
+from benchmarks.inputs import GRACE_MS, Shape, sized
 from benchmarks.race import Bar, Race
 from benchmarks.workloads.tumbling import FEW_KEYS
 
@@ -38,14 +38,10 @@ def spark_native(spark: SparkSession, folder: Path) -> DataFrame:
     )
 
 
-def input_of(size: str, folder: Path) -> Path:
-    return write(SIZES[size], folder)
-
-
 W3 = Race(
     "W3",
     "hopping windows of 10 min by 1 min, grace 30 s, 100 k keys, 1 M rows a batch",
-    input_of,
+    sized(SIZES),
     (*ours(final_totals), *sparks_own(spark_native, batches=4)),
     (Bar(10.0, SPARKS_OWN),),
 )

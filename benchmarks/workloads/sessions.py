@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 import tidegate as tg
 from benchmarks.contestant import SPARKS_OWN, ours, source, sparks_own
-from benchmarks.inputs import GRACE_MS, Shape, write
+from benchmarks.inputs import GRACE_MS, Shape, sized
 from benchmarks.race import Bar, Race
 
 GAP_MS = 30_000
@@ -44,14 +44,10 @@ def spark_native(spark: SparkSession, folder: Path) -> DataFrame:
     return sessions.selectExpr("user", "unix_millis(session_window.start) AS start", last, "count", "total")
 
 
-def input_of(size: str, folder: Path) -> Path:
-    return write(SIZES[size], folder)
-
-
 W4 = Race(
     "W4",
     "sessions with a gap of 30 s, grace 30 s, 200 k keys, 1 M rows a batch",
-    input_of,
+    sized(SIZES),
     (*ours(final_totals), *sparks_own(spark_native)),
     (Bar(4.0, SPARKS_OWN),),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +12,7 @@ from pyspark.sql import functions as F
 import tidegate as tg
 from benchmarks import agreement
 from benchmarks.contestant import SPARKS_OWN, Contestant, ours, source, sparks_own
-from benchmarks.inputs import GRACE_MS, SIZE_MS, Shape, write
+from benchmarks.inputs import GRACE_MS, SIZE_MS, Shape, sized
 from benchmarks.race import Bar, Race
 
 SIZE = f"{SIZE_MS} milliseconds"
@@ -79,17 +78,13 @@ SIZES = {
 }
 
 
-def input_of(name: str, size: str, folder: Path) -> Path:
-    return write(SIZES[name][size], folder)
-
-
 W1 = Race(
     "W1",
     "tumbling windows of 2 min, grace 30 s, count and sum, 100 k keys, 1 M rows a batch",
-    partial(input_of, "W1"),
+    sized(SIZES["W1"]),
     CONTESTANTS,
     (Bar(2.0, SPARKS_OWN), Bar(0.5, ("floor",))),
     agreement.check,
     repeat=2,
 )
-W2 = Race("W2", "the same with 2 M keys", partial(input_of, "W2"), (*OURS, *SPARK), (Bar(4.0, SPARKS_OWN),))
+W2 = Race("W2", "the same with 2 M keys", sized(SIZES["W2"]), (*OURS, *SPARK), (Bar(4.0, SPARKS_OWN),))

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 import tidegate as tg
 from benchmarks.contestant import FILES, SPARKS_OWN, Contestant, ours, sparks_own, streamed
-from benchmarks.inputs import Shape, write
+from benchmarks.inputs import Shape, sized, write
 from benchmarks.measure import finished
 from benchmarks.race import Bar, Race
 from benchmarks.workloads.tumbling import FEW_KEYS, GRACE, SIZE, spark_native
@@ -69,14 +69,10 @@ def check(contestants: list[Contestant], spark: SparkSession, folder: Path) -> d
     return {EVERY.name: f"{updates:,} updates of as many records, the last of every window equal"}
 
 
-def input_of(size: str, folder: Path) -> Path:
-    return write(SIZES[size], folder)
-
-
 W9 = Race(
     "W9",
     "updates of tumbling windows of 2 min, 100 k keys, 1 M rows a batch",
-    input_of,
+    sized(SIZES),
     (*ours(partial(totals, caching=True)), EVERY, *sparks_own(spark_native, mode="update")),
     (Bar(2.0, SPARKS_OWN, ("tidegate", FILES, EVERY.name)),),
     check,

@@ -126,40 +126,41 @@ def _hash_bytes(array: pa.Array, offset_type: np.dtype[np.signedinteger]) -> U64
     hashes = np.empty(len(array), np.uint64)
     if not len(array):
         return hashes
-    _, offset_buffer, data = array.buffers()
-    raw = np.frombuffer(offset_buffer, offset_type, array.offset + len(array) + 1)
-    offsets = raw[array.offset :].astype(np.int64)
-    words, base = _unaligned_words(data, int(offsets[0]), int(offsets[-1]))
-    offsets -= base
+    words, bounds = _spans(array, offset_type)
     for low in range(0, len(array), _BLOCK):
-        ends = offsets[low : low + _BLOCK + 1]
+        ends = bounds[low : low + _BLOCK + 1]
         hashes[low : low + _BLOCK] = _hash_block(words, ends[:-1], np.diff(ends))
     return hashes
 
 
 def hashed_words(array: pa.Array, longest: int) -> tuple[U64, list[U64]] | None:
-    """A hash of each string, and the words and the length that are all of it; None if one is over `longest` bytes."""
-    _, offset_buffer, data = array.buffers()
-    offsets = np.frombuffer(offset_buffer, np.int32, array.offset + len(array) + 1)[array.offset :].astype(np.int64)
-    lengths = np.diff(offsets)
+    """A hash of each string, and the words and the length that are all of it; None if one is over `longest` bytes.
+
+    Not the hash of `hash64`, and no part of any state.
+    """
+    words, bounds = _spans(array, np.dtype(np.int32))
+    starts, lengths = bounds[:-1], np.diff(bounds)
     if (most := int(lengths.max())) > longest:
         return None
-    words, base = _unaligned_words(data, int(offsets[0]), int(offsets[-1]))
-    starts = offsets[:-1] - base
     parts = [np.zeros(len(array), np.uint64) for _ in range(-(-most // 8))]
     hashes = lengths.astype(np.uint64)
     for low in range(0, len(array), _BLOCK):
         block = slice(low, low + _BLOCK)
         for j, part in enumerate(parts):
-            rest = lengths[block] - 8 * j
-            if int(rest.min()) > 0:
-                part[block] = _masked(words[starts[block] + 8 * j], rest)
-            else:
-                rows = np.flatnonzero(rest > 0)
-                part[block][rows] = _masked(words[starts[block][rows] + 8 * j], rest[rows])
-            hashes[block] += _mix(part[block] + _at(j))
+            rows, word = _word(words, starts[block], lengths[block], j)
+            part[block][rows] = word
+            hashes[block][rows] += _mix(word + _at(j))
     same_length = int(lengths.min()) == most
     return hashes, parts if same_length else [*parts, lengths.view(np.uint64)]
+
+
+def _spans(array: pa.Array, offset_type: np.dtype[np.signedinteger]) -> tuple[U64, I64]:
+    """The bytes of all values as words, and where in them each value begins, and the last ends."""
+    _, offset_buffer, data = array.buffers()
+    raw = np.frombuffer(offset_buffer, offset_type, array.offset + len(array) + 1)
+    bounds = raw[array.offset :].astype(np.int64)
+    words, base = _unaligned_words(data, int(bounds[0]), int(bounds[-1]))
+    return words, bounds - base
 
 
 def _unaligned_words(data: pa.Buffer | None, first: int, last: int) -> tuple[U64, int]:
@@ -178,15 +179,20 @@ def _hash_block(words: U64, starts: I64, lengths: I64) -> U64:
     total = (lengths + 1).astype(np.uint64) * np.uint64(_LENGTH)  # not 0 for the empty value: 0 mixes to 0
     longest = int(lengths.max())
     for j in range(min(-(-longest // 8), _LOOPED_WORDS)):
-        rest = lengths - 8 * j
-        if int(rest.min()) > 0:
-            total += _mix(_masked(words[starts + 8 * j], rest) + _at(j))
-        else:
-            rows = np.flatnonzero(rest > 0)
-            total[rows] += _mix(_masked(words[starts[rows] + 8 * j], rest[rows]) + _at(j))
+        rows, word = _word(words, starts, lengths, j)
+        total[rows] += _mix(word + _at(j))
     if longest > 8 * _LOOPED_WORDS:
         _add_long(total, words, starts, lengths)
     return _mix(total)
+
+
+def _word(words: U64, starts: I64, lengths: I64, j: int) -> tuple[I64 | slice, U64]:
+    """The `j`-th word of those values that reach to it, and which they are."""
+    rest = lengths - 8 * j
+    if int(rest.min()) > 0:
+        return slice(None), _masked(words[starts + 8 * j], rest)
+    rows = np.flatnonzero(rest > 0)
+    return rows, _masked(words[starts[rows] + 8 * j], rest[rows])
 
 
 def _masked(words: U64, rest: I64) -> U64:
