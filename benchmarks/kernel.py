@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import tidegate as tg
 from benchmarks.inputs import Int64s, key_names
 from tidegate.kernel.layout import Layout
+from tidegate.kernel.numbering import numbered
 from tidegate.kernel.packing import pack
 from tidegate.kernel.stage import Stage
 from tidegate.kernel.store import DictStore
@@ -26,6 +27,8 @@ WINDOW = tg.TimeWindows.of_size_with_no_grace("1 minute")
 SIZES = ((300_000, 10_000), (20_000, 200_000))
 """(keys that are held, records of a batch)"""
 BATCHES = 3
+STRINGS, TURNS = (2_000_000, 500_000), 7
+"""(distinct keys, rows) of a column that is numbered, and how often"""
 
 
 def windowed(stream: tg.KStream) -> tg.TimeWindowedKStream:
@@ -76,11 +79,27 @@ def seconds(build: Callable[[tg.KStream], tg.KTable], held: int, rows: int) -> f
     return min(step(records) for records in given)
 
 
+def numbering(distinct: int, rows: int) -> dict[str, float]:
+    """Seconds to number a column of strings, by `kernel/numbering.py` and by Arrow's dictionary, taking turns."""
+    keys = np.random.default_rng(2026).integers(0, distinct, rows)
+    column = pa.array(key_names(keys))
+    ways: dict[str, Callable[[pa.Array], object]] = {"by words": numbered, "by a dictionary": pc.dictionary_encode}
+    found = dict.fromkeys(ways, float("inf"))
+    for _ in range(TURNS):
+        for name, way in ways.items():
+            began = time.process_time()
+            way(column)
+            found[name] = min(found[name], time.process_time() - began)
+    return found
+
+
 def main() -> int:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     print(f"{'':24}" + "".join(f"{f'{rows:,} on {held:,} keys':>28}" for held, rows in SIZES))
     for name, build in TOPOLOGIES.items():
         print(f"{name:24}" + "".join(f"{seconds(build, held, rows):26.3f} s" for held, rows in SIZES), flush=True)
+    for name, best in numbering(*STRINGS).items():
+        print(f"{f'numbering {name}':24}{best:26.3f} s  ({STRINGS[1]:,} rows of {STRINGS[0]:,} keys)", flush=True)
     return 0
 
 

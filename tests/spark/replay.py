@@ -112,6 +112,12 @@ def table_of(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
+def schema_of(**columns: pa.DataType) -> pa.Schema:
+    """These columns, and those that `with_offsets` and a stream's timestamp fill."""
+    placed = {"ts": pa.timestamp("us", "UTC"), "partition": pa.int32(), "offset": pa.int64()}
+    return pa.schema({**columns, **placed})
+
+
 def collect(frame: DataFrame) -> list[Row]:
     """Rows in the shape of the test driver: windows and timestamps as integer milliseconds."""
     instants = [column for column in ("timestamp", "stream_time") if column in frame.columns]

@@ -22,22 +22,14 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark.replay import Replay, collect, with_offsets
+from spark.replay import Replay, collect, schema_of, with_offsets
 from tidegate.runtime.spark import config
 
 pytestmark = pytest.mark.spark
 
 MINUTE = 60_000
 WINDOWS = tg.TimeWindows.of_size_and_grace("1 minute", "0 seconds")
-SCHEMA = pa.schema(
-    [
-        ("user", pa.string()),
-        ("ts", pa.timestamp("us", "UTC")),
-        ("amount", pa.int64()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-    ]
-)
+SCHEMA = schema_of(user=pa.string(), amount=pa.int64())
 FINAL = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
 
 Topology = Callable[[DataFrame], DataFrame]

@@ -16,12 +16,12 @@ import tidegate as tg
 
 pytest.importorskip("pyspark")
 
-from spark.replay import Replay, with_offsets
+from spark.replay import Replay, schema_of, with_offsets
 from tidegate.testing import TopologyTestDriver
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-SCHEMA = pa.schema({"k": pa.string(), "ts": pa.timestamp("us", "UTC"), "partition": pa.int32(), "offset": pa.int64()})
+SCHEMA = schema_of(k=pa.string())
 BATCHES = with_offsets(
     [
         [{"k": f"k{n}", "ts": n} for n in range(14)],

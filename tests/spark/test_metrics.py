@@ -19,7 +19,7 @@ pytest.importorskip("prometheus_client")
 from prometheus_client import parser
 from pyspark.sql import SparkSession
 
-from spark.replay import Replay, with_offsets
+from spark.replay import Replay, schema_of, with_offsets
 from tidegate.runtime.spark.metrics.prometheus import exported
 from tidegate.spec.metrics import METRICS
 from tidegate.testing import TopologyTestDriver
@@ -27,7 +27,7 @@ from tidegate.testing import TopologyTestDriver
 pytestmark = pytest.mark.spark
 
 POLL_SECONDS, MOST_POLLS = 0.05, 1_200
-SCHEMA = pa.schema({"k": pa.string(), "ts": pa.timestamp("us", "UTC"), "partition": pa.int32(), "offset": pa.int64()})
+SCHEMA = schema_of(k=pa.string())
 BATCHES = with_offsets(
     [
         [{"k": "A", "ts": 1}, {"k": "B", "ts": 2}, {"k": None, "ts": 3}],

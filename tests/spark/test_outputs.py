@@ -16,20 +16,12 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark.replay import EPOCH, Replay, collect, table_of, with_offsets
+from spark.replay import EPOCH, Replay, collect, schema_of, table_of, with_offsets
 
 pytestmark = pytest.mark.spark
 
 FINAL = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
-SCHEMA = pa.schema(
-    {
-        "user": pa.string(),
-        "ts": pa.timestamp("us", "UTC"),
-        "x": pa.int64(),
-        "partition": pa.int32(),
-        "offset": pa.int64(),
-    }
-)
+SCHEMA = schema_of(user=pa.string(), x=pa.int64())
 BATCHES = with_offsets(
     [
         [{"user": "a", "ts": 1, "x": 1}, {"user": "b", "ts": 4, "x": 2}, {"user": "a", "ts": 2, "x": 3}],

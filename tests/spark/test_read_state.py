@@ -17,19 +17,11 @@ pytest.importorskip("pyspark")
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark.replay import Replay, collect, with_offsets
+from spark.replay import Replay, collect, schema_of, with_offsets
 
 pytestmark = pytest.mark.spark
 
-SCHEMA = pa.schema(
-    {
-        "k": pa.string(),
-        "ts": pa.timestamp("us", "UTC"),
-        "x": pa.int64(),
-        "partition": pa.int32(),
-        "offset": pa.int64(),
-    }
-)
+SCHEMA = schema_of(k=pa.string(), x=pa.int64())
 BATCHES = with_offsets(
     [
         [{"k": k, "ts": ts, "x": ts} for k, ts in (("a", 1), ("b", 4), ("c", 2), ("a", 12))],

@@ -15,20 +15,13 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
-from spark.replay import Replay, Row, collect, table_of
+from spark.replay import Replay, Row, collect, schema_of, table_of
 from spark.test_wall_clock import Run
 
 pytestmark = pytest.mark.spark
 
 FINAL = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
-SCHEMA = pa.schema(
-    [
-        ("user", pa.string()),
-        ("ts", pa.timestamp("us", "UTC")),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-    ]
-)
+SCHEMA = schema_of(user=pa.string())
 
 
 def counts(source: Any, **arguments: Any) -> tg.KTable:

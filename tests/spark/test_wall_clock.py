@@ -16,21 +16,13 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark.replay import Replay, collect, observed, with_offsets
+from spark.replay import Replay, collect, observed, schema_of, with_offsets
 
 pytestmark = pytest.mark.spark
 
 POLL_SECONDS, MOST_POLLS = 0.1, 900
 
-SCHEMA = pa.schema(
-    {
-        "key": pa.string(),
-        "value": pa.int64(),
-        "ts": pa.timestamp("us", "UTC"),
-        "partition": pa.int32(),
-        "offset": pa.int64(),
-    }
-)
+SCHEMA = schema_of(key=pa.string(), value=pa.int64())
 
 
 def limited(limit: str) -> Callable[[DataFrame], DataFrame]:
