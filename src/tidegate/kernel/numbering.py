@@ -25,6 +25,7 @@ LONGEST = 32
 """Bytes of a value: longer ones are too many words."""
 _ROUNDS = 12
 """Hashes of 64 bits that do not tell so many values apart are somebody's work: Arrow does it then."""
+_BLOCK = 1 << 15
 _AGAIN = 0x9E37_79B9_7F4A_7C15
 
 
@@ -43,25 +44,35 @@ def numbered(array: pa.Array) -> tuple[Ints, int] | None:
 
 
 def _leaders(hashes: U64, parts: list[U64]) -> Ints | None:
-    """The first row with the same parts, for every row."""
+    """The first row with the same parts, for every row.
+
+    By blocks of rows: what a block needs in between stays in the cache, and is little.
+    """
     bits = len(hashes).bit_length() + 1
     at = np.empty(1 << bits, np.int32)
-    rows = np.arange(len(hashes))
-    leaders = rows
+    rows = np.arange(len(hashes), dtype=np.int32)
+    leaders = np.empty(len(hashes), np.int64)
     for turn in range(_ROUNDS):
-        place = (hashes * np.uint64((2 * turn + 1) * _AGAIN % 2**64) >> np.uint64(64 - bits)).view(np.int64)
+        factor, shift = np.uint64((2 * turn + 1) * _AGAIN % 2**64), np.uint64(64 - bits)
+        blocks = [slice(low, low + _BLOCK) for low in range(0, len(rows), _BLOCK)]
         # Of several values for one place numpy keeps the last: from the end on, the first row.
-        at[place[::-1]] = rows[::-1]
-        found = at.take(place).astype(np.int64)
-        differ = np.zeros(len(rows), np.bool_)
-        for part in parts:
-            differ |= part.take(found) != (part.take(rows) if turn else part)
-        if turn:
-            leaders[rows] = found
-        else:
-            leaders = found
-        left = np.flatnonzero(differ)
-        if not len(left):
+        for block in reversed(blocks):
+            at[_place(hashes[block], factor, shift)[::-1]] = rows[block][::-1]
+        left = []
+        for block in blocks:
+            found = at.take(_place(hashes[block], factor, shift))
+            mine = rows[block] if turn else block
+            differ = np.zeros(len(found), np.bool_)
+            for part in parts:
+                differ |= part.take(found) != part[mine]
+            leaders[mine] = found
+            left.append(np.flatnonzero(differ) + block.start)
+        again = np.concatenate(left)
+        if not len(again):
             return leaders
-        rows, hashes = rows[left], hashes[left]
+        rows, hashes = rows[again], hashes[again]
     return None
+
+
+def _place(hashes: U64, factor: np.uint64, shift: np.uint64) -> Ints:
+    return (hashes * factor >> shift).view(np.int64)
