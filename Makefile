@@ -75,10 +75,12 @@ soak: $(STAMP) java  ## A live pipeline for SOAK_MINUTES, drawn to output/soak.p
 	PYTHONPATH=src:tests $(call PYTHON_OF,$(VENV)) $(BIN)/python -m soak --minutes $(SOAK_MINUTES) $(ARGS)
 
 FUZZ_CASES ?= 1000000
+GUIDED_RUNS ?= 200000
 
 .PHONY: test-fuzz
 test-fuzz: $(STAMP)  ## FUZZ_CASES damaged frames, damaged states and odd definitions, none of which may crash
 	PYTHONPATH=src:tests $(BIN)/python -m fuzz --cases $(FUZZ_CASES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+	PYTHONPATH=src:tests $(BIN)/python -m fuzz.guided --runs $(GUIDED_RUNS) $(if $(SEED),--seed $(SEED))
 
 .PHONY: docs
 docs: $(STAMP)  ## Draw the pictures and write the tables of docs/ anew

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -13,6 +18,7 @@ from tidegate.kernel import frames
 
 pytestmark = pytest.mark.filterwarnings("ignore::tidegate.TidegateWarning")
 SMOKE = 5_000
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", list(CASES))
@@ -20,6 +26,16 @@ def test_nothing_gets_through_and_nothing_crashes(name: str) -> None:
     case, share = CASES[name]
     for number in range(max(30, SMOKE * share // 100)):
         case(Random(f"smoke {name} {number}"))
+
+
+def test_the_guided_part_runs_and_covers_the_decoder(capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("atheris")
+    path = os.pathsep.join([*(str(ROOT / part) for part in ("src", "tests")), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "fuzz.guided", "--runs", "500", "--seed", "1"]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, check=False)
+    told = capfd.readouterr()
+    assert done.returncode == 0, told.err
+    assert re.search(r"500 runs from \d\d frames, seed 1: .*cov: [1-9]", told.out)
 
 
 def test_there_are_frames_of_every_kind() -> None:
