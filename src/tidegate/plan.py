@@ -302,16 +302,13 @@ class Operation:
         bounds = [self.buffer] if self.limit is None else [self.limit.buffer if self.limit.buffer.bounded else None]
         held = final or self.limit is not None
         bounded = bounds != [None]
-        overtime = self.limit is not None and (
-            self.limit.clock == "stream" or self.limit.measured_from == "latest_update"
-        )
         groups = {
             metrics.SKEW: self.stream.clock.max_future_skew_ms is not None,
             metrics.FINAL: final,
             metrics.SUPPRESSION: held,
             metrics.BOUND: held and bounded,
             metrics.UNBOUND: held and not bounded,
-            metrics.OVERTIME: overtime,
+            metrics.OVERTIME: self.limit is not None,
             metrics.WAITS: self.windows is not None and self.emits != "updates",
             metrics.SLOWEST: self.stream.clock.slowest,
             metrics.WAKES: self.wakes,

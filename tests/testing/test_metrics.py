@@ -164,8 +164,21 @@ def test_by_the_wall_clock() -> None:
     told = driver.metrics()
     assert (told["suppression_emit_total"], told["suppression_buffer_count_current"]) == (2, 0)
     assert told["intermediate_result_suppression_overtime_avg"] == 10_000
-    first = TopologyTestDriver(changes().suppress(limit("10 seconds", clock="wall")))
-    assert "intermediate_result_suppression_overtime_min" not in first.metrics()
+
+
+@pytest.mark.parametrize("buffer", [tg.BufferConfig.unbounded(), tg.BufferConfig.max_records(50)])
+def test_overtime_by_the_wall_clock_from_the_first_update(buffer: Any) -> None:
+    topology = changes().suppress(limit("10 seconds", buffer, clock="wall"))
+    driver = TopologyTestDriver(topology)
+    pipe(driver, ("A", 0), ("B", 0))
+    driver.advance_wall_clock("4 seconds")
+    pipe(driver, ("A", 1))
+    driver = TopologyTestDriver(topology, state=driver.state(), initial_wall_clock_time=4_000)
+    driver.advance_wall_clock("6 seconds")
+    told = driver.metrics()
+    assert told["suppression_emit_total"] == 2
+    assert told["intermediate_result_suppression_overtime_min"] == 6_000  # A
+    assert told["intermediate_result_suppression_overtime_avg"] == (6_000 + 10_000) / 2
 
 
 def test_stream_time_lags_behind_the_wall_clock() -> None:

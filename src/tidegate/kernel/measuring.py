@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.kernel.grouping import ints
 from tidegate.kernel.layout import Layout
@@ -20,6 +21,9 @@ from tidegate.spec.suppressed import Buffer, UntilTimeLimit
 
 if TYPE_CHECKING:
     from tidegate.kernel.shelves import Shelves
+
+UPDATED = "__updated"
+"""When a row that waits was last updated, where nothing else says it: by the wall clock."""
 
 SIZE = "__size"
 """The column with the bytes of an entry in a buffer with a bound."""
@@ -85,21 +89,23 @@ def tell_final(state: State, rows: int) -> None:
 
 
 def overtime(how: UntilTimeLimit, left: Left) -> dict[str, float]:
-    """How long rows waited after their last update: KIP-328's limit less the lateness that was observed.
-
-    By the wall clock nobody remembers when a key was last updated, unless that is what the limit is measured from.
-    """
+    """How long rows waited after their last update: KIP-328's limit less the lateness that was observed."""
     if not left.rows.num_rows:
         return {}
     due = np.minimum(left.shown, left.since + how.limit_ms)
-    if how.measured_from == "latest_update":
-        waited = due - left.since
-    elif how.clock == "stream":
-        waited = due - ints(left.rows["__timestamp"])
-    else:
-        return {}
-    waited = np.maximum(waited, 0)
+    waited = np.maximum(due - _updated(how, left), 0)
     return {"overtime_min": int(waited.min()), "overtime_sum": int(waited.sum())}
+
+
+def _updated(how: UntilTimeLimit, left: Left) -> Ints:
+    """When each row was last updated, by the clock of the limit."""
+    if how.measured_from == "latest_update":
+        return left.since
+    if how.clock == "stream":
+        return ints(left.rows["__timestamp"])
+    updated = left.rows[UPDATED]
+    # What an earlier version of tidegate held back did not say so: as if it had not been updated.
+    return ints(pc.coalesce(updated, pa.array(left.since))) if updated.null_count else ints(updated)
 
 
 def told(layout: Layout, state: State, before: Held) -> dict[str, float]:

@@ -19,7 +19,7 @@ from tidegate.kernel import frames, grouping, limited, measuring, names
 from tidegate.kernel.batch import Batch, unite
 from tidegate.kernel.grouping import ints
 from tidegate.kernel.layout import Layout
-from tidegate.kernel.measuring import SIZE, Left
+from tidegate.kernel.measuring import SIZE, UPDATED, Left
 from tidegate.kernel.panes import Ints
 from tidegate.kernel.shelf_index import NOWHERE
 from tidegate.kernel.shelves import SINCE, Shelves, newest, settle, waiting_since
@@ -63,6 +63,8 @@ def run(layout: Layout, state: State, batch: Batch, rows: pa.Table, end_of_input
         clocks[-1] = MAX_MS
     since = ints(rows["__start"]) if how.measured_from == "window_start" and layout.op.windows is not None else times
     rows = rows.append_column(SINCE, pa.array(since))
+    if wall and how.measured_from != "latest_update":
+        rows = rows.append_column(UPDATED, pa.array(times))
     before = measuring.of_limit(held, shelves)
     if how.buffer.bounded:
         if shelves.logs or not ordered:
