@@ -1,6 +1,7 @@
 """Clocks around tidegate's own functions in the Python workers, put there from outside: the package knows none of it.
 
-Each task of a clocked query leaves a file with what its clock shows in a folder.
+Each task of a clocked query leaves a file with what its clock shows in a folder. Queries of one operator alone: of a
+chain a task would have two clocks.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Each contestant of tidegate runs once to warm up and once with clocks in its workers (`benchmarks/clocked.py`), and must
 give the same rows; Spark's event log says the rest. Told are the micro-batch of median time and the dearest one; the
-JSON has all. `make bench-where` takes some eight minutes, `BENCH_ARGS="--only W1 W3"` a part of it, `--smoke` is a
-trial; `make bench-page` draws.
+JSON has all. `make bench-where` is the measurement, `BENCH_ARGS="--only W1 W3"` a part of it, `--smoke` a trial;
+`make bench-page` draws.
 """
 
 from __future__ import annotations

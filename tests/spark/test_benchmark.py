@@ -104,3 +104,16 @@ def test_smoke_of_where_the_time_goes(tmp_path: Path) -> None:
                 ]
                 assert all(parts[part] > 0 for part in worked), parts
                 assert parts["driver", "not accounted for"] < batch["ms"] / 4, parts
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_smoke_of_growth_here_and_on_a_cluster(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    smoke("benchmarks.growth", report, "--only", "tasks", "cluster")
+    found = json.loads(report.read_text())
+    masters = {name: axis["master"].partition(":")[0] for name, axis in found["axes"].items()}
+    assert masters == {"tasks": "local[2]", "cluster": "spark"}
+    for axis in found["axes"].values():
+        assert [point["value"] for point in axis["points"]] == [1, 2]
+        assert all(point["rows_per_s"] > 0 and point["worker_mib"] > 0 for point in axis["points"])
