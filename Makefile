@@ -94,8 +94,12 @@ bench: $(STAMP) java  ## Measure against Spark (BENCH_ARGS="--only W3" for a par
 bench-growth: $(STAMP) java  ## Measure rows/s over batch size, keys, open windows and tasks
 	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m benchmarks.growth $(BENCH_ARGS)
 
+.PHONY: bench-where
+bench-where: $(STAMP) java  ## Measure where the time of a micro-batch goes, part by part, for each workload
+	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m benchmarks.where $(BENCH_ARGS)
+
 .PHONY: bench-page
-bench-page: $(STAMP)  ## Write what bench and bench-growth measured into docs/benchmarks.md
+bench-page: $(STAMP)  ## Write what bench, bench-growth and bench-where measured into docs/benchmarks.md
 	$(BIN)/python -m benchmarks.page
 
 .PHONY: bench-spill

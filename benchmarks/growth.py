@@ -1,7 +1,9 @@
 """How rows per second grow or shrink with the size of a batch, the number of keys, of open windows and of tasks.
 
-Final counts and sums of tumbling windows over Parquet files that tidegate's workers read, one quantity at a time.
-`make bench-growth` is the measurement (`--smoke` a trial, `--full` the ends of the ranges), `make bench-page` draws.
+Final counts and sums of tumbling windows over Parquet files that tidegate's workers read, one quantity at a time; the
+tasks in one process and on a standalone cluster of two workers, which is started on this machine for it.
+`make bench-growth` is the measurement, `--only` some of its axes, `--full` the ends of the ranges, `--smoke` a trial.
+It begins no further point after 15 minutes, with `--full` after 40, or after `--minutes`. `make bench-page` draws.
 """
 
 from __future__ import annotations
@@ -9,12 +11,15 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from tests.cluster.standalone import Cluster, packed
 
 import tidegate as tg
 from benchmarks.contestant import Contestant, from_files
@@ -24,6 +29,7 @@ from benchmarks.options import arguments, save, say, session, versions
 
 ROWS, KEYS, BATCHES = 1_000_000, 100_000, 5
 SPAN_MS = 60_000
+MINUTES = {"smoke": 15.0, "default": 15.0, "full": 40.0}
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,8 @@ class Axis:
     name: str
     label: str
     values: dict[str, tuple[int, ...]]
+    cluster: bool = False
+    """Whether it needs a standalone cluster."""
 
 
 AXES = (
@@ -60,7 +68,17 @@ AXES = (
         {"smoke": (1, 4), "default": (1, 10, 100), "full": (1, 10, 100, 1_000)},
     ),
     Axis("tasks", "tasks, on two cores", {"smoke": (1, 2), "default": (1, 2, 8), "full": (1, 2, 4, 8, 16, 32, 64)}),
+    Axis(
+        "cluster",
+        "tasks, on a cluster",
+        {"smoke": (1, 2), "default": (1, 2, 4, 8), "full": (1, 2, 4, 8)},
+        cluster=True,
+    ),
 )
+
+WORKERS, SLOTS, MEMORY = 2, 4, "2g"
+"""Of the cluster: as many slots as its axis has tasks at most, so that all of a batch run at once."""
+OF_CLUSTER = {"spark.driver.host": "127.0.0.1", "spark.executor.memory": MEMORY}
 
 
 def question(spark: SparkSession, folder: Path, window_ms: int) -> DataFrame:
@@ -81,34 +99,68 @@ def shape(axis: str, value: int, smoke: bool) -> Shape:
 def measured(spark: SparkSession, axis: str, value: int, smoke: bool, folder: Path) -> dict[str, Any]:
     window_ms = SPAN_MS // value if axis == "windows" else 2 * SPAN_MS
     frame = partial(question, window_ms=window_ms)
-    settings = {"spark.sql.shuffle.partitions": str(value if axis == "tasks" else 2)}
+    settings = {"spark.sql.shuffle.partitions": str(value if axis in ("tasks", "cluster") else 2)}
     contestant = Contestant("tidegate", f"{axis} {value:,}", frame, settings)
     one = run(spark, contestant, write(shape(axis, value, smoke), folder))
     say(f"  {axis:8} {value:12,}  {one.rate / 1e6:8.4f} M rows/s  worker {one.worker_mib:,.0f} MiB")
     return {"value": value, "rows_per_s": round(one.rate), "worker_mib": round(one.worker_mib)}
 
 
+def explored(spark: SparkSession, axes: list[Axis], size: str, folder: Path, end: float) -> dict[str, Any]:
+    """The points of `axes`, in their order, of which none is begun after `end`."""
+    found = {}
+    measured(spark, "tasks", 2, True, folder)  # starts workers, and compiles
+    for axis in axes:
+        points: list[dict[str, Any]] = []
+        for value in axis.values[size]:
+            if time.monotonic() > end:
+                say(f"  {axis.name:8} the time is up: left out {value:,} and what follows")
+                break
+            points.append(measured(spark, axis.name, value, size == "smoke", folder))
+        if points:
+            found[axis.name] = {"label": axis.label, "points": points, "master": spark.sparkContext.master}
+    return found
+
+
+@contextmanager
+def on_cluster(options: argparse.Namespace, folder: Path) -> Iterator[SparkSession]:
+    """A session on a standalone cluster that is there for as long; the package is shipped to its executors."""
+    with Cluster(WORKERS, cores=SLOTS, memory=MEMORY) as cluster:
+        there = argparse.Namespace(**{**vars(options), "master": cluster.url})
+        with closing_session(session(there, OF_CLUSTER)) as spark:
+            spark.addArtifacts(str(packed(folder)), pyfile=True)
+            yield spark
+
+
+@contextmanager
+def closing_session(spark: SparkSession) -> Iterator[SparkSession]:
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = arguments(argparse.ArgumentParser(prog="make bench-growth", description=__doc__), "growth.json")
     parser.add_argument("--full", action="store_true", help="the ends of the ranges")
-    parser.add_argument("--only", nargs="+", choices=[axis.name for axis in AXES], default=[])
+    parser.add_argument("--only", nargs="+", choices=[axis.name for axis in AXES], default=[], help="axes")
+    parser.add_argument("--minutes", type=float, help="begin no further point then: 15, with --full 40")
     options = parser.parse_args(argv)
     size = "smoke" if options.smoke else "full" if options.full else "default"
-    began, found = time.monotonic(), {}
-    spark = session(options)
+    axes = [axis for axis in AXES if not options.only or axis.name in options.only]
+    began = time.monotonic()
+    end = began + 60 * (MINUTES[size] if options.minutes is None else options.minutes)
+    chosen = {"smoke": options.smoke, "full": options.full, "only": options.only}
+    report: dict[str, Any] = {"axes": {}, "settings": chosen, "size": size}
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-growth-") as scratch:
-        try:
-            measured(spark, "tasks", 2, True, Path(scratch))  # starts workers, and compiles
-            for axis in AXES:
-                if options.only and axis.name not in options.only:
-                    continue
-                points = [
-                    measured(spark, axis.name, value, options.smoke, Path(scratch)) for value in axis.values[size]
-                ]
-                found[axis.name] = {"label": axis.label, "points": points}
-            report = {"axes": found, "versions": versions(spark), "size": size}
-        finally:
-            spark.stop()
+        for cluster in (False, True):
+            mine = [axis for axis in axes if axis.cluster == cluster]
+            if not mine:
+                continue
+            place = on_cluster(options, Path(scratch)) if cluster else closing_session(session(options))
+            with place as spark:
+                report["axes"] |= explored(spark, mine, size, Path(scratch), end)
+                report["versions"] = versions(spark)
     report["seconds"] = round(time.monotonic() - began)
     save(report, options.json)
     return 0

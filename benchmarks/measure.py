@@ -123,12 +123,12 @@ def digested(frame: DataFrame) -> DataFrame:
 def run(spark: SparkSession, contestant: Contestant, folder: Path) -> Run:
     busy = psutil.cpu_percent(0.4)
     with peaks() as peak, finished(spark, contestant, folder, format="noop") as query:
-        progress = [json.loads(_as_json(each)) for each in query.recentProgress]
+        progress = progress_of(query)
     batches = [each for each in progress if each["numInputRows"] > 0]
     return Run(
         rows=_rows(folder),
         seconds=[each["durationMs"]["triggerExecution"] / 1000 for each in batches],
-        digests=[_digest(each) for each in progress],
+        digests=[digest(each) for each in progress],
         jvm_mib=peak["java"],
         python_mib=peak["python"],
         worker_mib=peak["worker"],
@@ -136,7 +136,12 @@ def run(spark: SparkSession, contestant: Contestant, folder: Path) -> Run:
     )
 
 
-def _digest(progress: dict[str, Any]) -> Digest:
+def progress_of(query: StreamingQuery) -> list[dict[str, Any]]:
+    """Of each micro-batch what Spark says of it."""
+    return [json.loads(_as_json(each)) for each in query.recentProgress]
+
+
+def digest(progress: dict[str, Any]) -> Digest:
     told = progress.get("observedMetrics", {}).get("digest", {})
     return Digest(told.get("rows") or 0, told.get("total") or 0, told.get("xor") or 0)
 

@@ -9,6 +9,7 @@ import platform
 import subprocess
 import sys
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -52,7 +53,8 @@ def arguments(parser: argparse.ArgumentParser, results: str) -> argparse.Argumen
     return parser
 
 
-def session(options: argparse.Namespace) -> SparkSession:
+def session(options: argparse.Namespace, more: Mapping[str, str] | None = None) -> SparkSession:
+    """Spark as all benchmarks run it; `more` are further settings of its start."""
     # Workers run the `python3` of the PATH unless told which.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = (
@@ -67,6 +69,8 @@ def session(options: argparse.Namespace) -> SparkSession:
     )
     if not options.sparks_files:
         builder = builder.config("spark.sql.streaming.checkpointFileManagerClass", FILES_WITHOUT_FORKS)
+    for name, value in (more or {}).items():
+        builder = builder.config(name, value)
     spark: SparkSession = tg.configure(builder, faster=True).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     # Some rows are there to show what leaving out partition and offset means; it need not be told.

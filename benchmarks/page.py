@@ -10,6 +10,8 @@ from typing import Any
 
 from tools.pages.svg import Drawing
 
+from benchmarks import where_drawn
+
 RESULTS = Path("benchmarks/results")
 PAGE = Path("docs/benchmarks.md")
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
@@ -25,6 +27,7 @@ def main() -> int:
             parts += [_machine(report, "make bench", name), *(_workload(n, w) for n, w in report["workloads"].items())]
     if (report := _read("growth")) is not None:
         parts += [_growth(report)]
+    parts += _where()
     if not parts:
         print(f"Nothing in {RESULTS}: run make bench first.")
         return 1
@@ -121,6 +124,12 @@ def _growth(report: dict[str, Any]) -> str:
         told = ", ".join(f"{p['value']:,}: {p['rows_per_s'] / 1e6:.3f}" for p in axis["points"])
         lines += [f"![Rows per second over {axis['label']}](benchmarks/{name}.svg)", "", f"M rows/s: {told}.", ""]
     return "\n".join(lines).rstrip()
+
+
+def _where() -> list[str]:
+    report = _read("where")
+    how = "" if report is None else _machine(report, "make bench-where", "where")
+    return [] if report is None else [where_drawn.section(report, how, PAGE.parent / "benchmarks")]
 
 
 def drawn(label: str, points: list[dict[str, Any]]) -> str:

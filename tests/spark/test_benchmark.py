@@ -80,3 +80,40 @@ def test_smoke_of_spilling(tmp_path: Path) -> None:
     assert (of_500["keys"], of_2000["keys"]) == (500, 2_000)
     assert of_2000["left"] >= 100
     assert of_2000["update_median_s"] > 0
+
+
+@pytest.mark.slow
+def test_smoke_of_where_the_time_goes(tmp_path: Path) -> None:
+    """Both ways to read, whose parts differ."""
+    report = tmp_path / "report.json"
+    smoke("benchmarks.where", report, "--only", "W1", "W6", "--contestants", "tidegate", "tidegate_files")
+    found = json.loads(report.read_text())["workloads"]
+    assert list(found) == ["W1", "W6"]
+    for name, work in found.items():
+        assert set(work["contestants"]) == {"tidegate", "tidegate_files"}
+        for contestant in work["contestants"].values():
+            for batch in contestant["batches"]:
+                parts = {(where, part): ms for where, part, ms in batch["parts"]}
+                assert sum(parts.values()) == pytest.approx(batch["ms"], abs=1), name
+                assert min(parts.values()) > -5, parts  # Spark's times are whole milliseconds
+                worked = [
+                    ("map", "pack"),
+                    ("stateful", "kernel"),
+                    ("stateful", "state write"),
+                    ("stateful", "Arrow in"),
+                ]
+                assert all(parts[part] > 0 for part in worked), parts
+                assert parts["driver", "not accounted for"] < batch["ms"] / 4, parts
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_smoke_of_growth_here_and_on_a_cluster(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    smoke("benchmarks.growth", report, "--only", "tasks", "cluster")
+    found = json.loads(report.read_text())
+    masters = {name: axis["master"].partition(":")[0] for name, axis in found["axes"].items()}
+    assert masters == {"tasks": "local[2]", "cluster": "spark"}
+    for axis in found["axes"].values():
+        assert [point["value"] for point in axis["points"]] == [1, 2]
+        assert all(point["rows_per_s"] > 0 and point["worker_mib"] > 0 for point in axis["points"])

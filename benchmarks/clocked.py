@@ -1,0 +1,127 @@
+"""Clocks around tidegate's own functions in the Python workers, put there from outside: the package knows none of it.
+
+Each task of a clocked query leaves a file with what its clock shows in a folder. Queries of one operator alone: of a
+chain a task would have two clocks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
+
+from benchmarks.clock import Clock, Record
+from benchmarks.contestant import Contestant
+from tidegate.runtime.spark import attach, flow
+from tidegate.runtime.spark.attach import Packer
+from tidegate.runtime.spark.files import Files
+from tidegate.runtime.spark.processor import Outcome, Stage, StageProcessor
+from tidegate.runtime.spark.state import SparkStore
+
+
+def tell(clock: Clock, kind: str, folder: str) -> None:
+    """Leave what `clock` shows in `folder`, under the number of this task."""
+    context = TaskContext.get()
+    assert context is not None
+    found = clock.told(kind, context.taskAttemptId())
+    Path(folder, f"{kind}-{found.task}.json").write_text(json.dumps(asdict(found)))
+
+
+def records(folder: Path) -> dict[int, Record]:
+    """What the tasks left in `folder`, by number of the task."""
+    found = [Record(**json.loads(path.read_text())) for path in folder.glob("*.json")]
+    return {each.task: each for each in found}
+
+
+@dataclass(frozen=True)
+class TimedFiles(Files):
+    clock: Clock
+
+    def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return self.clock.pulled(super().rows(batches), "scan")
+
+
+@dataclass(frozen=True)
+class TimedPack:
+    """The map step; what its input waits for is "Arrow out", what Spark does with its blobs is "shuffle"."""
+
+    pack: Packer
+    folder: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, bytes]]:
+        clock = Clock("pack")
+        files = None if self.pack.files is None else TimedFiles(self.pack.files.schema, clock)
+        blobs = replace(self.pack, files=files)(clock.pulled(batches, "Arrow out"))
+        yield from clock.lent(blobs, "shuffle")
+        tell(clock, "map", self.folder)
+
+
+class TimedStore(SparkStore):
+    def __init__(self, handle: StatefulProcessorHandle, clock: Clock) -> None:
+        super().__init__(handle)
+        self._clock = clock
+
+    def get(self, name: str) -> bytes | None:
+        with self._clock.at("state read"):
+            return super().get(name)
+
+    def read(self, window: int, segment: int) -> bytes:
+        with self._clock.at("state read"):
+            return super().read(window, segment)
+
+    def write(self, window: int, segment: int, value: bytes) -> None:  # `put` is one of these
+        with self._clock.at("state write"):
+            super().write(window, segment, value)
+
+    def remove(self, window: int, segment: int) -> None:
+        with self._clock.at("state write"):
+            super().remove(window, segment)
+
+
+class TimedProcessor(StageProcessor):
+    """The stateful step, from where Spark opens its state to where the last of its rows has been taken."""
+
+    def __init__(self, stage: Stage, wakes: bool = False, *, folder: str) -> None:
+        super().__init__(stage, wakes)
+        self._folder = folder
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._clock = Clock("state load")
+        self._handle = handle
+        self._store = TimedStore(handle, self._clock)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803
+        clock = self._clock
+        clock.switch("kernel")
+        frames = super().handleInputRows(key, clock.pulled(rows, "shuffle"), timerValues)
+        yield from clock.lent(frames, "Arrow in")
+        tell(clock, "stateful", self._folder)
+
+    def _frames(self, outcome: Outcome) -> Iterator[Any]:
+        return self._clock.pulled(super()._frames(outcome), "Arrow in")
+
+
+def clocked(contestant: Contestant, folder: Path) -> Contestant:
+    """`contestant` with clocks in its tasks, which leave what they show in `folder`."""
+    folder.mkdir(parents=True)
+
+    def timed_flow(inputs: Sequence[tuple[DataFrame, Sequence[Column], Packer]], **more: Any) -> DataFrame:
+        timed = [(frame, columns, TimedPack(pack, str(folder))) for frame, columns, pack in inputs]
+        return flow.flow(timed, **more)
+
+    def frame(spark: SparkSession, files: Path) -> DataFrame:
+        # What becomes part of the plan is what these names mean while it is made.
+        processor = partial(TimedProcessor, folder=str(folder))
+        with patch.object(attach, "flow", timed_flow), patch.object(flow, "StageProcessor", processor):
+            return contestant.frame(spark, files)
+
+    return replace(contestant, frame=frame)

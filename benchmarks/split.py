@@ -1,0 +1,112 @@
+"""How the time of a micro-batch splits: into parts whose sum is the whole.
+
+Every part is the time between two moments that were observed, by Spark or by a clock in a worker, or a time that Spark
+measured within one. Of a stage the parts are those of the task that ended last: the stage waited for it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.clock import Record
+from benchmarks.event_log import Execution, Stage, Task
+
+WHOLE, RUN = "triggerExecution", "addBatch"
+"""Of `durationMs`: the micro-batch, and in it what runs the plan."""
+
+LOAD, FETCH = "RocksDB: load - time taken to load the store", "fetch wait time"
+COMMIT, SCAN = "time to commit changes", "scan time"
+
+DRIVER, MAP, STATEFUL = "driver", "map", "stateful"
+TASKS = "task start and end"
+REST = "not accounted for"
+
+MEANING: dict[tuple[str, str], str] = {
+    (DRIVER, "offsets and logs"): "new files found, offsets written, the batch noted as done",
+    (DRIVER, "planning"): "from the plan of the query to that of the batch",
+    (DRIVER, "around the stages"): "the rest of running the plan: jobs started, code generated, between stages",
+    (MAP, TASKS): "from the stage's start until Python's first line, and from the task's end to the stage's",
+    (MAP, "scan"): "Parquet read, by Spark or in the worker",
+    (MAP, "Arrow out"): "waiting for the next rows, less Spark's scan: rows made Arrow, and sent",
+    (MAP, "pack"): "the map step of tidegate",
+    (MAP, "shuffle"): "blobs handed to Spark and written, until the task ends",
+    (STATEFUL, TASKS): "as above; in it the blobs are sorted by task and sent to Python",
+    (STATEFUL, "state load"): "the store of the batch before opened, by Spark and in Python",
+    (STATEFUL, "shuffle"): "blobs waited for and received",
+    (STATEFUL, "state read"): "asked of the store",
+    (STATEFUL, "kernel"): "the stateful step of tidegate",
+    (STATEFUL, "state write"): "given to the store",
+    (STATEFUL, "Arrow in"): "rows made frames and Arrow, sent, observed by Spark and given to the sink",
+    (STATEFUL, "commit"): "the store made durable",
+    (DRIVER, REST): "of the whole, what no part has",
+}
+"""Every part, by where it is spent, in the order in which most of it happens."""
+
+
+@dataclass(frozen=True)
+class Part:
+    where: str
+    name: str
+    ms: float
+
+
+def split(durations: Mapping[str, float], execution: Execution, records: Mapping[int, Record]) -> list[Part]:
+    """The parts of a micro-batch in the order of MEANING, their sum being its `triggerExecution`.
+
+    durations: its `durationMs`. records: what its tasks showed, by task; raises KeyError if that of one is missing.
+    """
+    spent: dict[tuple[str, str], float] = defaultdict(float)
+    for name, ms in durations.items():
+        if name not in (WHOLE, RUN):
+            spent[DRIVER, "planning" if name == "queryPlanning" else "offsets and logs"] += ms
+    walls = 0.0
+    for stage in execution.stages:
+        walls += stage.completed - stage.submitted
+        for part in of_stage(stage, records):
+            spent[part.where, part.name] += part.ms
+    spent[DRIVER, "around the stages"] = execution.ended - execution.began - walls
+    spent[DRIVER, REST] = durations[WHOLE] - sum(spent.values())
+    return [Part(where, name, spent[where, name]) for where, name in MEANING]
+
+
+def of_stage(stage: Stage, records: Mapping[int, Record]) -> Iterator[Part]:
+    """The parts of a stage, their sum being its time."""
+    task = max(stage.tasks, key=lambda one: one.finished)
+    record = records[task.id]
+    spent = defaultdict(float, {name: seconds * 1000 for name, seconds in record.seconds.items()})
+    spent[TASKS] += record.began * 1000 - stage.submitted
+    after = task.finished - record.ended * 1000
+    if record.kind == MAP:
+        spent["shuffle"] += after
+        _moved(spent, task, "Arrow out", {SCAN: "scan"})
+    else:
+        spent["Arrow in"] += after
+        _moved(spent, task, TASKS, {LOAD: "state load", FETCH: "shuffle"})
+        _moved(spent, task, "Arrow in", {COMMIT: "commit"})
+    spent[TASKS] += stage.completed - task.finished
+    for name, ms in spent.items():
+        yield Part(record.kind, name, ms)
+
+
+def _moved(spent: dict[str, float], task: Task, out_of: str, measured: dict[str, str]) -> None:
+    """Give what Spark measured within a part to another; never more than there is, for Spark rounds to ms."""
+    for metric, name in measured.items():
+        ms = min(task.metrics.get(metric, 0.0), max(spent[out_of], 0.0))
+        spent[out_of] -= ms
+        spent[name] += ms
+
+
+def as_json(parts: list[Part]) -> list[list[Any]]:
+    return [[part.where, part.name, round(part.ms, 1)] for part in parts]
+
+
+def median_of(batches: list[dict[str, Any]]) -> dict[str, Any]:
+    """The micro-batch of median time, the shorter one of two."""
+    return sorted(batches, key=lambda each: each["ms"])[(len(batches) - 1) // 2]
+
+
+def dearest_of(batches: list[dict[str, Any]]) -> dict[str, Any]:
+    return max(batches, key=lambda each: each["ms"])

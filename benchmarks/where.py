@@ -1,0 +1,165 @@
+"""Where the time of a micro-batch goes: scan, Arrow, packing, shuffle, state, kernel, and what Spark does around them.
+
+Each contestant of tidegate runs once to warm up and once with clocks in its workers (`benchmarks/clocked.py`), and must
+give the same rows, if it is one whose rows a race compares; Spark's event log says the rest. Told are the micro-batch
+of median time and the dearest one; the JSON has all. `make bench-where` is the measurement,
+`BENCH_ARGS="--only W1 W3"` a part of it, `--smoke` a trial; `make bench-page` draws.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from benchmarks import event_log
+from benchmarks.clock import Record
+from benchmarks.clocked import clocked, records
+from benchmarks.contestant import Contestant
+from benchmarks.event_log import Execution, Key
+from benchmarks.measure import WARM_UP, Digest, digest, finished, progress_of, run
+from benchmarks.options import arguments, say, session, versions
+from benchmarks.race import Race
+from benchmarks.split import WHOLE, as_json, dearest_of, median_of, split
+from benchmarks.workloads import functions, hopping, open_entries, sessions, time_limit, tumbling, updates
+
+OPEN = {"smoke": 2_000, "default": 1_000_000, "full": 10_000_000}
+"""Entries of W5."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A workload's input, of which `write(size, folder)` gives the files and the first micro-batch to look at."""
+
+    name: str
+    title: str
+    write: Callable[[str, Path], tuple[Path, int]]
+    contestants: tuple[Contestant, ...]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A clocked run: what Spark says of its micro-batches that are looked at, and what its tasks left."""
+
+    work: Work
+    contestant: Contestant
+    progress: list[dict[str, Any]]
+    records: dict[int, Record]
+
+
+def of_race(race: Race) -> Work:
+    """Ours of a race; without partition and offset we do the same but for sorting."""
+    ours = (each for each in race.contestants if each.name.startswith("tidegate") and "unordered" not in each.name)
+    return Work(race.name, race.title, lambda size, folder: (race.write(size, folder), WARM_UP), tuple(ours))
+
+
+def open_files(size: str, folder: Path) -> tuple[Path, int]:
+    files, load = open_entries.files(OPEN[size], open_entries.SMALL_BATCHES[size], folder)
+    return files, load + open_entries.WARM_UP
+
+
+def limit_files(size: str, folder: Path) -> tuple[Path, int]:
+    return time_limit.write(time_limit.SIZES[size], folder), WARM_UP
+
+
+WORKS = (
+    of_race(tumbling.W1),
+    of_race(tumbling.W2),
+    of_race(hopping.W3),
+    of_race(sessions.W4),
+    Work("W5", "batches of 10 k records with many entries open", open_files, (open_entries.FINAL, open_entries.PLAIN)),
+    Work("W6", time_limit.W6.title, limit_files, (*time_limit.UNBOUNDED, time_limit.BOUNDED)),
+    of_race(updates.W9),
+    of_race(functions.W11),
+)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = arguments(argparse.ArgumentParser(prog="make bench-where", description=__doc__), "where.json")
+    parser.add_argument("--only", nargs="+", choices=[work.name for work in WORKS], default=[], help="workloads")
+    parser.add_argument("--full", action="store_true", help="the larger sizes")
+    parser.add_argument("--contestants", nargs="+", default=[], help="by name, as the JSON has them; all if left out")
+    options = parser.parse_args(argv)
+    size = "smoke" if options.smoke else "full" if options.full else "default"
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="tidegate-bench-where-") as scratch:
+        folder = Path(scratch)
+        (folder / "log").mkdir()
+        spark = session(options, event_log.settings(folder / "log"))
+        try:
+            ran = [
+                each
+                for work in WORKS
+                if not options.only or work.name in options.only
+                for each in runs(spark, work, size, options.contestants, folder)
+            ]
+            of = versions(spark)
+        finally:
+            spark.stop()
+        # The log is whole only now.
+        found = told(ran, event_log.executions(folder / "log"))
+    chosen = {"smoke": options.smoke, "full": options.full, "only": options.only, "contestants": options.contestants}
+    report = {"workloads": found, "settings": chosen, "versions": of, "seconds": round(time.monotonic() - began)}
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(report, indent=1) + "\n")
+    say(f"written to {options.json}")
+    return 0
+
+
+def runs(spark: SparkSession, work: Work, size: str, chosen: list[str], folder: Path) -> list[Ran]:
+    say(f"\n{work.name}  {work.title}")
+    contestants = [each for each in work.contestants if not chosen or each.name in chosen]
+    files, first = work.write(size, folder / "in") if contestants else (folder, 0)
+    return [ran(spark, work, each, files, first, folder / f"{work.name}-{each.name}") for each in contestants]
+
+
+def ran(spark: SparkSession, work: Work, contestant: Contestant, files: Path, first: int, folder: Path) -> Ran:
+    """Raises AssertionError if the rows of both runs differ."""
+    plain = run(spark, contestant, files)
+    with finished(spark, clocked(contestant, folder), files, format="noop") as query:
+        progress = progress_of(query)
+    if (got := Digest.all([digest(each) for each in progress])) != Digest.all(plain.digests):
+        raise AssertionError(f"{contestant.label}: with clocks {got}, without {plain.digests}")
+    compared = f"{got.rows:,} rows in both runs" if contestant.answers else "rows not compared"
+    say(f"  {contestant.label:40} {compared}")
+    with_input = [each for each in progress if each["numInputRows"] > 0]
+    return Ran(work, contestant, with_input[first:], records(folder))
+
+
+def told(runs: list[Ran], executions: dict[Key, Execution]) -> dict[str, Any]:
+    """Say the table of each workload, and give the parts of every micro-batch as JSON."""
+    found: dict[str, Any] = {}
+    for one in runs:
+        of_work = found.setdefault(one.work.name, {"title": one.work.title, "contestants": {}})
+        batches = [batch(each, executions, one.records) for each in one.progress]
+        of_work["contestants"][one.contestant.name] = {"label": one.contestant.label, "batches": batches}
+    for name, of_work in found.items():
+        say(f"\n{name}  ms of the median batch, of the dearest")
+        for contestant in of_work["contestants"].values():
+            show(contestant)
+    return found
+
+
+def batch(progress: dict[str, Any], executions: dict[Key, Execution], records: dict[int, Record]) -> dict[str, Any]:
+    parts = split(progress["durationMs"], executions[progress["runId"], progress["batchId"]], records)
+    return {"batch": progress["batchId"], "ms": progress["durationMs"][WHOLE], "parts": as_json(parts)}
+
+
+def show(contestant: dict[str, Any]) -> None:
+    both = [pick(contestant["batches"]) for pick in (median_of, dearest_of)]
+    say(f"  {contestant['label']:44}" + "".join(f"{one['ms']:9,}" for one in both))
+    for parts in zip(*(one["parts"] for one in both), strict=True):
+        (where, name, _) = parts[0]
+        if any(round(ms) for *_, ms in parts):
+            say(f"    {where:9} {name:32}" + "".join(f"{ms:9,.0f}" for *_, ms in parts))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,55 @@
+"""The axes of growth are gone through in order, as far as the time allows."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("psutil")
+
+from benchmarks import growth
+
+AXES = [growth.Axis("keys", "keys", {"smoke": (1, 2, 3)}), growth.Axis("tasks", "tasks", {"smoke": (1,)})]
+
+
+def explored(monkeypatch: pytest.MonkeyPatch, points: int) -> tuple[list[tuple[str, int]], dict[str, Any]]:
+    """What is measured, and what is told, if the time is up after so many points, the first of which warms up."""
+    begun: list[tuple[str, int]] = []
+
+    def measured(spark: Any, axis: str, value: int, smoke: bool, folder: Path) -> dict[str, Any]:
+        begun.append((axis, value))
+        return {"value": value}
+
+    monkeypatch.setattr(growth, "measured", measured)
+    monkeypatch.setattr(time, "monotonic", lambda: float(len(begun)))
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(master="here"))
+    found = growth.explored(spark, AXES, "smoke", Path(), points - 0.5)
+    return begun, found
+
+
+def test_every_point_is_measured_while_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, found = explored(monkeypatch, points=10)
+    assert begun == [("tasks", 2), ("keys", 1), ("keys", 2), ("keys", 3), ("tasks", 1)]
+    assert [point["value"] for point in found["keys"]["points"]] == [1, 2, 3]
+    assert found["tasks"] == {"label": "tasks", "points": [{"value": 1}], "master": "here"}
+
+
+def test_no_point_is_begun_when_the_time_is_up(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun, found = explored(monkeypatch, points=3)
+    assert begun == [("tasks", 2), ("keys", 1), ("keys", 2)]
+    assert list(found) == ["keys"]
+    said = capsys.readouterr().out
+    assert "keys     the time is up: left out 3 and what follows" in said
+    assert "tasks    the time is up: left out 1 and what follows" in said
+
+
+def test_the_cluster_has_a_slot_for_every_task() -> None:
+    (axis,) = (axis for axis in growth.AXES if axis.cluster)
+    assert max(max(values) for values in axis.values.values()) == growth.WORKERS * growth.SLOTS
