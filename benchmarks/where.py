@@ -9,7 +9,6 @@ of median time and the dearest one; the JSON has all. `make bench-where` is the 
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 import time
 from collections.abc import Callable
@@ -25,7 +24,7 @@ from benchmarks.clocked import clocked, records
 from benchmarks.contestant import Contestant
 from benchmarks.event_log import Execution, Key
 from benchmarks.measure import WARM_UP, Digest, digest, finished, progress_of, run
-from benchmarks.options import arguments, say, session, versions
+from benchmarks.options import arguments, save, say, session, versions
 from benchmarks.race import Race
 from benchmarks.split import WHOLE, as_json, dearest_of, median_of, split
 from benchmarks.workloads import functions, hopping, open_entries, sessions, time_limit, tumbling, updates
@@ -107,9 +106,7 @@ def main(argv: list[str] | None = None) -> int:
         found = told(ran, event_log.executions(folder / "log"))
     chosen = {"smoke": options.smoke, "full": options.full, "only": options.only, "contestants": options.contestants}
     report = {"workloads": found, "settings": chosen, "versions": of, "seconds": round(time.monotonic() - began)}
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(report, indent=1) + "\n")
-    say(f"written to {options.json}")
+    save(report, options.json)
     return 0
 
 
