@@ -20,10 +20,16 @@ from crash.pipeline import SCHEMA, session, stream, topology
 SLOW_EVERY, SLOW_S = 10, 2.0
 LOOK_S = 5
 SETTINGS = {
-    # The counts of files come to rest within minutes, and not after the hundred batches that Spark keeps.
+    # What Spark keeps of the past comes to rest within minutes, and not after the hundred batches, the thousand jobs or
+    # the ten minutes that it is otherwise kept for: a life of the soak is shorter.
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.sql.streaming.stateStore.maintenanceInterval": "15s",
+    "spark.sql.streaming.fileSource.log.cleanupDelay": "30s",
     "spark.sql.streaming.numRecentProgressUpdates": "50",
+    "spark.sql.ui.retainedExecutions": "20",
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "100",
 }
 
 
