@@ -37,7 +37,7 @@ def expected(shape: Shape, *, ordered: bool) -> Rows:
         stream_time = max(stream_time, *(int(half.ts_ms.max()) for half in batch))
     starts = np.concatenate(kept_starts)
     closed = starts + SIZE_MS + GRACE_MS <= stream_time
-    return _totals(np.concatenate(kept_keys)[closed], starts[closed], np.concatenate(kept_amounts)[closed])
+    return totals(np.concatenate(kept_keys)[closed], starts[closed], np.concatenate(kept_amounts)[closed])
 
 
 def _batches(shape: Shape) -> Iterator[list[Half]]:
@@ -50,7 +50,14 @@ def _batches(shape: Shape) -> Iterator[list[Half]]:
     yield batch
 
 
-def _totals(key: Int64s, start: Int64s, amount: Int64s) -> Rows:
+def of_every_window(shape: Shape) -> Rows:
+    """The rows of all windows, also of those that no record has closed; of a `shape` without late records."""
+    columns = [(half.key, half.ts_ms - half.ts_ms % SIZE_MS, half.amount) for half in halves(shape)]
+    key, start, amount = (np.concatenate(column) for column in zip(*columns, strict=True))
+    return totals(key, start, amount)
+
+
+def totals(key: Int64s, start: Int64s, amount: Int64s) -> Rows:
     groups, group, counts = np.unique(np.stack([key, start], axis=1), axis=0, return_inverse=True, return_counts=True)
     totals = np.zeros(len(groups), dtype=np.int64)
     np.add.at(totals, group.ravel(), amount)

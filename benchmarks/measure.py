@@ -123,7 +123,7 @@ def digested(frame: DataFrame) -> DataFrame:
 def run(spark: SparkSession, contestant: Contestant, folder: Path) -> Run:
     busy = psutil.cpu_percent(0.4)
     with peaks() as peak, finished(spark, contestant, folder, format="noop") as query:
-        progress = [json.loads(_as_json(each)) for each in query.recentProgress]
+        progress = told(query)
     batches = [each for each in progress if each["numInputRows"] > 0]
     return Run(
         rows=_rows(folder),
@@ -134,6 +134,11 @@ def run(spark: SparkSession, contestant: Contestant, folder: Path) -> Run:
         worker_mib=peak["worker"],
         busy_before_percent=busy,
     )
+
+
+def told(query: StreamingQuery) -> list[dict[str, Any]]:
+    """Spark's report on each micro-batch."""
+    return [json.loads(_as_json(each)) for each in query.recentProgress]
 
 
 def _digest(progress: dict[str, Any]) -> Digest:
@@ -151,8 +156,13 @@ def _as_json(progress: Any) -> str:
     return str(progress.json) if hasattr(progress, "json") else json.dumps(progress)
 
 
+def children() -> list[psutil.Process]:
+    found: list[psutil.Process] = psutil.Process().children(recursive=True)
+    return found
+
+
 @contextmanager
-def peaks() -> Iterator[dict[str, float]]:
+def peaks(watched: Callable[[], list[psutil.Process]] = children) -> Iterator[dict[str, float]]:
     """The largest memory (MiB), sampled: of the JVM and of a Python worker (resident), of all workers (shared, once).
 
     Memory that an earlier query left to the JVM, and workers that Spark keeps for reuse, are in it.
@@ -160,7 +170,7 @@ def peaks() -> Iterator[dict[str, float]]:
     peak = {"java": 0.0, "python": 0.0, "worker": 0.0}
 
     def sample() -> None:
-        now = _resident()
+        now = _resident(watched())
         for kind, before in peak.items():
             peak[kind] = max(before, now[kind])
 
@@ -186,9 +196,9 @@ def sampling(sample: Callable[[], None]) -> Iterator[None]:
         thread.join()
 
 
-def _resident() -> dict[str, float]:
+def _resident(processes: list[psutil.Process]) -> dict[str, float]:
     found = {"java": 0.0, "python": 0.0, "worker": 0.0}
-    for process in psutil.Process().children(recursive=True):
+    for process in processes:
         try:
             # By its program: what the JVM forks goes by another name until it has started.
             if Path(process.exe()).name == "java":

@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sys
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -50,7 +51,7 @@ def arguments(parser: argparse.ArgumentParser, json: str) -> argparse.ArgumentPa
     return parser
 
 
-def session(options: argparse.Namespace) -> SparkSession:
+def session(options: argparse.Namespace, jars: Sequence[Path] = ()) -> SparkSession:
     # Workers run the `python3` of the PATH unless told which.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = (
@@ -63,6 +64,8 @@ def session(options: argparse.Namespace) -> SparkSession:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.streaming.numRecentProgressUpdates", "10000")
     )
+    if jars:
+        builder = builder.config("spark.jars", ",".join(str(jar) for jar in jars))
     if not options.sparks_files:
         builder = builder.config("spark.sql.streaming.checkpointFileManagerClass", FILES_WITHOUT_FORKS)
     spark: SparkSession = tg.configure(builder, faster=True).getOrCreate()

@@ -9,11 +9,11 @@ compared with that of the same micro-batches of the others.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -23,6 +23,22 @@ from benchmarks.measure import QUIET_PERCENT, Digest, Run, run
 from benchmarks.options import Options, say
 
 OURS = ("tidegate", FILES)
+
+
+class Named(Protocol):
+    """Whoever has a row in the table."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def settings(self) -> Mapping[str, str]: ...
+
+
+SomeNamed = TypeVar("SomeNamed", bound=Named)
 
 
 @dataclass(frozen=True)
@@ -64,12 +80,19 @@ class Race:
 
 def turns(spark: SparkSession, options: Options, contestants: list[Contestant], files: Path) -> dict[str, list[Run]]:
     """A B C A B C: what disturbs a turn disturbs all in it. All ran before: Java is warm."""
+    return alternating(options, contestants, lambda each: run(spark, each, prefix(files, each.batches)))
+
+
+def alternating(
+    options: Options, contestants: Sequence[SomeNamed], run_once: Callable[[SomeNamed], Run]
+) -> dict[str, list[Run]]:
+    """`turns` of whatever runs."""
     runs: dict[str, list[Run]] = {each.name: [] for each in contestants}
     for contestant in contestants if not options.smoke else ():
-        run(spark, contestant, prefix(files, contestant.batches))
+        run_once(contestant)
     for turn in range(1, options.repeat + 1):
         for contestant in contestants:
-            one = run(spark, contestant, prefix(files, contestant.batches))
+            one = run_once(contestant)
             runs[contestant.name].append(one)
             say(
                 f"  turn {turn}/{options.repeat}  {contestant.label:38} {sum(one.seconds):7.1f} s"
@@ -111,7 +134,7 @@ def agreement(contestants: list[Contestant], runs: dict[str, list[Run]]) -> str:
     return f"{Digest.all(reference.digests).rows:,} rows, equal in every run of {len(answering)} contestants"
 
 
-def report(contestants: list[Contestant], runs: dict[str, list[Run]]) -> dict[str, Any]:
+def report(contestants: Sequence[Named], runs: dict[str, list[Run]]) -> dict[str, Any]:
     """Say the table of a race, and give its numbers by contestant."""
     say(f"\n  {'M rows/s':40} {'sustained':>10} {'median':>8} {'worker MiB':>11} {'Python MiB':>11} {'JVM MiB':>8}")
     found: dict[str, Any] = {}

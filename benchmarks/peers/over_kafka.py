@@ -1,0 +1,240 @@
+"""W7 and W9 over a broker: tidegate against Kafka Streams and Quix Streams, from a topic into a topic.
+
+`python -m benchmarks.peers.over_kafka --smoke` is a trial of them alone. A contestant's clock runs from the end of the
+second micro-batch (or as many records) to its last result in the broker: start-up and rebalancing are in nobody's time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import psutil
+from pyspark.sql import SparkSession
+from tests.kafka.broker import Broker, jars
+from tests.kafka.client import Client
+from tools.maven import KafkaMissingError, build
+
+import tidegate as tg
+from benchmarks import race
+from benchmarks.inputs import Shape
+from benchmarks.measure import Run
+from benchmarks.options import Options, arguments, say, session
+from benchmarks.peers import kafka_streams as streams
+from benchmarks.peers.ours import Tidegate
+from benchmarks.peers.quix import Quix, QuixMissingError, install
+from benchmarks.peers.topics import JAVA, PARTITIONS, Result, Topics, require
+from benchmarks.race import Bar
+from benchmarks.workloads import tumbling, updates
+
+BROKER_JVM = (
+    # What Kafka's own start script gives a broker.
+    *("-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
+    *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
+)
+BROKER = """\
+# Kafka's default: all members of a group are there before the first of them gets partitions.
+group.initial.rebalance.delay.ms=3000
+"""
+
+SIZES = {
+    "smoke": Shape(1_000, 20_000, 3),
+    "default": tumbling.FEW_KEYS,
+    "full": Shape(100_000, 1_000_000, 20),
+}
+
+
+class Contestant(race.Named, Protocol):
+    """Runs over a topic into a topic."""
+
+    final: bool
+    every: bool
+
+    def shape(self, shape: Shape) -> Shape:
+        """What it runs of `shape`: a slow one the first micro-batches."""
+        ...
+
+    def run(self, topics: Topics, shape: Shape) -> tuple[Run, Result | None]: ...
+
+    def stop(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class OverKafka:
+    """A workload whose contestants read one topic each in turn."""
+
+    name: str
+    title: str
+    contestants: Callable[[], tuple[Contestant, ...]]
+    bars: tuple[Bar, ...]
+    repeat: int = 1
+
+    def measure(self, spark: SparkSession, options: Options, folder: Path) -> dict[str, Any]:
+        """Run all turns, compare the rows of each, and give it as JSON; raises AssertionError if rows differ."""
+        del folder  # the input is in the broker
+        chosen, agreement = _able([each for each in self.contestants() if options.wants(each.name)])
+        if not _has_connector(spark):
+            chosen, agreement = [], {"not measured": f"{self.name} needs a broker: {_missing()}"}
+        for who, why in agreement.items():
+            say(f"  {who}: {why}")
+        if not chosen:
+            return {"contestants": {}, "agreement": agreement, "bars": []}
+        with _topics(spark) as topics:
+            try:
+                runs = self._turns(topics, options, chosen, agreement)
+            finally:
+                for each in chosen:
+                    each.stop()
+        for who, what in agreement.items():
+            say(f"  {who}: {what}")
+        return race.report(chosen, runs) | {"agreement": agreement, "bars": race.judged(self.bars, runs)}
+
+    def _turns(
+        self, topics: Topics, options: Options, contestants: list[Contestant], agreement: dict[str, str]
+    ) -> dict[str, list[Run]]:
+        whole = SIZES[options.size]
+
+        def once(contestant: Contestant) -> Run:
+            shape = contestant.shape(whole)
+            run, found = contestant.run(topics, shape)
+            if found is not None:
+                require(found, shape, contestant.label, final=contestant.final, every=contestant.every)
+                agreement[contestant.name] = _agreed(found, contestant)
+            return run
+
+        for contestant in contestants:
+            topics.input(contestant.shape(whole))
+        return race.alternating(replace(options, repeat=options.repeat or self.repeat), contestants, once)
+
+
+def _agreed(found: Result, contestant: Contestant) -> str:
+    if contestant.final:
+        return f"{found.records:,} rows in its topic, each once and equal to the direct computation"
+    every = ", one for each record" if contestant.every else ""
+    return f"{found.records:,} updates in its topic{every}; the last of {len(found.rows):,} windows equal"
+
+
+def _able(contestants: list[Contestant]) -> tuple[list[Contestant], dict[str, str]]:
+    """Those that can be run here, and why others cannot."""
+    able: list[Contestant] = []
+    not_able: dict[str, str] = {}
+    for each in contestants:
+        try:
+            if isinstance(each, Quix):
+                install()
+            build(JAVA)  # writes the input of all
+        except (KafkaMissingError, QuixMissingError) as error:
+            not_able[each.name] = f"not measured: {error}"
+        else:
+            able.append(each)
+    return able, not_able
+
+
+@contextmanager
+def _topics(spark: SparkSession) -> Iterator[Topics]:
+    with Broker(BROKER_JVM, BROKER) as broker, Client(spark, broker.servers) as client:
+        yield Topics(spark, broker.servers, client)
+        say(f"  the broker had {psutil.Process(broker.pid).memory_info().rss / 2**20:,.0f} MiB at the end")
+
+
+def connector() -> list[Path]:
+    """What a session needs to read and write topics; nothing where it cannot be had."""
+    try:
+        return jars("connector")
+    except KafkaMissingError:
+        return []
+
+
+def _has_connector(spark: SparkSession) -> bool:
+    return "spark-sql-kafka" in (spark.conf.get("spark.jars", "") or "") and not _missing()
+
+
+def _missing() -> str:
+    try:
+        for part in ("connector", "broker"):
+            jars(part)
+    except KafkaMissingError as error:
+        return str(error)
+    return ""
+
+
+def _final(stream: tg.KStream) -> tg.KTable:
+    return tumbling.totals(stream).suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
+
+
+def of_w7() -> tuple[Contestant, ...]:
+    final = streams.CACHED
+    return (
+        Tidegate("tidegate", "tidegate, topic to topic", _final),
+        Tidegate("tidegate_noop", "tidegate, topic to nowhere", _final, kept=False),
+        streams.contestant("streams_memory", "Kafka Streams, in-memory store", streams.IN_MEMORY, final),
+        streams.contestant("streams_rocksdb", "Kafka Streams, RocksDB", streams.ROCKSDB, final),
+        Quix(),
+    )
+
+
+def of_w9() -> tuple[Contestant, ...]:
+    one_a_batch, each = partial(updates.table, caching=True), partial(updates.table, caching=False)
+    cached, every = {**streams.CACHED, **streams.OFTEN}, streams.NOT_CACHED
+    return (
+        Tidegate("tidegate", "tidegate, one a batch", one_a_batch, final=False),
+        Tidegate("tidegate_every", "tidegate, every update", each, final=False, every=True),
+        streams.contestant("streams_memory", "Kafka Streams, cache, in-memory", streams.IN_MEMORY, cached, final=False),
+        streams.contestant("streams_rocksdb", "Kafka Streams, cache, RocksDB", streams.ROCKSDB, cached, final=False),
+        streams.contestant(
+            "streams_memory_every", "Kafka Streams, every, in-memory", streams.IN_MEMORY, every, final=False, every=True
+        ),
+        streams.contestant(
+            "streams_rocksdb_every", "Kafka Streams, every, RocksDB", streams.ROCKSDB, every, final=False, every=True
+        ),
+    )
+
+
+STREAMS = ("streams_memory", "streams_rocksdb")
+STREAMS_EVERY = ("streams_memory_every", "streams_rocksdb_every")
+
+W7 = OverKafka(
+    "W7",
+    f"W1 from a topic of {PARTITIONS} partitions to final results in a topic",
+    of_w7,
+    (Bar(1.5, STREAMS, ("tidegate",)), Bar(20.0, ("quix",), ("tidegate",))),
+    repeat=3,
+)
+W9 = OverKafka(
+    "W9",
+    f"updates from a topic of {PARTITIONS} partitions into a topic",
+    of_w9,
+    (Bar(1.0, STREAMS, ("tidegate",)), Bar(1.0, STREAMS_EVERY, ("tidegate_every",))),
+)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = arguments(argparse.ArgumentParser(description=__doc__), "over_kafka.json")
+    parser.add_argument("--only", nargs="+", choices=["W7", "W9"], default=[])
+    parser.add_argument("--contestants", nargs="+", default=[])
+    parser.add_argument("--repeat", type=int, default=0)
+    options = parser.parse_args(argv)
+    size, repeat = ("smoke", 1) if options.smoke else ("default", options.repeat)
+    spark = session(options, connector())
+    try:
+        found = {}
+        for workload in (W7, W9):
+            if not options.only or workload.name in options.only:
+                say(f"\n{workload.name}  {workload.title}")
+                chosen = Options(size, repeat, tuple(options.contestants))
+                found[workload.name] = workload.measure(spark, chosen, Path())
+    finally:
+        spark.stop()
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(found, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,127 @@
+"""Quix Streams as its guide runs it on several cores: a process for each, in one consumer group."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import psutil
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from benchmarks.inputs import GRACE_MS, SIZE_MS, Shape
+from benchmarks.measure import Run, peaks
+from benchmarks.peers import marks
+from benchmarks.peers.topics import Result, Topics, result
+
+HERE = Path(__file__).parent
+ENVIRONMENT = HERE / ".venv"
+REQUIREMENTS = HERE / "requirements.txt"
+MAKE_VENV = HERE.parents[2] / "tools" / "make-venv"
+PROCESSES = 2
+BATCHES = 3
+"""It is slow: micro-batches of the input that it runs."""
+MINUTES = 30
+
+
+class QuixMissingError(Exception):
+    """It cannot be run here; the message says why."""
+
+
+def install() -> Path:
+    """The Python of its environment, made if need be. Raises QuixMissingError."""
+    stamp = ENVIRONMENT / ".installed"
+    python = ENVIRONMENT / "bin" / "python"
+    if stamp.exists() and stamp.read_text() == REQUIREMENTS.read_text():
+        return python
+    pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--quiet", "-r", str(REQUIREMENTS)]
+    for command in [str(MAKE_VENV), str(ENVIRONMENT)], pip:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            said = (done.stdout + done.stderr).strip().splitlines()
+            raise QuixMissingError(f"{Path(command[0]).name} failed: {' '.join(said[-2:])}")
+    stamp.write_text(REQUIREMENTS.read_text())
+    return python
+
+
+@dataclass
+class Quix:
+    name: str = "quix"
+    label: str = f"Quix Streams, {PROCESSES} processes, RocksDB"
+    settings: dict[str, str] = field(
+        default_factory=lambda: {
+            "processes": str(PROCESSES),
+            "closing_strategy": "partition",
+            "changelog topics": "yes",
+            "requirements": REQUIREMENTS.read_text().splitlines()[0],
+            "others": "benchmarks/peers/quix/application.py",
+        }
+    )
+    final: bool = True
+    every: bool = False
+    _turn: int = field(default=0, init=False, repr=False)
+
+    def shape(self, shape: Shape) -> Shape:
+        return replace(shape, batches=min(BATCHES, shape.batches))
+
+    def run(self, topics: Topics, shape: Shape) -> tuple[Run, Result]:
+        python, busy = install(), psutil.cpu_percent(0.4)
+        self._turn += 1
+        source, output = topics.input(shape), topics.output()
+        with tempfile.TemporaryDirectory(prefix="tidegate-quix-") as scratch:
+            folder = Path(scratch)
+            given = [topics.servers, source, output, f"quix-{self._turn}"]
+            windows = [str(SIZE_MS), str(GRACE_MS)]
+            commands = [
+                [str(python), str(HERE / "application.py"), *given, str(folder / f"state-{number}"), *windows]
+                for number in range(PROCESSES)
+            ]
+            with running(commands, folder) as processes, peaks(lambda: processes) as peak:
+                for process in processes:
+                    if process.wait(MINUTES * 60):
+                        raise RuntimeError("Quix Streams failed:\n" + (folder / "log").read_text()[-3000:])
+            told = [progress((folder / f"out-{number}").read_text()) for number in range(PROCESSES)]
+        try:
+            found = result(written(topics.records(output)), shape)
+        finally:
+            topics.remove(output)
+        return marks.run(shape, marks.reached(told, marks.marks(shape)), found.last_ms, peak, busy), found
+
+    def stop(self) -> None:
+        """Nothing stays between its turns."""
+
+
+@contextmanager
+def running(commands: list[list[str]], folder: Path) -> Iterator[list[psutil.Popen]]:
+    """Processes that write into files out-0, out-1 and one log; gone afterwards."""
+    started: list[psutil.Popen] = []
+    try:
+        with (folder / "log").open("ab") as log:
+            for number, command in enumerate(commands):
+                with (folder / f"out-{number}").open("wb") as out:
+                    started.append(psutil.Popen(command, cwd=folder, stdout=out, stderr=log))
+        yield started
+    finally:
+        for process in started:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+def progress(said: str) -> list[tuple[int, int]]:
+    """(records, ms) as application.py said."""
+    pairs = (line.split() for line in said.splitlines())
+    return [(int(records), int(at)) for records, at in pairs]
+
+
+def written(records: DataFrame) -> DataFrame:
+    """The records of its topic as `result` wants them."""
+    value = F.from_json(F.col("value").cast("string"), "start LONG, count LONG, total LONG").alias("of")
+    user, arrived = F.col("key").cast("string").alias("user"), F.unix_millis("timestamp").alias("arrived_ms")
+    return records.select(user, value, "partition", "offset", arrived).select(
+        "user", "of.start", "of.count", "of.total", "partition", "offset", "arrived_ms"
+    )
