@@ -78,9 +78,9 @@ class OverKafka:
     def measure(self, spark: SparkSession, options: Options, folder: Path) -> dict[str, Any]:
         """Run all turns, compare the rows of each, and give it as JSON; raises AssertionError if rows differ."""
         del folder  # the input is in the broker
-        chosen, agreement = _able([each for each in self.contestants() if options.wants(each.name)])
-        if not _has_connector(spark):
-            chosen, agreement = [], {"not measured": f"{self.name} needs a broker: {_missing()}"}
+        why_not = _missing(spark)
+        wanted = [each for each in self.contestants() if options.wants(each.name)]
+        chosen, agreement = able(wanted) if why_not is None else ([], {"not measured": why_not})
         for who, why in agreement.items():
             say(f"  {who}: {why}")
         if not chosen:
@@ -93,7 +93,9 @@ class OverKafka:
                     each.stop()
         for who, what in agreement.items():
             say(f"  {who}: {what}")
-        return race.report(chosen, runs) | {"agreement": agreement, "bars": race.judged(self.bars, runs)}
+        broker = {"kafka": streams.VERSION, "jvm": BROKER_JVM, "partitions": PARTITIONS, "on": "loopback"}
+        found = race.report(chosen, runs) | {"broker": broker}
+        return found | {"agreement": agreement, "bars": race.judged(self.bars, runs)}
 
     def _turns(
         self, topics: Topics, options: Options, contestants: list[Contestant], agreement: dict[str, str]
@@ -120,9 +122,9 @@ def _agreed(found: Result, contestant: Contestant) -> str:
     return f"{found.records:,} updates in its topic{every}; the last of {len(found.rows):,} windows equal"
 
 
-def _able(contestants: list[Contestant]) -> tuple[list[Contestant], dict[str, str]]:
+def able(contestants: list[Contestant]) -> tuple[list[Contestant], dict[str, str]]:
     """Those that can be run here, and why others cannot."""
-    able: list[Contestant] = []
+    found: list[Contestant] = []
     not_able: dict[str, str] = {}
     for each in contestants:
         try:
@@ -132,8 +134,8 @@ def _able(contestants: list[Contestant]) -> tuple[list[Contestant], dict[str, st
         except (KafkaMissingError, QuixMissingError) as error:
             not_able[each.name] = f"not measured: {error}"
         else:
-            able.append(each)
-    return able, not_able
+            found.append(each)
+    return found, not_able
 
 
 @contextmanager
@@ -151,17 +153,16 @@ def connector() -> list[Path]:
         return []
 
 
-def _has_connector(spark: SparkSession) -> bool:
-    return "spark-sql-kafka" in (spark.conf.get("spark.jars", "") or "") and not _missing()
-
-
-def _missing() -> str:
+def _missing(spark: SparkSession) -> str | None:
+    """Why nothing can be measured here."""
     try:
         for part in ("connector", "broker"):
             jars(part)
     except KafkaMissingError as error:
-        return str(error)
-    return ""
+        return f"there is no broker: {error}"
+    if "spark-sql-kafka" not in (spark.conf.get("spark.jars", "") or ""):
+        return "this session was started without the connector: session(options, connector())"
+    return None
 
 
 def _final(stream: tg.KStream) -> tg.KTable:
@@ -173,8 +174,8 @@ def of_w7() -> tuple[Contestant, ...]:
     return (
         Tidegate("tidegate", "tidegate, topic to topic", _final),
         Tidegate("tidegate_noop", "tidegate, topic to nowhere", _final, kept=False),
-        streams.contestant("streams_memory", "Kafka Streams, in-memory store", streams.IN_MEMORY, final),
-        streams.contestant("streams_rocksdb", "Kafka Streams, RocksDB", streams.ROCKSDB, final),
+        streams.contestant("streams_memory", "in-memory", streams.IN_MEMORY, final),
+        streams.contestant("streams_rocksdb", "RocksDB", streams.ROCKSDB, final),
         Quix(),
     )
 
@@ -185,14 +186,12 @@ def of_w9() -> tuple[Contestant, ...]:
     return (
         Tidegate("tidegate", "tidegate, one a batch", one_a_batch, final=False),
         Tidegate("tidegate_every", "tidegate, every update", each, final=False, every=True),
-        streams.contestant("streams_memory", "Kafka Streams, cache, in-memory", streams.IN_MEMORY, cached, final=False),
-        streams.contestant("streams_rocksdb", "Kafka Streams, cache, RocksDB", streams.ROCKSDB, cached, final=False),
+        streams.contestant("streams_memory", "cache, in-memory", streams.IN_MEMORY, cached, final=False),
+        streams.contestant("streams_rocksdb", "cache, RocksDB", streams.ROCKSDB, cached, final=False),
         streams.contestant(
-            "streams_memory_every", "Kafka Streams, every, in-memory", streams.IN_MEMORY, every, final=False, every=True
+            "streams_memory_every", "every, in-memory", streams.IN_MEMORY, every, final=False, every=True
         ),
-        streams.contestant(
-            "streams_rocksdb_every", "Kafka Streams, every, RocksDB", streams.ROCKSDB, every, final=False, every=True
-        ),
+        streams.contestant("streams_rocksdb_every", "every, RocksDB", streams.ROCKSDB, every, final=False, every=True),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +14,11 @@ pytest.importorskip("psutil")
 
 from benchmarks.agreement import expected, of_every_window
 from benchmarks.inputs import FIRST_MS, GRACE_MS, SIZE_MS, Shape
-from benchmarks.peers import marks
+from benchmarks.options import Options
+from benchmarks.peers import marks, over_kafka
+from benchmarks.peers.quix import QuixMissingError
 from benchmarks.peers.topics import PARTITIONS, Result, last_ms, pieces, records_of, require
+from tools.maven import KafkaMissingError
 
 SHAPE = Shape(keys=50, rows=400, batches=3)
 
@@ -100,3 +104,33 @@ def test_a_run_ends_with_the_last_result() -> None:
     assert run.rate == 404 / 2
     early = marks.run(SHAPE, [1000, 2000, 4000, 5000], 4500, peak, 0.0)
     assert early.seconds[-1] == 1.0
+
+
+def test_without_a_broker_it_says_so_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def missing(part: str) -> list[Path]:
+        raise KafkaMissingError(f"mvn is not on the PATH, for the {part}")
+
+    monkeypatch.setattr(over_kafka, "jars", missing)
+    assert over_kafka.connector() == []
+    for workload in (over_kafka.W7, over_kafka.W9):
+        found = workload.measure(None, Options("smoke", 1), tmp_path)
+        why = "there is no broker: mvn is not on the PATH, for the connector"
+        assert found == {"contestants": {}, "agreement": {"not measured": why}, "bars": []}
+
+
+def test_a_contestant_that_cannot_be_had_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> Path:
+        raise QuixMissingError("pip failed")
+
+    monkeypatch.setattr(over_kafka, "install", missing)
+    monkeypatch.setattr(over_kafka, "build", lambda project: "")
+    able, why = over_kafka.able(list(over_kafka.of_w7()))
+    assert [each.name for each in able] == ["tidegate", "tidegate_noop", "streams_memory", "streams_rocksdb"]
+    assert why == {"quix": "not measured: pip failed"}
+
+
+def test_every_bar_is_about_contestants_that_there_are() -> None:
+    for workload, contestants in ((over_kafka.W7, over_kafka.of_w7()), (over_kafka.W9, over_kafka.of_w9())):
+        names = [each.name for each in contestants]
+        assert len(set(names)) == len(names)
+        assert {name for bar in workload.bars for name in (*bar.ours, *bar.others)} <= set(names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from benchmarks.peers import marks
 from benchmarks.peers.topics import JAVA, Result, Topics, result
 
 JVM = ("-Xmx4g",)
+VERSION = re.findall(r"<artifactId>kafka-streams</artifactId>\s*<version>(.+?)<", (JAVA / "pom.xml").read_text())[0]
 MINUTES = 30
 """A run that takes longer is stuck."""
 
@@ -105,10 +107,11 @@ class KafkaStreams:
 def contestant(
     name: str, label: str, *settings: dict[str, str], final: bool = True, every: bool = False
 ) -> KafkaStreams:
+    """As the Streams guide advises, with `settings` besides."""
     whole = dict(TUNED)
     for each in settings:
         whole |= each
-    return KafkaStreams(name, label, whole, final, every)
+    return KafkaStreams(name, f"Kafka Streams {VERSION}, {label}", whole, final, every)
 
 
 def written(records: DataFrame) -> DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ HERE = Path(__file__).parent
 ENVIRONMENT = HERE / ".venv"
 REQUIREMENTS = HERE / "requirements.txt"
 MAKE_VENV = HERE.parents[2] / "tools" / "make-venv"
+VERSION = re.findall(r"^quixstreams==(.+)$", REQUIREMENTS.read_text(), re.MULTILINE)[0]
 PROCESSES = 2
 BATCHES = 3
 """It is slow: micro-batches of the input that it runs."""
@@ -51,13 +53,13 @@ def install() -> Path:
 @dataclass
 class Quix:
     name: str = "quix"
-    label: str = f"Quix Streams, {PROCESSES} processes, RocksDB"
+    label: str = f"Quix Streams {VERSION}, {PROCESSES} processes"
     settings: dict[str, str] = field(
         default_factory=lambda: {
             "processes": str(PROCESSES),
             "closing_strategy": "partition",
-            "changelog topics": "yes",
-            "requirements": REQUIREMENTS.read_text().splitlines()[0],
+            "changelog_topics": "yes",
+            "state": "RocksDB",
             "others": "benchmarks/peers/quix/application.py",
         }
     )

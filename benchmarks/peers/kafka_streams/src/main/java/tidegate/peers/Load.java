@@ -2,6 +2,7 @@ package tidegate.peers;
 
 import java.io.BufferedInputStream;
 import java.io.DataInputStream;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.Map;
 import java.util.concurrent.atomic.AtomicReference;
@@ -14,7 +15,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * of each, come as binary numbers on stdin. Arguments: servers, topic.
  */
 public final class Load {
-    private static final int AT_ONCE = 20; // bytes of a record on stdin
+    private static final int RECORD = 20; // bytes of a record on stdin
 
     public static void main(String[] args) throws Exception {
         Map<String, Object> settings = Map.of(
@@ -23,14 +24,18 @@ public final class Load {
                 "batch.size", "262144",
                 "buffer.memory", "67108864");
         AtomicReference<Exception> failed = new AtomicReference<>();
-        try (DataInputStream in = new DataInputStream(new BufferedInputStream(System.in, AT_ONCE << 12));
+        try (DataInputStream in = new DataInputStream(new BufferedInputStream(System.in, RECORD << 12));
                 KafkaProducer<byte[], byte[]> producer =
                         new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer())) {
+            byte[] bytes = new byte[RECORD];
+            ByteBuffer one = ByteBuffer.wrap(bytes);
             for (long left = in.readLong(); left > 0; left--) {
-                int partition = in.readInt();
-                byte[] user = name(in.readInt());
-                long time = in.readLong();
-                byte[] value = ("{\"amount\":" + in.readInt() + "}").getBytes(StandardCharsets.UTF_8);
+                in.readFully(bytes);
+                one.rewind();
+                int partition = one.getInt();
+                byte[] user = name(one.getInt());
+                long time = one.getLong();
+                byte[] value = ("{\"amount\":" + one.getInt() + "}").getBytes(StandardCharsets.UTF_8);
                 producer.send(new ProducerRecord<>(args[1], partition, time, user, value), (to, error) -> {
                     if (error != null) {
                         failed.set(error);
