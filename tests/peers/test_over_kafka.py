@@ -125,7 +125,7 @@ def test_a_contestant_that_cannot_be_had_leaves_the_others(monkeypatch: pytest.M
     monkeypatch.setattr(over_kafka, "install", missing)
     monkeypatch.setattr(over_kafka, "build", lambda project: "")
     able, why = over_kafka.able(list(over_kafka.of_w7()))
-    assert [each.name for each in able] == ["tidegate", "tidegate_noop", "streams_memory", "streams_rocksdb"]
+    assert [each.name for each in able] == [each.name for each in over_kafka.of_w7() if each.name != "quix"]
     assert why == {"quix": "not measured: pip failed"}
 
 

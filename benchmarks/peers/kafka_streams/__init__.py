@@ -44,7 +44,7 @@ CACHED = {
 }
 NOT_CACHED = {"statestore.cache.max.bytes": "0"}
 OFTEN = {"commit.interval.ms": "1000"}
-"""For updates, as many as there are commits: one a second is about one a micro-batch of tidegate."""
+"""What a cache holds leaves with a commit: one a second is about one a micro-batch of tidegate."""
 
 
 @dataclass
