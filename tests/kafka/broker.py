@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tools import maven
+
 HERE = Path(__file__).parent
 TARGET = HERE / "target"
 JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -49,37 +51,19 @@ class KafkaMissingError(Exception):
     """Kafka cannot be run here; the message says why."""
 
 
-def jars(part: str, timeout: float = 300) -> list[Path]:
+def jars(part: str) -> list[Path]:
     """The jars of `part`, "broker" or "connector", fetched if they are not there. Raises KafkaMissingError."""
-    folder, stamp = TARGET / part, TARGET / f"{part}.fetched"
-    pom = HERE / f"{part}.xml"
-    if not stamp.exists() or stamp.read_text() != pom.read_text():
-        shutil.rmtree(folder, ignore_errors=True)
-        goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}", "-DincludeScope=runtime"]
-        try:
-            done = subprocess.run(
-                [program("mvn"), "-q", "-B", "-f", str(pom), *goal],
-                capture_output=True,
-                text=True,
-                timeout=timeout,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise KafkaMissingError(f"mvn did not finish within {timeout:.0f} s") from None
-        if done.returncode:
-            said = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line]
-            raise KafkaMissingError("mvn failed: " + " ".join(said[:3]))
-        stamp.write_text(pom.read_text())
-    return sorted(folder.glob("*.jar"))
+    try:
+        return maven.jars(HERE / f"{part}.xml", TARGET)
+    except maven.MavenError as error:
+        raise KafkaMissingError(str(error)) from None
 
 
 def program(name: str) -> str:
-    home = os.environ.get("JAVA_HOME")
-    found = shutil.which(name, path=f"{home}/bin") if home else None
-    found = found or shutil.which(name)
-    if found is None:
-        raise KafkaMissingError(f"{name} is not on the PATH")
-    return found
+    try:
+        return maven.program(name)
+    except maven.MavenError as error:
+        raise KafkaMissingError(str(error)) from None
 
 
 def free_ports(n: int) -> list[int]:
