@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tools import maven
 
+from benchmarks.options import say
 from benchmarks.race import UnableError
 
 HERE = Path(__file__).parent
@@ -24,6 +25,7 @@ def python(peer: str) -> Path:
     # The stamp is written last: an installation that was cut off is repeated.
     if stamp.exists() and stamp.read_text() == requirements.read_text():
         return found
+    say(f"  {peer}: installing what its requirements.txt names (minutes, the first time)")
     shutil.rmtree(folder, ignore_errors=True)
     _run(peer, sys.executable, "-m", "venv", str(folder))
     _run(peer, str(found), "-m", "pip", "install", "--disable-pip-version-check", "-q", "-r", str(requirements))
