@@ -92,8 +92,12 @@ bench: $(STAMP) java  ## Measure against Spark (BENCH_ARGS="--only W3" for a par
 bench-growth: $(STAMP) java  ## Measure rows/s over batch size, keys, open windows and tasks
 	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m benchmarks.growth $(BENCH_ARGS)
 
+.PHONY: bench-peers
+bench-peers: $(STAMP) java  ## Measure against Flink, Kafka Streams and Python libraries, fetched by pip and mvn (BENCH_ARGS as for bench)
+	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m benchmarks.peers $(BENCH_ARGS)
+
 .PHONY: bench-page
-bench-page: $(STAMP)  ## Write what bench and bench-growth measured into docs/benchmarks.md
+bench-page: $(STAMP)  ## Write what bench, bench-peers and bench-growth measured into docs/benchmarks.md
 	$(BIN)/python -m benchmarks.page
 
 .PHONY: bench-spill
@@ -106,7 +110,7 @@ java:
 
 .PHONY: clean
 clean:  ## Remove environments, caches and outputs
-	rm -rf $(VENV) $(LOWEST) build dist output benchmarks/results spark-warehouse metastore_db derby.log artifacts
+	rm -rf $(VENV) $(LOWEST) build dist output benchmarks/results benchmarks/peers/target spark-warehouse metastore_db derby.log artifacts
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -15,7 +15,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 
-from tools.maven import KafkaMissingError
+from tools.maven import MavenError
 
 import tidegate as tg
 from parity import ours
@@ -184,7 +184,7 @@ def main() -> int:
     print(f"from seed {seed} on")
     try:
         return run(given.cases, seed, given.seconds, given.show)
-    except KafkaMissingError as error:
+    except MavenError as error:
         print(f"Kafka Streams cannot be run here: {error}")
         return NOT_RUN
 

@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 
 class Jvm:
-    """The main class of a Maven project, built if need be and running, as a context. Raises KafkaMissingError."""
+    """The main class of a Maven project, built if need be and running, as a context. Raises MavenError."""
 
     def __init__(self, project: Path, main: str, flags: Sequence[str]) -> None:
         command = [program("java"), *flags, "-cp", build(project), main]

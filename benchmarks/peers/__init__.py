@@ -1,1 +1,1 @@
-"""What others would run instead: `make bench-peers`."""
+"""Other engines on the same work, each in an environment of its own: `make bench-peers`."""

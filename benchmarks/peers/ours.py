@@ -45,7 +45,7 @@ class Tidegate:
         busy, output = psutil.cpu_percent(0.4), topics.output()
         checkpoint = tempfile.mkdtemp(prefix="tidegate-bench-")
         try:
-            with peaks(topics.sparks) as peak, settings(topics.spark, ROCKSDB):
+            with peaks(topics.java) as peak, settings(topics.spark, ROCKSDB):
                 query = self._writer(topics, shape, output, checkpoint).trigger(availableNow=True).start()
                 query.awaitTermination()
                 progress = told(query)

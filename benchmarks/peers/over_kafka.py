@@ -1,16 +1,14 @@
 """W7 and W9 over a broker: tidegate against Kafka Streams and Quix Streams, from a topic into a topic.
 
-`python -m benchmarks.peers.over_kafka --smoke` is a trial of them alone. A contestant's clock runs from the end of the
+A contestant's clock runs from the end of the
 second micro-batch (or as many records) to its last result in the broker: start-up and rebalancing are in nobody's time.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,16 +17,17 @@ import psutil
 from pyspark.sql import SparkSession
 from tests.kafka.broker import Broker, jars
 from tests.kafka.client import Client
-from tools.maven import KafkaMissingError, build
+from tools.maven import MavenError, build
 
 import tidegate as tg
 from benchmarks import race
 from benchmarks.inputs import Shape
 from benchmarks.measure import Run
-from benchmarks.options import Options, arguments, say, session
+from benchmarks.options import Options, say
+from benchmarks.peers import environment
 from benchmarks.peers import kafka_streams as streams
 from benchmarks.peers.ours import Tidegate
-from benchmarks.peers.quix import Quix, QuixMissingError, install
+from benchmarks.peers.quix import Quix
 from benchmarks.peers.topics import JAVA, PARTITIONS, Result, Topics, require
 from benchmarks.race import Bar
 from benchmarks.workloads import tumbling, updates
@@ -78,13 +77,17 @@ class OverKafka:
     def measure(self, spark: SparkSession, options: Options, folder: Path) -> dict[str, Any]:
         """Run all turns, compare the rows of each, and give it as JSON; raises AssertionError if rows differ."""
         del folder  # the input is in the broker
-        why_not = _missing(spark)
+        chosen: list[Contestant] = []
         wanted = [each for each in self.contestants() if options.wants(each.name)]
-        chosen, agreement = able(wanted) if why_not is None else ([], {"not measured": why_not})
-        for who, why in agreement.items():
-            say(f"  {who}: {why}")
+        if (why := _missing(spark)) is not None:
+            unable = {each.name: why for each in wanted}
+        else:
+            chosen, unable = able(wanted)
+        for who, why in unable.items():
+            say(f"  {who} is not measured: {why}")
         if not chosen:
-            return {"contestants": {}, "agreement": agreement, "bars": []}
+            return {"contestants": {}, "agreement": {}, "bars": [], "unable": unable}
+        agreement: dict[str, str] = {}
         with _topics(spark) as topics:
             try:
                 runs = self._turns(topics, options, chosen, agreement)
@@ -95,7 +98,7 @@ class OverKafka:
             say(f"  {who}: {what}")
         broker = {"kafka": streams.VERSION, "jvm": BROKER_JVM, "partitions": PARTITIONS, "on": "loopback"}
         found = race.report(chosen, runs) | {"broker": broker}
-        return found | {"agreement": agreement, "bars": race.judged(self.bars, runs)}
+        return found | {"agreement": agreement, "bars": race.judged(self.bars, runs), "unable": unable}
 
     def _turns(
         self, topics: Topics, options: Options, contestants: list[Contestant], agreement: dict[str, str]
@@ -112,7 +115,10 @@ class OverKafka:
 
         for contestant in contestants:
             topics.input(contestant.shape(whole))
-        return race.alternating(replace(options, repeat=options.repeat or self.repeat), contestants, once)
+        # Java is warm before the first turn, as in benchmarks/race.py.
+        for contestant in contestants if not options.smoke else ():
+            once(contestant)
+        return race.alternate(contestants, options.repeat or self.repeat, once)
 
 
 def _agreed(found: Result, contestant: Contestant) -> str:
@@ -129,10 +135,10 @@ def able(contestants: list[Contestant]) -> tuple[list[Contestant], dict[str, str
     for each in contestants:
         try:
             if isinstance(each, Quix):
-                install()
+                environment.python(each.name)
             build(JAVA)  # writes the input of all
-        except (KafkaMissingError, QuixMissingError) as error:
-            not_able[each.name] = f"not measured: {error}"
+        except (MavenError, race.UnableError) as error:
+            not_able[each.name] = str(error)
         else:
             found.append(each)
     return found, not_able
@@ -149,7 +155,7 @@ def connector() -> list[Path]:
     """What a session needs to read and write topics; nothing where it cannot be had."""
     try:
         return jars("connector")
-    except KafkaMissingError:
+    except MavenError:
         return []
 
 
@@ -158,7 +164,7 @@ def _missing(spark: SparkSession) -> str | None:
     try:
         for part in ("connector", "broker"):
             jars(part)
-    except KafkaMissingError as error:
+    except MavenError as error:
         return f"there is no broker: {error}"
     if "spark-sql-kafka" not in (spark.conf.get("spark.jars", "") or ""):
         return "this session was started without the connector: session(options, connector())"
@@ -214,29 +220,3 @@ W9 = OverKafka(
     of_w9,
     (Bar(1.0, STREAMS, ("tidegate",)), Bar(1.0, STREAMS_EVERY, ("tidegate_every",))),
 )
-
-
-def main(argv: list[str] | None = None) -> int:
-    parser = arguments(argparse.ArgumentParser(description=__doc__), "over_kafka.json")
-    parser.add_argument("--only", nargs="+", choices=["W7", "W9"], default=[])
-    parser.add_argument("--contestants", nargs="+", default=[])
-    parser.add_argument("--repeat", type=int, default=0)
-    options = parser.parse_args(argv)
-    size, repeat = ("smoke", 1) if options.smoke else ("default", options.repeat)
-    spark = session(options, connector())
-    try:
-        found = {}
-        for workload in (W7, W9):
-            if not options.only or workload.name in options.only:
-                say(f"\n{workload.name}  {workload.title}")
-                chosen = Options(size, repeat, tuple(options.contestants))
-                found[workload.name] = workload.measure(spark, chosen, Path())
-    finally:
-        spark.stop()
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(found, indent=1) + "\n")
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tools.maven import build, program
 
-from benchmarks.agreement import Rows, of_every_window
+from benchmarks.agreement import Rows, closed_and_open, differing
 from benchmarks.inputs import FIRST_MS, HALVES, Half, Int64s, Shape, halves
 from benchmarks.options import say
 
@@ -90,10 +90,10 @@ class Topics:
     def remove(self, topic: str) -> None:
         self._client.remove(topic)
 
-    def sparks(self) -> list[psutil.Process]:
-        """Spark's JVM and its Python workers: the broker's and Kafka Streams' are others."""
-        java = psutil.Process(self._client.java)
-        return [java, *java.children(recursive=True)]
+    @property
+    def java(self) -> psutil.Process:
+        """Spark's JVM, which starts its Python workers: the broker's and Kafka Streams' are others."""
+        return psutil.Process(self._client.java)
 
     def records(self, topic: str) -> DataFrame:
         """All that is in a topic now, as Spark's connector gives it."""
@@ -177,19 +177,21 @@ def result(records: DataFrame, shape: Shape) -> Result:
 
 
 @cache
-def _wanted(shape: Shape) -> Rows:
-    return of_every_window(shape)
+def of_every_window(shape: Shape) -> Rows:
+    """The rows of all windows: the last records close those that are open at the end of the others."""
+    closed, still_open = closed_and_open(shape, ordered=True)
+    return closed | still_open
 
 
 def require(found: Result, shape: Shape, who: str, *, final: bool, every: bool) -> None:
     """AssertionError unless `found` are all windows of `shape`: once each if `final`, update by update if `every`."""
-    wanted = _wanted(shape)
+    wanted = of_every_window(shape)
     if found.rows != wanted:
         places = found.rows.keys() | wanted.keys()
-        differing = [place for place in places if found.rows.get(place) != wanted.get(place)]
+        place = next(place for place in places if found.rows.get(place) != wanted.get(place))
         raise AssertionError(
-            f"{who}: {len(differing)} of {len(wanted)} rows differ from the direct computation, as that of "
-            f"{differing[0]}: {found.rows.get(differing[0])}, not {wanted.get(differing[0])}"
+            f"{who}: {differing(found.rows, wanted)} of {len(wanted)} rows differ from the direct computation, "
+            f"as that of {place}: {found.rows.get(place)}, not {wanted.get(place)}"
         )
     if final and found.records != len(wanted):
         raise AssertionError(f"{who}: {found.records} rows for {len(wanted)} windows, final was not final")

@@ -17,9 +17,12 @@ from types import TracebackType
 from typing import Self
 
 from tools import maven
-from tools.maven import KafkaMissingError, program
+from tools.maven import MavenError, program
 
 __all__ = ["Broker", "KafkaMissingError", "jars"]
+
+KafkaMissingError = MavenError
+"""Kafka cannot be run here; the message says why."""
 
 HERE = Path(__file__).parent
 TARGET = HERE / "target"
@@ -56,14 +59,7 @@ log.cleaner.dedupe.buffer.size=4194304
 
 def jars(part: str, timeout: float = 300) -> list[Path]:
     """The jars of `part`, "broker" or "connector", fetched if they are not there. Raises KafkaMissingError."""
-    folder, stamp = TARGET / part, TARGET / f"{part}.fetched"
-    pom = HERE / f"{part}.xml"
-    if not stamp.exists() or stamp.read_text() != pom.read_text():
-        shutil.rmtree(folder, ignore_errors=True)
-        goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}", "-DincludeScope=runtime"]
-        maven.run(pom, *goal, timeout=timeout)
-        stamp.write_text(pom.read_text())
-    return sorted(folder.glob("*.jar"))
+    return maven.jars(HERE / f"{part}.xml", TARGET, timeout)
 
 
 def free_ports(n: int) -> list[int]:

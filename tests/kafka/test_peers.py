@@ -27,9 +27,9 @@ def test_smoke_over_a_broker(workload: str, contestants: tuple[str, ...], tmp_pa
     except KafkaMissingError as error:
         pytest.skip(f"no Kafka broker: {error}")
     report = tmp_path / "report.json"
-    command = [sys.executable, "-m", "benchmarks.peers.over_kafka", "--smoke", "--memory", "1g", "--json", str(report)]
+    command = [sys.executable, "-m", "benchmarks.peers", "--smoke", "--memory", "1g", "--json", str(report)]
     done = subprocess.run(
-        [*command, "--only", workload, "--contestants", *contestants],
+        [*command, "--only", workload, "--peers", *contestants],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         capture_output=True,
@@ -37,7 +37,7 @@ def test_smoke_over_a_broker(workload: str, contestants: tuple[str, ...], tmp_pa
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(report.read_text())[workload]
+    found = json.loads(report.read_text())["workloads"][workload]
     assert set(found["contestants"]) == set(found["agreement"]) == set(contestants)
     for numbers in found["contestants"].values():
         assert numbers["rows_per_s"] > 0

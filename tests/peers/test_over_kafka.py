@@ -12,13 +12,13 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("psutil")
 
-from benchmarks.agreement import expected, of_every_window
+from benchmarks.agreement import expected
 from benchmarks.inputs import FIRST_MS, GRACE_MS, SIZE_MS, Shape
 from benchmarks.options import Options
 from benchmarks.peers import marks, over_kafka
-from benchmarks.peers.quix import QuixMissingError
-from benchmarks.peers.topics import PARTITIONS, Result, last_ms, pieces, records_of, require
-from tools.maven import KafkaMissingError
+from benchmarks.peers.topics import PARTITIONS, Result, last_ms, of_every_window, pieces, records_of, require
+from benchmarks.race import UnableError
+from tools.maven import MavenError
 
 SHAPE = Shape(keys=50, rows=400, batches=3)
 
@@ -69,7 +69,7 @@ def test_all_rows_once_are_right() -> None:
 
 @pytest.mark.parametrize("wrong", ["missing", "more", "different"])
 def test_a_row_that_is_wrong_is_told(wrong: str) -> None:
-    rows = of_every_window(SHAPE)
+    rows = dict(of_every_window(SHAPE))
     at = next(iter(rows))
     if wrong == "missing":
         del rows[at]
@@ -108,25 +108,26 @@ def test_a_run_ends_with_the_last_result() -> None:
 
 def test_without_a_broker_it_says_so_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def missing(part: str) -> list[Path]:
-        raise KafkaMissingError(f"mvn is not on the PATH, for the {part}")
+        raise MavenError(f"mvn is not on the PATH, for the {part}")
 
     monkeypatch.setattr(over_kafka, "jars", missing)
     assert over_kafka.connector() == []
     for workload in (over_kafka.W7, over_kafka.W9):
         found = workload.measure(None, Options("smoke", 1), tmp_path)
         why = "there is no broker: mvn is not on the PATH, for the connector"
-        assert found == {"contestants": {}, "agreement": {"not measured": why}, "bars": []}
+        assert set(found.pop("unable").values()) == {why}
+        assert found == {"contestants": {}, "agreement": {}, "bars": []}
 
 
 def test_a_contestant_that_cannot_be_had_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing() -> Path:
-        raise QuixMissingError("pip failed")
+    def missing(peer: str) -> Path:
+        raise UnableError("pip failed")
 
-    monkeypatch.setattr(over_kafka, "install", missing)
+    monkeypatch.setattr(over_kafka.environment, "python", missing)
     monkeypatch.setattr(over_kafka, "build", lambda project: "")
     able, why = over_kafka.able(list(over_kafka.of_w7()))
     assert [each.name for each in able] == [each.name for each in over_kafka.of_w7() if each.name != "quix"]
-    assert why == {"quix": "not measured: pip failed"}
+    assert why == {"quix": "pip failed"}
 
 
 def test_every_bar_is_about_contestants_that_there_are() -> None:

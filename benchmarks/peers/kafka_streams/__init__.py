@@ -83,9 +83,8 @@ class KafkaStreams:
                 "state.dir": state,
             },
         }
-        process = psutil.Process(jvm.pid)
         try:
-            with peaks(lambda: [process]) as peak:
+            with peaks(psutil.Process(jvm.pid)) as peak:
                 told = jvm.ask(asked, MINUTES * 60 + 300)
             found = result(written(topics.records(output)), shape)
         finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,38 +15,16 @@ from pyspark.sql import functions as F
 
 from benchmarks.inputs import GRACE_MS, SIZE_MS, Shape
 from benchmarks.measure import Run, peaks
-from benchmarks.peers import marks
+from benchmarks.peers import environment, marks
 from benchmarks.peers.topics import Result, Topics, result
 
 HERE = Path(__file__).parent
-ENVIRONMENT = HERE / ".venv"
 REQUIREMENTS = HERE / "requirements.txt"
-MAKE_VENV = HERE.parents[2] / "tools" / "make-venv"
 VERSION = re.findall(r"^quixstreams==(.+)$", REQUIREMENTS.read_text(), re.MULTILINE)[0]
 PROCESSES = 2
 BATCHES = 3
 """It is slow: micro-batches of the input that it runs."""
 MINUTES = 30
-
-
-class QuixMissingError(Exception):
-    """It cannot be run here; the message says why."""
-
-
-def install() -> Path:
-    """The Python of its environment, made if need be. Raises QuixMissingError."""
-    stamp = ENVIRONMENT / ".installed"
-    python = ENVIRONMENT / "bin" / "python"
-    if stamp.exists() and stamp.read_text() == REQUIREMENTS.read_text():
-        return python
-    pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--quiet", "-r", str(REQUIREMENTS)]
-    for command in [str(MAKE_VENV), str(ENVIRONMENT)], pip:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            said = (done.stdout + done.stderr).strip().splitlines()
-            raise QuixMissingError(f"{Path(command[0]).name} failed: {' '.join(said[-2:])}")
-    stamp.write_text(REQUIREMENTS.read_text())
-    return python
 
 
 @dataclass
@@ -71,7 +48,7 @@ class Quix:
         return replace(shape, batches=min(BATCHES, shape.batches))
 
     def run(self, topics: Topics, shape: Shape) -> tuple[Run, Result]:
-        python, busy = install(), psutil.cpu_percent(0.4)
+        python, busy = environment.python(self.name), psutil.cpu_percent(0.4)
         self._turn += 1
         source, output = topics.input(shape), topics.output()
         with tempfile.TemporaryDirectory(prefix="tidegate-quix-") as scratch:
@@ -82,7 +59,7 @@ class Quix:
                 [str(python), str(HERE / "application.py"), *given, str(folder / f"state-{number}"), *windows]
                 for number in range(PROCESSES)
             ]
-            with running(commands, folder) as processes, peaks(lambda: processes) as peak:
+            with running(commands, folder) as processes, peaks(*processes) as peak:
                 for process in processes:
                     if process.wait(MINUTES * 60):
                         raise RuntimeError("Quix Streams failed:\n" + (folder / "log").read_text()[-3000:])

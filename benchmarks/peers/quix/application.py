@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 import time
 
-from quixstreams import Application  # type: ignore[import-not-found]
-from quixstreams.dataframe.windows import Count, Sum  # type: ignore[import-not-found]
+from quixstreams import Application
+from quixstreams.dataframe.windows import Count, Sum
 
 TELL_EVERY = 1_000
 QUIET_S = 10.0
