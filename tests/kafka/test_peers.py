@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.kafka]
     ("workload", "contestants"),
     [("W7", ("tidegate", "streams_rocksdb")), ("W9", ("tidegate", "tidegate_every", "streams_memory_every"))],
 )
-def test_smoke_over_a_broker(workload: str, contestants: tuple[str, ...], tmp_path: Path) -> None:
+def test_peers_over_a_broker(workload: str, contestants: tuple[str, ...], tmp_path: Path) -> None:
     try:
         jars("broker")
     except KafkaMissingError as error:
