@@ -98,8 +98,12 @@ bench-growth: $(STAMP) java  ## Measure rows/s over batch size, keys, open windo
 bench-where: $(STAMP) java  ## Measure where the time of a micro-batch goes, part by part, for each workload
 	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m benchmarks.where $(BENCH_ARGS)
 
+.PHONY: bench-peers
+bench-peers: $(STAMP) java  ## Measure against Flink, Kafka Streams and Python libraries, fetched by pip and mvn (BENCH_ARGS as for bench)
+	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m benchmarks.peers $(BENCH_ARGS)
+
 .PHONY: bench-page
-bench-page: $(STAMP)  ## Write what bench, bench-growth and bench-where measured into docs/benchmarks.md
+bench-page: $(STAMP)  ## Write what bench, bench-peers, bench-growth and bench-where measured into docs/benchmarks.md
 	$(BIN)/python -m benchmarks.page
 
 .PHONY: bench-spill
@@ -112,7 +116,7 @@ java:
 
 .PHONY: clean
 clean:  ## Remove environments, caches and outputs
-	rm -rf $(VENV) $(LOWEST) build dist output benchmarks/results spark-warehouse metastore_db derby.log artifacts
+	rm -rf $(VENV) $(LOWEST) build dist output benchmarks/results benchmarks/peers/target spark-warehouse metastore_db derby.log artifacts
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -18,7 +18,12 @@ Rows = dict[tuple[str, int], tuple[int, int]]
 
 
 def expected(shape: Shape, *, ordered: bool) -> Rows:
-    """The final rows by tidegate's rule, from the generated columns.
+    """The final rows by tidegate's rule, from the generated columns."""
+    return closed_and_open(shape, ordered=ordered)[0]
+
+
+def closed_and_open(shape: Shape, *, ordered: bool) -> tuple[Rows, Rows]:
+    """The final rows, and those of the windows that are open at the end of the input.
 
     A record sees the larger of the stream time at the end of the batch before and the largest timestamp so far in its
     own source partition (`ordered`), or itself only; it counts unless its window was closed by then.
@@ -36,8 +41,10 @@ def expected(shape: Shape, *, ordered: bool) -> Rows:
             kept_amounts.append(half.amount[kept])
         stream_time = max(stream_time, *(int(half.ts_ms.max()) for half in batch))
     starts = np.concatenate(kept_starts)
+    keys, amounts = np.concatenate(kept_keys), np.concatenate(kept_amounts)
     closed = starts + SIZE_MS + GRACE_MS <= stream_time
-    return _totals(np.concatenate(kept_keys)[closed], starts[closed], np.concatenate(kept_amounts)[closed])
+    final, still_open = (_totals(keys[side], starts[side], amounts[side]) for side in (closed, ~closed))
+    return final, still_open
 
 
 def _batches(shape: Shape) -> Iterator[list[Half]]:
@@ -98,7 +105,7 @@ def check(contestants: list[Contestant], spark: SparkSession, folder: Path) -> d
             found[contestant.name] = f"{len(all_in_time)} rows equal; with 2 % late records {len(rows)} equal"
         else:
             found[contestant.name] = (
-                f"{len(all_in_time)} rows equal; with 2 % late records {_differing(rows, right)} of {len(right)} "
+                f"{len(all_in_time)} rows equal; with 2 % late records {differing(rows, right)} of {len(right)} "
                 "differ (its rule for late records is another)"
             )
     return found
@@ -107,9 +114,9 @@ def check(contestants: list[Contestant], spark: SparkSession, folder: Path) -> d
 def _require_equal(rows: Rows, right: Rows, contestant: Contestant) -> None:
     if rows != right:
         raise AssertionError(
-            f"{contestant.label}: {_differing(rows, right)} of {len(right)} rows differ from the direct computation"
+            f"{contestant.label}: {differing(rows, right)} of {len(right)} rows differ from the direct computation"
         )
 
 
-def _differing(rows: Rows, right: Rows) -> int:
+def differing(rows: Rows, right: Rows) -> int:
     return sum(rows.get(place) != right.get(place) for place in rows.keys() | right.keys())

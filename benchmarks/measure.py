@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -111,13 +111,22 @@ def finished(spark: SparkSession, contestant: Contestant, folder: Path, **sink: 
 
 def digested(frame: DataFrame) -> DataFrame:
     """`frame` with the digest of its rows in the metrics of each micro-batch."""
+    return frame.observe("digest", *_digesting(frame))
+
+
+def digest_of(frame: DataFrame) -> Digest:
+    """Of rows that are there already."""
+    (row,) = frame.agg(*_digesting(frame)).collect()
+    return Digest(row["rows"], row["total"] or 0, row["xor"] or 0)
+
+
+def _digesting(frame: DataFrame) -> list[Column]:
     whole = F.xxhash64(*frame.columns)
-    return frame.observe(
-        "digest",
+    return [
         F.count(F.lit(1)).alias("rows"),
         F.sum(whole.bitwiseAND(F.lit(0xFFFFFFFF))).alias("total"),
         F.bit_xor(whole).alias("xor"),
-    )
+    ]
 
 
 def run(spark: SparkSession, contestant: Contestant, folder: Path) -> Run:
@@ -126,7 +135,7 @@ def run(spark: SparkSession, contestant: Contestant, folder: Path) -> Run:
         progress = progress_of(query)
     batches = [each for each in progress if each["numInputRows"] > 0]
     return Run(
-        rows=_rows(folder),
+        rows=rows_of(folder),
         seconds=[each["durationMs"]["triggerExecution"] / 1000 for each in batches],
         digests=[digest(each) for each in progress],
         jvm_mib=peak["java"],
@@ -146,7 +155,7 @@ def digest(progress: dict[str, Any]) -> Digest:
     return Digest(told.get("rows") or 0, told.get("total") or 0, told.get("xor") or 0)
 
 
-def _rows(folder: Path) -> list[int]:
+def rows_of(folder: Path) -> list[int]:
     """The rows of each micro-batch; Spark counts files where it reads no rows."""
     rows = [pq.read_metadata(path).num_rows for path in sorted(folder.glob("*.parquet"))]
     return [sum(rows[at : at + HALVES]) for at in range(0, len(rows), HALVES)]
@@ -157,15 +166,16 @@ def _as_json(progress: Any) -> str:
 
 
 @contextmanager
-def peaks() -> Iterator[dict[str, float]]:
+def peaks(*of: psutil.Process) -> Iterator[dict[str, float]]:
     """The largest memory (MiB), sampled: of the JVM and of a Python worker (resident), of all workers (shared, once).
 
-    Memory that an earlier query left to the JVM, and workers that Spark keeps for reuse, are in it.
+    Of all that this process started, or of `of` and all that it started. Memory that an earlier query left to the JVM,
+    and workers that Spark keeps for reuse, are in it.
     """
     peak = {"java": 0.0, "python": 0.0, "worker": 0.0}
 
     def sample() -> None:
-        now = _resident()
+        now = _resident(of)
         for kind, before in peak.items():
             peak[kind] = max(before, now[kind])
 
@@ -191,9 +201,9 @@ def sampling(sample: Callable[[], None]) -> Iterator[None]:
         thread.join()
 
 
-def _resident() -> dict[str, float]:
+def _resident(of: tuple[psutil.Process, ...]) -> dict[str, float]:
     found = {"java": 0.0, "python": 0.0, "worker": 0.0}
-    for process in psutil.Process().children(recursive=True):
+    for process in _family(of):
         try:
             # By its program: what the JVM forks goes by another name until it has started.
             if Path(process.exe()).name == "java":
@@ -204,5 +214,17 @@ def _resident() -> dict[str, float]:
                 found["python"] += getattr(full, "pss", full.rss) / 2**20
                 found["worker"] = max(found["worker"], full.rss / 2**20)
         except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def _family(of: tuple[psutil.Process, ...]) -> list[psutil.Process]:
+    if not of:
+        return psutil.Process().children(recursive=True)
+    found = []
+    for one in of:
+        try:
+            found += [one, *one.children(recursive=True)]
+        except psutil.NoSuchProcess:
             continue
     return found

@@ -25,6 +25,12 @@ def main() -> int:
     for name in sorted(path.stem for path in RESULTS.glob("suite*.json")):
         if (report := _read(name)) is not None:
             parts += [_machine(report, "make bench", name), *(_workload(n, w) for n, w in report["workloads"].items())]
+    for name in sorted(path.stem for path in RESULTS.glob("peers*.json")):
+        if (report := _read(name)) is not None:
+            parts += [
+                _machine(report, "make bench-peers", name),
+                *(_workload(n, w) for n, w in report["workloads"].items()),
+            ]
     if (report := _read("growth")) is not None:
         parts += [_growth(report)]
     parts += _where()
@@ -54,7 +60,7 @@ def _machine(report: dict[str, Any], command: str, name: str) -> str:
     chosen = "".join(
         f" --{key.replace('_', '-')}{_value(value)}"
         for key, value in report.get("settings", {}).items()
-        if key in ("full", "smoke", "only", "contestants", "repeat", "sparks_files") and value
+        if key in ("full", "smoke", "only", "contestants", "peers", "repeat", "sparks_files") and value
     )
     asked = f'{command} BENCH_ARGS="{chosen.strip()}"' if chosen else command
     return (
@@ -86,13 +92,19 @@ def _workload(name: str, found: dict[str, Any]) -> str:
         lines += ["| | M rows/s | in the median batch | largest worker MiB | all Python MiB | JVM MiB |"]
         lines += ["|---|---|---|---|---|---|"]
         lines += [
-            f"| {one['label']} | {one['rows_per_s'] / 1e6:.4f} | {one['rows_per_s_median_batch'] / 1e6:.4f} "
+            f"| {one['label']} | {one['rows_per_s'] / 1e6:.4f} | {_in_median_batch(one)} "
             f"| {one['peak_worker_mib']:,} | {one['peak_python_mib']:,} | {one['peak_jvm_mib']:,} |"
             for one in contestants.values()
         ]
     told = [_bar(bar) for bar in found["bars"]]
+    told += [f"* {who}: not measured. {why}" for who, why in found.get("unable", {}).items()]
     agreed = [f"{who}: {what}." for who, what in found["agreement"].items()]
     return "\n".join([*lines, "", *told, "", *agreed]).rstrip()
+
+
+def _in_median_batch(one: dict[str, Any]) -> str:
+    rate = one["rows_per_s_median_batch"]
+    return "" if rate is None else f"{rate / 1e6:.4f}"
 
 
 def _open_entries(found: list[dict[str, Any]]) -> list[str]:

@@ -9,11 +9,11 @@ compared with that of the same micro-batches of the others.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -23,6 +23,42 @@ from benchmarks.measure import QUIET_PERCENT, Digest, Run, run
 from benchmarks.options import Options, say
 
 OURS = ("tidegate", FILES)
+
+
+class Timed(Protocol):
+    """A run that was measured: what a table says of it."""
+
+    @property
+    def rows(self) -> list[int]: ...
+    @property
+    def seconds(self) -> list[float]: ...
+    @property
+    def rate(self) -> float: ...
+    @property
+    def median_rate(self) -> float | None: ...
+    @property
+    def jvm_mib(self) -> float: ...
+    @property
+    def python_mib(self) -> float: ...
+    @property
+    def worker_mib(self) -> float: ...
+    @property
+    def busy_before_percent(self) -> float: ...
+
+
+class Named(Protocol):
+    """Who ran, and with what."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def label(self) -> str: ...
+    @property
+    def settings(self) -> dict[str, str]: ...
+
+
+N = TypeVar("N", bound=Named)
+R = TypeVar("R", bound=Timed)
 
 
 @dataclass(frozen=True)
@@ -63,16 +99,39 @@ class Race:
 
 
 def turns(spark: SparkSession, options: Options, contestants: list[Contestant], files: Path) -> dict[str, list[Run]]:
-    """A B C A B C: what disturbs a turn disturbs all in it. All ran before: Java is warm."""
-    runs: dict[str, list[Run]] = {each.name: [] for each in contestants}
+    """A B C A B C, after a turn that is not counted: Java is slow until it has compiled what it runs."""
     for contestant in contestants if not options.smoke else ():
         run(spark, contestant, prefix(files, contestant.batches))
-    for turn in range(1, options.repeat + 1):
+    return alternate(contestants, options.repeat, lambda each: run(spark, each, prefix(files, each.batches)))
+
+
+class UnableError(Exception):
+    """A contestant cannot be run here; the message says why, and what to do."""
+
+
+def alternate(
+    contestants: Sequence[N], repeat: int, once: Callable[[N], R], unable: dict[str, str] | None = None
+) -> dict[str, list[R]]:
+    """A B C A B C: what disturbs a turn disturbs all in it.
+
+    Who raises UnableError is left out from then on, and `unable` says why.
+    """
+    unable = {} if unable is None else unable
+    runs: dict[str, list[R]] = {each.name: [] for each in contestants}
+    for turn in range(1, repeat + 1):
         for contestant in contestants:
-            one = run(spark, contestant, prefix(files, contestant.batches))
+            if contestant.name in unable:
+                continue
+            try:
+                one = once(contestant)
+            except UnableError as error:
+                unable[contestant.name] = str(error)
+                del runs[contestant.name]
+                say(f"  {contestant.name} is not measured: {error}")
+                continue
             runs[contestant.name].append(one)
             say(
-                f"  turn {turn}/{options.repeat}  {contestant.label:38} {sum(one.seconds):7.1f} s"
+                f"  turn {turn}/{repeat}  {contestant.label:38} {sum(one.seconds):7.1f} s"
                 f"  {one.rate / 1e6:7.4f} M rows/s{_disturbed(one)}"
             )
     return runs
@@ -111,14 +170,14 @@ def agreement(contestants: list[Contestant], runs: dict[str, list[Run]]) -> str:
     return f"{Digest.all(reference.digests).rows:,} rows, equal in every run of {len(answering)} contestants"
 
 
-def report(contestants: list[Contestant], runs: dict[str, list[Run]]) -> dict[str, Any]:
+def report(contestants: Sequence[Named], runs: Mapping[str, Sequence[Timed]]) -> dict[str, Any]:
     """Say the table of a race, and give its numbers by contestant."""
     say(f"\n  {'M rows/s':40} {'sustained':>10} {'median':>8} {'worker MiB':>11} {'Python MiB':>11} {'JVM MiB':>8}")
     found: dict[str, Any] = {}
     for contestant in contestants:
         mine = runs[contestant.name]
         rate = round(median(one.rate for one in mine))
-        in_median = round(median(one.median_rate for one in mine))
+        in_median = _in_median_batch(mine)
         worker, python, jvm = (
             round(max(getattr(one, f"{of}_mib") for one in mine)) for of in ("worker", "python", "jvm")
         )
@@ -131,15 +190,22 @@ def report(contestants: list[Contestant], runs: dict[str, list[Run]]) -> dict[st
             "peak_jvm_mib": jvm,
             "batches": len(mine[0].rows),
             "settings": contestant.settings,
-            "runs": [asdict(one) for one in mine],
+            "runs": [asdict(one) for one in mine],  # type: ignore[call-overload]
         }
-        say(f"  {contestant.label:40} {rate / 1e6:10.4f} {in_median / 1e6:8.4f} {worker:11,} {python:11,} {jvm:8,}")
+        batch = "" if in_median is None else f"{in_median / 1e6:.4f}"
+        say(f"  {contestant.label:40} {rate / 1e6:10.4f} {batch:>8} {worker:11,} {python:11,} {jvm:8,}")
     if any(_disturbed(one) for mine in runs.values() for one in mine):
         say("  Something else was using the CPU: measure again on a quiet machine before you quote these.")
     return {"contestants": found}
 
 
-def judged(bars: tuple[Bar, ...], runs: dict[str, list[Run]]) -> list[dict[str, Any]]:
+def _in_median_batch(runs: Sequence[Timed]) -> int | None:
+    """None: what ran has no batches."""
+    rates = [one.median_rate for one in runs if one.median_rate is not None]
+    return round(median(rates)) if rates else None
+
+
+def judged(bars: tuple[Bar, ...], runs: Mapping[str, Sequence[Timed]]) -> list[dict[str, Any]]:
     """Each bar for each row of ours: how many times as fast as the fastest of the others, within a turn."""
     told = []
     for bar in bars:
@@ -154,12 +220,12 @@ def judged(bars: tuple[Bar, ...], runs: dict[str, list[Run]]) -> list[dict[str, 
     return told
 
 
-def ratio(mine: list[Run], others: list[Run]) -> float:
+def ratio(mine: Sequence[Timed], others: Sequence[Timed]) -> float:
     """The median over the turns of how many times as fast one was within a turn."""
     return round(median(a.rate / b.rate for a, b in zip(mine, others, strict=True)), 2)
 
 
-def _disturbed(one: Run) -> str:
+def _disturbed(one: Timed) -> str:
     if one.busy_before_percent <= QUIET_PERCENT:
         return ""
     return f"  the CPU was {one.busy_before_percent:.0f} % busy before"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -56,19 +57,41 @@ WORKLOADS: tuple[Workload, ...] = (
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = parsed(argv)
+    parser = arguments(argparse.ArgumentParser(prog="make bench", description=__doc__), "suite.json")
+    choices(parser, WORKLOADS)
+    parser.add_argument("--contestants", nargs="+", default=[], help="by name, as the JSON has them; all if left out")
+    options = parser.parse_args(argv)
+    return carry_out(WORKLOADS, options, tuple(options.contestants))
+
+
+def choices(parser: argparse.ArgumentParser, workloads: tuple[Workload, ...]) -> None:
+    """What one may choose of `workloads`."""
+    names = [each.name for each in workloads]
+    parser.add_argument("--only", nargs="+", choices=names, default=[], help="workloads")
+    parser.add_argument("--repeat", type=int, default=0, help="turns of each contestant, over all workloads")
+    parser.add_argument("--full", action="store_true", help="the larger sizes (an hour)")
+    parser.add_argument("--data", type=Path, help="keep the generated input here for the next time")
+
+
+def carry_out(
+    workloads: tuple[Workload, ...],
+    options: argparse.Namespace,
+    contestants: tuple[str, ...],
+    more: Mapping[str, str] | None = None,
+) -> int:
+    """Measure those of `workloads` that `options` chose, and write what was found; Spark gets the settings `more`."""
     chosen = Options(
         "smoke" if options.smoke else "full" if options.full else "default",
         1 if options.smoke else options.repeat,
-        tuple(options.contestants),
+        contestants,
     )
     began = time.monotonic()
-    spark = session(options)
+    spark = session(options, more)
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-input-") as scratch:
         try:
             found = {
                 each.name: measured(spark, each, chosen, options.data or Path(scratch))
-                for each in WORKLOADS
+                for each in workloads
                 if not options.only or each.name in options.only
             }
             report: dict[str, Any] = {"workloads": found, "settings": settings(options), "versions": versions(spark)}
@@ -78,17 +101,6 @@ def main(argv: list[str] | None = None) -> int:
     say(f"\nWhole run: {report['seconds']} s.")
     save(report, options.json)
     return 0
-
-
-def parsed(argv: list[str] | None) -> argparse.Namespace:
-    parser = arguments(argparse.ArgumentParser(prog="make bench", description=__doc__), "suite.json")
-    names = [each.name for each in WORKLOADS]
-    parser.add_argument("--only", nargs="+", choices=names, default=[], help="workloads")
-    parser.add_argument("--contestants", nargs="+", default=[], help="by name, as the JSON has them; all if left out")
-    parser.add_argument("--repeat", type=int, default=0, help="turns of each contestant, over all workloads")
-    parser.add_argument("--full", action="store_true", help="the larger sizes (an hour)")
-    parser.add_argument("--data", type=Path, help="keep the generated input here for the next time")
-    return parser.parse_args(argv)
 
 
 def measured(spark: SparkSession, workload: Workload, options: Options, folder: Path) -> dict[str, Any]:

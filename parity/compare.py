@@ -15,10 +15,12 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 
+from tools.maven import MavenError
+
 import tidegate as tg
 from parity import ours
 from parity.cases import Case, Json, generate
-from parity.kafka import Kafka, KafkaMissingError
+from parity.kafka import Kafka
 from parity.rules import Ask, Expected, RuleError, bounded, expected, is_final
 
 NOT_RUN = 77
@@ -152,12 +154,12 @@ def run(cases: int, seed: int, seconds: float, show: int) -> int:
             case = generate(number)
             families[family(case)] += 1
             done += 1
-            if not differences(case, kafka.ask):
+            if not differences(case, kafka.case):
                 continue
             differing += 1
             if differing <= show:
-                least = minimal(case, kafka.ask)
-                print(f"\n{least.shown()}\n" + "\n".join(f"  {line}" for line in differences(least, kafka.ask)))
+                least = minimal(case, kafka.case)
+                print(f"\n{least.shown()}\n" + "\n".join(f"  {line}" for line in differences(least, kafka.case)))
             else:
                 print(f"seed {number} differs ({family(case)})")
     for name, count in sorted(families.items()):
@@ -182,7 +184,7 @@ def main() -> int:
     print(f"from seed {seed} on")
     try:
         return run(given.cases, seed, given.seconds, given.show)
-    except KafkaMissingError as error:
+    except MavenError as error:
         print(f"Kafka Streams cannot be run here: {error}")
         return NOT_RUN
 

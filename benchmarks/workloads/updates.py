@@ -23,12 +23,15 @@ SIZES = {
 SMALL = Shape(keys=300, rows=4_000, batches=3, batch_span_ms=120_000)
 
 
-def totals(stream: tg.KStream, caching: bool) -> DataFrame:
+def table(stream: tg.KStream, caching: bool) -> tg.KTable:
     windows = tg.TimeWindows.of_size_and_grace(SIZE, GRACE)
     kept = tg.Materialized.as_("totals")
     kept = kept if caching else kept.with_caching_disabled()
-    table = stream.group_by_key().windowed_by(windows).agg(kept, count=tg.count(), total=tg.sum("amount"))
-    updates: DataFrame = table.to_df()
+    return stream.group_by_key().windowed_by(windows).agg(kept, count=tg.count(), total=tg.sum("amount"))
+
+
+def totals(stream: tg.KStream, caching: bool) -> DataFrame:
+    updates: DataFrame = table(stream, caching).to_df()
     return updates.select("user", "window", "count", "total")
 
 

@@ -11,9 +11,18 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from tools import maven
+from tools.maven import MavenError, program
+
+__all__ = ["Broker", "KafkaMissingError", "jars"]
+
+KafkaMissingError = MavenError
+"""Kafka cannot be run here; the message says why."""
 
 HERE = Path(__file__).parent
 TARGET = HERE / "target"
@@ -39,47 +48,18 @@ transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
 # Whoever stops all processes for a while (a debugger, a laptop's lid) finds the broker alive.
 broker.session.timeout.ms=600000
+"""
+
+FOR_TESTS = """\
 # Compaction within the time of a test.
 log.cleaner.backoff.ms=100
 log.cleaner.dedupe.buffer.size=4194304
 """
 
 
-class KafkaMissingError(Exception):
-    """Kafka cannot be run here; the message says why."""
-
-
 def jars(part: str, timeout: float = 300) -> list[Path]:
     """The jars of `part`, "broker" or "connector", fetched if they are not there. Raises KafkaMissingError."""
-    folder, stamp = TARGET / part, TARGET / f"{part}.fetched"
-    pom = HERE / f"{part}.xml"
-    if not stamp.exists() or stamp.read_text() != pom.read_text():
-        shutil.rmtree(folder, ignore_errors=True)
-        goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}", "-DincludeScope=runtime"]
-        try:
-            done = subprocess.run(
-                [program("mvn"), "-q", "-B", "-f", str(pom), *goal],
-                capture_output=True,
-                text=True,
-                timeout=timeout,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise KafkaMissingError(f"mvn did not finish within {timeout:.0f} s") from None
-        if done.returncode:
-            said = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line]
-            raise KafkaMissingError("mvn failed: " + " ".join(said[:3]))
-        stamp.write_text(pom.read_text())
-    return sorted(folder.glob("*.jar"))
-
-
-def program(name: str) -> str:
-    home = os.environ.get("JAVA_HOME")
-    found = shutil.which(name, path=f"{home}/bin") if home else None
-    found = found or shutil.which(name)
-    if found is None:
-        raise KafkaMissingError(f"{name} is not on the PATH")
-    return found
+    return maven.jars(HERE / f"{part}.xml", TARGET, timeout)
 
 
 def free_ports(n: int) -> list[int]:
@@ -92,17 +72,27 @@ def free_ports(n: int) -> list[int]:
 
 
 class Broker:
-    """The broker, as a context; `servers` is its address. Raises KafkaMissingError where it cannot be had."""
+    """The broker, as a context; `servers` is its address. Raises KafkaMissingError where it cannot be had.
 
-    def __init__(self) -> None:
+    jvm         flags of its Java; unless said, small and quick to start
+    properties  lines of its configuration besides those that every broker here has
+    """
+
+    def __init__(self, jvm: Sequence[str] = JVM, properties: str = FOR_TESTS) -> None:
         self._classes = os.pathsep.join(str(jar) for jar in jars("broker"))
+        self._jvm, self._more = jvm, properties
         self.servers = ""
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def __enter__(self) -> Self:
         self._folder = Path(tempfile.mkdtemp(prefix="tidegate-kafka-"))
         port, controller = free_ports(2)
         properties = self._folder / "server.properties"
-        properties.write_text(PROPERTIES.format(port=port, controller=controller, folder=self._folder))
+        told = PROPERTIES.format(port=port, controller=controller, folder=self._folder)
+        properties.write_text(told + self._more)
         self._java("kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(properties)).communicate()
         self._process = self._java("kafka.Kafka", str(properties))
         try:
@@ -124,7 +114,7 @@ class Broker:
 
     def _java(self, *arguments: str) -> subprocess.Popen[bytes]:
         with (self._folder / "log").open("ab") as log:
-            command = [program("java"), *JVM, "-cp", self._classes, *arguments]
+            command = [program("java"), *self._jvm, "-cp", self._classes, *arguments]
             return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def _await(self, port: int) -> None:

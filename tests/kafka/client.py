@@ -19,7 +19,7 @@ class Client:
     """As a context; topics get numbered names, so that tests do not meet."""
 
     def __init__(self, spark: SparkSession, servers: str) -> None:
-        self._jvm = spark._jvm
+        self._jvm: Any = spark._jvm
         self._servers = servers
         self._admin = self._kafka.clients.admin.Admin.create(self._settings())
         self._producer = self._kafka.clients.producer.KafkaProducer(
@@ -40,6 +40,11 @@ class Client:
         self._producer.close()
         self._admin.close()
 
+    @property
+    def java(self) -> int:
+        """The process of Spark's JVM."""
+        return int(self._jvm.java.lang.ProcessHandle.current().pid())
+
     def topic(self, partitions: int = 1, **config: str) -> str:
         """A new topic; `cleanup_policy="compact"` is Kafka's cleanup.policy."""
         self._topics += 1
@@ -48,6 +53,9 @@ class Client:
         made.configs(self._map({key.replace("_", "."): value for key, value in config.items()}))
         self._admin.createTopics(self._jvm.java.util.List.of(made)).all().get()
         return name
+
+    def remove(self, topic: str) -> None:
+        self._admin.deleteTopics(self._jvm.java.util.List.of(topic)).all().get()
 
     def send(self, topic: str, records: Iterable[Record]) -> None:
         """Write records, in this order; all of them are there when it returns."""

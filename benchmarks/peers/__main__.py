@@ -1,0 +1,30 @@
+"""Tidegate against other engines, on the same input in one session; what they need is fetched through pip and Maven.
+
+`make bench-peers` is the whole measurement, `make bench-peers BENCH_ARGS="--peers flink"` a part of it, `--smoke` a
+trial.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from benchmarks.options import arguments
+from benchmarks.peers.over_files import W8
+from benchmarks.peers.over_kafka import W7, W9, connector
+from benchmarks.suite import Workload, carry_out, choices
+
+WORKLOADS: tuple[Workload, ...] = (W7, W8, W9)
+OVER_KAFKA = {W7.name, W9.name}
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = arguments(argparse.ArgumentParser(prog="make bench-peers", description=__doc__), "peers.json")
+    choices(parser, WORKLOADS)
+    parser.add_argument("--peers", nargs="+", default=[], help="by name, as the JSON has them; all if left out")
+    options = parser.parse_args(argv)
+    needed = not options.only or OVER_KAFKA & set(options.only)
+    return carry_out(WORKLOADS, options, tuple(options.peers), connector() if needed else None)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

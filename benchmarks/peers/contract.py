@@ -1,0 +1,112 @@
+"""What a peer's program is told on its command line, and the one line that it prints at its end.
+
+The programs import this inside environments of their own, where only numpy and pyarrow are sure to be there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+READ_ROWS = 512
+"""Rows that a program which reads Parquet by Arrow takes at a time: 3 s of event time in the smallest input."""
+
+
+@dataclass(frozen=True)
+class Task:
+    input: Path
+    """A folder with the files of `benchmarks.inputs`."""
+    output: Path
+    """An empty folder for the final rows: user, start (ms), count, total, as .csv or else as Parquet."""
+    parallelism: int
+    warm_up_rows: int
+    """How many rows may be read before the clock that counts."""
+    state: str
+    """Where a program that has the choice keeps its state."""
+    jars: tuple[Path, ...] = ()
+
+    def halves(self) -> list[tuple[Path, ...]]:
+        """The files by source partition, each in the order in which it is read."""
+        files = sorted(self.input.glob("*.parquet"))
+        numbers = sorted({_partition(path) for path in files})
+        return [tuple(path for path in files if _partition(path) == number) for number in numbers]
+
+
+@dataclass(frozen=True)
+class Told:
+    """How long a program took; from the first row that it read (or the start of its job) to its last result."""
+
+    rows: int
+    seconds: float
+    warm: tuple[int, float] | None
+    """How many rows it had read after how many seconds, once that was as many as it was allowed; None: cannot tell."""
+    versions: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def rate(self) -> float:
+        """Rows per second, without what went by before `warm`."""
+        rows, seconds = self.warm or (0, 0.0)
+        return (self.rows - rows) / (self.seconds - seconds)
+
+    def say(self) -> None:
+        print(json.dumps(asdict(self)), flush=True)
+
+    @staticmethod
+    def heard(output: str) -> Told:
+        """From what a program printed; raises ValueError if its last line is none of `say`."""
+        told = json.loads((output.splitlines() or [""])[-1])
+        warm = told.pop("warm")
+        return Told(**told, warm=None if warm is None else (int(warm[0]), float(warm[1])))
+
+
+def task() -> Task:
+    """Of this program, from its command line."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("input", type=Path)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--parallelism", type=int, default=2)
+    parser.add_argument("--warm-up-rows", type=int, default=0)
+    parser.add_argument("--state", default="")
+    parser.add_argument("--jars", type=lambda jars: tuple(map(Path, filter(None, jars.split(os.pathsep)))), default=())
+    return Task(**vars(parser.parse_args()))
+
+
+def command(task: Task) -> list[str]:
+    """The command line that `task` reads."""
+    options = {
+        "--parallelism": task.parallelism,
+        "--warm-up-rows": task.warm_up_rows,
+        "--state": task.state,
+        "--jars": os.pathsep.join(map(str, task.jars)),
+    }
+    return [str(task.input), str(task.output), *(f"{name}={value}" for name, value in options.items())]
+
+
+def pieces(files: tuple[Path, ...]) -> Iterator[pa.RecordBatch]:
+    """The columns that the question needs, READ_ROWS rows at a time."""
+    for path in files:
+        with pq.ParquetFile(path) as file:
+            yield from file.iter_batches(READ_ROWS, columns=["user", "ts", "amount"])
+
+
+def millis(ts: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Epoch milliseconds of timestamps in UTC, of whatever unit."""
+    return ts.cast(pa.timestamp("ms", ts.type.tz), safe=False).cast(pa.int64())
+
+
+def installed(*packages: str) -> dict[str, str]:
+    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
+
+
+def _partition(path: Path) -> str:
+    return path.stem.rsplit("-", 1)[1]

@@ -1,0 +1,141 @@
+"""W1 in Flink SQL: a window table-valued function over files, by PyFlink in a cluster inside its JVM."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from py4j.java_gateway import JavaObject
+from pyflink.common import Configuration, WatermarkStrategy
+from pyflink.common.typeinfo import TypeInformation
+from pyflink.datastream import DataStream, StreamExecutionEnvironment
+from pyflink.datastream.connectors.file_system import FileSource
+from pyflink.datastream.connectors.hybrid_source import HybridSource
+from pyflink.datastream.formats.parquet import ParquetColumnarRowInputFormat
+from pyflink.table import DataTypes, Schema, StreamTableEnvironment
+
+from benchmarks.inputs import GRACE_MS, SIZE_MS
+from benchmarks.peers.contract import Task, Told, installed, millis, pieces, task
+
+WATERMARK_MS = 200
+"""How often watermarks leave, by default: what happens within cannot be told apart."""
+TELLING = 10
+"""A time is told if it is at least so many watermarks long."""
+
+COLUMNS = {"user": DataTypes.STRING(), "ts": DataTypes.TIMESTAMP(3), "amount": DataTypes.BIGINT()}
+
+SINK = """
+CREATE TABLE final (`user` STRING, `start` BIGINT, `count` BIGINT, total BIGINT, left_at TIMESTAMP_LTZ(3))
+WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'parquet', 'parquet.utc-timezone' = 'true')
+"""
+
+QUERY = f"""
+INSERT INTO final
+SELECT
+  `user`,
+  1000 * CAST(TIMESTAMPDIFF(SECOND, TIMESTAMP '1970-01-01 00:00:00', window_start) AS BIGINT),
+  COUNT(*),
+  SUM(amount),
+  CURRENT_ROW_TIMESTAMP()
+FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(ts), INTERVAL '{SIZE_MS // 1000}' SECOND(3)))
+GROUP BY `user`, window_start, window_end
+"""
+
+
+def settings(told: Task) -> dict[str, str]:
+    """For a window function mini-batches and two-phase aggregation are always on (page "Performance Tuning")."""
+    return {
+        "parallelism.default": str(told.parallelism),
+        # "can be enabled ... for better performance" where no operator keeps what it was given (page "Execution
+        # Configuration"); those of SQL do not.
+        "pipeline.object-reuse": "true",
+        "pipeline.auto-watermark-interval": f"{WATERMARK_MS} ms",
+        # The heap is the faster one as long as state fits (page "State Backends"); RocksDB lives off managed memory,
+        # as do the buffers of the aggregation: of the 8 GB that Spark has as well, more than the 128 MB of a trial.
+        "state.backend.type": told.state,
+        "taskmanager.memory.managed.size": "2 gb",
+    }
+
+
+class Given(TypeInformation):
+    """A type that Java knows: that of a HybridSource is lost between its generics."""
+
+    def __init__(self, of: JavaObject) -> None:
+        super().__init__()
+        self._j_typeinfo = of
+
+    def get_java_type_info(self) -> JavaObject:
+        return self._j_typeinfo
+
+
+def source(environment: StreamExecutionEnvironment, told: Task) -> DataStream:
+    """The files of a micro-batch side by side, the next ones after them.
+
+    A FileSource takes its files in no order, so that most rows were late; sources one after another are what
+    HybridSource is for (its page in "DataStream Connectors"). The connector of SQL has no such thing.
+    """
+    row = DataTypes.ROW([DataTypes.FIELD(name, type) for name, type in COLUMNS.items()])
+    form = ParquetColumnarRowInputFormat(row, is_utc_timestamp=True)
+    first, *others = (
+        FileSource.for_bulk_file_format(form, *map(str, together)).build()
+        for together in zip(*told.halves(), strict=True)
+    )
+    builder = HybridSource.builder(first)
+    for files in others:
+        builder = builder.add_source(files)
+    given = Given(form._j_bulk_format.getProducedType())
+    return environment.from_source(builder.build(), WatermarkStrategy.no_watermarks(), "files", given)
+
+
+def main() -> None:
+    told = task()
+    chosen = settings(told)
+    configuration = Configuration()
+    for name, value in chosen.items():
+        configuration.set_string(name, value)
+    configuration.set_string("pipeline.jars", ";".join(jar.as_uri() for jar in told.jars))
+    environment = StreamExecutionEnvironment.get_execution_environment(configuration)
+    tables = StreamTableEnvironment.create(environment)
+    schema = Schema.new_builder()
+    for name, type in COLUMNS.items():
+        schema = schema.column(name, type)
+    schema = schema.watermark("ts", f"ts - INTERVAL '{GRACE_MS // 1000}' SECOND").build()
+    tables.create_temporary_view("events", tables.from_data_stream(source(environment, told), schema))
+    tables.execute_sql(SINK.format(path=told.output.as_uri()))
+    began = time.time()
+    tables.execute_sql(QUERY).wait()
+    seconds = time.time() - began
+    rows = sum(piece.num_rows for half in told.halves() for piece in pieces(half))
+    Told(rows, seconds, warm(told, began, seconds), installed("apache-flink"), chosen).say()
+
+
+def warm(told: Task, began: float, seconds: float) -> tuple[int, float] | None:
+    """How many rows had been read when the first window left that left late enough, and how long that took."""
+    files = (path for path in told.output.iterdir() if not path.name.startswith("."))
+    rows = pa.concat_tables([pq.read_table(path, columns=["start", "left_at"]) for path in files])
+    left = pa.table({"start": rows["start"], "left_ms": millis(rows["left_at"])})
+    for window in left.group_by("start").aggregate([("left_ms", "min")]).sort_by("start").to_pylist():
+        read = rows_until(told, window["start"] + SIZE_MS + GRACE_MS)
+        after = window["left_ms_min"] / 1000 - began
+        if read is not None and read >= told.warm_up_rows:
+            enough = seconds - after >= TELLING * WATERMARK_MS / 1000
+            return (read, after) if enough else None
+    return None
+
+
+def rows_until(told: Task, stream_time_ms: int) -> int | None:
+    """How many rows come before all source partitions reach `stream_time_ms`; None: not all do."""
+    rows = 0
+    for half in told.halves():
+        ts = np.concatenate([millis(pq.read_table(path, columns=["ts"])["ts"]).to_numpy() for path in half])
+        reached = np.flatnonzero(ts >= stream_time_ms)
+        if not len(reached):
+            return None
+        rows += int(reached[0]) + 1
+    return rows
+
+
+if __name__ == "__main__":
+    main()

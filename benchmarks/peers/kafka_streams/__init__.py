@@ -1,0 +1,123 @@
+"""A Kafka Streams application in a JVM of its own, which stays for all its turns: Java is warm, as Spark's is."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+
+import psutil
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from tools.jvm import Jvm
+
+from benchmarks.inputs import GRACE_MS, SIZE_MS, Shape
+from benchmarks.measure import Run, peaks
+from benchmarks.peers import marks
+from benchmarks.peers.topics import JAVA, Result, Topics, result
+
+JVM = ("-Xmx4g",)
+VERSION = re.findall(r"<artifactId>kafka-streams</artifactId>\s*<version>(.+?)<", (JAVA / "pom.xml").read_text())[0]
+MINUTES = 30
+"""A run that takes longer is stuck."""
+
+_STORES = "org.apache.kafka.streams.state.BuiltInDslStoreSuppliers"
+IN_MEMORY = {"dsl.store.suppliers.class": f"{_STORES}$InMemoryDslStoreSuppliers"}
+ROCKSDB = {"dsl.store.suppliers.class": f"{_STORES}$RocksDBDslStoreSuppliers"}
+
+TUNED = {
+    # Streams' own guide, "Configuring a Streams Application": one thread per core; the rest of its defaults is made for
+    # throughput already (linger.ms 100, commits every 30 s, at least once, changelogs of all stores, no standbys).
+    "num.stream.threads": "2",
+    "processing.guarantee": "at_least_once",
+    "topology.optimization": "all",
+    # Kafka's "Producer Configs" and "Consumer Configs": fewer, larger requests. Spark's connector has the same.
+    "producer.batch.size": "262144",
+    "consumer.max.poll.records": "10000",
+    "consumer.max.partition.fetch.bytes": "4194304",
+    "consumer.auto.offset.reset": "earliest",
+}
+CACHED = {
+    # "Memory Management": a cache that holds all that is open, so that a key and window leaves once per commit.
+    "statestore.cache.max.bytes": "536870912",
+}
+NOT_CACHED = {"statestore.cache.max.bytes": "0"}
+OFTEN = {"commit.interval.ms": "1000"}
+"""What a cache holds leaves with a commit: one a second is about one a micro-batch of tidegate."""
+
+
+@dataclass
+class KafkaStreams:
+    """A contestant; `final` as suppressed until the window closes, every update otherwise."""
+
+    name: str
+    label: str
+    settings: dict[str, str]
+    final: bool = True
+    every: bool = False
+    """Whether each record gives an update: no cache."""
+    _jvm: Jvm | None = field(default=None, init=False, repr=False)
+    _turn: int = field(default=0, init=False, repr=False)
+
+    def shape(self, shape: Shape) -> Shape:
+        return shape
+
+    def run(self, topics: Topics, shape: Shape) -> tuple[Run, Result]:
+        busy = psutil.cpu_percent(0.4)
+        jvm = self._started()
+        self._turn += 1
+        output, state = topics.output(), tempfile.mkdtemp(prefix="tidegate-streams-")
+        asked = {
+            "input": topics.input(shape),
+            "output": output,
+            "size_ms": SIZE_MS,
+            "grace_ms": GRACE_MS,
+            "final": self.final,
+            "marks": marks.marks(shape),
+            "timeout_s": MINUTES * 60,
+            "settings": {
+                **self.settings,
+                "application.id": f"{self.name}-{self._turn}",
+                "bootstrap.servers": topics.servers,
+                "state.dir": state,
+            },
+        }
+        try:
+            with peaks(psutil.Process(jvm.pid)) as peak:
+                told = jvm.ask(asked, MINUTES * 60 + 300)
+            found = result(written(topics.records(output)), shape)
+        finally:
+            shutil.rmtree(state, ignore_errors=True)
+            topics.remove(output)
+        return marks.run(shape, told["reached_ms"], found.last_ms, peak, busy), found
+
+    def _started(self) -> Jvm:
+        if self._jvm is None:
+            self._jvm = Jvm(JAVA, "tidegate.peers.Main", JVM)
+        return self._jvm
+
+    def stop(self) -> None:
+        if self._jvm is not None:
+            self._jvm.__exit__(None, None, None)
+            self._jvm = None
+
+
+def contestant(
+    name: str, label: str, *settings: dict[str, str], final: bool = True, every: bool = False
+) -> KafkaStreams:
+    """As the Streams guide advises, with `settings` besides."""
+    whole = dict(TUNED)
+    for each in settings:
+        whole |= each
+    return KafkaStreams(name, f"Kafka Streams {VERSION}, {label}", whole, final, every)
+
+
+def written(records: DataFrame) -> DataFrame:
+    """The records of its topic as `result` wants them: the key is the user and the window's start in eight bytes."""
+    user = F.expr("CAST(substring(key, 1, length(key) - 8) AS STRING)").alias("user")
+    start = F.expr("CAST(conv(hex(substring(key, -8, 8)), 16, 10) AS LONG)").alias("start")
+    value = F.from_json(F.col("value").cast("string"), "count LONG, total LONG")
+    return records.select(
+        user, start, value.alias("of"), "partition", "offset", F.unix_millis("timestamp").alias("arrived_ms")
+    ).select("user", "start", "of.count", "of.total", "partition", "offset", "arrived_ms")

@@ -1,0 +1,222 @@
+"""W7 and W9 over a broker: tidegate against Kafka Streams and Quix Streams, from a topic into a topic.
+
+A contestant's clock runs from the end of the
+second micro-batch (or as many records) to its last result in the broker: start-up and rebalancing are in nobody's time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import psutil
+from pyspark.sql import SparkSession
+from tests.kafka.broker import Broker, jars
+from tests.kafka.client import Client
+from tools.maven import MavenError, build
+
+import tidegate as tg
+from benchmarks import race
+from benchmarks.inputs import Shape
+from benchmarks.measure import Run
+from benchmarks.options import Options, say
+from benchmarks.peers import environment
+from benchmarks.peers import kafka_streams as streams
+from benchmarks.peers.ours import Tidegate
+from benchmarks.peers.quix import Quix
+from benchmarks.peers.topics import JAVA, PARTITIONS, Result, Topics, require
+from benchmarks.race import Bar
+from benchmarks.workloads import tumbling, updates
+
+BROKER_JVM = (
+    # What Kafka's own start script gives a broker.
+    *("-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
+    *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
+)
+BROKER = """\
+# Kafka's default: all members of a group are there before the first of them gets partitions.
+group.initial.rebalance.delay.ms=3000
+"""
+
+SIZES = {
+    "smoke": Shape(1_000, 20_000, 3),
+    "default": tumbling.FEW_KEYS,
+    "full": Shape(100_000, 1_000_000, 20),
+}
+
+
+class Contestant(race.Named, Protocol):
+    """Runs over a topic into a topic."""
+
+    final: bool
+    every: bool
+
+    def shape(self, shape: Shape) -> Shape:
+        """What it runs of `shape`: a slow one the first micro-batches."""
+        ...
+
+    def run(self, topics: Topics, shape: Shape) -> tuple[Run, Result | None]: ...
+
+    def stop(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class OverKafka:
+    """A workload whose contestants read one topic each in turn."""
+
+    name: str
+    title: str
+    contestants: Callable[[], tuple[Contestant, ...]]
+    bars: tuple[Bar, ...]
+    repeat: int = 1
+
+    def measure(self, spark: SparkSession, options: Options, folder: Path) -> dict[str, Any]:
+        """Run all turns, compare the rows of each, and give it as JSON; raises AssertionError if rows differ."""
+        del folder  # the input is in the broker
+        chosen: list[Contestant] = []
+        wanted = [each for each in self.contestants() if options.wants(each.name)]
+        if (why := _missing(spark)) is not None:
+            unable = {each.name: why for each in wanted}
+        else:
+            chosen, unable = able(wanted)
+        for who, why in unable.items():
+            say(f"  {who} is not measured: {why}")
+        if not chosen:
+            return {"contestants": {}, "agreement": {}, "bars": [], "unable": unable}
+        agreement: dict[str, str] = {}
+        with _topics(spark) as topics:
+            try:
+                runs = self._turns(topics, options, chosen, agreement)
+            finally:
+                for each in chosen:
+                    each.stop()
+        for who, what in agreement.items():
+            say(f"  {who}: {what}")
+        broker = {"kafka": streams.VERSION, "jvm": BROKER_JVM, "partitions": PARTITIONS, "on": "loopback"}
+        found = race.report(chosen, runs) | {"broker": broker}
+        return found | {"agreement": agreement, "bars": race.judged(self.bars, runs), "unable": unable}
+
+    def _turns(
+        self, topics: Topics, options: Options, contestants: list[Contestant], agreement: dict[str, str]
+    ) -> dict[str, list[Run]]:
+        whole = SIZES[options.size]
+
+        def once(contestant: Contestant) -> Run:
+            shape = contestant.shape(whole)
+            run, found = contestant.run(topics, shape)
+            if found is not None:
+                require(found, shape, contestant.label, final=contestant.final, every=contestant.every)
+                agreement[contestant.name] = _agreed(found, contestant)
+            return run
+
+        for contestant in contestants:
+            topics.input(contestant.shape(whole))
+        # Java is warm before the first turn, as in benchmarks/race.py.
+        for contestant in contestants if not options.smoke else ():
+            once(contestant)
+        return race.alternate(contestants, options.repeat or self.repeat, once)
+
+
+def _agreed(found: Result, contestant: Contestant) -> str:
+    if contestant.final:
+        return f"{found.records:,} rows in its topic, each once and equal to the direct computation"
+    every = ", one for each record" if contestant.every else ""
+    return f"{found.records:,} updates in its topic{every}; the last of {len(found.rows):,} windows equal"
+
+
+def able(contestants: list[Contestant]) -> tuple[list[Contestant], dict[str, str]]:
+    """Those that can be run here, and why others cannot."""
+    found: list[Contestant] = []
+    not_able: dict[str, str] = {}
+    for each in contestants:
+        try:
+            if isinstance(each, Quix):
+                environment.python(each.name)
+            build(JAVA)  # writes the input of all
+        except (MavenError, race.UnableError) as error:
+            not_able[each.name] = str(error)
+        else:
+            found.append(each)
+    return found, not_able
+
+
+@contextmanager
+def _topics(spark: SparkSession) -> Iterator[Topics]:
+    with Broker(BROKER_JVM, BROKER) as broker, Client(spark, broker.servers) as client:
+        yield Topics(spark, broker.servers, client)
+        say(f"  the broker had {psutil.Process(broker.pid).memory_info().rss / 2**20:,.0f} MiB at the end")
+
+
+def connector() -> dict[str, str]:
+    """The settings of a session that reads and writes topics; none where the connector cannot be had."""
+    try:
+        return {"spark.jars": ",".join(map(str, jars("connector")))}
+    except MavenError:
+        return {}
+
+
+def _missing(spark: SparkSession) -> str | None:
+    """Why nothing can be measured here."""
+    try:
+        for part in ("connector", "broker"):
+            jars(part)
+    except MavenError as error:
+        return f"there is no broker: {error}"
+    if "spark-sql-kafka" not in (spark.conf.get("spark.jars", "") or ""):
+        return "this session was started without the connector: session(options, connector())"
+    return None
+
+
+def _final(stream: tg.KStream) -> tg.KTable:
+    return tumbling.totals(stream).suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
+
+
+def of_w7() -> tuple[Contestant, ...]:
+    final = streams.CACHED
+    often = {**final, **streams.OFTEN}
+    return (
+        Tidegate("tidegate", "tidegate, topic to topic", _final),
+        Tidegate("tidegate_noop", "tidegate, topic to nowhere", _final, kept=False),
+        streams.contestant("streams_memory", "in-memory", streams.IN_MEMORY, final),
+        streams.contestant("streams_rocksdb", "RocksDB", streams.ROCKSDB, final),
+        # Results as soon as tidegate's: with a cache they wait for a commit, which Streams makes every 30 s.
+        streams.contestant("streams_memory_often", "1 s commits", streams.IN_MEMORY, often),
+        Quix(),
+    )
+
+
+def of_w9() -> tuple[Contestant, ...]:
+    one_a_batch, each = partial(updates.table, caching=True), partial(updates.table, caching=False)
+    cached, every = {**streams.CACHED, **streams.OFTEN}, streams.NOT_CACHED
+    return (
+        Tidegate("tidegate", "tidegate, one a batch", one_a_batch, final=False),
+        Tidegate("tidegate_every", "tidegate, every update", each, final=False, every=True),
+        streams.contestant("streams_memory", "cache, in-memory", streams.IN_MEMORY, cached, final=False),
+        streams.contestant("streams_rocksdb", "cache, RocksDB", streams.ROCKSDB, cached, final=False),
+        streams.contestant(
+            "streams_memory_every", "every, in-memory", streams.IN_MEMORY, every, final=False, every=True
+        ),
+        streams.contestant("streams_rocksdb_every", "every, RocksDB", streams.ROCKSDB, every, final=False, every=True),
+    )
+
+
+STREAMS = ("streams_memory", "streams_rocksdb")
+STREAMS_EVERY = ("streams_memory_every", "streams_rocksdb_every")
+
+W7 = OverKafka(
+    "W7",
+    f"W1 from a topic of {PARTITIONS} partitions to final results in a topic",
+    of_w7,
+    (Bar(1.5, STREAMS, ("tidegate",)), Bar(20.0, ("quix",), ("tidegate",))),
+    repeat=2,
+)
+W9 = OverKafka(
+    "W9",
+    f"updates from a topic of {PARTITIONS} partitions into a topic",
+    of_w9,
+    (Bar(1.0, STREAMS, ("tidegate",)), Bar(1.0, STREAMS_EVERY, ("tidegate_every",))),
+)

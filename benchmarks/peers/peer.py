@@ -1,0 +1,162 @@
+"""Runs a peer's program in its environment, compares the rows that it wrote, and reads time and memory off it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from benchmarks.agreement import Rows, differing
+from benchmarks.measure import WARM_UP, peaks, rows_of
+from benchmarks.peers import environment
+from benchmarks.peers.contract import Task, Told, command
+from benchmarks.peers.environment import HERE
+from benchmarks.race import UnableError
+
+ROOT = HERE.parents[1]
+PARALLELISM = 2
+RUN_SECONDS = 3_600
+LAST_WORDS = 600
+
+
+@dataclass(frozen=True)
+class Peer:
+    name: str
+    label: str
+    engine: str
+    """Its folder, with program.py and requirements.txt."""
+    state: str = ""
+    """Where its program keeps state, if that can be chosen."""
+    batches: int | None = None
+    """How many micro-batches of the input a slow one runs; None is all."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """What the program told of itself in its last run."""
+
+    @property
+    def program(self) -> Path:
+        return HERE / self.engine / "program.py"
+
+    def interpreter(self) -> Path:
+        """Of its environment, installed if it is not there. Raises UnableError."""
+        return environment.python(self.engine)
+
+    def jars(self) -> tuple[Path, ...]:
+        return tuple(environment.jars(self.engine))
+
+
+@dataclass(frozen=True)
+class PeerRun:
+    """What a race says of a run, and what the program told."""
+
+    rows: list[int]
+    told: Told
+    jvm_mib: float
+    python_mib: float
+    worker_mib: float
+    busy_before_percent: float
+
+    @property
+    def seconds(self) -> list[float]:
+        return [self.told.seconds]
+
+    @property
+    def rate(self) -> float:
+        return self.told.rate
+
+    @property
+    def median_rate(self) -> None:
+        """A peer has no micro-batches."""
+
+
+def run(peer: Peer, files: Path, right: tuple[Rows, Rows]) -> PeerRun:
+    """Run `peer` over `files`; `right` are its final rows and those still open.
+
+    Raises AssertionError if it gave other rows, UnableError if it gave none.
+    """
+    rows = rows_of(files)
+    busy = psutil.cpu_percent(0.4)
+    with tempfile.TemporaryDirectory(prefix="tidegate-peer-") as folder:
+        output = Path(folder) / "rows"
+        output.mkdir()
+        task = Task(files, output, PARALLELISM, sum(rows[:WARM_UP]), peer.state, peer.jars())
+        told, peak = _carried_out(peer, task, Path(folder) / "log")
+        if told.rows != sum(rows):
+            raise AssertionError(f"{peer.label} read {told.rows:,} of {sum(rows):,} rows")
+        require(peer.label, rows_in(peer.label, output), *right)
+    return PeerRun(rows, told, peak["java"], peak["python"], peak["worker"], busy)
+
+
+def _carried_out(peer: Peer, task: Task, log: Path) -> tuple[Told, dict[str, float]]:
+    # Nothing of this process' packages, and no messages home: Pathway sends some only where these name a receiver.
+    unset = ("PYTHONPATH", "PYTHONHOME", "PATHWAY_LICENSE_KEY", "PATHWAY_MONITORING_SERVER")
+    variables = {name: value for name, value in os.environ.items() if name not in unset}
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            [str(peer.interpreter()), str(peer.program), *command(task)],
+            cwd=task.output.parent,
+            env={**variables, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=file,
+            text=True,
+        )
+        with peaks(psutil.Process(process.pid)) as peak:
+            try:
+                said, _ = process.communicate(timeout=RUN_SECONDS)
+            except BaseException as error:
+                _end(process)
+                if isinstance(error, subprocess.TimeoutExpired):
+                    raise UnableError(f"{peer.label} did not finish within {RUN_SECONDS} s") from None
+                raise
+    last = log.read_text(errors="replace")[-LAST_WORDS:].strip()
+    if process.returncode:
+        raise UnableError(f"{peer.label} ended with status {process.returncode}, and said: {last}")
+    try:
+        return Told.heard(said), peak
+    except (ValueError, TypeError, KeyError):
+        raise UnableError(f"{peer.label} did not tell how long it took; it said: {said[-LAST_WORDS:]} {last}") from None
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """With what it started: Flink's JVM, Bytewax's second process."""
+    for one in [*psutil.Process(process.pid).children(recursive=True), process]:
+        one.kill()
+    process.wait()
+
+
+def rows_in(label: str, folder: Path) -> Rows:
+    """What a program wrote; raises AssertionError if it gave a window twice."""
+    tables = [
+        (pyarrow.csv.read_csv(path) if path.suffix == ".csv" else pq.read_table(path)).select(
+            ["user", "start", "count", "total"]
+        )
+        for path in sorted(folder.iterdir())
+        if path.stat().st_size and not path.name.startswith((".", "_"))
+    ]
+    if not tables:
+        return {}
+    whole = pa.concat_tables(tables, promote_options="permissive")
+    users = whole["user"].to_pylist()
+    starts, counts, totals = (pc.cast(whole[name], pa.int64()).to_pylist() for name in ("start", "count", "total"))
+    found = dict(zip(zip(users, starts, strict=True), zip(counts, totals, strict=True), strict=True))
+    if len(found) != len(whole):
+        raise AssertionError(f"{label}: {len(whole)} rows for {len(found)} windows, final was not final")
+    return found
+
+
+def require(label: str, rows: Rows, closed: Rows, still_open: Rows) -> None:
+    """All closed windows, and none or all of the others: some engines close every window at the end of their input."""
+    more = {place: row for place, row in rows.items() if place not in closed}
+    right = closed | still_open if more else closed
+    if rows != right:
+        raise AssertionError(
+            f"{label}: {differing(rows, right)} of {len(right)} rows differ from the direct computation"
+        )

@@ -1,0 +1,45 @@
+"""The smallest size of W7 and W9 over a broker: what every contestant gives is what a direct computation gives."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kafka.broker import KafkaMissingError, jars
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.kafka]
+
+
+@pytest.mark.parametrize(
+    ("workload", "contestants"),
+    [("W7", ("tidegate", "streams_rocksdb")), ("W9", ("tidegate", "tidegate_every", "streams_memory_every"))],
+)
+def test_peers_over_a_broker(workload: str, contestants: tuple[str, ...], tmp_path: Path) -> None:
+    try:
+        jars("broker")
+    except KafkaMissingError as error:
+        pytest.skip(f"no Kafka broker: {error}")
+    report = tmp_path / "report.json"
+    command = [sys.executable, "-m", "benchmarks.peers", "--smoke", "--memory", "1g", "--json", str(report)]
+    done = subprocess.run(
+        [*command, "--only", workload, "--peers", *contestants],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(report.read_text())["workloads"][workload]
+    assert set(found["contestants"]) == set(found["agreement"]) == set(contestants)
+    for numbers in found["contestants"].values():
+        assert numbers["rows_per_s"] > 0
+        assert sum(numbers["runs"][0]["rows"]) == 60_004
+    assert found["bars"]

@@ -1,0 +1,61 @@
+"""Java from Maven: what tests, parity and benchmarks fetch and compile, once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+
+class MavenError(Exception):
+    """What Maven brings cannot be had here; the message says why."""
+
+
+def program(name: str) -> str:
+    """Where `name` is, that of JAVA_HOME first. Raises MavenError."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which(name, path=f"{home}/bin") if home else None
+    found = found or shutil.which(name)
+    if found is None:
+        raise MavenError(f"{name} is not on the PATH")
+    return found
+
+
+def run(pom: Path, *goals: str, timeout: float = 300) -> None:
+    """`mvn goals` for the project of `pom`. Raises MavenError."""
+    try:
+        done = subprocess.run(
+            [program("mvn"), "-q", "-B", "-f", str(pom), *goals],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise MavenError(f"mvn did not finish within {timeout:.0f} s") from None
+    if done.returncode:
+        said = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line]
+        raise MavenError("mvn failed: " + " ".join(said[:3]))
+
+
+def jars(pom: Path, target: Path, timeout: float = 300) -> list[Path]:
+    """What the runtime of `pom` needs, fetched into `target` unless it is there. Raises MavenError."""
+    folder, stamp = target / pom.stem, target / f"{pom.stem}.fetched"
+    if not stamp.exists() or stamp.read_text() != pom.read_text():
+        shutil.rmtree(folder, ignore_errors=True)
+        goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}", "-DincludeScope=runtime"]
+        run(pom, *goal, timeout=timeout)
+        stamp.write_text(pom.read_text())
+    return sorted(folder.glob("*.jar"))
+
+
+def build(project: Path, timeout: float = 300) -> str:
+    """Compile the project in a folder, and fetch what is missing; the class path. Raises MavenError."""
+    pom, target = project / "pom.xml", project / "target"
+    sources = [pom, *(project / "src").rglob("*.java")]
+    stamp = target / "built"
+    if not stamp.exists() or any(source.stat().st_mtime >= stamp.stat().st_mtime for source in sources):
+        run(pom, "process-classes", timeout=timeout)
+        stamp.touch()
+    return os.pathsep.join((str(target / "classes"), str(target / "lib" / "*")))
