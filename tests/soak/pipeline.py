@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from crash.pipeline import SCHEMA, session, stream, topology
 
 SLOW_EVERY, SLOW_S = 10, 2.0
-LOOK_S = 5
+LOOK_S, COLLECTIONS = 5, 3
 SETTINGS = {
     # What Spark keeps of the past comes to rest within minutes, and not after the hundred batches, the thousand jobs or
     # the ten minutes that it is otherwise kept for: a life of the soak is shorter.
@@ -30,6 +30,9 @@ SETTINGS = {
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",
     "spark.ui.retainedTasks": "100",
+    # All of the heap from the beginning: what is used of it is watched by itself, and what is resident shows the rest.
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-Xms1g -XX:+AlwaysPreTouch",
 }
 
 
@@ -55,9 +58,7 @@ def tell(folder: Path, spark: Any, query: Any, sink: Sink) -> None:
     seen, jvm = -1, spark._jvm.java.lang
     while query.isActive:
         time.sleep(LOOK_S)
-        jvm.System.gc()
-        runtime = jvm.Runtime.getRuntime()
-        lines: list[dict[str, Any]] = [{"heap": runtime.totalMemory() - runtime.freeMemory()}]
+        lines: list[dict[str, Any]] = [{"heap": min(in_use(jvm) for _ in range(COLLECTIONS))}]
         for progress in query.recentProgress:
             if progress.batchId > seen and progress.observedMetrics:
                 seen = progress.batchId
@@ -65,6 +66,13 @@ def tell(folder: Path, spark: Any, query: Any, sink: Sink) -> None:
                 lines.append({"batch_seconds": took, "state": progress.observedMetrics["stream"]["spilled_bytes"]})
         with (folder / "told").open("a") as file:
             file.writelines(json.dumps({"time": time.time(), **line}) + "\n" for line in lines)
+
+
+def in_use(jvm: Any) -> int:
+    """The heap after a collection, with what a batch that runs has taken since."""
+    jvm.System.gc()
+    runtime = jvm.Runtime.getRuntime()
+    return int(runtime.totalMemory() - runtime.freeMemory())
 
 
 def main() -> None:
