@@ -35,8 +35,6 @@ LATER_MS = 3_600_000
 RECORD = np.dtype([("partition", ">i4"), ("user", ">i4"), ("time", ">i8"), ("amount", ">i4")])
 """A record as tidegate.peers.Load reads it."""
 
-FOREVER = {"retention_ms": "-1"}
-"""A broker deletes by the timestamps of records, and these are from a day of their own."""
 ARRIVAL = {"message_timestamp_type": "LogAppendTime"}
 """The broker notes when a record came: the last of them ends a run."""
 
@@ -75,7 +73,7 @@ class Topics:
     def input(self, shape: Shape) -> str:
         """The name of a topic with the records of `shape`."""
         if shape not in self._written:
-            topic = self._client.topic(PARTITIONS, **FOREVER)
+            topic = self._client.topic(PARTITIONS)
             began = time.monotonic()
             self._load(topic, shape)
             seconds = time.monotonic() - began

@@ -51,6 +51,9 @@ broker.session.timeout.ms=600000
 """
 
 FOR_TESTS = """\
+# A broker deletes by the timestamps of records, and these are of 1970. What remains of a partition that lost all its
+# records knows no producer any more, and refuses the next ones of an idempotent one, out of sequence, for ever.
+log.retention.ms=-1
 # Compaction within the time of a test.
 log.cleaner.backoff.ms=100
 log.cleaner.dedupe.buffer.size=4194304
