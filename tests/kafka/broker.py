@@ -48,12 +48,12 @@ transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
 # Whoever stops all processes for a while (a debugger, a laptop's lid) finds the broker alive.
 broker.session.timeout.ms=600000
+# A broker deletes by the timestamps of records, and these are long ago. What remains of a partition that lost all its
+# records knows no producer any more, and refuses the next ones of an idempotent one, out of sequence, for ever.
+log.retention.ms=-1
 """
 
 FOR_TESTS = """\
-# A broker deletes by the timestamps of records, and these are of 1970. What remains of a partition that lost all its
-# records knows no producer any more, and refuses the next ones of an idempotent one, out of sequence, for ever.
-log.retention.ms=-1
 # Compaction within the time of a test.
 log.cleaner.backoff.ms=100
 log.cleaner.dedupe.buffer.size=4194304
