@@ -26,6 +26,8 @@ SETTINGS = {
     "spark.sql.streaming.stateStore.maintenanceInterval": "15s",
     "spark.sql.streaming.fileSource.log.cleanupDelay": "30s",
     "spark.sql.streaming.numRecentProgressUpdates": "50",
+    # One entry for each file that was ever read, up to 250 MB.
+    "spark.sql.hive.filesourcePartitionFileCacheSize": "0",
     "spark.sql.ui.retainedExecutions": "20",
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",
