@@ -109,7 +109,6 @@ def _merged(layout: Layout, state: State, fresh: dict[int, pa.Table], windows: l
                 cached[pane] = state.read(pane) + ([fresh[pane]] if pane in fresh else [])
             parts += [_of_window(layout, rows, window) for rows in cached[pane]]
     rows = unite([part for part in parts if part.num_rows] or parts)
-    del parts, cached  # merging takes as much memory again
     return grouping.merge(layout, rows, [*layout.keys, "start"])
 
 
