@@ -25,7 +25,7 @@ import tidegate as tg
 from benchmarks.contestant import Contestant, from_files
 from benchmarks.inputs import Shape, write
 from benchmarks.measure import run
-from benchmarks.options import arguments, save, say, session, versions
+from benchmarks.options import arguments, save, say, session, size_of, versions
 
 ROWS, KEYS, BATCHES = 1_000_000, 100_000, 5
 SPAN_MS = 60_000
@@ -146,7 +146,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", choices=[axis.name for axis in AXES], default=[], help="axes")
     parser.add_argument("--minutes", type=float, help="begin no further point then: 15, with --full 40")
     options = parser.parse_args(argv)
-    size = "smoke" if options.smoke else "full" if options.full else "default"
+    size = size_of(options)
     axes = [axis for axis in AXES if not options.only or axis.name in options.only]
     began = time.monotonic()
     end = began + 60 * (MINUTES[size] if options.minutes is None else options.minutes)

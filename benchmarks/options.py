@@ -43,6 +43,11 @@ class Options:
         return self.size == "smoke"
 
 
+def size_of(options: argparse.Namespace) -> str:
+    """As `Options.size`, of what `--smoke` and `--full` say."""
+    return "smoke" if options.smoke else "full" if options.full else "default"
+
+
 def arguments(parser: argparse.ArgumentParser, results: str) -> argparse.ArgumentParser:
     """`parser` with what every benchmark takes."""
     parser.add_argument("--smoke", action="store_true", help="small enough for a test: are all the parts there?")

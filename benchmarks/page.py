@@ -22,15 +22,10 @@ INK, LINE = "#24292f", "#0969da"
 
 def main() -> int:
     parts = []
-    for name in sorted(path.stem for path in RESULTS.glob("suite*.json")):
-        if (report := _read(name)) is not None:
-            parts += [_machine(report, "make bench", name), *(_workload(n, w) for n, w in report["workloads"].items())]
-    for name in sorted(path.stem for path in RESULTS.glob("peers*.json")):
-        if (report := _read(name)) is not None:
-            parts += [
-                _machine(report, "make bench-peers", name),
-                *(_workload(n, w) for n, w in report["workloads"].items()),
-            ]
+    for kind, command in (("suite", "make bench"), ("peers", "make bench-peers")):
+        for name in sorted(path.stem for path in RESULTS.glob(f"{kind}*.json")):
+            if (report := _read(name)) is not None:
+                parts += [_machine(report, command, name), *(_workload(n, w) for n, w in report["workloads"].items())]
     if (report := _read("growth")) is not None:
         parts += [_growth(report)]
     parts += _where()

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from pyspark.sql import SparkSession
 
 from benchmarks.measure import WARM_UP
-from benchmarks.options import Options, arguments, save, say, session, versions
+from benchmarks.options import Options, arguments, save, say, session, size_of, versions
 from benchmarks.workloads import (
     functions,
     hopping,
@@ -81,7 +81,7 @@ def carry_out(
 ) -> int:
     """Measure those of `workloads` that `options` chose, and write what was found; Spark gets the settings `more`."""
     chosen = Options(
-        "smoke" if options.smoke else "full" if options.full else "default",
+        size_of(options),
         1 if options.smoke else options.repeat,
         contestants,
     )

@@ -24,7 +24,7 @@ from benchmarks.clocked import clocked, records
 from benchmarks.contestant import Contestant
 from benchmarks.event_log import Execution, Key
 from benchmarks.measure import WARM_UP, Digest, digest, finished, progress_of, run
-from benchmarks.options import arguments, save, say, session, versions
+from benchmarks.options import arguments, save, say, session, size_of, versions
 from benchmarks.race import Race
 from benchmarks.split import WHOLE, as_json, dearest_of, median_of, split
 from benchmarks.workloads import functions, hopping, open_entries, sessions, time_limit, tumbling, updates
@@ -86,7 +86,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--full", action="store_true", help="the larger sizes")
     parser.add_argument("--contestants", nargs="+", default=[], help="by name, as the JSON has them; all if left out")
     options = parser.parse_args(argv)
-    size = "smoke" if options.smoke else "full" if options.full else "default"
+    size = size_of(options)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-where-") as scratch:
         folder = Path(scratch)

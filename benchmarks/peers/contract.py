@@ -40,6 +40,10 @@ class Task:
         numbers = sorted({_partition(path) for path in files})
         return [tuple(path for path in files if _partition(path) == number) for number in numbers]
 
+    def rows(self) -> int:
+        """Of all files."""
+        return sum(pq.read_metadata(path).num_rows for half in self.halves() for path in half)
+
 
 @dataclass(frozen=True)
 class Told:

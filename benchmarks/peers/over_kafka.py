@@ -42,12 +42,6 @@ BROKER = """\
 group.initial.rebalance.delay.ms=3000
 """
 
-SIZES = {
-    "smoke": Shape(1_000, 20_000, 3),
-    "default": tumbling.FEW_KEYS,
-    "full": Shape(100_000, 1_000_000, 20),
-}
-
 
 class Contestant(race.Named, Protocol):
     """Runs over a topic into a topic."""
@@ -103,7 +97,7 @@ class OverKafka:
     def _turns(
         self, topics: Topics, options: Options, contestants: list[Contestant], agreement: dict[str, str]
     ) -> dict[str, list[Run]]:
-        whole = SIZES[options.size]
+        whole = tumbling.SIZES["W1"][options.size]
 
         def once(contestant: Contestant) -> Run:
             shape = contestant.shape(whole)

@@ -9,17 +9,11 @@ from pyspark.sql import functions as F
 
 import tidegate as tg
 from benchmarks.contestant import SPARKS_OWN, ours, source, sparks_own
-from benchmarks.inputs import GRACE_MS, Shape, sized
+from benchmarks.inputs import GRACE_MS, sized
 from benchmarks.race import Bar, Race
-from benchmarks.workloads.tumbling import FEW_KEYS
+from benchmarks.workloads.tumbling import SIZES
 
 SIZE, ADVANCE, GRACE = "10 minutes", "1 minute", f"{GRACE_MS} milliseconds"
-
-SIZES = {
-    "smoke": Shape(1_000, 20_000, 3),
-    "default": FEW_KEYS,
-    "full": Shape(100_000, 1_000_000, 20),
-}
 
 
 def final_totals(stream: tg.KStream) -> DataFrame:
@@ -41,7 +35,7 @@ def spark_native(spark: SparkSession, folder: Path) -> DataFrame:
 W3 = Race(
     "W3",
     "hopping windows of 10 min by 1 min, grace 30 s, 100 k keys, 1 M rows a batch",
-    sized(SIZES),
+    sized(SIZES["W1"]),
     (*ours(final_totals), *sparks_own(spark_native, batches=4)),
     (Bar(10.0, SPARKS_OWN),),
 )

@@ -61,13 +61,10 @@ CONTESTANTS = (
     Contestant("floor", "bare mapInArrow (floor)", bare_map, answers=False),
 )
 
-FEW_KEYS = Shape(100_000, 1_000_000, 8)
-"""The input of W1, and of W3 and W9 as well."""
-
 SIZES = {
     "W1": {
         "smoke": Shape(1_000, 20_000, 3),
-        "default": FEW_KEYS,
+        "default": Shape(100_000, 1_000_000, 8),
         "full": Shape(100_000, 1_000_000, 20),
     },
     "W2": {
@@ -76,6 +73,7 @@ SIZES = {
         "full": Shape(2_000_000, 1_000_000, 20),
     },
 }
+"""The input of W1 is that of W3, W7, W8 and W9 as well."""
 
 
 W1 = Race(

@@ -149,8 +149,7 @@ def main() -> None:
         "rows read at a time": "512",
         "recovery": "no",
     }
-    rows = sum(piece.num_rows for half in told.halves() for piece in pieces(half))
-    Told(rows, seconds, None, installed("bytewax", "pyarrow"), settings).say()
+    Told(told.rows(), seconds, None, installed("bytewax", "pyarrow"), settings).say()
 
 
 def _addresses(processes: int) -> list[str]:

@@ -17,7 +17,7 @@ from pyflink.datastream.formats.parquet import ParquetColumnarRowInputFormat
 from pyflink.table import DataTypes, Schema, StreamTableEnvironment
 
 from benchmarks.inputs import GRACE_MS, SIZE_MS
-from benchmarks.peers.contract import Task, Told, installed, millis, pieces, task
+from benchmarks.peers.contract import Task, Told, installed, millis, task
 
 WATERMARK_MS = 200
 """How often watermarks leave, by default: what happens within cannot be told apart."""
@@ -107,8 +107,7 @@ def main() -> None:
     began = time.time()
     tables.execute_sql(QUERY).wait()
     seconds = time.time() - began
-    rows = sum(piece.num_rows for half in told.halves() for piece in pieces(half))
-    Told(rows, seconds, warm(told, began, seconds), installed("apache-flink"), chosen).say()
+    Told(told.rows(), seconds, warm(told, began, seconds), installed("apache-flink"), chosen).say()
 
 
 def warm(told: Task, began: float, seconds: float) -> tuple[int, float] | None:
