@@ -17,12 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from tools import maven
-from tools.maven import MavenError, program
-
-__all__ = ["Broker", "KafkaMissingError", "jars"]
-
-KafkaMissingError = MavenError
-"""Kafka cannot be run here; the message says why."""
+from tools.maven import program
 
 HERE = Path(__file__).parent
 TARGET = HERE / "target"
@@ -61,7 +56,7 @@ log.cleaner.dedupe.buffer.size=4194304
 
 
 def jars(part: str, timeout: float = 300) -> list[Path]:
-    """The jars of `part`, "broker" or "connector", fetched if they are not there. Raises KafkaMissingError."""
+    """The jars of `part`, "broker" or "connector", fetched if they are not there. Raises MavenError."""
     return maven.jars(HERE / f"{part}.xml", TARGET, timeout)
 
 
@@ -75,7 +70,7 @@ def free_ports(n: int) -> list[int]:
 
 
 class Broker:
-    """The broker, as a context; `servers` is its address. Raises KafkaMissingError where it cannot be had.
+    """The broker, as a context; `servers` is its address. Raises MavenError where it cannot be had.
 
     jvm         flags of its Java; unless said, small and quick to start
     properties  lines of its configuration besides those that every broker here has

@@ -11,8 +11,9 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
+from tools.maven import MavenError
 
-from kafka.broker import Broker, KafkaMissingError, jars
+from kafka.broker import Broker, jars
 from kafka.client import Client
 from tidegate.runtime.spark.config import configure
 
@@ -23,7 +24,7 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 def broker() -> Iterator[Broker]:
     try:
         found = Broker()
-    except KafkaMissingError as error:
+    except MavenError as error:
         pytest.skip(f"no Kafka broker: {error}")
     with found as running:
         yield running
@@ -33,7 +34,7 @@ def broker() -> Iterator[Broker]:
 def spark() -> Iterator[SparkSession]:
     try:
         connector = jars("connector")
-    except KafkaMissingError as error:
+    except MavenError as error:
         pytest.skip(f"no Kafka connector: {error}")
     builder = (
         SparkSession.builder.master("local[2]")

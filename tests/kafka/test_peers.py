@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tools.maven import MavenError
 
-from kafka.broker import KafkaMissingError, jars
+from kafka.broker import jars
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,7 +25,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.kafka]
 def test_peers_over_a_broker(workload: str, contestants: tuple[str, ...], tmp_path: Path) -> None:
     try:
         jars("broker")
-    except KafkaMissingError as error:
+    except MavenError as error:
         pytest.skip(f"no Kafka broker: {error}")
     report = tmp_path / "report.json"
     command = [sys.executable, "-m", "benchmarks.peers", "--smoke", "--memory", "1g", "--json", str(report)]

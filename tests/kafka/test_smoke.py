@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tools.maven import MavenError
 
-from kafka.broker import KafkaMissingError, jars
+from kafka.broker import jars
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,7 +21,7 @@ def test_final_results_from_a_real_broker() -> None:
     try:
         for part in ("broker", "connector"):
             jars(part, timeout=120)
-    except KafkaMissingError as error:
+    except MavenError as error:
         pytest.skip(f"no Kafka broker: {error}. `make test-kafka` needs Maven, or tests/kafka/target from where it is")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-m", "kafka", "-k", "test_smoke_", str(Path(__file__).parent)],
