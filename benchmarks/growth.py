@@ -127,17 +127,9 @@ def on_cluster(options: argparse.Namespace, folder: Path) -> Iterator[SparkSessi
     """A session on a standalone cluster that is there for as long; the package is shipped to its executors."""
     with Cluster(WORKERS, cores=SLOTS, memory=MEMORY) as cluster:
         there = argparse.Namespace(**{**vars(options), "master": cluster.url})
-        with closing_session(session(there, OF_CLUSTER)) as spark:
+        with session(there, OF_CLUSTER) as spark:
             spark.addArtifacts(str(packed(folder)), pyfile=True)
             yield spark
-
-
-@contextmanager
-def closing_session(spark: SparkSession) -> Iterator[SparkSession]:
-    try:
-        yield spark
-    finally:
-        spark.stop()
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -157,7 +149,7 @@ def main(argv: list[str] | None = None) -> int:
             mine = [axis for axis in axes if axis.cluster == cluster]
             if not mine:
                 continue
-            place = on_cluster(options, Path(scratch)) if cluster else closing_session(session(options))
+            place = on_cluster(options, Path(scratch)) if cluster else session(options)
             with place as spark:
                 report["axes"] |= explored(spark, mine, size, Path(scratch), end)
                 report["versions"] = versions(spark)

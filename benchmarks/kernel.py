@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from multiprocessing import get_context
+from statistics import median
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +24,7 @@ from tidegate.kernel.packing import pack
 from tidegate.kernel.stage import Stage
 from tidegate.kernel.store import DictStore
 from tidegate.plan import operation
+from tidegate.runtime.spark.memory import keep
 
 WINDOW = tg.TimeWindows.of_size_with_no_grace("1 minute")
 SIZES = ((300_000, 10_000), (20_000, 200_000))
@@ -29,6 +32,8 @@ SIZES = ((300_000, 10_000), (20_000, 200_000))
 BATCHES = 3
 STRINGS, TURNS = (2_000_000, 500_000), 7
 """(distinct keys, rows) of a column that is numbered, and how often"""
+PACKED, PROCESSES = (100_000, 500_000), 5
+"""(keys, rows) of a batch that is packed over and over, and in how many processes of each kind"""
 
 
 def windowed(stream: tg.KStream) -> tg.TimeWindowedKStream:
@@ -93,11 +98,40 @@ def numbering(distinct: int, rows: int) -> dict[str, float]:
     return found
 
 
+def packing() -> float:
+    """Seconds to pack a batch of W1 once a worker has packed some."""
+    keys, rows = PACKED
+    stream = tg.stream("events", key="user", timestamp="ts", partition="partition", offset="offset")
+    given = batch(pa.array(key_names(np.arange(keys))), np.random.default_rng(2026).integers(0, keys, rows), 0)
+    layout = Layout(operation(TOPOLOGIES["agg(tg.sum), final"](stream).node), given.schema, sorts=False)
+
+    def once() -> float:
+        began = time.process_time()
+        for _ in pack(layout, [given], [0, 1]):
+            pass
+        return time.process_time() - began
+
+    return median([once() for _ in range(3 + TURNS)][3:])
+
+
+def packings() -> dict[str, float]:
+    """Seconds to pack a batch, in workers that hand back what they free and in those that keep it, taking turns."""
+    ways = {"as malloc has it": None, "as a worker of tidegate": keep}
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(PROCESSES):
+        for name, begin in ways.items():
+            with get_context("spawn").Pool(1, begin) as worker:
+                found[name].append(worker.apply(packing))
+    return {name: median(seconds) for name, seconds in found.items()}
+
+
 def main() -> int:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     print(f"{'':24}" + "".join(f"{f'{rows:,} on {held:,} keys':>28}" for held, rows in SIZES))
     for name, build in TOPOLOGIES.items():
         print(f"{name:24}" + "".join(f"{seconds(build, held, rows):26.3f} s" for held, rows in SIZES), flush=True)
+    for name, seconds_of in packings().items():
+        print(f"{f'packing {name}':32}{seconds_of:18.3f} s  ({PACKED[1]:,} rows of {PACKED[0]:,} keys)", flush=True)
     for name, best in numbering(*STRINGS).items():
         print(f"{f'numbering {name}':24}{best:26.3f} s  ({STRINGS[1]:,} rows of {STRINGS[0]:,} keys)", flush=True)
     return 0

@@ -9,7 +9,8 @@ import platform
 import subprocess
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -58,8 +59,9 @@ def arguments(parser: argparse.ArgumentParser, results: str) -> argparse.Argumen
     return parser
 
 
-def session(options: argparse.Namespace, more: Mapping[str, str] | None = None) -> SparkSession:
-    """Spark as all benchmarks run it; `more` are further settings of its start."""
+@contextmanager
+def session(options: argparse.Namespace, more: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """Spark as all benchmarks run it, stopped in the end; `more` are further settings of its start."""
     # Workers run the `python3` of the PATH unless told which.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = (
@@ -80,7 +82,10 @@ def session(options: argparse.Namespace, more: Mapping[str, str] | None = None) 
     spark.sparkContext.setLogLevel("ERROR")
     # Some rows are there to show what leaving out partition and offset means; it need not be told.
     warnings.filterwarnings("ignore", category=tg.TidegateWarning)
-    return spark
+    try:
+        yield spark
+    finally:
+        spark.stop()
 
 
 def versions(spark: SparkSession) -> dict[str, str]:

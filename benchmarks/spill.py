@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -210,16 +209,14 @@ def main() -> int:
     options = parser.parse_args()
     if options.smoke:
         options.keys, options.load, options.updates, options.batches = [500, 2_000], 1_000, 100, WARM_UP + 1
-    spark = session(options)
     found = []
-    for keys in options.keys:
-        shape = Shape(keys, min(options.load, keys), options.updates, options.batches)
-        folder = Path(tempfile.mkdtemp(prefix="tidegate-spill-"))
-        try:
-            found.append(run(spark, shape, folder))
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        show(found[-1:], shape.updates)
+    with session(options) as spark:
+        for keys in options.keys:
+            shape = Shape(keys, min(options.load, keys), options.updates, options.batches)
+            with tempfile.TemporaryDirectory(prefix="tidegate-spill-") as scratch:
+                found.append(run(spark, shape, Path(scratch)))
+            show(found[-1:], shape.updates)
+        of = versions(spark)
     show(found, options.updates)
     report: dict[str, Any] = {
         "bound_bytes": BOUND_BYTES,
@@ -228,10 +225,9 @@ def main() -> int:
             {**asdict(each), "update_median_s": each.update_median_s, "leave_median_s": each.leave_median_s}
             for each in found
         ],
-        "versions": versions(spark),
+        "versions": of,
     }
     save(report, options.json)
-    spark.stop()
     return 0
 
 

@@ -86,17 +86,13 @@ def carry_out(
         contestants,
     )
     began = time.monotonic()
-    spark = session(options, more)
-    with tempfile.TemporaryDirectory(prefix="tidegate-bench-input-") as scratch:
-        try:
-            found = {
-                each.name: measured(spark, each, chosen, options.data or Path(scratch))
-                for each in workloads
-                if not options.only or each.name in options.only
-            }
-            report: dict[str, Any] = {"workloads": found, "settings": settings(options), "versions": versions(spark)}
-        finally:
-            spark.stop()
+    with session(options, more) as spark, tempfile.TemporaryDirectory(prefix="tidegate-bench-input-") as scratch:
+        found = {
+            each.name: measured(spark, each, chosen, options.data or Path(scratch))
+            for each in workloads
+            if not options.only or each.name in options.only
+        }
+        report: dict[str, Any] = {"workloads": found, "settings": settings(options), "versions": versions(spark)}
     report["seconds"] = round(time.monotonic() - began)
     say(f"\nWhole run: {report['seconds']} s.")
     save(report, options.json)

@@ -91,8 +91,7 @@ def main(argv: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-where-") as scratch:
         folder = Path(scratch)
         (folder / "log").mkdir()
-        spark = session(options, event_log.settings(folder / "log"))
-        try:
+        with session(options, event_log.settings(folder / "log")) as spark:
             ran = [
                 each
                 for work in WORKS
@@ -100,8 +99,6 @@ def main(argv: list[str] | None = None) -> int:
                 for each in runs(spark, work, size, options.contestants, folder)
             ]
             of = versions(spark)
-        finally:
-            spark.stop()
         # The log is whole only now.
         found = told(ran, event_log.executions(folder / "log"))
     chosen = {"smoke": options.smoke, "full": options.full, "only": options.only, "contestants": options.contestants}

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from tools.maven import MavenError
 
+from bench.smoke import smoke
 from kafka.broker import jars
-
-ROOT = Path(__file__).parents[2]
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.kafka]
 
@@ -27,18 +22,9 @@ def test_peers_over_a_broker(workload: str, contestants: tuple[str, ...], tmp_pa
         jars("broker")
     except MavenError as error:
         pytest.skip(f"no Kafka broker: {error}")
-    report = tmp_path / "report.json"
-    command = [sys.executable, "-m", "benchmarks.peers", "--smoke", "--memory", "1g", "--json", str(report)]
-    done = subprocess.run(
-        [*command, "--only", workload, "--peers", *contestants],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(report.read_text())["workloads"][workload]
+    of = ("--only", workload, "--peers", *contestants)
+    _, report = smoke("benchmarks.peers", tmp_path / "report.json", *of)
+    found = report["workloads"][workload]
     assert set(found["contestants"]) == set(found["agreement"]) == set(contestants)
     for numbers in found["contestants"].values():
         assert numbers["rows_per_s"] > 0

@@ -7,6 +7,7 @@ FOLDER/out, written anew if the batch is run again. FOLDER/told has a JSON line 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import threading
 import time
@@ -60,6 +61,8 @@ def tell(folder: Path, spark: Any, query: Any, sink: Sink) -> None:
     seen, jvm = -1, spark._jvm.java.lang
     while query.isActive:
         time.sleep(LOOK_S)
+        # A batch's DataFrame lies in a cycle of Python's, and keeps its plan in the JVM until somebody collects that.
+        gc.collect()
         lines: list[dict[str, Any]] = [{"heap": min(in_use(jvm) for _ in range(COLLECTIONS))}]
         for progress in query.recentProgress:
             if progress.batchId > seen and progress.observedMetrics:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from bench.smoke import smoke
 
 pytestmark = [pytest.mark.spark]
 
@@ -18,33 +14,19 @@ ONE_OF_A_KIND = ("tidegate", "spark_memory", "tidegate_every", "tidegate_bounded
 FUNCTIONS = ("tidegate_aggregate", "tidegate_arrow", "per_key")
 
 
-def smoke(benchmark: str, report: Path, *more: str) -> str:
-    """What the smallest run of a benchmark prints; its numbers are in `report`."""
-    command = [sys.executable, "-m", benchmark, "--smoke", "--json", str(report), "--memory", "1g", *more]
-    # A process of its own, as the targets of make have it: a benchmark needs a session with its own settings.
-    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def test_smoke_of_one_race(tmp_path: Path) -> None:
-    report = tmp_path / "report.json"
-    assert "equal in every run of 2 contestants" in smoke(
-        "benchmarks.suite", report, "--only", "W1", "--contestants", "tidegate_files", "spark_memory"
-    )
-    (bar,) = json.loads(report.read_text())["workloads"]["W1"]["bars"]
+    two = ("tidegate_files", "spark_memory")
+    printed, report = smoke("benchmarks.suite", tmp_path / "report.json", "--only", "W1", "--contestants", *two)
+    assert "equal in every run of 2 contestants" in printed
+    (bar,) = report["workloads"]["W1"]["bars"]
     assert bar["times"] > 0
 
 
 @pytest.mark.slow
 def test_smoke_of_the_race_of_tumbling_windows(tmp_path: Path) -> None:
     """With every contestant, against a direct computation as well."""
-    report = tmp_path / "report.json"
-    assert "equal in every run of 5 contestants" in smoke("benchmarks.suite", report, "--only", "W1")
-    whole = json.loads(report.read_text())
+    printed, whole = smoke("benchmarks.suite", tmp_path / "report.json", "--only", "W1")
+    assert "equal in every run of 5 contestants" in printed
     found = whole["workloads"]["W1"]
     answering = {"tidegate", "tidegate_files", "tidegate_unordered", "spark_memory", "spark_rocksdb"}
     assert set(found["agreement"]) == {"timed runs", *answering}
@@ -59,10 +41,10 @@ def test_smoke_of_the_race_of_tumbling_windows(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_smoke_of_the_other_workloads(tmp_path: Path) -> None:
-    report = tmp_path / "report.json"
     others = ["W3", "W4", "W5", "W6", "W9", "W10", "W11"]
-    smoke("benchmarks.suite", report, "--only", *others, "--contestants", *ONE_OF_A_KIND, *FUNCTIONS)
-    found = json.loads(report.read_text())["workloads"]
+    of = ("--only", *others, "--contestants", *ONE_OF_A_KIND, *FUNCTIONS)
+    _, report = smoke("benchmarks.suite", tmp_path / "report.json", *of)
+    found = report["workloads"]
     assert list(found) == others
     for name, workload in found.items():
         assert workload["agreement"], name
@@ -74,9 +56,8 @@ def test_smoke_of_the_other_workloads(tmp_path: Path) -> None:
 
 def test_smoke_of_spilling(tmp_path: Path) -> None:
     """It compares every row that leaves with what it must be, so this is a test of spilling too."""
-    report = tmp_path / "report.json"
-    smoke("benchmarks.spill", report)
-    of_500, of_2000 = json.loads(report.read_text())["runs"]
+    _, report = smoke("benchmarks.spill", tmp_path / "report.json")
+    of_500, of_2000 = report["runs"]
     assert (of_500["keys"], of_2000["keys"]) == (500, 2_000)
     assert of_2000["left"] >= 100
     assert of_2000["update_median_s"] > 0
@@ -85,9 +66,9 @@ def test_smoke_of_spilling(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_smoke_of_where_the_time_goes(tmp_path: Path) -> None:
     """Both ways to read, whose parts differ."""
-    report = tmp_path / "report.json"
-    smoke("benchmarks.where", report, "--only", "W1", "W6", "--contestants", "tidegate", "tidegate_files")
-    found = json.loads(report.read_text())["workloads"]
+    of = ("--only", "W1", "W6", "--contestants", "tidegate", "tidegate_files")
+    _, report = smoke("benchmarks.where", tmp_path / "report.json", *of)
+    found = report["workloads"]
     assert list(found) == ["W1", "W6"]
     for name, work in found.items():
         assert set(work["contestants"]) == {"tidegate", "tidegate_files"}
@@ -109,9 +90,7 @@ def test_smoke_of_where_the_time_goes(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.cluster
 def test_smoke_of_growth_here_and_on_a_cluster(tmp_path: Path) -> None:
-    report = tmp_path / "report.json"
-    smoke("benchmarks.growth", report, "--only", "tasks", "cluster")
-    found = json.loads(report.read_text())
+    _, found = smoke("benchmarks.growth", tmp_path / "report.json", "--only", "tasks", "cluster")
     masters = {name: axis["master"].partition(":")[0] for name, axis in found["axes"].items()}
     assert masters == {"tasks": "local[2]", "cluster": "spark"}
     for axis in found["axes"].values():

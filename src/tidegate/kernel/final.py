@@ -114,7 +114,8 @@ def _merged(layout: Layout, state: State, fresh: dict[int, pa.Table], windows: l
 
 def _of_window(layout: Layout, rows: pa.Table, window: int) -> pa.Table:
     if layout.panes.shared:
-        rows = rows.filter(pa.array(grouping.ints(rows["open"]) <= window)).drop_columns(["open"])
+        held = grouping.ints(rows["open"]) <= window
+        rows = (rows if held.all() else rows.filter(pa.array(held))).drop_columns(["open"])
     return rows.append_column("start", pa.array(np.full(rows.num_rows, window, np.int64)))
 
 

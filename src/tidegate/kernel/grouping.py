@@ -47,12 +47,19 @@ def _code(column: pa.ChunkedArray) -> tuple[Ints, int]:
         low = int(numbers.min(initial=0)) if len(numbers) else 0
         span = (int(numbers.max()) - low + 1) if len(numbers) else 1
         if span < 2**31:
-            return numbers - low, span
+            return _steps(numbers - low, span)
     if (found := numbered(array(column))) is not None:
         return found
     encoded = column.combine_chunks().dictionary_encode()
     encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
     return ints(encoded.indices), len(encoded.dictionary) + 1
+
+
+def _steps(numbers: Ints, span: int) -> tuple[Ints, int]:
+    """Numbers from 0 on, and how many there may be, in the steps that they come in: starts of windows lie far apart."""
+    if span <= len(numbers) or (step := int(np.gcd.reduce(numbers))) <= 1:
+        return numbers, span
+    return numbers // step, (span - 1) // step + 1
 
 
 def _dense(combined: Ints) -> tuple[Ints, int]:

@@ -171,7 +171,7 @@ def _unaligned_words(data: pa.Buffer | None, first: int, last: int) -> tuple[U64
     if data is not None and last + 8 <= data.size:
         return np.ndarray((last + 1,), "<u8", buffer=data, strides=(1,)), 0
     used = b"" if data is None else memoryview(data)[first:last]
-    return np.ndarray((last - first + 1,), "<u8", buffer=bytes(used) + bytes(8), strides=(1,)), first
+    return np.ndarray((last - first + 1,), "<u8", buffer=b"".join((used, bytes(8))), strides=(1,)), first
 
 
 def _hash_block(words: U64, starts: I64, lengths: I64) -> U64:

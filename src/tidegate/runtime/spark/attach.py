@@ -26,7 +26,7 @@ from tidegate.runtime.spark import config, order
 from tidegate.runtime.spark.columns import check_columns
 from tidegate.runtime.spark.files import PATH, Files, columns_read
 from tidegate.runtime.spark.flow import flow
-from tidegate.runtime.spark.memory import give_back
+from tidegate.runtime.spark.memory import give_back, keep
 from tidegate.runtime.spark.stateless import arrow_schema, check_typed, stepped
 from tidegate.spec.metrics import numbers, timed
 
@@ -50,6 +50,7 @@ class Packer:
     """How it opens the files whose paths it gets, None if it gets rows."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterable[tuple[int, bytes]]:
+        keep()
         if self.files is not None:
             batches = self.files.rows(batches)
         if self.order_as_one:
@@ -80,6 +81,7 @@ class SparkStage:
         return numbers(op.measured) | limited
 
     def step(self, store: Any, blobs: list[bytes], end_of_input: bool = False, wall_clock: int | None = None) -> Step:
+        keep()
         began = time.time()
         try:
             step = self.stage.step(store, blobs, end_of_input, wall_clock)
