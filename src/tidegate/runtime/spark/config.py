@@ -33,13 +33,7 @@ FASTER = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
 }
 # Optional, and only before Spark starts: rows and state calls go through a socket file instead of TCP.
-# And Python workers keep the memory of one batch for the next: glibc gives arrays of over 128 kB back to the system,
-# whose pages then cost as much as the arithmetic on them.
-FASTER_AT_START = {
-    "spark.python.unix.domain.socket.enabled": "true",
-    "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(1 << 30),
-    "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(1 << 32),
-}
+FASTER_AT_START = {"spark.python.unix.domain.socket.enabled": "true"}
 
 Session = TypeVar("Session")
 
