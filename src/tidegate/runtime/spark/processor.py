@@ -9,7 +9,6 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from tidegate.runtime.spark.as_pandas import as_pandas
-from tidegate.runtime.spark.memory import give_back
 from tidegate.runtime.spark.state import SparkStore
 from tidegate.spec.metrics import formula
 
@@ -21,8 +20,6 @@ KIND, VALUE = "_kind", "_value"
 ROW = 0
 # Rows to a frame: enough to drown the cost per frame, few enough that a frame of wide rows fits in memory twice.
 SLICE_ROWS = 100_000
-# Blobs of a step that may need much memory.
-LARGE_BYTES = 4_000_000
 # A timer is set no further ahead than this: after a restart with a shorter limit it would be too late.
 LOOK_AGAIN_MS = 10_000
 
@@ -143,8 +140,6 @@ class StageProcessor(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
         blobs = [blob for frame in rows for blob in frame["blob"]]
-        if sum(map(len, blobs)) > LARGE_BYTES:
-            give_back()  # the worker may have packed before, and a window that closes needs room
         outcome = self._stage.step(self._store, blobs)
         if self._wakes:
             # Timers go off after the rows of their batch, and this step has done what they are for.
