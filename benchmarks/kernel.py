@@ -32,6 +32,8 @@ SIZES = ((300_000, 10_000), (20_000, 200_000))
 BATCHES = 3
 STRINGS, TURNS = (2_000_000, 500_000), 7
 """(distinct keys, rows) of a column that is numbered, and how often"""
+SPREAD = (1, 8, 64, 400)
+"""Tasks that the blobs of a map task are for."""
 PACKED, PROCESSES = (100_000, 500_000), 5
 """(keys, rows) of a batch that is packed over and over, and in how many processes of each kind"""
 
@@ -98,12 +100,17 @@ def numbering(distinct: int, rows: int) -> dict[str, float]:
     return found
 
 
-def packing() -> float:
-    """Seconds to pack a batch of W1 once a worker has packed some."""
+def to_pack() -> tuple[Layout, pa.RecordBatch]:
+    """What a map task of W1 packs."""
     keys, rows = PACKED
     stream = tg.stream("events", key="user", timestamp="ts", partition="partition", offset="offset")
     given = batch(pa.array(key_names(np.arange(keys))), np.random.default_rng(2026).integers(0, keys, rows), 0)
-    layout = Layout(operation(TOPOLOGIES["agg(tg.sum), final"](stream).node), given.schema, sorts=False)
+    return Layout(operation(TOPOLOGIES["agg(tg.sum), final"](stream).node), given.schema, sorts=False), given
+
+
+def packing() -> float:
+    """Seconds to pack a batch of W1 once a worker has packed some."""
+    layout, given = to_pack()
 
     def once() -> float:
         began = time.process_time()
@@ -112,6 +119,12 @@ def packing() -> float:
         return time.process_time() - began
 
     return median([once() for _ in range(3 + TURNS)][3:])
+
+
+def blob_bytes(tasks: int) -> int:
+    """What a map task sends to so many tasks, all in all."""
+    layout, given = to_pack()
+    return sum(len(blob) for _, blob in pack(layout, [given], range(tasks)))
 
 
 def packings() -> dict[str, float]:
@@ -132,6 +145,8 @@ def main() -> int:
         print(f"{name:24}" + "".join(f"{seconds(build, held, rows):26.3f} s" for held, rows in SIZES), flush=True)
     for name, seconds_of in packings().items():
         print(f"{f'packing {name}':32}{seconds_of:18.3f} s  ({PACKED[1]:,} rows of {PACKED[0]:,} keys)", flush=True)
+    sizes = ", ".join(f"{blob_bytes(tasks) / 1e6:.2f} to {tasks}" for tasks in SPREAD)
+    print(f"MB that a map task sends to tasks: {sizes}", flush=True)
     for name, best in numbering(*STRINGS).items():
         print(f"{f'numbering {name}':24}{best:26.3f} s  ({STRINGS[1]:,} rows of {STRINGS[0]:,} keys)", flush=True)
     return 0
