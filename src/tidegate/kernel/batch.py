@@ -76,6 +76,17 @@ class Batch:
         """
         return self._in_order(self._dense)
 
+    def arrived(self) -> pa.Table | None:
+        """`records` as they came, with `chunk` and `offset`; `order` says how to put them in order."""
+        return self._closing(unite(self._dense)) if self._dense else None
+
+    def order(self, rows: pa.Table) -> Ints:
+        """The places that put rows that `arrived` in order."""
+        if not self.layout.op.stream.ordered:
+            return self._by_content(rows)
+        seen = ints(rows["actual" if "actual" in rows.schema.names else "seen"])
+        return np.lexsort((ints(rows["offset"]), self._partitions(rows), seen))
+
     def whole(self) -> pa.Table | None:
         """The records that were read, with all their columns, where the plan keeps them."""
         return self._in_order(self._whole) if self.layout.op.combines else self.records()
@@ -94,19 +105,16 @@ class Batch:
     def _in_order(self, tables: list[pa.Table]) -> pa.Table | None:
         if not tables:
             return None
-        rows = unite(tables)
-        seen = self._seen(rows)
-        rows = rows.set_column(rows.schema.get_field_index("seen"), "seen", pa.array(seen))
-        if self.layout.op.stream.ordered:
-            order = np.lexsort((ints(rows["offset"]), self._partitions(rows), seen))
-        else:
-            order = self._by_content(rows)
-        rows = rows.take(pa.array(order)).drop_columns(["chunk", "offset"])
+        rows = self._closing(unite(tables))
+        return rows.take(pa.array(self.order(rows))).drop_columns(["chunk", "offset"])
+
+    def _closing(self, rows: pa.Table) -> pa.Table:
+        """Rows with what they have `seen`, and `actual` where that closes fewer windows than had closed before."""
+        at, seen = rows.schema.get_field_index("seen"), self._seen(rows)
         if self.closed_to <= self.fold.before_batch:
-            return rows
-        closing = pa.array(np.maximum(ints(rows["seen"]), self.closed_to))
-        at = rows.schema.get_field_index("seen")
-        return rows.append_column("actual", rows["seen"]).set_column(at, "seen", closing)
+            return rows.set_column(at, "seen", pa.array(seen))
+        rows = rows.append_column("actual", pa.array(seen))
+        return rows.set_column(at, "seen", pa.array(np.maximum(seen, self.closed_to)))
 
     def _seen(self, rows: pa.Table) -> Ints:
         seen: Ints = np.maximum(ints(rows["seen"]), self._before_rows(rows))
@@ -133,14 +141,12 @@ class Batch:
         return before[ints(rows["chunk"])]
 
     def _before_rows(self, rows: pa.Table) -> Ints:
-        chunk, offset = ints(rows["chunk"]), ints(rows["offset"])
-        before = np.empty(len(chunk), np.int64)
-        for number in np.unique(chunk):
-            mine = chunk == number
-            header = self.chunks[number]
-            # Inside a dense chunk nobody else has read: what had passed before its first record is all there is.
-            offsets = offset[mine] if header.scattered else np.full(int(mine.sum()), header.first)
-            before[mine] = self.fold.before_offsets(header.partition, offsets)
+        # Inside a dense chunk nobody else has read: what had passed before its first record is all there is.
+        before = self._before_chunks(rows)
+        for number, header in enumerate(self.chunks):
+            if header.scattered:
+                mine = np.flatnonzero(ints(rows["chunk"]) == number)
+                before[mine] = self.fold.before_offsets(header.partition, ints(rows["offset"])[mine])
         return before
 
     def _drop(self, rows: pa.Table, before: Ints) -> tuple[pa.Table, int]:

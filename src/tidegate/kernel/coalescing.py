@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidegate.kernel import grouping
+from tidegate.kernel import grouping, radix
 from tidegate.kernel.grouping import ints
 from tidegate.kernel.groups import Groups
 from tidegate.kernel.layout import Layout
@@ -63,25 +63,29 @@ def stretches(windows: SessionWindows, codes: Ints, start: Ints, end: Ints, seen
     span = int(end.max()) - low + 1
     if int(codes.max(initial=0)) * span > _ROOM:
         return np.zeros(len(codes), np.int64), np.ones(len(codes), np.bool_)
-    base = codes * span - low
-    order = np.argsort(base + start, kind="stable")
-    code, begins, ends = codes[order], start[order], end[order]
+    # On one axis, on which each key has a span of its own.
+    own = codes * span
+    begins, reach = own + (start - low), own + (end - low)
+    order = radix.argsort(begins)
+    own, begins, reach = own[order], begins[order], reach[order]
     now: Any = seen[order]
-    reach = base[order] + ends
     furthest = np.maximum.accumulate(reach)
+    before = np.concatenate((own[:1] - 1, furthest[:-1]))
+    joins = (before >= own) & (begins - before <= windows.inactivity_gap_ms)
     # The member that reaches furthest among those before, which is what the next one joins.
     place = np.maximum.accumulate(np.where(reach == furthest, np.arange(len(order)), 0))
-    before = np.concatenate(([0], place[:-1]))
-    joins = (code == code[before]) & (begins <= ends[before] + windows.inactivity_gap_ms)
-    joins[0] = False
-    later: Any = np.maximum(now, now[before])
-    open_when_joined = np.minimum(ends, ends[before]) >= windows.open_from_ms(later)
-    open_by_itself = (now == NEVER) | (ends >= windows.open_from_ms(now))
+    later: Any = np.maximum(now[1:], now[place[:-1]])
+    to_time = low - own
+    open_by_itself = (now == NEVER) | (reach + to_time >= windows.open_from_ms(now))
+    open_when_joined = np.minimum(reach, before)[1:] + to_time[1:] >= windows.open_from_ms(later)
     stretch = np.empty(len(order), np.int64)
     stretch[order] = np.cumsum(~joins) - 1
-    unsafe = code[~(open_by_itself & (open_when_joined | ~joins))]
-    in_order = np.zeros(int(code[-1]) + 1, np.bool_)
-    in_order[unsafe] = True
+    unsafe = ~open_by_itself
+    unsafe[1:] |= joins[1:] & ~open_when_joined
+    if not unsafe.any():
+        return stretch, unsafe
+    in_order = np.zeros(int(codes.max()) + 1, np.bool_)
+    in_order[codes[order[unsafe]]] = True
     return stretch, in_order[codes]
 
 

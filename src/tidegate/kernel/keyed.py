@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.kernel import coalescing, grouping, priors, results, sessions, sliding, strict
+from tidegate.kernel import coalescing, grouping, priors, radix, results, sessions, sliding, strict
 from tidegate.kernel.batch import Batch, unite
 from tidegate.kernel.grouping import ints
 from tidegate.kernel.layout import Layout
@@ -29,16 +29,16 @@ _Late = list[tuple[int, int, int]]
 
 BUCKETS = 32
 """How many tables the windows of a task are spread over; part of the state format."""
+_STRETCH = 10_000
 
 
 def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[pa.Table, int]:
     """Take the batch into the windows of its keys and let out what the plan emits; also the records dropped late."""
     windows = layout.op.windows
     assert isinstance(windows, SlidingWindows | SessionWindows)
-    records = batch.records()
+    records = batch.arrived() if coalescing.applies(layout) else batch.records()
     opens_before, opens_after = windows.open_from_ms(batch.closed_to), windows.open_from_ms(closes_at)
-    buckets = _buckets(layout, records) if records is not None else np.zeros(0, np.int64)
-    loaded = _load(layout, state, sorted({*buckets.tolist(), *_closing_buckets(state, opens_after)}))
+    loaded = _load(layout, state, sorted(_touched(layout, records) | _closing_buckets(state, opens_after)))
     rows, updates, late, seen = _take_in(layout, loaded, records, batch)
     batch.late = late
     entries = loaded.entries
@@ -85,8 +85,19 @@ def _buckets(layout: Layout, rows: pa.Table) -> Ints:
     return ((grouping.key_hash(layout, rows) >> np.uint64(32)) % np.uint64(BUCKETS)).astype(np.int64)
 
 
-def _closing_buckets(state: State, opens_after: int) -> list[int]:
-    return [bucket for bucket, log in state.logs.items() if log.base < opens_after]
+def _touched(layout: Layout, records: pa.Table | None) -> set[int]:
+    """The buckets of the records; many records are soon in all of them, and the rest is not looked at."""
+    found: set[int] = set()
+    for low in range(0, 0 if records is None else records.num_rows, _STRETCH):
+        assert records is not None
+        found.update(_buckets(layout, records.slice(low, _STRETCH)).tolist())
+        if len(found) == BUCKETS:
+            break
+    return found
+
+
+def _closing_buckets(state: State, opens_after: int) -> set[int]:
+    return {bucket for bucket, log in state.logs.items() if log.base < opens_after}
 
 
 def _load(layout: Layout, state: State, buckets: list[int]) -> _Loaded:
@@ -103,18 +114,21 @@ def _no_windows(layout: Layout) -> pa.Table:
 def _store(
     layout: Layout, state: State, loaded: _Loaded, rows: pa.Table, entries: pa.Table | None, opens_after: int
 ) -> None:
-    live = _buckets(layout, rows)
+    bucket = _buckets(layout, rows)
+    live = np.bincount(bucket, minlength=BUCKETS)
     if entries is not None:
         rows = strict.stored(layout, rows, entries, opens_after)
-    bucket = _buckets(layout, rows)
+        bucket = _buckets(layout, rows)
+    rows = rows.take(pa.array(radix.argsort(bucket)))
+    bounds = np.concatenate(([0], np.cumsum(np.bincount(bucket, minlength=BUCKETS))))
     for number in loaded.buckets:
-        mine = rows.filter(pa.array(bucket == number))
+        mine = rows.slice(bounds[number], bounds[number + 1] - bounds[number])
         if mine.num_rows == 0:
             state.forget(number)
             continue
         state.replace(number, mine)
         log = state.logs[number]
-        log.rows = int((live == number).sum())
+        log.rows = int(live[number])
         # So that a batch that closes nothing here need not look: the earliest end in the bucket.
         log.base = int(ints(mine["end"]).min())
         if entries is not None:
@@ -134,15 +148,18 @@ def _take_in(
     codes = grouping.codes([both[name] for name in names])
     held, new = codes[: loaded.rows.num_rows], codes[loaded.rows.num_rows :]
     place = np.arange(len(new))
-    touched = np.isin(held, new)
+    has_come = np.zeros(int(codes.max(initial=0)) + 1, np.bool_)
+    has_come[new] = True
+    touched = has_come[held]
     untouched = loaded.rows.filter(pa.array(~touched))
     mine, held = loaded.rows.filter(pa.array(touched)), held[touched]
     if coalescing.applies(layout):
         whole, rest, in_order = coalescing.take_in(layout, mine, held, records, new)
         untouched = unite([untouched.select(whole.schema.names), whole])
         mine, held = mine.filter(pa.array(rest)), held[rest]
-        records, new = records.filter(pa.array(in_order)), new[in_order]
-        place = np.flatnonzero(in_order)
+        order = batch.order(records) if in_order.any() else place[:0]
+        place = np.flatnonzero(in_order[order])
+        records, new = records.take(pa.array(order[place])).drop_columns(["chunk", "offset"]), new[order[place]]
     aggregates: Aggregates = Functions(layout, mine, records) if layout.op.function else Lineage(layout, mine, records)
     entries, updates, late = _replay(layout, mine, held, records, new, aggregates)
     keys = records.select(names)
