@@ -24,7 +24,7 @@ from benchmarks.contestant import Contestant
 from tidegate.runtime.spark import attach, flow
 from tidegate.runtime.spark.attach import Packer
 from tidegate.runtime.spark.files import Files
-from tidegate.runtime.spark.processor import Outcome, Stage, StageProcessor
+from tidegate.runtime.spark.processor import Stage, StageProcessor
 from tidegate.runtime.spark.state import SparkStore
 
 
@@ -106,7 +106,8 @@ class TimedProcessor(StageProcessor):
         yield from clock.lent(frames, "Arrow in")
         tell(clock, "stateful", self._folder)
 
-    def _frames(self, outcome: Outcome) -> Iterator[Any]:
+    def _frames(self, outcome: Any) -> Iterator[Any]:
+        outcome.parts = self._clock.pulled(outcome.parts, "kernel")
         return self._clock.pulled(super()._frames(outcome), "Arrow in")
 
 

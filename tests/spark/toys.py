@@ -31,6 +31,10 @@ class Outcome:
     rows: pa.Table
     metrics: dict[str, int | float] = field(default_factory=dict)
 
+    @property
+    def parts(self) -> Iterator[pa.Table]:
+        return iter([self.rows])
+
 
 @dataclass
 class CountPack:
@@ -55,7 +59,7 @@ class CountStage:
     output_schema: pa.Schema = pa.schema([("key", pa.string()), ("n", pa.int64())])
     metrics: dict[str, str] = field(default_factory=lambda: {"records": "sum", "keys": "max", "blobs": "sum"})
 
-    def step(self, store: Any, blobs: list[bytes], end_of_input: bool = False) -> Outcome:
+    def begin(self, store: Any, blobs: list[bytes], end_of_input: bool = False) -> Outcome:
         stored = store.get("meta")
         total = Counter(dict(zip(*decode(stored).to_pydict().values(), strict=True)) if stored else {})
         came: Counter[str] = Counter()
@@ -92,7 +96,7 @@ class EchoStage:
     metrics: dict[str, str] = field(default_factory=lambda: {"steps": "sum", "blobs": "sum"})
     ballast: bytes = b""
 
-    def step(self, store: Any, blobs: list[bytes], end_of_input: bool = False) -> Outcome:
+    def begin(self, store: Any, blobs: list[bytes], end_of_input: bool = False) -> Outcome:
         texts = [blob.decode() if len(blob) < 1000 else None for blob in blobs]
         rows = pa.table([[len(blob) for blob in blobs], texts], schema=self.output_schema)
         return Outcome(rows, {"steps": 1, "blobs": len(blobs)})
@@ -109,7 +113,7 @@ class FixedStage:
     def output_schema(self) -> pa.Schema:
         return self.table.schema
 
-    def step(self, store: Any, blobs: list[bytes], end_of_input: bool = False) -> Outcome:
+    def begin(self, store: Any, blobs: list[bytes], end_of_input: bool = False) -> Outcome:
         return Outcome(self.table)
 
 
@@ -121,7 +125,7 @@ class StoreStage:
     output_schema: pa.Schema = pa.schema([("told", pa.string())])
     metrics: dict[str, str] = field(default_factory=dict)
 
-    def step(self, store: Any, blobs: list[bytes], end_of_input: bool = False) -> Outcome:
+    def begin(self, store: Any, blobs: list[bytes], end_of_input: bool = False) -> Outcome:
         batch = int(store.get("meta") or b"0")
         store.put("meta", str(batch + 1).encode())
         told = [self._do(store, *call) for call in self.script[batch]]

@@ -13,11 +13,11 @@ from tidegate.kernel.state import State
 from tidegate.kernel.steps import SEEN
 
 
-def run(layout: Layout, _state: State, batch: Batch, _closes_at: int) -> tuple[pa.Table, int]:
+def run(layout: Layout, _state: State, batch: Batch, _closes_at: int) -> tuple[list[pa.Table], int]:
     """The changes of the batch as result rows; a tombstone's value columns are null. Nothing is late."""
     records = batch.records()
     if records is None:
-        return layout.result_schema.empty_table(), 0
+        return [layout.result_schema.empty_table()], 0
     columns: dict[str, Any] = {name: records[f"k:{name}"] for name in layout.op.key}
     values = {name: records[f"v:{name}"] for name in layout.result_types}
     if layout.op.deleted is None:
@@ -27,4 +27,4 @@ def run(layout: Layout, _state: State, batch: Batch, _closes_at: int) -> tuple[p
         kept = {name: pc.if_else(gone, pa.scalar(None, column.type), column) for name, column in values.items()}
         columns |= kept | {"__timestamp": records["ts"], "__deleted": gone}
     rows = pa.table(columns).cast(layout.result_schema)
-    return (rows.append_column(SEEN, records["seen"]) if layout.op.follows_time else rows), 0
+    return [rows.append_column(SEEN, records["seen"]) if layout.op.follows_time else rows], 0

@@ -7,13 +7,14 @@ costs what the batch is large, however many windows are open.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 
 from tidegate.instants import MAX_MS
-from tidegate.kernel import grouping, results
+from tidegate.kernel import frames, grouping, radix, results
 from tidegate.kernel.batch import Batch, unite
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.state import Log, State
@@ -24,23 +25,37 @@ COMPACT_ROWS = 4_000_000
 COMPACT_GROWTH = 4
 """A log is compacted when it has this many times the rows it had after it was last compacted."""
 
-CLOSE_ROWS = 2_000_000
-"""About how many rows of closing windows are merged at a time."""
+CLOSE_ROWS = 1_500_000
+"""Rows of closing windows that are merged at once; a window that has more is dealt into parts by key."""
+
+PART_ROWS = 500_000
+"""About how many rows of such a window are merged at a time."""
 
 
-def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[pa.Table, int]:
-    """Take the batch into the logs and let out the windows that `closes_at` closes; also the records dropped late."""
+def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[Iterator[pa.Table], int]:
+    """Take the batch into the logs and let out the windows that `closes_at` closes; also the records dropped late.
+
+    The logs are as the batch leaves them when the last of the parts has been taken, of which there is at least one.
+    """
     rows, late = batch.partials()
     fresh = {} if rows is None else _by_pane(layout, rows.drop_columns(["n"]))
-    windows = closing(layout, [*fresh, *state.logs], batch.closed_to, closes_at)
-    out = [_close(layout, state, fresh, group) for group in _groups(layout, state, fresh, windows)]
+    return _let_out(layout, state, fresh, batch.closed_to, closes_at), late
+
+
+def _let_out(
+    layout: Layout, state: State, fresh: dict[int, pa.Table], before: int, closes_at: int
+) -> Iterator[pa.Table]:
+    windows = closing(layout, [*fresh, *state.logs], before, closes_at)
+    for group in _groups(layout, state, fresh, windows):
+        yield from _close(layout, state, fresh, group)
+    if not windows:
+        yield layout.result_schema.empty_table()
     for pane in sorted(fresh.keys() | state.logs.keys()):
         if _done(layout, pane, closes_at):
             state.forget(pane)
         elif pane in fresh:
             state.append(pane, fresh[pane])
             _compact(layout, state, pane)
-    return results.concat(layout, out), late
 
 
 def _by_pane(layout: Layout, rows: pa.Table) -> dict[int, pa.Table]:
@@ -71,13 +86,13 @@ def closing(layout: Layout, panes: list[int], before: int, closes_at: int) -> li
 def pending(layout: Layout, state: State) -> list[pa.Table]:
     """The results so far of the windows that are open, which stay as they are."""
     windows = closing(layout, list(state.logs), state.closed_to, MAX_MS)
-    return [_close(layout, state, {}, group) for group in _groups(layout, state, {}, windows)]
+    return [rows for group in _groups(layout, state, {}, windows) for rows in _close(layout, state, {}, group)]
 
 
 def windows(layout: Layout, state: State) -> dict[int, pa.Table]:
     """A table of state rows for each window that is open."""
     starts = closing(layout, list(state.logs), state.closed_to, MAX_MS)
-    return {start: _merged(layout, state, {}, [start]) for start in starts}
+    return {start: _merged(layout, _read(layout, state, {}, [start]), "start") for start in starts}
 
 
 def _groups(layout: Layout, state: State, fresh: dict[int, pa.Table], windows: list[int]) -> Iterator[list[int]]:
@@ -85,8 +100,7 @@ def _groups(layout: Layout, state: State, fresh: dict[int, pa.Table], windows: l
     group: list[int] = []
     rows = 0
     for window in windows:
-        held = layout.panes.held_by(window)
-        size = sum(state.logs.get(p, Log()).rows + (fresh[p].num_rows if p in fresh else 0) for p in held)
+        size = _rows(layout, state, fresh, window)
         if group and rows + size > CLOSE_ROWS:
             yield group
             group, rows = [], 0
@@ -96,20 +110,53 @@ def _groups(layout: Layout, state: State, fresh: dict[int, pa.Table], windows: l
         yield group
 
 
-def _close(layout: Layout, state: State, fresh: dict[int, pa.Table], windows: list[int]) -> pa.Table:
-    return results.finish(layout, _merged(layout, state, fresh, windows), sort=layout.sorts)
+def _rows(layout: Layout, state: State, fresh: dict[int, pa.Table], window: int) -> int:
+    held = layout.panes.held_by(window)
+    return sum(state.logs.get(p, Log()).rows + (fresh[p].num_rows if p in fresh else 0) for p in held)
 
 
-def _merged(layout: Layout, state: State, fresh: dict[int, pa.Table], windows: list[int]) -> pa.Table:
-    parts = []
-    cached: dict[int, list[pa.Table]] = {}
-    for window in windows:
-        for pane in layout.panes.held_by(window):
-            if pane not in cached:
-                cached[pane] = state.read(pane) + ([fresh[pane]] if pane in fresh else [])
-            parts += [_of_window(layout, rows, window) for rows in cached[pane]]
+def _close(layout: Layout, state: State, fresh: dict[int, pa.Table], windows: list[int]) -> Iterator[pa.Table]:
+    size = sum(_rows(layout, state, fresh, window) for window in windows)
+    rows = _read(layout, state, fresh, windows)
+    # The order in which rows leave is that of whole windows.
+    whole = layout.sorts or size <= CLOSE_ROWS
+    merged = [_merged(layout, rows, "start")] if whole else _merged_by_part(layout, _dealt(layout, rows, size), "start")
+    for part in merged:
+        yield results.finish(layout, part, sort=layout.sorts)
+
+
+def _read(layout: Layout, state: State, fresh: dict[int, pa.Table], windows: list[int]) -> Iterator[pa.Table]:
+    """What the logs of these windows and the batch have of each, one segment after the other."""
+    for pane in sorted({pane for window in windows for pane in layout.panes.held_by(window)}):
+        for rows in chain(state.segments(pane), [fresh[pane]] if pane in fresh else []):
+            yield from (_of_window(layout, rows, window) for window in windows if pane in layout.panes.held_by(window))
+
+
+def _merged(layout: Layout, tables: Iterable[pa.Table], *by: str) -> pa.Table:
+    parts = list(tables)
     rows = unite([part for part in parts if part.num_rows] or parts)
-    return grouping.merge(layout, rows, [*layout.keys, "start"])
+    return grouping.merge(layout, rows, [*layout.keys, *by])
+
+
+def _dealt(layout: Layout, tables: Iterable[pa.Table], rows: int) -> list[list[bytes]]:
+    """So many rows in parts by key, compressed: all tables at once would be too much."""
+    parts = -(-rows // PART_ROWS)
+    dealt: list[list[bytes]] = [[] for _ in range(parts)]
+    for table in tables:
+        # The low half of the hash chose the task.
+        place = (grouping.key_hash(layout, table) >> np.uint64(32)) % np.uint64(parts)
+        table = table.take(pa.array(radix.argsort(place.astype(np.int64))))
+        at = 0
+        for mine, size in zip(dealt, np.bincount(place.astype(np.int64), minlength=parts).tolist(), strict=True):
+            mine.append(frames.encode(frames.SEGMENT, {}, table.slice(at, size)))
+            at += size
+    return dealt
+
+
+def _merged_by_part(layout: Layout, dealt: list[list[bytes]], *by: str) -> Iterator[pa.Table]:
+    """The parts of `_dealt`, each merged when it is asked for."""
+    while dealt:
+        yield _merged(layout, (frames.decode(frames.SEGMENT, part)[1][0] for part in dealt.pop(0)), *by)
 
 
 def _of_window(layout: Layout, rows: pa.Table, window: int) -> pa.Table:
@@ -126,5 +173,5 @@ def _done(layout: Layout, pane: int, closes_at: int) -> bool:
 def _compact(layout: Layout, state: State, pane: int) -> None:
     log = state.logs[pane]
     if log.rows > max(COMPACT_ROWS, COMPACT_GROWTH * log.base):
-        by = [*layout.keys, *(["open"] if layout.panes.shared else [])]
-        state.replace(pane, grouping.merge(layout, unite(state.read(pane)), by))
+        dealt = _dealt(layout, state.segments(pane), log.rows)
+        state.replace_by(pane, _merged_by_part(layout, dealt, *(["open"] if layout.panes.shared else [])))

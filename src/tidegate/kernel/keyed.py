@@ -32,7 +32,7 @@ BUCKETS = 32
 _STRETCH = 10_000
 
 
-def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[pa.Table, int]:
+def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[list[pa.Table], int]:
     """Take the batch into the windows of its keys and let out what the plan emits; also the records dropped late."""
     windows = layout.op.windows
     assert isinstance(windows, SlidingWindows | SessionWindows)
@@ -54,7 +54,7 @@ def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[pa.
         out += [results.told(layout, "final", leaving, layout.sorts)] if leaving.num_rows else []
     kept = ends >= opens_after if isinstance(windows, SessionWindows) else sliding.kept(windows, rows, opens_after)
     _store(layout, state, loaded, rows.filter(pa.array(kept)), entries, opens_after)
-    return results.concat(layout, out), len(late)
+    return [results.concat(layout, out)], len(late)
 
 
 def store_anew(layout: Layout, state: State) -> None:

@@ -11,18 +11,18 @@ from tidegate.kernel.layout import Layout
 from tidegate.kernel.state import State
 
 
-def run(layout: Layout, state: State, batch: Batch, _closes_at: int) -> tuple[pa.Table, int]:
+def run(layout: Layout, state: State, batch: Batch, _closes_at: int) -> tuple[list[pa.Table], int]:
     """Take the batch into the buckets of its keys and give the updates. Nothing is late."""
     rows = batch.partials()[0] if layout.op.combines else batch.records()
     if rows is None or not rows.num_rows:
-        return layout.result_schema.empty_table(), 0
+        return [layout.result_schema.empty_table()], 0
     touched = np.unique(buckets.find(state, grouping.key_hash(layout, rows)))
     held = buckets.read(state, touched)
     one_window = None if held is None else _in_one_window(held)
     merged, updates = tables.take_in(layout, one_window, _in_one_window(rows), batch.single)
     merged = merged.drop_columns(["start"])
     buckets.write(state, touched, merged, grouping.key_hash(layout, merged))
-    return results.finish(layout, updates), 0
+    return [results.finish(layout, updates)], 0
 
 
 def _in_one_window(rows: pa.Table) -> pa.Table:

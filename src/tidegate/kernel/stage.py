@@ -8,8 +8,9 @@ A stage holds no state of its own between steps; everything is in the store.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -29,12 +30,14 @@ from tidegate.kernel import (
     outputs,
     pending,
     plain,
+    results,
     tables,
     upgrade,
 )
 from tidegate.kernel.batch import Batch
 from tidegate.kernel.idle import Idle
 from tidegate.kernel.layout import Layout
+from tidegate.kernel.released import Released
 from tidegate.kernel.slowest import SlowestFold
 from tidegate.kernel.state import State
 from tidegate.kernel.store import Store
@@ -50,19 +53,25 @@ def reasons(op: Operation | None) -> tuple[str, ...]:
     return DROPS if op is None or op.stream.clock.max_future_skew_ms is None else (*DROPS, "future")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Step:
-    """What a step let out: rows of `Layout.result_schema`, and counts.
+    """What a step lets out: rows of `Layout.output_schema` in parts, and counts.
 
-    metrics: records, late, null_key, null_value, bad_timestamp, emitted, open_windows (counts of this batch; the first
-    five of all map tasks are told by the first task alone, late by each for its keys), stream_time (ms),
-    lateness_sum, record_lateness_max (ms, over `records`), and what `kernel.measuring` tells.
-    wake_at: the wall clock (ms) at which a step is due even if no record comes, None if none is.
+    parts: to be taken once and whole; the step is over, and its state stored, when there are no more.
+    metrics, from then on: records, late, null_key, null_value, bad_timestamp, emitted, open_windows (counts of this
+    batch; the first five of all map tasks are told by the first task alone, late by each for its keys), stream_time
+    (ms), lateness_sum, record_lateness_max (ms, over `records`), and what `kernel.measuring` tells.
+    wake_at, from then on: the wall clock (ms) at which a step is due even if no record comes, None if none is.
     """
 
-    rows: pa.Table
-    metrics: dict[str, float]
+    parts: Iterator[pa.Table] = field(default_factory=lambda: iter(()))
+    metrics: dict[str, float] = field(default_factory=dict)
     wake_at: int | None = None
+
+    @cached_property
+    def rows(self) -> pa.Table:
+        """All parts at once."""
+        return pa.concat_tables(self.parts)
 
 
 @dataclass(frozen=True)
@@ -86,6 +95,21 @@ class Stage:
         Raises CheckpointError before anything is stored if `store` belongs to another plan; BufferFullError and
         AggregationError leave the store to be thrown away by the caller, as Spark does with a failed batch.
         """
+        step = self.begin(store, blobs, end_of_input, wall_clock)
+        _ = step.rows
+        return step
+
+    def begin(
+        self, store: Store, blobs: Iterable[bytes], end_of_input: bool = False, wall_clock: int | None = None
+    ) -> Step:
+        """`step`, done while the parts of its rows are taken: a window that is too large for it is never whole."""
+        step = Step()
+        step.parts = self._let_out(step, store, blobs, end_of_input, wall_clock)
+        return step
+
+    def _let_out(
+        self, step: Step, store: Store, blobs: Iterable[bytes], end_of_input: bool, wall_clock: int | None
+    ) -> Iterator[pa.Table]:
         loaded = upgrade.load(store, self.layout, self.tasks)
         state, layout = loaded.state, loaded.layout
         end_of_input = draining.ends(state, self.drains) or end_of_input
@@ -100,22 +124,31 @@ class Stage:
         state.closed_to = max(state.closed_to, state.stream_time)
         closes_at = MAX_MS if end_of_input else state.closed_to
         held = measuring.held(layout, state)
-        run = _way(layout)
-        rows, late = run(layout, state, batch, closes_at)
-        if self.expected is not None:
-            rows = expected.run(layout, state, batch, rows, self.expected, closes_at)
-        if layout.op.retention_ms is not None or state.closed:
-            closed.keep(layout, state, outputs.of_kind(layout, rows, "final"))
-        rows, wake_at = outputs.run(layout, state, rows, batch, gone, end_of_input)
-        metrics |= _lateness(batch) if metrics.pop("first") else {"records": 0, "lateness_sum": 0.0}
+        made, late = _way(layout)(layout, state, batch, closes_at)
         metrics["late"] += late
-        metrics["emitted"] = rows.num_rows
+        metrics["emitted"] = 0
+        wake_at = None
+        for rows in made if self._in_parts(state, gone) else [results.concat(layout, list(made))]:
+            if self.expected is not None:
+                rows = expected.run(layout, state, batch, rows, self.expected, closes_at)
+            if layout.op.retention_ms is not None or state.closed:
+                closed.keep(layout, state, outputs.of_kind(layout, rows, "final"))
+            rows, wake_at = outputs.run(layout, state, rows, batch, gone, end_of_input)
+            metrics["emitted"] += rows.num_rows
+            yield rows
+        metrics |= _lateness(batch) if metrics.pop("first") else {"records": 0, "lateness_sum": 0.0}
         metrics["stream_time"] = state.stream_time
         metrics |= pending.metrics(layout, state) | measuring.told(layout, state, held)
         described.write(layout, state)
         state.save()
-        ticks = [time for time in (wake_at, state.idle.tick) if time not in (None, NEVER)]
-        return Step(rows, metrics, min(ticks, default=None))
+        step.metrics |= metrics
+        step.wake_at = min((time for time in (wake_at, state.idle.tick) if time not in (None, NEVER)), default=None)
+
+    def _in_parts(self, state: State, gone: Released) -> bool:
+        """Whether the rows that an aggregation makes leave as they are made, each part for itself."""
+        op = self.layout.op
+        looked_at = self.expected is not None or op.retention_ms is not None or state.closed or self.layout.sorts
+        return not (looked_at or gone.results or gone.behind or op.limit or op.regroup or op.named)
 
     def _decode(self, blobs: Iterable[bytes], layout: Layout) -> tuple[Batch, dict[str, float]]:
         batch = Batch(layout)
@@ -153,7 +186,7 @@ class Stage:
         return state.idle.advance(after_ms, batch.came, state.wall_clock, reached, alone=alone)
 
 
-def _way(layout: Layout) -> Callable[[Layout, State, Batch, int], tuple[pa.Table, int]]:
+def _way(layout: Layout) -> Callable[[Layout, State, Batch, int], tuple[Iterable[pa.Table], int]]:
     if layout.op.windows is None:
         return plain.run if layout.op.plain else changelog.run
     if layout.keyed:

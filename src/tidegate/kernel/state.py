@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -167,15 +168,27 @@ class State:
 
     def read(self, window: int) -> list[pa.Table]:
         """The segments of the log of `window`, oldest first."""
-        log = self.logs.get(window, Log())
-        found = [frames.decode(frames.SEGMENT, self.store.read(window, i))[1][0] for i in range(log.segments)]
-        return found if self.fitting is None else list(map(self.fitting.inward, found))
+        return list(self.segments(window))
+
+    def segments(self, window: int) -> Iterator[pa.Table]:
+        """`read`, one after the other."""
+        for number in range(self.logs.get(window, Log()).segments):
+            rows = frames.decode(frames.SEGMENT, self.store.read(window, number))[1][0]
+            yield rows if self.fitting is None else self.fitting.inward(rows)
 
     def replace(self, window: int, rows: pa.Table) -> None:
         """Let `rows` be the whole log of `window`."""
-        self.forget(window, keep=1)
-        self.logs[window] = Log(0, 0, rows.num_rows)
-        self.append(window, rows)
+        self.replace_by(window, [rows])
+
+    def replace_by(self, window: int, segments: Iterable[pa.Table]) -> None:
+        """Let `segments`, of which there is at least one, be the whole log of `window`."""
+        before = self.logs.pop(window, Log()).segments
+        for rows in segments:
+            self.append(window, rows)
+        log = self.logs[window]
+        log.base = log.rows
+        for segment in range(log.segments, before):
+            self.store.remove(window, segment)
 
     def forget(self, window: int, keep: int = 0) -> None:
         """Remove the log of `window`, but for its first `keep` segments, which are about to be written over."""

@@ -24,7 +24,7 @@ from tidegate.kernel.stream_time import running_max
 from tidegate.spec.windows import BatchWindows, UnlimitedWindows
 
 
-def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[pa.Table, int]:
+def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[list[pa.Table], int]:
     """Take the batch into the tables of its windows and let out what the plan emits; also the records dropped late."""
     rows, late = _entries(layout, batch)
     out: list[pa.Table] = []
@@ -49,7 +49,7 @@ def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[pa.
     for start, table in tables.items():
         if not _closed(layout, start, closes_at):
             _store(state, start, table.drop_columns(["start"]))
-    return results.concat(layout, out), late
+    return [results.concat(layout, out)], late
 
 
 def _final(layout: Layout, rows: pa.Table | None) -> pa.Table | None:

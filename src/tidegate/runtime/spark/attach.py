@@ -80,11 +80,16 @@ class SparkStage:
         limited = {f"next_due_{op.limit.clock}": "min", "limit_clock": "max"} if op.limit is not None else {}
         return numbers(op.measured) | limited
 
-    def step(self, store: Any, blobs: list[bytes], end_of_input: bool = False, wall_clock: int | None = None) -> Step:
+    def begin(self, store: Any, blobs: list[bytes], end_of_input: bool = False, wall_clock: int | None = None) -> Step:
+        step = self.stage.begin(store, blobs, end_of_input, wall_clock)
+        step.parts = self._measured(step, step.parts)
+        return step
+
+    def _measured(self, step: Step, parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
         keep()
         began = time.time()
         try:
-            step = self.stage.step(store, blobs, end_of_input, wall_clock)
+            yield from parts
         finally:
             limit = self.stage.layout.op.limit
             if limit is not None and not limit.buffer.bounded:
@@ -92,7 +97,6 @@ class SparkStage:
         # Measured, not decided: no row depends on a worker's clock. Nor on Spark's current_timestamp() where it can be
         # avoided: it is a constant in the code that Spark generates, and compiles anew in every batch for it.
         step.metrics.update(timed(step.metrics, began * 1000, time.time() * 1000))
-        return step
 
 
 def check_frame(stream: Any) -> None:

@@ -25,10 +25,12 @@ LOOK_AGAIN_MS = 10_000
 
 
 class Outcome(Protocol):
-    """What a step gives back: rows of `Stage.output_schema`, one number per metric, and when to wake (see `flow`)."""
+    """What a step gives back: rows of `Stage.output_schema` in parts, to be taken once, and, when they are taken, one
+    number per metric, and when to wake (see `flow`).
+    """
 
     @property
-    def rows(self) -> pa.Table: ...
+    def parts(self) -> Iterator[pa.Table]: ...
     @property
     def metrics(self) -> Mapping[str, int | float]: ...
     @property
@@ -47,7 +49,7 @@ class Stage(Protocol):
     def output_schema(self) -> pa.Schema: ...
     @property
     def metrics(self) -> Mapping[str, str]: ...
-    def step(
+    def begin(
         self, store: Any, blobs: list[bytes], end_of_input: bool = False, wall_clock: int | None = None
     ) -> Outcome: ...
 
@@ -87,8 +89,9 @@ def _each_timestamp(type_: pa.DataType, replace: Callable[[pa.DataType], pa.Data
 def outgoing(stage: Stage, outcome: Outcome) -> Iterator[pa.Table]:
     """The rows in slices, then a row per metric."""
     schema = wire_schema(stage)
-    for start in range(0, outcome.rows.num_rows, SLICE_ROWS):
-        yield _wire_rows(outcome.rows.slice(start, SLICE_ROWS), schema)
+    for rows in outcome.parts:
+        for start in range(0, rows.num_rows, SLICE_ROWS):
+            yield _wire_rows(rows.slice(start, SLICE_ROWS), schema)
     yield _metric_rows(stage, outcome.metrics, schema)
 
 
@@ -122,7 +125,7 @@ def _metric_rows(stage: Stage, metrics: Mapping[str, int | float], schema: pa.Sc
 
 
 class StageProcessor(StatefulProcessor):
-    """One task of a streaming operator: `handleInputRows` is one `stage.step`.
+    """One task of a streaming operator: `handleInputRows` is one step of the stage.
 
     Spark calls it once per task and batch with all its rows, as one or several frames, in no certain order
     (tests/spark/test_plumbing.py::test_one_step_per_task_and_batch, with frames of one row each). What it raises fails
@@ -140,19 +143,19 @@ class StageProcessor(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
         blobs = [blob for frame in rows for blob in frame["blob"]]
-        outcome = self._stage.step(self._store, blobs)
+        outcome = self._stage.begin(self._store, blobs)
+        yield from self._frames(outcome)
         if self._wakes:
             # Timers go off after the rows of their batch, and this step has done what they are for.
             self._rearm(outcome.wake_at, timerValues.getCurrentProcessingTimeInMs(), fired=None)
-        yield from self._frames(outcome)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
         # Spark passes these arguments by name. The time is that of the batch, as current_timestamp() has it.
         now = timerValues.getCurrentProcessingTimeInMs()
-        outcome = self._stage.step(self._store, [], wall_clock=now)
+        outcome = self._stage.begin(self._store, [], wall_clock=now)
+        yield from self._frames(outcome)
         # pyspark itself deletes the timer that fired, after this.
         self._rearm(outcome.wake_at, now, fired=expiredTimerInfo.getExpiryTimeInMs())
-        yield from self._frames(outcome)
 
     def _rearm(self, wake_at: int | None, now: int, fired: int | None) -> None:
         wanted = None if wake_at is None else max(min(wake_at, now + LOOK_AGAIN_MS), now + 1)
@@ -177,7 +180,7 @@ def static_step(stage: Stage) -> Callable[[pa.Table], pa.Table]:
     def run(table: pa.Table) -> pa.Table:
         from tidegate.kernel.store import DictStore
 
-        outcome = stage.step(DictStore(), table.column("blob").to_pylist(), end_of_input=True)
+        outcome = stage.begin(DictStore(), table.column("blob").to_pylist(), end_of_input=True)
         return pa.concat_tables(outgoing(stage, outcome))
 
     return run

@@ -1,0 +1,127 @@
+"""A window that is too large to be merged at once leaves in parts, and is the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import tidegate as tg
+from tidegate.kernel import final, grouping
+from tidegate.kernel.layout import Layout
+from tidegate.kernel.packing import pack
+from tidegate.kernel.stage import Stage
+from tidegate.kernel.store import DictStore
+from tidegate.plan import operation
+
+KEYS, ROWS, BATCHES = 300, 1_000, 6
+TUMBLING = tg.TimeWindows.of_size_with_no_grace("4 ms")
+HOPPING = tg.TimeWindows.of_size_with_no_grace("4 ms").advance_by("2 ms")
+
+
+def batch(number: int) -> pa.RecordBatch:
+    rng = np.random.default_rng(number)
+    return pa.record_batch(
+        {
+            "k:user": pa.array([f"user-{key}" for key in rng.integers(0, KEYS, ROWS)]),
+            "v:amount": pa.array(rng.random(ROWS)),
+            "ts": pa.array(np.sort(rng.integers(2 * number, 2 * number + 2, ROWS))),
+            "partition": pa.array(np.zeros(ROWS, np.int32)),
+            "offset": pa.array(number * ROWS + np.arange(ROWS)),
+        }
+    )
+
+
+def stage(windows: tg.TimeWindows) -> Stage:
+    stream = tg.stream("events", key="user", timestamp="ts", partition="partition", offset="offset")
+    totals = stream.group_by_key().windowed_by(windows).agg(n=tg.count(), total=tg.sum("amount"))
+    table = totals.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
+    return Stage(Layout(operation(table.node), batch(0).schema, sorts=False))
+
+
+def blobs(of: Stage, number: int) -> list[bytes]:
+    return [dict(pack(of.layout, [batch(number)], [0]))[0]]
+
+
+def results(mine: Stage, given: list[list[bytes]]) -> tuple[list[int], list[dict[str, Any]]]:
+    """How many parts left in each batch, and all rows."""
+    store = DictStore()
+    parts: list[int] = []
+    rows: list[dict[str, Any]] = []
+    for number, packed in enumerate(given):
+        step = mine.begin(store, packed, end_of_input=number == BATCHES - 1)
+        left = list(step.parts)
+        parts.append(len([part for part in left if part.num_rows]))
+        rows += [row for part in left for row in part.to_pylist()]
+        assert step.metrics["emitted"] == sum(part.num_rows for part in left)
+    return parts, sorted(rows, key=lambda row: (row["__start"], row["user"]))
+
+
+@pytest.fixture
+def merged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows were merged at a time."""
+    sizes: list[int] = []
+    merge = grouping.merge
+
+    def noted(layout: Layout, rows: pa.Table, *more: Any) -> pa.Table:
+        sizes.append(rows.num_rows)
+        return merge(layout, rows, *more)
+
+    monkeypatch.setattr(grouping, "merge", noted)
+    return sizes
+
+
+@pytest.mark.parametrize("windows", [TUMBLING, HOPPING], ids=str)
+@pytest.mark.parametrize("compacts", [False, True])
+def test_in_parts_as_whole(
+    windows: tg.TimeWindows, compacts: bool, merged: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = stage(windows)
+    given = [blobs(mine, number) for number in range(BATCHES)]
+    whole, expected = results(mine, given)
+    monkeypatch.setattr(final, "CLOSE_ROWS", 300)
+    monkeypatch.setattr(final, "PART_ROWS", 100)
+    monkeypatch.setattr(final, "COMPACT_ROWS", 100 if compacts else 10**9)
+    monkeypatch.setattr(final, "COMPACT_GROWTH", 1)
+    assert max(merged) > 500
+    merged.clear()
+    parts, found = results(mine, given)
+    assert found == expected
+    assert max(whole) <= 2 < max(parts)
+    assert max(merged) <= 300  # or about 100, as keys are not spread evenly
+
+
+def test_nothing_is_stored_before_the_last_part_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(final, "CLOSE_ROWS", 300)
+    monkeypatch.setattr(final, "PART_ROWS", 100)
+    mine, store = stage(TUMBLING), DictStore()
+    for number in range(2):
+        mine.step(store, blobs(mine, number))
+    before = store.copy()
+    step = mine.begin(store, blobs(mine, 2))
+    for _ in range(3):
+        next(step.parts)
+        assert store == before
+        assert not step.metrics
+    for _ in step.parts:
+        pass
+    assert store != before
+    assert 200 < step.metrics["emitted"] <= KEYS
+
+
+def test_a_compacted_log_is_several_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(final, "PART_ROWS", 100)
+    monkeypatch.setattr(final, "COMPACT_ROWS", 500)
+    mine, store = stage(tg.TimeWindows.of_size_with_no_grace("1 minute")), DictStore()
+    held = []
+    for number in range(4):
+        mine.step(store, blobs(mine, number))
+        held.append(len(store.log))
+    # Batches of some 290 keys: the second passes 500 rows, and leaves as many rows as there are keys.
+    assert held[0] == 1
+    assert max(held) > 2
+    rows = mine.step(store, [], end_of_input=True).rows
+    assert rows.num_rows == KEYS
+    assert sum(rows["n"].to_pylist()) == 4 * ROWS
