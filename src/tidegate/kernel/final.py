@@ -120,9 +120,8 @@ def _close(layout: Layout, state: State, fresh: dict[int, pa.Table], windows: li
     rows = _read(layout, state, fresh, windows)
     # The order in which rows leave is that of whole windows.
     whole = layout.sorts or size <= CLOSE_ROWS
-    merged = [_merged(layout, rows, "start")] if whole else _merged_by_part(layout, _dealt(layout, rows, size), "start")
-    for part in merged:
-        yield results.finish(layout, part, sort=layout.sorts)
+    merged = _whole(layout, rows, "start") if whole else _by_part(layout, _dealt(layout, rows, size), "start")
+    yield from (results.finish(layout, part, sort=layout.sorts) for part in merged)
 
 
 def _read(layout: Layout, state: State, fresh: dict[int, pa.Table], windows: list[int]) -> Iterator[pa.Table]:
@@ -130,6 +129,10 @@ def _read(layout: Layout, state: State, fresh: dict[int, pa.Table], windows: lis
     for pane in sorted({pane for window in windows for pane in layout.panes.held_by(window)}):
         for rows in chain(state.segments(pane), [fresh[pane]] if pane in fresh else []):
             yield from (_of_window(layout, rows, window) for window in windows if pane in layout.panes.held_by(window))
+
+
+def _whole(layout: Layout, tables: Iterable[pa.Table], *by: str) -> Iterator[pa.Table]:
+    yield _merged(layout, tables, *by)
 
 
 def _merged(layout: Layout, tables: Iterable[pa.Table], *by: str) -> pa.Table:
@@ -153,7 +156,7 @@ def _dealt(layout: Layout, tables: Iterable[pa.Table], rows: int) -> list[list[b
     return dealt
 
 
-def _merged_by_part(layout: Layout, dealt: list[list[bytes]], *by: str) -> Iterator[pa.Table]:
+def _by_part(layout: Layout, dealt: list[list[bytes]], *by: str) -> Iterator[pa.Table]:
     """The parts of `_dealt`, each merged when it is asked for."""
     while dealt:
         yield _merged(layout, (frames.decode(frames.SEGMENT, part)[1][0] for part in dealt.pop(0)), *by)
@@ -174,4 +177,4 @@ def _compact(layout: Layout, state: State, pane: int) -> None:
     log = state.logs[pane]
     if log.rows > max(COMPACT_ROWS, COMPACT_GROWTH * log.base):
         dealt = _dealt(layout, state.segments(pane), log.rows)
-        state.replace_by(pane, _merged_by_part(layout, dealt, *(["open"] if layout.panes.shared else [])))
+        state.replace_by(pane, _by_part(layout, dealt, *(["open"] if layout.panes.shared else [])))

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import InputError
-from tidegate.kernel import frames, grouping, passing
+from tidegate.kernel import frames, grouping, passing, radix
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.panes import Ints
 from tidegate.kernel.stream_time import Chunk, cut, header, running_max
@@ -48,27 +48,44 @@ def pack(layout: Layout, batches: Iterable[pa.RecordBatch], tasks: Sequence[int]
     Raises InputError for a row without partition or offset where the stream has both.
     """
     for table in _slices(layout, batches):
-        read = _read(layout, table)
-        combined, scattered = _sections(layout, read)
-        routes = [_route(layout, rows, len(tasks)) for rows in (combined, scattered)]
-        routes += _kept(layout, read, len(tasks)) if layout.op.keeps else []
-        if layout.op.follows_time:
-            routes += [[passing.told(layout, read.rows, read.ts, read.seen, read.chunk, read.offset)] * len(tasks)]
+        told, routes = _routes(layout, table, len(tasks))
+        del table  # Blobs take as much again.
         for number, task in enumerate(tasks):
             first = number == 0
             meta: dict[str, Any] = {
                 "identity": layout.identity,
                 "tasks": len(tasks),
                 # What only counts is told to one task, so that it is counted once.
-                "chunks": [vars(chunk) if first else {**vars(chunk), "steps": []} for chunk in read.chunks],
-                "drops": read.drops if first else {},
+                "chunks": [vars(chunk) if first else {**vars(chunk), "steps": []} for chunk in told.chunks],
+                "drops": told.drops if first else {},
                 "first": first,
                 "task": number,
-                "came": read.came,
+                "came": told.came,
             }
-            if layout.op.needs_wall_clock:
-                meta["wall_clock"] = table["wall_clock"][0].as_py()
+            if told.wall_clock is not None:
+                meta["wall_clock"] = told.wall_clock
             yield task, frames.encode(frames.BLOB, meta, *(route[number] for route in routes))
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What all blobs of a slice say beside their rows."""
+
+    chunks: list[Chunk]
+    drops: dict[str, int]
+    came: bool
+    wall_clock: int | None
+
+
+def _routes(layout: Layout, table: pa.Table, tasks: int) -> tuple[_Told, list[list[pa.Table]]]:
+    """What the blobs say, and for each of their sections the rows of each task."""
+    read = _read(layout, table)
+    routes = [_route(layout, rows, tasks) for rows in _sections(layout, read)]
+    routes += _kept(layout, read, tasks) if layout.op.keeps else []
+    if layout.op.follows_time:
+        routes += [[passing.told(layout, read.rows, read.ts, read.seen, read.chunk, read.offset)] * tasks]
+    wall_clock = table["wall_clock"][0].as_py() if layout.op.needs_wall_clock else None
+    return _Told(read.chunks, read.drops, read.came, wall_clock), routes
 
 
 def _slices(layout: Layout, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -79,13 +96,14 @@ def _slices(layout: Layout, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Ta
         rows += batch.num_rows
         if rows >= SLICE_ROWS:
             yield _table(layout, held)
-            held, rows = [], 0
+            rows = 0
     if rows:
         yield _table(layout, held)
 
 
 def _table(layout: Layout, batches: list[pa.RecordBatch]) -> pa.Table:
     table = pa.Table.from_batches(batches)
+    batches.clear()  # The table has them, and is done with sooner.
     # A timestamp carries the time zone of the session that reads it; state must not.
     return table if table.schema.equals(layout.schema) else table.select(layout.schema.names).cast(layout.schema)
 
@@ -231,7 +249,6 @@ def _route(layout: Layout, rows: pa.Table, tasks: int) -> list[pa.Table]:
     if tasks == 1 or rows.num_rows == 0:
         return [rows] * tasks
     number = (grouping.key_hash(layout, rows) % np.uint64(tasks)).astype(np.int64)
-    order = np.argsort(number, kind="stable")
-    bounds = np.searchsorted(number[order], np.arange(tasks + 1))
-    sorted_rows = rows.take(pa.array(order))
-    return [sorted_rows.slice(low, high - low) for low, high in zip(bounds[:-1], bounds[1:], strict=True)]
+    sorted_rows = rows.take(pa.array(radix.argsort(number)))
+    sizes = np.bincount(number, minlength=tasks)
+    return [sorted_rows.slice(end - size, size) for end, size in zip(np.cumsum(sizes), sizes, strict=True)]
