@@ -7,6 +7,7 @@ a batch pays for what is held, many records on few keys what it pays per record.
 from __future__ import annotations
 
 import argparse
+import resource
 import time
 from collections.abc import Callable
 from multiprocessing import get_context
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 
 import tidegate as tg
 from benchmarks.inputs import Int64s, key_names
+from tidegate.kernel import final
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.numbering import numbered
 from tidegate.kernel.packing import pack
@@ -36,6 +38,8 @@ SPREAD = (1, 8, 64, 400)
 """Tasks that the blobs of a map task are for."""
 PACKED, PROCESSES = (100_000, 500_000), 5
 """(keys, rows) of a batch that is packed over and over, and in how many processes of each kind"""
+CLOSED, SEGMENTS = 4_000_000, 8
+"""Keys of a window that closes, and how many batches they came in."""
 
 
 def windowed(stream: tg.KStream) -> tg.TimeWindowedKStream:
@@ -51,6 +55,12 @@ TOPOLOGIES: dict[str, Callable[[tg.KStream], tg.KTable]] = {
     "agg(tg.sum), updates": lambda s: windowed(s).agg(total=tg.sum("amount")),
     "agg(tg.sum), final": lambda s: (
         windowed(s).agg(total=tg.sum("amount")).suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
+    ),
+    "sessions, final": lambda s: (
+        s.group_by_key()
+        .windowed_by(tg.SessionWindows.of_inactivity_gap_with_no_grace("1 minute"))
+        .agg(total=tg.sum("amount"))
+        .suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
     ),
 }
 
@@ -127,6 +137,33 @@ def blob_bytes(tasks: int) -> int:
     return sum(len(blob) for _, blob in pack(layout, [given], range(tasks)))
 
 
+def close(rows_at_once: int) -> tuple[float, float]:
+    """Seconds of the step that closes a large window, and by how many MiB it makes the process larger."""
+    final.CLOSE_ROWS = rows_at_once
+    layout = to_pack()[0]
+    stage, store = Stage(layout), DictStore()
+    size = CLOSED // SEGMENTS
+    for low in range(0, CLOSED, size):
+        given = batch(pa.array(key_names(np.arange(low, low + size))), np.arange(size), low)
+        stage.step(store, [dict(pack(layout, [given], [0]))[0]])
+    # What is free by now is not taken anew.
+    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    left = sum(part.num_rows for part in stage.begin(store, [], end_of_input=True).parts)
+    assert left == CLOSED, left
+    return time.process_time() - began, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+
+
+def closes() -> dict[str, tuple[float, float]]:
+    """`close` of a window merged whole and in parts, taking turns: medians."""
+    ways = {"whole": CLOSED, "in parts": final.CLOSE_ROWS}
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    for _ in range(PROCESSES):
+        for name, rows in ways.items():
+            with get_context("spawn").Pool(1, keep) as worker:
+                found[name].append(worker.apply(close, (rows,)))
+    return {name: (median(s for s, _ in each), median(mib for _, mib in each)) for name, each in found.items()}
+
+
 def packings() -> dict[str, float]:
     """Seconds to pack a batch, in workers that hand back what they free and in those that keep it, taking turns."""
     ways = {"as malloc has it": None, "as a worker of tidegate": keep}
@@ -143,6 +180,8 @@ def main() -> int:
     print(f"{'':24}" + "".join(f"{f'{rows:,} on {held:,} keys':>28}" for held, rows in SIZES))
     for name, build in TOPOLOGIES.items():
         print(f"{name:24}" + "".join(f"{seconds(build, held, rows):26.3f} s" for held, rows in SIZES), flush=True)
+    for name, (took, mib) in closes().items():
+        print(f"{f'a window that closes {name}':32}{took:18.3f} s, {mib:.0f} MiB more  ({CLOSED:,} keys)", flush=True)
     for name, seconds_of in packings().items():
         print(f"{f'packing {name}':32}{seconds_of:18.3f} s  ({PACKED[1]:,} rows of {PACKED[0]:,} keys)", flush=True)
     sizes = ", ".join(f"{blob_bytes(tasks) / 1e6:.2f} to {tasks}" for tasks in SPREAD)

@@ -64,6 +64,13 @@ def test_smoke_of_spilling(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_smoke_of_decoding(tmp_path: Path) -> None:
+    _, report = smoke("benchmarks.decoding", tmp_path / "report.json")
+    assert len(report["seconds"]) == 3
+    assert all(took > 0 for took in report["seconds"].values())
+
+
+@pytest.mark.slow
 def test_smoke_of_where_the_time_goes(tmp_path: Path) -> None:
     """Both ways to read, whose parts differ."""
     of = ("--only", "W1", "W6", "--contestants", "tidegate", "tidegate_files")
