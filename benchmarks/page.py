@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -16,27 +18,54 @@ RESULTS = Path("benchmarks/results")
 PAGE = Path("docs/benchmarks.md")
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
+HEADING = "### "
+COMMANDS = ("bench", "bench-peers", "bench-growth", "bench-where")
+"""In the order of the page."""
+
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 420, 240, 60, 36, 20, 44
 INK, LINE = "#24292f", "#0969da"
 
 
 def main() -> int:
-    parts = []
+    """Sections of what was not measured anew stay as they are."""
+    text = PAGE.read_text(encoding="utf-8")
+    before, rest = text.split(BEGIN)
+    old, after = rest.split(END)
+    measured = list(_measured())
+    if not measured:
+        print(f"Nothing in {RESULTS}: run make bench first.")
+        return 1
+    PAGE.write_text(f"{before}{BEGIN}\n{merged(old, measured)}\n{END}{after}", encoding="utf-8")
+    print(f"wrote {PAGE}")
+    return 0
+
+
+def merged(old: str, measured: list[str]) -> str:
+    """The sections of `old`, each begun by its heading, with those that were measured in their places."""
+    held = [f"{HEADING}{section.rstrip()}" for section in old.split(HEADING)[1:]]
+    sections = {_name(section): section for section in [*held, *measured]}
+    return "\n\n".join(sections[name] for name in sorted(sections))
+
+
+def _name(section: str) -> tuple[int, int, str]:
+    """What a section is of, so that they sort: its command, and its workload."""
+    asked = re.search(r"`make (bench[a-z-]*)", section)
+    if asked is None:
+        raise ValueError(f"a section of {PAGE} does not say what measured it: {section[:60]!r}")
+    workload = re.split("[:\n]", section.removeprefix(HEADING))[0]
+    return COMMANDS.index(asked[1]), len(workload), workload
+
+
+def _measured() -> Iterator[str]:
     for kind, command in (("suite", "make bench"), ("peers", "make bench-peers")):
         for name in sorted(path.stem for path in RESULTS.glob(f"{kind}*.json")):
             if (report := _read(name)) is not None:
-                parts += [_machine(report, command, name), *(_workload(n, w) for n, w in report["workloads"].items())]
+                how = _machine(report, command, name)
+                yield from (_workload(n, w, how) for n, w in report["workloads"].items())
     if (report := _read("growth")) is not None:
-        parts += [_growth(report)]
-    parts += _where()
-    if not parts:
-        print(f"Nothing in {RESULTS}: run make bench first.")
-        return 1
-    text = PAGE.read_text(encoding="utf-8")
-    before, after = text.split(BEGIN)[0], text.split(END)[1]
-    PAGE.write_text(f"{before}{BEGIN}\n" + "\n\n".join(parts) + f"\n{END}{after}", encoding="utf-8")
-    print(f"wrote {PAGE}")
-    return 0
+        yield _growth(report)
+    if (report := _read("where")) is not None:
+        yield where_drawn.section(report, _machine(report, "make bench-where", "where"), PAGE.parent / "benchmarks")
 
 
 def _read(name: str) -> dict[str, Any] | None:
@@ -69,8 +98,8 @@ def _value(of: Any) -> str:
     return "" if of is True else f" {' '.join(of) if isinstance(of, list) else of}"
 
 
-def _workload(name: str, found: dict[str, Any]) -> str:
-    lines = [f"### {name}: {found['title']}", ""]
+def _workload(name: str, found: dict[str, Any], how: str) -> str:
+    lines = [f"{HEADING}{name}: {found['title']}", "", how, ""]
     contestants = found.get("contestants", {})
     if name == "W5":
         lines += _open_entries(found["found"])
@@ -123,7 +152,7 @@ def _bar(bar: dict[str, Any]) -> str:
 
 
 def _growth(report: dict[str, Any]) -> str:
-    lines = ["### Growth", "", _machine(report, "make bench-growth", "growth"), ""]
+    lines = [f"{HEADING}Growth", "", _machine(report, "make bench-growth", "growth"), ""]
     for name, axis in report["axes"].items():
         path = PAGE.parent / "benchmarks" / f"{name}.svg"
         path.parent.mkdir(exist_ok=True)
@@ -131,12 +160,6 @@ def _growth(report: dict[str, Any]) -> str:
         told = ", ".join(f"{p['value']:,}: {p['rows_per_s'] / 1e6:.3f}" for p in axis["points"])
         lines += [f"![Rows per second over {axis['label']}](benchmarks/{name}.svg)", "", f"M rows/s: {told}.", ""]
     return "\n".join(lines).rstrip()
-
-
-def _where() -> list[str]:
-    report = _read("where")
-    how = "" if report is None else _machine(report, "make bench-where", "where")
-    return [] if report is None else [where_drawn.section(report, how, PAGE.parent / "benchmarks")]
 
 
 def drawn(label: str, points: list[dict[str, Any]]) -> str:

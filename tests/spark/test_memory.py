@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from tidegate.runtime.spark import memory
+
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.skipif(
@@ -75,3 +77,29 @@ def test_freed_memory_is_used_again_and_can_be_given_back() -> None:
     assert left_alone > 2_000
     assert kept < left_alone / 4
     assert given_back > 1_000
+
+
+def test_a_process_that_has_become_large_hands_back_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    mib = 1 << 20
+    size, given = [0], []
+
+    def give_back() -> None:
+        size[0] -= 10 * mib
+        memory._after.size = size[0]
+        given.append(size[0] // mib)
+
+    monkeypatch.setattr(memory, "_use_again", lambda: None)
+    monkeypatch.setattr(memory, "_resident", lambda: size[0])
+    monkeypatch.setattr(memory, "_after", memory._After())
+    monkeypatch.setattr(memory, "give_back", give_back)
+    for grown in (100, 319, 320, 321, 330, 375, 376, 400):
+        size[0] = grown * mib
+        memory.keep()
+    # Beyond 320; then beyond the 311 that were left and 64 more.
+    assert given == [311, 366]
+
+
+def test_what_is_left_is_noted() -> None:
+    memory.give_back()
+    assert memory._after.size == pytest.approx(memory._resident(), rel=0.2)
+    assert memory._after.size > 10 << 20

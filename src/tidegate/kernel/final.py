@@ -7,6 +7,7 @@ costs what the batch is large, however many windows are open.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
@@ -111,8 +112,16 @@ def _groups(layout: Layout, state: State, fresh: dict[int, pa.Table], windows: l
 
 
 def _rows(layout: Layout, state: State, fresh: dict[int, pa.Table], window: int) -> int:
+    panes = _panes(layout, state, fresh, window)
+    return sum(state.logs.get(p, Log()).rows + (fresh[p].num_rows if p in fresh else 0) for p in panes)
+
+
+def _panes(layout: Layout, state: State, fresh: dict[int, pa.Table], window: int) -> list[int]:
+    """The panes of a window that there is something of, ascending."""
     held = layout.panes.held_by(window)
-    return sum(state.logs.get(p, Log()).rows + (fresh[p].num_rows if p in fresh else 0) for p in held)
+    if len(held) <= len(state.logs) + len(fresh):
+        return [pane for pane in held if pane in state.logs or pane in fresh]
+    return sorted(pane for pane in {*state.logs, *fresh} if pane in held)
 
 
 def _close(layout: Layout, state: State, fresh: dict[int, pa.Table], windows: list[int]) -> Iterator[pa.Table]:
@@ -126,9 +135,13 @@ def _close(layout: Layout, state: State, fresh: dict[int, pa.Table], windows: li
 
 def _read(layout: Layout, state: State, fresh: dict[int, pa.Table], windows: list[int]) -> Iterator[pa.Table]:
     """What the logs of these windows and the batch have of each, one segment after the other."""
-    for pane in sorted({pane for window in windows for pane in layout.panes.held_by(window)}):
+    held: dict[int, list[int]] = defaultdict(list)
+    for window in windows:
+        for pane in _panes(layout, state, fresh, window):
+            held[pane].append(window)
+    for pane in sorted(held):
         for rows in chain(state.segments(pane), [fresh[pane]] if pane in fresh else []):
-            yield from (_of_window(layout, rows, window) for window in windows if pane in layout.panes.held_by(window))
+            yield from (_of_window(layout, rows, window) for window in held[pane])
 
 
 def _whole(layout: Layout, tables: Iterable[pa.Table], *by: str) -> Iterator[pa.Table]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,21 +18,52 @@ KEPT_BYTES = 128 << 20
 """What a worker holds free at most."""
 APART_BYTES = 32 << 20
 """What is larger than this comes from the machine and goes back at once."""
+MOST_BYTES = 320 << 20
+"""A process below this hands nothing back; beyond, where it has become larger by MORE_BYTES since it did."""
+MORE_BYTES = 64 << 20
+
+_STATM = Path("/proc/self/statm")
+_PAGE_BYTES = mmap.PAGESIZE
 
 
-@cache
+@dataclass
+class _After:
+    """The bytes that this process had when it last handed back what it could."""
+
+    size: int = 0
+
+
+_after = _After()
+
+
 def keep() -> None:
-    """From now on, let this process use again what it has freed; where malloc is not glibc's, as that does it.
+    """Before something large: let this process use again what it has freed, unless it has become too large with it.
 
     A batch takes and frees columns of some megabytes, and glibc hands each back: to touch as many new pages, one fault
     for every 4 KiB, was a third of packing (decision 0013). Arrow has an allocator of its own, whose free memory
-    numpy could not use; here both have malloc's.
+    numpy could not use; here both have malloc's. What is free in pieces grows over many batches of other sizes, so
+    that from MOST_BYTES on, all goes back once in a while.
     """
+    _use_again()
+    if _resident() > max(MOST_BYTES, _after.size + MORE_BYTES):
+        give_back()
+
+
+@cache
+def _use_again() -> None:
     adjust = _of_malloc("mallopt")
     if adjust is not None:
         adjust(M_TRIM_THRESHOLD, KEPT_BYTES)
         adjust(M_MMAP_THRESHOLD, APART_BYTES)
         pa.set_memory_pool(pa.system_memory_pool())
+
+
+def _resident() -> int:
+    """The bytes that this process has in memory; 0 where the system does not say."""
+    try:
+        return int(_STATM.read_text().split()[1]) * _PAGE_BYTES
+    except OSError:
+        return 0
 
 
 def give_back() -> None:
@@ -42,6 +76,7 @@ def give_back() -> None:
     if trim is not None:
         trim(0)
     pa.default_memory_pool().release_unused()
+    _after.size = _resident()
 
 
 def _of_malloc(name: str) -> Any:
