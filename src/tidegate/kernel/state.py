@@ -190,10 +190,9 @@ class State:
         for segment in range(log.segments, before):
             self.store.remove(window, segment)
 
-    def forget(self, window: int, keep: int = 0) -> None:
-        """Remove the log of `window`, but for its first `keep` segments, which are about to be written over."""
-        log = self.logs.pop(window, Log())
-        for segment in range(keep, log.segments):
+    def forget(self, window: int) -> None:
+        """Remove the log of `window`."""
+        for segment in range(self.logs.pop(window, Log()).segments):
             self.store.remove(window, segment)
 
 
