@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import tidegate as tg
+from tidegate.kernel import keyed
 from tidegate.kernel.coalescing import stretches
 from tidegate.kernel.stream_time import NEVER
+from tidegate.testing import TopologyTestDriver
 
 A, B = 0, 1
 Member = tuple[int, int, int, int]  # key, start, end, stream time at its arrival
@@ -42,3 +44,16 @@ def test_a_session_that_closed_before_its_neighbour_came(grace: str, in_order: l
 
 def test_a_record_that_is_late_by_itself() -> None:
     assert taken("0 ms", (A, 0, 0, 6), (B, 6, 6, 6))[1] == [A]
+
+
+def test_every_bucket_of_many_records_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each user goes on with the session that it has, however few records are looked at at a time."""
+    monkeypatch.setattr(keyed, "_STRETCH", 3)
+    windows = tg.SessionWindows.of_inactivity_gap_and_grace("5 ms", "0 ms")
+    counted = tg.stream("events", key="user", timestamp="ts").group_by_key().windowed_by(windows).agg(n=tg.count())
+    table = counted.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
+    users, driver = [f"user-{n}" for n in range(200)], TopologyTestDriver(table)
+    for ts in (0, 1):
+        driver.pipe_batch([{"user": user, "ts": ts} for user in users])
+    driver.pipe_input({"user": "another", "ts": 100})
+    assert [row["n"] for row in driver.read_output()] == [2] * len(users)

@@ -48,7 +48,7 @@ def _let_out(
 ) -> Iterator[pa.Table]:
     windows = closing(layout, [*fresh, *state.logs], before, closes_at)
     for group in _groups(layout, state, fresh, windows):
-        yield from _close(layout, state, fresh, group)
+        yield from _close(layout, state, fresh, *group)
     if not windows:
         yield layout.result_schema.empty_table()
     for pane in sorted(fresh.keys() | state.logs.keys()):
@@ -87,7 +87,7 @@ def closing(layout: Layout, panes: list[int], before: int, closes_at: int) -> li
 def pending(layout: Layout, state: State) -> list[pa.Table]:
     """The results so far of the windows that are open, which stay as they are."""
     windows = closing(layout, list(state.logs), state.closed_to, MAX_MS)
-    return [rows for group in _groups(layout, state, {}, windows) for rows in _close(layout, state, {}, group)]
+    return [rows for group in _groups(layout, state, {}, windows) for rows in _close(layout, state, {}, *group)]
 
 
 def windows(layout: Layout, state: State) -> dict[int, pa.Table]:
@@ -96,19 +96,21 @@ def windows(layout: Layout, state: State) -> dict[int, pa.Table]:
     return {start: _merged(layout, _read(layout, state, {}, [start]), "start") for start in starts}
 
 
-def _groups(layout: Layout, state: State, fresh: dict[int, pa.Table], windows: list[int]) -> Iterator[list[int]]:
-    """Closing windows in stretches of about CLOSE_ROWS rows, so that a large close does not need all memory at once."""
+def _groups(
+    layout: Layout, state: State, fresh: dict[int, pa.Table], windows: list[int]
+) -> Iterator[tuple[list[int], int]]:
+    """Closing windows and their rows in stretches of about CLOSE_ROWS, so that a large close needs not all memory."""
     group: list[int] = []
     rows = 0
     for window in windows:
         size = _rows(layout, state, fresh, window)
         if group and rows + size > CLOSE_ROWS:
-            yield group
+            yield group, rows
             group, rows = [], 0
         group.append(window)
         rows += size
     if group:
-        yield group
+        yield group, rows
 
 
 def _rows(layout: Layout, state: State, fresh: dict[int, pa.Table], window: int) -> int:
@@ -124,13 +126,14 @@ def _panes(layout: Layout, state: State, fresh: dict[int, pa.Table], window: int
     return sorted(pane for pane in {*state.logs, *fresh} if pane in held)
 
 
-def _close(layout: Layout, state: State, fresh: dict[int, pa.Table], windows: list[int]) -> Iterator[pa.Table]:
-    size = sum(_rows(layout, state, fresh, window) for window in windows)
+def _close(
+    layout: Layout, state: State, fresh: dict[int, pa.Table], windows: list[int], size: int
+) -> Iterator[pa.Table]:
     rows = _read(layout, state, fresh, windows)
     # The order in which rows leave is that of whole windows.
     whole = layout.sorts or size <= CLOSE_ROWS
-    merged = _whole(layout, rows, "start") if whole else _by_part(layout, _dealt(layout, rows, size), "start")
-    yield from (results.finish(layout, part, sort=layout.sorts) for part in merged)
+    parts = [rows] if whole else _decoded(_dealt(layout, rows, size))
+    yield from (results.finish(layout, _merged(layout, part, "start"), sort=layout.sorts) for part in parts)
 
 
 def _read(layout: Layout, state: State, fresh: dict[int, pa.Table], windows: list[int]) -> Iterator[pa.Table]:
@@ -142,10 +145,6 @@ def _read(layout: Layout, state: State, fresh: dict[int, pa.Table], windows: lis
     for pane in sorted(held):
         for rows in chain(state.segments(pane), [fresh[pane]] if pane in fresh else []):
             yield from (_of_window(layout, rows, window) for window in held[pane])
-
-
-def _whole(layout: Layout, tables: Iterable[pa.Table], *by: str) -> Iterator[pa.Table]:
-    yield _merged(layout, tables, *by)
 
 
 def _merged(layout: Layout, tables: Iterable[pa.Table], *by: str) -> pa.Table:
@@ -161,18 +160,15 @@ def _dealt(layout: Layout, tables: Iterable[pa.Table], rows: int) -> list[list[b
     for table in tables:
         # The low half of the hash chose the task.
         place = (grouping.key_hash(layout, table) >> np.uint64(32)) % np.uint64(parts)
-        table = table.take(pa.array(radix.argsort(place.astype(np.int64))))
-        at = 0
-        for mine, size in zip(dealt, np.bincount(place.astype(np.int64), minlength=parts).tolist(), strict=True):
-            mine.append(frames.encode(frames.SEGMENT, {}, table.slice(at, size)))
-            at += size
+        for mine, rows_of_it in zip(dealt, radix.split(table, place.astype(np.int64), parts), strict=True):
+            mine.append(frames.encode(frames.SEGMENT, {}, rows_of_it))
     return dealt
 
 
-def _by_part(layout: Layout, dealt: list[list[bytes]], *by: str) -> Iterator[pa.Table]:
-    """The parts of `_dealt`, each merged when it is asked for."""
+def _decoded(dealt: list[list[bytes]]) -> Iterator[Iterator[pa.Table]]:
+    """The tables of each part of `_dealt`, which is let go of."""
     while dealt:
-        yield _merged(layout, (frames.decode(frames.SEGMENT, part)[1][0] for part in dealt.pop(0)), *by)
+        yield (frames.decode(frames.SEGMENT, table)[1][0] for table in dealt.pop(0))
 
 
 def _of_window(layout: Layout, rows: pa.Table, window: int) -> pa.Table:
@@ -189,5 +185,7 @@ def _done(layout: Layout, pane: int, closes_at: int) -> bool:
 def _compact(layout: Layout, state: State, pane: int) -> None:
     log = state.logs[pane]
     if log.rows > max(COMPACT_ROWS, COMPACT_GROWTH * log.base):
+        by = ["open"] if layout.panes.shared else []
+        # Read now: what is written below takes its place.
         dealt = _dealt(layout, state.segments(pane), log.rows)
-        state.replace_by(pane, _by_part(layout, dealt, *(["open"] if layout.panes.shared else [])))
+        state.replace_by(pane, (_merged(layout, part, *by) for part in _decoded(dealt)))

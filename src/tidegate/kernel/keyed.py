@@ -30,6 +30,7 @@ _Late = list[tuple[int, int, int]]
 BUCKETS = 32
 """How many tables the windows of a task are spread over; part of the state format."""
 _STRETCH = 10_000
+"""So many records are looked at before it is asked whether all buckets are touched already."""
 
 
 def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[list[pa.Table], int]:
@@ -119,10 +120,9 @@ def _store(
     if entries is not None:
         rows = strict.stored(layout, rows, entries, opens_after)
         bucket = _buckets(layout, rows)
-    rows = rows.take(pa.array(radix.argsort(bucket)))
-    bounds = np.concatenate(([0], np.cumsum(np.bincount(bucket, minlength=BUCKETS))))
+    tables = radix.split(rows, bucket, BUCKETS)
     for number in loaded.buckets:
-        mine = rows.slice(bounds[number], bounds[number + 1] - bounds[number])
+        mine = tables[number]
         if mine.num_rows == 0:
             state.forget(number)
             continue

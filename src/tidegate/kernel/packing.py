@@ -249,6 +249,4 @@ def _route(layout: Layout, rows: pa.Table, tasks: int) -> list[pa.Table]:
     if tasks == 1 or rows.num_rows == 0:
         return [rows] * tasks
     number = (grouping.key_hash(layout, rows) % np.uint64(tasks)).astype(np.int64)
-    sorted_rows = rows.take(pa.array(radix.argsort(number)))
-    sizes = np.bincount(number, minlength=tasks)
-    return [sorted_rows.slice(end - size, size) for end, size in zip(np.cumsum(sizes), sizes, strict=True)]
+    return radix.split(rows, number, tasks)
