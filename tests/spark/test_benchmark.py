@@ -71,6 +71,15 @@ def test_smoke_of_decoding(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_smoke_of_handing_over(tmp_path: Path) -> None:
+    _, report = smoke("benchmarks.handing_over", tmp_path / "report.json")
+    assert {form: sorted(took) for form, took in report["ms_per_mb"].items()} == {
+        "eight bits": ["read", "written"],
+        "seven bits": ["read", "written"],
+    }
+
+
+@pytest.mark.slow
 def test_smoke_of_where_the_time_goes(tmp_path: Path) -> None:
     """Both ways to read, whose parts differ."""
     of = ("--only", "W1", "W6", "--contestants", "tidegate", "tidegate_files")

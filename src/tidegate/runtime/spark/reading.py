@@ -29,9 +29,10 @@ from tidegate.kernel.store import DictStore
 from tidegate.kernel.upgrade import fitted
 from tidegate.runtime.spark.attach import public
 from tidegate.runtime.spark.flow import spark_schema
-from tidegate.runtime.spark.state import LOG, NAMED, NAMES
+from tidegate.runtime.spark.state import LOG, NAMED, NAMES, part_of
 from tidegate.spec.pending import Buffered, Pending, Waiting, together
 
+_PLACE, _PART = ("window", "segment", "part"), ("parts", "value")
 Ended = tuple[int | None, int | None]
 
 
@@ -127,7 +128,7 @@ def _found(spark: SparkSession, checkpoint: str) -> list[tuple[DataFrame, Descri
 
 
 def _operators(spark: SparkSession, checkpoint: str) -> Iterator[DataFrame]:
-    """The entries of every stateful operator that may be ours: (task, window, segment, part, value)."""
+    """The entries of every stateful operator that may be ours: (task, window, segment, part, parts, value)."""
     try:
         listed = spark.read.format("state-metadata").load(checkpoint).select("operatorId", "operatorName").distinct()
         numbers = sorted(row[0] for row in listed.collect() if row[1].startswith("transformWithState"))
@@ -139,11 +140,10 @@ def _operators(spark: SparkSession, checkpoint: str) -> Iterator[DataFrame]:
             entries = reader.load(checkpoint)
         except AnalysisException:
             continue  # an operator of somebody else, which has no such variable
-        if {"task", "window", "segment", "part", "value"} <= _fields(entries):
-            at = [F.col("user_map_key")[name].alias(name) for name in ("window", "segment", "part")]
-            yield entries.select(
-                F.col("key")["task"].alias("task"), *at, F.col("user_map_value")["value"].alias("value")
-            )
+        if {"task", *_PLACE, *_PART} <= _fields(entries):
+            at = [F.col("user_map_key")[name].alias(name) for name in _PLACE]
+            holds = [F.col("user_map_value")[name].alias(name) for name in _PART]
+            yield entries.select(F.col("key")["task"].alias("task"), *at, *holds)
 
 
 def _fields(entries: DataFrame) -> set[str]:
@@ -156,8 +156,8 @@ def _described(entries: DataFrame) -> Described | None:
     place = NAMES.index(described.LAYOUT)
     mine = entries.where((F.col("window") == NAMED) & (F.col("segment") == place))
     parts: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
-    for row in mine.select("task", "part", "value").collect():
-        parts[row[0]].append((row[1], bytes(row[2])))
+    for row in mine.select("task", "part", *_PART).collect():
+        parts[row[0]].append((row[1], part_of(row[2], bytes(row[3]))))
     return described.read(_joined(next(iter(parts.values())))) if parts else None
 
 
@@ -186,8 +186,9 @@ def _stores(batches: Iterator[pa.RecordBatch]) -> list[DictStore]:
     """The state of each task in memory, put together from its entries."""
     values: dict[int, dict[tuple[int, int], list[tuple[int, bytes]]]] = defaultdict(lambda: defaultdict(list))
     for batch in batches:
-        for task, window, segment, part, value in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            values[task][window, segment].append((part, value))
+        entries = zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        for task, window, segment, part, parts, value in entries:
+            values[task][window, segment].append((part, part_of(parts, value)))
     return [_store(entries) for entries in values.values()]
 
 
