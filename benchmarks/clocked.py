@@ -23,8 +23,8 @@ from benchmarks.clock import Clock, Record
 from benchmarks.contestant import Contestant
 from tidegate.runtime.spark import attach, flow
 from tidegate.runtime.spark.attach import Packer
-from tidegate.runtime.spark.files import Files
 from tidegate.runtime.spark.processor import Stage, StageProcessor
+from tidegate.runtime.spark.raw import Opener
 from tidegate.runtime.spark.state import SparkStore
 
 
@@ -43,11 +43,12 @@ def records(folder: Path) -> dict[int, Record]:
 
 
 @dataclass(frozen=True)
-class TimedFiles(Files):
+class TimedOpener:
+    opener: Opener
     clock: Clock
 
     def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return self.clock.pulled(super().rows(batches), "scan")
+        return self.clock.pulled(self.opener.rows(batches), "scan")
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,8 @@ class TimedPack:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, bytes]]:
         clock = Clock("pack")
-        files = None if self.pack.files is None else TimedFiles(self.pack.files.schema, clock)
-        blobs = replace(self.pack, files=files)(clock.pulled(batches, "Arrow out"))
+        opener = None if self.pack.opener is None else TimedOpener(self.pack.opener, clock)
+        blobs = replace(self.pack, opener=opener)(clock.pulled(batches, "Arrow out"))
         yield from clock.lent(blobs, "shuffle")
         tell(clock, "map", self.folder)
 

@@ -47,7 +47,7 @@ class Stream:
     changes  whether each change takes an old row out and puts a new one in, as in a table that is grouped anew
     forwarded
              whether records are the rows that another operator lets out, one by one
-    files    a DataFrame with the paths of the files that `frame` would read, where the workers read them themselves
+    raw      what Spark hands over instead of rows of `frame`, where workers make them (runtime.spark.raw)
     """
 
     name: str
@@ -66,7 +66,7 @@ class Stream:
     aside: tuple[str, ...] = ()
     changes: bool = False
     forwarded: bool = False
-    files: Any = field(default=None, compare=False, repr=False)
+    raw: Any = field(default=None, compare=False, repr=False)
 
     @property
     def branches(self) -> tuple[Stream, ...]:
@@ -89,7 +89,7 @@ class Stream:
     def unbound(self) -> Stream:
         """The stream without DataFrames and tables, which stay where the query is written."""
         sources = tuple(source.unbound for source in self.sources)
-        return replace(self, frame=None, files=None, table=None, sources=sources)
+        return replace(self, frame=None, raw=None, table=None, sources=sources)
 
     @property
     def as_read(self) -> bool:

@@ -24,9 +24,9 @@ from tidegate.kernel.steps import WALL_CLOCK
 from tidegate.plan import Operation, Plan, Stream, chain, operation
 from tidegate.runtime.spark import config, order
 from tidegate.runtime.spark.columns import check_columns
-from tidegate.runtime.spark.files import PATH, Files, columns_read
 from tidegate.runtime.spark.flow import flow
 from tidegate.runtime.spark.memory import give_back, keep
+from tidegate.runtime.spark.raw import Opener, columns_read
 from tidegate.runtime.spark.stateless import arrow_schema, check_typed, stepped
 from tidegate.spec.metrics import numbers, timed
 
@@ -46,13 +46,13 @@ class Packer:
     order_as_one: bool = False
     branch: Stream | None = None
     """Which input it reads as it is, None if Spark has chosen the columns already."""
-    files: Files | None = None
-    """How it opens the files whose paths it gets, None if it gets rows."""
+    opener: Opener | None = None
+    """Who makes rows of what it gets, None if it gets rows."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterable[tuple[int, bytes]]:
         keep()
-        if self.files is not None:
-            batches = self.files.rows(batches)
+        if self.opener is not None:
+            batches = self.opener.rows(batches)
         if self.order_as_one:
             batches = order.unpacked(batches, self.layout.schema.field("partition").type)
         return pack(self.layout, map(self._read, batches), range(self.tasks))
@@ -139,7 +139,7 @@ def _operate(op: Operation, drains: bool = False) -> tuple[DataFrame, Layout]:
     keys = None if op.expects is None else _shipped(expected.pack(layout, op.expects))
     out = flow(
         [
-            (entry.frame, entry.columns, Packer(layout, tasks, entry.order_as_one, entry.branch, entry.files))
+            (entry.frame, entry.columns, Packer(layout, tasks, entry.order_as_one, entry.branch, entry.opener))
             for entry in inputs
         ],
         stage=SparkStage(Stage(layout, tasks, keys, drains)),
@@ -165,7 +165,7 @@ def _behind(op: Operation, drains: bool) -> _Input:
 class _Input:
     """A DataFrame that an operator reads, which of its columns, and the types of the kernel's columns they become.
 
-    `branch` and `files` as of the Packer.
+    `branch` and `opener` as of the Packer.
     """
 
     frame: DataFrame
@@ -173,13 +173,13 @@ class _Input:
     schema: pa.Schema
     order_as_one: bool = False
     branch: Stream | None = None
-    files: Files | None = None
+    opener: Opener | None = None
 
 
 def _input(op: Operation, branch: Stream) -> _Input:
     frame: DataFrame = branch.frame
-    if branch.files is not None:
-        return _of_files(op, branch)
+    if branch.raw is not None:
+        return _of_raw(op, branch)
     if op.stream.as_read:
         columns = input_columns(op, frame)
         schema = arrow_schema(frame.select(*columns).schema)
@@ -191,15 +191,16 @@ def _input(op: Operation, branch: Stream) -> _Input:
     return _Input(frame, columns, read(op, branch, raw.empty_table()).schema, branch=branch.unbound)
 
 
-def _of_files(op: Operation, branch: Stream) -> _Input:
+def _of_raw(op: Operation, branch: Stream) -> _Input:
     fields = arrow_schema(branch.frame.schema)
-    raw = pa.schema([fields.field(name) for name in columns_read(op, branch, tuple(fields.names))])
-    columns = [_column(PATH)]
+    wanted = pa.schema([fields.field(name) for name in columns_read(op, branch, tuple(fields.names))])
+    frame, opener = branch.raw.handed_over(wanted)
+    columns = [_column(name) for name in frame.columns]
     if op.needs_wall_clock:
         columns.append(_wall_clock(WALL_CLOCK))
     clock = [pa.field(WALL_CLOCK, pa.int64())] if op.needs_wall_clock else []
-    schema = read(op, branch, pa.schema([*raw, *clock]).empty_table()).schema
-    return _Input(branch.files, columns, schema, branch=branch.unbound, files=Files(raw))
+    schema = read(op, branch, pa.schema([*wanted, *clock]).empty_table()).schema
+    return _Input(frame, columns, schema, branch=branch.unbound, opener=opener)
 
 
 def _check_alike(op: Operation, inputs: list[_Input]) -> None:

@@ -14,14 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from tidegate import dsl
 from tidegate.dsl import KStream
 from tidegate.errors import DefinitionError, InputError
 from tidegate.kernel.steps import WALL_CLOCK
-from tidegate.plan import Operation, Stream
 
 PATH = "path"
 # What Spark's format insists on; of these only the path is read.
@@ -68,7 +67,7 @@ def source(
     )
     # This format reads no byte of a file of which only the path is asked for.
     paths = reader.schema(_BINARY).format("binaryFile").load(path).select(PATH)
-    return KStream(replace(stream.node, files=paths))
+    return KStream(replace(stream.node, raw=Paths(paths)))
 
 
 def _schema(spark: SparkSession, path: str, given: str | StructType | None, options: Mapping[str, str]) -> StructType:
@@ -86,13 +85,14 @@ def _schema(spark: SparkSession, path: str, given: str | StructType | None, opti
         ) from error
 
 
-def columns_read(op: Operation, stream: Stream, names: tuple[str, ...]) -> list[str]:
-    """Which columns of a file the operation needs, in the order of `names`; all of them before a step."""
-    if stream.steps:
-        return list(names)
-    used = {*op.key, stream.timestamp, stream.partition, stream.offset, op.deleted, *op.input_columns(names)}
-    used |= {*op.other_columns(names), *(op.counts_as_value(names) if op.skips_null_values else ())}
-    return [name for name in names if name in used]
+@dataclass(frozen=True)
+class Paths:
+    """The files of a stream, by their paths (`raw.Raw`)."""
+
+    frame: DataFrame
+
+    def handed_over(self, wanted: pa.Schema) -> tuple[DataFrame, Files]:
+        return self.frame, Files(wanted)
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pyarrow as pa
 import pyspark
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, LongType, StructType
+from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StructField, StructType
 
 from tidegate import dsl
 from tidegate.dsl import KStream, KTable
 from tidegate.errors import DefinitionError, DefinitionTypeError, TidegateError
 from tidegate.plan import RESULT_COLUMNS
-from tidegate.runtime.spark.kafka.formats import Format, format_of, text
+from tidegate.runtime.spark.kafka.formats import Format, Json, Text, format_of, text
+from tidegate.runtime.spark.kafka.plain import AT, MOST_MS, PLAIN, Joiner, Reader, readable
 
 STAMP = "kafka_timestamp"
 """Kafka's own column `timestamp`: rows of a result have one of that name."""
@@ -141,6 +143,8 @@ def decoded_stream(
         name=name,
         **more,
     ).node
+    if reading.in_workers:
+        node = replace(node, raw=reading)
     return KafkaStream(node, frame, reading.dead_letters())
 
 
@@ -204,50 +208,93 @@ class _Reading:
 
     def frame(self) -> DataFrame:
         """The records that can be read; Spark counts the others on the way (`observedMetrics`)."""
+        return self._fine(self._judged(self.raw), F.count(F.lit(1))).select(
+            *self._fields().values(), *self._meta().values()
+        )
+
+    @property
+    def in_workers(self) -> bool:
+        """Whether plain records are read in the workers (kafka.plain)."""
+        plain = isinstance(self.value_format, Json) and not self.value_format.options and readable(self.value_fields)
+        return plain and isinstance(self.key_format, Text | None)
+
+    def handed_over(self, wanted: pa.Schema) -> tuple[DataFrame, Joiner]:
+        """Plain records, read; of the others what Spark reads, less those that it cannot."""
+        given = {
+            "topic": "topic",
+            "partition": "partition",
+            "offset": "offset",
+            STAMP: "timestamp",
+            "headers": "headers",
+        }
+        given |= {name: "key" for (side, _), name in self.names.items() if side == _KEY}
+        given = {name: column for name, column in given.items() if name in wanted.names}
+        columns = {n: field for (side, field), n in self.names.items() if side == _VALUE and n in wanted.names}
+        # A key is judged whether it is wanted or not.
+        taken = {"value", *given.values(), *(["topic"] if self.several else []), *(["key"] if self.key_format else [])}
+        raw = self.raw.select(*(name for name in self.raw.columns if name in taken))
+        reader = Reader(wanted, self.value_fields, columns, given, self.key_format is not None, self.several)
+        fields = StructType([*raw.schema.fields, StructField(PLAIN, BinaryType()), StructField(AT, IntegerType())])
+        judged = self._judged(raw.mapInArrow(reader, fields))
+        found = self._fields() | self._meta()
+        records = F.sum(F.when(F.col(PLAIN).isNull(), 1).otherwise(F.col(AT)))
+        # No more than is needed: an observation makes a row of every record.
+        rows = judged.select(F.col(_FAULT), F.col(PLAIN), F.col(AT), *(found[name] for name in wanted.names))
+        return self._fine(rows, F.coalesce(records, F.lit(0))).drop(_FAULT), Joiner(wanted)
+
+    def _fine(self, judged: DataFrame, records: Column) -> DataFrame:
         fine = F.col(_FAULT).isNull()
         # Behind an observation, which no filter is pushed through: the value would be decoded twice.
-        counted = self._judged().observe(
-            f"{self.name} source", F.count(F.lit(1)).alias("records"), F.count_if(~fine).alias("malformed")
-        )
-        return counted.where(fine).select(*self._fields(), *self._meta())
+        counts = [records.alias("records"), F.count_if(~fine).alias("malformed")]
+        return judged.observe(f"{self.name} source", *counts).where(fine)
 
     def dead_letters(self) -> DataFrame:
         given = ["topic", "partition", "offset", "timestamp", "reason", "key", "value"]
-        return self._judged().where(F.col(_FAULT).isNotNull()).withColumnRenamed(_FAULT, "reason").select(*given)
+        return (
+            self._judged(self.raw).where(F.col(_FAULT).isNotNull()).withColumnRenamed(_FAULT, "reason").select(*given)
+        )
 
-    def _judged(self) -> DataFrame:
+    def _judged(self, raw: DataFrame) -> DataFrame:
+        """Records with what is read of them, and why not where it is not."""
         value = self.value_format.decoded(F.col("value"), self.value_fields).alias(_VALUE)
         faults = [self.value_format.fault(F.col("value"), F.col(_VALUE), self.value_fields, "value")]
         parsed = [value]
         if self.key_format:
             parsed.append(self.key_format.decoded(F.col("key"), self.key_fields).alias(_KEY))
             faults.insert(0, self.key_format.fault(F.col("key"), F.col(_KEY), self.key_fields, "key"))
-        return self.raw.select("*", *parsed).withColumn(_FAULT, F.coalesce(*faults))
+        return raw.select("*", *parsed).withColumn(_FAULT, F.coalesce(*faults))
 
-    def _fields(self) -> list[Column]:
-        columns = []
+    def _fields(self) -> dict[str, Column]:
+        """The fields of key and value as columns, by name."""
+        columns = {}
         for (side, field_), name in self.names.items():
             column = F.col(side).getField(field_)
             if name == self.time:
                 column = self._instant(
                     column, (self.key_fields if side == _KEY else self.value_fields)[field_].dataType
                 )
-            columns.append(column.alias(name))
+            columns[name] = column.alias(name)
         return columns
 
     def _instant(self, column: Column, kind: DataType) -> Column:
         if isinstance(kind, LongType):
-            column = F.timestamp_millis(column)
+            # Null beyond what a timestamp holds: the stream counts the record, and goes on.
+            column = F.when(column.between(-MOST_MS, MOST_MS), F.timestamp_millis(column))
         return F.when(F.col("value").isNull(), F.col("timestamp")).otherwise(column) if self.deletes else column
 
-    def _meta(self) -> list[Column]:
+    def _meta(self) -> dict[str, Column]:
         # A partition is one of its topic: where there are several topics, its name is both.
         partition = F.concat_ws("-", "topic", "partition") if self.several else F.col("partition")
-        columns = [F.col("topic"), partition.alias("partition"), F.col("offset"), F.col("timestamp").alias(STAMP)]
+        columns = {
+            "topic": F.col("topic"),
+            "partition": partition.alias("partition"),
+            "offset": F.col("offset"),
+            STAMP: F.col("timestamp").alias(STAMP),
+        }
         if "headers" in self.raw.columns:
-            columns.append(F.col("headers"))
+            columns["headers"] = F.col("headers")
         if self.deletes:
-            columns.append(F.col("value").isNull().alias(TOMBSTONE))
+            columns[TOMBSTONE] = F.col("value").isNull().alias(TOMBSTONE)
         return columns
 
 

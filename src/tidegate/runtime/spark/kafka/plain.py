@@ -1,0 +1,321 @@
+"""JSON that the workers read: objects so plain that Arrow reads them exactly as Spark's `from_json` does.
+
+Spark makes a parser for every record, which costs more than all else that is done with a short one. So a worker gets
+the records as bytes and reads by the batch what it can be sure of. The others, with odd numbers or times, nested
+deeply, or malformed, it hands back: Spark reads and judges them, and a second worker puts both together again in their
+order, on their way into the map step. What a record says never depends on who read it
+(tests/spark/test_kafka_plain.py).
+
+    bytes -> Reader -> odd records, as they came, and one row with all plain ones of a batch
+          -> Spark: from_json of the odd ones, malformed ones counted and taken out
+          -> Joiner -> rows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import (
+    BooleanType,
+    ByteType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from tidegate.kernel.steps import WALL_CLOCK
+from tidegate.runtime.spark.memory import keep
+
+PLAIN, AT = "__plain", "__at"
+"""The plain records of a batch as an Arrow stream, and how many they are; of an odd record null, and its place."""
+
+LONGEST = 50_000
+"""Bytes of a record that may be plain: longer names and numbers than Spark takes do not fit in."""
+
+FEW = 64
+"""So many records are handed back rather than read in two halves, to find the one that Arrow cannot read."""
+
+MOST_MS = (2**63 - 1) // 1000
+"""Milliseconds beyond this are no timestamp: Spark counts microseconds."""
+
+# The grammar of RFC 8259 but for white space with line ends, names with escapes, halves of surrogate pairs, and numbers
+# beyond a double.
+_SPACE = r"[ \t]*"
+_PAIR = r"[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_ESCAPE = rf'\\["\\/bfnrt]|\\u(?:[0-9a-cefA-CEF][0-9a-fA-F]{{3}}|[dD][0-7][0-9a-fA-F]{{2}}|{_PAIR})'
+_STRING = rf'"(?:[^"\\\x00-\x1f]|{_ESCAPE})*"'
+_NAME = r'"[^"\\\x00-\x1f]*"'
+# Not -0, of which Spark makes 0.0 and Arrow -0.0.
+_NUMBER = r"(?:(?:-?[1-9][0-9]*|0)(?:\.[0-9]+)?|-0\.[0-9]+)(?:[eE][+-]?[0-9]{1,2})?"
+_SCALAR = f"(?:null|true|false|{_STRING}|{_NUMBER})"
+_MANY_DIGITS = "[0-9]{200}"
+"""Spark takes numbers of up to 1,000 characters."""
+
+_DAY = "(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8])"
+_CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
+_ZONE = "Z|[+-](?:0[0-9]|1[0-4]):[0-5][0-9]"
+_INSTANT = f"(?:19|20|21)[0-9][0-9]-(?:{_DAY})[T ]{_CLOCK}(?:{_ZONE})?"
+
+
+def _object(value: str) -> str:
+    member = f"{_NAME}{_SPACE}:{_SPACE}{value}{_SPACE}"
+    return rf"\{{{_SPACE}(?:{member}(?:,{_SPACE}{member})*)?\}}"
+
+
+def _array(value: str) -> str:
+    return rf"\[{_SPACE}(?:{value}{_SPACE}(?:,{_SPACE}{value}{_SPACE})*)?\]"
+
+
+def _whole(digits: int) -> str:
+    return f"-?(?:0|[1-9][0-9]{{0,{digits - 1}}})"
+
+
+_PLAIN = rf"\A{_object(f'(?:{_SCALAR}|{_object(_SCALAR)}|{_array(_SCALAR)})')}\z"
+
+# How each type is written so that there is no doubt that it fits, and what Arrow is to read it as.
+_WRITTEN: dict[type[DataType], tuple[str, pa.DataType]] = {
+    StringType: (_STRING, pa.string()),
+    LongType: (_whole(18), pa.int64()),
+    IntegerType: (_whole(9), pa.int32()),
+    ShortType: (_whole(4), pa.int16()),
+    ByteType: (_whole(2), pa.int8()),
+    DoubleType: (_NUMBER, pa.float64()),
+    BooleanType: ("true|false", pa.bool_()),
+    TimestampType: (f'"{_INSTANT}"', pa.string()),
+}
+
+Bools = npt.NDArray[np.bool_]
+
+
+def readable(fields: StructType) -> bool:
+    """Whether objects with these fields can be plain."""
+    return all(
+        type(field.dataType) in _WRITTEN and field.name.isprintable() and not set(field.name) & set('"\\')
+        for field in fields.fields
+    )
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads the plain records of a topic.
+
+    wanted   the columns of a row
+    fields   the fields of a value
+    columns  which of them the columns are, by name of the column
+    given    the columns of Spark's Kafka source that the others are
+    keyed    whether the record's key is text: it is judged, too
+    several  whether a partition is known by its topic, too
+    """
+
+    wanted: pa.Schema
+    fields: StructType
+    columns: Mapping[str, str]
+    given: Mapping[str, str]
+    keyed: bool
+    several: bool
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keep()
+        for batch in batches:
+            if batch.num_rows:
+                yield from self._sorted_out(batch)
+
+    def _sorted_out(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        plain, values = self._read(batch.column("value"), self._sound_keys(batch))
+        at = np.arange(batch.num_rows)
+        if not plain.all():
+            odd = batch.filter(pa.array(~plain))
+            yield _with(odd, pa.nulls(odd.num_rows, pa.binary()), pa.array(at[~plain], pa.int32()))
+            batch = batch.filter(pa.array(plain))
+        columns = [values[name] if name in values else self._given(batch, name) for name in self.wanted.names]
+        rows = pa.record_batch([*columns, pa.array(at[plain])], pa.schema([*self.wanted, (AT, pa.int64())]))
+        none = pa.record_batch([pa.nulls(1, field.type) for field in batch.schema], batch.schema)
+        yield _with(none, pa.array([_stream(rows)]), pa.array([rows.num_rows], pa.int32()))
+
+    def _sound_keys(self, batch: pa.RecordBatch) -> Bools:
+        return _sound(batch.column("key")) if self.keyed else np.ones(batch.num_rows, bool)
+
+    def _given(self, batch: pa.RecordBatch, name: str) -> pa.Array:
+        column = batch.column(self.given[name])
+        if name == "partition" and self.several:
+            column = pc.binary_join_element_wise(batch.column("topic"), column.cast(pa.string()), "-")
+        return column.cast(self.wanted.field(name).type)
+
+    def _read(self, values: pa.Array, may: Bools) -> tuple[Bools, dict[str, pa.Array]]:
+        """Which records are plain, and the columns that they say."""
+        may = may & _sound(values) & values.is_valid().to_numpy(zero_copy_only=False)
+        texts = _narrow(may, _those(values, may).cast(pa.string()), _plain)
+        # Arrow is the judge of what fits, as long as all does: it reads all or nothing.
+        columns = self._columns(texts)
+        if columns is not None:
+            return may, columns
+        texts = _narrow(may, texts, self._fits)
+        # What is left are fields that are there twice.
+        fits, parts = self._by_halves(texts)
+        may[may] = fits
+        return may, {name: pa.concat_arrays([part[name] for part in parts]) for name in self.columns}
+
+    def _by_halves(self, texts: pa.Array) -> tuple[Bools, list[dict[str, pa.Array]]]:
+        columns = self._columns(texts)
+        if columns is not None:
+            return np.ones(len(texts), bool), [columns]
+        if len(texts) <= FEW:
+            columns = self._columns(texts.slice(0, 0))
+            assert columns is not None
+            return np.zeros(len(texts), bool), [columns]
+        half = len(texts) // 2
+        (fits, parts), (more_fits, more_parts) = (self._by_halves(texts.slice(*at)) for at in ((0, half), (half,)))
+        return np.concatenate([fits, more_fits]), parts + more_parts
+
+    def _fits(self, texts: pa.Array) -> pa.Array:
+        """Whether each field of ours in plain objects is written as its type is."""
+        names = {name: rf'"\Q{name}\E"{_SPACE}:' for name in self.fields.names}
+        if not names:
+            return pc.is_valid(texts)
+        kinds = (
+            rf"{start}{_SPACE}(?:null|{_written(self.fields[name])[0]}){_SPACE}[,}}]" for name, start in names.items()
+        )
+        there = pc.count_substring_regex(texts, "|".join(names.values()))
+        return pc.equal(there, pc.count_substring_regex(texts, "|".join(kinds)))
+
+    def _columns(self, texts: pa.Array) -> dict[str, pa.Array] | None:
+        if not len(texts):
+            return {name: pa.array([], self.wanted.field(name).type) for name in self.columns}
+        # All of them: what does not fit is malformed, whether anybody wants it or not.
+        asked = pa.schema([(field.name, _written(field)[1]) for field in self.fields.fields])
+        try:
+            table = _objects(texts, asked)
+            found = {
+                field.name: _instants(table[field.name])
+                if isinstance(field.dataType, TimestampType)
+                else table[field.name]
+                for field in self.fields.fields
+            }
+        except pa.ArrowInvalid:
+            return None
+        return {
+            name: _as_wanted(found[field], self.wanted.field(name).type).combine_chunks()
+            for name, field in self.columns.items()
+        }
+
+
+@dataclass(frozen=True)
+class Joiner:
+    """Puts the plain records and the others together, in the order in which they came (`raw.Opener`)."""
+
+    wanted: pa.Schema
+
+    def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        odd: list[pa.RecordBatch] = []
+        for batch in batches:
+            start = 0
+            for at in np.flatnonzero(batch.column(PLAIN).is_valid()).tolist():
+                odd.append(batch.slice(start, at - start))
+                yield from self._joined(odd, batch, at)
+                odd, start = [], at + 1
+            odd.append(batch.slice(start))
+
+    def _joined(self, odd: list[pa.RecordBatch], batch: pa.RecordBatch, at: int) -> Iterator[pa.RecordBatch]:
+        clock = [WALL_CLOCK] if WALL_CLOCK in batch.schema.names else []
+        schema = pa.schema([*self.wanted, *(batch.schema.field(name) for name in clock), (AT, pa.int64())])
+        with pa.ipc.open_stream(batch.column(PLAIN)[at].as_buffer()) as stream:
+            plain = stream.read_all()
+        for name in clock:
+            plain = plain.append_column(name, pa.repeat(batch.column(name)[at], plain.num_rows))
+        rows = plain.select(schema.names)
+        others = pa.Table.from_batches(odd)
+        if others.num_rows:
+            rows = pa.concat_tables([rows, others.select(schema.names).cast(schema)])
+            rows = rows.take(pa.array(np.argsort(rows[AT].to_numpy(), kind="stable")))
+        yield from rows.drop_columns(AT).combine_chunks().to_batches()
+
+
+def _plain(texts: pa.Array) -> pa.Array:
+    is_one = pc.and_(pc.less_equal(pc.binary_length(texts), LONGEST), pc.match_substring_regex(texts, _PLAIN))
+    if pc.any(pc.greater(pc.binary_length(texts), 200)).as_py():
+        is_one = pc.and_(is_one, pc.invert(pc.match_substring_regex(texts, _MANY_DIGITS)))
+    return is_one
+
+
+def _sound(data: pa.Array) -> Bools:
+    """Whether bytes are UTF-8."""
+    try:
+        data.cast(pa.string())
+    except pa.ArrowInvalid:
+        return np.array([each is None or _decodes(each) for each in data.to_pylist()], bool)
+    return np.ones(len(data), bool)
+
+
+def _decodes(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _narrow(may: Bools, texts: pa.Array, which: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """Those texts that are so, and `may`, which says of which records they are, with these alone."""
+    so = which(texts).to_numpy(zero_copy_only=False)
+    may[may] = so
+    return _those(texts, so)
+
+
+def _those(values: pa.Array, mask: Bools) -> pa.Array:
+    return values if mask.all() else values.filter(pa.array(mask))
+
+
+def _objects(texts: pa.Array, asked: pa.Schema) -> pa.Table:
+    """A row of the asked fields for each object; raises ArrowInvalid if one has a field twice, or of another type."""
+    from pyarrow.json import ParseOptions, ReadOptions, read_json
+
+    lines = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts), "\n")[0].as_buffer()
+    table = read_json(
+        pa.BufferReader(lines),
+        ReadOptions(use_threads=False, block_size=lines.size + 1),
+        ParseOptions(explicit_schema=asked, unexpected_field_behavior="ignore"),
+    )
+    assert table.num_rows == len(texts)
+    return table
+
+
+def _instants(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Timestamps; those without a zone are UTC. Raises ArrowInvalid for what is not written plainly."""
+    if pc.any(pc.invert(pc.match_substring_regex(texts, rf"\A{_INSTANT}\z"))).as_py():
+        raise pa.ArrowInvalid("a time that is not plain")
+    zoned = pc.match_substring_regex(texts, rf"(?:{_ZONE})\z")
+    return pc.binary_join_element_wise(texts, pc.if_else(zoned, "", "Z"), "").cast(pa.timestamp("us", "UTC"))
+
+
+def _as_wanted(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """A time in epoch milliseconds as the timestamp that it is, anything else as it is."""
+    if pa.types.is_timestamp(kind) and pa.types.is_integer(values.type):
+        there_is = pc.and_(pc.greater_equal(values, -MOST_MS), pc.less_equal(values, MOST_MS))
+        values = pc.if_else(there_is, values.cast(pa.int64()), None).cast(pa.timestamp("ms", kind.tz))
+    return values.cast(kind)
+
+
+def _written(field: StructField) -> tuple[str, pa.DataType]:
+    return _WRITTEN[type(field.dataType)]
+
+
+def _with(rows: pa.RecordBatch, plain: pa.Array, at: pa.Array) -> pa.RecordBatch:
+    return pa.record_batch([*rows.columns, plain, at], [*rows.schema.names, PLAIN, AT])
+
+
+def _stream(rows: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+    return sink.getvalue().to_pybytes()

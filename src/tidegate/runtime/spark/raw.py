@@ -1,0 +1,37 @@
+"""Streams whose records become rows in the Python workers: what Spark hands over for them, and who makes rows of it.
+
+Rows cost more on their way out of the JVM, and being made there, than all that tidegate does with them (decision 0009).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from tidegate.plan import Operation, Stream
+
+
+class Opener(Protocol):
+    """Makes rows in a worker. It is pickled into the plan."""
+
+    def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows in what Spark handed over: the wanted columns, and `WALL_CLOCK` if it came along."""
+
+
+class Raw(Protocol):
+    """What a stream holds of its source besides a DataFrame of rows (`plan.Stream.raw`)."""
+
+    def handed_over(self, wanted: pa.Schema) -> tuple[DataFrame, Opener]:
+        """What goes to the workers instead of rows with these columns, and who opens it."""
+
+
+def columns_read(op: Operation, stream: Stream, names: tuple[str, ...]) -> list[str]:
+    """Which columns of a record the operation needs, in the order of `names`; all of them before a step."""
+    if stream.steps:
+        return list(names)
+    used = {*op.key, stream.timestamp, stream.partition, stream.offset, op.deleted, *op.input_columns(names)}
+    used |= {*op.other_columns(names), *(op.counts_as_value(names) if op.skips_null_values else ())}
+    return [name for name in names if name in used]

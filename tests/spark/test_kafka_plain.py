@@ -1,0 +1,241 @@
+"""What the workers read of a topic is what Spark's `from_json` reads, record by record, whatever is in it."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import tidegate as tg
+from spark.replay import collect
+from tidegate.runtime.spark.kafka import plain
+from tidegate.runtime.spark.kafka.source import decoded_stream
+from tidegate.runtime.spark.stateless import arrow_schema
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = (
+    "user string, ts timestamp, amount long, price double, small int, two short, one byte, ok boolean, `a.b c-ü` long"
+)
+COLUMNS = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
+STAMP = datetime(2026, 1, 1, tzinfo=UTC)
+
+TEXTS = [
+    "A",
+    "",
+    "ü ö 😀",
+    "a b/c",
+    "\\u0041",
+    "tab\\t",
+    'q\\"q',
+    "\t",
+    "\x7f\u2028",
+    "\ufffd",
+    "null",
+    "NaN",
+    "soon",
+    "5",
+]
+NUMBERS = """
+    0 -0 5 -17 007 +5 1.0 1.50 -0.0 .5 5. 1e3 1E-7 1e400 12e 0.1 1e22 99 100 127 -128 128 9999 32767 32768 999999999
+    2147483647 2147483648 999999999999999999 9223372036854775807 9223372036854775808 123456789012345678901234567890
+    0.30000000000000004 2.2250738585072011e-308 4.9e-324 123456789012345.123456789012345 9007199254740993 NaN Infinity
+    1767225600 1767225600000
+"""
+TIMES = """
+    2026-01-01T00:00:00Z 2026-02-28T23:59:59.123456Z 2026-02-29T00:00:00Z 2024-02-29T00:00:00Z 2026-04-31T00:00:00Z
+    2026-12-31T23:59:59.1+14:00 1999-12-31T00:00:00.12-05:30 2026-01-01T24:00:00Z 2026-01-01T00:00:00 2026-01-01
+    2026-01-01T00:00:60Z 2026-1-1T0:0:0Z 2026-01-01T00:00:00.1234567Z 2026-01-01T00:00:00z 2026-01-01T00:00:00+01
+    1600-01-01T00:00:00Z 2026-01-01T00:00:00+00:00 2026-01-01T00:00Z 2026-13-01T00:00:00Z
+"""
+REST = ["true", "false", "null", "True", "[]", "[1]", "{}", '{"a": {"b": 1}}', "", "'A'", '"2026-01-01 00:00:00"']
+VALUES = [*(f'"{text}"' for text in [*TEXTS, *TIMES.split()]), *NUMBERS.split(), *REST]
+NAMES = [
+    "user",
+    "ts",
+    "amount",
+    "price",
+    "small",
+    "two",
+    "one",
+    "ok",
+    "a.b c-ü",
+    "User",
+    "more",
+    "",
+    "am\\u006funt",
+    "x y",
+]
+ALONE = [b"", b"{}", b"{ }", b"null", b"[]", b"5", b'"x"', b"\xff\xfe", b"{}\n", b" {}", b"{} x", b"\xef\xbb\xbf{}"]
+BREAKS = [b"", b"\xc3", b"\x00", b'"', b",", b"}", b" ", b"\n", b"\\"]
+
+
+def instant(r: random.Random) -> str:
+    day = f"2026-{r.randrange(1, 13):02}-{r.randrange(1, 32):02}"
+    second = f"{r.randrange(24):02}:00:00{r.choice(['', '.5', '.000001'])}"
+    return f'"{day}T{second}{r.choice(["", "Z", "+05:30"])}"'
+
+
+FITTING: dict[str, Callable[[random.Random], str]] = {
+    "user": lambda r: f'"user-{r.randrange(9)} é"',
+    "ts": instant,
+    "amount": lambda r: str(r.randrange(-(10**18), 10**18)),
+    "price": lambda r: repr(r.choice([r.random(), r.random() * 10.0 ** r.randrange(-20, 20)])),
+    "small": lambda r: str(r.randrange(-(2**31), 2**31)),
+    "two": lambda r: str(r.randrange(-(2**15), 2**15)),
+    "one": lambda r: str(r.randrange(-128, 128)),
+    "ok": lambda r: r.choice(["true", "false"]),
+    "a.b c-ü": lambda r: str(r.randrange(100)),
+    "more": lambda r: r.choice(["1.5", '"x"', "null", "true", "[1]"]),
+}
+
+
+def written(r: random.Random) -> bytes | None:
+    """A record: mostly what somebody would write, sometimes with something odd in it, sometimes broken."""
+    if r.random() < 0.02:
+        return r.choice([None, *ALONE])
+    members = [(name, FITTING[name](r)) for name in r.sample(list(FITTING), r.randrange(len(FITTING) + 1))]
+    for _ in range(r.choice([0, 0, 1, 2])):
+        name = r.choice(NAMES)
+        # Few are there twice: Arrow reads all around such a one, or nothing.
+        if r.random() < 0.01 or name not in dict(members):
+            members.insert(r.randrange(len(members) + 1), (name, r.choice(VALUES)))
+    comma = r.choice([",", ", "]) if r.random() < 0.9 else " , "
+    colon = r.choice([":", ": "]) if r.random() < 0.9 else " : "
+    data = ("{" + comma.join(f'"{name}"{colon}{value}' for name, value in members) + "}").encode()
+    if r.random() < 0.05:
+        at = r.randrange(len(data))
+        return data[:at] + r.choice(BREAKS) + data[at + r.randrange(2) :]
+    return data
+
+
+def topic(spark: SparkSession, records: list[bytes | None]) -> DataFrame:
+    rows = [(b"k", value, "t", 0, n, STAMP, 0) for n, value in enumerate(records)]
+    columns = zip(*rows, strict=True)
+    kinds = [pa.binary(), pa.binary(), pa.string(), pa.int32(), pa.int64(), pa.timestamp("us", "UTC"), pa.int32()]
+    names = [column.split()[0] for column in COLUMNS.split(", ")]
+    arrays = [pa.array(list(column), kind) for column, kind in zip(columns, kinds, strict=True)]
+    return spark.createDataFrame(pa.table(arrays, names)).select(*names)
+
+
+def read_both(
+    records: DataFrame, schema: str = SCHEMA, timestamp: str | None = "ts"
+) -> tuple[list[str], list[str], int]:
+    """The rows that Spark reads, those that workers make, and how many of these workers read."""
+    source = decoded_stream(records, key="user", value=schema, timestamp=timestamp, name="events")
+    wanted = arrow_schema(source.frame.schema)
+    frame, opener = source.node.raw.handed_over(wanted)
+    given = frame.toArrow().to_batches()
+    streams = [each for batch in given for each in batch.column(plain.PLAIN).drop_null()]
+    plains = sum(pa.ipc.open_stream(each.as_buffer()).read_all().num_rows for each in streams)
+    made = pa.Table.from_batches(list(opener.rows(iter(given))), wanted)
+    return rows_of(source.frame.toArrow()), rows_of(made), plains
+
+
+def rows_of(table: pa.Table) -> list[str]:
+    """Rows in order, as text: a NaN is not equal to itself, and -0.0 is to 0.0."""
+    columns = {name: table[name] for name in table.column_names}
+    # Python has no datetime for some of these.
+    columns |= {name: column.cast(pa.int64()) for name, column in columns.items() if pa.types.is_timestamp(column.type)}
+    return [repr(row) for row in pa.table(columns).sort_by("offset").to_pylist()]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_records_are_read_alike(spark: SparkSession, seed: int) -> None:
+    r = random.Random(seed)
+    records = [written(r) for _ in range(20_000)]
+    by_spark, by_workers, plains = read_both(topic(spark, records))
+    assert by_workers == by_spark
+    # Of each kind enough for the comparison to say something; some were dead letters.
+    assert len(records) > len(by_spark)
+    assert 0.2 < plains / len(by_spark) < 0.9
+
+
+def test_each_odd_value_in_each_field(spark: SparkSession) -> None:
+    fields = ["user", "ts", "amount", "price", "small", "two", "one", "ok", "a.b c-ü", "unknown"]
+    records = [f'{{"{name}": {value}, "also": 1}}'.encode() for name in fields for value in VALUES]
+    by_spark, by_workers, plains = read_both(topic(spark, records))
+    assert by_workers == by_spark
+    assert 0 < plains < len(by_spark)
+
+
+def test_a_time_in_milliseconds_beyond_what_a_timestamp_holds_is_none(spark: SparkSession) -> None:
+    schema = "user string, at long"
+    written_ = [0, 1_767_225_600_000, -5, 10**15, plain.MOST_MS, plain.MOST_MS + 1, 10**17, 10**18, 2**63 - 1, -(2**63)]
+    records = [json.dumps({"user": "A", "at": at}).encode() for at in written_]
+    source = decoded_stream(topic(spark, list(records)), key="user", value=schema, timestamp="at", name="events")
+    times = [row[0] for row in source.frame.select(F.unix_millis("at")).collect()]
+    assert times == [*written_[:5], *[None] * 5]
+    frame, opener = source.node.raw.handed_over(arrow_schema(source.frame.schema))
+    made = pa.Table.from_batches(list(opener.rows(iter(frame.toArrow().to_batches()))))
+    assert made["at"].cast(pa.int64()).to_pylist() == [None if ms is None else ms * 1000 for ms in times]
+
+
+def final(stream: tg.KStream) -> DataFrame:
+    windows = tg.TimeWindows.of_size_and_grace("10 seconds", "0 ms")
+    counted = stream.group_by_key().windowed_by(windows).agg(n=tg.count(), most=tg.max("amount"))
+    return counted.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())).to_df()
+
+
+def test_results_of_a_topic_are_those_of_its_decoded_rows(spark: SparkSession) -> None:
+    r = random.Random(7)
+    records: list[bytes | None] = []
+    for n in range(2_000):
+        ts = f"2026-01-01T00:{n // 60 % 60:02}:{n % 60:02}Z"
+        user = r.choice(["A", "B", "C\\u0041", "é"])
+        amount = r.choice(["5", "7", "null", '"no"', str(n)])
+        records.append(f'{{"user": "{user}", "ts": "{ts}", "amount": {amount}, "x": 1}}'.encode())
+    frame = topic(spark, records)
+    source = decoded_stream(frame, key="user", value="user string, ts timestamp, amount long", timestamp="ts", name="e")
+    plan = final(source)._jdf.queryExecution().toString()
+    assert plain.PLAIN in plan
+    by_rows = tg.stream(source.frame, key="user", timestamp="ts", partition="partition", offset="offset", name="e")
+    assert plain.PLAIN not in final(by_rows)._jdf.queryExecution().toString()
+    found = collect(final(source))
+    assert len(found) > 100
+    assert found == collect(final(by_rows))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "user string, tags array<string>",
+        "user string, price decimal(10,2)",
+        "user string, day date",
+        'user string, `a"b` long',
+    ],
+)
+def test_other_schemas_are_read_by_spark(spark: SparkSession, schema: str) -> None:
+    source = decoded_stream(topic(spark, [b"{}"]), key="user", value=schema, timestamp=None, name="events")
+    assert source.node.raw is None
+
+
+def test_options_of_from_json_are_spark_s_to_apply(spark: SparkSession) -> None:
+    lenient = tg.kafka.json("user string, amount long", {"allowUnquotedFieldNames": "true"})
+    source = decoded_stream(topic(spark, [b"{user: 'A'}"]), key="user", value=lenient, timestamp=None, name="events")
+    assert source.node.raw is None
+    assert [row["user"] for row in source.frame.collect()] == ["A"]
+
+
+def test_long_records_cost_what_they_weigh(spark: SparkSession) -> None:
+    """A pattern that could match in many ways would take forever, or all of the stack."""
+    long = [
+        b'{"user": "' + b"x" * 40_000 + b'"}',
+        b'{"user": "' + b"x" * 500_000,
+        b"{" + b", ".join(b'"f%d": %d' % (n, n) for n in range(20_000)) + b"}",
+        b'{"user": "A", "more": "' + b'", "a": "' * 40_000 + b"}",
+        b'{"user": "' + b"x" * plain.LONGEST + b'"}',
+    ]
+    by_spark, by_workers, plains = read_both(topic(spark, list(long)), "user string", None)
+    assert by_workers == by_spark
+    assert len(by_spark) == 3
+    assert plains == 1
