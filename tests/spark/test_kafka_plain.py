@@ -128,10 +128,10 @@ def topic(spark: SparkSession, records: list[bytes | None]) -> DataFrame:
 
 
 def read_both(
-    records: DataFrame, schema: str = SCHEMA, timestamp: str | None = "ts"
+    records: DataFrame, schema: str = SCHEMA, timestamp: str | None = "ts", key: str = "user", several: bool = False
 ) -> tuple[list[str], list[str], int]:
     """The rows that Spark reads, those that workers make, and how many of these workers read."""
-    source = decoded_stream(records, key="user", value=schema, timestamp=timestamp, name="events")
+    source = decoded_stream(records, key=key, value=schema, timestamp=timestamp, name="events", several=several)
     wanted = arrow_schema(source.frame.schema)
     frame, opener = source.node.raw.handed_over(wanted)
     given = frame.toArrow().to_batches()
@@ -166,6 +166,28 @@ def test_each_odd_value_in_each_field(spark: SparkSession) -> None:
     by_spark, by_workers, plains = read_both(topic(spark, records))
     assert by_workers == by_spark
     assert 0 < plains < len(by_spark)
+
+
+def test_keys_as_text_several_topics_and_headers(spark: SparkSession) -> None:
+    headers = F.array(F.struct(F.lit("h").alias("key"), F.col("value").alias("value")))
+    values = [
+        b'{"amount": 1}',
+        b'{"amount": 2}',
+        b'{"amount": [3]}',
+        b'{"amount": 4, "who": "x"}',
+        b'{"amount": 1e1}',
+        None,
+    ]
+    keyed = topic(spark, values).withColumn("headers", headers)
+    keyed = keyed.withColumn(
+        "key", F.when(F.col("offset") == 1, F.unhex(F.lit("ff"))).otherwise(F.encode("topic", "UTF-8"))
+    )
+    keyed = keyed.withColumn("key", F.when(F.col("offset") != 5, F.col("key")))
+    by_spark, by_workers, plains = read_both(keyed, "amount long, who string", None, "name", several=True)
+    assert by_workers == by_spark
+    assert len(by_spark) == 3
+    assert plains == 2
+    assert "'partition': 't-0'" in by_spark[0]
 
 
 def test_a_time_in_milliseconds_beyond_what_a_timestamp_holds_is_none(spark: SparkSession) -> None:
