@@ -14,6 +14,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
 
 import tidegate as tg
 from spark.replay import collect
@@ -261,3 +262,13 @@ def test_long_records_cost_what_they_weigh(spark: SparkSession) -> None:
     assert by_workers == by_spark
     assert len(by_spark) == 3
     assert plains == 1
+
+
+def test_more_than_is_read_at_once_is_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = StructType([StructField("amount", LongType())])
+    reader = plain.Reader(pa.schema([("amount", pa.int64())]), fields, {"amount": "amount"}, {}, False, False)
+    values = pa.array([b'{"amount": %d}' % n for n in range(1_000)])
+    monkeypatch.setattr(plain, "MOST_BYTES", 5_000)
+    (made,) = reader([pa.record_batch([values], ["value"])])
+    rows = pa.ipc.open_stream(made.column(plain.PLAIN)[0].as_buffer()).read_all()
+    assert rows["amount"].to_pylist() == list(range(1_000))

@@ -46,6 +46,9 @@ LONGEST = 50_000
 FEW = 64
 """So many records are handed back rather than read in two halves, to find the one that Arrow cannot read."""
 
+MOST_BYTES = 128 << 20
+"""What is read at once; Arrow could not count beyond 2 GiB, and a worker has other things to hold."""
+
 MOST_MS = (2**63 - 1) // 1000
 """Milliseconds beyond this are no timestamp: Spark counts microseconds."""
 
@@ -192,6 +195,8 @@ class Reader:
     def _columns(self, texts: pa.Array) -> dict[str, pa.Array] | None:
         if not len(texts):
             return {name: pa.array([], self.wanted.field(name).type) for name in self.columns}
+        if texts.nbytes > MOST_BYTES:
+            return None
         # All of them: what does not fit is malformed, whether anybody wants it or not.
         asked = pa.schema([(field.name, _written(field)[1]) for field in self.fields.fields])
         try:
