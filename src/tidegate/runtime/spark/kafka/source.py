@@ -234,7 +234,9 @@ class _Reading:
         taken = {"value", *given.values(), *(["topic"] if self.several else []), *(["key"] if self.key_format else [])}
         raw = self.raw.select(*(name for name in self.raw.columns if name in taken))
         reader = Reader(wanted, self.value_fields, columns, given, self.key_format is not None, self.several)
-        fields = StructType([*raw.schema.fields, StructField(PLAIN, BinaryType()), StructField(AT, IntegerType())])
+        # In the row with the plain records all others are null, whatever Spark knows of them.
+        given_fields = [StructField(field.name, field.dataType) for field in raw.schema.fields]
+        fields = StructType([*given_fields, StructField(PLAIN, BinaryType()), StructField(AT, IntegerType())])
         judged = self._judged(raw.mapInArrow(reader, fields))
         found = self._fields() | self._meta()
         records = F.sum(F.when(F.col(PLAIN).isNull(), 1).otherwise(F.col(AT)))
