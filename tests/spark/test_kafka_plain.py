@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
-from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,6 +19,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import tidegate as tg
 from spark.replay import collect
+from spark.topic import raw, values
+from tidegate.kernel.steps import WALL_CLOCK
 from tidegate.runtime.spark.kafka import plain
 from tidegate.runtime.spark.kafka.source import decoded_stream
 from tidegate.runtime.spark.stateless import arrow_schema
@@ -27,9 +30,6 @@ pytestmark = pytest.mark.spark
 SCHEMA = (
     "user string, ts timestamp, amount long, price double, small int, two short, one byte, ok boolean, `a.b c-ü` long"
 )
-COLUMNS = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
-STAMP = datetime(2026, 1, 1, tzinfo=UTC)
-
 TEXTS = [
     "A",
     "",
@@ -119,15 +119,6 @@ def written(r: random.Random) -> bytes | None:
     return data
 
 
-def topic(spark: SparkSession, records: list[bytes | None]) -> DataFrame:
-    rows = [(b"k", value, "t", 0, n, STAMP, 0) for n, value in enumerate(records)]
-    columns = zip(*rows, strict=True)
-    kinds = [pa.binary(), pa.binary(), pa.string(), pa.int32(), pa.int64(), pa.timestamp("us", "UTC"), pa.int32()]
-    names = [column.split()[0] for column in COLUMNS.split(", ")]
-    arrays = [pa.array(list(column), kind) for column, kind in zip(columns, kinds, strict=True)]
-    return spark.createDataFrame(pa.table(arrays, names)).select(*names)
-
-
 def read_both(
     records: DataFrame, schema: str = SCHEMA, timestamp: str | None = "ts", key: str = "user", several: bool = False
 ) -> tuple[list[str], list[str], int]:
@@ -139,6 +130,7 @@ def read_both(
     streams = [each for batch in given for each in batch.column(plain.PLAIN).drop_null()]
     plains = sum(pa.ipc.open_stream(each.as_buffer()).read_all().num_rows for each in streams)
     made = pa.Table.from_batches(list(opener.rows(iter(given))), wanted)
+    assert made["offset"].to_pylist() == sorted(made["offset"].to_pylist())
     return rows_of(source.frame.toArrow()), rows_of(made), plains
 
 
@@ -154,7 +146,7 @@ def rows_of(table: pa.Table) -> list[str]:
 def test_random_records_are_read_alike(spark: SparkSession, seed: int) -> None:
     r = random.Random(seed)
     records = [written(r) for _ in range(10_000)]
-    by_spark, by_workers, plains = read_both(topic(spark, records))
+    by_spark, by_workers, plains = read_both(values(spark, *records))
     assert by_workers == by_spark
     # Of each kind enough for the comparison to say something; some were dead letters.
     assert len(records) > len(by_spark)
@@ -164,26 +156,22 @@ def test_random_records_are_read_alike(spark: SparkSession, seed: int) -> None:
 def test_each_odd_value_in_each_field(spark: SparkSession) -> None:
     fields = ["user", "ts", "amount", "price", "small", "two", "one", "ok", "a.b c-ü", "unknown"]
     records = [f'{{"{name}": {value}, "also": 1}}'.encode() for name in fields for value in VALUES]
-    by_spark, by_workers, plains = read_both(topic(spark, records))
+    by_spark, by_workers, plains = read_both(values(spark, *records))
     assert by_workers == by_spark
     assert 0 < plains < len(by_spark)
 
 
 def test_keys_as_text_several_topics_and_headers(spark: SparkSession) -> None:
     headers = F.array(F.struct(F.lit("h").alias("key"), F.col("value").alias("value")))
-    values = [
-        b'{"amount": 1}',
-        b'{"amount": 2}',
-        b'{"amount": [3]}',
-        b'{"amount": 4, "who": "x"}',
-        b'{"amount": 1e1}',
-        None,
+    pairs: list[tuple[bytes | None, bytes | None]] = [
+        (b"t", b'{"amount": 1}'),
+        (b"\xff", b'{"amount": 2}'),
+        (b"t", b'{"amount": [3]}'),
+        (b"t", b'{"amount": 4, "who": "x"}'),
+        (b"t", b'{"amount": 1e1}'),
+        (None, None),
     ]
-    keyed = topic(spark, values).withColumn("headers", headers)
-    keyed = keyed.withColumn(
-        "key", F.when(F.col("offset") == 1, F.unhex(F.lit("ff"))).otherwise(F.encode("topic", "UTF-8"))
-    )
-    keyed = keyed.withColumn("key", F.when(F.col("offset") != 5, F.col("key")))
+    keyed = raw(spark, *pairs).withColumn("headers", headers)
     by_spark, by_workers, plains = read_both(keyed, "amount long, who string", None, "name", several=True)
     assert by_workers == by_spark
     assert len(by_spark) == 3
@@ -195,7 +183,7 @@ def test_a_time_in_milliseconds_beyond_what_a_timestamp_holds_is_none(spark: Spa
     schema = "user string, at long"
     written_ = [0, 1_767_225_600_000, -5, 10**15, plain.MOST_MS, plain.MOST_MS + 1, 10**17, 10**18, 2**63 - 1, -(2**63)]
     records = [json.dumps({"user": "A", "at": at}).encode() for at in written_]
-    source = decoded_stream(topic(spark, list(records)), key="user", value=schema, timestamp="at", name="events")
+    source = decoded_stream(values(spark, *records), key="user", value=schema, timestamp="at", name="events")
     times = [row[0] for row in source.frame.select(F.unix_millis("at")).collect()]
     assert times == [*written_[:5], *[None] * 5]
     frame, opener = source.node.raw.handed_over(arrow_schema(source.frame.schema))
@@ -217,7 +205,7 @@ def test_results_of_a_topic_are_those_of_its_decoded_rows(spark: SparkSession) -
         user = r.choice(["A", "B", "C\\u0041", "é"])
         amount = r.choice(["5", "7", "null", '"no"', str(n)])
         records.append(f'{{"user": "{user}", "ts": "{ts}", "amount": {amount}, "x": 1}}'.encode())
-    frame = topic(spark, records)
+    frame = values(spark, *records)
     source = decoded_stream(frame, key="user", value="user string, ts timestamp, amount long", timestamp="ts", name="e")
     plan = final(source)._jdf.queryExecution().toString()
     assert plain.PLAIN in plan
@@ -238,13 +226,13 @@ def test_results_of_a_topic_are_those_of_its_decoded_rows(spark: SparkSession) -
     ],
 )
 def test_other_schemas_are_read_by_spark(spark: SparkSession, schema: str) -> None:
-    source = decoded_stream(topic(spark, [b"{}"]), key="user", value=schema, timestamp=None, name="events")
+    source = decoded_stream(values(spark, b"{}"), key="user", value=schema, timestamp=None, name="events")
     assert source.node.raw is None
 
 
 def test_options_of_from_json_are_spark_s_to_apply(spark: SparkSession) -> None:
     lenient = tg.kafka.json("user string, amount long", {"allowUnquotedFieldNames": "true"})
-    source = decoded_stream(topic(spark, [b"{user: 'A'}"]), key="user", value=lenient, timestamp=None, name="events")
+    source = decoded_stream(values(spark, b"{user: 'A'}"), key="user", value=lenient, timestamp=None, name="events")
     assert source.node.raw is None
     assert [row["user"] for row in source.frame.collect()] == ["A"]
 
@@ -258,17 +246,101 @@ def test_long_records_cost_what_they_weigh(spark: SparkSession) -> None:
         b'{"user": "A", "more": "' + b'", "a": "' * 40_000 + b"}",
         b'{"user": "' + b"x" * plain.LONGEST + b'"}',
     ]
-    by_spark, by_workers, plains = read_both(topic(spark, list(long)), "user string", None)
+    by_spark, by_workers, plains = read_both(values(spark, *long), "user string", None)
     assert by_workers == by_spark
     assert len(by_spark) == 3
     assert plains == 1
 
 
+def test_a_stream_with_restarts_gives_the_results_of_its_decoded_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """Two partitions, a few slices each, odd and malformed records in between, a restart between any two batches."""
+    r = random.Random(3)
+    ends = [b"null", b'{"user": "B", "amount": 1.5}', b'{"user": "\\ud800", "ts": "2026-01-01", "amount": 007}']
+    queries = {"workers": False, "spark": True}
+    found: dict[str, list[Any]] = {name: [] for name in queries}
+    counted: dict[str, list[Any]] = {name: [] for name in queries}
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "50")
+    try:
+        for batch in range(3):
+            for partition in range(2):
+                written_ = [timed(r, batch * 200 + n) for n in range(200)]
+                at = F.col("offset") + batch * 203
+                frame = values(spark, *written_[:100], *ends, *written_[100:])
+                moved = frame.withColumn("offset", at).withColumn("partition", F.lit(partition))
+                moved.coalesce(1).write.mode("append").parquet(str(tmp_path / "topic"))
+            for name, rows in queries.items():
+                told, seen = once(spark, tmp_path / "topic", tmp_path / name, rows)
+                found[name] += told
+                counted[name] += seen
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert len(found["workers"]) > 50
+    assert sorted(found["workers"]) == sorted(found["spark"])
+    assert counted["workers"] == counted["spark"]
+    assert sum(malformed for _, malformed in counted["workers"]) > 12
+
+
+def timed(r: random.Random, second: int) -> bytes:
+    ts = f"2026-01-01T00:{second // 60:02}:{second % 60:02}{r.choice(['', 'Z', '.5Z', '+00'])}"
+    amount = r.choice(["5", "null", "1" * 19, str(second)])
+    return f'{{"user": "{r.choice("AB")}", "ts": "{ts}", "amount": {amount}}}'.encode()
+
+
+def once(spark: SparkSession, folder: Path, checkpoint: Path, rows: bool) -> tuple[list[Any], list[Any]]:
+    """What comes out of a query that takes what is new in `folder`, and its records and malformed ones by batch."""
+    schema = spark.read.parquet(str(folder)).schema
+    given = spark.readStream.schema(schema).parquet(str(folder))
+    source = decoded_stream(given, key="user", value="user string, ts timestamp, amount long", timestamp="ts", name="e")
+    order = {"partition": "partition", "offset": "offset"}
+    stream = tg.stream(source.frame, key="user", timestamp="ts", name="e", **order) if rows else source
+    out: list[Any] = []
+    writer = final(stream).writeStream.outputMode("update").option("checkpointLocation", str(checkpoint))
+    query = (
+        writer.foreachBatch(lambda frame, _: out.extend(map(repr, frame.collect()))).trigger(availableNow=True).start()
+    )
+    assert query.awaitTermination(120)
+    told = [progress.observedMetrics["e source"] for progress in query.recentProgress if progress.numInputRows]
+    return out, [(each["records"], each["malformed"]) for each in told]
+
+
+READER = plain.Reader(
+    pa.schema([("amount", pa.int64())]), StructType([StructField("amount", LongType())]), {"amount": "amount"}, None
+)
+
+
 def test_more_than_is_read_at_once_is_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    fields = StructType([StructField("amount", LongType())])
-    reader = plain.Reader(pa.schema([("amount", pa.int64())]), fields, {"amount": "amount"}, {}, False, False)
-    values = pa.array([b'{"amount": %d}' % n for n in range(1_000)])
+    read: list[int] = []
+    objects = plain._objects
+
+    def noted(texts: pa.Array, asked: pa.Schema) -> pa.Table:
+        read.append(texts.nbytes)
+        return objects(texts, asked)
+
     monkeypatch.setattr(plain, "MOST_BYTES", 5_000)
-    (made,) = reader([pa.record_batch([values], ["value"])])
+    monkeypatch.setattr(plain, "_objects", noted)
+    texts = pa.array([b'{"amount": %d}' % n for n in range(1_000)])
+    (made,) = READER(iter([pa.record_batch([texts], ["value"])]))
     rows = pa.ipc.open_stream(made.column(plain.PLAIN)[0].as_buffer()).read_all()
     assert rows["amount"].to_pylist() == list(range(1_000))
+    assert max(read) <= 5_000
+    assert len(read) > 1
+
+
+def test_the_wall_clock_comes_along() -> None:
+    texts = [b'{"amount": 1}', b"[]", b'{"amount": 3}']
+    made = list(READER(iter([pa.record_batch([pa.array(texts)], ["value"])])))
+    # As Spark would have it: with the fields that it reads, and the batch's clock.
+    given = [
+        pa.record_batch(
+            [
+                pa.array([7] * each.num_rows),
+                each.column(plain.PLAIN),
+                each.column(plain.AT),
+                pa.array([9] * each.num_rows),
+            ],
+            ["amount", plain.PLAIN, plain.AT, WALL_CLOCK],
+        )
+        for each in made
+    ]
+    (rows,) = plain.Joiner(READER.wanted).rows(iter(given))
+    assert rows.to_pydict() == {"amount": [1, 7, 3], WALL_CLOCK: [9, 9, 9]}

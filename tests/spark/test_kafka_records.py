@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 import tidegate as tg
 from spark.replay import EPOCH, collect
+from spark.topic import STAMP, raw, values
 
 pytest.importorskip("pyspark")
 
@@ -19,21 +19,7 @@ from tidegate.runtime.spark.kafka.source import decoded_stream, decoded_table
 
 pytestmark = pytest.mark.spark
 
-COLUMNS = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
-STAMP = datetime(2026, 1, 1, tzinfo=UTC)
 SCHEMA = "user string, ts timestamp, amount long"
-
-
-def raw(spark: SparkSession, *pairs: tuple[bytes | None, bytes | None]) -> DataFrame:
-    rows = [
-        (None if k is None else bytearray(k), None if v is None else bytearray(v), "t", 0, n, STAMP, 0)
-        for n, (k, v) in enumerate(pairs)
-    ]
-    return spark.createDataFrame(rows, COLUMNS)
-
-
-def values(spark: SparkSession, *written: bytes | None) -> DataFrame:
-    return raw(spark, *[(None, value) for value in written])
 
 
 def stream(frame: DataFrame, key: Any = "user", value: Any = SCHEMA, timestamp: str | None = "ts") -> Any:

@@ -18,7 +18,7 @@ _HIGH = np.uint64(7)
 
 
 def pack(value: bytes) -> bytes:
-    """`value` in bytes below 128, an eighth as many more."""
+    """`value` in bytes below 128, a seventh more of them."""
     words = -(-len(value) // (_PLANES * _WORD.itemsize))
     packed = np.zeros((_PLANES + 1, words), _WORD)
     packed.view(np.uint8).reshape(-1)[: len(value)] = np.frombuffer(value, np.uint8)

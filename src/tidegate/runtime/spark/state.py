@@ -64,7 +64,7 @@ class SparkStore:
         self._remove_from(window, segment, 1)
 
     def _remove_from(self, window: int, segment: int, part: int) -> None:
-        # Asks for one key more than there is: a question costs 0.1 ms, reading part 0 to know the number 10 ms a MB.
+        # Asks for one key more than there is: a question costs 0.1 ms, reading part 0 to know the number 11 ms a MB.
         while self._log.containsKey((window, segment, part)):
             self._log.removeKey((window, segment, part))
             part += 1

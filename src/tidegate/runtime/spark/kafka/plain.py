@@ -84,7 +84,7 @@ def _whole(digits: int) -> str:
     return f"-?(?:0|[1-9][0-9]{{0,{digits - 1}}})"
 
 
-_PLAIN = rf"\A{_object(f'(?:{_SCALAR}|{_object(_SCALAR)}|{_array(_SCALAR)})')}\z"
+_OBJECT = rf"\A{_object(f'(?:{_SCALAR}|{_object(_SCALAR)}|{_array(_SCALAR)})')}\z"
 
 # How each type is written so that there is no doubt that it fits, and what Arrow is to read it as.
 _WRITTEN: dict[type[DataType], tuple[str, pa.DataType]] = {
@@ -113,20 +113,16 @@ def readable(fields: StructType) -> bool:
 class Reader:
     """Reads the plain records of a topic.
 
-    wanted   the columns of a row
+    wanted   the columns of a row; those that are neither in `columns` nor `key` come with the record
     fields   the fields of a value
     columns  which of them the columns are, by name of the column
-    given    the columns of Spark's Kafka source that the others are
-    keyed    whether the record's key is text: it is judged, too
-    several  whether a partition is known by its topic, too
+    key      what the record's key is as a column, wanted or not, if it is text; None if it is nothing here
     """
 
     wanted: pa.Schema
     fields: StructType
     columns: Mapping[str, str]
-    given: Mapping[str, str]
-    keyed: bool
-    several: bool
+    key: str | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep()
@@ -147,18 +143,19 @@ class Reader:
         yield _with(none, pa.array([_stream(rows)]), pa.array([rows.num_rows], pa.int32()))
 
     def _sound_keys(self, batch: pa.RecordBatch) -> Bools:
-        return _sound(batch.column("key")) if self.keyed else np.ones(batch.num_rows, bool)
+        if self.key is None:
+            return np.ones(batch.num_rows, bool)
+        keys = batch.column("key")
+        return _mask(pc.or_(keys.is_null(), _texts(keys).is_valid()))
 
     def _given(self, batch: pa.RecordBatch, name: str) -> pa.Array:
-        column = batch.column(self.given[name])
-        if name == "partition" and self.several:
-            column = pc.binary_join_element_wise(batch.column("topic"), column.cast(pa.string()), "-")
-        return column.cast(self.wanted.field(name).type)
+        return batch.column("key" if name == self.key else name).cast(self.wanted.field(name).type)
 
     def _read(self, values: pa.Array, may: Bools) -> tuple[Bools, dict[str, pa.Array]]:
         """Which records are plain, and the columns that they say."""
-        may = may & _sound(values) & values.is_valid().to_numpy(zero_copy_only=False)
-        texts = _narrow(may, _those(values, may).cast(pa.string()), _plain)
+        texts = _texts(values)
+        may = may & _mask(texts.is_valid())
+        texts = _narrow(may, _those(texts, may), _plain)
         # Arrow is the judge of what fits, as long as all does: it reads all or nothing.
         columns = self._columns(texts)
         if columns is not None:
@@ -247,32 +244,35 @@ class Joiner:
 
 
 def _plain(texts: pa.Array) -> pa.Array:
-    is_one = pc.and_(pc.less_equal(pc.binary_length(texts), LONGEST), pc.match_substring_regex(texts, _PLAIN))
+    is_one = pc.and_(pc.less_equal(pc.binary_length(texts), LONGEST), pc.match_substring_regex(texts, _OBJECT))
     if pc.any(pc.greater(pc.binary_length(texts), 200)).as_py():
         is_one = pc.and_(is_one, pc.invert(pc.match_substring_regex(texts, _MANY_DIGITS)))
     return is_one
 
 
-def _sound(data: pa.Array) -> Bools:
-    """Whether bytes are UTF-8."""
+def _texts(data: pa.Array) -> pa.Array:
+    """Bytes as text, null where they are not UTF-8."""
     try:
-        data.cast(pa.string())
+        return data.cast(pa.string())
     except pa.ArrowInvalid:
-        return np.array([each is None or _decodes(each) for each in data.to_pylist()], bool)
-    return np.ones(len(data), bool)
+        return pa.array([None if each is None else _decoded(each) for each in data.to_pylist()], pa.string())
 
 
-def _decodes(data: bytes) -> bool:
+def _decoded(data: bytes) -> str | None:
     try:
-        data.decode()
+        return data.decode()
     except UnicodeDecodeError:
-        return False
-    return True
+        return None
+
+
+def _mask(flags: pa.Array) -> Bools:
+    mask: Bools = flags.to_numpy(zero_copy_only=False)
+    return mask
 
 
 def _narrow(may: Bools, texts: pa.Array, which: Callable[[pa.Array], pa.Array]) -> pa.Array:
     """Those texts that are so, and `may`, which says of which records they are, with these alone."""
-    so = which(texts).to_numpy(zero_copy_only=False)
+    so = _mask(which(texts))
     may[may] = so
     return _those(texts, so)
 

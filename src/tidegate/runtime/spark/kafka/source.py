@@ -220,25 +220,17 @@ class _Reading:
 
     def handed_over(self, wanted: pa.Schema) -> tuple[DataFrame, Joiner]:
         """Plain records, read; of the others what Spark reads, less those that it cannot."""
-        given = {
-            "topic": "topic",
-            "partition": "partition",
-            "offset": "offset",
-            STAMP: "timestamp",
-            "headers": "headers",
-        }
-        given |= {name: "key" for (side, _), name in self.names.items() if side == _KEY}
-        given = {name: column for name, column in given.items() if name in wanted.names}
         columns = {n: field for (side, field), n in self.names.items() if side == _VALUE and n in wanted.names}
+        key = next((name for (side, _), name in self.names.items() if side == _KEY), None)
+        given = {name: column for name, column in self._meta().items() if name in wanted.names}
         # A key is judged whether it is wanted or not.
-        taken = {"value", *given.values(), *(["topic"] if self.several else []), *(["key"] if self.key_format else [])}
-        raw = self.raw.select(*(name for name in self.raw.columns if name in taken))
-        reader = Reader(wanted, self.value_fields, columns, given, self.key_format is not None, self.several)
+        raw = self.raw.select("value", *(["key"] if key is not None else []), *given.values())
+        reader = Reader(wanted, self.value_fields, columns, key)
         # In the row with the plain records all others are null, whatever Spark knows of them.
         given_fields = [StructField(field.name, field.dataType) for field in raw.schema.fields]
         fields = StructType([*given_fields, StructField(PLAIN, BinaryType()), StructField(AT, IntegerType())])
         judged = self._judged(raw.mapInArrow(reader, fields))
-        found = self._fields() | self._meta()
+        found = self._fields() | {name: F.col(name) for name in given}
         records = F.sum(F.when(F.col(PLAIN).isNull(), 1).otherwise(F.col(AT)))
         # No more than is needed: an observation makes a row of every record.
         rows = judged.select(F.col(_FAULT), F.col(PLAIN), F.col(AT), *(found[name] for name in wanted.names))
