@@ -80,6 +80,12 @@ def test_smoke_of_handing_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_smoke_of_letting_out(tmp_path: Path) -> None:
+    _, report = smoke("benchmarks.letting_out", tmp_path / "report.json")
+    assert {form: len(took) for form, took in report["us_per_row"].items()} == {"one by one": 1, "in lists": 1}
+
+
+@pytest.mark.slow
 def test_smoke_of_where_the_time_goes(tmp_path: Path) -> None:
     """Both ways to read, whose parts differ."""
     of = ("--only", "W1", "W6", "--contestants", "tidegate", "tidegate_files")

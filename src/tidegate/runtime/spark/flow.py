@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 
 import pyarrow as pa
@@ -11,18 +11,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from tidegate.runtime.spark.processor import (
-    KIND,
-    ROW,
-    VALUE,
-    Stage,
-    StageProcessor,
-    static_step,
-    told,
-    wire_schema,
-    wire_type,
-)
+from tidegate.runtime.spark.processor import Stage, StageProcessor, static_step
 from tidegate.runtime.spark.tasks import task_numbers
+from tidegate.runtime.spark.wire import rows_of, wire_schema
 from tidegate.spec.metrics import Formula, Term, formula
 
 Pack = Callable[[Iterator[pa.RecordBatch]], Iterable[tuple[int, bytes]]]
@@ -61,19 +52,19 @@ def flow(
     if marks is not None:
         # One partition, which there is even where the input has none.
         packed = packed.repartition(1).mapInArrow(_marked(marks, tasks), "task int, blob binary")
-    wire = wire_schema(stage)
+    wire = spark_schema(wire_schema(stage.output_schema, stage.metrics))
     grouped = packed.groupBy("task")
     if packed.isStreaming:
         out = grouped.transformWithStateInPandas(
             StageProcessor(stage, wakes),
-            outputStructType=spark_schema(wire),
+            outputStructType=wire,
             outputMode="Update",
             # Not "EventTime", which drops rows by record time before anybody has seen them.
             timeMode="ProcessingTime" if wakes else "None",
         )
     else:
-        out = grouped.applyInArrow(static_step(stage), spark_schema(wire))
-    return _rows(_observed(out, stage, name), stage)
+        out = grouped.applyInArrow(static_step(stage), wire)
+    return rows_of(observing(out, stage.metrics, name), stage.output_schema)
 
 
 def _packed(frame: DataFrame, columns: Sequence[Column], pack: Pack, tasks: int) -> DataFrame:
@@ -117,47 +108,20 @@ def _marked(
     return run
 
 
-def _observed(out: DataFrame, stage: Stage, name: str) -> DataFrame:
-    kinds = {metric: kind for kind, metric in enumerate(told(stage), start=1)}
-    metrics = [_combined(kinds, formula(metric, how)).alias(metric) for metric, how in stage.metrics.items()]
-    return out.observe(name, *metrics) if metrics else out
+def observing(out: DataFrame, metrics: Mapping[str, str], name: str) -> DataFrame:
+    """`out`, with `metrics` of the numbers in its columns (`wire.outgoing`) as the observation `name`."""
+    made = [_combined(formula(metric, how)).alias(metric) for metric, how in metrics.items()]
+    return out.observe(name, *made) if made else out
 
 
-def _combined(kinds: dict[str, int], of: Formula) -> Column:
+def _combined(of: Formula) -> Column:
     """The numbers of all tasks put together, as `spec.metrics.combined` does it."""
-    over = _term(kinds, of.over)
+    over = _term(of.over)
     if of.under is None:
         return over if of.over.how == "avg" else over.cast("long")
-    under = _term(kinds, of.under)
+    under = _term(of.under)
     return F.when(under > 0, over / under).when(under.isNotNull(), F.lit(0.0))
 
 
-def _term(kinds: dict[str, int], term: Term) -> Column:
-    if term.how == "number":
-        return F.lit(int(term.of))
-    return _COMBINE[term.how](_value(kinds[term.of]))
-
-
-def _value(kind: int) -> Column:
-    return F.when(F.col(KIND) == kind, F.col(VALUE))
-
-
-def _rows(out: DataFrame, stage: Stage) -> DataFrame:
-    return out.where(F.col(KIND) == ROW).select(*[_public(field) for field in stage.output_schema])
-
-
-def _public(field: pa.Field) -> Column:
-    return _instants(F.col(f"`{field.name}`"), field.type).alias(field.name)
-
-
-def _instants(column: Column, type_: pa.DataType) -> Column:
-    """`column` with the integer microseconds that are timestamps in `type_` made timestamps again."""
-    if wire_type(type_) == type_:
-        return column
-    if pa.types.is_timestamp(type_):
-        epoch = F.expr("timestamp_ntz'1970-01-01'")
-        return F.timestamp_micros(column) if type_.tz else F.timestamp_add("MICROSECOND", column, epoch)
-    if pa.types.is_list(type_):
-        return F.transform(column, lambda item: _instants(item, type_.value_type))
-    parts = [_instants(column.getField(field.name), field.type).alias(field.name) for field in type_]
-    return F.when(column.isNotNull(), F.struct(*parts))
+def _term(term: Term) -> Column:
+    return F.lit(int(term.of)) if term.how == "number" else _COMBINE[term.how](F.col(term.of))

@@ -10,16 +10,11 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from tidegate.runtime.spark.as_pandas import as_pandas
 from tidegate.runtime.spark.state import SparkStore
-from tidegate.spec.metrics import formula
+from tidegate.runtime.spark.wire import outgoing
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# 0 for a row of the result; n for the n-th number that a task tells, which is then in the column VALUE.
-KIND, VALUE = "_kind", "_value"
-ROW = 0
-# Rows to a frame: enough to drown the cost per frame, few enough that a frame of wide rows fits in memory twice.
-SLICE_ROWS = 100_000
 # A timer is set no further ahead than this: after a restart with a shorter limit it would be too late.
 LOOK_AGAIN_MS = 10_000
 
@@ -52,76 +47,6 @@ class Stage(Protocol):
     def begin(
         self, store: Any, blobs: list[bytes], end_of_input: bool = False, wall_clock: int | None = None
     ) -> Outcome: ...
-
-
-def wire_schema(stage: Stage) -> pa.Schema:
-    """The columns that leave the operator: the stage's own, the kind of row, and the value of a metric.
-
-    A timestamp travels as integer microseconds: pandas on its way would read it in the session's time zone.
-    """
-    fields = [pa.field(field.name, wire_type(field.type)) for field in stage.output_schema]
-    fields.append(pa.field(KIND, pa.int8()))
-    fields.append(pa.field(VALUE, pa.float64()))
-    return pa.schema(fields)
-
-
-def told(stage: Stage) -> list[str]:
-    """The numbers a task tells, in the order of their kinds: what the formulas of its metrics put together."""
-    terms = (term for name, how in stage.metrics.items() for term in formula(name, how).terms)
-    return list(dict.fromkeys(term.of for term in terms if term.how != "number"))
-
-
-def wire_type(type_: pa.DataType) -> pa.DataType:
-    return _each_timestamp(type_, lambda _: pa.int64())
-
-
-def _each_timestamp(type_: pa.DataType, replace: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """`type_` with the timestamps in it replaced, at any depth of lists and structs."""
-    if pa.types.is_timestamp(type_):
-        return replace(type_)
-    if pa.types.is_list(type_):
-        return pa.list_(_each_timestamp(type_.value_type, replace))
-    if pa.types.is_struct(type_):
-        return pa.struct([(field.name, _each_timestamp(field.type, replace)) for field in type_])
-    return type_
-
-
-def outgoing(stage: Stage, outcome: Outcome) -> Iterator[pa.Table]:
-    """The rows in slices, then a row per metric."""
-    schema = wire_schema(stage)
-    for rows in outcome.parts:
-        for start in range(0, rows.num_rows, SLICE_ROWS):
-            yield _wire_rows(rows.slice(start, SLICE_ROWS), schema)
-    yield _metric_rows(stage, outcome.metrics, schema)
-
-
-def _wire_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    n = rows.num_rows
-    columns = []
-    for field in schema:
-        if field.name == KIND:
-            columns.append(pa.repeat(pa.scalar(ROW, pa.int8()), n))
-        elif field.name in rows.column_names:
-            columns.append(_microseconds(rows.column(field.name)).cast(field.type))
-        else:
-            columns.append(pa.nulls(n, field.type))
-    # In one piece: Spark takes a pandas column of several Arrow chunks for something that is no array
-    # (tests/spark/test_conformance.py::test_random_streams_are_what_the_oracle_says).
-    return pa.table(columns, schema=schema).combine_chunks()
-
-
-def _microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return column.cast(_each_timestamp(column.type, lambda stamp: pa.timestamp("us", stamp.tz)))
-
-
-def _metric_rows(stage: Stage, metrics: Mapping[str, int | float], schema: pa.Schema) -> pa.Table:
-    known = [(kind, float(metrics[name])) for kind, name in enumerate(told(stage), start=1) if name in metrics]
-    kinds, values = zip(*known, strict=True) if known else ((), ())
-    columns: dict[str, Any] = {KIND: kinds, VALUE: values}
-    return pa.table(
-        [pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(len(known), f.type) for f in schema],
-        schema=schema,
-    )
 
 
 class StageProcessor(StatefulProcessor):
@@ -167,7 +92,7 @@ class StageProcessor(StatefulProcessor):
             self._handle.registerTimer(wanted)
 
     def _frames(self, outcome: Outcome) -> Iterator[pd.DataFrame]:
-        for table in outgoing(self._stage, outcome):
+        for table in outgoing(self._stage.output_schema, self._stage.metrics, outcome):
             yield as_pandas(table)
 
     def close(self) -> None:
@@ -181,6 +106,6 @@ def static_step(stage: Stage) -> Callable[[pa.Table], pa.Table]:
         from tidegate.kernel.store import DictStore
 
         outcome = stage.begin(DictStore(), table.column("blob").to_pylist(), end_of_input=True)
-        return pa.concat_tables(outgoing(stage, outcome))
+        return pa.concat_tables(outgoing(stage.output_schema, stage.metrics, outcome))
 
     return run

@@ -1,0 +1,129 @@
+"""What a row that leaves costs on its way from Python through `observe()`: each by itself, and in lists.
+
+`python -m benchmarks.letting_out`, with `PYTHONPATH=src` where tidegate is not installed. Rows of a windowed count and
+sum with the metrics of final results, from `mapInArrow` into a sink that drops them, both ways in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from benchmarks.options import arguments, save, say, session, versions
+from tidegate.runtime.spark.flow import observing, spark_schema
+from tidegate.runtime.spark.wire import FRAME_ROWS, ROWS, outgoing, rows_of, wire_schema
+from tidegate.spec.metrics import numbers
+
+TASKS = 2
+SCHEMA = pa.schema(
+    [
+        ("key", pa.string()),
+        ("window_start", pa.timestamp("us", "UTC")),
+        ("window_end", pa.timestamp("us", "UTC")),
+        ("n", pa.int64()),
+        ("total", pa.float64()),
+    ]
+)
+METRICS = numbers(("final", "suppression", "unbound"))
+
+
+@cache
+def _part(rows: int) -> pa.Table:
+    """Made once in a worker: it is not what is measured."""
+    at = np.arange(rows)
+    start, end = (pa.array(np.full(rows, us)).cast(SCHEMA.field("window_start").type) for us in (0, 120_000_000))
+    keys = pa.array([f"key-{number:08d}" for number in range(rows)])
+    return pa.table([keys, start, end, pa.array(at % 7), pa.array(at * 0.5)], schema=SCHEMA)
+
+
+@dataclass
+class _Rows:
+    """So many rows in one part."""
+
+    rows: int
+    metrics: dict[str, float] = field(default_factory=lambda: {"records": 1.0, "late": 0.0})
+
+    @property
+    def parts(self) -> Iterator[pa.Table]:
+        yield _part(self.rows)
+
+
+def in_lists(source: DataFrame, rows: int) -> DataFrame:
+    """As tidegate lets them out."""
+
+    def send(tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        list(tasks)  # or else Spark takes another worker the next time
+        for table in outgoing(SCHEMA, METRICS, _Rows(rows)):
+            yield from table.to_batches()
+
+    wire = spark_schema(wire_schema(SCHEMA, METRICS))
+    return rows_of(observing(source.mapInArrow(send, wire), METRICS, "metrics"), SCHEMA)
+
+
+def one_by_one(source: DataFrame, rows: int) -> DataFrame:
+    """The same, with the numbers in columns beside those of the rows, and a row for them that is filtered out."""
+    wire = wire_schema(SCHEMA, METRICS)
+    schema = pa.schema([*wire.field(ROWS).type.value_type, *(each for each in wire if each.name != ROWS)])
+
+    def send(tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        list(tasks)
+        out = _Rows(rows)
+        for part in (*out.parts, pa.table({name: [value] for name, value in out.metrics.items()})):
+            columns = [
+                part[each.name].cast(each.type) if each.name in part.column_names else pa.nulls(len(part), each.type)
+                for each in schema
+            ]
+            yield from pa.table(columns, schema=schema).to_batches(max_chunksize=FRAME_ROWS)
+
+    out = observing(source.mapInArrow(send, spark_schema(schema)), METRICS, "metrics").where("key IS NOT NULL")
+    start, end = (f"timestamp_micros({name}) AS {name}" for name in ("window_start", "window_end"))
+    return out.selectExpr("key", start, end, "n", "total")
+
+
+FORMS: dict[str, Callable[[DataFrame, int], DataFrame]] = {"one by one": one_by_one, "in lists": in_lists}
+
+
+def measure(spark: SparkSession, rows: int, turns: int) -> dict[str, list[float]]:
+    """Microseconds of a core per row, by form, of each turn."""
+    tasks = spark.range(0, TASKS, 1, TASKS)
+    answers = {
+        form: made(tasks, rows).selectExpr("count(1)", "sum(n)", "sum(total)").collect() for form, made in FORMS.items()
+    }
+    if len({str(answer) for answer in answers.values()}) > 1:
+        raise AssertionError(f"not the same rows: {answers}")
+    found: dict[str, list[float]] = {form: [] for form in FORMS}
+    for turn in range(turns + 1):
+        for form, made in FORMS.items():
+            began = time.perf_counter()
+            made(tasks, rows).write.format("noop").mode("overwrite").save()
+            if turn:  # the first warms up
+                found[form].append((time.perf_counter() - began) / rows * 1e6)
+    return found
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = arguments(argparse.ArgumentParser(description=__doc__), "letting_out.json").parse_args(argv)
+    rows, turns = (10_000, 1) if options.smoke else (1_000_000, 7)
+    with session(options) as spark:
+        found = measure(spark, rows, turns)
+        report: dict[str, Any] = {"rows": rows, "us_per_row": found, "versions": versions(spark)}
+    for form, took in found.items():
+        say(f"{form}: {median(took):.2f} microseconds of a core per row ({min(took):.2f} to {max(took):.2f})")
+    save(report, options.json)
+    return 0
+
+
+if __name__ == "__main__":
+    # As workers import it: what is cached must be the module's, not a copy in every task.
+    from benchmarks import letting_out  # noqa: PLW0406
+
+    raise SystemExit(letting_out.main())

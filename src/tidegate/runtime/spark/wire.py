@@ -1,0 +1,117 @@
+"""What a task lets out, as it crosses to Spark: its rows in lists of some hundred, and then what it tells of itself.
+
+Spark evaluates the metrics of `observe` for all that passes, which costs more than the rows themselves; so a list of
+rows passes as one, and `rows_of` takes it apart behind (decision 0018).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tidegate.spec.metrics import formula
+
+# The column of lists; each number that a task tells has a column of its own, which is empty beside lists.
+ROWS = "_rows"
+# Rows to a frame: enough to drown the cost per frame, few enough that a frame of wide rows fits in memory twice.
+FRAME_ROWS = 100_000
+# Spark holds a list whole.
+LIST_ROWS, LIST_BYTES = 1_000, 1 << 20
+
+
+class Told(Protocol):
+    """What a step gives back: see `processor.Outcome`."""
+
+    @property
+    def parts(self) -> Iterator[pa.Table]: ...
+    @property
+    def metrics(self) -> Mapping[str, int | float]: ...
+
+
+def wire_schema(rows: pa.Schema, metrics: Mapping[str, str]) -> pa.Schema:
+    """The columns that leave an operator whose rows are `rows` and which tells `metrics` of itself.
+
+    A timestamp travels as integer microseconds: pandas on its way would read it in the session's time zone.
+    """
+    numbers = [pa.field(name, pa.float64()) for name in _told(metrics)]
+    return pa.schema([pa.field(ROWS, pa.list_(_row_type(rows))), *numbers])
+
+
+def _row_type(rows: pa.Schema) -> pa.DataType:
+    return pa.struct([(field.name, _wire_type(field.type)) for field in rows])
+
+
+def _wire_type(type_: pa.DataType) -> pa.DataType:
+    return _each_timestamp(type_, lambda _: pa.int64())
+
+
+def _each_timestamp(type_: pa.DataType, replace: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """`type_` with the timestamps in it replaced, at any depth of lists and structs."""
+    if pa.types.is_timestamp(type_):
+        return replace(type_)
+    if pa.types.is_list(type_):
+        return pa.list_(_each_timestamp(type_.value_type, replace))
+    if pa.types.is_struct(type_):
+        return pa.struct([(field.name, _each_timestamp(field.type, replace)) for field in type_])
+    return type_
+
+
+def _told(metrics: Mapping[str, str]) -> list[str]:
+    """The numbers that a task tells: what the formulas of `metrics` put together."""
+    terms = (term for name, how in metrics.items() for term in formula(name, how).terms)
+    return list(dict.fromkeys(term.of for term in terms if term.how != "number"))
+
+
+def outgoing(rows: pa.Schema, metrics: Mapping[str, str], outcome: Told) -> Iterator[pa.Table]:
+    """The rows of `outcome`, some lists of them at a time, then what it tells."""
+    schema = wire_schema(rows, metrics)
+    for part in outcome.parts:
+        for start in range(0, part.num_rows, FRAME_ROWS):
+            yield _wire({ROWS: _in_lists(part.slice(start, FRAME_ROWS), schema.field(ROWS).type)}, schema)
+    yield _wire({name: pa.array([outcome.metrics.get(name)]) for name in _told(metrics)}, schema)
+
+
+def _in_lists(part: pa.Table, lists: pa.ListType) -> pa.Array:
+    row = lists.value_type
+    columns = [_microseconds(part.column(field.name)).cast(field.type).combine_chunks() for field in row]
+    step = max(1, min(LIST_ROWS, LIST_BYTES * part.num_rows // (part.nbytes + 1)))
+    starts = pa.array([*range(0, part.num_rows, step), part.num_rows], pa.int32())
+    return pa.ListArray.from_arrays(starts, pa.StructArray.from_arrays(columns, fields=list(row)), type=lists)
+
+
+def _wire(columns: Mapping[str, pa.Array], schema: pa.Schema) -> pa.Table:
+    length = max((len(column) for column in columns.values()), default=0)
+    return pa.table(
+        [columns[f.name].cast(f.type) if f.name in columns else pa.nulls(length, f.type) for f in schema],
+        schema=schema,
+    )
+
+
+def _microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(_each_timestamp(column.type, lambda stamp: pa.timestamp("us", stamp.tz)))
+
+
+def rows_of(out: DataFrame, rows: pa.Schema) -> DataFrame:
+    """The rows of `rows` in what `outgoing` let out."""
+    return out.select(F.inline(ROWS)).select(*[_public(field) for field in rows])
+
+
+def _public(field: pa.Field) -> Column:
+    return _instants(F.col(f"`{field.name}`"), field.type).alias(field.name)
+
+
+def _instants(column: Column, type_: pa.DataType) -> Column:
+    """`column` with the integer microseconds that are timestamps in `type_` made timestamps again."""
+    if _wire_type(type_) == type_:
+        return column
+    if pa.types.is_timestamp(type_):
+        epoch = F.expr("timestamp_ntz'1970-01-01'")
+        return F.timestamp_micros(column) if type_.tz else F.timestamp_add("MICROSECOND", column, epoch)
+    if pa.types.is_list(type_):
+        return F.transform(column, lambda item: _instants(item, type_.value_type))
+    parts = [_instants(column.getField(field.name), field.type).alias(field.name) for field in type_]
+    return F.when(column.isNotNull(), F.struct(*parts))

@@ -1,0 +1,88 @@
+"""How rows and numbers leave a task: `runtime/spark/wire.py`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import _create_converter_from_pandas
+from pyspark.sql.types import ArrayType, DoubleType
+
+from tidegate.runtime.spark.as_pandas import as_pandas
+from tidegate.runtime.spark.flow import observing, spark_schema
+from tidegate.runtime.spark.wire import FRAME_ROWS, LIST_BYTES, LIST_ROWS, ROWS, outgoing, rows_of, wire_schema
+
+METRICS = {"records": "sum", "lateness": "sum(late_ms) / sum(records)", "slowest": "max"}
+
+
+@dataclass
+class Told:
+    tables: list[pa.Table]
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def parts(self) -> Iterator[pa.Table]:
+        return iter(self.tables)
+
+
+def sent(table: pa.Table, *more: pa.Table) -> list[pa.Table]:
+    return list(outgoing(table.schema, METRICS, Told([table, *more], {"records": 5, "late_ms": 7.5})))
+
+
+def lists(tables: list[pa.Table]) -> list[list[dict[str, object]]]:
+    return [rows for table in tables for rows in table[ROWS].to_pylist() if rows is not None]
+
+
+def test_every_row_is_in_one_list_and_in_order() -> None:
+    """Of several parts, chunked ones and an empty one; a part of more than a frame; no list of more than its bound."""
+    long = FRAME_ROWS + LIST_ROWS + 1
+    first = pa.table({"n": pa.chunked_array([[0, 1], [], [2]], pa.int64())})
+    tables = sent(first, first.slice(0, 0), pa.table({"n": range(3, long)}))
+    found = lists(tables)
+    assert [row["n"] for rows in found for row in rows] == list(range(long))
+    assert max(map(len, found)) == LIST_ROWS
+    assert max(table[ROWS].combine_chunks().flatten().__len__() for table in tables) == FRAME_ROWS
+
+
+@pytest.mark.parametrize(("bytes_", "rows"), [(LIST_BYTES // 4, 3), (2 * LIST_BYTES, 1)])
+def test_lists_of_wide_rows_are_short(bytes_: int, rows: int) -> None:
+    """Spark holds a list whole."""
+    found = lists(sent(pa.table({"wide": ["x" * bytes_] * 7})))
+    assert {len(each) for each in found[:-1]} == {rows}
+    assert sum(map(len, found)) == 7
+
+
+def test_numbers_leave_last_and_once_each_in_its_column() -> None:
+    """What a task does not tell is null there; a number that two metrics read is sent once."""
+    table = pa.table({"records": ["a column of the same name"]})
+    *_, last = sent(table)
+    assert last.to_pylist() == [{ROWS: None, "records": 5.0, "late_ms": 7.5, "slowest": None}]
+    assert wire_schema(table.schema, METRICS).names == last.column_names
+
+
+def test_columns_of_a_frame_pass_by_the_conversion_of_nested_values() -> None:
+    """With it a NaN in a list would be a null, and an integer beside a null a float."""
+    values = [[math.nan, None], None, []]
+    frame = as_pandas(pa.table({"x": pa.array(values, pa.list_(pa.float64()))}))
+    convert = _create_converter_from_pandas(ArrayType(DoubleType()))
+
+    def arrow_of(column: pd.Series) -> str:
+        return str(pa.Array.from_pandas(convert(column), type=pa.list_(pa.float64())).to_pylist())
+
+    for column in (frame["x"], frame.iloc[:, 0], frame[["x"]].iloc[:, 0]):
+        assert arrow_of(column) == "[[nan, None], None, []]"
+    assert arrow_of(pd.Series(values)) == "[[None, None], None, []]"
+
+
+@pytest.mark.spark
+def test_metrics_are_evaluated_for_lists_and_not_for_rows(spark: SparkSession) -> None:
+    """It is what makes a row that leaves cheap: the lists are taken apart above `observe`, which is below."""
+    schema = pa.schema([("n", pa.int64())])
+    wire = spark.createDataFrame([], spark_schema(wire_schema(schema, METRICS)))
+    plan = rows_of(observing(wire, METRICS, "numbers"), schema)._jdf.queryExecution().optimizedPlan().toString()
+    assert 0 <= plan.index("Generate inline") < plan.index("CollectMetrics numbers")
