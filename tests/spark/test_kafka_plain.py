@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 pytest.importorskip("pyspark")
@@ -344,3 +345,20 @@ def test_the_wall_clock_comes_along() -> None:
     ]
     (rows,) = plain.Joiner(READER.wanted).rows(iter(given))
     assert rows.to_pydict() == {"amount": [1, 7, 3], WALL_CLOCK: [9, 9, 9]}
+
+
+@pytest.mark.parametrize("rows_to_a_frame", [1, 2, 3, 100])
+def test_records_are_in_order_however_spark_cuts_its_frames(rows_to_a_frame: int) -> None:
+    """Two reads, each of odd records and then a row with its plain ones, in frames that end anywhere."""
+    texts = [b'{"amount": 10}', b"[]", b"[]", b'{"amount": 40}', b"[]"]
+    made = READER(iter([pa.record_batch([pa.array(part)], ["value"]) for part in (texts, texts[::-1])]))
+    read = pa.concat_tables(
+        pa.table(
+            [pc.multiply(each.column(plain.AT), -1).cast(pa.int64()), each.column(plain.PLAIN), each.column(plain.AT)],
+            ["amount", plain.PLAIN, plain.AT],
+        )
+        for each in made
+    )
+    cut = read.combine_chunks().to_batches(max_chunksize=rows_to_a_frame)
+    found = [row for batch in plain.Joiner(READER.wanted).rows(iter(cut)) for row in batch["amount"].to_pylist()]
+    assert found == [10, -1, -2, 40, -4, 0, 40, -2, -3, 10]
