@@ -61,7 +61,7 @@ class Groups:
         filler = _filler(column.type, how)
         valid = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
         values = (pc.fill_null(column, filler) if valid is not None else column).to_numpy()
-        folded = np.full(len(self.first), filler, values.dtype)
+        folded = np.full(len(self.first), filler.as_py(), values.dtype)
         _FOLDS[how].at(folded, self.number, values)
         if valid is None:
             return pa.array(folded)

@@ -15,25 +15,11 @@ import pyarrow as pa
 
 def as_pandas(table: pa.Table) -> pd.DataFrame:
     """A frame of Arrow's own columns, which pyspark takes as they are."""
-    return _Frame(table.to_pandas(types_mapper=pd.ArrowDtype))
+    return pd.DataFrame({name: _Column(table.column(name)) for name in table.column_names})
 
 
-class _Frame(pd.DataFrame):
-    @property
-    def _constructor(self) -> type[_Frame]:
-        return _Frame
-
-    @property
-    def _constructor_sliced(self) -> type[_Column]:
-        return _Column
-
-
-class _Column(pd.Series):
+class _Column(pd.arrays.ArrowExtensionArray):
     """A column for which pyspark's conversion of nested values, a function to `apply` to each, has nothing to do."""
 
-    @property
-    def _constructor(self) -> type[_Column]:
-        return _Column
-
-    def apply(self, *args: Any, **kwargs: Any) -> _Column:  # type: ignore[override]
+    def map(self, mapper: Any, na_action: Any = None) -> _Column:
         return self
