@@ -46,7 +46,7 @@ def test_every_row_is_in_one_list_and_in_order() -> None:
     found = lists(tables)
     assert [row["n"] for rows in found for row in rows] == list(range(long))
     assert max(map(len, found)) == LIST_ROWS
-    assert max(table[ROWS].combine_chunks().flatten().__len__() for table in tables) == FRAME_ROWS
+    assert max(len(table[ROWS].combine_chunks().flatten()) for table in tables) == FRAME_ROWS
 
 
 @pytest.mark.parametrize(("bytes_", "rows"), [(LIST_BYTES // 4, 3), (2 * LIST_BYTES, 1)])

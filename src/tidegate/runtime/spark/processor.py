@@ -10,7 +10,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from tidegate.runtime.spark.as_pandas import as_pandas
 from tidegate.runtime.spark.state import SparkStore
-from tidegate.runtime.spark.wire import outgoing
+from tidegate.runtime.spark.wire import Told, outgoing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,15 +19,9 @@ if TYPE_CHECKING:
 LOOK_AGAIN_MS = 10_000
 
 
-class Outcome(Protocol):
-    """What a step gives back: rows of `Stage.output_schema` in parts, to be taken once, and, when they are taken, one
-    number per metric, and when to wake (see `flow`).
-    """
+class Outcome(Told, Protocol):
+    """What a step gives back: what it told, with rows of `Stage.output_schema`, and when to wake (see `flow`)."""
 
-    @property
-    def parts(self) -> Iterator[pa.Table]: ...
-    @property
-    def metrics(self) -> Mapping[str, int | float]: ...
     @property
     def wake_at(self) -> int | None: ...
 

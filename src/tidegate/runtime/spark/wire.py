@@ -24,7 +24,7 @@ LIST_ROWS, LIST_BYTES = 1_000, 1 << 20
 
 
 class Told(Protocol):
-    """What a step gives back: see `processor.Outcome`."""
+    """Rows of an operator in parts, to be taken once, and, when they are taken, one number per metric."""
 
     @property
     def parts(self) -> Iterator[pa.Table]: ...
