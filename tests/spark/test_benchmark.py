@@ -86,6 +86,12 @@ def test_smoke_of_letting_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_smoke_of_between_tasks(tmp_path: Path) -> None:
+    _, report = smoke("benchmarks.between_tasks", tmp_path / "report.json")
+    assert {how: len(took) for how, took in report["ms_a_batch"].items()} == {"spared": 1, "not spared": 1}
+
+
+@pytest.mark.slow
 def test_smoke_of_where_the_time_goes(tmp_path: Path) -> None:
     """Both ways to read, whose parts differ."""
     of = ("--only", "W1", "W6", "--contestants", "tidegate", "tidegate_files")

@@ -25,6 +25,7 @@ from tidegate.plan import Operation, Plan, Stream, chain, operation
 from tidegate.runtime.spark import config, order
 from tidegate.runtime.spark.columns import check_columns
 from tidegate.runtime.spark.flow import flow
+from tidegate.runtime.spark.garbage import spare_modules
 from tidegate.runtime.spark.memory import give_back, keep
 from tidegate.runtime.spark.raw import Opener, columns_read
 from tidegate.runtime.spark.stateless import arrow_schema, check_typed, stepped
@@ -50,6 +51,7 @@ class Packer:
     """Who makes rows of what it gets, None if it gets rows."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterable[tuple[int, bytes]]:
+        spare_modules()
         keep()
         if self.opener is not None:
             batches = self.opener.rows(batches)
@@ -86,6 +88,7 @@ class SparkStage:
         return step
 
     def _measured(self, step: Step, parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        spare_modules()
         keep()
         began = time.time()
         try:

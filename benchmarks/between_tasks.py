@@ -1,0 +1,107 @@
+"""What a small micro-batch takes where Python's collector spares the modules of a worker, and where it does not.
+
+`python -m benchmarks.between_tasks`, with `PYTHONPATH=src` where tidegate is not installed. Final windowed totals of
+1,000 records a batch, both ways in turns. For the second, each task puts back what tidegate has spared, so that the
+collection that pyspark starts behind it goes through everything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+
+from benchmarks.contestant import FILES, Contestant
+from benchmarks.inputs import Shape, write
+from benchmarks.measure import Digest, digest, finished, progress_of
+from benchmarks.options import arguments, save, say, session, versions
+from benchmarks.workloads.tumbling import OURS
+from tidegate.runtime.spark import attach, flow, garbage
+from tidegate.runtime.spark.attach import Packer
+from tidegate.runtime.spark.processor import StageProcessor
+
+
+def put_back() -> None:
+    gc.unfreeze()
+    garbage._spared.modules = 0  # noqa: SLF001  (as in a worker that has spared nothing yet)
+
+
+@dataclass(frozen=True)
+class Unspared:
+    pack: Packer
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterable[tuple[int, bytes]]:
+        with patch.object(attach, "spare_modules", put_back):
+            yield from self.pack(batches)
+
+
+class UnsparedProcessor(StageProcessor):
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803
+        with patch.object(attach, "spare_modules", put_back):
+            yield from super().handleInputRows(key, rows, timerValues)
+
+
+def unspared(contestant: Contestant) -> Contestant:
+    """`contestant` in whose workers the collector looks through everything."""
+
+    def unspared_flow(inputs: Sequence[tuple[DataFrame, Sequence[Column], Packer]], **more: Any) -> DataFrame:
+        return flow.flow([(frame, columns, Unspared(pack)) for frame, columns, pack in inputs], **more)
+
+    def frame(spark: SparkSession, files: Path) -> DataFrame:
+        # What becomes part of the plan is what these names mean while it is made.
+        with patch.object(attach, "flow", unspared_flow), patch.object(flow, "StageProcessor", UnsparedProcessor):
+            return contestant.frame(spark, files)
+
+    return replace(contestant, frame=frame)
+
+
+def measure(spark: SparkSession, contestants: dict[str, Contestant], files: Path, turns: int) -> dict[str, list[float]]:
+    """Milliseconds of the median micro-batch, of each turn."""
+    found: dict[str, list[float]] = {name: [] for name in contestants}
+    answers: set[Digest] = set()
+    for turn in range(turns + 1):
+        for name, contestant in contestants.items():
+            with finished(spark, contestant, files, format="noop") as query:
+                progress = progress_of(query)
+            answers.add(Digest.all([digest(each) for each in progress]))
+            if turn:  # the first warms up
+                took = [each["durationMs"]["triggerExecution"] for each in progress if each["numInputRows"]]
+                found[name].append(median(took[len(took) // 5 :]))
+                say(f"  turn {turn}/{turns}  {name:12} {found[name][-1]:6.0f} ms")
+    if len(answers) > 1:
+        raise AssertionError(f"not the same rows: {answers}")
+    return found
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = arguments(argparse.ArgumentParser(description=__doc__), "between_tasks.json").parse_args(argv)
+    batches, turns = (5, 1) if options.smoke else (30, 7)
+    (ours,) = (each for each in OURS if each.name == FILES)
+    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as scratch, session(options) as spark:
+        files = write(Shape(1_000, 1_000, batches), Path(scratch))
+        found = measure(spark, {"spared": ours, "not spared": unspared(ours)}, files, turns)
+        report = {"batches": batches, "ms_a_batch": found, "versions": versions(spark)}
+    for name, took in found.items():
+        say(f"{name}: {median(took):.0f} ms a batch ({min(took):.0f} to {max(took):.0f})")
+    ratios = [without / with_it for with_it, without in zip(found["spared"], found["not spared"], strict=True)]
+    say(
+        f"sparing them is {median(ratios):.2f} times as fast, the median of turns ({min(ratios):.2f} to {max(ratios):.2f})"
+    )
+    save(report, options.json)
+    return 0
+
+
+if __name__ == "__main__":
+    # As workers import it.
+    from benchmarks import between_tasks  # noqa: PLW0406
+
+    raise SystemExit(between_tasks.main())
