@@ -93,9 +93,8 @@ def main(argv: list[str] | None = None) -> int:
     for name, took in found.items():
         say(f"{name}: {median(took):.0f} ms a batch ({min(took):.0f} to {max(took):.0f})")
     ratios = [without / with_it for with_it, without in zip(found["spared"], found["not spared"], strict=True)]
-    say(
-        f"sparing them is {median(ratios):.2f} times as fast, the median of turns ({min(ratios):.2f} to {max(ratios):.2f})"
-    )
+    spread = f"the median of turns ({min(ratios):.2f} to {max(ratios):.2f})"
+    say(f"sparing them is {median(ratios):.2f} times as fast, {spread}")
     save(report, options.json)
     return 0
 
