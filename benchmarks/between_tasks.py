@@ -10,22 +10,24 @@ from __future__ import annotations
 import argparse
 import gc
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from benchmarks.contestant import FILES, Contestant
 from benchmarks.inputs import Shape, write
 from benchmarks.measure import Digest, digest, finished, progress_of
 from benchmarks.options import arguments, save, say, session, versions
 from benchmarks.workloads.tumbling import OURS
-from tidegate.runtime.spark import attach, flow, garbage
+from benchmarks.wrapped import wrapped
+from tidegate.runtime.spark import attach, garbage
 from tidegate.runtime.spark.attach import Packer
 from tidegate.runtime.spark.processor import StageProcessor
 
@@ -50,18 +52,24 @@ class UnsparedProcessor(StageProcessor):
             yield from super().handleInputRows(key, rows, timerValues)
 
 
-def unspared(contestant: Contestant) -> Contestant:
-    """`contestant` in whose workers the collector looks through everything."""
+def collection(spark: SparkSession) -> tuple[int, float]:
+    """How many objects a collection looks through in a worker that has spared none, and in how many milliseconds."""
 
-    def unspared_flow(inputs: Sequence[tuple[DataFrame, Sequence[Column], Packer]], **more: Any) -> DataFrame:
-        return flow.flow([(frame, columns, Unspared(pack)) for frame, columns, pack in inputs], **more)
+    def collect(tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        list(tasks)
+        import pandas as pd  # noqa: F401  (as in a stateful task)
 
-    def frame(spark: SparkSession, files: Path) -> DataFrame:
-        # What becomes part of the plan is what these names mean while it is made.
-        with patch.object(attach, "flow", unspared_flow), patch.object(flow, "StageProcessor", UnsparedProcessor):
-            return contestant.frame(spark, files)
+        put_back()
+        gc.collect()
+        took = []
+        for _ in range(9):
+            began = time.perf_counter()
+            gc.collect()
+            took.append((time.perf_counter() - began) * 1000)
+        yield pa.RecordBatch.from_pydict({"objects": [len(gc.get_objects())], "ms": [median(took)]})
 
-    return replace(contestant, frame=frame)
+    (row,) = spark.range(0, 1, 1, 1).mapInArrow(collect, "objects long, ms double").collect()
+    return row.objects, row.ms
 
 
 def measure(spark: SparkSession, contestants: dict[str, Contestant], files: Path, turns: int) -> dict[str, list[float]]:
@@ -88,8 +96,12 @@ def main(argv: list[str] | None = None) -> int:
     (ours,) = (each for each in OURS if each.name == FILES)
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as scratch, session(options) as spark:
         files = write(Shape(1_000, 1_000, batches), Path(scratch))
-        found = measure(spark, {"spared": ours, "not spared": unspared(ours)}, files, turns)
-        report = {"batches": batches, "ms_a_batch": found, "versions": versions(spark)}
+        objects, ms = collection(spark)
+        say(f"one collection in a worker: {objects:,} objects, {ms:.0f} ms")
+        unspared = wrapped(ours, Unspared, UnsparedProcessor)
+        found = measure(spark, {"spared": ours, "not spared": unspared}, files, turns)
+        one = {"objects": objects, "ms": ms}
+        report = {"batches": batches, "collection": one, "ms_a_batch": found, "versions": versions(spark)}
     for name, took in found.items():
         say(f"{name}: {median(took):.0f} ms a batch ({min(took):.0f} to {max(took):.0f})")
     ratios = [without / with_it for with_it, without in zip(found["spared"], found["not spared"], strict=True)]

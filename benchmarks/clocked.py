@@ -7,21 +7,19 @@ chain a task would have two clocks.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 
 from benchmarks.clock import Clock, Record
 from benchmarks.contestant import Contestant
-from tidegate.runtime.spark import attach, flow
+from benchmarks.wrapped import wrapped
 from tidegate.runtime.spark.attach import Packer
 from tidegate.runtime.spark.processor import Stage, StageProcessor
 from tidegate.runtime.spark.raw import Opener
@@ -115,15 +113,4 @@ class TimedProcessor(StageProcessor):
 def clocked(contestant: Contestant, folder: Path) -> Contestant:
     """`contestant` with clocks in its tasks, which leave what they show in `folder`."""
     folder.mkdir(parents=True)
-
-    def timed_flow(inputs: Sequence[tuple[DataFrame, Sequence[Column], Packer]], **more: Any) -> DataFrame:
-        timed = [(frame, columns, TimedPack(pack, str(folder))) for frame, columns, pack in inputs]
-        return flow.flow(timed, **more)
-
-    def frame(spark: SparkSession, files: Path) -> DataFrame:
-        # What becomes part of the plan is what these names mean while it is made.
-        processor = partial(TimedProcessor, folder=str(folder))
-        with patch.object(attach, "flow", timed_flow), patch.object(flow, "StageProcessor", processor):
-            return contestant.frame(spark, files)
-
-    return replace(contestant, frame=frame)
+    return wrapped(contestant, partial(TimedPack, folder=str(folder)), partial(TimedProcessor, folder=str(folder)))

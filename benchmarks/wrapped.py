@@ -1,0 +1,29 @@
+"""A contestant of ours with something put around its two steps, from outside: the package knows none of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from pyspark.sql import Column, DataFrame, SparkSession
+
+from benchmarks.contestant import Contestant
+from tidegate.runtime.spark import attach, flow
+from tidegate.runtime.spark.attach import Packer
+
+
+def wrapped(contestant: Contestant, pack: Callable[[Packer], Any], processor: Callable[..., Any]) -> Contestant:
+    """`contestant` with `pack(packer)` as its map step and `processor` in the place of `StageProcessor`."""
+
+    def wrapped_flow(inputs: Sequence[tuple[DataFrame, Sequence[Column], Packer]], **more: Any) -> DataFrame:
+        return flow.flow([(frame, columns, pack(packer)) for frame, columns, packer in inputs], **more)
+
+    def frame(spark: SparkSession, files: Path) -> DataFrame:
+        # What becomes part of the plan is what these names mean while it is made.
+        with patch.object(attach, "flow", wrapped_flow), patch.object(flow, "StageProcessor", processor):
+            return contestant.frame(spark, files)
+
+    return replace(contestant, frame=frame)
