@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -125,3 +127,22 @@ def test_a_compacted_log_is_several_segments(monkeypatch: pytest.MonkeyPatch) ->
     rows = mine.step(store, [], end_of_input=True).rows
     assert rows.num_rows == KEYS
     assert sum(rows["n"].to_pylist()) == 4 * ROWS
+
+
+def test_what_came_is_let_go_of_before_rows_leave() -> None:
+    """A closing window needs the most memory of all, and would not have room for the batch beside it."""
+    mine = stage(TUMBLING)
+    together = pa.Table.from_batches([batch(0), batch(2)]).combine_chunks().to_batches()
+    came = []
+
+    def handed_over() -> Iterator[memoryview]:
+        for _, blob in pack(mine.layout, together, [0]):
+            whole = np.frombuffer(blob, np.uint8).copy()
+            came.append(weakref.ref(whole))
+            yield memoryview(whole)
+
+    step = mine.begin(DictStore(), handed_over(), end_of_input=True)  # type: ignore[arg-type]
+    first = next(step.parts)
+    assert first.num_rows
+    assert came
+    assert all(blob() is None for blob in came)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
@@ -59,10 +59,11 @@ class CountStage:
     output_schema: pa.Schema = pa.schema([("key", pa.string()), ("n", pa.int64())])
     metrics: dict[str, str] = field(default_factory=lambda: {"records": "sum", "keys": "max", "blobs": "sum"})
 
-    def begin(self, store: Any, blobs: list[bytes], end_of_input: bool = False) -> Outcome:
+    def begin(self, store: Any, blobs: Iterable[bytes], end_of_input: bool = False) -> Outcome:
         stored = store.get("meta")
         total = Counter(dict(zip(*decode(stored).to_pydict().values(), strict=True)) if stored else {})
         came: Counter[str] = Counter()
+        blobs = list(blobs)
         for blob in blobs:
             came.update(dict(zip(*decode(blob).to_pydict().values(), strict=True)))
         total.update(came)
@@ -96,7 +97,8 @@ class EchoStage:
     metrics: dict[str, str] = field(default_factory=lambda: {"steps": "sum", "blobs": "sum"})
     ballast: bytes = b""
 
-    def begin(self, store: Any, blobs: list[bytes], end_of_input: bool = False) -> Outcome:
+    def begin(self, store: Any, blobs: Iterable[bytes], end_of_input: bool = False) -> Outcome:
+        blobs = list(blobs)
         texts = [blob.decode() if len(blob) < 1000 else None for blob in blobs]
         rows = pa.table([[len(blob) for blob in blobs], texts], schema=self.output_schema)
         return Outcome(rows, {"steps": 1, "blobs": len(blobs)})
@@ -113,7 +115,7 @@ class FixedStage:
     def output_schema(self) -> pa.Schema:
         return self.table.schema
 
-    def begin(self, store: Any, blobs: list[bytes], end_of_input: bool = False) -> Outcome:
+    def begin(self, store: Any, blobs: Iterable[bytes], end_of_input: bool = False) -> Outcome:
         return Outcome(self.table)
 
 
@@ -125,7 +127,7 @@ class StoreStage:
     output_schema: pa.Schema = pa.schema([("told", pa.string())])
     metrics: dict[str, str] = field(default_factory=dict)
 
-    def begin(self, store: Any, blobs: list[bytes], end_of_input: bool = False) -> Outcome:
+    def begin(self, store: Any, blobs: Iterable[bytes], end_of_input: bool = False) -> Outcome:
         batch = int(store.get("meta") or b"0")
         store.put("meta", str(batch + 1).encode())
         told = [self._do(store, *call) for call in self.script[batch]]

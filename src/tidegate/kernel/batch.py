@@ -53,15 +53,20 @@ class Batch:
         return sum(chunk.rows for chunk in self.chunks) == 1
 
     def partials(self) -> tuple[pa.Table | None, int]:
-        """Combined rows (key, pane, open, n, ts, state), without what other chunks show to be late; and the drops."""
+        """Combined rows (key, pane, open, n, ts, state), without what other chunks show to be late; and the drops.
+
+        To be asked for once: the batch lets go of them, so that memory holds them no longer than who asked needs them.
+        """
+        dense, scattered = self._dense, self._scattered
+        self._dense, self._scattered = [], []
         kept: list[pa.Table] = []
         late = 0
         if self.layout.op.windows is None:
-            return (unite(self._dense).drop_columns(["chunk"]) if self._dense else None), 0
-        for rows, before in ((rows, self._before_chunks(rows)) for rows in self._dense):
+            return (unite(dense).drop_columns(["chunk"]) if dense else None), 0
+        for rows, before in ((rows, self._before_chunks(rows)) for rows in dense):
             rows, dropped = self._drop(rows, before)
             kept, late = [*kept, rows.drop_columns(["chunk"])], late + dropped
-        for rows, before in ((rows, self._before_rows(rows)) for rows in self._scattered):
+        for rows, before in ((rows, self._before_rows(rows)) for rows in scattered):
             rows, dropped = self._drop(rows, before)
             kept, late = [*kept, rows.drop_columns(["chunk", "offset"])], late + dropped
         whole = [rows for rows in kept if rows.num_rows]

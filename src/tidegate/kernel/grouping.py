@@ -34,7 +34,9 @@ def codes(columns: Sequence[pa.ChunkedArray]) -> Ints:
         part, cardinality = _code(column)
         if size * cardinality > _ROOM:
             combined, size = _dense(combined)
-        combined, size = combined * cardinality + part, size * cardinality
+        if cardinality > 1:
+            combined = part if size == 1 else combined * cardinality + part
+        size *= cardinality
     return combined
 
 
@@ -48,7 +50,7 @@ def _code(column: pa.ChunkedArray) -> tuple[Ints, int]:
         span = (int(numbers.max()) - low + 1) if len(numbers) else 1
         if span < 2**31:
             return _steps(numbers - low, span)
-    if (found := numbered(array(column))) is not None:
+    if (found := numbered(column)) is not None:
         return found
     encoded = column.combine_chunks().dictionary_encode()
     encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
@@ -118,7 +120,7 @@ def key_hash(layout: Layout, rows: pa.Table) -> npt.NDArray[np.uint64]:
     """One number per row that depends on its key alone, here and in every other process; part of the state format."""
     hashed = np.zeros(rows.num_rows, np.uint64)
     for name in layout.keys:
-        hashed = hashed * np.uint64(31) + hash64(array(rows[name]))
+        hashed = hashed * np.uint64(31) + hash64(rows[name])
     return hashed
 
 

@@ -28,7 +28,7 @@ def hash64(array: pa.Array) -> U64:
     Raises TypeError for nested types.
     """
     if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
+        return np.concatenate([np.empty(0, np.uint64), *map(hash64, array.chunks)])
     if pa.types.is_dictionary(array.type):
         return _through_dictionary(array)
     if pa.types.is_null(array.type):
@@ -133,23 +133,28 @@ def _hash_bytes(array: pa.Array, offset_type: np.dtype[np.signedinteger]) -> U64
     return hashes
 
 
-def hashed_words(array: pa.Array, longest: int) -> tuple[U64, list[U64]] | None:
+def hashed_words(column: pa.ChunkedArray, longest: int) -> tuple[U64, list[U64]] | None:
     """A hash of each string, and the words and the length that are all of it; None if one is over `longest` bytes.
 
     Not the hash of `hash64`, and no part of any state.
     """
-    words, bounds = _spans(array, np.dtype(np.int32))
-    starts, lengths = bounds[:-1], np.diff(bounds)
+    spans = [_spans(chunk, np.dtype(np.int32)) for chunk in column.chunks if len(chunk)]
+    lengths = np.concatenate([np.diff(bounds) for _, bounds in spans])
     if (most := int(lengths.max())) > longest:
         return None
-    parts = [np.zeros(len(array), np.uint64) for _ in range(-(-most // 8))]
+    parts = [np.zeros(len(column), np.uint64) for _ in range(-(-most // 8))]
     hashes = lengths.astype(np.uint64)
-    for low in range(0, len(array), _BLOCK):
-        block = slice(low, low + _BLOCK)
-        for j, part in enumerate(parts):
-            rows, word = _word(words, starts[block], lengths[block], j)
-            part[block][rows] = word
-            hashes[block][rows] += _mix(word + _at(j))
+    base = 0
+    for words, bounds in spans:
+        starts = bounds[:-1]
+        for low in range(0, len(starts), _BLOCK):
+            begins = starts[low : low + _BLOCK]
+            block = slice(base + low, base + low + len(begins))
+            for j, part in enumerate(parts):
+                rows, word = _word(words, begins, lengths[block], j)
+                part[block][rows] = word
+                hashes[block][rows] += _mix(word + _at(j))
+        base += len(starts)
     same_length = int(lengths.min()) == most
     return hashes, parts if same_length else [*parts, lengths.view(np.uint64)]
 

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.kernel import grouping, results
-from tidegate.kernel.grouping import array
 from tidegate.kernel.hashing import hash64
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.panes import Ints
@@ -36,7 +35,7 @@ def hashes(layout: Layout, rows: pa.Table) -> Any:
     """A hash of each row's key (and window), the same in every process."""
     hashed = np.zeros(rows.num_rows, np.uint64)
     for name in columns(layout):
-        hashed = hashed * np.uint64(31) + hash64(array(rows[name]))
+        hashed = hashed * np.uint64(31) + hash64(rows[name])
     return hashed
 
 

@@ -29,17 +29,17 @@ _BLOCK = 1 << 15
 _AGAIN = 0x9E37_79B9_7F4A_7C15
 
 
-def numbered(array: pa.Array) -> tuple[Ints, int] | None:
+def numbered(column: pa.ChunkedArray) -> tuple[Ints, int] | None:
     """A number per value, from 0, and how many there are; None where Arrow does it as well or better."""
-    kind = array.type
-    if len(array) < 2 * SAMPLE or array.null_count or not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+    kind = column.type
+    if len(column) < 2 * SAMPLE or column.null_count or not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
         return None
-    if len(array[:SAMPLE].unique()) < 0.9 * SAMPLE or (found := hashed_words(array, LONGEST)) is None:
+    if len(column[:SAMPLE].unique()) < 0.9 * SAMPLE or (found := hashed_words(column, LONGEST)) is None:
         return None
     leaders = _leaders(*found)
     if leaders is None:
         return None
-    numbers = np.cumsum(leaders == np.arange(len(array))) - 1
+    numbers = np.cumsum(leaders == np.arange(len(column))) - 1
     return numbers.take(leaders), int(numbers[-1]) + 1
 
 

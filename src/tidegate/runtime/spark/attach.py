@@ -82,7 +82,9 @@ class SparkStage:
         limited = {f"next_due_{op.limit.clock}": "min", "limit_clock": "max"} if op.limit is not None else {}
         return numbers(op.measured) | limited
 
-    def begin(self, store: Any, blobs: list[bytes], end_of_input: bool = False, wall_clock: int | None = None) -> Step:
+    def begin(
+        self, store: Any, blobs: Iterable[bytes], end_of_input: bool = False, wall_clock: int | None = None
+    ) -> Step:
         step = self.stage.begin(store, blobs, end_of_input, wall_clock)
         step.parts = self._measured(step, step.parts)
         return step

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -39,7 +39,7 @@ class Stage(Protocol):
     @property
     def metrics(self) -> Mapping[str, str]: ...
     def begin(
-        self, store: Any, blobs: list[bytes], end_of_input: bool = False, wall_clock: int | None = None
+        self, store: Any, blobs: Iterable[bytes], end_of_input: bool = False, wall_clock: int | None = None
     ) -> Outcome: ...
 
 
@@ -61,8 +61,8 @@ class StageProcessor(StatefulProcessor):
         self._store = SparkStore(handle)
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
-        blobs = [blob for frame in rows for blob in frame["blob"]]
-        outcome = self._stage.begin(self._store, blobs)
+        # One by one: nobody holds a blob that the step is done with.
+        outcome = self._stage.begin(self._store, (blob for frame in rows for blob in frame["blob"]))
         yield from self._frames(outcome)
         if self._wakes:
             # Timers go off after the rows of their batch, and this step has done what they are for.
