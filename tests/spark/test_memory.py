@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from tidegate.runtime.spark import memory
@@ -79,27 +80,31 @@ def test_freed_memory_is_used_again_and_can_be_given_back() -> None:
     assert given_back > 1_000
 
 
-def test_a_process_that_has_become_large_hands_back_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    mib = 1 << 20
-    size, given = [0], []
+def test_a_large_process_hands_back_what_nobody_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    mib, code = 1 << 20, 50
+    size, given = [0, 0], []
 
     def give_back() -> None:
-        size[0] -= 10 * mib
-        memory._after.size = size[0]
-        given.append(size[0] // mib)
+        given.append(tuple(part // mib for part in size))
+        size[0] = size[1] + code * mib
+        memory._after.unused = memory._unused()
 
     monkeypatch.setattr(memory, "_use_again", lambda: None)
     monkeypatch.setattr(memory, "_resident", lambda: size[0])
+    monkeypatch.setattr(memory, "_unused", lambda: size[0] - size[1])
     monkeypatch.setattr(memory, "_after", memory._After())
     monkeypatch.setattr(memory, "give_back", give_back)
-    for grown in (100, 319, 320, 321, 330, 375, 376, 400):
-        size[0] = grown * mib
+    for resident, used in [(320, 10), (321, 200), (340, 259), (340, 258), (340, 257), (500, 430), (320, 0)]:
+        size[:] = resident * mib, used * mib
         memory.keep()
-    # Beyond 320; then beyond the 311 that were left and 64 more.
-    assert given == [311, 366]
+    # Beyond 320 and never before; then where more than the 50 that were left and 32 more are free.
+    assert given == [(321, 200), (340, 257)]
 
 
-def test_what_is_left_is_noted() -> None:
+def test_what_is_in_use_and_what_is_not() -> None:
     memory.give_back()
-    assert memory._after.size == pytest.approx(memory._resident(), rel=0.2)
-    assert memory._after.size > 10 << 20
+    before = memory._unused(), memory._resident()
+    assert memory._after.unused == pytest.approx(before[0], rel=0.2)
+    held = np.ones(4 << 20)
+    assert memory._resident() - before[1] > 0.9 * held.nbytes
+    assert abs(memory._unused() - before[0]) < 0.3 * held.nbytes

@@ -10,6 +10,8 @@ import heapq
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 
 import numpy as np
 
@@ -19,7 +21,7 @@ from tidegate.spec.suppressed import Buffer
 _BLOCK = 1024
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
     """What waits for a key.
 
@@ -63,8 +65,8 @@ class Bounded:
         self.most = (self.records, self.size)
         """The most records and the most bytes there were, each after something was put in (SEMANTICS 10)."""
         self._entries: dict[int, Entry] = {}
-        self._names: dict[int, bytes] = {}
         self._heap: list[tuple[int, bytes, int]] = []
+        """(time, name, key) of every entry here, and of some that are gone."""
 
     def get(self, key: int) -> Entry | None:
         """What waits for a key."""
@@ -78,7 +80,7 @@ class Bounded:
     def put(self, key: int, name: bytes, entry: Entry) -> None:
         """Let `entry` be what waits for a key."""
         old = self._take_out(key)
-        self._entries[key], self._names[key] = entry, name
+        self._entries[key] = entry
         if old is None or old.time != entry.time or key < len(self.waited.rest):
             heapq.heappush(self._heap, (entry.time, name, key))
         self.records, self.size = self.records + 1, self.size + entry.size
@@ -111,19 +113,21 @@ class Bounded:
 
     def entries(self) -> tuple[Ints, Ints, Ints, Ints]:
         """All that waits, in the order in which it leaves: (row, prior, time, size)."""
-        mine = sorted((entry.time, self._names[key], entry) for key, entry in self._entries.items())
+        # Whoever left and came back for the same time is there twice.
+        mine = [here for here, _ in groupby(sorted(each for each in self._heap if self._is_current(*each)))]
+        new = [self._entries[key] for *_, key in mine]
         rest = np.flatnonzero(self.waited.rest)
         times = self.waited.time[rest]
         places = [self._place(rest, times, time, name) for time, name, _ in mine]
 
-        def merged(waited: Ints, new: list[int]) -> Ints:
-            return np.insert(waited, places, np.array(new, np.int64)) if new else waited
+        def merged(waited: Ints, told: Callable[[Entry], int]) -> Ints:
+            return np.insert(waited, places, np.fromiter(map(told, new), np.int64, len(new)))
 
         return (
-            merged(rest, [entry.row for *_, entry in mine]),
-            merged(rest, [entry.prior for *_, entry in mine]),
-            merged(times, [entry.time for *_, entry in mine]),
-            merged(self.waited.size[rest], [entry.size for *_, entry in mine]),
+            merged(rest, attrgetter("row")),
+            merged(rest, attrgetter("prior")),
+            merged(times, attrgetter("time")),
+            merged(self.waited.size[rest], attrgetter("size")),
         )
 
     def _place(self, rest: Ints, times: Ints, time: int, name: bytes) -> int:

@@ -17,6 +17,7 @@ from tidegate.kernel import buffers, grouping, measuring, names, previous, prior
 from tidegate.kernel.batch import unite
 from tidegate.kernel.bounded import Bounded, Entry, Waited
 from tidegate.kernel.grouping import array, ints
+from tidegate.kernel.groups import Groups
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.measuring import SIZE, Left
 from tidegate.kernel.panes import Ints
@@ -44,7 +45,8 @@ def take_in(
     both = unite([held, rows])
     buffer = Updates(layout, state, both, held.num_rows)
     leaving: list[int] = []
-    for row, (before, now) in enumerate(clocks[:-1].reshape(-1, 2).tolist(), held.num_rows):
+    times = zip(clocks[:-1:2].tolist(), clocks[1::2].tolist(), strict=True)
+    for row, (before, now) in enumerate(times, held.num_rows):
         leaving += buffer.advance(before)
         leaving += buffer.take(row, now)
     leaving += buffer.advance(int(clocks[-1]))
@@ -138,8 +140,8 @@ def as_they_leave(layout: Layout, held: pa.Table) -> pa.Table:
 
 def _first_of(codes: Ints) -> Ints:
     """For each row the first row with the same code."""
-    _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
-    return first[inverse]
+    groups = Groups.of(codes)
+    return groups.first[groups.number]
 
 
 class _Priors:

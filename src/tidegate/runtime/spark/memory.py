@@ -19,8 +19,8 @@ KEPT_BYTES = 128 << 20
 APART_BYTES = 32 << 20
 """What is larger than this comes from the machine and goes back at once."""
 MOST_BYTES = 320 << 20
-"""A process below this hands nothing back; beyond, where it has become larger by MORE_BYTES since it did."""
-MORE_BYTES = 64 << 20
+"""A process below this hands nothing back; beyond, where it has MORE_BYTES that nobody uses."""
+MORE_BYTES = 32 << 20
 
 _STATM = Path("/proc/self/statm")
 _PAGE_BYTES = mmap.PAGESIZE
@@ -28,9 +28,9 @@ _PAGE_BYTES = mmap.PAGESIZE
 
 @dataclass
 class _After:
-    """The bytes that this process had when it last handed back what it could."""
+    """What this process still had besides what was in use when it last handed back what it could: code, above all."""
 
-    size: int = 0
+    unused: int = 0
 
 
 _after = _After()
@@ -42,10 +42,10 @@ def keep() -> None:
     A batch takes and frees columns of some megabytes, and glibc hands each back: to touch as many new pages, one fault
     for every 4 KiB, was a third of packing (decision 0013). Arrow has an allocator of its own, whose free memory
     numpy could not use; here both have malloc's. What is free in pieces grows over many batches of other sizes, so
-    that from MOST_BYTES on, all goes back once in a while.
+    that from MOST_BYTES on, all goes back that is worth it (decision 0015).
     """
     _use_again()
-    if _resident() > max(MOST_BYTES, _after.size + MORE_BYTES):
+    if _resident() > MOST_BYTES and _unused() > _after.unused + MORE_BYTES:
         give_back()
 
 
@@ -66,6 +66,23 @@ def _resident() -> int:
         return 0
 
 
+class _Info(ctypes.Structure):
+    """What mallinfo2 tells, in bytes."""
+
+    _names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+    _fields_ = [(name, ctypes.c_size_t) for name in _names.split(" ")]
+
+
+def _unused() -> int:
+    """The bytes in memory that malloc has not handed out; all of them where it does not say."""
+    info = _of_malloc("mallinfo2")
+    if info is None:
+        return _resident()
+    info.restype = _Info
+    told = info()
+    return max(0, _resident() - told.uordblks - told.hblkhd)
+
+
 def give_back() -> None:
     """Let the memory go that malloc and Arrow hold free; where malloc cannot (it is not glibc's), only Arrow's.
 
@@ -76,7 +93,7 @@ def give_back() -> None:
     if trim is not None:
         trim(0)
     pa.default_memory_pool().release_unused()
-    _after.size = _resident()
+    _after.unused = _unused()
 
 
 def _of_malloc(name: str) -> Any:
