@@ -45,7 +45,7 @@ def take_in(
     both = unite([held, rows])
     buffer = Updates(layout, state, both, held.num_rows)
     leaving: list[int] = []
-    times = zip(clocks[:-1:2].tolist(), clocks[1::2].tolist(), strict=True)
+    times = zip(map(int, clocks[:-1:2]), map(int, clocks[1::2]), strict=True)
     for row, (before, now) in enumerate(times, held.num_rows):
         leaving += buffer.advance(before)
         leaving += buffer.take(row, now)
