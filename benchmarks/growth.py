@@ -3,7 +3,8 @@
 Final counts and sums of tumbling windows over Parquet files that tidegate's workers read, one quantity at a time; the
 tasks in one process and on a standalone cluster of two workers, which is started on this machine for it.
 `make bench-growth` is the measurement, `--only` some of its axes, `--full` the ends of the ranges, `--smoke` a trial.
-It begins no further point after 15 minutes, with `--full` after 40, or after `--minutes`. `make bench-page` draws.
+All points are measured in turns, of which medians count, until 15 minutes are over, with `--full` 40, or `--minutes`.
+`make bench-page` draws.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -30,6 +33,9 @@ from benchmarks.options import arguments, save, say, session, size_of, versions
 ROWS, KEYS, BATCHES = 1_000_000, 100_000, 5
 SPAN_MS = 60_000
 MINUTES = {"smoke": 15.0, "default": 15.0, "full": 40.0}
+TURNS = {"smoke": 1, "default": 3, "full": 3}
+IN_ONE_PROCESS = 0.75
+"""The part of the time that the axes in one process have where there is one on a cluster too."""
 
 
 @dataclass(frozen=True)
@@ -106,20 +112,29 @@ def measured(spark: SparkSession, axis: str, value: int, smoke: bool, folder: Pa
     return {"value": value, "rows_per_s": round(one.rate), "worker_mib": round(one.worker_mib)}
 
 
-def explored(spark: SparkSession, axes: list[Axis], size: str, folder: Path, end: float) -> dict[str, Any]:
-    """The points of `axes`, in their order, of which none is begun after `end`."""
-    found = {}
+def explored(spark: SparkSession, axes: list[Axis], size: str, turns: int, folder: Path, end: float) -> dict[str, Any]:
+    """The points of `axes`, in their order and so many turns, of which none is begun after `end`."""
     measured(spark, "tasks", 2, True, folder)  # starts workers, and compiles
-    for axis in axes:
-        points: list[dict[str, Any]] = []
-        for value in axis.values[size]:
-            if time.monotonic() > end:
-                say(f"  {axis.name:8} the time is up: left out {value:,} and what follows")
-                break
-            points.append(measured(spark, axis.name, value, size == "smoke", folder))
-        if points:
-            found[axis.name] = {"label": axis.label, "points": points, "master": spark.sparkContext.master}
-    return found
+    taken: dict[str, dict[int, list[dict[str, Any]]]] = {axis.name: defaultdict(list) for axis in axes}
+    steps = ((turn, axis, value) for turn in range(turns) for axis in axes for value in axis.values[size])
+    for turn, axis, value in steps:
+        if time.monotonic() > end:
+            say(f"  the time is up in turn {turn + 1} of {turns}: left out {axis.name} {value:,} and what follows")
+            break
+        taken[axis.name][value].append(measured(spark, axis.name, value, size == "smoke", folder))
+    master = spark.sparkContext.master
+    return {
+        axis.name: {"label": axis.label, "points": list(map(together, points.values())), "master": master}
+        for axis in axes
+        if (points := taken[axis.name])
+    }
+
+
+def together(turns: list[dict[str, Any]]) -> dict[str, Any]:
+    """One point that was measured several times: the median of its rates, with all of them, and the most memory."""
+    rates = [turn["rows_per_s"] for turn in turns]
+    most = max(turn["worker_mib"] for turn in turns)
+    return {"value": turns[0]["value"], "rows_per_s": round(median(rates)), "turns": rates, "worker_mib": most}
 
 
 @contextmanager
@@ -136,13 +151,15 @@ def main(argv: list[str] | None = None) -> int:
     parser = arguments(argparse.ArgumentParser(prog="make bench-growth", description=__doc__), "growth.json")
     parser.add_argument("--full", action="store_true", help="the ends of the ranges")
     parser.add_argument("--only", nargs="+", choices=[axis.name for axis in AXES], default=[], help="axes")
+    parser.add_argument("--repeat", type=int, help="turns of each point: 3")
     parser.add_argument("--minutes", type=float, help="begin no further point then: 15, with --full 40")
     options = parser.parse_args(argv)
     size = size_of(options)
     axes = [axis for axis in AXES if not options.only or axis.name in options.only]
     began = time.monotonic()
-    end = began + 60 * (MINUTES[size] if options.minutes is None else options.minutes)
-    chosen = {"smoke": options.smoke, "full": options.full, "only": options.only}
+    seconds = 60 * (MINUTES[size] if options.minutes is None else options.minutes)
+    both = len({axis.cluster for axis in axes}) > 1
+    chosen = {"smoke": options.smoke, "full": options.full, "only": options.only, "repeat": options.repeat}
     report: dict[str, Any] = {"axes": {}, "settings": chosen, "size": size}
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-growth-") as scratch:
         for cluster in (False, True):
@@ -151,7 +168,9 @@ def main(argv: list[str] | None = None) -> int:
                 continue
             place = on_cluster(options, Path(scratch)) if cluster else session(options)
             with place as spark:
-                report["axes"] |= explored(spark, mine, size, Path(scratch), end)
+                end = began + seconds * (IN_ONE_PROCESS if both and not cluster else 1)
+                turns = options.repeat or TURNS[size]
+                report["axes"] |= explored(spark, mine, size, turns, Path(scratch), end)
                 report["versions"] = versions(spark)
     report["seconds"] = round(time.monotonic() - began)
     save(report, options.json)

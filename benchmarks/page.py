@@ -153,13 +153,20 @@ def _bar(bar: dict[str, Any]) -> str:
 
 def _growth(report: dict[str, Any]) -> str:
     lines = [f"{HEADING}Growth", "", _machine(report, "make bench-growth", "growth"), ""]
+    lines += ["Each point is the median of its turns; in brackets the least and the most where they are several.", ""]
     for name, axis in report["axes"].items():
         path = PAGE.parent / "benchmarks" / f"{name}.svg"
         path.parent.mkdir(exist_ok=True)
         path.write_text(drawn(axis["label"], axis["points"]), encoding="utf-8")
-        told = ", ".join(f"{p['value']:,}: {p['rows_per_s'] / 1e6:.3f}" for p in axis["points"])
+        told = ", ".join(map(_point, axis["points"]))
         lines += [f"![Rows per second over {axis['label']}](benchmarks/{name}.svg)", "", f"M rows/s: {told}.", ""]
     return "\n".join(lines).rstrip()
+
+
+def _point(point: dict[str, Any]) -> str:
+    rates = [rate / 1e6 for rate in point["turns"]]
+    least_and_most = f" ({min(rates):.3f} to {max(rates):.3f})" if len(rates) > 1 else ""
+    return f"{point['value']:,}: {point['rows_per_s'] / 1e6:.3f}{least_and_most}"
 
 
 def drawn(label: str, points: list[dict[str, Any]]) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 MOST_MS = 150
 ATTEMPTS = 7
 
@@ -22,6 +24,7 @@ def imported() -> tuple[float, list[str]]:
     return float(said[0]), said[1:]
 
 
+@pytest.mark.alone
 def test_import_is_fast_and_brings_nothing_large() -> None:
     best = float("inf")
     for _ in range(ATTEMPTS):  # the best of some: on a busy machine even processor time stretches

@@ -85,6 +85,7 @@ def by_rows(given: list[pa.RecordBatch]) -> float:
     return time.process_time() - began
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("topology", HOT)
 def test_columns_beat_a_loop_over_rows(topology: str) -> None:
     share, build = HOT[topology]

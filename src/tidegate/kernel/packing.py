@@ -22,7 +22,7 @@ from tidegate.kernel.layout import Layout
 from tidegate.kernel.panes import Ints
 from tidegate.kernel.stream_time import Chunk, cut, header, running_max
 
-SLICE_ROWS = 1_000_000
+SLICE_ROWS = 500_000
 """Rows packed at a time: bounds the memory of a map task, whatever it is given to read."""
 
 
