@@ -10,6 +10,7 @@ import argparse
 import resource
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from multiprocessing import get_context
 from statistics import median
 
@@ -29,17 +30,28 @@ from tidegate.plan import operation
 from tidegate.runtime.spark.memory import keep
 
 WINDOW = tg.TimeWindows.of_size_with_no_grace("1 minute")
-SIZES = ((300_000, 10_000), (20_000, 200_000))
-"""(keys that are held, records of a batch)"""
-BATCHES = 3
-STRINGS, TURNS = (2_000_000, 500_000), 7
-"""(distinct keys, rows) of a column that is numbered, and how often"""
+BATCHES, TURNS = 3, 7
 SPREAD = (1, 8, 64, 400)
 """Tasks that the blobs of a map task are for."""
-PACKED, PROCESSES = (100_000, 500_000), 5
-"""(keys, rows) of a batch that is packed over and over, and in how many processes of each kind"""
-CLOSED, SEGMENTS = 4_000_000, 8
-"""Keys of a window that closes, and how many batches they came in."""
+SEGMENTS = 8
+"""Batches that the keys of a window that closes came in."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    held: tuple[tuple[int, int], ...] = ((300_000, 10_000), (20_000, 200_000))
+    """(keys that are held, records of a batch)"""
+    strings: tuple[int, int] = (2_000_000, 500_000)
+    """(distinct keys, rows) of a column that is numbered"""
+    packed: tuple[int, int] = (100_000, 500_000)
+    """(keys, rows) of a batch that is packed over and over"""
+    closed: int = 4_000_000
+    """Keys of a window that closes."""
+    processes: int = 5
+    """How many of each kind pack, and close."""
+
+
+SMOKE = Sizes(held=((300, 10),), strings=(20_000, 10_000), packed=(100, 500), closed=8_000, processes=1)
 
 
 def windowed(stream: tg.KStream) -> tg.TimeWindowedKStream:
@@ -99,8 +111,11 @@ def seconds(build: Callable[[tg.KStream], tg.KTable], held: int, rows: int) -> f
 def numbering(distinct: int, rows: int) -> dict[str, float]:
     """Seconds to number a column of strings, by `kernel/numbering.py` and by Arrow's dictionary, taking turns."""
     keys = np.random.default_rng(2026).integers(0, distinct, rows)
-    column = pa.array(key_names(keys))
-    ways: dict[str, Callable[[pa.Array], object]] = {"by words": numbered, "by a dictionary": pc.dictionary_encode}
+    column = pa.chunked_array([pa.array(key_names(keys))])
+    ways: dict[str, Callable[[pa.ChunkedArray], object]] = {
+        "by words": numbered,
+        "by a dictionary": pc.dictionary_encode,
+    }
     found = dict.fromkeys(ways, float("inf"))
     for _ in range(TURNS):
         for name, way in ways.items():
@@ -110,17 +125,16 @@ def numbering(distinct: int, rows: int) -> dict[str, float]:
     return found
 
 
-def to_pack() -> tuple[Layout, pa.RecordBatch]:
+def to_pack(keys: int, rows: int) -> tuple[Layout, pa.RecordBatch]:
     """What a map task of W1 packs."""
-    keys, rows = PACKED
     stream = tg.stream("events", key="user", timestamp="ts", partition="partition", offset="offset")
     given = batch(pa.array(key_names(np.arange(keys))), np.random.default_rng(2026).integers(0, keys, rows), 0)
     return Layout(operation(TOPOLOGIES["agg(tg.sum), final"](stream).node), given.schema, sorts=False), given
 
 
-def packing() -> float:
+def packing(keys: int, rows: int) -> float:
     """Seconds to pack a batch of W1 once a worker has packed some."""
-    layout, given = to_pack()
+    layout, given = to_pack(keys, rows)
 
     def once() -> float:
         began = time.process_time()
@@ -131,63 +145,70 @@ def packing() -> float:
     return median([once() for _ in range(3 + TURNS)][3:])
 
 
-def blob_bytes(tasks: int) -> int:
+def blob_bytes(tasks: int, keys: int, rows: int) -> int:
     """What a map task sends to so many tasks, all in all."""
-    layout, given = to_pack()
+    layout, given = to_pack(keys, rows)
     return sum(len(blob) for _, blob in pack(layout, [given], range(tasks)))
 
 
-def close(rows_at_once: int) -> tuple[float, float]:
-    """Seconds of the step that closes a large window, and by how many MiB it makes the process larger."""
+def close(rows_at_once: int, keys: int) -> tuple[float, float]:
+    """Seconds of the step that closes a window of so many keys, and by how many MiB it makes the process larger."""
     final.CLOSE_ROWS = rows_at_once
-    layout = to_pack()[0]
+    layout = to_pack(1, 1)[0]
     stage, store = Stage(layout), DictStore()
-    size = CLOSED // SEGMENTS
-    for low in range(0, CLOSED, size):
+    size = keys // SEGMENTS
+    for low in range(0, keys, size):
         given = batch(pa.array(key_names(np.arange(low, low + size))), np.arange(size), low)
         stage.step(store, [dict(pack(layout, [given], [0]))[0]])
     # What is free by now is not taken anew.
     before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     left = sum(part.num_rows for part in stage.begin(store, [], end_of_input=True).parts)
-    assert left == CLOSED, left
+    assert left == keys, left
     return time.process_time() - began, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
 
 
-def closes() -> dict[str, tuple[float, float]]:
+def closes(keys: int, processes: int) -> dict[str, tuple[float, float]]:
     """`close` of a window merged whole and in parts, taking turns: medians."""
-    ways = {"whole": CLOSED, "in parts": final.CLOSE_ROWS}
+    ways = {"whole": keys, "in parts": final.CLOSE_ROWS}
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
-    for _ in range(PROCESSES):
+    for _ in range(processes):
         for name, rows in ways.items():
             with get_context("spawn").Pool(1, keep) as worker:
-                found[name].append(worker.apply(close, (rows,)))
+                found[name].append(worker.apply(close, (rows, keys)))
     return {name: (median(s for s, _ in each), median(mib for _, mib in each)) for name, each in found.items()}
 
 
-def packings() -> dict[str, float]:
+def packings(keys: int, rows: int, processes: int) -> dict[str, float]:
     """Seconds to pack a batch, in workers that hand back what they free and in those that keep it, taking turns."""
     ways = {"as malloc has it": None, "as a worker of tidegate": keep}
     found: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(PROCESSES):
+    for _ in range(processes):
         for name, begin in ways.items():
             with get_context("spawn").Pool(1, begin) as worker:
-                found[name].append(worker.apply(packing))
+                found[name].append(worker.apply(packing, (keys, rows)))
     return {name: median(seconds) for name, seconds in found.items()}
 
 
-def main() -> int:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    print(f"{'':24}" + "".join(f"{f'{rows:,} on {held:,} keys':>28}" for held, rows in SIZES))
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--smoke", action="store_true", help="small enough for a test: are all the parts there?")
+    sizes = SMOKE if parser.parse_args(argv).smoke else Sizes()
+    print(f"{'':24}" + "".join(f"{f'{rows:,} on {held:,} keys':>28}" for held, rows in sizes.held))
     for name, build in TOPOLOGIES.items():
-        print(f"{name:24}" + "".join(f"{seconds(build, held, rows):26.3f} s" for held, rows in SIZES), flush=True)
-    for name, (took, mib) in closes().items():
-        print(f"{f'a window that closes {name}':32}{took:18.3f} s, {mib:.0f} MiB more  ({CLOSED:,} keys)", flush=True)
-    for name, seconds_of in packings().items():
-        print(f"{f'packing {name}':32}{seconds_of:18.3f} s  ({PACKED[1]:,} rows of {PACKED[0]:,} keys)", flush=True)
-    sizes = ", ".join(f"{blob_bytes(tasks) / 1e6:.2f} to {tasks}" for tasks in SPREAD)
-    print(f"MB that a map task sends to tasks: {sizes}", flush=True)
-    for name, best in numbering(*STRINGS).items():
-        print(f"{f'numbering {name}':24}{best:26.3f} s  ({STRINGS[1]:,} rows of {STRINGS[0]:,} keys)", flush=True)
+        print(f"{name:24}" + "".join(f"{seconds(build, held, rows):26.3f} s" for held, rows in sizes.held), flush=True)
+    for name, (took, mib) in closes(sizes.closed, sizes.processes).items():
+        print(
+            f"{f'a window that closes {name}':32}{took:18.3f} s, {mib:.0f} MiB more  ({sizes.closed:,} keys)",
+            flush=True,
+        )
+    keys, rows = sizes.packed
+    for name, seconds_of in packings(keys, rows, sizes.processes).items():
+        print(f"{f'packing {name}':32}{seconds_of:18.3f} s  ({rows:,} rows of {keys:,} keys)", flush=True)
+    sent = ", ".join(f"{blob_bytes(tasks, keys, rows) / 1e6:.2f} to {tasks}" for tasks in SPREAD)
+    print(f"MB that a map task sends to tasks: {sent}", flush=True)
+    keys, rows = sizes.strings
+    for name, best in numbering(keys, rows).items():
+        print(f"{f'numbering {name}':24}{best:26.3f} s  ({rows:,} rows of {keys:,} keys)", flush=True)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What all tests share: helper modules on the path, hypothesis profiles, the marker `full`."""
+"""What all tests share: helper modules on the path, hypothesis profiles, the markers `full` and `spark`."""
 
 from __future__ import annotations
 
@@ -31,6 +31,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        # A file without the mark would start Java in `make check`.
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
     if "full" in (config.option.markexpr or "") or os.environ.get("TIDEGATE_FULL"):
         return
     kept = [item for item in items if "full" not in item.keywords]
