@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -36,10 +36,20 @@ def batch(number: int) -> pa.RecordBatch:
     )
 
 
-def stage(windows: tg.TimeWindows) -> Stage:
+def windowed(windows: tg.TimeWindows) -> tg.TimeWindowedKStream:
     stream = tg.stream("events", key="user", timestamp="ts", partition="partition", offset="offset")
-    totals = stream.group_by_key().windowed_by(windows).agg(n=tg.count(), total=tg.sum("amount"))
+    return stream.group_by_key().windowed_by(windows)
+
+
+def stage(windows: tg.TimeWindows) -> Stage:
+    totals = windowed(windows).agg(n=tg.count(), total=tg.sum("amount"))
     table = totals.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
+    return Stage(Layout(operation(table.node), batch(0).schema, sorts=False))
+
+
+def of_every_update(windows: tg.TimeWindows) -> Stage:
+    not_cached = tg.Materialized.as_("totals").with_caching_disabled()
+    table = windowed(windows).agg(not_cached, n=tg.count(), total=tg.sum("amount"))
     return Stage(Layout(operation(table.node), batch(0).schema, sorts=False))
 
 
@@ -129,9 +139,10 @@ def test_a_compacted_log_is_several_segments(monkeypatch: pytest.MonkeyPatch) ->
     assert sum(rows["n"].to_pylist()) == 4 * ROWS
 
 
-def test_what_came_is_let_go_of_before_rows_leave() -> None:
-    """A closing window needs the most memory of all, and would not have room for the batch beside it."""
-    mine = stage(TUMBLING)
+@pytest.mark.parametrize("made", [stage, of_every_update])
+def test_what_came_is_let_go_of_before_rows_leave(made: Callable[[tg.TimeWindows], Stage]) -> None:
+    """Closing windows, and a row for every record, need the most memory, and have no room for the batch beside it."""
+    mine = made(TUMBLING)
     together = pa.Table.from_batches([batch(0), batch(2)]).combine_chunks().to_batches()
     came = []
 

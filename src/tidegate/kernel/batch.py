@@ -78,12 +78,20 @@ class Batch:
         `seen` is the stream time that closes windows to a record; `actual`, if it is there, what it saw indeed.
 
         Without partition and offset a batch is taken in timestamp order, ties by what the rows hold.
+        To be asked for once, as `partials`, unless the plan keeps records, for then `whole` is asked for as well.
         """
-        return self._in_order(self._dense)
+        return self._in_order(self._let_go())
 
     def arrived(self) -> pa.Table | None:
         """`records` as they came, with `chunk` and `offset`; `order` says how to put them in order."""
-        return self._closing(unite(self._dense)) if self._dense else None
+        dense = self._let_go()
+        return self._closing(unite(dense)) if dense else None
+
+    def _let_go(self) -> list[pa.Table]:
+        dense = self._dense
+        if not self.layout.op.keeps:
+            self._dense = []
+        return dense
 
     def order(self, rows: pa.Table) -> Ints:
         """The places that put rows that `arrived` in order."""

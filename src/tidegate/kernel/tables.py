@@ -26,18 +26,7 @@ from tidegate.spec.windows import BatchWindows, UnlimitedWindows
 
 def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[list[pa.Table], int]:
     """Take the batch into the tables of its windows and let out what the plan emits; also the records dropped late."""
-    rows, late = _entries(layout, batch)
-    out: list[pa.Table] = []
-    tables: dict[int, pa.Table] = {}
-    if rows is not None and rows.num_rows:
-        touched = np.unique(ints(rows["start"]))
-        held = _held(state, touched)
-        merged, updates = take_in(layout, held, rows, batch.single)
-        if layout.op.buffer is not None:
-            merged = buffers.check(layout, state, held, rows, updates, merged)
-        if layout.op.emits != "final":
-            out.append(results.told(layout, "updates", updates))
-        tables = _by_start(merged, touched)
+    tables, out, late = _taken_in(layout, state, batch)
     closed = [start for start in sorted(state.logs.keys() | tables.keys()) if _closed(layout, start, closes_at)]
     if layout.op.emits != "updates":
         leaving = [_final(layout, _whole(state, tables, start)) for start in closed]
@@ -50,6 +39,23 @@ def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[lis
         if not _closed(layout, start, closes_at):
             _store(state, start, table.drop_columns(["start"]))
     return [results.concat(layout, out)], late
+
+
+def _taken_in(layout: Layout, state: State, batch: Batch) -> tuple[dict[int, pa.Table], list[pa.Table], int]:
+    """The tables of the windows that the batch touches, as it leaves them; its updates; the records dropped late.
+
+    Here, so that all it took to make them is let go of before they are stored and leave.
+    """
+    rows, late = _entries(layout, batch)
+    if rows is None or not rows.num_rows:
+        return {}, [], late
+    touched = np.unique(ints(rows["start"]))
+    held = _held(state, touched)
+    merged, updates = take_in(layout, held, rows, batch.single)
+    if layout.op.buffer is not None:
+        merged = buffers.check(layout, state, held, rows, updates, merged)
+    told = [] if layout.op.emits == "final" else [results.told(layout, "updates", updates)]
+    return _by_start(merged, touched), told, late
 
 
 def _final(layout: Layout, rows: pa.Table | None) -> pa.Table | None:
@@ -104,7 +110,7 @@ def expand(layout: Layout, rows: pa.Table, first: Any, last: Any) -> pa.Table:
     windows = np.maximum((last - first) // advance + 1, 0)
     at = np.repeat(np.arange(rows.num_rows), windows)
     nth = np.arange(len(at)) - np.repeat(np.cumsum(windows) - windows, windows)
-    taken = rows.take(pa.array(at))
+    taken = rows if np.all(windows == 1) else rows.take(pa.array(at))
     return taken.append_column("start", pa.array(first[at] + nth * advance)).append_column("at", pa.array(at))
 
 
@@ -161,18 +167,18 @@ def _touched(merged: pa.Table, changed: Any) -> pa.Table:
 def _every_update(layout: Layout, both: pa.Table, groups: Groups, held: int) -> pa.Table:
     """The running aggregate at every new row, in order of arrival."""
     order, starts = groups.runs()
-    by_group = both.take(pa.array(order))
-    columns: dict[str, Any] = {name: by_group[name] for name in [*layout.keys, "start"]}
+    by_group, place = pa.array(order), np.empty_like(order)
+    place[order] = np.arange(len(order))
+    back = pa.array(place[held:])
+    columns: dict[str, Any] = {name: both[name].slice(held) for name in [*layout.keys, "start"]}
     for index, (acc, names) in enumerate(zip(layout.accumulators, layout.states, strict=True)):
         try:
-            scanned = acc.scan_runs([array(by_group[name]) for name in names], starts)
+            scanned = acc.scan_runs([array(both[name]).take(by_group) for name in names], starts)
         except Overflow as overflow:
-            heads = by_group.take(pa.array(starts))
+            heads = both.take(pa.array(groups.first))
             raise grouping.overflowed(layout, heads, overflow, index) from None
-        columns |= dict(zip(names, scanned, strict=True))
-    columns["ts"] = running_max(ints(by_group["ts"]), starts)
+        columns |= {name: column.take(back) for name, column in zip(names, scanned, strict=True)}
+    columns["ts"] = running_max(ints(both["ts"])[order], starts)[place[held:]]
     if BORN in both.schema.names:
-        first = np.repeat(starts, np.diff(starts, append=both.num_rows))
-        columns[BORN] = by_group[BORN].take(pa.array(first))
-    back = np.argsort(order, kind="stable")
-    return pa.table(columns).take(pa.array(back[held:]))
+        columns[BORN] = both[BORN].take(pa.array(groups.first[groups.number[held:]]))
+    return pa.table(columns)
