@@ -17,7 +17,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 def test_the_lowest_versions_are_the_lower_bounds() -> None:
     extras = PROJECT["optional-dependencies"]
-    wanted = [*PROJECT["dependencies"], *extras["spark"], *extras["demo"], *extras["metrics"]]
+    wanted = [*PROJECT["dependencies"], *extras["spark"], *extras["demo"], *extras["kafka"], *extras["metrics"]]
     bounds = dict(re.fullmatch(r"([\w-]+)>=([\d.]+)", each).groups() for each in wanted if ">=" in each)
     pinned = dict(
         line.split("==") for line in (ROOT / "requirements" / "lowest.txt").read_text().splitlines() if "==" in line

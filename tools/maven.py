@@ -39,13 +39,14 @@ def run(pom: Path, *goals: str, timeout: float = 300) -> None:
         raise MavenError("mvn failed: " + " ".join(said[:3]))
 
 
-def jars(pom: Path, target: Path, timeout: float = 300) -> list[Path]:
-    """What the runtime of `pom` needs, fetched into `target` unless it is there. Raises MavenError."""
-    folder, stamp = target / pom.stem, target / f"{pom.stem}.fetched"
+def jars(pom: Path, target: Path, timeout: float = 300, **properties: str) -> list[Path]:
+    """What the runtime of `pom` needs with these properties, fetched into `target` unless there. Raises MavenError."""
+    name = "-".join([pom.stem, *properties.values()])
+    folder, stamp = target / name, target / f"{name}.fetched"
     if not stamp.exists() or stamp.read_text() != pom.read_text():
         shutil.rmtree(folder, ignore_errors=True)
         goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}", "-DincludeScope=runtime"]
-        run(pom, *goal, timeout=timeout)
+        run(pom, *goal, *(f"-D{key}={value}" for key, value in properties.items()), timeout=timeout)
         stamp.write_text(pom.read_text())
     return sorted(folder.glob("*.jar"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import psutil
@@ -23,6 +23,8 @@ READ = {
     "kafka.max.poll.records": "10000",
     "kafka.max.partition.fetch.bytes": "4194304",
 }
+CONSUMER = {"spark": READ, "librdkafka": {}}
+"""What each consumer is told; librdkafka is used as tidegate sets it up."""
 WRITE = {"kafka.linger.ms": "100", "kafka.batch.size": "262144"}
 
 
@@ -36,7 +38,11 @@ class Tidegate:
     final: bool = True
     every: bool = False
     kept: bool = True
-    settings: dict[str, str] = field(default_factory=lambda: {**ROCKSDB, **READ, **WRITE})
+    consumer: str = "spark"
+
+    @property
+    def settings(self) -> dict[str, str]:
+        return {**ROCKSDB, "consumer": self.consumer, **CONSUMER[self.consumer], **WRITE}
 
     def shape(self, shape: Shape) -> Shape:
         return shape
@@ -64,7 +70,9 @@ class Tidegate:
             topics.input(shape),
             key="user",
             value="amount long",
-            options={**READ, "maxOffsetsPerTrigger": str(a_batch)},
+            name="input",
+            consumer=self.consumer,
+            options={**CONSUMER[self.consumer], "maxOffsetsPerTrigger": str(a_batch)},
         )
         table = self.ask(events)
         if self.kept:
@@ -81,8 +89,9 @@ def run_of(shape: Shape, progress: list[dict[str, Any]], peak: dict[str, float],
     seconds: list[float] = []
     for each in progress:
         took = each["durationMs"]["triggerExecution"] / 1000
-        if each["numInputRows"]:
-            rows.append(each["numInputRows"])
+        # Not Spark's numInputRows, to which plain records that workers consume are one row a chunk.
+        if read := each["observedMetrics"].get("input source", {}).get("records"):
+            rows.append(read)
             seconds.append(took)
         elif seconds:
             seconds[-1] += took

@@ -174,6 +174,7 @@ def of_w7() -> tuple[Contestant, ...]:
     often = {**final, **streams.OFTEN}
     return (
         Tidegate("tidegate", "tidegate, topic to topic", _final),
+        Tidegate("tidegate_consumed", "tidegate, the same by librdkafka", _final, consumer="librdkafka"),
         Tidegate("tidegate_noop", "tidegate, topic to nowhere", _final, kept=False),
         streams.contestant("streams_memory", "in-memory", streams.IN_MEMORY, final),
         streams.contestant("streams_rocksdb", "RocksDB", streams.ROCKSDB, final),
@@ -188,7 +189,18 @@ def of_w9() -> tuple[Contestant, ...]:
     cached, every = {**streams.CACHED, **streams.OFTEN}, streams.NOT_CACHED
     return (
         Tidegate("tidegate", "tidegate, one a batch", one_a_batch, final=False),
+        Tidegate(
+            "tidegate_consumed", "tidegate, the same by librdkafka", one_a_batch, final=False, consumer="librdkafka"
+        ),
         Tidegate("tidegate_every", "tidegate, every update", each, final=False, every=True),
+        Tidegate(
+            "tidegate_every_consumed",
+            "tidegate, every update, by librdkafka",
+            each,
+            final=False,
+            every=True,
+            consumer="librdkafka",
+        ),
         streams.contestant("streams_memory", "cache, in-memory", streams.IN_MEMORY, cached, final=False),
         streams.contestant("streams_rocksdb", "cache, RocksDB", streams.ROCKSDB, cached, final=False),
         streams.contestant(
@@ -198,6 +210,7 @@ def of_w9() -> tuple[Contestant, ...]:
     )
 
 
+OURS = ("tidegate", "tidegate_consumed")
 STREAMS = ("streams_memory", "streams_rocksdb")
 STREAMS_EVERY = ("streams_memory_every", "streams_rocksdb_every")
 
@@ -205,12 +218,12 @@ W7 = OverKafka(
     "W7",
     f"W1 from a topic of {PARTITIONS} partitions to final results in a topic",
     of_w7,
-    (Bar(1.5, STREAMS, ("tidegate",)), Bar(20.0, ("quix",), ("tidegate",))),
+    (Bar(1.5, STREAMS, OURS), Bar(20.0, ("quix",), OURS)),
     repeat=2,
 )
 W9 = OverKafka(
     "W9",
     f"updates from a topic of {PARTITIONS} partitions into a topic",
     of_w9,
-    (Bar(1.0, STREAMS, ("tidegate",)), Bar(1.0, STREAMS_EVERY, ("tidegate_every",))),
+    (Bar(1.0, STREAMS, OURS), Bar(1.0, STREAMS_EVERY, ("tidegate_every", "tidegate_every_consumed"))),
 )

@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -57,7 +58,8 @@ log.cleaner.dedupe.buffer.size=4194304
 
 def jars(part: str, timeout: float = 300) -> list[Path]:
     """The jars of `part`, "broker" or "connector", fetched if they are not there. Raises MavenError."""
-    return maven.jars(HERE / f"{part}.xml", TARGET, timeout)
+    older = {"connector": "4.1.0"} if part == "connector" and version("pyspark").startswith("4.1.") else {}
+    return maven.jars(HERE / f"{part}.xml", TARGET, timeout, **older)
 
 
 def free_ports(n: int) -> list[int]:

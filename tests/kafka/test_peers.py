@@ -15,7 +15,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.kafka]
 
 @pytest.mark.parametrize(
     ("workload", "contestants"),
-    [("W7", ("tidegate", "streams_rocksdb")), ("W9", ("tidegate", "tidegate_every", "streams_memory_every"))],
+    [
+        ("W7", ("tidegate", "tidegate_consumed", "streams_rocksdb")),
+        ("W9", ("tidegate", "tidegate_every", "streams_memory_every")),
+    ],
 )
 def test_peers_over_a_broker(workload: str, contestants: tuple[str, ...], tmp_path: Path) -> None:
     try:
@@ -30,3 +33,13 @@ def test_peers_over_a_broker(workload: str, contestants: tuple[str, ...], tmp_pa
         assert numbers["rows_per_s"] > 0
         assert sum(numbers["runs"][0]["rows"]) == 60_004
     assert found["bars"]
+
+
+def test_both_consumers_are_measured(tmp_path: Path) -> None:
+    try:
+        jars("broker")
+    except MavenError as error:
+        pytest.skip(f"no Kafka broker: {error}")
+    _, report = smoke("benchmarks.consuming", tmp_path / "report.json")
+    assert report["records"] == 60_004
+    assert {consumer: len(took) for consumer, took in report["seconds"].items()} == {"spark": 1, "librdkafka": 1}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from spark.replay import Row, collect, observed
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.kafka]
 
+OLD = find_spec("pyspark.sql.streaming.datasource") is None
+CONSUMERS = ["spark", pytest.param("librdkafka", marks=pytest.mark.skipif(OLD, reason="Spark 4.2 or later"))]
 MINUTE = 60_000
 SCHEMA = "user string, ts long"
 Event = tuple[int, str, float]
@@ -108,14 +111,18 @@ BATCHES: list[list[Event]] = [
 ]
 
 
+@pytest.mark.parametrize("consumer", CONSUMERS)
 def test_smoke_final_results_of_several_partitions(
-    spark: SparkSession, client: Client, broker: Broker, tmp_path: Path
+    spark: SparkSession, client: Client, broker: Broker, tmp_path: Path, consumer: str
 ) -> None:
     """Three partitions, one of them idle; a restart between the batches; late records counted."""
     topic = client.topic(partitions=3)
 
     def frame() -> DataFrame:
-        return final(tg.kafka.source(spark, broker.servers, topic, key="user", value=SCHEMA, timestamp="ts")).to_df()
+        source = tg.kafka.source(
+            spark, broker.servers, topic, key="user", value=SCHEMA, timestamp="ts", consumer=consumer
+        )
+        return final(source).to_df()
 
     query, twin = Query(frame, tmp_path), Twin(final)
     for events in BATCHES:
@@ -149,8 +156,9 @@ def test_a_partition_that_lags(
     assert query.late() == twin.driver.dropped
 
 
+@pytest.mark.parametrize("consumer", CONSUMERS)
 def test_malformed_records_are_set_aside_counted_and_change_nothing(
-    spark: SparkSession, client: Client, broker: Broker, tmp_path: Path
+    spark: SparkSession, client: Client, broker: Broker, tmp_path: Path, consumer: str
 ) -> None:
     topic, dead = client.topic(partitions=2), client.topic()
     good = sent(BATCHES[0] + BATCHES[1] + BATCHES[2])
@@ -162,7 +170,9 @@ def test_malformed_records_are_set_aside_counted_and_change_nothing(
     client.send(topic, [*good[:3], bad[0], *good[3:9], *bad[1:], *good[9:]])
 
     def source() -> Any:
-        return tg.kafka.source(spark, broker.servers, topic, key="user", value=SCHEMA, timestamp="ts")
+        return tg.kafka.source(
+            spark, broker.servers, topic, key="user", value=SCHEMA, timestamp="ts", consumer=consumer
+        )
 
     query = Query(lambda: final(source()).to_df(), tmp_path)
     same(query.run(), Twin(final).run(BATCHES[0] + BATCHES[1] + BATCHES[2]))
@@ -187,7 +197,10 @@ def test_malformed_records_are_set_aside_counted_and_change_nothing(
     )
 
 
-def test_a_compacted_topic_as_a_table(spark: SparkSession, client: Client, broker: Broker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("consumer", CONSUMERS)
+def test_a_compacted_topic_as_a_table(
+    spark: SparkSession, client: Client, broker: Broker, tmp_path: Path, consumer: str
+) -> None:
     """What compaction left: the newest row of each key, at offsets with gaps between them."""
     topic = client.topic(
         cleanup_policy="compact", segment_bytes="1048576", segment_ms="100", min_cleanable_dirty_ratio="0.001"
@@ -205,7 +218,7 @@ def test_a_compacted_topic_as_a_table(spark: SparkSession, client: Client, broke
     assert shown == {"user-0": (27, 1027, False), "user-1": (None, 5000, True), "user-2": (29, 1029, False)}
 
     def held() -> DataFrame:
-        changelog = tg.kafka.table(spark, broker.servers, topic, key="user", value="plan int")
+        changelog = tg.kafka.table(spark, broker.servers, topic, key="user", value="plan int", consumer=consumer)
         limit = tg.Suppressed.until_time_limit("1 minute", tg.BufferConfig.unbounded(), clock="stream")
         return changelog.suppress(limit).to_df()
 
@@ -349,22 +362,39 @@ def _zigzag(number: int) -> bytes:
     return bytes([*out, number])
 
 
-def test_several_topics_and_kafkas_own_time(spark: SparkSession, client: Client, broker: Broker) -> None:
+@pytest.mark.parametrize("consumer", CONSUMERS)
+def test_several_topics_and_kafkas_own_time(
+    spark: SparkSession, client: Client, broker: Broker, tmp_path: Path, consumer: str
+) -> None:
     """Partition 0 of one topic is not partition 0 of the other: no record of the second is late for the first's."""
     topics = [client.topic(), client.topic()]
     for topic, user in zip(topics, "AB", strict=True):
         client.send(topic, [(0, user.encode(), b'{"v": 1}', 1000 * n) for n in (1, 5, 9)])
-    source = tg.kafka.source(spark, broker.servers, topics, key="user", value="v int", streaming=False)
-    rows = collect(final(source, grace="0 seconds").to_df())
-    assert [(row["user"], row["count"], row["timestamp"]) for row in sorted(rows, key=repr)] == [
-        ("A", 3, 9000),
-        ("B", 3, 9000),
-    ]
+    wanted = [("A", 3, 9000), ("B", 3, 9000)]
+    if consumer == "spark":
+        source = tg.kafka.source(spark, broker.servers, topics, key="user", value="v int", streaming=False)
+        rows = collect(final(source, grace="0 seconds").to_df())
+        assert sorted((row["user"], row["count"], row["timestamp"]) for row in rows) == wanted
+
+    def streamed() -> DataFrame:
+        source = tg.kafka.source(spark, broker.servers, topics, key="user", value="v int", consumer=consumer)
+        return final(source, grace="0 seconds").to_df()
+
+    query = Query(streamed, tmp_path)
+    assert query.run() == []
+    client.send(topics[0], [(0, b"C", b'{"v": 1}', 600_000)])
+    assert sorted((row["user"], row["count"], row["timestamp"]) for row in query.run()) == wanted
+    assert query.late() == 0
 
 
-def test_a_topic_that_does_not_exist_stops_the_query(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("consumer", CONSUMERS)
+def test_a_topic_that_does_not_exist_stops_the_query(
+    spark: SparkSession, broker: Broker, tmp_path: Path, consumer: str
+) -> None:
     from pyspark.errors import StreamingQueryException
 
-    source = tg.kafka.source(spark, broker.servers, "nothing-here", key="user", value=SCHEMA, timestamp="ts")
+    source = tg.kafka.source(
+        spark, broker.servers, "nothing-here", key="user", value=SCHEMA, timestamp="ts", consumer=consumer
+    )
     with pytest.raises(StreamingQueryException, match="nothing-here"):
         Query(lambda: final(source).to_df(), tmp_path).run()

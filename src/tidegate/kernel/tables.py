@@ -169,7 +169,8 @@ def _every_update(layout: Layout, both: pa.Table, groups: Groups, held: int) -> 
     order, starts = groups.runs()
     by_group, place = pa.array(order), np.empty_like(order)
     place[order] = np.arange(len(order))
-    back = pa.array(place[held:])
+    of_new = place[held:]
+    back = pa.array(of_new)
     columns: dict[str, Any] = {name: both[name].slice(held) for name in [*layout.keys, "start"]}
     for index, (acc, names) in enumerate(zip(layout.accumulators, layout.states, strict=True)):
         try:
@@ -178,7 +179,7 @@ def _every_update(layout: Layout, both: pa.Table, groups: Groups, held: int) -> 
             heads = both.take(pa.array(groups.first))
             raise grouping.overflowed(layout, heads, overflow, index) from None
         columns |= {name: column.take(back) for name, column in zip(names, scanned, strict=True)}
-    columns["ts"] = running_max(ints(both["ts"])[order], starts)[place[held:]]
+    columns["ts"] = running_max(ints(both["ts"])[order], starts)[of_new]
     if BORN in both.schema.names:
         columns[BORN] = both[BORN].take(pa.array(groups.first[groups.number[held:]]))
     return pa.table(columns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,6 +28,8 @@ TAKEN = (*RESULT_COLUMNS, *META, TOMBSTONE, "headers")
 """Names that a field of a record cannot have here; it gets `_in` behind its own."""
 
 _KEY, _VALUE, _FAULT = "__key", "__value", "__fault"
+
+Made = Callable[[Reader, StructType], DataFrame]
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ def source(
     starting: str = "earliest",
     headers: bool = False,
     streaming: bool = True,
+    consumer: str = "spark",
     options: Mapping[str, str] | None = None,
     **more: Any,
 ) -> KafkaStream:
@@ -74,15 +77,29 @@ def source(
     timestamp  a field with the event time, of a timestamp type or in epoch milliseconds; None for Kafka's own
     starting   "earliest", "latest" or Spark's JSON of offsets; without meaning once there is a checkpoint
     streaming  False for a static DataFrame of what is there now
-    options    anything else that Spark's source knows: security, `maxOffsetsPerTrigger`, `failOnDataLoss`
+    consumer   "spark": its connector; "librdkafka": the workers consume the records themselves, which costs less, in
+               Spark 4.2 or later with `tidegate[kafka]`; a checkpoint goes on with either (docs/kafka.md)
+    options    anything else that Spark's source knows: security, `maxOffsetsPerTrigger`, `failOnDataLoss`; librdkafka
+               has these two and settings of its own behind `kafka.`
     more       what else `tg.stream` takes, such as stream_time="min_partition"
 
     Records that cannot be decoded are in `dead_letters`, and counted in `observedMetrics` under "NAME source".
-    Raises TidegateError if Spark has no Kafka connector.
+    Raises TidegateError if Spark has no Kafka connector or Python no librdkafka, DefinitionError for options that the
+    consumer does not know.
     """
-    raw = _raw(spark, servers, topic, starting=starting, headers=headers, streaming=streaming, options=options)
+    raw, made = _raw(
+        spark,
+        servers,
+        topic,
+        starting=starting,
+        headers=headers,
+        streaming=streaming,
+        consumer=consumer,
+        options=options,
+    )
     return decoded_stream(
         raw,
+        made=made,
         key=key,
         value=value,
         timestamp=timestamp,
@@ -103,6 +120,7 @@ def table(
     name: str | None = None,
     starting: str = "earliest",
     streaming: bool = True,
+    consumer: str = "spark",
     options: Mapping[str, str] | None = None,
 ) -> KafkaTable:
     """The records of a changelog topic, compacted or not, as a table: each upserts its key's row, a null value deletes.
@@ -110,7 +128,9 @@ def table(
     The arguments are those of `source`, but the key is always the record's own, as a name (text) or a Format. A
     deletion has no fields, so its time is Kafka's whatever `timestamp` says.
     """
-    raw = _raw(spark, servers, topic, starting=starting, headers=False, streaming=streaming, options=options)
+    raw, _ = _raw(
+        spark, servers, topic, starting=starting, headers=False, streaming=streaming, consumer=consumer, options=options
+    )
     return decoded_table(
         raw,
         key=key,
@@ -129,10 +149,11 @@ def decoded_stream(
     timestamp: str | None,
     name: str,
     several: bool = False,
+    made: Made | None = None,
     **more: Any,
 ) -> KafkaStream:
     """`source` over a DataFrame that has the columns of Spark's Kafka source."""
-    reading = _Reading.of(raw, key, value, timestamp, name, several)
+    reading = replace(_Reading.of(raw, key, value, timestamp, name, several), made=made)
     frame = reading.frame()
     node = dsl.stream(
         frame,
@@ -177,7 +198,8 @@ def decoded_table(
 class _Reading:
     """How the columns of Spark's Kafka source become those of a stream.
 
-    `key_format` is None where the key is in the value; `names` has the column of each field of key and value.
+    `key_format` is None where the key is in the value; `names` has the column of each field of key and value; `made` is
+    who makes what a Reader makes of `raw`, if not Spark from its rows.
     """
 
     raw: DataFrame
@@ -191,6 +213,7 @@ class _Reading:
     name: str
     several: bool
     deletes: bool = False
+    made: Made | None = None
 
     @staticmethod
     def of(raw: DataFrame, key: Any, value: Any, timestamp: str | None, name: str, several: bool) -> _Reading:
@@ -229,7 +252,7 @@ class _Reading:
         # In the row with the plain records all others are null, whatever Spark knows of them.
         given_fields = [StructField(field.name, field.dataType) for field in raw.schema.fields]
         fields = StructType([*given_fields, StructField(PLAIN, BinaryType()), StructField(AT, IntegerType())])
-        judged = self._judged(raw.mapInArrow(reader, fields))
+        judged = self._judged(self.made(reader, fields) if self.made else raw.mapInArrow(reader, fields))
         found = self._fields() | {name: F.col(name) for name in given}
         records = F.sum(F.when(F.col(PLAIN).isNull(), 1).otherwise(F.col(AT)))
         # No more than is needed: an observation makes a row of every record.
@@ -342,14 +365,32 @@ def _raw(
     starting: str,
     headers: bool,
     streaming: bool,
+    consumer: str,
     options: Mapping[str, str] | None,
-) -> DataFrame:
+) -> tuple[DataFrame, Made | None]:
+    """The records as Spark's own source gives them, and who makes plain ones columns if it is not the connector."""
     topics: list[Any] = list(topic) if isinstance(topic, list | tuple) else [topic]
     if not topics or not all(isinstance(each, str) and each for each in topics):
         raise DefinitionTypeError(f"`topic` is {topic!r}. Use the name of a topic, or a list of names.")
+    if consumer not in ("spark", "librdkafka"):
+        raise DefinitionError(f'`consumer` is {consumer!r}. Use "spark" or "librdkafka".')
+    if consumer == "librdkafka":
+        return _consumed(spark, servers, topics, starting, headers, streaming, options or {})
+    return _of_spark(spark, servers, topics, starting, headers, streaming, options or {}), None
+
+
+def _of_spark(
+    spark: SparkSession,
+    servers: str,
+    topics: list[str],
+    starting: str,
+    headers: bool,
+    streaming: bool,
+    options: Mapping[str, str],
+) -> DataFrame:
     settings = {
         "startingOffsets": starting,
-        **(options or {}),
+        **options,
         "kafka.bootstrap.servers": servers,
         "subscribe": ",".join(topics),
         "includeHeaders": str(headers).lower(),
@@ -361,6 +402,32 @@ def _raw(
     except AnalysisException as error:
         raise _missing(error) from error
     return frame
+
+
+def _consumed(
+    spark: SparkSession,
+    servers: str,
+    topics: list[str],
+    starting: str,
+    headers: bool,
+    streaming: bool,
+    options: Mapping[str, str],
+) -> tuple[DataFrame, Made]:
+    try:
+        from tidegate.runtime.spark.kafka.consumed import asked
+    except ImportError as error:
+        raise TidegateError(
+            f'consumer="librdkafka" needs Spark 4.2 or later, and this is {pyspark.__version__}, where a source in '
+            f'Python cannot bound its batches: use consumer="spark". Python says: {error}'
+        ) from error
+    if not streaming:
+        raise DefinitionError('consumer="librdkafka" reads streams alone: leave it out where streaming=False.')
+    found = asked(spark, servers, topics, starting, headers, options)
+
+    def made(reader: Reader, fields: StructType) -> DataFrame:
+        return found.read_by(spark, reader, fields, {STAMP: "timestamp"})
+
+    return found.frame(spark), made
 
 
 def _missing(error: AnalysisException) -> Exception:

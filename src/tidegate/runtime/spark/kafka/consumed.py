@@ -1,0 +1,293 @@
+"""A source of Spark's whose records the workers consume themselves (`tg.kafka.source(..., consumer="librdkafka")`).
+
+Spark asks how far the topics go, keeps that in the checkpoint as its own source does, in the same words, and makes
+tasks of what is between two offsets. In a task librdkafka makes columns of the records; where `plain.Reader` is given,
+it reads them in the same process, and Spark never sees the bytes of plain ones.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from math import ceil, floor
+from weakref import WeakSet
+
+import pyarrow as pa
+from pyspark.errors import PySparkAttributeError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StringType, StructType
+
+from tidegate.errors import DefinitionError, InputError
+from tidegate.runtime.spark.garbage import spare_modules
+from tidegate.runtime.spark.kafka.librdkafka import Client, Offsets, Span, settings, spans
+from tidegate.runtime.spark.kafka.plain import AT, PLAIN, Reader
+
+FORMAT = "tidegate_kafka"
+_ALL = "secret"
+"""The one option of the source has all that it is, passwords too: Spark shows no option of that name."""
+
+_FIELDS = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
+_OPTIONS = {name.lower(): name for name in ("startingOffsets", "maxOffsetsPerTrigger", "failOnDataLoss")}
+_HEADERS = "headers array<struct<key: string, value: binary>>"
+
+_knowing: WeakSet[SparkSession] = WeakSet()
+"""The sessions that know the source: Spark warns of one that is registered twice."""
+
+
+@dataclass(frozen=True)
+class Topics:
+    """What to read.
+
+    starting  "earliest", "latest" or Spark's JSON of offsets
+    limit     records of a micro-batch at most, None for what is there
+    lossy     whether to go on where records are no longer there
+    tasks     how many tasks a micro-batch has at most, None for one per partition
+    """
+
+    client: Client
+    names: tuple[str, ...]
+    starting: str
+    limit: int | None
+    lossy: bool
+    headers: bool
+    tasks: int | None
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """The records, with the columns of Spark's own source."""
+        fields = f"{_FIELDS}, {_HEADERS}" if self.headers else _FIELDS
+        return self._frame(spark, spark.createDataFrame([], fields).schema, None)
+
+    def read_by(self, spark: SparkSession, reader: Reader, fields: StructType, renamed: Mapping[str, str]) -> DataFrame:
+        """What `reader` makes of them (`plain`): `fields`, of which those in `renamed` have other names in a record."""
+        return self._frame(spark, fields, reader, renamed)
+
+    def _frame(
+        self, spark: SparkSession, fields: StructType, reader: Reader | None, renamed: Mapping[str, str] | None = None
+    ) -> DataFrame:
+        if spark not in _knowing:
+            spark.dataSource.register(Source)
+            _knowing.add(spark)
+        secret = b64encode(pickle.dumps((self, reader, renamed or {}))).decode()
+        return spark.readStream.format(FORMAT).schema(fields).option(_ALL, secret).load()
+
+    def starts(self) -> Offsets:
+        """Where a query without a checkpoint begins."""
+        if self.starting == "latest":
+            return self.client.ends(self.names)
+        found = self.client.beginnings(self.names)
+        if self.starting != "earliest":
+            self._set(found, json.loads(self.starting))
+        return found
+
+    def _set(self, offsets: Offsets, given: Offsets) -> None:
+        """Spark's JSON: -2 is the earliest, -1 the latest; a partition that is not named begins at its earliest."""
+        ends = self.client.ends(self.names)
+        for topic, partitions in given.items():
+            for number, offset in partitions.items():
+                if number not in offsets.get(topic, {}):
+                    raise DefinitionError(
+                        f"`starting` has partition {number} of {topic!r}, which is not among those that are read: "
+                        f"{', '.join(offsets)}."
+                    )
+                if offset != -2:
+                    offsets[topic][number] = ends[topic][number] if offset == -1 else offset
+
+    def known(self, start: Offsets, end: Offsets) -> Offsets:
+        """`start` for the partitions of `end`: those that came since, or were made anew, from their beginning."""
+        new = [t for t, of in end.items() if any(n not in start.get(t, {}) or start[t][n] > of[n] for n in of)]
+        beginnings = self.client.beginnings(new) if new else {}
+        return {
+            topic: {
+                number: at
+                if (at := start.get(topic, {}).get(number, last + 1)) <= last
+                else min(beginnings[topic].get(number, last), last)
+                for number, last in of.items()
+            }
+            for topic, of in end.items()
+        }
+
+    def check_none_lost(self, start: Offsets, end: Offsets) -> None:
+        """Raises InputError where a topic is not the one that it was, unless that is said to be well."""
+        if self.lossy:
+            return
+        for topic, partitions in start.items():
+            for number, at in partitions.items():
+                now = end.get(topic, {}).get(number)
+                if now is None or now < at:
+                    raise InputError(
+                        f"{topic}, partition {number}: the query is at offset {at}, but "
+                        f"{'there is no such partition' if now is None else f'the partition ends at {now}'}. Was the "
+                        "topic made anew? Then begin with a new checkpoint; failOnDataLoss=false goes on, and reads it "
+                        "from its beginning."
+                    )
+
+
+@dataclass
+class _Task(InputPartition):
+    """What one task reads."""
+
+    spans: list[Span]
+
+
+class Source(DataSource):
+    """What `spark.readStream.format(FORMAT)` makes; its one option has the Topics and the Reader."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._given = pickle.loads(b64decode(options[_ALL]))  # noqa: S301 - our own, see Topics
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
+        return Consumed(schema, *self._given)
+
+
+class Consumed(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Answers what Spark asks of a source: in a process of the driver's where batches end, in workers for records."""
+
+    def __init__(self, schema: StructType, topics: Topics, reader: Reader | None, renamed: Mapping[str, str]) -> None:
+        self._schema, self._topics, self._reader, self._renamed = schema, topics, reader, renamed
+        self._last: Offsets | None = None
+        self._newest: Offsets | None = None
+
+    def initialOffset(self) -> Offsets:  # noqa: N802
+        return self._topics.starts()
+
+    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
+        end = self._newest = self._topics.client.ends(self._topics.names)
+        self._topics.check_none_lost(start, end)
+        if self._last is not None:
+            # A partition that came after the query was started to read what is there now waits for the next one.
+            end = {t: {n: min(at, of[n]) for n, at in end[t].items() if n in of} for t, of in self._last.items()}
+        return shared(self._topics.known(start, end), end, limit.max_rows) if isinstance(limit, ReadMaxRows) else end
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadAllAvailable() if self._topics.limit is None else ReadMaxRows(self._topics.limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._last = self._topics.client.ends(self._topics.names)
+
+    def reportLatestOffset(self) -> Offsets | None:  # noqa: N802
+        return self._newest
+
+    def partitions(self, start: Offsets, end: Offsets) -> Sequence[_Task]:
+        found = spans(self._topics.known(start, end), end)
+        return [_Task(each) for each in dealt(found, self._topics.tasks or len(found))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _Task)
+        spare_modules()
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        for span in partition.spans:
+            records = self._records(span, [name for name in schema.names if name not in (PLAIN, AT)])
+            for batch in records if self._reader is None else self._reader(records):
+                yield batch.cast(schema)
+
+    def _records(self, span: Span, names: list[str]) -> Iterator[pa.RecordBatch]:
+        several = "partition" in names and isinstance(self._schema["partition"].dataType, StringType)
+        given = [self._renamed.get(name, name) for name in names]
+        for batch in self._topics.client.records(span, given, lossy=self._topics.lossy):
+            columns = dict(zip(names, batch.columns, strict=True))
+            if several:
+                columns["partition"] = pa.repeat(pa.scalar(f"{span.topic}-{span.partition}"), batch.num_rows)
+            yield pa.record_batch(columns)
+
+
+def asked(
+    spark: SparkSession,
+    servers: str,
+    topics: Sequence[str],
+    starting: str,
+    headers: bool,
+    options: Mapping[str, str],
+) -> Topics:
+    """What these arguments of `tg.kafka.source` ask for. Raises DefinitionError for those that only Spark's knows."""
+    given = {name.lower(): value for name, value in options.items()}
+    unknown = [name for name in options if name.lower() not in _OPTIONS and not name.lower().startswith("kafka.")]
+    if unknown:
+        raise DefinitionError(
+            f'`options` has {", ".join(map(repr, unknown))}, which consumer="librdkafka" does not know: it has '
+            f'{", ".join(_OPTIONS.values())}, and what stands behind `kafka.`. consumer="spark" has them all.'
+        )
+    client = Client(servers, settings(options))
+    client.check()
+    limit = given.get("maxoffsetspertrigger")
+    return Topics(
+        client,
+        tuple(topics),
+        _starting(given.get("startingoffsets", starting)),
+        None if limit is None else _positive("maxOffsetsPerTrigger", limit),
+        _flag("failOnDataLoss", given.get("failondataloss", "true")) is False,
+        headers,
+        _cores(spark),
+    )
+
+
+def _starting(given: str) -> str:
+    if given not in ("earliest", "latest"):
+        try:
+            offsets = json.loads(given)
+            fine = all(isinstance(at, int) for of in offsets.values() for at in of.values())
+        except (ValueError, AttributeError):
+            fine = False
+        if not fine:
+            raise DefinitionError(
+                f'`starting` is {given!r}. Use "earliest", "latest", or an offset for each partition as JSON: '
+                '{"events": {"0": 23, "1": -2}}, where -2 is the earliest and -1 the latest.'
+            )
+    return given
+
+
+def _positive(name: str, given: str) -> int:
+    if not given.isdecimal() or int(given) == 0:
+        raise DefinitionError(f"`{name}` is {given!r}. Use a whole number of records from 1 on.")
+    return int(given)
+
+
+def _flag(name: str, given: str) -> bool:
+    if given.lower() not in ("true", "false"):
+        raise DefinitionError(f"`{name}` is {given!r}. Use true or false.")
+    return given.lower() == "true"
+
+
+def _cores(spark: SparkSession) -> int | None:
+    """How many tasks run at a time; None where Spark does not say, on Spark Connect."""
+    try:
+        return spark.sparkContext.defaultParallelism
+    except PySparkAttributeError:
+        return None
+
+
+def shared(start: Offsets, end: Offsets, most: int) -> Offsets:
+    """Where a batch of `most` records ends: each partition gives its share, as with `maxOffsetsPerTrigger` of Spark's.
+
+    A partition gives one record at least, as there; so a batch may have one more for each partition.
+    """
+    total = sum(at - start[topic][number] for topic, of in end.items() for number, at in of.items())
+    if total <= most:
+        return end
+    return {
+        topic: {number: _share(start[topic][number], at, most / total) for number, at in of.items()}
+        for topic, of in end.items()
+    }
+
+
+def _share(start: int, end: int, share: float) -> int:
+    part = (end - start) * share
+    return start + (ceil(part) if part < 1 else floor(part))
+
+
+def dealt(found: Sequence[Span], tasks: int) -> list[list[Span]]:
+    """The spans for at most so many tasks, each with about as many records."""
+    hands: list[list[Span]] = [[] for _ in range(min(tasks, len(found)))]
+    for span in sorted(found, key=lambda span: span.start - span.end):
+        min(hands, key=lambda hand: sum(each.end - each.start for each in hand)).append(span)
+    return hands

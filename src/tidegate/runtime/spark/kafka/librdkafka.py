@@ -1,0 +1,298 @@
+"""Records of topics by librdkafka, Kafka's client in C, as columns like those of Spark's own source.
+
+How far the topics go is asked once per micro-batch (`Client.ends`), and records are read by the workers
+(`Client.records`), each of which keeps one consumer for as long as it lives.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.errors import DefinitionError, InputError, TidegateError
+
+Offsets = dict[str, dict[str, int]]
+"""By topic and partition, as Spark's own source writes them into a checkpoint."""
+
+CHUNK = 1 << 15
+"""About so many records are a batch of columns."""
+AT_ONCE = 4_000
+"""So many are asked for at a time: as objects, which fit into the caches of a processor."""
+POLL_S = 0.01
+"""How long a worker waits for that many. Where records are missing from a topic (compacted, or a transaction's marks)
+the last of a span never are as many."""
+PATIENCE_S = 120
+"""How long nothing may come of what is known to be there; Spark's own source waits as long."""
+ANSWER_S = 30
+"""How long the brokers may take to say which partitions a topic has."""
+TRIES = 3
+
+# In their order, and of their types, those of Spark's source.
+_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+_AS: dict[str, tuple[pa.DataType, Callable[[Any, list[Any]], list[Any]]]] = {
+    "key": (pa.binary(), lambda message, records: list(map(message.key, records))),
+    "value": (pa.binary(), lambda message, records: list(map(message.value, records))),
+    "timestamp": (
+        pa.timestamp("ms", "UTC"),
+        lambda message, records: [at for _, at in map(message.timestamp, records)],
+    ),
+    "timestampType": (pa.int32(), lambda message, records: [kind - 1 for kind, _ in map(message.timestamp, records)]),
+    "headers": (_HEADERS, lambda message, records: [_headers(each) for each in map(message.headers, records)]),
+}
+
+# A consumer that fetches little ahead, because a worker that has reached the end of its share drops what came behind
+# it, and asks again at once where it has room: librdkafka would wait for a second.
+_CONSUMER = {
+    "queued.min.messages": 20_000,
+    "queued.max.messages.kbytes": 16_384,
+    "fetch.message.max.bytes": 262_144,
+    "fetch.queue.backoff.ms": 1,
+    "fetch.wait.max.ms": 10,
+    "isolation.level": "read_uncommitted",  # Java's default, and so Spark's
+    # A worker that has nothing to do stays connected, and need not say so when brokers are restarted.
+    "log_level": 2,
+}
+
+
+@dataclass(frozen=True)
+class Span:
+    """The records of one partition from `start` to before `end`."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Client:
+    """How to reach the brokers; `settings` are librdkafka's, in pairs."""
+
+    servers: str
+    settings: tuple[tuple[str, str], ...] = ()
+
+    def check(self) -> None:
+        """Raises TidegateError where librdkafka is not there, DefinitionError where it does not know a setting."""
+        kafka = _kafka()
+        try:
+            kafka.Consumer(self.configuration()).close()
+        except kafka.KafkaException as error:
+            raise DefinitionError(
+                f"librdkafka does not take these settings: {error.args[0].str().rstrip('.')}. Behind `kafka.` are its "
+                "names, not always Java's (https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md); "
+                'with consumer="spark" they are.'
+            ) from error
+
+    def ends(self, topics: Sequence[str]) -> Offsets:
+        """Behind the last record of each partition. Raises InputError for a topic that is not there."""
+        return self._offsets(topics, latest=True)
+
+    def beginnings(self, topics: Sequence[str]) -> Offsets:
+        """The first record of each partition that Kafka still has."""
+        return self._offsets(topics, latest=False)
+
+    def records(self, span: Span, names: Sequence[str], *, lossy: bool) -> Iterator[pa.RecordBatch]:
+        """The columns `names` of the records of a span; `lossy` goes on without those that are no longer there."""
+        consumer = _consumer(self, "earliest" if lossy else "error")
+        consumer.of.assign([_kafka().TopicPartition(span.topic, span.partition, span.start)])
+        try:
+            found = _until(span, consumer, lossy=lossy)
+            while (batch := _batch(found, names, span)) is not None:
+                yield batch
+        finally:
+            consumer.of.unassign()
+
+    def _offsets(self, topics: Sequence[str], *, latest: bool) -> Offsets:
+        kafka = _kafka()
+        for left in reversed(range(TRIES)):
+            try:
+                return self._listed(topics, latest=latest)
+            except kafka.KafkaException as error:
+                if not (left and error.args[0].retriable()):
+                    raise InputError(
+                        f"The brokers {self.servers} do not say how far {', '.join(topics)} goes: "
+                        f"{error.args[0].str()}. See that they run and let this client read, and start the query "
+                        "again: it goes on from its checkpoint."
+                    ) from error
+                time.sleep(1)
+        raise AssertionError("the last try returns or raises")
+
+    def _listed(self, topics: Sequence[str], *, latest: bool) -> Offsets:
+        kafka: Any = _kafka()
+        specs: Any = kafka.admin.OffsetSpec
+        places = [kafka.TopicPartition(topic, number) for topic in topics for number in self._partitions(topic)]
+        asked = _admin(self).list_offsets(
+            dict.fromkeys(places, specs.latest() if latest else specs.earliest()),
+            isolation_level=kafka.IsolationLevel[self.configuration()["isolation.level"].upper()],
+        )
+        offsets: Offsets = {topic: {} for topic in topics}
+        for place, answer in asked.items():
+            offsets[place.topic][str(place.partition)] = answer.result().offset
+        return offsets
+
+    def _partitions(self, topic: str) -> list[int]:
+        kafka = _kafka()
+        # A consumer's question: a producer's would make the topic.
+        found = _consumer(self, "error").of.list_topics(topic, timeout=ANSWER_S).topics[topic]
+        if found.error is not None and found.error.code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise InputError(f"There is no topic {topic!r} on {self.servers}. Create it, or see how it is written.")
+        if found.error is not None:
+            raise kafka.KafkaException(found.error)
+        return sorted(found.partitions)
+
+    def configuration(self) -> dict[str, Any]:
+        """Of a consumer."""
+        return {
+            **_CONSUMER,
+            "group.id": "tidegate",  # asked for, and used for nothing: offsets are the checkpoint's
+            **dict(self.settings),
+            "bootstrap.servers": self.servers,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+        }
+
+
+def settings(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Those of `options` that are for the client: what stands behind `kafka.`."""
+    return tuple(sorted((name[6:], value) for name, value in options.items() if name.lower().startswith("kafka.")))
+
+
+def spans(start: Offsets, end: Offsets) -> list[Span]:
+    """What is between two offsets, partitions without records left out."""
+    return [
+        Span(topic, int(number), start[topic][number], last)
+        for topic, partitions in end.items()
+        for number, last in partitions.items()
+        if last > start[topic][number]
+    ]
+
+
+def _until(span: Span, consumer: _Consumer, *, lossy: bool) -> Iterator[list[Any]]:
+    """The records of the span that `consumer` is at the beginning of."""
+    message = _kafka().Message
+    at, heard = span.start, time.monotonic()
+    while at < span.end:
+        records = consumer.of.consume(min(AT_ONCE, span.end - at), POLL_S)
+        if any(map(message.error, records)):
+            said = [each for each in records if each.error() is not None]
+            records = [each for each in records if each.error() is None]
+            at = max(at, *(_end(each, span, at) for each in said))
+        if records:
+            at, heard = max(at, records[-1].offset() + 1), time.monotonic()
+            if at > span.end or records[0].offset() < span.start:
+                records = [each for each in records if span.start <= each.offset() < span.end]
+            if records:
+                yield records
+        elif at < span.end and time.monotonic() - heard > PATIENCE_S:
+            if lossy:
+                return
+            raise _unread(span, at, f"nothing came for {PATIENCE_S} s. {consumer.trouble}".rstrip())
+
+
+def _end(said: Any, span: Span, at: int) -> int:
+    """Where the partition ends, if that is what librdkafka says instead of a record; raises InputError if not."""
+    if said.error().code() != _kafka().KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+        raise _unread(span, at, said.error().str())
+    return int(said.offset())
+
+
+def _unread(span: Span, at: int, why: str) -> InputError:
+    return InputError(
+        f"{span.topic}, partition {span.partition}: the records from offset {at} to {span.end - 1} cannot be read: "
+        f"{why}. If the brokers are well again, start the query again: it goes on with this batch. If Kafka deleted "
+        "the records, results without them would be wrong; failOnDataLoss=false goes on nevertheless."
+    )
+
+
+def _batch(found: Iterator[list[Any]], names: Sequence[str], span: Span) -> pa.RecordBatch | None:
+    """The next records as columns, None if there are no more."""
+    batches: list[pa.RecordBatch] = []
+    with _no_collector():
+        for records in found:
+            batches.append(_columns(records, names, span))
+            if sum(batch.num_rows for batch in batches) >= CHUNK:
+                break
+    return pa.concat_batches(batches) if batches else None
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Python's collector would look through the objects of records again and again, and none of them is ever garbage
+    that it could find (decision 0020).
+    """
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def _columns(records: list[Any], names: Sequence[str], span: Span) -> pa.RecordBatch:
+    made: dict[str, pa.Array] = {}
+    for name in names:
+        if name == "topic":
+            made[name] = pa.repeat(pa.scalar(span.topic), len(records))
+        elif name == "partition":
+            made[name] = pa.repeat(pa.scalar(span.partition, pa.int32()), len(records))
+        elif name == "offset":
+            made[name] = pa.array(_numbers(records))
+        else:
+            kind, values = _AS[name]
+            made[name] = pa.array(values(_kafka().Message, records), kind)
+    return pa.record_batch(made)
+
+
+def _headers(given: list[tuple[str, bytes | None]] | None) -> list[dict[str, Any]] | None:
+    return None if given is None else [{"key": key, "value": value} for key, value in given]
+
+
+def _numbers(records: list[Any]) -> Any:
+    first, last = records[0].offset(), records[-1].offset()
+    if last - first == len(records) - 1:
+        return np.arange(first, last + 1)
+    return np.array([record.offset() for record in records])
+
+
+class _Consumer:
+    """A consumer of this process (`of`), and what it last said was wrong with the brokers (`trouble`)."""
+
+    def __init__(self, configuration: dict[str, Any]) -> None:
+        self.trouble = ""
+        self.of = _kafka().Consumer({**configuration, "error_cb": self._hear})
+
+    def _hear(self, error: Any) -> None:
+        self.trouble = f"librdkafka says: {error.str()}"
+
+
+@cache
+def _consumer(client: Client, without_offset: str) -> _Consumer:
+    return _Consumer({**client.configuration(), "auto.offset.reset": without_offset})
+
+
+@cache
+def _admin(client: Client) -> Any:
+    from confluent_kafka.admin import AdminClient
+
+    return AdminClient({"log_level": 2, **dict(client.settings), "bootstrap.servers": client.servers})
+
+
+def _kafka() -> Any:
+    try:
+        import confluent_kafka.admin
+    except ImportError as error:
+        raise TidegateError(
+            'consumer="librdkafka" needs confluent-kafka, here and on the workers: pip install "tidegate[kafka]". '
+            f"Python says: {error}"
+        ) from error
+    return confluent_kafka

@@ -1,0 +1,134 @@
+"""What `consumer="librdkafka"` decides without a broker: how batches are shared out, and what it refuses."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tidegate as tg
+from tidegate.errors import DefinitionError, InputError, TidegateError
+
+pytest.importorskip("pyspark")
+pytest.importorskip("confluent_kafka")
+pytest.importorskip("pyspark.sql.streaming.datasource", reason="Spark 4.2 or later")
+
+from tidegate.runtime.spark.kafka import consumed
+from tidegate.runtime.spark.kafka.librdkafka import Client, Span, spans
+
+SPARK: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
+lengths = st.lists(st.integers(0, 5_000), min_size=1, max_size=9)
+
+
+def offsets(values: list[int]) -> dict[str, dict[str, int]]:
+    return {"t": {str(number): value for number, value in enumerate(values)}}
+
+
+@given(lengths, st.integers(1, 9_000))
+def test_a_bounded_batch_takes_from_every_partition_and_in_the_end_all(there: list[int], most: int) -> None:
+    start, end = offsets([100] * len(there)), offsets([100 + n for n in there])
+    taken, batches = 0, 0
+    while start != end:
+        reached = consumed.shared(start, end, most)
+        sizes = {span.partition: span.end - span.start for span in spans(start, reached)}
+        assert set(sizes) == {span.partition for span in spans(start, end)}
+        assert sum(sizes.values()) <= most + len(sizes)
+        taken, batches, start = taken + sum(sizes.values()), batches + 1, reached
+    assert taken == sum(there)
+    assert batches <= 1 + sum(there) // max(1, most - len(there))
+
+
+@given(lengths, st.integers(1, 6))
+def test_each_span_goes_to_one_task_and_no_task_has_much_more_than_another(there: list[int], tasks: int) -> None:
+    found = spans(offsets([0] * len(there)), offsets(there))
+    hands = consumed.dealt(found, tasks)
+    assert sorted((span for hand in hands for span in hand), key=repr) == sorted(found, key=repr)
+    assert len(hands) == min(tasks, len(found))
+    sizes = [sum(span.end for span in hand) for hand in hands]
+    assert not sizes or max(sizes) - min(sizes) <= max(span.end for span in found)
+
+
+class Broker:
+    """A client that knows where partitions begin."""
+
+    def __init__(self, **beginnings: int) -> None:
+        self._found = {"t": beginnings and {name[1:]: at for name, at in beginnings.items()}}
+
+    def beginnings(self, topics: list[str]) -> Any:
+        assert topics == ["t"]
+        return self._found
+
+
+def topics(client: Any, *, lossy: bool = False) -> Any:
+    return consumed.Topics(client, ("t",), "earliest", None, lossy, False, None)
+
+
+def test_a_partition_that_is_new_or_was_made_anew_begins_at_its_beginning() -> None:
+    found = topics(Broker(p0=3, p1=7, p2=2)).known(offsets([50, 10]), offsets([40, 20, 9]))
+    assert spans(found, offsets([40, 20, 9])) == [Span("t", 0, 3, 40), Span("t", 1, 10, 20), Span("t", 2, 2, 9)]
+
+
+def test_nothing_is_asked_where_all_partitions_are_known() -> None:
+    client: Any = None
+    assert topics(client).known(offsets([5]), offsets([6])) == offsets([5])
+
+
+@pytest.mark.parametrize(
+    ("now", "says"), [(offsets([9]), "the partition ends at 9"), (offsets([]), "there is no such partition")]
+)
+def test_a_topic_that_became_shorter_is_an_error_unless_that_is_said_to_be_well(now: Any, says: str) -> None:
+    client: Any = None
+    with pytest.raises(InputError, match=f"t, partition 0: the query is at offset 10, but {says}"):
+        topics(client).check_none_lost(offsets([10]), now)
+    topics(client, lossy=True).check_none_lost(offsets([10]), now)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"minPartitions": "3"}, "'minPartitions', which consumer=\"librdkafka\" does not know"),
+        ({"maxOffsetsPerTrigger": "0"}, "`maxOffsetsPerTrigger` is '0'"),
+        ({"failOnDataLoss": "perhaps"}, "`failOnDataLoss` is 'perhaps'"),
+        ({"startingOffsets": "noon"}, "`starting` is 'noon'"),
+        ({"startingOffsets": "[1]"}, "`starting` is '\\[1\\]'"),
+        ({"kafka.sasl.jaas.config": "x"}, "librdkafka does not take these settings: .*JAAS"),
+        ({"kafka.isolation.level": "none"}, "librdkafka does not take these settings: .*isolation.level"),
+    ],
+)
+def test_options_that_it_does_not_know(options: dict[str, str], says: str) -> None:
+    with pytest.raises(DefinitionError, match=says):
+        consumed.asked(SPARK, "localhost:1", ["t"], "earliest", False, options)
+
+
+def test_options_in_any_case_and_for_the_client() -> None:
+    found = consumed.asked(
+        SPARK, "b:1", ["t"], "latest", True, {"MAXOFFSETSPERTRIGGER": "7", "kafka.check.crcs": "true"}
+    )
+    assert found == consumed.Topics(
+        Client("b:1", (("check.crcs", "true"),)), ("t",), "latest", 7, lossy=False, headers=True, tasks=2
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [({"consumer": "kafka"}, "`consumer` is 'kafka'. Use \"spark\""), ({"streaming": False}, "reads streams alone")],
+)
+def test_arguments_that_it_refuses(arguments: dict[str, Any], says: str) -> None:
+    with pytest.raises(DefinitionError, match=says):
+        tg.kafka.source(SPARK, "b:1", "t", key="user", value="n long", **{"consumer": "librdkafka"} | arguments)
+
+
+@pytest.mark.parametrize(
+    ("missing", "says"),
+    [("confluent_kafka", 'pip install "tidegate\\[kafka\\]"'), ("pyspark.sql.streaming.datasource", "Spark 4.2")],
+)
+def test_what_it_needs_and_is_not_there(monkeypatch: pytest.MonkeyPatch, missing: str, says: str) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    monkeypatch.delitem(sys.modules, "tidegate.runtime.spark.kafka.consumed", raising=False)
+    monkeypatch.delitem(sys.modules, "confluent_kafka.admin", raising=False)
+    with pytest.raises(TidegateError, match=says):
+        tg.kafka.source(SPARK, "b:1", "t", key="user", value="n long", consumer="librdkafka")
