@@ -8,28 +8,43 @@ import sys
 import pytest
 
 MOST_MS = 150
+MOST_CLASSES = 200
+"""The same for a machine that is slow, or shared with others: as many dataclasses are made in these 150 ms on one that
+is not. Most of the import is making dataclasses."""
 ATTEMPTS = 7
 
 PROGRAM = """
 import sys, time
 began = time.process_time()
 import tidegate
-print(1000 * (time.process_time() - began), *(n for n in ("pyspark", "pandas", "pyarrow", "numpy") if n in sys.modules))
+took = time.process_time() - began
+from dataclasses import dataclass
+began = time.process_time()
+for _ in range(100):
+    @dataclass(frozen=True)
+    class Yardstick:
+        a: int
+        b: str
+        c: float = 1.0
+one = (time.process_time() - began) / 100
+large = [name for name in ("pyspark", "pandas", "pyarrow", "numpy") if name in sys.modules]
+print(1000 * took, took / one, *large)
 """
 
 
-def imported() -> tuple[float, list[str]]:
-    """Milliseconds of processor time that the import took in a fresh process, and the large packages it brought."""
+def imported() -> tuple[float, float, list[str]]:
+    """Processor time of the import in a fresh process, in milliseconds and in dataclasses; the large packages it brought."""
     said = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True).stdout.split()
-    return float(said[0]), said[1:]
+    return float(said[0]), float(said[1]), said[2:]
 
 
 @pytest.mark.alone
 def test_import_is_fast_and_brings_nothing_large() -> None:
-    best = float("inf")
+    found = []
     for _ in range(ATTEMPTS):  # the best of some: on a busy machine even processor time stretches
-        took, brought = imported()
+        took, classes, brought = imported()
         assert brought == []
-        if (best := min(best, took)) < MOST_MS:
+        if took < MOST_MS or classes < MOST_CLASSES:
             return
-    assert best < MOST_MS
+        found.append((took, classes))
+    raise AssertionError(f"the import took (milliseconds, dataclasses) {found}")
