@@ -33,7 +33,7 @@ print(1000 * took, took / one, *large)
 
 
 def imported() -> tuple[float, float, list[str]]:
-    """Processor time of an import in a fresh process, in milliseconds and in dataclasses; the large packages it brought."""
+    """Processor time of an import in a fresh process, in ms and in dataclasses, and the large packages it brought."""
     said = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True).stdout.split()
     return float(said[0]), float(said[1]), said[2:]
 
