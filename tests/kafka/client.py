@@ -52,7 +52,20 @@ class Client:
         made = self._kafka.clients.admin.NewTopic(name, self._optional.of(partitions), self._optional.empty())
         made.configs(self._map({key.replace("_", "."): value for key, value in config.items()}))
         self._admin.createTopics(self._jvm.java.util.List.of(made)).all().get()
+        self._await_leaders(name, partitions)
         return name
+
+    def _await_leaders(self, topic: str, partitions: int) -> None:
+        """Wait until each partition answers.
+
+        If one refuses the first records of a producer, being not yet ready, and takes the next, the first are out of
+        sequence for ever (KAFKA-15591).
+        """
+        newest = self._kafka.clients.admin.OffsetSpec.latest()
+        asked = self._jvm.java.util.HashMap()
+        for partition in range(partitions):
+            asked.put(self._kafka.common.TopicPartition(topic, partition), newest)
+        self._admin.listOffsets(asked).all().get()
 
     def remove(self, topic: str) -> None:
         self._admin.deleteTopics(self._jvm.java.util.List.of(topic)).all().get()
