@@ -87,16 +87,7 @@ def source(
     Raises TidegateError if Spark has no Kafka connector or Python no librdkafka, DefinitionError for options that the
     consumer does not know.
     """
-    raw, made = _raw(
-        spark,
-        servers,
-        topic,
-        starting=starting,
-        headers=headers,
-        streaming=streaming,
-        consumer=consumer,
-        options=options,
-    )
+    raw, made = _Wanted(spark, servers, _topics(topic), starting, headers, streaming, options or {}).by(consumer)
     return decoded_stream(
         raw,
         made=made,
@@ -128,9 +119,7 @@ def table(
     The arguments are those of `source`, but the key is always the record's own, as a name (text) or a Format. A
     deletion has no fields, so its time is Kafka's whatever `timestamp` says.
     """
-    raw, _ = _raw(
-        spark, servers, topic, starting=starting, headers=False, streaming=streaming, consumer=consumer, options=options
-    )
+    raw, _ = _Wanted(spark, servers, _topics(topic), starting, False, streaming, options or {}).by(consumer)
     return decoded_table(
         raw,
         key=key,
@@ -357,77 +346,65 @@ def _named(topic: str | Sequence[str]) -> str:
     return topic if isinstance(topic, str) else ",".join(topic)
 
 
-def _raw(
-    spark: SparkSession,
-    servers: str,
-    topic: str | Sequence[str],
-    *,
-    starting: str,
-    headers: bool,
-    streaming: bool,
-    consumer: str,
-    options: Mapping[str, str] | None,
-) -> tuple[DataFrame, Made | None]:
-    """The records as Spark's own source gives them, and who makes plain ones columns if it is not the connector."""
-    topics: list[Any] = list(topic) if isinstance(topic, list | tuple) else [topic]
+@dataclass(frozen=True)
+class _Wanted:
+    """The records that are asked for, by whatever consumer; the fields are arguments of `source`."""
+
+    spark: SparkSession
+    servers: str
+    topics: list[str]
+    starting: str
+    headers: bool
+    streaming: bool
+    options: Mapping[str, str]
+
+    def by(self, consumer: str) -> tuple[DataFrame, Made | None]:
+        """They as Spark's own source gives them, and who makes plain ones columns if it is not the connector."""
+        if consumer == "spark":
+            return self.by_spark(), None
+        if consumer == "librdkafka":
+            return self.by_librdkafka()
+        raise DefinitionError(f'`consumer` is {consumer!r}. Use "spark" or "librdkafka".')
+
+    def by_spark(self) -> DataFrame:
+        settings = {
+            "startingOffsets": self.starting,
+            **self.options,
+            "kafka.bootstrap.servers": self.servers,
+            "subscribe": ",".join(self.topics),
+            "includeHeaders": str(self.headers).lower(),
+        }
+        reader = self.spark.readStream if self.streaming else self.spark.read
+        try:
+            frame = reader.format("kafka").options(**settings).load()
+            frame.schema  # noqa: B018 - on Spark Connect nothing is looked up before
+        except AnalysisException as error:
+            raise _missing(error) from error
+        return frame
+
+    def by_librdkafka(self) -> tuple[DataFrame, Made]:
+        try:
+            from tidegate.runtime.spark.kafka.consumed import asked
+        except ImportError as error:
+            raise TidegateError(
+                f'consumer="librdkafka" needs Spark 4.2 or later, and this is {pyspark.__version__}, where a source '
+                f'in Python cannot bound its batches: use consumer="spark". Python says: {error}'
+            ) from error
+        if not self.streaming:
+            raise DefinitionError('consumer="librdkafka" reads streams alone: leave it out where streaming=False.')
+        found = asked(self.spark, self.servers, self.topics, self.starting, self.headers, self.options)
+
+        def made(reader: Reader, fields: StructType) -> DataFrame:
+            return found.read_by(self.spark, reader, fields, {STAMP: "timestamp"})
+
+        return found.frame(self.spark), made
+
+
+def _topics(topic: Any) -> list[str]:
+    topics = list(topic) if isinstance(topic, list | tuple) else [topic]
     if not topics or not all(isinstance(each, str) and each for each in topics):
         raise DefinitionTypeError(f"`topic` is {topic!r}. Use the name of a topic, or a list of names.")
-    if consumer not in ("spark", "librdkafka"):
-        raise DefinitionError(f'`consumer` is {consumer!r}. Use "spark" or "librdkafka".')
-    if consumer == "librdkafka":
-        return _consumed(spark, servers, topics, starting, headers, streaming, options or {})
-    return _of_spark(spark, servers, topics, starting, headers, streaming, options or {}), None
-
-
-def _of_spark(
-    spark: SparkSession,
-    servers: str,
-    topics: list[str],
-    starting: str,
-    headers: bool,
-    streaming: bool,
-    options: Mapping[str, str],
-) -> DataFrame:
-    settings = {
-        "startingOffsets": starting,
-        **options,
-        "kafka.bootstrap.servers": servers,
-        "subscribe": ",".join(topics),
-        "includeHeaders": str(headers).lower(),
-    }
-    reader = (spark.readStream if streaming else spark.read).format("kafka").options(**settings)
-    try:
-        frame = reader.load()
-        frame.schema  # noqa: B018 - on Spark Connect nothing is looked up before
-    except AnalysisException as error:
-        raise _missing(error) from error
-    return frame
-
-
-def _consumed(
-    spark: SparkSession,
-    servers: str,
-    topics: list[str],
-    starting: str,
-    headers: bool,
-    streaming: bool,
-    options: Mapping[str, str],
-) -> tuple[DataFrame, Made]:
-    try:
-        from tidegate.runtime.spark.kafka.consumed import asked
-    except ImportError as error:
-        raise TidegateError(
-            f'consumer="librdkafka" needs Spark 4.2 or later, and this is {pyspark.__version__}, where a source in '
-            f'Python cannot bound its batches: use consumer="spark". Python says: {error}'
-        ) from error
-    if not streaming:
-        raise DefinitionError('consumer="librdkafka" reads streams alone: leave it out where streaming=False.')
-    found = asked(spark, servers, topics, starting, headers, options)
-
-    def made(reader: Reader, fields: StructType) -> DataFrame:
-        return found.read_by(spark, reader, fields, {STAMP: "timestamp"})
-
-    return found.frame(spark), made
+    return topics
 
 
 def _missing(error: AnalysisException) -> Exception:
