@@ -101,4 +101,5 @@ def _time_until_report(flights: pd.DataFrame) -> pd.Series:
 
 
 def _minutes(values: pd.Series) -> pd.Series:
-    return pd.to_timedelta(values, unit="m")
+    # As whole numbers: of fractions pandas 2.2 rounds places, too, that it never set where there is no number.
+    return pd.to_timedelta(values.astype("Int64"), unit="m")
