@@ -50,6 +50,12 @@ def test_each_span_goes_to_one_task_and_no_task_has_much_more_than_another(there
     assert len(hands) == min(tasks, len(found))
     sizes = [sum(span.end for span in hand) for hand in hands]
     assert not sizes or max(sizes) - min(sizes) <= max(span.end for span in found)
+    assert len(found) == len([length for length in there if length])
+
+
+def test_a_task_with_a_large_span_gets_no_others() -> None:
+    hands = consumed.dealt(spans(offsets([0] * 4), offsets([1, 9, 1, 1])), 2)
+    assert sorted(sum(span.end for span in hand) for hand in hands) == [3, 9]
 
 
 class Broker:
@@ -70,6 +76,8 @@ def topics(client: Any, *, lossy: bool = False) -> Any:
 def test_a_partition_that_is_new_or_was_made_anew_begins_at_its_beginning() -> None:
     found = topics(Broker(p0=3, p1=7, p2=2)).known(offsets([50, 10]), offsets([40, 20, 9]))
     assert spans(found, offsets([40, 20, 9])) == [Span("t", 0, 3, 40), Span("t", 1, 10, 20), Span("t", 2, 2, 9)]
+    found = topics(Broker(p0=3, p1=7)).known(offsets([50, 10]), offsets([40, 20]))
+    assert spans(found, offsets([40, 20])) == [Span("t", 0, 3, 40), Span("t", 1, 10, 20)]
 
 
 def test_nothing_is_asked_where_all_partitions_are_known() -> None:
@@ -106,7 +114,7 @@ def test_options_that_it_does_not_know(options: dict[str, str], says: str) -> No
 
 def test_options_in_any_case_and_for_the_client() -> None:
     found = consumed.asked(
-        SPARK, "b:1", ["t"], "latest", True, {"MAXOFFSETSPERTRIGGER": "7", "kafka.check.crcs": "true"}
+        SPARK, "b:1", ["t"], "latest", True, {"MAXOFFSETSPERTRIGGER": "7", "Kafka.check.crcs": "true"}
     )
     assert found == consumed.Topics(
         Client("b:1", (("check.crcs", "true"),)), ("t",), "latest", 7, lossy=False, headers=True, tasks=2
