@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 Record = tuple[int, bytes | None, bytes | None, int | None]
@@ -13,6 +14,8 @@ Record = tuple[int, bytes | None, bytes | None, int | None]
 
 BYTES = "org.apache.kafka.common.serialization.ByteArray"
 PATIENCE_S = 600
+LEADERS_S = 60
+"""How long it may take until a new topic can be written to."""
 
 
 class Client:
@@ -65,7 +68,16 @@ class Client:
         asked = self._jvm.java.util.HashMap()
         for partition in range(partitions):
             asked.put(self._kafka.common.TopicPartition(topic, partition), newest)
-        self._admin.listOffsets(asked).all().get()
+        stop = time.monotonic() + LEADERS_S
+        while True:
+            try:
+                self._admin.listOffsets(asked).all().get()
+            except Py4JJavaError:  # a broker that does not know the topic yet says that there is none
+                if time.monotonic() > stop:
+                    raise
+                time.sleep(0.05)
+            else:
+                return
 
     def remove(self, topic: str) -> None:
         self._admin.deleteTopics(self._jvm.java.util.List.of(topic)).all().get()
