@@ -58,6 +58,11 @@ def windowed(stream: tg.KStream) -> tg.TimeWindowedKStream:
     return stream.group_by_key().windowed_by(WINDOW)
 
 
+def limited(stream: tg.KStream, most: int) -> tg.KTable:
+    limit = tg.Suppressed.until_time_limit("1 minute", tg.BufferConfig.max_records(most), clock="stream")
+    return windowed(stream).agg(total=tg.sum("amount")).suppress(limit)
+
+
 TOPOLOGIES: dict[str, Callable[[tg.KStream], tg.KTable]] = {
     "reduce": lambda s: windowed(s).reduce(lambda total, amount: total + amount, "amount", "total"),
     "aggregate": lambda s: windowed(s).aggregate(lambda: 0, lambda _k, row, total: total + row["amount"], type="long"),
@@ -68,6 +73,8 @@ TOPOLOGIES: dict[str, Callable[[tg.KStream], tg.KTable]] = {
     "agg(tg.sum), every update": lambda s: windowed(s).agg(
         tg.Materialized.as_("totals").with_caching_disabled(), total=tg.sum("amount")
     ),
+    "limit, a bound with room": lambda s: limited(s, 1_000_000),
+    "limit, a bound that is full": lambda s: limited(s, 1_000),
     "agg(tg.sum), final": lambda s: (
         windowed(s).agg(total=tg.sum("amount")).suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
     ),

@@ -139,6 +139,8 @@ def delays(spark: SparkSession, contestant: Contestant, seconds: int, warm_up_s:
         arrived = arrivals()
         last = (seconds * 1000 // EVERY_MS - 1) * EVERY_MS // SIZE_MS * SIZE_MS - SIZE_MS + FIRST_MS
         _wait(query, lambda: any(row["start"] == last for _, rows in seen for row in rows))
+        # Spark logs a thousand lines where it is stopped within a batch that Python has been given.
+        query.processAllAvailable()
         query.stop()
     finally:
         stop.set()

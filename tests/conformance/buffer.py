@@ -8,7 +8,7 @@ import pyarrow as pa
 
 import tidegate as tg
 from conformance.runner import Row, Scenario
-from tidegate.kernel import limited
+from tidegate.kernel import entries, limited
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.shelves import SINCE
 from tidegate.kernel.state import State
@@ -46,7 +46,7 @@ def buffer_of(puts: list[Row]) -> tuple[limited.Updates, list[Row]]:
             "value": pa.array([put["value"] for put in puts], pa.string()),
             "__timestamp": [put["timestamp_ms"] for put in puts],
             SINCE: [put["buffer_time_ms"] for put in puts],
-            limited.PRIOR + "value": pa.array([put["old_value"] for put in puts], pa.string()),
+            entries.PRIOR + "value": pa.array([put["old_value"] for put in puts], pa.string()),
             limited.SIZE: pa.nulls(len(puts), pa.int64()),
         }
     )
@@ -79,4 +79,4 @@ def seen(updates: limited.Updates, rows: list[Row], expected: Row, evicted: list
 def prior_of(updates: limited.Updates, rows: list[Row], key: str) -> Any:
     entry = updates.waiting.get(next(i for i, row in enumerate(rows) if row["key"] == key))
     assert entry is not None
-    return rows[entry.prior][limited.PRIOR + "value"]
+    return rows[entry.prior][entries.PRIOR + "value"]

@@ -15,6 +15,7 @@ from operator import attrgetter
 
 import numpy as np
 
+from tidegate.kernel.names import Name
 from tidegate.kernel.panes import Ints
 from tidegate.spec.suppressed import Buffer
 
@@ -40,7 +41,7 @@ class Entry:
 class Waited:
     """Entries that wait already, as columns in the order in which they leave: entry i is that of key i and row i."""
 
-    def __init__(self, time: Ints, size: Ints, name: Callable[[int], bytes]) -> None:
+    def __init__(self, time: Ints, size: Ints, name: Callable[[int], Name]) -> None:
         self.time, self.size, self.name = time, size, name
         self.rest = np.ones(len(time), np.bool_)
         self._first = 0
@@ -56,16 +57,16 @@ class Waited:
 
 
 class Bounded:
-    """The buffer: entries by key. A key is a number; its serialized name (bytes) says who leaves first of two."""
+    """The buffer: entries by key. A key is a number; its name says who leaves first of two."""
 
     def __init__(self, bound: Buffer, waited: Waited | None = None) -> None:
         self.bound = bound
-        self.waited = waited or Waited(np.zeros(0, np.int64), np.zeros(0, np.int64), lambda _: b"")
+        self.waited = waited or Waited(np.zeros(0, np.int64), np.zeros(0, np.int64), lambda _: ())
         self.records, self.size = len(self.waited.time), int(self.waited.size.sum())
         self.most = (self.records, self.size)
         """The most records and the most bytes there were, each after something was put in (SEMANTICS 10)."""
         self._entries: dict[int, Entry] = {}
-        self._heap: list[tuple[int, bytes, int]] = []
+        self._heap: list[tuple[int, Name, int]] = []
         """(time, name, key) of every entry here, and of some that are gone."""
 
     def get(self, key: int) -> Entry | None:
@@ -77,7 +78,7 @@ class Bounded:
             return Entry(int(waited.time[key]), key, key, int(waited.size[key]))
         return None
 
-    def put(self, key: int, name: bytes, entry: Entry) -> None:
+    def put(self, key: int, name: Name, entry: Entry) -> None:
         """Let `entry` be what waits for a key."""
         old = self._take_out(key)
         self._entries[key] = entry
@@ -130,12 +131,12 @@ class Bounded:
             merged(self.waited.size[rest], attrgetter("size")),
         )
 
-    def _place(self, rest: Ints, times: Ints, time: int, name: bytes) -> int:
+    def _place(self, rest: Ints, times: Ints, time: int, name: Name) -> int:
         low, high = np.searchsorted(times, time, "left"), np.searchsorted(times, time, "right")
         same = range(int(low), int(high))
         return int(low) + bisect_left(same, name, key=lambda i: self.waited.name(int(rest[i])))
 
-    def _is_current(self, time: int, _: bytes, key: int) -> bool:
+    def _is_current(self, time: int, _: Name, key: int) -> bool:
         entry = self._entries.get(key)
         return entry is not None and entry.time == time
 

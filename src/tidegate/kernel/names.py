@@ -1,9 +1,7 @@
-"""Keys of result rows: as numbers, as hashes, and as the serialized bytes that say who leaves first."""
+"""Keys of result rows: as numbers, as hashes, and as names that sort as serialized keys do, to say who leaves first."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +13,9 @@ from tidegate.kernel.hashing import hash64
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.panes import Ints
 from tidegate.spec.windows import SessionWindows
+
+Name = tuple[Any, ...]
+"""What two keys are compared by where one row is looked at: a value for each column of the key, as `in_order` sorts."""
 
 _BLOCK = 1024
 
@@ -45,38 +46,18 @@ def in_order(layout: Layout, rows: pa.Table, step: Ints, since: Ints) -> pa.Arra
     return pc.sort_indices(pa.table(by), sort_keys=[(name, "ascending") for name in by])
 
 
-def _serialized(layout: Layout, rows: pa.Table) -> Iterator[bytes]:
-    """Keys as bytes that sort as Kafka's do: key columns, then the window's start; of a session its end and start."""
-    columns = [[_bytes(value) for value in rows[name].to_pylist()] for name in layout.op.key]
-    if layout.op.windows is not None:
-        bounds = ["__end", "__start"] if isinstance(layout.op.windows, SessionWindows) else ["__start"]
-        columns += [[struct.pack(">Q", value) for value in rows[name].to_pylist()] for name in bounds]
-    # Between columns a zero byte: a shorter key comes before the ones that it begins.
-    return (b"\0".join(parts) for parts in zip(*columns, strict=True))
-
-
-def _bytes(value: Any) -> bytes:
-    if isinstance(value, str):
-        return value.encode()
-    if isinstance(value, bool):
-        return bytes([value])
-    if isinstance(value, int):
-        return (value % 2**64).to_bytes(8, "big")
-    if isinstance(value, float):
-        return struct.pack(">d", value)
-    return value if isinstance(value, bytes) else str(value).encode()
-
-
 class Names:
-    """The serialized keys of rows, made a block at a time where they are asked for."""
+    """The names of the keys of rows, made a block at a time where they are asked for."""
 
     def __init__(self, layout: Layout, rows: pa.Table) -> None:
-        self._layout, self._rows = layout, rows.select(columns(layout))
-        self._blocks: dict[int, list[bytes]] = {}
+        self._rows = rows.select(columns(layout))
+        self._blocks: dict[int, list[Name]] = {}
 
-    def of(self, row: int) -> bytes:
-        """The key of a row."""
+    def of(self, row: int) -> Name:
+        """The name of a row's key."""
         block = row // _BLOCK
         if block not in self._blocks:
-            self._blocks[block] = list(_serialized(self._layout, self._rows.slice(block * _BLOCK, _BLOCK)))
+            rows = self._rows.slice(block * _BLOCK, _BLOCK)
+            columns = [results.serial(column).to_pylist() for column in rows.columns]
+            self._blocks[block] = list(zip(*columns, strict=True))
         return self._blocks[block][row % _BLOCK]

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.instants import MAX_MS
-from tidegate.kernel import frames, grouping, limited, measuring, names
+from tidegate.kernel import entries, frames, grouping, limited, measuring, names
 from tidegate.kernel.batch import Batch, unite
 from tidegate.kernel.grouping import ints
 from tidegate.kernel.layout import Layout
@@ -68,17 +68,19 @@ def run(layout: Layout, state: State, batch: Batch, rows: pa.Table, end_of_input
     before = measuring.of_limit(held, shelves)
     if how.buffer.bounded:
         if shelves.logs or not ordered:
-            held = limited.as_they_leave(layout, unite([held, *limited.entries(layout, _newest(layout, shelves))]))
-        left, entries = limited.take_in(layout, state, held, rows, clocks, batch.made)
+            held = limited.as_they_leave(
+                layout, unite([held, *entries.without_bound(layout, _newest(layout, shelves))])
+            )
+        left, stay = limited.take_in(layout, state, held, rows, clocks, batch.made)
         shelves.forget(list(shelves.logs))
-        due = int(entries[SINCE][0].as_py()) if entries.num_rows else None
+        due = int(stay[SINCE][0].as_py()) if stay.num_rows else None
     else:
         left = _on_shelves(layout, shelves, held, rows, clocks)
-        entries, due = held.slice(0, 0), shelves.earliest()
-    measuring.tell(state, measuring.of_limit(entries, shelves), before)
+        stay, due = held.slice(0, 0), shelves.earliest()
+    measuring.tell(state, measuring.of_limit(stay, shelves), before)
     state.told |= {"suppression_emit": left.rows.num_rows, **measuring.overtime(how, left)}
     meta = {"stream_time": now, "ordered": True, **shelves.saved()}
-    state.store.put(_BUFFER, frames.encode(frames.SEGMENT, meta, entries))
+    state.store.put(_BUFFER, frames.encode(frames.SEGMENT, meta, stay))
     state.due = None if due is None else (due + how.limit_ms, now)
     wakes = wall and due is not None and due <= MAX_MS - how.limit_ms
     return left.rows.select(layout.result_schema.names), due + how.limit_ms if wakes and due is not None else None
@@ -140,7 +142,7 @@ def empty(layout: Layout, store: Store) -> pa.Table:
 
 def _rows(held: pa.Table) -> pa.Table:
     """Entries of a buffer with a bound as rows on a shelf."""
-    return held.drop_columns([SIZE, *limited.prior_names(held)])
+    return held.drop_columns([SIZE, *entries.prior_names(held)])
 
 
 def _load(layout: Layout, store: Store) -> tuple[pa.Table, Shelves, int, bool]:
@@ -163,7 +165,7 @@ def _on_shelves(layout: Layout, shelves: Shelves, held: pa.Table, rows: pa.Table
     restarts = how.measured_from == "latest_update"
     until = MAX_MS if clocks[-1] == MAX_MS else int(clocks[-1]) - how.limit_ms
     if shelves.index.outdated:
-        held = unite([held, *limited.entries(layout, _newest(layout, shelves))])
+        held = unite([held, *entries.without_bound(layout, _newest(layout, shelves))])
         shelves.forget(list(shelves.logs))
     where = shelves.find(names.hashes(layout, rows))
     # A row so old that it is due itself makes its shelf due: it may be what its key waits since from now on.
@@ -185,13 +187,13 @@ def _on_shelves(layout: Layout, shelves: Shelves, held: pa.Table, rows: pa.Table
     waiting_elsewhere = shelves.keys - len(np.unique(codes[held.num_rows : both.num_rows - int((~follow).sum())]))
     shelves.forget(due)
     shelves.keys = max(waiting_elsewhere, 0) if shelves.logs else 0
-    entries = waiting_since(both.take(pa.array(rest[0])), rest[1])
+    stay = waiting_since(both.take(pa.array(rest[0])), rest[1])
     leaving = both.take(pa.array(gone[0]))
     order = names.in_order(layout, leaving, gone[1], gone[2])
     left = Left(leaving.take(order), gone[2][order], clocks[gone[1][order]])
     del waited, both, steps, codes, gone, rest, leaving  # the index needs room for its own
-    shelves.place(entries, names.hashes(layout, entries), how.limit_ms, due)
-    shelves.keys += entries.num_rows
+    shelves.place(stay, names.hashes(layout, stay), how.limit_ms, due)
+    shelves.keys += stay.num_rows
     return left
 
 
