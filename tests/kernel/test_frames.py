@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import struct
+import subprocess
+import sys
 import zlib
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -155,3 +159,28 @@ def test_a_right_checksum_does_not_open_a_wrong_frame(count: int, lengths: list[
 def test_any_object_and_table_come_back(meta: dict[str, Any], values: list[bytes]) -> None:
     table = pa.table({"v": pa.array(values, pa.binary())})
     assert frames.decode(frames.BLOB, frames.encode(frames.BLOB, meta, table)) == (meta, [table])
+
+
+COUNTING = """
+import os
+import numpy as np, pyarrow as pa
+from tidegate.kernel import frames
+
+rows = pa.table({name: np.random.default_rng(7).integers(0, 2**60, 50_000) for name in "abcd"})
+before = len(os.listdir("/proc/self/task"))
+frames.decode(frames.SEGMENT, frames.encode(frames.SEGMENT, {}, rows))
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="no list of threads here")
+def test_no_thread_is_started_for_a_frame() -> None:
+    path = os.pathsep.join(path for path in sys.path if path)
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTING],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["0"]

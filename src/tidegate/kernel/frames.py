@@ -38,6 +38,8 @@ _UNREADABLE = (
     TypeError,
     ValueError,
 )
+# A task has one core, and each of Arrow's threads would keep memory that nobody else can use (decision 0022).
+_READING = pa.ipc.IpcReadOptions(use_threads=False)
 _HEAD = struct.Struct("<4sBBHI")
 _MAGIC = b"tdgt"
 _ALIGN = 64
@@ -68,7 +70,8 @@ def _checksum(kind: int, tables: int, parts: Iterable[Any]) -> int:
 def _body(table: pa.Table, compressed: bool) -> memoryview:
     # State is written and read through a socket and logged to the checkpoint: that costs more than compressing it.
     # Blobs are read once, by a shuffle that compresses by itself.
-    options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1) if compressed else None)
+    codec = pa.Codec("zstd", 1) if compressed else None
+    options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
     sink = pa.BufferOutputStream()
     table = narrowed(table)
     with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
@@ -103,7 +106,7 @@ def decode(kind: int, frame: bytes) -> tuple[dict[str, Any], list[pa.Table]]:
 
 
 def _table(body: memoryview) -> pa.Table:
-    table = pa.ipc.open_stream(pa.py_buffer(body)).read_all()
+    table = pa.ipc.open_stream(pa.py_buffer(body), options=_READING).read_all()
     # Buffers shorter than a column claims would be read beyond their ends.
     table.validate()
     return table
