@@ -45,6 +45,7 @@ print(*found)
 
 def test_modules_are_spared_once_and_again_when_there_are_more() -> None:
     """What was garbage by then is collected, and so is what comes later."""
+    # Not `fresh.printed`: workers import this module, and have no helpers of tests on their path.
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     done = subprocess.run([sys.executable, "-c", SPARING], env=env, capture_output=True, text=True, check=True)
     first, again, more, lost, in_sight, later = done.stdout.split()

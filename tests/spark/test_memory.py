@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
+from fresh import printed
 from tidegate.runtime.spark import memory
 
 pytestmark = [
@@ -65,10 +64,7 @@ print(taken // BATCHES, held - resident())
 
 def counted(how: str) -> tuple[int, int]:
     """New pages per batch, and how many go back afterwards."""
-    path = os.pathsep.join(path for path in sys.path if path)
-    command = [sys.executable, "-c", PACKING, how]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=True)
-    pages, given_back = map(int, done.stdout.split())
+    pages, given_back = map(int, printed(PACKING, how))
     return pages, given_back
 
 
