@@ -75,6 +75,10 @@ KILLS ?= 50
 test-crash: $(STAMP) java  ## KILLS times kill -9 of a running pipeline, every result once (SEED=n repeats a choice)
 	PYTHONPATH=src:tests $(call PYTHON_OF,$(VENV)) $(BIN)/python -m crash --kills $(KILLS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+.PHONY: simulate
+simulate: $(STAMP)  ## CASES random queries on a simulated cluster whose tasks and drivers die (SEED=n from a seed; no Java)
+	PYTHONPATH=src:tests $(BIN)/python -m simulation --cases $(CASES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 SOAK_MINUTES ?= 60
 
 .PHONY: soak

@@ -114,6 +114,10 @@ __all__ = [
 ]
 
 
+_WITH_SPARK = ("files", "kafka", "metrics")
+_NOT_YET = {"JoinWindows": "join streams with Spark's own joins, before tg.stream or behind to_df()."}
+
+
 def explain_pending(of: Any, checkpoint: str | None = None) -> list[Pending]:
     """Print and return what waits, for what stream time, how far away that is, and which partition holds it back.
 
@@ -146,9 +150,15 @@ def configure(spark_or_builder: Any, *, faster: bool = False) -> Any:
 
 def __getattr__(name: str) -> Any:
     """`tg.files`, `tg.kafka` and `tg.metrics`, which need Spark, when they are first asked for."""
-    if name not in ("files", "kafka", "metrics"):
+    if name in _NOT_YET:
+        raise AttributeError(f"tidegate has no {name} yet: {_NOT_YET[name]} docs/notyet.md says what it will be.")
+    if name not in _WITH_SPARK:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return importlib.import_module(f"tidegate.runtime.spark.{name}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_WITH_SPARK, "__version__"])
 
 
 def read_state(
@@ -210,10 +220,10 @@ def _attach(table: Plan) -> Any:
     return to_df(table)
 
 
-def _check_frame(stream: Stream) -> None:
+def _check_frame(stream: Stream, deleted: str | None = None) -> None:
     from tidegate.runtime.spark.attach import check_frame
 
-    check_frame(stream)
+    check_frame(stream, deleted)
 
 
 # Spark is imported when a DataFrame is at hand, not before: the kernel and the driver run without it.

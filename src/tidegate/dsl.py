@@ -25,6 +25,7 @@ from tidegate.plan import (
     Table,
     WindowedAggregate,
     describe,
+    headline,
     inputs_of,
     merge_conflict,
     operation,
@@ -51,7 +52,7 @@ from tidegate.spec.windows import (
 attach: Callable[[Plan], Any] | None = None
 """Puts a plan on the DataFrame its stream is bound to; the package sets it, so that nothing here knows Spark."""
 
-check_frame: Callable[[Stream], None] | None = None
+check_frame: Callable[..., None] | None = None
 """Checks that the columns of a stream exist in the DataFrame it is bound to and have the right types."""
 
 
@@ -149,7 +150,26 @@ def table(
         name=name or (source if isinstance(source, str) else "table"),
         schema=schema,
     )
-    return KTable(Changelog(changes.node, None if deleted is None else _column(deleted, "deleted")))
+    if deleted is not None:
+        _check_deleted(changes.node, _column(deleted, "deleted"))
+    return KTable(Changelog(changes.node, deleted))
+
+
+def _check_deleted(node: Stream, deleted: str) -> None:
+    """Raise DefinitionError if `deleted` is known not to be a boolean column."""
+    if node.frame is not None:
+        if check_frame is not None:
+            check_frame(node, deleted)
+        return
+    if node.schema is None:
+        return
+    _check_schema(node, deleted)
+    kind = str(node.schema.field(deleted).type)
+    if kind not in ("bool", "null"):
+        raise DefinitionError(
+            f"`deleted` is {deleted!r}, a column of {kind} in the schema: a row is deleted where a boolean column is "
+            "true. Declare it as pyarrow.bool_(), and give True or False."
+        )
 
 
 def outputs(**tables: KTable | KLateRecords) -> KOutputs:
@@ -176,11 +196,14 @@ def to_df(**tables: KTable | KLateRecords) -> Any:
     return outputs(**tables).to_df()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """What a topology gives: rows."""
 
     node: Plan
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {headline(self.node)}>"
 
     def describe(self) -> str:
         """The topology as a tree: every node with name, windows, grace, buffer and what it became on Spark."""
@@ -203,7 +226,7 @@ class Result:
         return attach(self.node)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class KStream(Result):
     """A stream of records, with the stateless steps they take.
 
@@ -331,6 +354,13 @@ class _Aggregating:
         **aggregates: Aggregate | Materialized,
     ) -> KTable:
         """One column per aggregate: `.agg(n=tg.count(), total=tg.sum("amount"))`; `expect_keys` as in `count`."""
+        if isinstance(materialized, Aggregate):
+            column = materialized.column or "n"
+            raise DefinitionTypeError(
+                f"`agg` got {materialized} without a name for its column. Give one, for example "
+                f"agg({column if materialized.column is None else column + '_' + materialized.function}="
+                f"tg.{materialized.function}({'' if materialized.column is None else repr(column)}))."
+            )
         kept = aggregates.get("materialized")
         if isinstance(kept, Materialized):
             materialized = kept
@@ -379,6 +409,8 @@ class _Aggregating:
 
         `key` is a scalar, or a tuple for several columns; `row` is a dict of the record's columns; `type` is a Spark
         type string ("long", "array<string>") or a pyarrow type. A result of None deletes the entry.
+        Every function may change what it is given. After each call the result becomes a value of `type`, as it is
+        stored; AggregationError names key, window and value if the type cannot hold it (2.5 for a "long").
         `expect_keys` is that of `count`; without a record the value is `initializer()`.
 
         vectorized  the aggregator is called with many records of different keys at once: `key` is an Arrow array (a
@@ -556,7 +588,7 @@ class SessionWindowedKStream(TimeWindowedKStream):
     """A grouped stream cut into sessions; `aggregate` needs a merger, because sessions merge."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class KLateRecords(Result):
     """The records that an aggregation did not take: the whole record, `reason`, `window`, `late_by`, `stream_time`.
 
@@ -572,7 +604,7 @@ class KOutputs(Result):
     """Several tables of one aggregation, whose rows leave together with the name of their output."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class KTable(Result):
     """A table: per key (and window) the newest result, refined by updates or let out when final."""
 
@@ -721,7 +753,7 @@ def _available(node: Stream) -> tuple[str, ...] | None:
     return columns
 
 
-def _check_schema(node: Stream) -> None:
+def _check_schema(node: Stream, deleted: str | None = None) -> None:
     """Check the columns of a stream that is not bound, but whose schema is declared."""
     if node.schema is None or node.frame is not None:
         return
@@ -729,6 +761,7 @@ def _check_schema(node: Stream) -> None:
         raise DefinitionTypeError(f"`schema` is {node.schema!r}, not a pyarrow.Schema. Use pyarrow.schema([...]).")
     named: list[tuple[str, str | None]] = [("key", name) for name in node.key]
     named += [("timestamp", node.timestamp), ("partition", node.partition), ("offset", node.offset)]
+    named.append(("deleted", deleted))
     for argument, name in named:
         if name is not None and name not in node.schema.names:
             raise DefinitionError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tidegate.errors import DefinitionError, DefinitionTypeError
 
@@ -21,7 +21,16 @@ _UNIT_MS = {
     "day": 86_400_000,
     "week": 604_800_000,
 }
-_SHORT = {"ms": "millisecond", "msec": "millisecond", "sec": "second", "min": "minute"}
+_SHORT = {
+    "ms": "millisecond",
+    "msec": "millisecond",
+    "s": "second",
+    "sec": "second",
+    "m": "minute",
+    "min": "minute",
+    "h": "hour",
+    "d": "day",
+}
 _PART = re.compile(r"\s*([+-]?\d+)\s*([a-z]+)\s*", re.IGNORECASE)
 _MICROSECOND = timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -78,8 +87,9 @@ def _parse(text: str, argument: str) -> int:
 
 def _unit(word: str) -> str | None:
     name = _SHORT.get(word, word)
-    name = name if name in _UNIT_MS else name.removesuffix("s")
-    name = _SHORT.get(name, name)
+    if name not in _UNIT_MS and len(name) > len("ds"):  # "mins", and not "hs"
+        name = name.removesuffix("s")
+        name = _SHORT.get(name, name)
     return name if name in _UNIT_MS else None
 
 
@@ -89,6 +99,18 @@ def instant_ms(value: int | datetime) -> int:
         aware = value if value.tzinfo else value.replace(tzinfo=UTC)
         return (aware - _EPOCH) // timedelta(milliseconds=1)
     return value
+
+
+def later_ms(instant: Any, by: int) -> Any:
+    """`instant` plus the duration `by`, at most MAX_MS: no instant is later. A number or a numpy array, in ms."""
+    by = min(by, MAX_MS)
+    last = MAX_MS - by
+    return (instant.clip(max=last) if hasattr(instant, "clip") else min(instant, last)) + by
+
+
+def earlier_ms(instant: Any, by: int) -> Any:
+    """`instant` less the duration `by`, which may be negative. A number or a numpy array, in ms."""
+    return instant - min(by, MAX_MS)
 
 
 def show_ms(ms: int) -> str:

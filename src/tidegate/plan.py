@@ -643,6 +643,27 @@ def _closes(windows: Windows | None) -> bool:
     return windows is not None and not isinstance(windows, UnlimitedWindows)
 
 
+def headline(table: Plan) -> str:
+    """`table` in one line: what it is computed from, what it computes, and what holds its rows back."""
+    if isinstance(table, Outputs):
+        return ", ".join(f"{name}: {headline(output)}" for name, output in table.named)
+    if isinstance(table, LateRecords):
+        return f"late records of {headline(table.parent)}"
+    if isinstance(table, Stream):
+        of = f"changes of {headline(table.table)}" if table.table is not None else table.name
+        return " -> ".join([of, *map(str, table.steps)])
+    if isinstance(table, Suppress):
+        return f"{headline(table.parent)} -> suppress({table.how})"
+    if isinstance(table, Stepped):
+        return f"{headline(table.parent)} -> {table.step}"
+    if isinstance(table, Changelog):
+        return f"table {table.stream.name} by {', '.join(table.key)}"
+    columns = ", ".join(f"{name} = {aggregation}" for name, aggregation in table.aggregations)
+    windows = f" in {table.windows}" if table.windows is not None else ""
+    close = ", on window close" if table.emit == EmitStrategy.on_window_close() else ""
+    return f"{columns} of {table.stream.name} by {', '.join(table.key)}{windows}{close}"
+
+
 def describe(table: Plan) -> str:
     """The tree of `table` as text: every node with its name, windows, grace, buffer and Spark operator."""
     if isinstance(table, Outputs):

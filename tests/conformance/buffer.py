@@ -10,10 +10,11 @@ import tidegate as tg
 from conformance.runner import Row, Scenario
 from tidegate.kernel import entries, limited
 from tidegate.kernel.layout import Layout
-from tidegate.kernel.shelves import SINCE
+from tidegate.kernel.shelves import BUFFER_TIME
 from tidegate.kernel.state import State
 from tidegate.kernel.store import DictStore
 from tidegate.plan import operation
+from tidegate.spec.columns import TIMESTAMP
 
 BOUND = tg.BufferConfig.max_bytes(10**9)
 
@@ -44,8 +45,8 @@ def buffer_of(puts: list[Row]) -> tuple[limited.Updates, list[Row]]:
         {
             "key": [put["key"] for put in puts],
             "value": pa.array([put["value"] for put in puts], pa.string()),
-            "__timestamp": [put["timestamp_ms"] for put in puts],
-            SINCE: [put["buffer_time_ms"] for put in puts],
+            TIMESTAMP: [put["timestamp_ms"] for put in puts],
+            BUFFER_TIME: [put["buffer_time_ms"] for put in puts],
             entries.PRIOR + "value": pa.array([put["old_value"] for put in puts], pa.string()),
             limited.SIZE: pa.nulls(len(puts), pa.int64()),
         }

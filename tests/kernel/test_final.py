@@ -17,6 +17,7 @@ from tidegate.kernel.packing import pack
 from tidegate.kernel.stage import Stage
 from tidegate.kernel.store import DictStore
 from tidegate.plan import operation
+from tidegate.spec.columns import START
 
 KEYS, ROWS, BATCHES = 300, 1_000, 6
 TUMBLING = tg.TimeWindows.of_size_with_no_grace("4 ms")
@@ -68,7 +69,7 @@ def results(mine: Stage, given: list[list[bytes]]) -> tuple[list[int], list[dict
         parts.append(len([part for part in left if part.num_rows]))
         rows += [row for part in left for row in part.to_pylist()]
         assert step.metrics["emitted"] == sum(part.num_rows for part in left)
-    return parts, sorted(rows, key=lambda row: (row["__start"], row["user"]))
+    return parts, sorted(rows, key=lambda row: (row[START], row["user"]))
 
 
 @pytest.fixture

@@ -110,7 +110,7 @@ def test_what_waits_can_be_read() -> None:
     op = operation(table(SPILLING, 50, "stream", "first_update", windowed=False).node)
     schema = pa.schema({"k:k": pa.int64(), "v:v": pa.int64(), "ts": pa.int64()})
     held = suppression.waiting(Layout(op, schema), driver.state().store).to_pylist()
-    assert sorted((row["k"], row["v"], row[shelves.SINCE]) for row in held) == [(1, 3, 3), (2, 2, 4)]
+    assert sorted((row["k"], row["v"], row[shelves.BUFFER_TIME]) for row in held) == [(1, 3, 3), (2, 2, 4)]
 
 
 def test_an_index_with_other_bits_is_made_anew() -> None:

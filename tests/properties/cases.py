@@ -6,11 +6,12 @@ disorder, ties, jumps that close many windows at once, nulls everywhere and reco
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, field
-from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
@@ -71,13 +72,113 @@ def totals(key: Any, a: int, b: int) -> int:
     return a * 3 + b
 
 
+def no_list() -> list[Any]:
+    return []
+
+
+def listed(key: Any, row: Row, aggregate: list[Any]) -> list[Any]:
+    return [*aggregate, row["n"]]
+
+
+def listed_in_place(key: Any, row: Row, aggregate: list[Any]) -> Any:
+    aggregate.append(row["n"])
+    row.clear()
+    return aggregate if len(aggregate) % 2 else tuple(aggregate)
+
+
+def lists(key: Any, a: list[Any], b: list[Any]) -> list[Any]:
+    return [*a, -1, *b]
+
+
+def lists_in_place(key: Any, a: list[Any], b: list[Any]) -> list[Any]:
+    a.append(-1)
+    a.extend(b)
+    b.clear()
+    return a
+
+
+def no_story() -> dict[str, Any]:
+    return {"n": 0, "seen": []}
+
+
+def story(key: Any, row: Row, aggregate: dict[str, Any]) -> dict[str, Any] | None:
+    if row["s"] == "zz":
+        return None
+    return {"n": aggregate["n"] + 1, "seen": [*aggregate["seen"], row["s"]]}
+
+
+def story_in_place(key: Any, row: Row, aggregate: dict[str, Any]) -> dict[str, Any] | None:
+    aggregate["n"] += 1
+    aggregate["seen"].append(row.pop("s"))
+    aggregate["no field of the type"] = row
+    return None if aggregate["seen"][-1] == "zz" else aggregate
+
+
+def stories(key: Any, a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+    return {"n": a["n"] * 10 + b["n"], "seen": a["seen"] + b["seen"]}
+
+
+def stories_in_place(key: Any, a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+    b["n"] += a["n"] * 10
+    b["seen"][:0] = a["seen"]
+    a.clear()
+    return b
+
+
+def no_float() -> float:
+    return 0.0
+
+
+def single(value: float) -> float:
+    return struct.unpack("f", struct.pack("f", value))[0]
+
+
+def tenths(key: Any, row: Row, aggregate: float) -> float:
+    return single(aggregate * 1.1 + (row["j"] or 0) / 10)
+
+
+def tenths_as_doubles(key: Any, row: Row, aggregate: float) -> float:
+    return aggregate * 1.1 + (row["j"] or 0) / 10
+
+
+def tenths_added(key: Any, a: float, b: float) -> float:
+    return single(a / 3 + b)
+
+
+def tenths_added_as_doubles(key: Any, a: float, b: float) -> float:
+    return a / 3 + b
+
+
+def total_of_another_type(key: Any, row: Row, aggregate: int) -> Any:
+    found = total(key, row, aggregate) % 1_000_000
+    return [np.int32(found), float(found), Decimal(found), pa.scalar(found)][found % 4]
+
+
+def small_total(key: Any, row: Row, aggregate: int) -> int:
+    return total(key, row, aggregate) % 1_000_000
+
+
+STORY = pa.struct([("n", pa.int64()), ("seen", pa.list_(pa.string()))])
+
 FUNCTIONS: dict[str, tuple[Reduce | Fold, Any]] = {
     "reduce": (Reduce(joined, "s"), None),
     "reduce_deleting": (Reduce(joined_until_x, "s"), None),
     "aggregate": (Fold(nothing, history, bridged), "string"),
     "aggregate_deleting": (Fold(nothing, history_until_zero, bridged), "string"),
     "aggregate_long": (Fold(zero, total, totals), "long"),
+    "aggregate_list": (Fold(no_list, listed, lists), "array<long>"),
+    "aggregate_struct": (Fold(no_story, story, stories), STORY),
+    "aggregate_float": (Fold(no_float, tenths, tenths_added), "float"),
+    "aggregate_numbers": (Fold(zero, small_total, totals), "long"),
 }
+
+AS_WRITTEN = {
+    "aggregate_list": Fold(no_list, listed_in_place, lists_in_place),
+    "aggregate_struct": Fold(no_story, story_in_place, stories_in_place),
+    "aggregate_float": Fold(no_float, tenths_as_doubles, tenths_added_as_doubles),
+    "aggregate_numbers": Fold(zero, total_of_another_type, totals),
+}
+"""What tidegate is given instead: functions that change what they get, or return another type that holds the value."""
 
 BUILT_IN = [
     BuiltIn("count"),
@@ -145,7 +246,8 @@ class Case:
                 first.function, first.column, name=name, materialized=store, expect_keys=self.expect_keys
             )
         if isinstance(first, Fold):
-            kind = next(kind for fold, kind in FUNCTIONS.values() if fold == first)
+            name_of, kind = next((name, kind) for name, (fold, kind) in FUNCTIONS.items() if fold == first)
+            first = AS_WRITTEN.get(name_of, first)
             merger = first.merger if isinstance(self.topology.windows, Sessions) else None
             return grouped.aggregate(
                 first.initializer,
@@ -163,8 +265,8 @@ class Case:
         )
 
 
-def _ms(value: int) -> timedelta:
-    return timedelta(milliseconds=value)
+def _ms(value: int) -> str:
+    return f"{value} ms"  # a timedelta ends after 2,700 years
 
 
 def built_in(aggregate: Any) -> Any:
@@ -179,19 +281,24 @@ ALL_KINDS = (*KINDS, "unlimited")
 # -- topologies -------------------------------------------------------------------------------------------------
 
 
+FOREVER = 2**63 - 1
+"""The longest duration: a window with this grace closes at the end of the input alone."""
+GRACES = st.one_of(st.just(0), st.integers(0, 15), st.integers(10, 60), st.just(FOREVER))
+
+
 @st.composite
 def windows(draw: Any, kind: str = "time") -> Windows | Sessions | Batches | Unlimited:
     """Windows of a kind: "time", "session", "batch" or "unlimited"."""
     if kind == "session":
         gap = draw(st.one_of(st.integers(1, 4), st.integers(1, 12)))
-        return Sessions(gap, draw(st.one_of(st.just(0), st.integers(0, 4), st.integers(0, 20))))
+        return Sessions(gap, draw(st.one_of(st.just(0), st.integers(0, 4), st.integers(0, 20), st.just(FOREVER))))
     if kind == "batch":
         return Batches(draw(st.one_of(st.integers(1, 12), st.integers(10, 60))))
     if kind == "unlimited":
         return Unlimited(draw(st.sampled_from([0, 5, 1_700_000_000_000])))
     size = draw(st.one_of(st.integers(1, 12), st.integers(10, 60)))
     advance = draw(st.one_of(st.just(size), st.integers(1 + size // 10, size)))
-    return Windows(size, advance, draw(st.one_of(st.just(0), st.integers(0, 15), st.integers(10, 60))))
+    return Windows(size, advance, draw(GRACES))
 
 
 @st.composite
@@ -235,7 +342,9 @@ STEPS = st.one_of(
     st.integers(-40, 0),
     st.integers(15, 60),
 )
-ORIGINS = st.sampled_from([0, 0, 0, 7, 1_700_000_000_000])
+LAST_TIMESTAMP = (2**63 - 1) // 1000
+"""The last millisecond of Spark's timestamps, which count microseconds."""
+ORIGINS = st.sampled_from([0, 0, 0, 7, 1_700_000_000_000, 2**53 - 20, LAST_TIMESTAMP - 5_000, 2**62, FOREVER - 5_000])
 VALUES = {
     "n": st.one_of(st.none(), st.integers(-3, 3), st.integers(-(10**12), 10**12)),
     "x": st.one_of(st.none(), st.sampled_from([0.0, -1.5, 0.1, 1e6, float("nan"), float("inf")])),

@@ -43,6 +43,22 @@ def history(windowed: Any) -> Any:
     return windowed.aggregate(lambda: "0", add, type="string", merger=lambda key, a, b: f"{a}|{b}")
 
 
+def history_in_place(windowed: Any) -> Any:
+    """Lists that the functions change, records that they empty."""
+
+    def add(key: str, row: dict[str, Any], seen: list[Any]) -> list[Any]:
+        seen.append(row.pop("x"))
+        row["x"] = "changed"
+        return seen
+
+    def merge(key: str, a: list[Any], b: list[Any]) -> list[Any]:
+        a += [None, *b]
+        b.clear()
+        return a
+
+    return windowed.aggregate(list, add, type="array<long>", merger=merge)
+
+
 def final(windows: Any, aggregate: Any) -> Any:
     grouped = tg.stream("events", key="key", timestamp="ts").group_by_key()
     return aggregate(grouped.windowed_by(windows)).suppress(
@@ -50,7 +66,7 @@ def final(windows: Any, aggregate: Any) -> Any:
     )
 
 
-@pytest.mark.parametrize("aggregate", [built_in, history])
+@pytest.mark.parametrize("aggregate", [built_in, history, history_in_place])
 @pytest.mark.parametrize("kind", WINDOWS)
 @given(records=RECORDS, data=st.data())
 def test_final_results_do_not_depend_on_cuts_and_restarts(

@@ -123,15 +123,16 @@ def collect(frame: DataFrame) -> list[Row]:
     instants = [column for column in ("timestamp", "stream_time") if column in frame.columns]
     plain = [column for column in frame.columns if column not in ("window", *instants)]
     sides = ("start", "end") if "window" in frame.columns else ()
-    bounds = [F.unix_millis(F.col(f"window.{side}")).alias(f"__{side}") for side in sides]
-    stamps = [F.unix_millis(column).alias(f"__{column}") for column in instants]
+    bounds = [F.unix_millis(F.col(f"window.{side}")).alias(f"replayed:{side}") for side in sides]
+    stamps = [F.unix_millis(column).alias(f"replayed:{column}") for column in instants]
     rows = []
     for collected in frame.select(*[F.col(f"`{column}`") for column in plain], *bounds, *stamps).collect():
         values = collected.asDict()
-        made = {**values, **{column: values[f"__{column}"] for column in instants}}
+        made = {**values, **{column: values[f"replayed:{column}"] for column in instants}}
         if sides:
             # An open end is null too, and then the start is not.
-            made["window"] = None if values["__start"] is None else Window(values["__start"], values["__end"])
+            start, end = values["replayed:start"], values["replayed:end"]
+            made["window"] = None if start is None else Window(start, end)
         rows.append({column: made[column] for column in frame.columns})
     return rows
 

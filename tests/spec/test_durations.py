@@ -44,6 +44,11 @@ SECOND, MINUTE, HOUR, DAY, WEEK = 1_000, 60_000, 3_600_000, 86_400_000, 604_800_
         ("+2 minutes", 2 * MINUTE),
         ("-2 minutes", -2 * MINUTE),
         ("0 seconds", 0),
+        ("30s", 30 * SECOND),
+        ("5m", 5 * MINUTE),
+        ("1h", HOUR),
+        ("7 d", 7 * DAY),
+        ("1h30m", 90 * MINUTE),
     ],
 )
 def test_a_string_reads_as_spark_reads_it(text: str, ms: int) -> None:
@@ -66,8 +71,8 @@ def test_a_string_reads_as_spark_reads_it(text: str, ms: int) -> None:
         "2 minutes 3",
         "interval",
         "interval ",
-        "2 s",
-        "2 m",
+        "2 hs",
+        "2 ss",
         "minutes 2",
         "2 minute seconds",
         "1,5 hours",

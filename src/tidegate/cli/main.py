@@ -58,12 +58,30 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("plan", metavar="module:function", help="what gives the table; it may take a SparkSession")
     check.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark")
     check.set_defaults(run=_check_upgrade)
+    doctor = commands.add_parser(
+        "doctor",
+        help="say whether this machine can run tidegate on Spark",
+        description="Looks at Python, Spark, Java, the packages and the Python of workers, and says what to do about "
+        "each that does not serve. Exits with 0 if all serve, 1 if one does not.",
+    )
+    doctor.set_defaults(run=_doctor)
     return parser
 
 
-def _check_upgrade(parsed: argparse.Namespace) -> int:
+def _doctor(_parsed: argparse.Namespace) -> int:
+    _require_pyspark("doctor")
+    from tidegate.cli.doctor import run
+
+    return run()
+
+
+def _require_pyspark(command: str) -> None:
     if find_spec("pyspark") is None:
-        raise TidegateError("check-upgrade needs pyspark. Run: pip install 'tidegate[spark]'")
+        raise TidegateError(f"{command} needs pyspark. Run: pip install 'tidegate[spark]'")
+
+
+def _check_upgrade(parsed: argparse.Namespace) -> int:
+    _require_pyspark("check-upgrade")
     from tidegate.cli.upgrade import run
 
     return run(parsed.checkpoint, parsed.plan, parsed.conf)

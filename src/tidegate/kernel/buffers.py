@@ -2,9 +2,10 @@
 
 A buffer holds one entry per key and window from its first record until the window closes. Whether it was ever too
 full is decided record by record, as if each had come alone: put, let closed windows leave, then compare with the bound
-(SEMANTICS 6.2). An entry counts 8 (buffer time) + key + prior + old + new value + 8 (timestamp) bytes, in the sizes of
-the Arrow encoding; old is not counted where it equals prior (SEMANTICS 14.9). Prior is what the aggregation held
-before the entry's first record: 0 for a count, the initializer's value for `aggregate`, otherwise nothing.
+(SEMANTICS 6.2). An entry counts 8 (buffer time) + key + prior + old + new value + 8 (timestamp) bytes, as
+`kernel.value_bytes` counts values; old is not counted where it equals prior (SEMANTICS 14.9). Prior is what the
+aggregation held before the entry's first record: 0 for a count, the initializer's value for `aggregate`, otherwise
+nothing.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import BufferFullError
-from tidegate.instants import MAX_MS
 from tidegate.kernel import grouping, measuring, results
 from tidegate.kernel.batch import unite
 from tidegate.kernel.grouping import array, ints
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.panes import Ints
 from tidegate.kernel.state import State
+from tidegate.kernel.value_bytes import total
 from tidegate.spec.aggregates import Aggregate, Fold
 from tidegate.spec.suppressed import Buffer
 from tidegate.spec.windows import SessionWindows
@@ -82,8 +83,8 @@ def check(
 
 def _closes(layout: Layout, starts: Ints) -> Ints:
     """The stream time at which each window closes."""
-    wait = layout.aligned.close_ms(0)
-    return np.minimum(starts, MAX_MS - wait) + wait
+    closes: Any = layout.aligned.close_ms(starts)  # type: ignore[arg-type]
+    return np.broadcast_to(closes, len(starts))
 
 
 def compare(layout: Layout, state: State, records: Ints, sizes: Ints) -> None:
@@ -142,7 +143,7 @@ def _sizes_of_entries(
     done = unite([table.select(list(layout.result_types)) for table in tables])
     values = [array(done[name]) for name in layout.result_types]
     new = total(values)
-    initially = [pa.repeat(first[0], len(previous)) for first in initial(layout)]
+    initially = repeated(initial(layout), len(previous))
     began = same([value.take(pa.array(previous)) for value in values], initially)
     old = np.where(has_previous & ~began, new[previous], 0)
     key = total([array(rows[name]) for name in layout.keys]) + bounds_bytes(layout)
@@ -197,28 +198,12 @@ def initial(layout: Layout) -> list[pa.Array]:
     return [pa.array([of(a)], kind) for (_, a), kind in zip(layout.op.aggregations, kinds, strict=True)]
 
 
+def repeated(columns: list[pa.Array], rows: int) -> list[pa.Array]:
+    """Columns of one value each, with that value in so many rows. (`pa.repeat` takes no nested value zero times.)"""
+    at = pa.array(np.zeros(rows, np.int64))
+    return [column.take(at) for column in columns]
+
+
 def prior_bytes(layout: Layout) -> int:
     """The bytes of `initial`."""
-    return sum(int(byte_sizes(column)[0]) for column in initial(layout))
-
-
-def total(columns: list[pa.Array]) -> Ints:
-    """The bytes of each row of these columns."""
-    return np.sum([byte_sizes(column) for column in columns], axis=0, dtype=np.int64)
-
-
-def byte_sizes(column: pa.Array) -> Ints:
-    """Bytes of each value in the Arrow encoding; nothing for a null."""
-    kind = column.type
-    if pa.types.is_null(kind):
-        return np.zeros(len(column), np.int64)
-    if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind):
-        return ints(pc.fill_null(pc.binary_length(column), 0))
-    if pa.types.is_list(kind):
-        inner = byte_sizes(column.flatten())
-        total = np.concatenate(([0], np.cumsum(inner)))
-        lengths = ints(pc.fill_null(pc.list_value_length(column), 0))
-        ends = np.cumsum(lengths)
-        return total[ends] - total[ends - lengths]
-    width = max(1, kind.bit_width // 8)
-    return np.where(column.is_valid().to_numpy(zero_copy_only=False), width, 0)
+    return int(total(initial(layout))[0])

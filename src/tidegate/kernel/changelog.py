@@ -11,6 +11,7 @@ from tidegate.kernel.batch import Batch
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.state import State
 from tidegate.kernel.steps import SEEN
+from tidegate.spec.columns import DELETED, TIMESTAMP
 
 
 def run(layout: Layout, _state: State, batch: Batch, _closes_at: int) -> tuple[list[pa.Table], int]:
@@ -21,10 +22,10 @@ def run(layout: Layout, _state: State, batch: Batch, _closes_at: int) -> tuple[l
     columns: dict[str, Any] = {name: records[f"k:{name}"] for name in layout.op.key}
     values = {name: records[f"v:{name}"] for name in layout.result_types}
     if layout.op.deleted is None:
-        columns |= values | {"__timestamp": records["ts"]}
+        columns |= values | {TIMESTAMP: records["ts"]}
     else:
         gone = records["deleted"]
         kept = {name: pc.if_else(gone, pa.scalar(None, column.type), column) for name, column in values.items()}
-        columns |= kept | {"__timestamp": records["ts"], "__deleted": gone}
+        columns |= kept | {TIMESTAMP: records["ts"], DELETED: gone}
     rows = pa.table(columns).cast(layout.result_schema)
     return [rows.append_column(SEEN, records["seen"]) if layout.op.follows_time else rows], 0

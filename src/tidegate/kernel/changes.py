@@ -18,13 +18,14 @@ from tidegate.kernel.grouping import array, ints
 from tidegate.kernel.layout import HALVES, Layout
 from tidegate.kernel.panes import Ints
 from tidegate.kernel.state import State
+from tidegate.spec.columns import LIVE, TIMESTAMP
 
 
 def run(layout: Layout, state: State, rows: pa.Table) -> pa.Table:
     """Halves of changes (`Layout.halves`) of the result rows that a table lets out, in order."""
     # A time limit may let a window's row out when that has closed.
     found = previous.replaced(layout, state, state.kept, previous.TOLD, rows, later=layout.op.limit is not None)
-    live = array(found.rows["__live"]).to_numpy(zero_copy_only=False)
+    live = array(found.rows[LIVE]).to_numpy(zero_copy_only=False)
     return _halves(layout, state, found.rows, found.before, found.came, found.has, live[found.came])
 
 
@@ -41,7 +42,7 @@ def _halves(layout: Layout, state: State, rows: pa.Table, old: Ints, new: Ints, 
     takes, puts = has_old & grouped[old], has_new & grouped[new]
     silent = takes & puts & (codes[old] == codes[new])
     at = np.stack([old, new], axis=1).ravel()
-    when = np.repeat(ints(rows["__timestamp"])[new], 2)
+    when = np.repeat(ints(rows[TIMESTAMP])[new], 2)
     told = np.stack([takes, puts], axis=1).ravel()
     columns: dict[str, Any] = {"ts": when, "sign": np.tile(np.array([-1, 1], np.int64), len(new))}
     columns["silent"] = np.stack([silent, np.zeros(len(new), bool)], axis=1).ravel()

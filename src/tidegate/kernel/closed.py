@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tidegate.instants import later_ms
 from tidegate.kernel.batch import unite
 from tidegate.kernel.grouping import ints
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.panes import Ints
 from tidegate.kernel.state import State
+from tidegate.spec.columns import END, START
 from tidegate.spec.windows import SessionWindows, SlidingWindows
 
 STRETCHES = 16
@@ -39,7 +41,7 @@ def keep(layout: Layout, state: State, rows: pa.Table) -> None:
     width = max(1, retention // STRETCHES)
     times = closed_at(layout, rows)
     logs = _logs(state)
-    stretch = np.where(times + retention > state.stream_time, times // width * width, -1)
+    stretch = np.where(later_ms(times, retention) > state.stream_time, times // width * width, -1)
     for start in np.unique(stretch[stretch >= 0]).tolist():
         mine = stretch == start
         logs.append(_FIRST - start, rows.filter(pa.array(mine)))
@@ -59,7 +61,7 @@ def rows(layout: Layout, state: State) -> pa.Table:
         return schema.empty_table()
     # An aggregate that was added later is null in what had closed.
     found = unite([schema.empty_table(), *held]).select(schema.names)
-    return found.filter(pa.array(closed_at(layout, found) + retention > state.stream_time)).cast(schema)
+    return found.filter(pa.array(later_ms(closed_at(layout, found), retention) > state.stream_time)).cast(schema)
 
 
 def _logs(state: State) -> State:
@@ -71,6 +73,6 @@ def closed_at(layout: Layout, rows: pa.Table) -> Ints:
     """The first stream time at which each window is closed, by the windows' own rule."""
     windows = layout.op.windows
     if isinstance(windows, SlidingWindows | SessionWindows):
-        return ints(rows["__end"]) - windows.open_from_ms(0) + 1
-    starts: Any = ints(rows["__start"])
+        return windows.close_of_end_ms(ints(rows[END]))  # type: ignore[arg-type, return-value]
+    starts: Any = ints(rows[START])
     return np.broadcast_to(layout.aligned.close_ms(starts), rows.num_rows)

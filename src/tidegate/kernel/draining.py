@@ -27,10 +27,7 @@ def ends(state: State, drains: bool) -> bool:
     Raises CheckpointError where a drain has begun and this step is of another run, or where it is over.
     """
     if state.drain == DONE:
-        raise CheckpointError(
-            "This checkpoint was drained: everything it held has left, and it takes nothing any more. Nothing was "
-            "changed. Start the query with a new checkpointLocation, from where its input goes on."
-        )
+        raise drained()
     if state.drain == BEGUN and not drains:
         raise CheckpointError(
             "A drain of this checkpoint has begun, and what it lets out may have left. Nothing was changed. Call "
@@ -41,6 +38,14 @@ def ends(state: State, drains: bool) -> bool:
     ending = state.drain == BEGUN
     state.drain = DONE if ending else BEGUN
     return ending
+
+
+def drained() -> CheckpointError:
+    """What a step behind the last one is told."""
+    return CheckpointError(
+        "This checkpoint was drained: everything it held has left, and it takes nothing any more. Nothing was "
+        "changed. Start the query with a new checkpointLocation, from where its input goes on."
+    )
 
 
 def marks(layout: Layout, tasks: int) -> Iterator[tuple[int, bytes]]:

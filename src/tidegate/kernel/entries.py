@@ -20,9 +20,11 @@ from tidegate.kernel.measuring import SIZE
 from tidegate.kernel.panes import Ints
 from tidegate.kernel.shelves import waiting_since
 from tidegate.kernel.state import State
+from tidegate.kernel.value_bytes import byte_sizes, total
+from tidegate.spec.columns import DELETED, END, OURS, START
 from tidegate.spec.windows import SessionWindows
 
-PRIOR = "__prior:"
+PRIOR = OURS + "prior:"
 """Of an entry whose bytes are counted: what its key held before it waited, by the names of the value columns."""
 
 
@@ -93,10 +95,10 @@ def with_prior(layout: Layout, state: State, rows: pa.Table, made: pa.Table | No
         old, before, has = found.rows, found.before, found.has
         if isinstance(layout.op.windows, SessionWindows):
             # A session takes no old value with it; only its tombstone does (SEMANTICS 4).
-            has = has & pc.fill_null(array(rows["__deleted"]), False).to_numpy(zero_copy_only=False)
-    began = [pa.repeat(first[0], rows.num_rows) for first in _initial(layout)]
+            has = has & pc.fill_null(array(rows[DELETED]), False).to_numpy(zero_copy_only=False)
+    began = buffers.repeated(_initial(layout), rows.num_rows)
     if made is not None and layout.op.emits != "final" and not layout.shape:
-        bounds = {"__start": "start", "__end": "end"} | dict(zip(layout.op.key, layout.keys, strict=True))
+        bounds = {START: "start", END: "end"} | dict(zip(layout.op.key, layout.keys, strict=True))
         began = priors.of(layout, rows.select(list(bounds)).rename_columns(list(bounds.values())), made)
     for name, first in zip(layout.result_types, began, strict=True):
         column = array(old[name]).take(pa.array(before)) if old.num_rows else array(rows[name])
@@ -112,7 +114,7 @@ def _initial(layout: Layout) -> list[pa.Array]:
 
 
 def _initial_bytes(layout: Layout) -> int:
-    return sum(int(buffers.byte_sizes(column)[0]) for column in _initial(layout))
+    return int(total(_initial(layout))[0])
 
 
 def _value_codes(columns: list[pa.ChunkedArray]) -> Ints:
@@ -135,7 +137,7 @@ def _value_sizes(layout: Layout, rows: pa.Table) -> Ints:
 
 
 def _widths(rows: pa.Table, columns: Iterable[str]) -> Ints:
-    total = np.zeros(rows.num_rows, np.int64)
+    size = np.zeros(rows.num_rows, np.int64)
     for name in columns:
-        total = total + buffers.byte_sizes(array(rows[name]))
-    return total
+        size = size + byte_sizes(array(rows[name]))
+    return size

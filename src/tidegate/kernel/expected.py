@@ -10,6 +10,7 @@ last one is the last that holds its stream time.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,13 @@ from tidegate.errors import InputError
 from tidegate.instants import MAX_MS, show_instant
 from tidegate.kernel import frames, functions, grouping, results
 from tidegate.kernel.batch import Batch
+from tidegate.kernel.conversion import MISFITS, converter
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.panes import Panes
 from tidegate.kernel.state import Expected, State
 from tidegate.kernel.stream_time import NEVER
 from tidegate.spec.aggregates import Aggregate
+from tidegate.spec.columns import END, KIND, START, TIMESTAMP
 from tidegate.spec.windows import BatchWindows, TimeWindows
 
 MOST_ROWS = 10_000_000
@@ -52,11 +55,11 @@ def run(layout: Layout, state: State, batch: Batch, rows: pa.Table, packed: byte
             'tg.stream(max_future_skew="5 minutes"); or restart with fewer expected keys.'
         )
     both = layout.op.emits == "both"
-    updates = rows.filter(pc.not_equal(rows["__kind"], "final")) if both and rows.num_rows else rows.slice(0, 0)
-    final = rows.filter(pc.equal(rows["__kind"], "final")) if both and rows.num_rows else rows
+    updates = rows.filter(pc.not_equal(rows[KIND], "final")) if both and rows.num_rows else rows.slice(0, 0)
+    final = rows.filter(pc.equal(rows[KIND], "final")) if both and rows.num_rows else rows
     missing = _missing(layout, _blank(layout, keys, np.asarray(starts, np.int64)), final)
     if both:
-        missing = missing.append_column("__kind", pa.repeat("final", missing.num_rows))
+        missing = missing.append_column(KIND, pa.repeat("final", missing.num_rows))
     final = pa.concat_tables([final, missing], promote_options="default")
     final = results.in_order(layout, final) if layout.sorts else final
     return pa.concat_tables([updates, final], promote_options="default")
@@ -75,7 +78,7 @@ def _missing(layout: Layout, blank: pa.Table, rows: pa.Table) -> pa.Table:
     """The rows of `blank` whose key and window none of `rows` has."""
     if not rows.num_rows:
         return blank
-    names = [*layout.op.key, "__start"]
+    names = [*layout.op.key, START]
     both = pa.concat_tables([rows.select(names), blank.select(names)])
     codes = grouping.codes([both[name] for name in names])
     return blank.filter(pa.array(~np.isin(codes[rows.num_rows :], codes[: rows.num_rows])))
@@ -112,20 +115,22 @@ def _blank(layout: Layout, keys: pa.Table, starts: Any) -> pa.Table:
     n, m = keys.num_rows, len(starts)
     at = pa.array(np.tile(np.arange(n), m))
     schema = layout.telling["final"].result_schema
-    first = (tuple(keys.slice(0, 1).to_pylist()[0].values()), (int(starts[0]), int(layout.aligned.end_ms(starts[0]))))
+    first = (functions.keys_of(layout, keys.slice(0, 1))[0], (int(starts[0]), int(layout.aligned.end_ms(starts[0]))))
     columns: dict[str, Any] = {name: keys[f"k:{name}"].take(at) for name in layout.op.key}
-    columns["__start"] = np.repeat(starts, n)
-    columns["__end"] = np.repeat(layout.aligned.end_ms(starts), n)
+    columns[START] = np.repeat(starts, n)
+    columns[END] = np.repeat(layout.aligned.end_ms(starts), n)
+    every = pa.array(np.zeros(n * m, np.int64))
     for name, aggregation in layout.op.aggregations:
-        columns[name] = pa.repeat(_nothing(layout, aggregation, schema.field(name).type, *first), n * m)
-    columns["__timestamp"] = np.repeat(layout.aligned.end_ms(starts) - 1, n)
+        columns[name] = _nothing(layout, aggregation, schema.field(name).type, *first).take(every)
+    columns[TIMESTAMP] = np.repeat(layout.aligned.end_ms(starts) - 1, n)
     return results.known(layout, pa.table(columns).cast(schema))
 
 
-def _nothing(layout: Layout, aggregation: Any, kind: pa.DataType, key: Any, window: tuple[int, int]) -> pa.Scalar:
+def _nothing(layout: Layout, aggregation: Any, kind: pa.DataType, key: Any, window: tuple[int, int]) -> pa.Array:
+    """The aggregate over no record, as a column of one value."""
     if isinstance(aggregation, Aggregate):
-        return pa.scalar(aggregation.nothing, kind)
-    return functions.typed(layout, [((key, window[0]), functions.Caller(layout).initial(key, window))])[0]
+        return pa.array([aggregation.nothing], kind)
+    return functions.typed(layout, [functions.Caller(layout).initial(key, window)])
 
 
 def pack(layout: Layout, given: Any) -> bytes:
@@ -139,13 +144,14 @@ def pack(layout: Layout, given: Any) -> bytes:
     columns = {}
     for name in layout.op.key:
         kind = layout.schema.field(f"k:{name}").type
+        kind = table.schema.field(name).type if pa.types.is_null(kind) and name in table.schema.names else kind
         if name not in table.schema.names:
             raise InputError(
                 f"`expect_keys` has no column {name!r}, which is part of the key; it has "
                 f"{', '.join(map(repr, table.schema.names))}. Select the key columns under their names."
             )
         try:
-            columns[f"k:{name}"] = table[name].cast(kind)
+            columns[f"k:{name}"] = grouping.canonical(table[name].cast(kind))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise InputError(
                 f"`expect_keys` has {name!r} as {table[name].type}, the stream as {kind}: {error}. Cast the column."
@@ -159,13 +165,46 @@ def pack(layout: Layout, given: Any) -> bytes:
 
 def _from_list(layout: Layout, given: list[Any]) -> pa.Table:
     names = layout.op.key
-    rows = [
-        entry if isinstance(entry, dict) else dict(zip(names, entry if len(names) > 1 else (entry,), strict=True))
-        for entry in given
-    ]
-    kinds = {name: layout.schema.field(f"k:{name}").type for name in names}
-    held = [name for name in names if all(name in row for row in rows)]
-    try:
-        return pa.table({name: pa.array([row[name] for row in rows], kinds[name]) for name in held})
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        raise InputError(f"`expect_keys` has a key that the stream cannot have: {error}. Correct the list.") from None
+    if given and all(isinstance(entry, Mapping) for entry in given):
+        # A column that no entry has is told by `pack`, as that of a DataFrame.
+        names = tuple(name for name in names if any(name in entry for entry in given))
+    rows = [_row(names, number, entry) for number, entry in enumerate(given)]
+    return pa.table({name: _column(layout, name, [row[name] for row in rows]) for name in names})
+
+
+def _row(names: tuple[str, ...], number: int, entry: Any) -> Mapping[str, Any]:
+    if isinstance(entry, Mapping):
+        if missing := [name for name in names if name not in entry]:
+            raise InputError(
+                f"`expect_keys` has {entry!r} at place {number}, which has no {missing[0]!r}: the key is "
+                f"({', '.join(names)}). Give every key all of its columns."
+            )
+        return entry
+    if len(names) == 1:
+        return {names[0]: entry}
+    if isinstance(entry, str | bytes) or not isinstance(entry, Sequence) or len(entry) != len(names):
+        raise InputError(
+            f"`expect_keys` has {entry!r} at place {number}: the key has {len(names)} columns ({', '.join(names)}). "
+            "Give each key as a tuple with a value for each of them, or as a dict."
+        )
+    return dict(zip(names, entry, strict=True))
+
+
+def _column(layout: Layout, name: str, values: list[Any]) -> pa.Array:
+    kind = layout.schema.field(f"k:{name}").type
+    # In the driver a key has no type before the first record with one.
+    if pa.types.is_null(kind):
+        try:
+            return pa.array(values)
+        except MISFITS as error:
+            raise InputError(f"`expect_keys` has keys of different types: {error}. Correct the list.") from None
+    convert, stored = converter(kind), []
+    for value in values:
+        try:
+            stored.append(convert(value))
+        except MISFITS as error:
+            raise InputError(
+                f"`expect_keys` has a key that the stream cannot have: {value!r} at place {len(stored)} is no {kind}, "
+                f"the type of {name!r}: {error}. Correct the list."
+            ) from None
+    return pa.array(stored, kind)

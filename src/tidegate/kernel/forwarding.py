@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from tidegate.errors import DefinitionError
 from tidegate.kernel.grouping import array
 from tidegate.kernel.layout import Layout
+from tidegate.spec.columns import DELETED, OURS, TIMESTAMP
 
 
 def run(layout: Layout, rows: pa.Table) -> pa.Table:
@@ -29,10 +30,10 @@ def run(layout: Layout, rows: pa.Table) -> pa.Table:
                 "several key columns."
             )
     taken |= {name: rows[column] for name, column in layout.order_of_forwarded.items()}
-    gone = array(rows["__deleted"]) if "__deleted" in rows.schema.names else pa.repeat(False, rows.num_rows)
-    values = regroup.told_by or [n for n in rows.schema.names if n not in regroup.aside and not n.startswith("__")]
+    gone = array(rows[DELETED]) if DELETED in rows.schema.names else pa.repeat(False, rows.num_rows)
+    values = regroup.told_by or [n for n in rows.schema.names if n not in regroup.aside and not n.startswith(OURS)]
     if values:
         nulls = np.logical_and.reduce([rows[name].is_null().to_numpy() for name in values])
         gone = pc.or_(gone, pa.array(nulls, pa.bool_()))
-    taken |= {"ts": rows["__timestamp"], "empty": gone, "place": pa.array(np.arange(rows.num_rows))}
+    taken |= {"ts": rows[TIMESTAMP], "empty": gone, "place": pa.array(np.arange(rows.num_rows))}
     return pa.table(taken).cast(layout.forwarded) if layout.typed else pa.table(taken)

@@ -5,10 +5,9 @@ A function runs in the batch its record came in, so that one that raises stops t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import repeat
-from math import isnan, nan
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from tidegate.errors import AggregationError
 from tidegate.kernel import vectorized
 from tidegate.kernel.accumulators.base import Flags, valid_rows
 from tidegate.kernel.batch import unite
+from tidegate.kernel.conversion import MISFITS, converter, is_nested
 from tidegate.kernel.grouping import array, codes, ints
 from tidegate.kernel.groups import Groups
 from tidegate.kernel.layout import Layout
@@ -41,34 +41,43 @@ def take_in(layout: Layout, held: pa.Table | None, rows: pa.Table, every: bool) 
     if isinstance(function, Fold) and function.vectorized:
         return vectorized.take_in(layout, function, touched, rows, every)
     call, room = Caller(layout), layout.op.buffer is not None
-    keys, starts, times = tuples(rows, layout.keys), rows["start"].to_pylist(), rows["ts"].to_pylist()
-    records, numbers = records_of(layout, rows), touched.number.tolist()
+    add, subtract = call.add, call.subtract
     changes = layout.op.stream.changes
     signs, silent = (rows[name].to_pylist() if changes else repeat(v) for name, v in (("sign", 1), ("silent", False)))
     values, since, stamps = touched.values.to_pylist(), touched.since.tolist(), touched.since.tolist()
-    updates: dict[int, tuple[int, Any, int, bool]] = {}
-    given = zip(numbers, keys, starts, times, records, signs, silent, strict=False)
-    for i, (group, key, start, ts, record, sign, half) in enumerate(given):
-        value, stamp = values[group], max(since[group], ts)
-        window = _window(layout, start)
+    told: list[tuple[int, Any, int]] = []
+    numbers, records = touched.number.tolist(), records_of(layout, rows)
+    given = zip(numbers, keys_of(layout, rows), _windows(layout, rows), rows["ts"].to_pylist(), records, strict=True)
+    for (group, key, window, ts, record), sign, half in zip(given, signs, silent, strict=False):
+        value, stamp = values[group], since[group]
+        stamp = max(stamp, ts)
         if sign > 0:
-            value = call.add(key, window, record, value, value is None)
+            value = add(key, window, record, value, value is None)
         elif value is not None:
-            value = call.subtract(key, window, record, value)
+            value = subtract(key, window, record, value)
         values[group] = value
         stamps[group] = stamp
         # A deleted entry is forgotten with its time. Not between the halves of a change: the other one follows.
         since[group] = NEVER if value is None and (room or not half) else stamp
-        if not half:
-            updates[i if every else group] = (group, value, stamp, value is None)
-    told = list(updates.values())
-    if not every:
-        told = [update for update in told if not update[3] or touched.stored[update[0]]]
-    alive = [group for group, value in enumerate(values) if room or value is not None]
-    merged = _table(layout, touched, alive, [values[group] for group in alive], [stamps[group] for group in alive])
-    out = _table(layout, touched, [u[0] for u in told], [u[1] for u in told], [u[2] for u in told])
-    out = out.append_column("deleted", pa.array([u[3] for u in told], pa.bool_()))
-    return touched.with_rest(merged), out if every else in_time(out)
+        if every and not half:
+            told.append((group, value, stamp))
+    after = _table(layout, touched.heads, values, stamps)
+    alive = np.ones(len(values), np.bool_) if room else valid_rows(array(after["s:0:0"]))
+    merged = touched.with_rest(after.filter(pa.array(alive)))
+    if every:
+        heads = touched.heads.take(pa.array([group for group, _, _ in told], pa.int64()))
+        return merged, _deleted(_table(layout, heads, [v for _, v, _ in told], [stamp for _, _, stamp in told]))
+    updates = _deleted(after)
+    # Created and deleted within the batch: nobody has heard of it (SEMANTICS 13).
+    heard = touched.stored | ~updates["deleted"].to_numpy()
+    loud = _in_order(touched.number[~rows["silent"].to_numpy()]) if changes else np.arange(len(values))
+    return merged, in_time(updates.take(pa.array(loud[heard[loud]])))
+
+
+def _in_order(numbers: Ints) -> Ints:
+    """Each number once, in the order in which they come first."""
+    _, first = np.unique(numbers, return_index=True)
+    return numbers[np.sort(first)]
 
 
 def in_time(updates: pa.Table) -> pa.Table:
@@ -124,120 +133,143 @@ class Touched:
         return table if self.rest is None else unite([self.rest, table.select(self.rest.schema.names)])
 
 
-def _window(layout: Layout, start: int) -> tuple[int, int] | None:
-    return (start, layout.aligned.end_ms(start)) if layout.op.windows is not None else None
+def _windows(layout: Layout, rows: pa.Table) -> Iterable[_Window]:
+    if layout.op.windows is None:
+        return repeat(None, rows.num_rows)
+    starts = ints(rows["start"])
+    ends: Any = layout.aligned.end_ms(starts)  # type: ignore[arg-type]
+    return zip(starts.tolist(), np.broadcast_to(ends, starts.shape).tolist(), strict=True)
 
 
 class Caller:
-    """Calls the user's functions; what they raise becomes an AggregationError that names key, window and record."""
+    """Calls the user's functions: what they return becomes a value of the declared type after every call.
+
+    A function may change what it is given: it gets an aggregate of its own, which no update, window or output shares.
+
+    Raises AggregationError, naming key, window and value, if a function raises or returns what the type cannot hold.
+    """
 
     def __init__(self, layout: Layout) -> None:
         function = layout.op.function
         assert function is not None
         self._function: Reduce | Fold = function
+        self._reduces = isinstance(function, Reduce)
         self._single = len(layout.op.key) == 1
+        self._type = layout.function_type
+        self._stored = converter(self._type)
+        self._nested = is_nested(self._type)
 
-    def add(self, key: tuple[Any, ...], window: _Window, record: Any, value: Any, fresh: bool) -> Any:
-        """The aggregate with `record` added; `fresh` if there is none yet."""
+    def add(self, key: Any, window: _Window, record: Any, value: Any, fresh: bool) -> Any:
+        """The aggregate with `record` added; `fresh` if there is none yet. The key as in `keys_of`."""
         f = self._function
-        if isinstance(f, Reduce):
-            return record if value is None else self._call(f.function, (value, record), key, window, record)
-        held = self._call(f.initializer, (), key, window, record) if fresh else value
-        return self._call(f.aggregator, (self._key(key), record, held), key, window, record)
+        if fresh and not self._reduces:
+            value = self.initial(key, window, record)
+        elif self._nested:
+            value = self._own(value)
+        try:
+            if isinstance(f, Fold):
+                found = f.aggregator(key, record, value)
+            else:
+                found = record if value is None else f.function(value, record)
+        except Exception as error:
+            raise self._raised(error, key, window, record) from error
+        try:
+            return self._stored(found)
+        except MISFITS as error:
+            raise self._mistyped(found, key, window, error) from error
 
-    def initial(self, key: tuple[Any, ...], window: tuple[int, int]) -> Any:
+    def initial(self, key: Any, window: _Window, record: Any = None) -> Any:
         """The aggregate of no record at all; None for a reduce."""
         f = self._function
-        return None if isinstance(f, Reduce) else self._call(f.initializer, (), key, window, None)
+        return None if isinstance(f, Reduce) else self._call(f.initializer, (), key, window, record)
 
-    def subtract(self, key: tuple[Any, ...], window: _Window, record: Any, value: Any) -> Any:
+    def subtract(self, key: Any, window: _Window, record: Any, value: Any) -> Any:
         """The aggregate with `record` taken out again."""
         f = self._function
         assert f.subtractor is not None
-        given = (value, record) if isinstance(f, Reduce) else (self._key(key), record, value)
+        held = self._own(value)
+        given = (held, record) if isinstance(f, Reduce) else (key, record, held)
         return self._call(f.subtractor, given, key, window, record)
 
-    def merge(self, key: tuple[Any, ...], window: _Window, record: Any, held: list[Any]) -> Any:
+    def merge(self, key: Any, window: _Window, record: Any, held: list[Any]) -> Any:
         """The aggregates of sessions that `record` joins, merged in order, from the initializer on (SEMANTICS 4)."""
         f = self._function
         if isinstance(f, Reduce):
             merged = None
-            for value in held:
+            for value in map(self._own, held):
                 merged = value if merged is None else self._call(f.function, (merged, value), key, window, record)
             return merged
         assert f.merger is not None
-        merged = self._call(f.initializer, (), key, window, record)
-        for value in held:
-            merged = self._call(f.merger, (self._key(key), merged, value), key, window, record)
+        merged = self.initial(key, window, record)
+        for value in map(self._own, held):
+            merged = self._call(f.merger, (key, merged, value), key, window, record)
         return merged
 
-    def _key(self, key: tuple[Any, ...]) -> Any:
-        return key[0] if self._single else key
+    def _own(self, value: Any) -> Any:
+        return self._stored(value) if self._nested else value
 
     def _call(
         self, function: Callable[..., Any], given: tuple[Any, ...], key: Any, window: _Window, record: Any
     ) -> Any:
         try:
-            return function(*given)
+            found = function(*given)
         except Exception as error:
-            where = f"window {window[0]} to {window[1]} ms, " if window else ""
-            raise AggregationError(
-                f"{self._function} raised {type(error).__name__}: {error} — for key {self._key(key)!r}, "
-                f"{where}record {record!r}. Nothing of this batch was emitted or stored. "
-                "Correct the function, or filter such records out before tg.stream, and restart."
-            ) from error
+            raise self._raised(error, key, window, record) from error
+        try:
+            return self._stored(found)
+        except MISFITS as error:
+            raise self._mistyped(found, key, window, error) from error
+
+    def _raised(self, error: Exception, key: Any, window: _Window, record: Any) -> AggregationError:
+        where = f"window {window[0]} to {window[1]} ms, " if window else ""
+        return AggregationError(
+            f"{self._function} raised {type(error).__name__}: {error} — for key {key!r}, "
+            f"{where}record {record!r}. Nothing of this batch was emitted or stored. "
+            "Correct the function, or filter such records out before tg.stream, and restart."
+        )
+
+    def _mistyped(self, value: Any, key: Any, window: _Window, error: Exception) -> AggregationError:
+        where = f", window starting at {window[0]} ms" if window else ""
+        return AggregationError(
+            f"{self._function} gave {value!r} ({type(value).__name__}) for key {(key,) if self._single else key!r}"
+            f"{where}, which is not a {self._type}: {error}. Nothing of this batch was emitted or stored. "
+            "Return that type, or declare another `type`."
+        )
 
 
-def tuples(rows: pa.Table, names: list[str]) -> list[tuple[Any, ...]]:
-    """The rows as tuples that are equal where Spark's grouping has them equal."""
-    return list(zip(*(_hashable(rows[name]) for name in names), strict=True))
-
-
-def _hashable(column: pa.ChunkedArray) -> list[Any]:
-    values = column.to_pylist()
-    if not pa.types.is_floating(column.type):
-        return values
-    # NaN is not equal to NaN, but a tuple takes an object for equal to itself: one NaN for all.
-    return [nan if value is not None and isnan(value) else value for value in values]
+def keys_of(layout: Layout, rows: pa.Table) -> list[Any]:
+    """The key of each row as a function is given it: a value, or a tuple of them for several columns."""
+    columns = [rows[name].to_pylist() for name in layout.keys]
+    return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
 
 def records_of(layout: Layout, rows: pa.Table) -> list[Any]:
+    """What a function is given for each record: the value of the column of a reduce, or a dict of the value columns."""
     function = layout.op.function
     if isinstance(function, Reduce):
         return rows[f"v:{function.column}"].to_pylist()
     return rows.select(layout.values).rename_columns([name[2:] for name in layout.values]).to_pylist()
 
 
-def _table(layout: Layout, touched: Touched, groups: list[int], values: list[Any], stamps: list[int]) -> pa.Table:
-    rows = touched.heads.take(pa.array(groups, pa.int64()))
-    try:
-        typed_values = array(pa.chunked_array([pa.array(values, layout.function_type)]))
-    except _WRONG:
-        keys, starts = tuples(rows, layout.keys), rows["start"].to_pylist()
-        typed_values = typed(layout, list(zip(zip(keys, starts, strict=True), values, strict=True)))
-    return rows.append_column("ts", pa.array(stamps, pa.int64())).append_column("s:0:0", typed_values)
+def copier(layout: Layout, rows: pa.Table) -> Callable[[Any], Any]:
+    """A function that copies one of `records_of`, for where a record goes to several windows."""
+    function = layout.op.function
+    if isinstance(function, Reduce):
+        kind = rows.schema.field(f"v:{function.column}").type
+        return converter(kind) if is_nested(kind) else lambda value: value
+    kinds = {name[2:]: rows.schema.field(name).type for name in layout.values}
+    nested = {name: converter(kind) for name, kind in kinds.items() if is_nested(kind)}
+    return lambda record: record | {name: convert(record[name]) for name, convert in nested.items()}
 
 
-_WRONG = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError)
+def typed(layout: Layout, values: list[Any]) -> pa.Array:
+    """Aggregates, each as a `Caller` gave it, as a column."""
+    return array(pa.chunked_array([pa.array(values, layout.function_type)]))
 
 
-def typed(layout: Layout, values: list[tuple[Any, Any]]) -> pa.Array:
-    """The aggregates in (entry, aggregate) pairs as a column; AggregationError for one of another type."""
-    try:
-        return array(pa.chunked_array([pa.array([value for _, value in values], layout.function_type)]))
-    except _WRONG as error:
-        entry, value = next((e, v) for e, v in values if not _fits(v, layout.function_type))
-        where = f", window starting at {entry[1]} ms" if layout.op.windows is not None else ""
-        raise AggregationError(
-            f"{layout.op.function} gave {value!r} ({type(value).__name__}) for key {entry[0]!r}{where}, "
-            f"which is not a {layout.function_type}: {error}. "
-            "Return that type, or declare another `type`."
-        ) from error
+def _table(layout: Layout, heads: pa.Table, values: list[Any], stamps: list[int]) -> pa.Table:
+    return heads.append_column("ts", pa.array(stamps, pa.int64())).append_column("s:0:0", typed(layout, values))
 
 
-def _fits(value: Any, kind: pa.DataType) -> bool:
-    try:
-        pa.array([value], kind)
-    except _WRONG:
-        return False
-    return True
+def _deleted(rows: pa.Table) -> pa.Table:
+    return rows.append_column("deleted", pa.array(~valid_rows(array(rows["s:0:0"]))))

@@ -41,9 +41,7 @@ def codes(columns: Sequence[pa.ChunkedArray]) -> Ints:
 
 
 def _code(column: pa.ChunkedArray) -> tuple[Ints, int]:
-    if pa.types.is_floating(column.type):
-        # -0.0 equals 0.0, as it does in Spark's grouping.
-        column = pa.chunked_array([pa.array(column.to_numpy() + 0.0, column.type)])
+    column = canonical(column)
     if pa.types.is_int64(column.type):
         numbers = ints(column)
         low = int(numbers.min(initial=0)) if len(numbers) else 0
@@ -55,6 +53,18 @@ def _code(column: pa.ChunkedArray) -> tuple[Ints, int]:
     encoded = column.combine_chunks().dictionary_encode()
     encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
     return ints(encoded.indices), len(encoded.dictionary) + 1
+
+
+def canonical(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Keys with one NaN for all, whatever its bits, and 0.0 for -0.0: such keys are equal in Spark's grouping."""
+    if not pa.types.is_floating(column.type) or not len(column):
+        return column
+    whole = array(column)
+    with np.errstate(invalid="ignore"):  # a signaling NaN
+        values = pc.fill_null(whole, 0).to_numpy() + whole.type.to_pandas_dtype()(0)
+    values[np.isnan(values)] = np.nan
+    nulls = whole.is_null().to_numpy(zero_copy_only=False) if whole.null_count else None
+    return pa.chunked_array([pa.array(values, whole.type, mask=nulls)])
 
 
 def _steps(numbers: Ints, span: int) -> tuple[Ints, int]:

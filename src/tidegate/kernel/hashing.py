@@ -81,7 +81,8 @@ def _values(array: pa.Array, kind: pa.DataType) -> npt.NDArray[np.generic]:
 
 
 def _float_bits(array: pa.Array) -> U64:
-    values = _values(array, array.type).astype(np.float64) + 0.0  # -0.0 + 0.0 is 0.0
+    with np.errstate(invalid="ignore"):  # a signaling NaN
+        values = _values(array, array.type).astype(np.float64) + 0.0  # -0.0 + 0.0 is 0.0
     values[np.isnan(values)] = np.nan  # one NaN out of many bit patterns
     return values.view(np.uint64)
 

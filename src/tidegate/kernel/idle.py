@@ -3,7 +3,8 @@
         wall clock    0      60     70     75     80         idle_advance 60, records at 0 and 80
         stream time   10     10     20     25     25         never to "now", and not while records come
 
-Only a step without records moves it: after a stop of the query its first batch, which brings what came meanwhile, does
+Time without a first record that counts does not move: records without a key have no time. Only a step without
+records moves it: after a stop of the query its first batch, which brings what came meanwhile, does
 not. With several tasks all of them must step at the same instants, or they would not agree on the time: a step before
 the next common tick moves nothing.
 """
@@ -32,7 +33,7 @@ class Idle:
         """The stream time after a step, given that of its records. `alone`: no other task must agree."""
         if came:
             self.heard, self.stood = wall_clock, stream_time
-        elif self.heard != NEVER and (alone or wall_clock >= self.tick):
+        elif self.stood != NEVER and (alone or wall_clock >= self.tick):
             stream_time = max(stream_time, self.stood + max(0, wall_clock - self.heard - after_ms))
         if came or wall_clock >= self.tick:
             self.tick = max(wall_clock, self.heard + after_ms) + max(after_ms // TICKS, SHORTEST_TICK_MS)

@@ -11,16 +11,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from tidegate.kernel import coalescing, grouping, priors, radix, results, sessions, sliding, strict
+from tidegate.instants import MAX_MS
+from tidegate.kernel import (
+    coalescing,
+    grouping,
+    priors,
+    radix,
+    results,
+    sessions,
+    sliding,
+    sliding_at_once,
+    strict,
+)
 from tidegate.kernel.batch import Batch, unite
 from tidegate.kernel.grouping import ints
 from tidegate.kernel.layout import Layout
-from tidegate.kernel.lineage import Aggregates, Entry, Functions, Lineage, Update
+from tidegate.kernel.lineage import Aggregates, Entries, Entry, Functions, Lineage, Update
 from tidegate.kernel.panes import Ints
 from tidegate.kernel.state import State
 from tidegate.spec.windows import SessionWindows, SlidingWindows
@@ -38,7 +50,9 @@ def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[lis
     windows = layout.op.windows
     assert isinstance(windows, SlidingWindows | SessionWindows)
     records = batch.arrived() if coalescing.applies(layout) else batch.records()
-    opens_before, opens_after = windows.open_from_ms(batch.closed_to), windows.open_from_ms(closes_at)
+    opens_before = windows.open_from_ms(batch.closed_to)
+    # At the end of the input no window stays open, however long its grace.
+    opens_after: Any = np.inf if closes_at == MAX_MS else windows.open_from_ms(closes_at)
     loaded = _load(layout, state, sorted(_touched(layout, records) | _closing_buckets(state, opens_after)))
     rows, updates, late, seen = _take_in(layout, loaded, records, batch)
     batch.late = late
@@ -97,7 +111,7 @@ def _touched(layout: Layout, records: pa.Table | None) -> set[int]:
     return found
 
 
-def _closing_buckets(state: State, opens_after: int) -> set[int]:
+def _closing_buckets(state: State, opens_after: float) -> set[int]:
     return {bucket for bucket, log in state.logs.items() if log.base < opens_after}
 
 
@@ -113,7 +127,7 @@ def _no_windows(layout: Layout) -> pa.Table:
 
 
 def _store(
-    layout: Layout, state: State, loaded: _Loaded, rows: pa.Table, entries: pa.Table | None, opens_after: int
+    layout: Layout, state: State, loaded: _Loaded, rows: pa.Table, entries: pa.Table | None, opens_after: float
 ) -> None:
     bucket = _buckets(layout, rows)
     live = np.bincount(bucket, minlength=BUCKETS)
@@ -143,9 +157,8 @@ def _take_in(
     """
     if records is None:
         return loaded.rows, loaded.rows.slice(0, 0), [], np.zeros(0, np.int64)
-    names = layout.keys
-    both = unite([loaded.rows.select(names), records.select(names)])
-    codes = grouping.codes([both[name] for name in names])
+    both = unite([loaded.rows.select(layout.keys), records.select(layout.keys)])
+    codes = grouping.codes([both[name] for name in layout.keys])
     held, new = codes[: loaded.rows.num_rows], codes[loaded.rows.num_rows :]
     place = np.arange(len(new))
     has_come = np.zeros(int(codes.max(initial=0)) + 1, np.bool_)
@@ -160,40 +173,99 @@ def _take_in(
         order = batch.order(records) if in_order.any() else place[:0]
         place = np.flatnonzero(in_order[order])
         records, new = records.take(pa.array(order[place])).drop_columns(["chunk", "offset"]), new[order[place]]
+    at_once: sliding_at_once.Taken | None = None
+    if sliding_at_once.applies(layout, batch):
+        at_once = sliding_at_once.take_in(layout, mine, held, records, new)
+    if at_once is not None:
+        untouched = unite([untouched.select(at_once.rows.schema.names), at_once.rows])
+        mine, held = mine.filter(pa.array(at_once.left_stored)), held[at_once.left_stored]
+        place = np.flatnonzero(at_once.left)
+        records, new = records.take(pa.array(place)), new[place]
+    rows, updates, late, seen = _one_by_one(layout, mine, held, records, new, batch)
+    rows = unite([untouched, rows.select(untouched.schema.names)]) if untouched.num_rows else rows
+    late = [(int(place[i]), start, end) for i, start, end in late]
+    if at_once is None:
+        return rows, updates.table, late, seen
+    return rows, _in_order(layout, updates, place, at_once), sorted(late + at_once.late, key=itemgetter(0)), seen
+
+
+@dataclass(frozen=True)
+class _Updates:
+    """Updates in the order in which they leave, and the record that made each."""
+
+    table: pa.Table
+    record: Ints
+
+
+def _one_by_one(
+    layout: Layout, mine: pa.Table, held: Ints, records: pa.Table, new: Ints, batch: Batch
+) -> tuple[pa.Table, _Updates, _Late, Ints]:
+    """`_take_in` for records that are taken one after the other."""
     aggregates: Aggregates = Functions(layout, mine, records) if layout.op.function else Lineage(layout, mine, records)
-    entries, updates, late = _replay(layout, mine, held, records, new, aggregates)
-    keys = records.select(names)
-    after = aggregates.table(keys, [Update(record, entry) for record, entry in entries])
-    rows = unite([untouched, after.select(untouched.schema.names)]) if untouched.num_rows else after
+    counted = priors.counted(layout)
+    every = layout.op.every_update or batch.single
+    entries, updates, late = _replay(layout, mine, held, records, new, aggregates, every or counted)
+    keys = records.select(layout.keys)
+    rows = aggregates.table(keys, [Update(record, entry) for record, entry in entries])
     stored = set(zip(held.tolist(), ints(mine["start"]).tolist(), ints(mine["end"]).tolist(), strict=True))
-    if priors.counted(layout):
+    if counted:
         batch.made = priors.made(layout, aggregates, keys, updates)
-    told = updates if layout.op.every_update or batch.single else _told(updates, new, stored)
-    seen = ints(records["seen"])[np.array([update.record for update in told], np.int64)]
-    return rows, aggregates.table(keys, told), [(int(place[i]), start, end) for i, start, end in late], seen
+    told = updates if every else _told(updates, new, stored)
+    record = np.array([update.record for update in told], np.int64)
+    return rows, _Updates(aggregates.table(keys, told), record), late, ints(records["seen"])[record]
+
+
+def _in_order(layout: Layout, updates: _Updates, place: Ints, at_once: sliding_at_once.Taken) -> pa.Table:
+    """The updates of both ways in one order: every one by record, else the last of each window by its time."""
+    both = unite([updates.table, at_once.updates.select(updates.table.schema.names)])
+    one_by_one = np.arange(updates.table.num_rows)
+    by = (
+        np.concatenate((np.zeros_like(one_by_one), at_once.place)),
+        np.concatenate((one_by_one, at_once.step)),
+        np.concatenate((place[updates.record], at_once.record)),
+    )
+    return both.take(pa.array(np.lexsort(by if layout.op.every_update else (*by, ints(both["ts"])))))
 
 
 def _replay(
-    layout: Layout, mine: pa.Table, mine_codes: Ints, records: pa.Table, codes: Ints, aggregates: Aggregates
+    layout: Layout,
+    mine: pa.Table,
+    mine_codes: Ints,
+    records: pa.Table,
+    codes: Ints,
+    aggregates: Aggregates,
+    every: bool,
 ) -> tuple[list[tuple[int, Entry]], list[Update], _Late]:
+    """The windows with a record of their keys, the updates on the way (of each window the last, unless `every`), and
+    what was late. Where final results alone leave and no buffer counts, there are no updates.
+    """
     windows = layout.op.windows
     assert isinstance(windows, SlidingWindows | SessionWindows)
-    step: Any = sessions.take if isinstance(windows, SessionWindows) else sliding.take
-    by_key: dict[int, list[Entry]] = {}
+    kind: Any = sessions if isinstance(windows, SessionWindows) else sliding
+    by_key: dict[int, Entries] = {}
     columns = (ints(mine[name]).tolist() for name in ("start", "end", "ts"))
     for i, (code, start, end, ts) in enumerate(zip(mine_codes.tolist(), *columns, strict=True)):
-        by_key.setdefault(code, []).append(Entry(start, end, ts, aggregates.held(i)))
+        by_key.setdefault(code, Entries()).put(kind.place(start, end), Entry(start, end, ts, aggregates.held(i)))
     updates: list[Update] = []
+    last: dict[Any, Update] = {}
+    wanted = layout.op.emits != "final" or layout.op.buffer is not None
     witness: dict[int, int] = {}  # a record of each key, to tell its columns
     late: _Late = []
     times, seen = ints(records["ts"]).tolist(), ints(records["seen"]).tolist()
     for i, (code, ts, now) in enumerate(zip(codes.tolist(), times, seen, strict=True)):
         witness.setdefault(code, i)
-        entries = by_key.setdefault(code, [])
-        changed, dropped = step(windows, entries, ts, windows.open_from_ms(now), _Adder(aggregates, i))
-        updates += [Update(i, entry) for entry in changed]
+        entries = by_key.setdefault(code, Entries())
+        changed, dropped = kind.take(windows, entries, ts, windows.open_from_ms(now), _Adder(aggregates, i))
         late += [(i, *window) for window in dropped]
-    return [(witness[code], e) for code, entries in by_key.items() for e in entries], updates, late
+        if every:
+            updates += [Update(i, entry) for entry in changed]
+        elif wanted:
+            for entry in changed:
+                name = (code, entry.start, entry.end)
+                last.pop(name, None)
+                last[name] = Update(i, entry)
+    held = [(witness[code], entries.at[at]) for code, entries in by_key.items() for at in entries.places]
+    return held, updates if every else list(last.values()), late
 
 
 class _Adder:

@@ -17,6 +17,7 @@ from tidegate.kernel.batch import Batch
 from tidegate.kernel.grouping import ints
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.stream_time import NEVER
+from tidegate.spec.columns import END, LATE_BY, REASON, START, STREAM_TIME, TIMESTAMP
 
 
 def rows(layout: Layout, batch: Batch) -> pa.Table:
@@ -63,10 +64,10 @@ def _skipped(layout: Layout, batch: Batch) -> pa.Table | None:
 
 def _shaped(layout: Layout, found: pa.Table, start: Any, end: Any, reason: Any, by: Any) -> pa.Table:
     columns: dict[str, Any] = {name: found[column] for name, column in layout.record.items()}
-    columns |= {"__start": start, "__end": end} if layout.op.windows is not None else {}
-    columns["__timestamp"] = _from_zero(found["ts"])
-    columns["__reason"] = pa.repeat(reason, found.num_rows) if isinstance(reason, str) else reason
-    columns |= {"__late_by": by, "__stream_time": _from_zero(_seen(found))}
+    columns |= {START: start, END: end} if layout.op.windows is not None else {}
+    columns[TIMESTAMP] = _from_zero(found["ts"])
+    columns[REASON] = pa.repeat(reason, found.num_rows) if isinstance(reason, str) else reason
+    columns |= {LATE_BY: by, STREAM_TIME: _from_zero(_seen(found))}
     return pa.table(columns).select(layout.late_schema.names).cast(layout.late_schema)
 
 

@@ -21,6 +21,7 @@ from tidegate.kernel.accumulators import Accumulator, accumulator
 from tidegate.kernel.panes import Panes
 from tidegate.plan import LATE_COLUMNS, RESULT_COLUMNS, Operation
 from tidegate.spec.aggregates import Aggregate, Fold
+from tidegate.spec.columns import DELETED, END, LATE_BY, OURS, OUTPUT, REASON, START, STREAM_TIME, TIMESTAMP
 from tidegate.spec.steps import Step
 from tidegate.spec.types import arrow_type
 from tidegate.spec.windows import (
@@ -139,7 +140,7 @@ class Layout:
     def result_types(self) -> dict[str, pa.DataType]:
         """The type of every value column of a result."""
         if self.shape:
-            aside = {*self.op.key, "__start", "__end", "__timestamp", "__deleted"}
+            aside = {*self.op.key, START, END, TIMESTAMP, DELETED}
             return {field.name: field.type for field in self.result_schema if field.name not in aside}
         if self.op.function:
             return {self.op.aggregations[0][0]: self.function_type}
@@ -149,7 +150,7 @@ class Layout:
 
     @cached_property
     def result_schema(self) -> pa.Schema:
-        """Rows that leave: key columns, `__start` and `__end` (ms), value columns, `__timestamp` (ms), `__deleted`
+        """Rows that leave: key columns, `START` and `END` (ms), value columns, `TIMESTAMP` (ms), `DELETED`
         where rows can be tombstones.
         """
         if self.shape:
@@ -157,10 +158,10 @@ class Layout:
             return steps.on_results(self.shape, plain, self.op.key).schema
         fields = [pa.field(name, self.schema.field(f"k:{name}").type) for name in self.op.key]
         if self.op.windows is not None:
-            fields += [pa.field("__start", pa.int64()), pa.field("__end", pa.int64())]
+            fields += [pa.field(START, pa.int64()), pa.field(END, pa.int64())]
         fields += [pa.field(name, kind) for name, kind in self.result_types.items()]
-        fields += [pa.field("__timestamp", pa.int64())]
-        fields += [pa.field("__deleted", pa.bool_())] if self.op.deletes else []
+        fields += [pa.field(TIMESTAMP, pa.int64())]
+        fields += [pa.field(DELETED, pa.bool_())] if self.op.deletes else []
         return pa.schema(fields)
 
     @cached_property
@@ -173,13 +174,13 @@ class Layout:
 
     @cached_property
     def output_schema(self) -> pa.Schema:
-        """What leaves the operator: the columns of all outputs, and `__output` if they have names.
+        """What leaves the operator: the columns of all outputs, and `OUTPUT` if they have names.
 
         Raises DefinitionError if a column of a late record has the name of another one.
         """
         if self.op.regroup is not None:
             return self._halves if self.op.regroup.changes else self.forwarded
-        named = pa.schema([pa.field("__output", pa.string())] if self.op.named else [])
+        named = pa.schema([pa.field(OUTPUT, pa.string())] if self.op.named else [])
         told = [output for output in self.op.told if output.kind != "late"]
         shapes = [replace(self.telling[o.kind], shape=o.before + o.after).result_schema for o in told]
         schema = pa.unify_schemas([named, *shapes])
@@ -194,10 +195,10 @@ class Layout:
         assert self.op.regroup is not None
         values = self.op.regroup.values
         if values is None:
-            values = tuple(name for name in available if not name.startswith("__"))
+            values = tuple(name for name in available if not name.startswith(OURS))
         for name in (*self.op.regroup.key, *values):
             if name not in available:
-                known = ", ".join(n for n in available if not n.startswith("__"))
+                known = ", ".join(n for n in available if not n.startswith(OURS))
                 raise DefinitionError(f"The rows of the table that are grouped have no column {name!r}, only {known}.")
         return {f"k:{name}": name for name in self.op.regroup.key} | {f"v:{name}": name for name in values}
 
@@ -205,7 +206,7 @@ class Layout:
     def order_of_forwarded(self) -> dict[str, str]:
         """The columns by which the next operator orders rows at the same time: name there, and that in the row."""
         (output,) = self.op.told
-        bounds = ["__end", "__start"] if isinstance(self.op.windows, SessionWindows) else ["__start"]
+        bounds = [END, START] if isinstance(self.op.windows, SessionWindows) else [START]
         closes = output.kind == "final" and output.limit is None
         return {f"o:{i}": name for i, name in enumerate([*(bounds if closes else []), *self.op.key])}
 
@@ -236,10 +237,10 @@ class Layout:
     @cached_property
     def late_schema(self) -> pa.Schema:
         """Rows of records that were not taken."""
-        bounds = ("__start", "__end") if self.op.windows is not None else ()
-        ours = [pa.field(name, pa.int64()) for name in (*bounds, "__timestamp")]
-        ours += [pa.field("__reason", pa.string()), pa.field("__late_by", pa.int64())]
-        ours += [pa.field("__stream_time", pa.int64())]
+        bounds = (START, END) if self.op.windows is not None else ()
+        ours = [pa.field(name, pa.int64()) for name in (*bounds, TIMESTAMP)]
+        ours += [pa.field(REASON, pa.string()), pa.field(LATE_BY, pa.int64())]
+        ours += [pa.field(STREAM_TIME, pa.int64())]
         record = {name: self.schema.field(column).type for name, column in self.record.items()}
         keys = [pa.field(name, record[name]) for name in self.op.key]
         return pa.schema([*keys, *ours, *(pa.field(n, kind) for n, kind in record.items() if n not in self.op.key)])

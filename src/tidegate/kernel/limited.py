@@ -21,7 +21,7 @@ from tidegate.kernel.groups import Groups
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.measuring import SIZE, Left
 from tidegate.kernel.panes import Ints
-from tidegate.kernel.shelves import SINCE
+from tidegate.kernel.shelves import BUFFER_TIME
 from tidegate.kernel.state import State
 
 
@@ -69,7 +69,7 @@ class Updates:
         self.how = layout.op.limit
         self.layout = layout
         self.state = state
-        self.since = ints(rows[SINCE])
+        self.since = ints(rows[BUFFER_TIME])
         self.names = names.Names(layout, rows)
         self.keys = _first_of(names.codes(layout, rows))
         self.sizes = Sizes(layout, rows)
@@ -118,7 +118,7 @@ class Updates:
 
 def as_they_leave(layout: Layout, held: pa.Table) -> pa.Table:
     """Entries in the order in which they leave."""
-    return held.take(names.in_order(layout, held, np.zeros(held.num_rows, np.int64), ints(held[SINCE])))
+    return held.take(names.in_order(layout, held, np.zeros(held.num_rows, np.int64), ints(held[BUFFER_TIME])))
 
 
 def _first_of(codes: Ints) -> Ints:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +19,7 @@ INITIAL: Any = object()
 """The node of what an aggregation starts with."""
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """A window of a key: bounds and newest timestamp in ms, and its aggregate as `Aggregates` knows it (None: none).
 
     `prior` is what its first row is told to replace: the aggregate that it began with.
@@ -33,12 +32,33 @@ class Entry:
     prior: Any = INITIAL
 
 
-@dataclass(frozen=True)
-class Update:
+class Update(NamedTuple):
     """A window as it is after the record numbered `record`, whose key it has."""
 
     record: int
     entry: Entry
+
+
+class Entries:
+    """The windows of one key: `at` their places, which `places` has in ascending order."""
+
+    def __init__(self) -> None:
+        self.places: list[Any] = []
+        self.at: dict[Any, Entry] = {}
+
+    def put(self, place: Any, entry: Entry) -> None:
+        """Make or replace the window at this place; one without an aggregate is removed."""
+        if entry.node is None:
+            self.remove(place)
+            return
+        if place not in self.at:
+            insort(self.places, place)
+        self.at[place] = entry
+
+    def remove(self, place: Any) -> None:
+        """Remove the window at this place, if there is one."""
+        if self.at.pop(place, None) is not None:
+            del self.places[bisect_left(self.places, place)]
 
 
 class Aggregates(Protocol):
@@ -136,18 +156,19 @@ class Functions:
         self._layout = layout
         self._call = functions.Caller(layout)
         self._stored = stored["s:0:0"].to_pylist()
-        self._keys = functions.tuples(records, layout.keys)
+        self._keys = functions.keys_of(layout, records)
         self._records = functions.records_of(layout, records)
+        self._copy = functions.copier(layout, records)
 
     def held(self, row: int) -> Any:
         return self._stored[row]
 
     def add(self, record: int, window: tuple[int, int], node: Any, fresh: bool) -> Any:
-        return self._call.add(self._keys[record], window, self._records[record], node, fresh)
+        return self._call.add(self._keys[record], window, self._copy(self._records[record]), node, fresh)
 
     def join(self, record: int, window: tuple[int, int], nodes: Sequence[Any]) -> Any:
         return self._call.merge(self._keys[record], window, self._records[record], list(nodes))
 
     def table(self, keys: pa.Table, updates: list[Update]) -> pa.Table:
-        entries = [((self._keys[u.record], u.entry.start), u.entry.node) for u in updates]
-        return pa.table(_bounds(keys, updates) | {"s:0:0": functions.typed(self._layout, entries)})
+        nodes = [update.entry.node for update in updates]
+        return pa.table(_bounds(keys, updates) | {"s:0:0": functions.typed(self._layout, nodes)})

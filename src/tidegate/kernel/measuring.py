@@ -12,20 +12,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.instants import later_ms
 from tidegate.kernel.grouping import ints
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.panes import Ints
 from tidegate.kernel.state import State
+from tidegate.spec.columns import OURS, TIMESTAMP
 from tidegate.spec.metrics import FILL, HELD, change_of
 from tidegate.spec.suppressed import Buffer, UntilTimeLimit
 
 if TYPE_CHECKING:
     from tidegate.kernel.shelves import Shelves
 
-UPDATED = "__updated"
+UPDATED = OURS + "updated"
 """When a row that waits was last updated, where nothing else says it: by the wall clock."""
 
-SIZE = "__size"
+SIZE = OURS + "size"
 """The column with the bytes of an entry in a buffer with a bound."""
 
 
@@ -92,7 +94,7 @@ def overtime(how: UntilTimeLimit, left: Left) -> dict[str, float]:
     """How long rows waited after their last update: KIP-328's limit less the lateness that was observed."""
     if not left.rows.num_rows:
         return {}
-    due = np.minimum(left.shown, left.since + how.limit_ms)
+    due = np.minimum(left.shown, later_ms(left.since, how.limit_ms))
     waited = np.maximum(due - _updated(how, left), 0)
     return {"overtime_min": int(waited.min()), "overtime_sum": int(waited.sum())}
 
@@ -102,7 +104,7 @@ def _updated(how: UntilTimeLimit, left: Left) -> Ints:
     if how.measured_from == "latest_update":
         return left.since
     if how.clock == "stream":
-        return ints(left.rows["__timestamp"])
+        return ints(left.rows[TIMESTAMP])
     updated = left.rows[UPDATED]
     # What an earlier version of tidegate held back did not say so: as if it had not been updated.
     return ints(pc.coalesce(updated, pa.array(left.since))) if updated.null_count else ints(updated)

@@ -12,6 +12,7 @@ from tidegate.kernel import grouping, results
 from tidegate.kernel.hashing import hash64
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.panes import Ints
+from tidegate.spec.columns import END, START
 from tidegate.spec.windows import SessionWindows
 
 Name = tuple[Any, ...]
@@ -24,7 +25,7 @@ def columns(layout: Layout) -> list[str]:
     """The columns that are the key of a row, in the order of the serialized key (a session's end before its start)."""
     if layout.op.windows is None:
         return list(layout.op.key)
-    return [*layout.op.key, *(["__end"] if isinstance(layout.op.windows, SessionWindows) else []), "__start"]
+    return [*layout.op.key, *([END] if isinstance(layout.op.windows, SessionWindows) else []), START]
 
 
 def codes(layout: Layout, rows: pa.Table) -> Ints:

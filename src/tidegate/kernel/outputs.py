@@ -14,6 +14,7 @@ from tidegate.kernel.released import Released
 from tidegate.kernel.state import State
 from tidegate.kernel.steps import SEEN
 from tidegate.plan import Output
+from tidegate.spec.columns import KIND, OUTPUT, TIMESTAMP
 
 
 def run(
@@ -46,7 +47,7 @@ def run(
     if not layout.op.named:
         return parts[0], wake_at
     named = [
-        part.append_column("__output", pa.repeat(output.name, part.num_rows))
+        part.append_column(OUTPUT, pa.repeat(output.name, part.num_rows))
         for output, part in zip(layout.op.told, parts, strict=True)
     ]
     shape = layout.output_schema.empty_table()
@@ -56,7 +57,7 @@ def run(
 def _first(gone: list[pa.Table], rows: pa.Table) -> pa.Table:
     """Rows that leave before those of the batch, with what those know of their time."""
     if SEEN in rows.schema.names:
-        gone = [part.append_column(SEEN, part["__timestamp"]) for part in gone]
+        gone = [part.append_column(SEEN, part[TIMESTAMP]) for part in gone]
     return pa.concat_tables([*gone, rows], promote_options="default")
 
 
@@ -73,4 +74,4 @@ def of_kind(layout: Layout, rows: pa.Table, kind: str) -> pa.Table:
     schema = layout.telling[kind].result_schema
     if rows.num_rows == 0:
         return schema.empty_table()
-    return rows.filter(pc.equal(rows["__kind"], kind)).select(schema.names)
+    return rows.filter(pc.equal(rows[KIND], kind)).select(schema.names)

@@ -105,7 +105,13 @@ def _table(layout: Layout, batches: list[pa.RecordBatch]) -> pa.Table:
     table = pa.Table.from_batches(batches)
     batches.clear()  # The table has them, and is done with sooner.
     # A timestamp carries the time zone of the session that reads it; state must not.
-    return table if table.schema.equals(layout.schema) else table.select(layout.schema.names).cast(layout.schema)
+    same = table.schema.equals(layout.schema)
+    table = table if same else table.select(layout.schema.names).cast(layout.schema)
+    for name in layout.keys:
+        if pa.types.is_floating(table.schema.field(name).type):
+            at = table.schema.get_field_index(name)
+            table = table.set_column(at, table.schema.field(at), grouping.canonical(table[name]))
+    return table
 
 
 def _read(layout: Layout, table: pa.Table) -> _Slice:

@@ -11,6 +11,7 @@ from tidegate.kernel.layout import Layout
 from tidegate.kernel.state import State
 from tidegate.kernel.stream_time import NEVER
 from tidegate.spec.pending import SHOWN, Buffered, Pending, Waiting
+from tidegate.spec.windows import SessionWindows, SlidingWindows
 
 
 def pending(layout: Layout, state: State) -> Pending:
@@ -58,7 +59,7 @@ def metrics(layout: Layout, state: State) -> dict[str, float]:
     if layout.keyed:
         told["open_windows"] = sum(log.rows for log in state.logs.values())
         # The base of a bucket is its earliest end; one that has passed is of a closed window that is kept.
-        closes = [log.base + _after_end(layout) for log in state.logs.values()]
+        closes = [_close_of_end(layout, log.base) for log in state.logs.values()]
         next_close = min((at for at in closes if at > state.closed_to), default=None)
     else:
         starts = _starts(layout, state)
@@ -96,17 +97,16 @@ def _aligned(layout: Layout, state: State) -> list[tuple[Window, int]]:
 
 
 def _keyed(layout: Layout, state: State) -> list[tuple[Window, int]]:
-    after = _after_end(layout)
     found: set[Window] = set()
     for bucket in state.logs:
         for rows in (strict.split(layout, held)[0] for held in state.read(bucket)):
             bounds = zip(ints(rows["start"]).tolist(), ints(rows["end"]).tolist(), strict=True)
-            found |= {Window(start, end) for start, end in bounds if end + after > state.closed_to}
-    return [(window, window.end + after) for window in found]
+            found |= {Window(start, end) for start, end in bounds if _close_of_end(layout, end) > state.closed_to}
+    return [(window, _close_of_end(layout, window.end)) for window in found]
 
 
-def _after_end(layout: Layout) -> int:
-    """How long after the end of a window of a key stream time closes it: closed iff end < open_from_ms(stream time)."""
+def _close_of_end(layout: Layout, end_ms: int) -> int:
+    """The stream time at which a window of a key with this end closes."""
     windows = layout.op.windows
-    assert windows is not None
-    return 1 - windows.open_from_ms(0)  # type: ignore[union-attr]
+    assert isinstance(windows, SlidingWindows | SessionWindows)
+    return windows.close_of_end_ms(end_ms)

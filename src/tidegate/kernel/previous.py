@@ -22,16 +22,17 @@ from tidegate.kernel.layout import Layout
 from tidegate.kernel.panes import Ints
 from tidegate.kernel.state import Log, State
 from tidegate.kernel.store import Store
+from tidegate.spec.columns import DELETED, END, LIVE, START, TIMESTAMP
 
 TOLD, HELD = -(2**62), -(2**62) - 2**40
 """Where the store keeps the buckets: of rows that left (`kernel.changes`), and of those that came to a buffer."""
 
-_NOT_KEPT = ("__live", "__deleted", "__timestamp")
+_NOT_KEPT = (LIVE, DELETED, TIMESTAMP)
 
 
 @dataclass(frozen=True)
 class Replaced:
-    """Rows that were kept, then those that came (`came`), with the column `__live`: whether it is no tombstone.
+    """Rows that were kept, then those that came (`came`), with the column `LIVE`: whether it is no tombstone.
 
     For each row that came `before` is the row it replaces, where it `has` one that was live.
     """
@@ -51,15 +52,15 @@ def replaced(
     later  whether rows of a window may still come when it has closed
     """
     kept = State(_Part(state.store, below), {}, state.tasks, logs=index)
-    rows = rows.append_column("__live", _live(rows))
+    rows = rows.append_column(LIVE, _live(rows))
     hashes = _hashes(layout, rows)
     touched = np.unique(buckets.find(kept, hashes))
     held = buckets.read(kept, touched) if rows.num_rows else None
     both = rows if held is None else unite([_like(held, rows), rows])
-    place = [name for name in (*layout.op.key, "__start", "__end") if name in rows.schema.names]
+    place = [name for name in (*layout.op.key, START, END) if name in rows.schema.names]
     codes = np.unique(grouping.codes([both[name] for name in place]), return_inverse=True)[1]
     before, has = previous_rows(codes)
-    live = array(both["__live"]).to_numpy(zero_copy_only=False)
+    live = array(both[LIVE]).to_numpy(zero_copy_only=False)
     if rows.num_rows:
         last = _last(both, codes)
         if layout.op.windows is not None and not later:
@@ -82,13 +83,13 @@ def _last(rows: pa.Table, codes: Ints) -> pa.Table:
     last = np.zeros(int(codes.max()) + 1, np.int64)
     last[codes] = np.arange(len(codes))  # the last assignment stands
     rows = rows.take(pa.array(np.unique(last)))
-    return rows.filter(rows["__live"])
+    return rows.filter(rows[LIVE])
 
 
 def _live(rows: pa.Table) -> Any:
-    if "__deleted" not in rows.schema.names:
+    if DELETED not in rows.schema.names:
         return pa.repeat(pa.scalar(True), rows.num_rows)
-    return pc.invert(array(rows["__deleted"]))
+    return pc.invert(array(rows[DELETED]))
 
 
 def _hashes(layout: Layout, rows: pa.Table) -> Any:
@@ -97,12 +98,13 @@ def _hashes(layout: Layout, rows: pa.Table) -> Any:
 
 def _like(held: pa.Table, rows: pa.Table) -> pa.Table:
     """Rows as they were kept, with the columns of those that come."""
-    not_kept = {"__live": pa.scalar(True), "__deleted": pa.scalar(False), "__timestamp": pa.scalar(0, pa.int64())}
+    not_kept = {LIVE: pa.scalar(True), DELETED: pa.scalar(False), TIMESTAMP: pa.scalar(0, pa.int64())}
     for field in rows.schema:
         if field.name not in held.schema.names:
             # A column that is not kept, or that came after these rows.
-            value = not_kept.get(field.name, pa.scalar(None, field.type))
-            held = held.append_column(field.name, pa.repeat(value, held.num_rows))
+            value = not_kept.get(field.name)
+            column = pa.nulls(held.num_rows, field.type) if value is None else pa.repeat(value, held.num_rows)
+            held = held.append_column(field.name, column)
     return held.select(rows.schema.names)
 
 

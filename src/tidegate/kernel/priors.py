@@ -17,9 +17,10 @@ from tidegate.kernel.batch import unite
 from tidegate.kernel.grouping import array
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.lineage import INITIAL, Aggregates, Entry, Update
+from tidegate.spec.columns import OURS
 from tidegate.spec.windows import SlidingWindows
 
-PRIOR = "p:"
+PRIOR = OURS + "replaced:"
 """Before the name of a value column: the column that holds what was replaced."""
 
 
@@ -48,7 +49,7 @@ def of(layout: Layout, rows: pa.Table, begun: pa.Table | None) -> list[pa.Array]
 
     `begun` has that of some windows (`made`); it is `buffers.initial` of all others.
     """
-    initial = [pa.repeat(first[0], rows.num_rows) for first in buffers.initial(layout)]
+    initial = buffers.repeated(buffers.initial(layout), rows.num_rows)
     if begun is None or not begun.num_rows or not rows.num_rows:
         return initial
     both = unite([begun.select(_names(layout)), rows.select(_names(layout))])
@@ -65,7 +66,7 @@ def of(layout: Layout, rows: pa.Table, begun: pa.Table | None) -> list[pa.Array]
 
 def stored(layout: Layout, held: pa.Table, began: list[pa.Array]) -> list[pa.Array]:
     """What the windows of entries began with, which say so (`keep`) or are older than that, and behind them `began`."""
-    initial = [pa.repeat(first[0], held.num_rows) for first in buffers.initial(layout)]
+    initial = buffers.repeated(buffers.initial(layout), held.num_rows)
     known = [array(held[name]) for name in kept(held)] or initial
     return [array(pa.chunked_array([first, more])) for first, more in zip(known, began, strict=True)]
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import DefinitionError, DefinitionTypeError
-from tidegate.instants import instant_ms
+from tidegate.instants import instant_ms, later_ms
 from tidegate.kernel import closed, final, results, strict, upgrade, waiting
 from tidegate.kernel.batch import unite
 from tidegate.kernel.described import Described
@@ -19,6 +19,7 @@ from tidegate.kernel.grouping import ints
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.state import State
 from tidegate.kernel.store import Store
+from tidegate.spec.columns import END, SINCE, STATUS, UNTIL
 
 
 def stores(what: Described) -> tuple[str, ...]:
@@ -52,14 +53,14 @@ def unknown(store: str | None, known: Iterable[str]) -> DefinitionError:
 
 
 def schema(what: Described, store: str) -> pa.Schema:
-    """Rows of a store: those of a result, and of an aggregation `__status` ("open" or "closed").
+    """Rows of a store: those of a result, and of an aggregation `STATUS` ("open" or "closed").
 
-    Of a buffer instead `__since` (what the limit counts from; null until a window closes) and `__until` (the time at
+    Of a buffer instead `SINCE` (what the limit counts from; null until a window closes) and `UNTIL` (the time at
     which the row leaves, by the clock of the limit), in ms.
     """
     if store == what.layout.op.name:
-        return _aggregated(what.layout).result_schema.append(pa.field("__status", pa.string()))
-    return what.held.append(pa.field("__since", pa.int64())).append(pa.field("__until", pa.int64()))
+        return _aggregated(what.layout).result_schema.append(pa.field(STATUS, pa.string()))
+    return what.held.append(pa.field(SINCE, pa.int64())).append(pa.field(UNTIL, pa.int64()))
 
 
 def rows(what: Described, store: Store, name: str, ended: tuple[int | None, int | None] = (None, None)) -> pa.Table:
@@ -78,7 +79,7 @@ def rows(what: Described, store: Store, name: str, ended: tuple[int | None, int 
 def _ending(layout: Layout, found: pa.Table, earliest: int | None, latest: int | None) -> pa.Table:
     if layout.op.windows is None:
         raise DefinitionError("`ended_from` and `ended_to` are about windows, and this store has none. Leave them out.")
-    end = ints(found["__end"])
+    end = ints(found[END])
     kept = np.ones(len(end), bool) if earliest is None else end >= earliest
     return found.filter(pa.array(kept if latest is None else kept & (end <= latest)))
 
@@ -91,7 +92,7 @@ def _of_aggregation(layout: Layout, state: State) -> list[pa.Table]:
     parts = [("open", part) for part in _open(layout, state)]
     if layout.op.windows is not None:
         parts.append(("closed", closed.rows(layout, state)))
-    return [rows.append_column("__status", pa.repeat(status, rows.num_rows)) for status, rows in parts]
+    return [rows.append_column(STATUS, pa.repeat(status, rows.num_rows)) for status, rows in parts]
 
 
 def _open(layout: Layout, state: State) -> list[pa.Table]:
@@ -127,6 +128,6 @@ def _of_buffer(what: Described, state: State) -> list[pa.Table]:
     limit = what.layout.op.limit
     if limit is not None:
         held = waiting.rows(what.layout, what.held, state.store)
-        return [held.append_column("__until", pa.array(ints(held["__since"]) + limit.limit_ms))]
+        return [held.append_column(UNTIL, pa.array(later_ms(ints(held[SINCE]), limit.limit_ms)))]
     parts = _open(what.layout, state)
-    return [part.append_column("__until", pa.array(closed.closed_at(what.layout, part))) for part in parts]
+    return [part.append_column(UNTIL, pa.array(closed.closed_at(what.layout, part))) for part in parts]

@@ -21,9 +21,10 @@ from tidegate.kernel.batch import unite
 from tidegate.kernel.described import Described
 from tidegate.kernel.grouping import ints
 from tidegate.kernel.layout import Layout
-from tidegate.kernel.shelves import SINCE
+from tidegate.kernel.shelves import BUFFER_TIME
 from tidegate.kernel.state import State
 from tidegate.plan import Output
+from tidegate.spec.columns import DELETED
 from tidegate.spec.suppressed import UntilTimeLimit
 
 
@@ -66,7 +67,7 @@ def way_of(what: Described, layout: Layout) -> tuple[Output, int] | None:
 
 
 def _told(held: pa.Schema) -> list[str]:
-    return [name for name in held.names if name != "__deleted"]
+    return [name for name in held.names if name != DELETED]
 
 
 def _alike(one: pa.Field, other: pa.Field) -> bool:
@@ -89,7 +90,7 @@ def behind_limit(what: Described, layout: Layout, state: State) -> dict[str, pa.
     as_it_was = replace(shape, op=replace(shape.op, limit=limit))
     rows = suppression.empty(as_it_was, state.store)
     previous.forget(state, state.came, previous.HELD)
-    rows = rows.take(names.in_order(shape, rows, np.zeros(rows.num_rows, np.int64), ints(rows[SINCE])))
+    rows = rows.take(names.in_order(shape, rows, np.zeros(rows.num_rows, np.int64), ints(rows[BUFFER_TIME])))
     left = (*output.before, *output.after)[taken:]
     return {output.name: steps.on_results(left, _as(shape.result_schema, rows), layout.op.key)}
 
@@ -98,8 +99,9 @@ def _as(schema: pa.Schema, rows: pa.Table) -> pa.Table:
     """Rows that may lack columns that were added while they waited."""
     for wanted in schema:
         if wanted.name not in rows.schema.names:
-            nothing = pa.scalar(False) if wanted.name == "__deleted" else pa.scalar(None, wanted.type)
-            rows = rows.append_column(wanted, pa.repeat(nothing, rows.num_rows))
+            deleted = wanted.name == DELETED
+            nothing = pa.repeat(False, rows.num_rows) if deleted else pa.nulls(rows.num_rows, wanted.type)
+            rows = rows.append_column(wanted, nothing)
     return rows.select(schema.names).cast(schema)
 
 

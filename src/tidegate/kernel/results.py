@@ -12,6 +12,7 @@ from tidegate.kernel.accumulators import Overflow
 from tidegate.kernel.fitting import BORN, FROM_THE_START
 from tidegate.kernel.grouping import array, ints, overflowed
 from tidegate.kernel.layout import Layout
+from tidegate.spec.columns import DELETED, END, KIND, START, TIMESTAMP
 from tidegate.spec.windows import SessionWindows
 
 
@@ -21,24 +22,32 @@ def finish(layout: Layout, rows: pa.Table, sort: bool = False) -> pa.Table:
         rows = rows.take(_in_order(layout, rows))
     columns: dict[str, Any] = {name: rows[f"k:{name}"] for name in layout.op.key}
     if layout.op.windows is not None:
-        columns["__start"] = rows["start"]
-        columns["__end"] = rows["end"] if "end" in rows.schema.names else _ends(layout, rows)
+        columns[START] = rows["start"]
+        columns[END] = rows["end"] if "end" in rows.schema.names else _ends(layout, rows)
     if layout.op.function:
         columns[layout.op.aggregations[0][0]] = rows["s:0:0"]
     else:
         for index, (name, _) in enumerate(layout.op.aggregations):
             columns[name] = _finished(layout, rows, index)
         columns |= _unknown(layout, columns, rows[BORN] if BORN in rows.schema.names else None)
-    columns["__timestamp"] = rows["ts"]
+    columns[TIMESTAMP] = rows["ts"]
     if layout.op.deletes:
-        columns["__deleted"] = rows["deleted"]
+        columns[DELETED] = rows["deleted"]
     return pa.table(columns).cast(layout.result_schema)
 
 
 def told(layout: Layout, kind: str, rows: pa.Table, sort: bool = False) -> pa.Table:
-    """Result rows of one kind, "updates" or "final"; where the plan makes both, `__kind` says which they are."""
+    """Result rows of one kind, "updates" or "final"; where the plan makes both, `KIND` says which they are.
+
+    Both kinds then have the same columns, so that a batch with rows of one kind alone looks like every other: a final
+    result is no tombstone, and says so in `DELETED` if updates have that column.
+    """
     done = finish(layout.telling[kind], rows, sort)
-    return done.append_column("__kind", pa.repeat(kind, done.num_rows)) if layout.op.emits == "both" else done
+    if layout.op.emits != "both":
+        return done
+    if layout.op.deletes and DELETED not in done.schema.names:
+        done = done.append_column(DELETED, pa.repeat(pa.scalar(False), done.num_rows))
+    return done.append_column(KIND, pa.repeat(kind, done.num_rows))
 
 
 def _finished(layout: Layout, rows: pa.Table, index: int) -> pa.Array:
@@ -65,7 +74,7 @@ def _unknown(layout: Layout, columns: dict[str, Any], born: Any) -> dict[str, An
     found = {}
     for (name, _), since in zip(layout.op.aggregations, layout.since, strict=False):
         if since != FROM_THE_START:
-            whole = pc.greater(columns["__start"], since) if layout.closes else pc.greater_equal(born, since)
+            whole = pc.greater(columns[START], since) if layout.closes else pc.greater_equal(born, since)
             found[name] = pc.if_else(whole, columns[name], pa.scalar(None, columns[name].type))
     return found
 
@@ -83,8 +92,9 @@ def _ends(layout: Layout, rows: pa.Table) -> Any:
 
 def in_order(layout: Layout, rows: pa.Table) -> pa.Table:
     """Final results in the order in which they leave."""
-    as_state = {"__start": "start", "__end": "end"} | {name: f"k:{name}" for name in layout.op.key}
-    return rows.take(_in_order(layout, rows.rename_columns([as_state.get(n, n) for n in rows.schema.names])))
+    as_state = {START: "start", END: "end"} | {name: f"k:{name}" for name in layout.op.key}
+    bounds = pa.table({named: rows[name] for name, named in as_state.items()})
+    return rows.take(_in_order(layout, bounds))
 
 
 def _in_order(layout: Layout, rows: pa.Table) -> pa.Array:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Any
 
-from tidegate.kernel.lineage import Entry
+from tidegate.kernel.lineage import Entries, Entry
 from tidegate.spec.windows import SessionWindows
 
 
+def place(start: int, end: int) -> tuple[int, int]:
+    """Where a session is among the `Entries` of its key: they are merged in this order."""
+    return end, start
+
+
 def take(
-    windows: SessionWindows, entries: list[Entry], ts: int, open_from: int, add: Any
+    windows: SessionWindows, entries: Entries, ts: int, open_from: int, add: Any
 ) -> tuple[list[Entry], list[tuple[int, int]]]:
     """Let a record at `ts` join, bridge or open sessions; `entries` is changed. Gives updates and closed windows.
 
@@ -17,8 +23,13 @@ def take(
     late: one older than the close time is taken if it bridges into an open session.
     """
     gap = windows.inactivity_gap_ms
-    found = [e for e in entries if e.end >= max(ts - gap, open_from) and e.start <= ts + gap]
-    found.sort(key=lambda e: (e.end, e.start))
+    found = []
+    # Open sessions are further apart than the gap, so they are in the order of their starts as well.
+    for at in range(bisect_left(entries.places, (max(ts - gap, open_from),)), len(entries.places)):
+        session = entries.at[entries.places[at]]
+        if session.start > ts + gap:
+            break
+        found.append(session)
     start = min([ts, *(e.start for e in found)])
     end = max([ts, *(e.end for e in found)])
     if end < open_from:
@@ -26,10 +37,9 @@ def take(
     merged = add.join((start, end), [e.node for e in found])
     node = add((start, end), merged, fresh=False)
     for session in found:
-        entries.remove(session)
+        entries.remove(place(session.start, session.end))
     # A session of this one instant is written over; every other one that was found is gone and says so.
     gone = [] if (start, end) == (ts, ts) else [Entry(e.start, e.end, e.end, None) for e in found]
     result = Entry(start, end, end, node)
-    if node is not None:
-        entries.append(result)
+    entries.put(place(start, end), result)
     return [*gone, result], []

@@ -21,8 +21,9 @@ from tidegate.kernel.panes import Ints
 from tidegate.kernel.shelf_index import INDEX, NOWHERE, RECENT, Index
 from tidegate.kernel.state import Log, State, indexed, logs_of
 from tidegate.kernel.store import Store
+from tidegate.spec.columns import OURS
 
-SINCE = "__buffer_time"
+BUFFER_TIME = OURS + "buffer_time"
 """The column with the buffer time of a row on a shelf."""
 
 SHELVES = 64
@@ -97,7 +98,9 @@ class Shelves:
         rows = rows.take(pa.array(order))
         for number, low, high in zip(names.tolist(), starts.tolist(), ends, strict=True):
             mine = rows.slice(low, high - low)
-            earliest = min(int(ints(mine[SINCE]).min()), self.logs[number].base if number in self.logs else MAX_MS)
+            earliest = min(
+                int(ints(mine[BUFFER_TIME]).min()), self.logs[number].base if number in self.logs else MAX_MS
+            )
             state = self._state(number)
             state.append(_window(number), mine)
             self.logs[number] = state.logs[_window(number)]
@@ -114,7 +117,7 @@ class Shelves:
             return
         if not self.logs:
             self.width = max(1, limit_ms // SHELVES**2)
-        narrow = ints(rows[SINCE]) // self.width
+        narrow = ints(rows[BUFFER_TIME]) // self.width
         wide = narrow // SHELVES * SHELVES
         numbers = np.where(np.isin(wide, [number // SHELVES * SHELVES for number in opened]), narrow, wide)
         same, group = np.unique(self.index.short(hashes), return_inverse=True)
@@ -196,7 +199,7 @@ def newest(code: Ints, since: Ints, restarts: bool) -> tuple[Ints, Ints]:
 
 def waiting_since(rows: pa.Table, since: Ints) -> pa.Table:
     """The rows with these buffer times."""
-    return rows.set_column(rows.schema.get_field_index(SINCE), SINCE, pa.array(since))
+    return rows.set_column(rows.schema.get_field_index(BUFFER_TIME), BUFFER_TIME, pa.array(since))
 
 
 def _window(number: int) -> int:

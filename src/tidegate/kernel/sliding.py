@@ -9,53 +9,62 @@ A record at t has a *left* window [t - d, t] and, once another record falls in i
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from tidegate.kernel.grouping import ints
-from tidegate.kernel.lineage import Entry
+from tidegate.kernel.lineage import Entries, Entry
 from tidegate.spec.windows import SlidingWindows
 
 
-def kept(windows: SlidingWindows, rows: pa.Table, open_from: int) -> Any:
+def kept(windows: SlidingWindows, rows: pa.Table, open_from: float) -> Any:
     """Which windows a later record may still need: closed ones tell what a new left window begins with.
 
     A record that is not late has t >= open_from - d and looks at windows from t - 2d on.
     """
-    return ints(rows["start"]) >= np.int64(open_from) - 3 * windows.time_difference_ms
+    return ints(rows["start"]) >= max(open_from - 3 * windows.time_difference_ms, 0)
+
+
+def place(start: int, _end: int) -> int:
+    """Where a window is among the `Entries` of its key."""
+    return start
 
 
 def take(
-    windows: SlidingWindows, entries: list[Entry], ts: int, open_from: int, add: Any
+    windows: SlidingWindows, entries: Entries, ts: int, open_from: int, add: Any
 ) -> tuple[list[Entry], list[tuple[int, int]]]:
     """Let a record at `ts` update and make windows; `entries` is changed. Gives the updates and the closed windows.
 
     A record that is late for every window it could be in is so once, for the last of them.
     """
-    if ts + windows.time_difference_ms < open_from:
-        return [], [(ts, ts + windows.time_difference_ms)]
+    if windows.end_ms(ts) < open_from:
+        return [], [(ts, windows.end_ms(ts))]
     turn = _Turn(windows, entries, ts, open_from, add)
     if ts < windows.time_difference_ms:
         turn.early()
     else:
         turn.regular()
+    # Only now: the turn saw the windows as they were, as Kafka's iterator does.
+    for entry in turn.updates:
+        entries.put(entry.start, entry)
     return turn.updates, turn.late
 
 
 class _Turn:
     """One record's turn over the windows of its key."""
 
-    def __init__(self, windows: SlidingWindows, entries: list[Entry], ts: int, open_from: int, add: Any) -> None:
+    def __init__(self, windows: SlidingWindows, entries: Entries, ts: int, open_from: int, add: Any) -> None:
         self.d = windows.time_difference_ms
-        self.entries = entries
+        self.end_of = windows.end_ms
+        self.starts = entries.places
+        self.held = entries.at
         self.ts = ts
         self.open_from = open_from
         self.add = add
         self.updates: list[Entry] = []
         self.late: list[tuple[int, int]] = []
-        self.held = {e.start: e for e in entries}
 
     def regular(self) -> None:
         """Section 3.1: from the latest window to the earliest, then what is missing."""
@@ -63,7 +72,10 @@ class _Turn:
         candidate: Entry | None = None  # what the record's right window will hold
         previous: int | None = None
         low = max(0, self.ts - 2 * self.d)
-        for start in sorted((s for s in self.held if low <= s <= self.ts), reverse=True):
+        for at in range(bisect_right(self.starts, self.ts) - 1, -1, -1):
+            start = self.starts[at]
+            if start < low:
+                break
             window = self.held[start]
             if window.end > self.ts:
                 candidate = candidate or window
@@ -87,7 +99,7 @@ class _Turn:
         """Section 3.2: the left window would start below 0, so [0, d] is the one of all early records."""
         combined = self.held.get(0)
         candidate: Entry | None = None
-        for start in sorted(s for s in self.held if 0 < s <= self.ts):
+        for start in self.starts[bisect_right(self.starts, 0) : bisect_right(self.starts, self.ts)]:
             candidate = self.held[start]
             self._update(start, candidate)
         if candidate is None and combined is not None and combined.ts > self.ts:
@@ -101,25 +113,18 @@ class _Turn:
         """The record's right window, if it is missing and something is in it; the record itself is not."""
         start = self.ts + 1
         if start not in self.held and candidate is not None and candidate.ts > self.ts:
-            self._put(Entry(start, start + self.d, candidate.ts, candidate.node, prior=None))
+            self.updates.append(Entry(start, self.end_of(start), candidate.ts, candidate.node, prior=None))
 
     def _update(self, start: int, window: Entry | None, makes: bool = False) -> None:
         """Add the record to a window; without one, or if it `makes` one of it, to a new one. A closed one drops it."""
-        end = start + self.d
+        end = self.end_of(start)
         if end < self.open_from:
             self.late.append((start, end))
             return
         node = self.add((start, end), window.node if window else None, fresh=window is None)
         if window is None:
-            self._put(Entry(start, end, self.ts, node))
+            self.updates.append(Entry(start, end, self.ts, node))
         elif makes:
-            self._put(Entry(start, end, self.ts, node, prior=window.node))
+            self.updates.append(Entry(start, end, self.ts, node, prior=window.node))
         else:
-            self._put(Entry(start, end, max(window.ts, self.ts), node, window.prior))
-
-    def _put(self, entry: Entry) -> None:
-        """Replace or make a window; the table seen by this turn stays as it was, as Kafka's iterator sees it."""
-        self.entries[:] = [e for e in self.entries if e.start != entry.start]
-        if entry.node is not None:
-            self.entries.append(entry)
-        self.updates.append(entry)
+            self.updates.append(Entry(start, end, max(window.ts, self.ts), node, window.prior))

@@ -7,7 +7,8 @@ values, `timestamp` (ms) and, where it can be a tombstone, `deleted`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from copy import deepcopy
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -16,11 +17,17 @@ from pyarrow import acero
 
 from tidegate.errors import AggregationError
 from tidegate.instants import Window
+from tidegate.kernel.conversion import MISFITS, converter
+from tidegate.spec.columns import DELETED, END, OURS, START, TIMESTAMP
 from tidegate.spec.steps import Filter, MapValues, SelectKey, Step, is_expression, takes_key
 from tidegate.spec.types import arrow_type
 
-PLACE, WALL_CLOCK, SEEN = OWN = ("__place", "__wall_clock", "__seen")
+PLACE, WALL_CLOCK, SEEN = OWN = (OURS + "place", OURS + "wall_clock", OURS + "seen")
 """Columns that no step sees or touches: row numbers, the wall clock of the batch, the stream time a change saw."""
+
+Record: TypeAlias = dict[str, Any]
+Taker: TypeAlias = Callable[[Step, Record, Any], Any]
+"""Takes what a step's function gave for a record."""
 
 
 def run(steps: Iterable[Step], rows: pa.Table) -> pa.Table:
@@ -29,27 +36,27 @@ def run(steps: Iterable[Step], rows: pa.Table) -> pa.Table:
         if isinstance(step, Filter):
             rows = _filtered(step, rows)
         elif isinstance(step, SelectKey):
-            rows = _set(rows, step.name, _typed(step, step.name, _called(step, step.function, rows), step.type, rows))
+            rows = _set(rows, step.name, _column(step, step.name, step.function, step.type, rows))
         else:
             rows = _mapped(step, rows)
     return rows
 
 
 def on_results(steps: Iterable[Step], rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
-    """`run` for rows of `Layout.result_schema`; filters of tables add `__deleted`."""
+    """`run` for rows of `Layout.result_schema`; filters of tables add `DELETED`."""
     steps = tuple(steps)
     return _hidden(run(steps, _public(rows, key))) if steps else rows
 
 
 def _public(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
     columns: dict[str, Any] = {name: rows[name] for name in key}
-    if "__start" in rows.schema.names:
-        bounds = [array(rows[name]) for name in ("__start", "__end")]
+    if START in rows.schema.names:
+        bounds = [array(rows[name]) for name in (START, END)]
         columns["window"] = pa.StructArray.from_arrays(bounds, ["start", "end"])
-    columns |= {name: rows[name] for name in rows.schema.names if name not in columns and not name.startswith("__")}
-    columns["timestamp"] = rows["__timestamp"]
-    if "__deleted" in rows.schema.names:
-        columns["deleted"] = rows["__deleted"]
+    columns |= {name: rows[name] for name in rows.schema.names if name not in columns and not name.startswith(OURS)}
+    columns["timestamp"] = rows[TIMESTAMP]
+    if DELETED in rows.schema.names:
+        columns["deleted"] = rows[DELETED]
     return pa.table(columns | {name: rows[name] for name in OWN if name in rows.schema.names})
 
 
@@ -57,11 +64,11 @@ def _hidden(rows: pa.Table) -> pa.Table:
     columns: dict[str, Any] = {}
     for name in rows.schema.names:
         if name == "window":
-            columns["__start"], columns["__end"] = array(rows[name]).flatten()
+            columns[START], columns[END] = array(rows[name]).flatten()
         else:
-            columns[f"__{name}" if name in ("timestamp", "deleted") else name] = rows[name]
+            columns[OURS + name if name in ("timestamp", "deleted") else name] = rows[name]
     # In the order of result rows: what is told of a row comes last.
-    last = {name: columns.pop(name) for name in ("__timestamp", "__deleted") if name in columns}
+    last = {name: columns.pop(name) for name in (TIMESTAMP, DELETED) if name in columns}
     return pa.table(columns | last)
 
 
@@ -85,7 +92,22 @@ def _mask(step: Filter, rows: pa.Table) -> pa.Array:
         if not pa.types.is_boolean(found.type):
             raise AggregationError(f"{step} gives {found.type}, not a boolean. Compare it with something.")
         return array(pc.fill_null(found, False))
-    return pa.array([bool(found) for found in _called(step, step.predicate, rows)], pa.bool_())
+    return pa.array(_called(step, step.predicate, rows, _truth), pa.bool_())
+
+
+def _truth(step: Step, record: Record, found: Any) -> bool:
+    found = found.as_py() if isinstance(found, pa.Scalar) else found
+    if hasattr(found, "__array__") and not isinstance(found, np.generic):
+        raise _refused(
+            step,
+            record,
+            f"gave {found!r}, which is neither true nor false: the function is given one row at a time. For whole "
+            'columns use an expression such as pc.field("price") > 3',
+        )
+    try:
+        return bool(found)
+    except Exception as error:
+        raise _refused(step, record, f"gave {found!r}, which is neither true nor false: {error}") from error
 
 
 def _alive(rows: pa.Table) -> Any:
@@ -117,42 +139,57 @@ def _value(step: MapValues, name: str, how: Any, rows: pa.Table) -> Any:
     elif is_expression(how):
         column = _evaluated(step, how, rows)
     else:
-        return _typed(step, name, _called(step, how, rows), kind, rows)
-    return column if kind is None else column.cast(arrow_type(kind))
+        return _column(step, name, how, kind, rows)
+    if kind is None:
+        return column
+    try:
+        return column.cast(arrow_type(kind))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise _cannot(step, f"{name!r} is {column.type}, which does not become {kind}: {error}") from None
 
 
 def _of_dicts(step: MapValues, mapper: Callable[..., Any], rows: pa.Table) -> dict[str, Any]:
-    records = _records(rows)
-    made = _called(step, mapper, rows)
-    types = dict(step.types)
-    names = dict.fromkeys(types)
-    for record, values in zip(records, made, strict=True):
+    types = {name: arrow_type(kind) for name, kind in step.types}
+    takers = {name: _taker(name, kind) for name, kind in types.items()}
+    # As they were: the function may change the record that it is given.
+    records = iter(_records(rows))
+
+    def taken(step: Step, _: Record, values: Any) -> dict[str, Any]:
+        record = next(records)
         if not isinstance(values, Mapping):
             raise _refused(step, record, f"gave {values!r}, not a dict of value columns")
+        new = {}
         for name, value in values.items():
-            if name in step.kept:
+            if name in kept:
                 if value != record.get(name):
                     raise _refused(step, record, f"gave {value!r} for {name!r}, which is no value and must stay")
             elif types and name not in types:
                 raise _refused(step, record, f"gave a column {name!r}, of which `types` says nothing")
             else:
-                names.setdefault(name)
-    return {name: _typed(step, name, [v.get(name) for v in made], types.get(name), rows) for name in names}
+                taker = takers[name] if types else takers.setdefault(name, _taker(name, None))
+                new[name] = taker(step, record, value)
+        return new
+
+    kept = frozenset(step.kept)
+    made = _called(step, mapper, rows, taken)
+    return {name: _typed(step, name, [v.get(name) for v in made], types.get(name)) for name in takers}
 
 
-def _called(step: Step, function: Callable[..., Any], rows: pa.Table) -> list[Any]:
+def _called(step: Step, function: Callable[..., Any], rows: pa.Table, taken: Taker) -> list[Any]:
+    """What the function gives for each row, as `taken` makes of it before the function is called again."""
     both = takes_key(function)
     found = []
     for record in _records(rows):
         try:
-            found.append(function(_key(step, record), record) if both else function(record))
+            value = function(_key(step, record), record) if both else function(record)
         except Exception as error:
             raise _refused(step, record, f"raised {type(error).__name__}: {error}") from error
+        found.append(taken(step, record, value))
     return found
 
 
-def _records(rows: pa.Table) -> list[dict[str, Any]]:
-    records: list[dict[str, Any]] = rows.select([n for n in rows.schema.names if n not in OWN]).to_pylist()
+def _records(rows: pa.Table) -> list[Record]:
+    records: list[Record] = rows.select([n for n in rows.schema.names if n not in OWN]).to_pylist()
     window = "window" in rows.schema.names and pa.types.is_struct(rows["window"].type)
     if window and rows["window"].type.names == ["start", "end"]:
         for record in records:
@@ -160,16 +197,32 @@ def _records(rows: pa.Table) -> list[dict[str, Any]]:
     return records
 
 
-def _typed(step: Step, name: str, values: list[Any], kind: Any, rows: pa.Table) -> pa.Array:
-    wanted = None if kind is None else arrow_type(kind)
+def _column(step: Step, name: str, function: Callable[..., Any], declared: Any, rows: pa.Table) -> pa.Array:
+    kind = None if declared is None else arrow_type(declared)
+    return _typed(step, name, _called(step, function, rows, _taker(name, kind)), kind)
+
+
+def _taker(name: str, kind: pa.DataType | None) -> Taker:
+    """Takes a value of the column `name` as its type stores it; one of no declared type as it is at this moment."""
+    convert = _snapshot if kind is None else converter(kind)
+
+    def taken(step: Step, record: Record, value: Any) -> Any:
+        try:
+            return convert(value)
+        except MISFITS as error:
+            raise _refused(step, record, f"gave {value!r} for {name!r}, which is no {kind}: {error}") from None
+
+    return taken
+
+
+def _snapshot(value: Any) -> Any:
+    return value.as_py() if isinstance(value, pa.Scalar) else deepcopy(value)
+
+
+def _typed(step: Step, name: str, values: list[Any], kind: pa.DataType | None) -> pa.Array:
     try:
-        return pa.array(values, wanted)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError) as error:
-        for record, value in zip(_records(rows), values, strict=True):
-            try:
-                pa.array([value], wanted)
-            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError):
-                raise _refused(step, record, f"gave {value!r} for {name!r}, which is no {wanted}: {error}") from None
+        return pa.array(values, kind)
+    except MISFITS as error:
         raise _cannot(step, f"the values of {name!r} have no common type: {error}") from None
 
 
@@ -192,11 +245,11 @@ def _set(rows: pa.Table, name: str, column: Any) -> pa.Table:
     return rows.append_column(name, column) if at < 0 else rows.set_column(at, name, column)
 
 
-def _key(step: Step, record: dict[str, Any]) -> Any:
+def _key(step: Step, record: Record) -> Any:
     return record.get(step.key[0]) if len(step.key) == 1 else tuple(record.get(name) for name in step.key)
 
 
-def _refused(step: Step, record: dict[str, Any], what: str) -> AggregationError:
+def _refused(step: Step, record: Record, what: str) -> AggregationError:
     return AggregationError(
         f"{step} {what} — for key {_key(step, record)!r}, record {record!r}. Nothing of this batch was emitted or "
         "stored. Correct the function, and restart."

@@ -19,6 +19,7 @@ from tidegate.kernel.grouping import array, ints
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.panes import Ints
 from tidegate.kernel.state import State
+from tidegate.kernel.value_bytes import total
 from tidegate.spec.windows import SessionWindows, SlidingWindows
 
 
@@ -78,7 +79,7 @@ def check(
     return entries.append_column("deleted", pa.array(deleted[last]))
 
 
-def stored(layout: Layout, windows: pa.Table, entries: pa.Table, opens_after: int) -> pa.Table:
+def stored(layout: Layout, windows: pa.Table, entries: pa.Table, opens_after: float) -> pa.Table:
     """The rows to store: windows with their bytes, and entries that are deleted and have not closed."""
     names = [*layout.keys, "start", "end"]
     both = unite([entries.select(names), windows.select(names)])
@@ -100,7 +101,7 @@ def stored(layout: Layout, windows: pa.Table, entries: pa.Table, opens_after: in
     return unite([windows, gone.select(windows.schema.names)])
 
 
-def totals(rows: pa.Table, opens_after: int) -> tuple[int, int]:
+def totals(rows: pa.Table, opens_after: float) -> tuple[int, int]:
     """How many of the stored rows are entries of the buffer, and their bytes: sliding windows outlive it."""
     waits = ints(rows["end"]) >= opens_after
     return int(waits.sum()), int(ints(rows["bytes"])[waits].sum())
@@ -116,13 +117,13 @@ def _sizes(
     tables = [_values(layout, held), _values(layout, updates)] if held.num_rows else [_values(layout, updates)]
     values = [pa.chunked_array([array(column) for column in columns]) for columns in zip(*tables, strict=True)]
     values = [array(column) for column in values]
-    new, mine = buffers.total(values), slice(held.num_rows, None)
+    new, mine = total(values), slice(held.num_rows, None)
     # What a window replaces that is there already; a session's row replaces nothing, its tombstone the row before.
     as_it_began = buffers.same([value.take(pa.array(previous)) for value in values], began)
     old = np.where(has_previous & ~as_it_began, new[previous], 0)[mine]
     if isinstance(layout.op.windows, SessionWindows):
         old = np.where(_flags(updates["deleted"]), old, 0)
-    sizes = buffers.entry_bytes(_keys(layout, updates), buffers.total(began)[mine], old, new[mine])
+    sizes = buffers.entry_bytes(_keys(layout, updates), total(began)[mine], old, new[mine])
     return np.concatenate([ints(held["bytes"]), sizes])
 
 
@@ -132,14 +133,14 @@ def _values(layout: Layout, rows: pa.Table) -> list[pa.ChunkedArray]:
 
 
 def _keys(layout: Layout, rows: pa.Table) -> Any:
-    return buffers.total([array(rows[name]) for name in layout.keys]) + buffers.bounds_bytes(layout)
+    return total([array(rows[name]) for name in layout.keys]) + buffers.bounds_bytes(layout)
 
 
 def _closes(layout: Layout, rows: pa.Table) -> Ints:
     """The stream time at which each window has closed."""
     windows = layout.op.windows
     assert isinstance(windows, SlidingWindows | SessionWindows)
-    return ints(rows["end"]) + 1 - windows.open_from_ms(0)
+    return windows.close_of_end_ms(ints(rows["end"]))  # type: ignore[arg-type, return-value]
 
 
 def _flags(column: pa.ChunkedArray) -> Any:

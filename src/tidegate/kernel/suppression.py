@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.instants import MAX_MS
+from tidegate.instants import MAX_MS, later_ms
 from tidegate.kernel import entries, frames, grouping, limited, measuring, names
 from tidegate.kernel.batch import Batch, unite
 from tidegate.kernel.grouping import ints
@@ -22,10 +22,11 @@ from tidegate.kernel.layout import Layout
 from tidegate.kernel.measuring import SIZE, UPDATED, Left
 from tidegate.kernel.panes import Ints
 from tidegate.kernel.shelf_index import NOWHERE
-from tidegate.kernel.shelves import SINCE, Shelves, newest, settle, waiting_since
+from tidegate.kernel.shelves import BUFFER_TIME, Shelves, newest, settle, waiting_since
 from tidegate.kernel.state import State
 from tidegate.kernel.steps import SEEN
 from tidegate.kernel.store import Store
+from tidegate.spec.columns import END, OURS, START, TIMESTAMP
 
 _BUFFER = "buffer"
 
@@ -43,7 +44,7 @@ def run(layout: Layout, state: State, batch: Batch, rows: pa.Table, end_of_input
     if updates and layout.op.aggregations and not in_order and sum(chunk.rows for chunk in batch.chunks) > 1:
         # Updates of many records come in timestamp order, however tasks and partitions made them. What one record
         # forwards, final results and changes of a table have an order already, and so have all updates of groups.
-        rows = rows.sort_by([("__timestamp", "ascending")])
+        rows = rows.sort_by([(TIMESTAMP, "ascending")])
     held, shelves, now, ordered = _load(layout, state.store)
     if wall:
         now = max(now, state.wall_clock)
@@ -55,14 +56,14 @@ def run(layout: Layout, state: State, batch: Batch, rows: pa.Table, end_of_input
     else:
         # Final results are older than that: their own timestamps are the time of what is behind them.
         finds, end = np.full(rows.num_rows, now), -1
-    times = np.full(rows.num_rows, now) if wall else ints(rows["__timestamp"])
+    times = np.full(rows.num_rows, now) if wall else ints(rows[TIMESTAMP])
     clocks = _clocks(now, finds, ints(rows[SEEN]) if SEEN in rows.schema.names else times, end)
     now = int(clocks[-1])
     rows = rows.drop_columns([SEEN]) if SEEN in rows.schema.names else rows
     if end_of_input:
         clocks[-1] = MAX_MS
-    since = ints(rows["__start"]) if how.measured_from == "window_start" and layout.op.windows is not None else times
-    rows = rows.append_column(SINCE, pa.array(since))
+    since = ints(rows[START]) if how.measured_from == "window_start" and layout.op.windows is not None else times
+    rows = rows.append_column(BUFFER_TIME, pa.array(since))
     if wall and how.measured_from != "latest_update":
         rows = rows.append_column(UPDATED, pa.array(times))
     before = measuring.of_limit(held, shelves)
@@ -73,7 +74,7 @@ def run(layout: Layout, state: State, batch: Batch, rows: pa.Table, end_of_input
             )
         left, stay = limited.take_in(layout, state, held, rows, clocks, batch.made)
         shelves.forget(list(shelves.logs))
-        due = int(stay[SINCE][0].as_py()) if stay.num_rows else None
+        due = int(stay[BUFFER_TIME][0].as_py()) if stay.num_rows else None
     else:
         left = _on_shelves(layout, shelves, held, rows, clocks)
         stay, due = held.slice(0, 0), shelves.earliest()
@@ -81,7 +82,7 @@ def run(layout: Layout, state: State, batch: Batch, rows: pa.Table, end_of_input
     state.told |= {"suppression_emit": left.rows.num_rows, **measuring.overtime(how, left)}
     meta = {"stream_time": now, "ordered": True, **shelves.saved()}
     state.store.put(_BUFFER, frames.encode(frames.SEGMENT, meta, stay))
-    state.due = None if due is None else (due + how.limit_ms, now)
+    state.due = None if due is None else (later_ms(due, how.limit_ms), now)
     wakes = wall and due is not None and due <= MAX_MS - how.limit_ms
     return left.rows.select(layout.result_schema.names), due + how.limit_ms if wakes and due is not None else None
 
@@ -89,7 +90,7 @@ def run(layout: Layout, state: State, batch: Batch, rows: pa.Table, end_of_input
 def _as_time_passed(layout: Layout, batch: Batch, rows: pa.Table, now: int) -> tuple[pa.Table, Ints]:
     """The updates of a batch with the one that made a time come before others of it; the stream time each finds."""
     # Where rows have an order of their own, time does not go back at one that is older than those before it.
-    times = np.maximum.accumulate(ints(rows[SEEN] if SEEN in rows.schema.names else rows["__timestamp"]))
+    times = np.maximum.accumulate(ints(rows[SEEN] if SEEN in rows.schema.names else rows[TIMESTAMP]))
     keys = grouping.key_hash(layout, rows.select(list(layout.op.key)).rename_columns(layout.keys))
     before, makes = batch.passed().before(now, times, keys)
     order = np.lexsort((~makes, np.maximum(times, now)))
@@ -112,20 +113,20 @@ def first_due(layout: Layout, store: Store, most: int) -> tuple[int, list[tuple[
     held = waiting(layout, store)
     if not held.num_rows:
         return None
-    first = held.take(pc.sort_indices(held, sort_keys=[(SINCE, "ascending")])[:most])
-    shown = [name for name in (*layout.op.key, "__start", "__end") if name in held.schema.names]
+    first = held.take(pc.sort_indices(held, sort_keys=[(BUFFER_TIME, "ascending")])[:most])
+    shown = [name for name in (*layout.op.key, START, END) if name in held.schema.names]
     keys = [_shown(row) for row in first.select(shown).to_pylist()]
-    due = [since + how.limit_ms for since in ints(first[SINCE]).tolist()]
+    due = [later_ms(since, how.limit_ms) for since in ints(first[BUFFER_TIME]).tolist()]
     return len(np.unique(names.codes(layout, held))), list(zip(keys, due, strict=True)), now
 
 
 def _shown(row: dict[str, Any]) -> str:
-    key = ", ".join(f"{name} {value!r}" for name, value in row.items() if not name.startswith("__"))
-    return f"{key} in window {row['__start']} to {row['__end']} ms" if "__start" in row else key
+    key = ", ".join(f"{name} {value!r}" for name, value in row.items() if not name.startswith(OURS))
+    return f"{key} in window {row[START]} to {row[END]} ms" if START in row else key
 
 
 def waiting(layout: Layout, store: Store) -> pa.Table:
-    """What is held back: the rows that would leave, and since when by the clock of the limit (`shelves.SINCE`)."""
+    """The rows that are held back, with the time from which the limit counts (`shelves.BUFFER_TIME`)."""
     held, shelves, *_ = _load(layout, store)
     return unite([_rows(held), *_newest(layout, shelves)])
 
@@ -152,7 +153,7 @@ def _load(layout: Layout, store: Store) -> tuple[pa.Table, Shelves, int, bool]:
     frame = store.get(_BUFFER)
     if frame is None:
         schema = layout.result_schema
-        empty = schema.append(pa.field(SINCE, pa.int64())).append(pa.field(SIZE, pa.int64())).empty_table()
+        empty = schema.append(pa.field(BUFFER_TIME, pa.int64())).append(pa.field(SIZE, pa.int64())).empty_table()
         return empty, Shelves(store), -1, True
     meta, (table,) = frames.decode(frames.SEGMENT, frame)
     return table, Shelves.load(store, meta), meta["stream_time"], meta.get("ordered", False)
@@ -169,7 +170,7 @@ def _on_shelves(layout: Layout, shelves: Shelves, held: pa.Table, rows: pa.Table
         shelves.forget(list(shelves.logs))
     where = shelves.find(names.hashes(layout, rows))
     # A row so old that it is due itself makes its shelf due: it may be what its key waits since from now on.
-    old = where[(where != NOWHERE) & (ints(rows[SINCE]) <= until)]
+    old = where[(where != NOWHERE) & (ints(rows[BUFFER_TIME]) <= until)]
     due = sorted({*shelves.due(until), *old.tolist()})
     # Rows of keys on shelves that are not due only follow those that wait there.
     follow = (where != NOWHERE) & ~np.isin(where, due)
@@ -177,13 +178,13 @@ def _on_shelves(layout: Layout, shelves: Shelves, held: pa.Table, rows: pa.Table
     many = shelves.append(where[follow], rows.filter(pa.array(follow))) if follow.any() else []
     for number in many:
         whole = unite(shelves.read([number]))
-        at, since = newest(names.codes(layout, whole), ints(whole[SINCE]), restarts)
+        at, since = newest(names.codes(layout, whole), ints(whole[BUFFER_TIME]), restarts)
         shelves.replace(number, waiting_since(whole.take(pa.array(at)), since))
     waited = [_rows(held), *shelves.read(due)]
     both = pa.concat_tables([*waited, rows.filter(pa.array(~follow))], promote_options="default")
     steps = np.concatenate([np.full(both.num_rows - int((~follow).sum()), -1), step[~follow]])
     codes = names.codes(layout, both)
-    gone, rest = settle(codes, steps, ints(both[SINCE]), clocks, how.limit_ms, restarts)
+    gone, rest = settle(codes, steps, ints(both[BUFFER_TIME]), clocks, how.limit_ms, restarts)
     waiting_elsewhere = shelves.keys - len(np.unique(codes[held.num_rows : both.num_rows - int((~follow).sum())]))
     shelves.forget(due)
     shelves.keys = max(waiting_elsewhere, 0) if shelves.logs else 0
@@ -205,5 +206,5 @@ def _newest(layout: Layout, shelves: Shelves) -> list[pa.Table]:
     if not tables:
         return []
     whole = unite(tables)
-    at, since = newest(names.codes(layout, whole), ints(whole[SINCE]), how.measured_from == "latest_update")
+    at, since = newest(names.codes(layout, whole), ints(whole[BUFFER_TIME]), how.measured_from == "latest_update")
     return [waiting_since(whole.take(pa.array(at)), since)]

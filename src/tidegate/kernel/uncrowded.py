@@ -16,7 +16,7 @@ from tidegate.kernel.grouping import ints
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.measuring import SIZE, Left
 from tidegate.kernel.panes import Ints
-from tidegate.kernel.shelves import SINCE, settle
+from tidegate.kernel.shelves import BUFFER_TIME, settle
 from tidegate.kernel.state import State
 from tidegate.spec.suppressed import Buffer
 
@@ -42,7 +42,7 @@ def take_in(layout: Layout, state: State, both: pa.Table, waited: int, clocks: I
     """
     how = layout.op.limit
     assert how is not None
-    codes, since = names.codes(layout, both), ints(both[SINCE])
+    codes, since = names.codes(layout, both), ints(both[BUFFER_TIME])
     # Row i comes between what the clock shows at 2 i and at 2 i + 1.
     step = np.concatenate([np.full(waited, -1), 2 * np.arange(both.num_rows - waited) + 1])
     restarts = how.measured_from == "latest_update"

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import AggregationError
-from tidegate.kernel import functions
+from tidegate.kernel import conversion, functions
 from tidegate.kernel.accumulators.base import valid_rows
 from tidegate.kernel.grouping import array, ints
 from tidegate.kernel.layout import Layout
@@ -71,9 +71,20 @@ def _begun(fold: Fold, layout: Layout, values: pa.Array) -> pa.Array:
     """The aggregates, with that of nothing where there is none."""
     if not values.null_count:
         return values
-    nothing = pa.array([fold.initializer()], layout.function_type)
+    nothing = pa.array([_initial(fold, layout)], layout.function_type)
     at = np.where(valid_rows(values), np.arange(len(values)), len(values))
     return pa.concat_arrays([values, nothing]).take(pa.array(at))
+
+
+def _initial(fold: Fold, layout: Layout) -> Any:
+    value = fold.initializer()
+    try:
+        return conversion.converter(layout.function_type)(value)
+    except conversion.MISFITS as error:
+        raise AggregationError(
+            f"The initializer of {fold} gave {value!r} ({type(value).__name__}), which is not a "
+            f"{layout.function_type}: {error}. Return that type, or declare another `type`."
+        ) from error
 
 
 def _called(layout: Layout, fold: Fold, rows: pa.Table, values: pa.Array) -> pa.Array:

@@ -11,7 +11,7 @@ from datetime import datetime
 from math import gcd
 
 from tidegate.errors import DefinitionError, DefinitionTypeError, warn
-from tidegate.instants import MAX_MS, Duration, Window, duration_ms, instant_ms, show_ms
+from tidegate.instants import MAX_MS, Duration, Window, duration_ms, earlier_ms, instant_ms, later_ms, show_ms
 
 MANY_PANES = 1_000
 """A hopping window of more panes than this is warned about."""
@@ -88,18 +88,20 @@ class TimeWindows:
         """The windows a record at `timestamp_ms` belongs to, ascending."""
         last = timestamp_ms - timestamp_ms % self.advance_ms
         first = max(0, (timestamp_ms - self.size_ms) // self.advance_ms * self.advance_ms + self.advance_ms)
-        return [Window(start, start + self.size_ms) for start in range(first, last + 1, self.advance_ms)]
+        return [Window(start, self.end_ms(start)) for start in range(first, last + 1, self.advance_ms)]
 
     def close_ms(self, start_ms: int) -> int:
         """The stream time at which the window that starts at `start_ms` closes: its end plus the grace.
 
         Closed iff stream time >= end + grace (SEMANTICS 1.2).
         """
-        return start_ms + self.size_ms + self.grace_ms
+        close: int = later_ms(start_ms, self.size_ms + self.grace_ms)
+        return close
 
     def end_ms(self, start_ms: int) -> int:
         """The end of the window that starts at `start_ms`; it does not belong to it."""
-        return start_ms + self.size_ms
+        end: int = later_ms(start_ms, self.size_ms)
+        return end
 
     def __str__(self) -> str:
         shape = f"TimeWindows of {show_ms(self.size_ms)}"
@@ -142,14 +144,21 @@ class SlidingWindows:
 
     def end_ms(self, start_ms: int) -> int:
         """The last instant of the window that starts at `start_ms`."""
-        return start_ms + self.time_difference_ms
+        end: int = later_ms(start_ms, self.time_difference_ms)
+        return end
 
     def open_from_ms(self, stream_time: int) -> int:
         """The earliest end of a window that is open at `stream_time`; one that ends before is closed.
 
         Closed iff end < stream time - grace (SEMANTICS 1.2): both ends belong to the window.
         """
-        return stream_time - self.grace_ms
+        open_from: int = earlier_ms(stream_time, self.grace_ms)
+        return open_from
+
+    def close_of_end_ms(self, end_ms: int) -> int:
+        """The stream time at which a window with this end closes: `open_from_ms` turned around."""
+        close: int = later_ms(end_ms, self.grace_ms + 1)
+        return close
 
     def __str__(self) -> str:
         return f"SlidingWindows of {show_ms(self.time_difference_ms)}"
@@ -191,7 +200,13 @@ class SessionWindows:
 
         Closed iff end < stream time - grace - gap (SEMANTICS 1.2): until then a record could still prolong it.
         """
-        return stream_time - self.grace_ms - self.inactivity_gap_ms
+        open_from: int = earlier_ms(stream_time, self.grace_ms + self.inactivity_gap_ms)
+        return open_from
+
+    def close_of_end_ms(self, end_ms: int) -> int:
+        """The stream time at which a session with this end closes: `open_from_ms` turned around."""
+        close: int = later_ms(end_ms, self.grace_ms + self.inactivity_gap_ms + 1)
+        return close
 
     def __str__(self) -> str:
         return f"SessionWindows with a gap of {show_ms(self.inactivity_gap_ms)}"
@@ -225,15 +240,17 @@ class BatchWindows:
         """The window of a record that comes at `stream_time_ms` (before it; none yet if left out)."""
         now = timestamp_ms if stream_time_ms is None else max(timestamp_ms, stream_time_ms)
         start = now // self.size_ms * self.size_ms
-        return [Window(start, start + self.size_ms)]
+        return [Window(start, self.end_ms(start))]
 
     def close_ms(self, start_ms: int) -> int:
         """The stream time at which the window that starts at `start_ms` closes: its end."""
-        return start_ms + self.size_ms
+        end: int = later_ms(start_ms, self.size_ms)
+        return end
 
     def end_ms(self, start_ms: int) -> int:
         """The end of the window that starts at `start_ms`."""
-        return start_ms + self.size_ms
+        end: int = later_ms(start_ms, self.size_ms)
+        return end
 
     def __str__(self) -> str:
         return f"BatchWindows of {show_ms(self.size_ms)}"

@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.dsl import KLateRecords, KTable, Result, outputs
-from tidegate.errors import DefinitionError
+from tidegate.errors import CheckpointError, DefinitionError, DefinitionTypeError
 from tidegate.instants import Duration, Window, duration_ms, instant_ms, show_ms
 from tidegate.kernel import described, expected, pending, readable, upgrade
+from tidegate.kernel.draining import DONE, drained
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.packing import pack
 from tidegate.kernel.stage import Stage, reasons
@@ -20,9 +21,6 @@ from tidegate.kernel.state import State
 from tidegate.kernel.store import DictStore
 from tidegate.kernel.tally import Tally
 from tidegate.plan import (
-    LATE_COLUMNS,
-    RESULT_COLUMNS,
-    STATE_COLUMNS,
     Operation,
     Plan,
     Stream,
@@ -30,13 +28,13 @@ from tidegate.plan import (
     inputs_of,
     operation,
 )
+from tidegate.spec.columns import END, START, public_name
 from tidegate.spec.metrics import LEAVING, combined, numbers, timed
 from tidegate.spec.pending import Pending
-from tidegate.spec.upgrade import Change, Upgrade, other_operators
-from tidegate.testing.inputs import OWN, Inputs, Record, Types, to_batch
+from tidegate.spec.upgrade import Change, Upgrade, other_operators, refusal
+from tidegate.testing.inputs import OWN, Inputs, Record, Types, as_records, schema_of, to_batch
 
 _PARTITION, _OFFSET = OWN
-_OURS = {f"__{name}" for name in (*RESULT_COLUMNS, *LATE_COLUMNS, *STATE_COLUMNS)}
 
 
 @dataclass
@@ -49,6 +47,7 @@ class DriverState:
     inputs: Inputs
     wall_clock_ms: int = 0
     behind: tuple[DictStore, ...] = ()
+    drained: bool = False
 
 
 class TopologyTestDriver:
@@ -83,6 +82,8 @@ class TopologyTestDriver:
         self._op = _in_piped_order(ops[0]) if ops else None
         self._behind = [(op, DictStore()) for op in ops[1:]]
         if state:
+            if len(state.behind) != len(self._behind):
+                raise CheckpointError(refusal(other_operators(len(state.behind) + 1, len(ops)).changes))
             stores = (store.copy() for store in state.behind)
             self._behind = [(op, store) for (op, _), store in zip(self._behind, stores, strict=True)]
         self._store = state.store.copy() if state else DictStore()
@@ -90,6 +91,7 @@ class TopologyTestDriver:
         if state:
             self._types.go_on(state.types)
         self._piped = state.piped if state else 0
+        self._drained = state.drained if state else False
         self._output: list[dict[str, Any]] = []
         self._wall_clock_ms = state.wall_clock_ms if state else instant_ms(initial_wall_clock_time)
         self._tallies = [Tally(op.stream.name, numbers(op.measured), self._wall_clock_ms) for op in ops]
@@ -98,16 +100,25 @@ class TopologyTestDriver:
         """Process one record, of the input of this name."""
         self.pipe_batch([record], stream)
 
-    def pipe_batch(self, records: Sequence[Record], stream: str | None = None) -> None:
+    def pipe_batch(self, records: Sequence[Record] | Any, stream: str | None = None) -> None:
         """Process several records as one micro-batch, of the input of this name.
+
+        `records` is a list of dicts, or what Arrow can read as a table: an Arrow table, a pandas or polars frame.
 
         A step that raises leaves the driver as it was before, as a failed micro-batch does.
         """
+        schema, records = schema_of(records), as_records(records)
         if not records:
             return
         types = Types(dict(self._types.columns), self._types.declared)
         inputs = self._inputs.copy()
+        if schema is not None:
+            inputs.learn(schema, stream)
+            if self._op is not None and self._op.stream.as_read:
+                types.learn_schema(schema)
         records = inputs.take(records, stream, self._piped)
+        if self._drained:
+            raise drained()
         if self._op is None or not records:
             self._inputs = inputs
             self._output += records
@@ -118,11 +129,18 @@ class TopologyTestDriver:
         self._inputs = inputs
 
     def drain(self) -> None:
-        """Let everything out and end, as `tg.drain` does on Spark: what is piped afterwards is refused."""
-        if self._op is not None and self._types.columns:
-            # It begins, and it ends.
+        """Let everything out and end, as `tg.drain` does on Spark: what is piped afterwards is refused.
+
+        A drain that failed goes on where it was. Raises CheckpointError if the driver is drained already.
+        """
+        if self._drained:
+            raise drained()
+        while self._op is not None and self._types.columns and not self._drained:
+            # It begins, and it ends; where the end failed before, that alone is left.
             self._step(self._op, self._types, [], drains=True)
-            self._step(self._op, self._types, [], drains=True)
+            state = State.open(self._store)
+            self._drained = state is not None and state.drain == DONE
+        self._drained = True
 
     def _step(self, op: Operation, types: Types, records: list[Record], drains: bool = False) -> None:
         layout, batch = _lay_out(op, types, records, self._piped, self._wall_clock_ms)
@@ -260,7 +278,13 @@ class TopologyTestDriver:
     def state(self) -> DriverState:
         """What a restart would find: `TopologyTestDriver(table, state=driver.state())` goes on from here."""
         return DriverState(
-            self._store.copy(), self._types, self._piped, self._inputs.copy(), self._wall_clock_ms, self._stores()
+            self._store.copy(),
+            self._types,
+            self._piped,
+            self._inputs.copy(),
+            self._wall_clock_ms,
+            self._stores(),
+            self._drained,
         )
 
     def _stores(self) -> tuple[DictStore, ...]:
@@ -273,6 +297,11 @@ class TopologyTestDriver:
 
 
 def _operators(table: Result | Mapping[str, KTable | KLateRecords]) -> tuple[Plan, list[Operation]]:
+    if not isinstance(table, Result | Mapping):
+        raise DefinitionTypeError(
+            f"A driver runs a topology, not {table!r}. Give what a query is made of, for example "
+            'TopologyTestDriver(tg.stream("events", key="user", timestamp="ts").group_by_key().count()).'
+        )
     node = (table if isinstance(table, Result) else outputs(**table)).node
     return node, [] if isinstance(node, Stream) and node.table is None else chain(operation(node))
 
@@ -312,7 +341,7 @@ def to_rows(rows: pa.Table) -> list[dict[str, Any]]:
 
 def _public(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in row.items():
-        if name == "__start":
-            yield "window", None if value is None else Window(value, row["__end"])
-        elif name != "__end":
-            yield (name[2:] if name in _OURS else name), value
+        if name == START:
+            yield "window", None if value is None else Window(value, row[END])
+        elif name != END:
+            yield public_name(name), value

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import InputError
 from tidegate.instants import MAX_MS, instant_ms
 from tidegate.kernel import steps
+from tidegate.kernel.conversion import MISFITS, converter
 from tidegate.plan import Operation, Stream
+from tidegate.spec.aggregates import Fold
+from tidegate.spec.columns import OURS
 from tidegate.spec.steps import MapValues
 
 Record = dict[str, Any]
 
-OWN = ("__partition", "__offset")
+OWN = (OURS + "partition", OURS + "offset")
 """Columns that the driver adds where the stream has no partition and offset."""
 
 _DECIMAL = pa.decimal128(38, 18)
@@ -40,12 +44,24 @@ class Types:
         return cls({f.name: f.type for f in schema}, declared=True)
 
     def learn(self, records: Sequence[Record]) -> None:
-        """Take in columns that were not known, or had no value yet."""
+        """Take in columns, and parts of nested ones, that were not known or had no value yet."""
+        unknown = {name for name, kind in self.columns.items() if _unknown(kind)}
         for record in records:
             for name, value in record.items():
-                if value is not None and pa.types.is_null(self.columns.get(name, pa.null())):
-                    self.columns[name] = _type_of(name, value)
-                self.columns.setdefault(name, pa.null())
+                if name not in self.columns:
+                    self.columns[name] = pa.null()
+                    unknown.add(name)
+                if name in unknown and value is not None:
+                    self.columns[name] = _with(self.columns[name], _type_of(name, value))
+                    if not _unknown(self.columns[name]):
+                        unknown.discard(name)
+
+    def learn_schema(self, schema: pa.Schema) -> None:
+        """Take in the types of columns that were not known, or had no value yet."""
+        for column in schema:
+            known = self.columns.get(column.name, pa.null())
+            if _unknown(known):
+                self.columns[column.name] = _with(known, column.type)
 
     def go_on(self, before: Types) -> None:
         """Know besides what was known before a restart."""
@@ -54,10 +70,19 @@ class Types:
     def array(self, name: str, records: Sequence[Record], start: int) -> pa.Array:
         """The column `name` of the records. Raises InputError naming the value that does not fit."""
         kind = self.columns.get(name, pa.null())
-        try:
-            return pa.array([record.get(name) for record in records], kind)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError):
-            return pa.array([_one(record.get(name), kind, name, start + i) for i, record in enumerate(records)], kind)
+        convert, values = converter(kind), []
+        for record in records:
+            value = record.get(name)
+            try:
+                values.append(convert(value))
+            except MISFITS as error:
+                learned = "its declared type" if self.declared else "the type of its first value"
+                raise InputError(
+                    f"Record {start + len(values)}: the column {name!r} holds {value!r}, which is not a {kind}, "
+                    f"{learned}: {error}. Correct the record, or declare the type with "
+                    "tg.stream(..., schema=pyarrow.schema(...))."
+                ) from None
+        return pa.array(values, kind)
 
 
 @dataclass
@@ -80,6 +105,12 @@ class Inputs:
         """Know besides what was known of inputs of the same name before a restart."""
         for name in self.types_of.keys() & before.types_of.keys():
             self.types_of[name].go_on(before.types_of[name])
+
+    def learn(self, schema: pa.Schema, name: str | None) -> None:
+        """Take in the types of a table that is piped into `name`."""
+        for stream, types in self.types_of.items():
+            if name in (None, stream):
+                types.learn_schema(schema)
 
     def types(self) -> Types:
         """The types behind the steps, as far as a schema and the steps declare them."""
@@ -109,11 +140,54 @@ class Inputs:
             types.learn(records)
             columns = {name: types.array(name, records, start) for name in types.columns}
             rows = pa.table(columns | {steps.PLACE: pa.array(range(len(records)), pa.int64())})
-            done = [(row.pop(steps.PLACE), row) for row in steps.run(stream.steps, rows).to_pylist()]
+            # Types that only the values tell must not depend on the other records of the batch.
+            alone = any(isinstance(step, MapValues) and not step.typed for step in stream.steps)
+            parts = [rows.slice(i, 1) for i in range(len(records))] if alone else [rows]
+            stepped = (row for part in parts for row in steps.run(stream.steps, part).to_pylist())
+            done = [(row.pop(steps.PLACE), row) for row in stepped]
         if stream.number is not None and stream.partition is not None:
             partition = stream.partition
             done = [(at, {**row, partition: f"{stream.number}:{row.get(partition)}"}) for at, row in done]
         return done
+
+
+def schema_of(records: Any) -> pa.Schema | None:
+    """The types of a table or frame that Arrow can read; None for a list of records."""
+    return pa.table(records).schema if hasattr(records, "__arrow_c_stream__") else None
+
+
+def as_records(records: Any) -> list[Record]:
+    """The rows of what is piped as dicts. Raises InputError for what is no batch of records."""
+    if hasattr(records, "__arrow_c_stream__"):
+        return pa.table(records).to_pylist()
+    if isinstance(records, str | Mapping) or not isinstance(records, Iterable):
+        raise InputError(
+            f"pipe_batch got {records!r}, which is no batch. Give a list of records (dicts), an Arrow table, or a "
+            "pandas frame; one record goes to pipe_input."
+        )
+    records = list(records)
+    for record in records:
+        if not isinstance(record, Mapping):
+            raise InputError(
+                f"A record is {record!r} ({type(record).__name__}), not a dict of columns. Give for example "
+                '{"user": "A", "ts": 0}.'
+            )
+    return records
+
+
+def _unknown(kind: pa.DataType) -> bool:
+    """Whether nothing is known of a type, or of a part of it."""
+    parts = [kind.field(i).type for i in range(kind.num_fields)] if pa.types.is_nested(kind) else []
+    return bool(pa.types.is_null(kind)) or any(map(_unknown, parts))
+
+
+def _with(known: pa.DataType, found: pa.DataType) -> pa.DataType:
+    """What is known of a type, with what a value shows of the parts that are not."""
+    schemas = [pa.schema([("x", known)]), pa.schema([("x", found)])]
+    try:
+        return pa.unify_schemas(schemas).field("x").type
+    except pa.ArrowTypeError:
+        return known  # the value is refused where its column is made
 
 
 def _type_of(name: str, value: Any) -> pa.DataType:
@@ -130,16 +204,6 @@ def _type_of(name: str, value: Any) -> pa.DataType:
         ) from None
 
 
-def _one(value: Any, kind: pa.DataType, name: str, row: int) -> Any:
-    try:
-        return pa.array([value], kind)[0].as_py()
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError) as error:
-        raise InputError(
-            f"Record {row}: the column {name!r} holds {value!r}, which is not a {kind}, the type of its first value: "
-            f"{error}. Correct the record, or declare the type with tg.stream(..., schema=pyarrow.schema(...))."
-        ) from None
-
-
 def _check(op: Operation, types: Types, records: Sequence[Record], start: int) -> None:
     stream = op.stream
     for i, record in enumerate(records):
@@ -150,12 +214,25 @@ def _check(op: Operation, types: Types, records: Sequence[Record], start: int) -
                     f"{', '.join(repr(given) for given in record if given not in OWN)}. "
                     "Give it a value, or None for a null."
                 )
+    for name in _read_by_name(op):
+        if name not in types.columns:
+            known = ", ".join(map(repr, (column for column in types.columns if column not in OWN)))
+            raise InputError(
+                f"Nothing that was piped has a column {name!r}, which the aggregation reads; the columns are {known}. "
+                "Correct the name, or pipe records with that column (None for a null)."
+            )
     for name in op.key:
         if pa.types.is_nested(types.columns.get(name, pa.null())):
             raise InputError(
                 f"The key column {name!r} is {types.columns[name]}: a key must be of an atomic type. "
                 "Give its parts as several key columns."
             )
+
+
+def _read_by_name(op: Operation) -> tuple[str, ...]:
+    """The columns that the aggregates name, and the one that says which row of a table is deleted."""
+    named = () if isinstance(op.function, Fold) else op.input_columns(())
+    return named if op.deleted is None else (*named, op.deleted)
 
 
 def to_batch(op: Operation, types: Types, records: Sequence[Record], start: int) -> pa.RecordBatch:
@@ -173,7 +250,8 @@ def to_batch(op: Operation, types: Types, records: Sequence[Record], start: int)
     if f"r:{stream.timestamp}" in columns:  # integers and datetimes may be mixed
         columns[f"r:{stream.timestamp}"] = _as(types.columns[stream.timestamp], stamps)
     if op.deleted is not None:
-        columns["deleted"] = pa.array([bool(record.get(op.deleted)) for record in records])
+        flags = [_flag(record.get(op.deleted), op.deleted, start + i) for i, record in enumerate(records)]
+        columns["deleted"] = pa.array(flags, pa.bool_())
     columns["ts"] = pa.array(stamps, pa.int64())
     if stream.partition is not None and stream.offset is not None:
         columns["partition"] = types.array(stream.partition, records, start)
@@ -186,6 +264,16 @@ def _as(kind: pa.DataType, stamps: list[int | None]) -> pa.Array:
         return pa.array(stamps, pa.timestamp("ms", kind.tz)).cast(kind)
     # Whole milliseconds also where none of these records has one, as in another map task of the batch.
     return pa.array(stamps, pa.int64())
+
+
+def _flag(value: Any, name: str, row: int) -> bool:
+    """Whether a row of a table is deleted; null is false."""
+    if value is None or isinstance(value, bool | np.bool_):
+        return bool(value)
+    raise InputError(
+        f"Record {row}: the column {name!r}, which says whether a row is deleted, holds {value!r} "
+        f"({type(value).__name__}), not a boolean. Give True or False."
+    )
 
 
 def _milliseconds(value: Any, name: str, row: int) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
@@ -33,14 +34,14 @@ def run(
     `batches` are the same records by batch, from which the types are learned. `clocks` is the wall clock (ms) of each
     batch, where the plan needs it: in a batch without records the tasks step whose timers have expired.
     """
-    op, *behind = chain(operation(table.node))
-    tasks = 1 if any(one.alone for one in (op, *behind)) else tasks
+    op, *after = chain(operation(table.node))
+    tasks = 1 if any(one.alone for one in (op, *after)) else tasks
     types = Types.of(op.stream.schema)
     for batch in batches:
         types.learn(batch)
     stores = [DictStore() for _ in range(tasks)]
     wakes: list[int | None] = [None] * tasks
-    stores_behind = [[DictStore() for _ in range(tasks)] for _ in behind]
+    behind = [_Behind(one, [DictStore() for _ in range(tasks)], [None] * tasks) for one in after]
     rows: list[dict[str, Any]] = []
     drops: Counter[str] = Counter()
     layout: Layout | None = None
@@ -65,16 +66,38 @@ def run(
             wakes[task] = step.wake_at
             made.append(step)
             drops.update({reason: int(step.metrics.get(reason, 0)) for reason in reasons(op)})
-        for next_op, held in zip(behind, stores_behind, strict=True):
-            made = _behind(next_op, made, held) if made else made
+        for one in behind:
+            made = one.take(made, clock)
         rows += [row for step in made for row in to_rows(step.rows)]
     return rows, dict(drops)
 
 
-def _behind(op: Operation, steps: list[Step], stores: list[DictStore]) -> list[Step]:
-    """The next operator of a chain: each task of the one before it is read by a map task."""
-    layout = Layout(op, steps[0].rows.schema)
-    tasks = range(len(stores))
-    keys = None if op.expects is None else expected.pack(layout, op.expects)
-    blobs = [dict(pack(layout, step.rows.combine_chunks().to_batches(), tasks)) for step in steps]
-    return [Stage(layout, len(stores), keys).step(stores[t], [own[t] for own in blobs if t in own]) for t in tasks]
+@dataclass
+class _Behind:
+    """An operator behind another one, task by task."""
+
+    op: Operation
+    stores: list[DictStore]
+    wakes: list[int | None]
+    layout: Layout | None = None
+
+    def take(self, steps: list[Step], clock: int | None) -> list[Step]:
+        """Step every task, each task of the operator before being read by a map task; or those that are due."""
+        blobs: list[dict[int, bytes]] = []
+        for step in steps:
+            rows = step.rows
+            if self.op.needs_wall_clock:
+                rows = rows.append_column("wall_clock", pa.array([clock] * rows.num_rows, pa.int64()))
+            self.layout = Layout(self.op, rows.schema)
+            blobs.append(dict(pack(self.layout, rows.combine_chunks().to_batches(), range(len(self.stores)))))
+        made: list[Step] = []
+        for task, (store, due) in enumerate(zip(self.stores, self.wakes, strict=True)):
+            if self.layout is None or (not steps and (clock is None or due is None or due > clock)):
+                continue
+            keys = None if self.op.expects is None else expected.pack(self.layout, self.op.expects)
+            mine = [own[task] for own in blobs if task in own]
+            now = clock if self.op.needs_wall_clock else None
+            step = Stage(self.layout, len(self.stores), keys).step(store, mine, wall_clock=now)
+            self.wakes[task] = step.wake_at
+            made.append(step)
+        return made

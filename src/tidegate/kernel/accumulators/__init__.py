@@ -9,7 +9,7 @@ from tidegate.kernel.accumulators.base import Accumulator, Overflow, Unseen
 from tidegate.kernel.accumulators.distinct import ApproxCountDistinct
 from tidegate.kernel.accumulators.extremes import Extreme, ordered
 from tidegate.kernel.accumulators.ordered import CollectList, First, Last
-from tidegate.kernel.accumulators.sums import Count, CountedSum, Mean, Sum
+from tidegate.kernel.accumulators.sums import ChangingFloats, Count, CountedSum, Mean, Sum
 from tidegate.spec.aggregates import Aggregate
 
 __all__ = ["Accumulator", "Overflow", "accumulator"]
@@ -29,10 +29,10 @@ def accumulator(aggregate: Aggregate, input_type: pa.DataType | None, invertible
     unseen = pa.types.is_null(input_type)
     match aggregate.function:
         case "sum" | "mean" | "min" | "max" as function if unseen:
-            return Unseen(counts=function == "mean" or invertible)
+            return Unseen(counts=4 if invertible else 1 if function == "mean" else 0)
         case "sum" | "mean" as function:
             _check_numeric(aggregate, input_type)
-            return _sum(input_type, invertible) if function == "sum" else Mean(input_type)
+            return _total(function == "mean", input_type, invertible)
         case "min" | "max" as function:
             _check_ordered(aggregate, input_type)
             return Extreme(function, input_type)
@@ -48,7 +48,11 @@ def accumulator(aggregate: Aggregate, input_type: pa.DataType | None, invertible
     raise DefinitionError(f"`{aggregate}` is not a built-in aggregate; use .aggregate() for your own.")
 
 
-def _sum(kind: pa.DataType, invertible: bool) -> Accumulator:
+def _total(mean: bool, kind: pa.DataType, invertible: bool) -> Accumulator:
+    if invertible and pa.types.is_floating(kind):
+        return ChangingFloats(mean)
+    if mean:
+        return Mean(kind)
     return CountedSum(kind) if invertible else Sum(kind)
 
 

@@ -110,9 +110,10 @@ class Unseen(Accumulator):
     Its null states merge later with typed ones: the hash aggregate `min` leaves the type null as it is.
     """
 
-    def __init__(self, counts: bool) -> None:
-        self.state_types = (pa.null(), pa.int64()) if counts else (pa.null(),)
-        self.merges = ("min", "sum") if counts else ("min",)
+    def __init__(self, counts: int) -> None:
+        # As many counts as that of any type that may come has (`sums.ChangingFloats`).
+        self.state_types = (pa.null(), *[pa.int64()] * counts)
+        self.merges = ("min", *["sum"] * counts)
         self.result_type = pa.null()
 
     def lift(self, values: pa.Array | None, n: int) -> list[pa.Array]:

@@ -114,6 +114,46 @@ class CountedSum(Mean):
         return _fit(kept, self.result_type, "sum")
 
 
+class ChangingFloats(Accumulator):
+    """A sum or mean of doubles that are taken out again: infinities and NaN are counted, not added.
+
+    The state is the total of the finite values, and how many values, positive infinities, negative ones and NaN there
+    are. In one total an infinity that is taken out again would leave NaN for ever.
+    """
+
+    state_types = (pa.float64(), pa.int64(), pa.int64(), pa.int64(), pa.int64())
+    merges = ("sum",) * 5
+    result_type = pa.float64()
+
+    def __init__(self, mean: bool) -> None:
+        self._mean = mean
+
+    def lift(self, values: pa.Array | None, n: int) -> list[pa.Array]:
+        column = typed(values, pa.float64())
+        numbers = pc.fill_null(column, 0.0).to_numpy()
+        finite = pa.array(np.where(np.isfinite(numbers), numbers, 0.0), mask=~valid_rows(column))
+        special = (np.isposinf(numbers), np.isneginf(numbers), np.isnan(numbers))
+        return [finite, _counts(column), *(pa.array(flags.astype(np.int64)) for flags in special)]
+
+    def merge_runs(self, state: list[pa.Array], starts: Ints) -> list[pa.Array]:
+        merged = [FloatTotal().merge(typed(state[0], pa.float64()), starts)]
+        return merged + [column for count in state[1:] for column in Count().merge_runs([count], starts)]
+
+    def scan_runs(self, state: list[pa.Array], starts: Ints) -> list[pa.Array]:
+        scanned = [FloatTotal().scan(typed(state[0], pa.float64()), starts)]
+        return scanned + [column for count in state[1:] for column in Count().scan_runs([count], starts)]
+
+    def finish(self, state: list[pa.Array]) -> pa.Array:
+        count, more, less, nan = (pc.fill_null(typed(c, pa.int64()), 0).to_numpy() for c in state[1:])
+        totals = pc.fill_null(typed(state[0], pa.float64()), 0.0).to_numpy().copy()
+        totals[more > 0] = np.inf
+        totals[less > 0] = -np.inf
+        totals[(nan > 0) | ((more > 0) & (less > 0))] = np.nan
+        if self._mean:
+            totals = totals / np.maximum(count, 1)
+        return pa.array(totals, mask=count <= 0)
+
+
 def _sum_total(input_type: pa.DataType) -> tuple[Total, pa.DataType]:
     if pa.types.is_decimal(input_type):
         result = _decimal(input_type.precision + 10, input_type.scale)

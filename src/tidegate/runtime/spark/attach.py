@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidegate.errors import DefinitionError, TidegateWarning, warn
-from tidegate.instants import MAX_MS, show_ms
+from tidegate.instants import show_ms
 from tidegate.kernel import draining, expected
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.packing import pack
@@ -29,10 +29,26 @@ from tidegate.runtime.spark.garbage import spare_modules
 from tidegate.runtime.spark.memory import give_back, keep
 from tidegate.runtime.spark.raw import Opener, columns_read
 from tidegate.runtime.spark.stateless import arrow_schema, check_typed, stepped
+from tidegate.spec.columns import (
+    DELETED,
+    END,
+    LATE_BY,
+    OUTPUT,
+    REASON,
+    SINCE,
+    START,
+    STATUS,
+    STREAM_TIME,
+    TIMESTAMP,
+    UNTIL,
+)
 from tidegate.spec.metrics import numbers, timed
 
 MOST_STATIC_TASKS = 64
 """A static DataFrame has no checkpoint that fixes its number of tasks; more than this only cost."""
+
+LAST_TIMESTAMP_MS = (2**63 - 1) // 1000
+"""The last millisecond that a timestamp of Spark holds, which counts microseconds in 64 bits."""
 
 MOST_KEY_BYTES = 600_000
 """Expected keys travel inside the stateful step, which must stay below a megabyte (see processor.Stage)."""
@@ -104,9 +120,9 @@ class SparkStage:
         step.metrics.update(timed(step.metrics, began * 1000, time.time() * 1000))
 
 
-def check_frame(stream: Any) -> None:
-    """Check the columns of a stream against the DataFrame it is bound to."""
-    check_columns(stream)
+def check_frame(stream: Any, deleted: str | None = None) -> None:
+    """Check the columns of a stream, and that of a table's deletions, against the DataFrame it is bound to."""
+    check_columns(stream, deleted)
 
 
 def to_df(table: Plan, drains: bool = False) -> DataFrame:
@@ -283,22 +299,23 @@ def _named(name: str, alias: str) -> Column:
 
 def public(names: Iterable[str]) -> list[Column]:
     """The columns that leave the operator under their public names (`plan.RESULT_COLUMNS`, `LATE_COLUMNS`)."""
-    start = F.timestamp_millis(F.col("__start")).alias("start")
-    # A window without an end has none: 2^63-1 ms is beyond what a timestamp holds.
-    end = F.when(F.col("__end") < F.lit(MAX_MS), F.timestamp_millis(F.col("__end"))).alias("end")
+    # A window without an end has none, nor has one whose end is beyond what a timestamp holds.
+    end = F.when(F.col(END) <= F.lit(LAST_TIMESTAMP_MS), F.timestamp_millis(F.col(END))).alias("end")
+    start = F.timestamp_millis(F.col(START)).alias("start")
+    until = F.when(F.col(UNTIL) <= F.lit(LAST_TIMESTAMP_MS), F.timestamp_millis(F.col(UNTIL)))
     ours = {
-        "__output": F.col("__output").alias("output"),
-        "__start": F.when(F.col("__start").isNotNull(), F.struct(start, end)).alias("window"),
-        "__timestamp": F.timestamp_millis(F.col("__timestamp")).alias("timestamp"),
-        "__deleted": F.col("__deleted").alias("deleted"),
-        "__reason": F.col("__reason").alias("reason"),
-        "__late_by": F.col("__late_by").alias("late_by"),
-        "__status": F.col("__status").alias("status"),
-        "__since": F.timestamp_millis(F.col("__since")).alias("since"),
-        "__until": F.timestamp_millis(F.col("__until")).alias("until"),
-        "__stream_time": F.timestamp_millis(F.col("__stream_time")).alias("stream_time"),
+        OUTPUT: F.col(OUTPUT).alias("output"),
+        START: F.when(F.col(START).isNotNull(), F.struct(start, end)).alias("window"),
+        TIMESTAMP: F.timestamp_millis(F.col(TIMESTAMP)).alias("timestamp"),
+        DELETED: F.col(DELETED).alias("deleted"),
+        REASON: F.col(REASON).alias("reason"),
+        LATE_BY: F.col(LATE_BY).alias("late_by"),
+        STATUS: F.col(STATUS).alias("status"),
+        SINCE: F.timestamp_millis(F.col(SINCE)).alias("since"),
+        UNTIL: until.alias("until"),
+        STREAM_TIME: F.timestamp_millis(F.col(STREAM_TIME)).alias("stream_time"),
     }
-    return [ours.get(name, _column(name)) for name in names if name != "__end"]
+    return [ours.get(name, _column(name)) for name in names if name != END]
 
 
 def _warn_unordered(op: Operation, streaming: bool) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql.types import (
     ArrayType,
+    BooleanType,
     DataType,
     IntegralType,
     LongType,
     MapType,
+    NullType,
     StringType,
     StructType,
     TimestampNTZType,
@@ -19,7 +21,7 @@ from tidegate.errors import DefinitionError, DefinitionTypeError
 from tidegate.plan import RESULT_COLUMNS, Stream
 
 
-def check_columns(stream: Stream) -> None:
+def check_columns(stream: Stream, deleted: str | None = None) -> None:
     """Raise DefinitionError for a column that is missing, has a type that cannot serve, or a name that results use."""
     if not isinstance(stream.frame, DataFrame):
         raise DefinitionTypeError(
@@ -30,6 +32,7 @@ def check_columns(stream: Stream) -> None:
     _reserved(types)
     named: list[tuple[str, str | None]] = [("key", name) for name in stream.key]
     named += [("timestamp", stream.timestamp), ("partition", stream.partition), ("offset", stream.offset)]
+    named.append(("deleted", deleted))
     for argument, name in named:
         if name is not None and name not in types:
             raise DefinitionError(
@@ -38,6 +41,11 @@ def check_columns(stream: Stream) -> None:
     for name in stream.key:
         _key(name, types[name])
     _timestamp(stream.timestamp, types[stream.timestamp])
+    if deleted is not None and not isinstance(types[deleted], BooleanType | NullType):
+        raise DefinitionError(
+            f"`deleted` is {deleted!r}, a column of {types[deleted].simpleString()}: a row is deleted where a boolean "
+            f'column is true. Use df.withColumn("{deleted}", F.col("{deleted}").cast("boolean")), or a comparison.'
+        )
     if stream.partition is not None and stream.offset is not None:
         _order(stream.partition, types[stream.partition], stream.offset, types[stream.offset])
 

@@ -6,10 +6,13 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import warnings
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pyspark
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidegate.errors import TidegateError, warn
@@ -18,7 +21,12 @@ PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PARTITIONS = "spark.sql.shuffle.partitions"
 SPARKS_DEFAULT_PARTITIONS = 200
+SPARKS_DEFAULT_PYTHON = "python3"
 OLDEST_JAVA = 17
+OLDEST_SPARK = (4, 1)
+JAVA_WITHOUT_UNSAFE = 24
+"""From this Java on Spark must ask for the memory access that Arrow needs, which it does from SPARK_FOR_NEW_JAVA on."""
+SPARK_FOR_NEW_JAVA = (4, 3)
 
 NEEDED = {
     PROVIDER: ROCKSDB,
@@ -81,6 +89,7 @@ def check(spark: SparkSession, *, streaming: bool = True) -> None:
     itself says nothing about tidegate when the state store is the wrong one.
     """
     require_packages()
+    use_driver_python(spark)
     if not streaming:
         return
     provider = spark.conf.get(PROVIDER) or ""
@@ -96,6 +105,20 @@ def check(spark: SparkSession, *, streaming: bool = True) -> None:
             "own in every batch. Set it near the number of cores before the query first runs; "
             "its checkpoint keeps the number."
         )
+
+
+def use_driver_python(spark: SparkSession) -> None:
+    """Let the workers of a local session run the Python of this process, unless PYSPARK_PYTHON names another one.
+
+    Left alone, Spark starts the `python3` of the PATH. A job that is started as `venv/bin/python job.py` then has
+    workers without tidegate. On a cluster, and over Spark Connect, this Python may not exist where workers run.
+    """
+    try:
+        context: Any = spark.sparkContext
+    except (AttributeError, NotImplementedError, PySparkException):  # a Spark Connect session has none
+        return
+    if context.master.startswith("local") and context.pythonExec == SPARKS_DEFAULT_PYTHON:
+        context.pythonExec = sys.executable
 
 
 def require_packages() -> None:
@@ -120,28 +143,48 @@ def require_packages() -> None:
 
 def require_java() -> None:
     """Raise if Spark would find no Java, or one older than 17."""
-    java = _java()
-    if java is None:
+    found = java()
+    if found is None:
         raise TidegateError(
             f"no Java was found (JAVA_HOME is {os.environ.get('JAVA_HOME')!r}, no `java` on PATH): Spark needs "
             f"Java {OLDEST_JAVA} or later. Install one, for example `apt-get install openjdk-17-jre-headless`, "
             "and set JAVA_HOME to it."
         )
-    version = _java_version(java)
+    version = java_version(found)
     if version is not None and version < OLDEST_JAVA:
         raise TidegateError(
-            f"{java} is Java {version}: Spark needs Java {OLDEST_JAVA} or later. Install one and set JAVA_HOME to it."
+            f"{found} is Java {version}: Spark needs Java {OLDEST_JAVA} or later. Install one and set JAVA_HOME to it."
+        )
+    if version is not None and version >= JAVA_WITHOUT_UNSAFE and spark_version() < SPARK_FOR_NEW_JAVA:
+        raise TidegateError(
+            f"{found} is Java {version}, and Spark {pyspark.__version__} does not run on it: its Arrow ends in an "
+            "ExceptionInInitializerError. Use Java 17 or 21 (set JAVA_HOME to it), or Spark 4.3 or later."
         )
 
 
-def _java() -> Path | None:
+def require_spark() -> None:
+    """Raise if the installed Spark is older than the oldest that tidegate supports."""
+    if spark_version() < OLDEST_SPARK:
+        raise TidegateError(
+            f"pyspark is {pyspark.__version__}: tidegate needs {'.'.join(map(str, OLDEST_SPARK))} or later, whose "
+            "transformWithStateInPandas it runs on. Run: pip install --upgrade 'tidegate[spark]'"
+        )
+
+
+def spark_version() -> tuple[int, int]:
+    """Major and minor version of the installed Spark."""
+    major, minor, *_ = pyspark.__version__.split(".")
+    return int(major), int(minor)
+
+
+def java() -> Path | None:
     """The `java` that Spark's launcher would run: JAVA_HOME's before the one on PATH."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home, "bin")) if home else None)
     return Path(found) if found else None
 
 
-def _java_version(java: Path) -> int | None:
+def java_version(java: Path) -> int | None:
     """The feature version (8, 17, 21), from the `release` file where there is one: starting a JVM takes 0.1 s."""
     release = java.resolve().parent.parent / "release"
     if release.is_file():

@@ -14,12 +14,15 @@ from pyspark.sql.types import StructType
 from tidegate.errors import DefinitionError
 from tidegate.kernel import steps
 from tidegate.plan import Stream
+from tidegate.runtime.spark.config import use_driver_python
 from tidegate.spec.steps import MapValues, Step
 
 
 def stepped(stream: Stream) -> DataFrame:
     """The records of a stream after its steps."""
     check_typed(step for branch in stream.branches for step in branch.steps)
+    for branch in stream.branches:
+        use_driver_python(branch.frame.sparkSession)
     return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), map(_of_one, stream.branches))
 
 

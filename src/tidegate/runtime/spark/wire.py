@@ -21,6 +21,8 @@ ROWS = "_rows"
 FRAME_ROWS = 100_000
 # Spark holds a list whole.
 LIST_ROWS, LIST_BYTES = 1_000, 1 << 20
+# The largest double that a long holds: the instant 2^63 - 1 would become 2^63, which Spark refuses to cast.
+LARGEST_DOUBLE = float(2**63 - 1024)
 
 
 class Told(Protocol):
@@ -72,7 +74,12 @@ def outgoing(rows: pa.Schema, metrics: Mapping[str, str], outcome: Told) -> Iter
     for part in outcome.parts:
         for start in range(0, part.num_rows, FRAME_ROWS):
             yield _wire({ROWS: _in_lists(part.slice(start, FRAME_ROWS), schema.field(ROWS).type)}, schema)
-    yield _wire({name: pa.array([outcome.metrics.get(name)]) for name in _told(metrics)}, schema)
+    yield _wire({name: pa.array([_double(outcome.metrics.get(name))]) for name in _told(metrics)}, schema)
+
+
+def _double(number: float | None) -> float | None:
+    """A number as Spark adds it up: of integers beyond 2^53 the nearest double, and no larger one than a long holds."""
+    return None if number is None else min(float(number), LARGEST_DOUBLE)
 
 
 def _in_lists(part: pa.Table, lists: pa.ListType) -> pa.Array:

@@ -1,0 +1,65 @@
+"""Names of the columns that tidegate adds to rows inside an operator.
+
+Each begins with OURS, and no column of a user may: `check_user_name` refuses one that does. So every other name is
+free, "__deleted" of a flattened Debezium record as well as "start".
+"""
+
+from __future__ import annotations
+
+from tidegate.errors import DefinitionError
+
+OURS = "tidegate:"
+"""The prefix of every column that tidegate adds to the rows of a result."""
+
+START = OURS + "start"
+"""The start of the row's window, epoch ms."""
+
+END = OURS + "end"
+"""The end of the row's window, epoch ms."""
+
+TIMESTAMP = OURS + "timestamp"
+"""The timestamp of the row (SEMANTICS 2.2), epoch ms."""
+
+DELETED = OURS + "deleted"
+"""Whether the row is a tombstone."""
+
+OUTPUT = OURS + "output"
+"""The name of the output that the row belongs to."""
+
+KIND = OURS + "kind"
+"""Whether the row is an update ("updates") or a final result ("final")."""
+
+LIVE = OURS + "live"
+"""Whether the row is no tombstone."""
+
+REASON = OURS + "reason"
+"""Why a record was not taken."""
+
+LATE_BY = OURS + "late_by"
+"""By how many ms a record was late."""
+
+STREAM_TIME = OURS + "stream_time"
+"""The stream time that a late record saw, epoch ms."""
+
+STATUS = OURS + "status"
+"""Whether the window of a stored row is "open" or "closed"."""
+
+SINCE = OURS + "since"
+"""The time from which the limit of a buffered row counts, ms of the limit's clock."""
+
+UNTIL = OURS + "until"
+"""The time at which a buffered row leaves, ms of the limit's clock."""
+
+
+def public_name(column: str) -> str:
+    """The name under which users see a column: ours without the prefix, theirs as it is."""
+    return column.removeprefix(OURS)
+
+
+def check_user_name(name: str, what: str) -> None:
+    """Raise DefinitionError if `name`, which `what` gives, begins as tidegate's own columns do."""
+    if name.startswith(OURS):
+        raise DefinitionError(
+            f"{what} is called {name!r}: names that begin with {OURS!r} belong to tidegate's own columns. Rename it, "
+            f'for example df.withColumnRenamed("{name}", "{name.removeprefix(OURS)}_in").'
+        )

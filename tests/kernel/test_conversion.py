@@ -1,0 +1,185 @@
+"""A value takes its declared type as a column stores it and gives it back, or it is refused."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.kernel.conversion import MISFITS, converter
+
+LONG, DOUBLE, UTC = pa.int64(), pa.float64(), pa.timestamp("us", "UTC")
+LISTS, PAIR, MAP = pa.list_(LONG), pa.struct([("a", LONG), ("b", pa.string())]), pa.map_(pa.string(), LONG)
+NOON = dt.datetime(2020, 1, 1, 12)  # noqa: DTZ001 - a naive one is the case
+
+
+class Level(IntEnum):
+    HIGH = 7
+
+
+class Point(NamedTuple):
+    b: str
+    a: int
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "stored"),
+    [
+        (2.0, LONG, 2),
+        (np.int8(3), LONG, 3),
+        (np.float32(3), LONG, 3),
+        (Decimal("2.00"), LONG, 2),
+        (Level.HIGH, LONG, 7),
+        (pa.scalar(5), LONG, 5),
+        (pa.scalar(None, LONG), LONG, None),
+        (2**64 - 1, pa.uint64(), 2**64 - 1),
+        (0.1, pa.float32(), 0.10000000149011612),
+        (np.float64(0.1), DOUBLE, 0.1),
+        (3, DOUBLE, 3.0),
+        (pa.scalar(0.5), DOUBLE, 0.5),
+        (pa.scalar("x"), pa.string(), "x"),
+        ("ü", pa.string(), "ü"),
+        (b"x", pa.string(), "x"),
+        (bytearray(b"x"), pa.binary(), b"x"),
+        (np.bool_(True), pa.bool_(), True),
+        (Decimal("1.5"), pa.decimal128(10, 2), Decimal("1.50")),
+        (3, pa.decimal128(10, 2), Decimal("3.00")),
+        (NOON, UTC, NOON.replace(tzinfo=dt.UTC)),
+        (NOON.replace(hour=0), pa.date32(), NOON.date()),
+        ({3}, LISTS, [3]),
+        ((1, 2.0), LISTS, [1, 2]),
+        (np.array([1, 2]), LISTS, [1, 2]),
+        (pd.Series([1, 2]), LISTS, [1, 2]),
+        ([[1], None], pa.list_(LISTS), [[1], None]),
+        ((1, 2), pa.list_(LONG, 2), [1, 2]),
+        ({"a": 1.0, "c": 9}, PAIR, {"a": 1, "b": None}),
+        ((1, "x"), PAIR, {"a": 1, "b": "x"}),
+        (Point("x", 1), PAIR, {"a": 1, "b": "x"}),
+        ([("b", "x")], PAIR, {"a": None, "b": "x"}),
+        ({"x": 1.0}, MAP, [("x", 1)]),
+        ([("x", 1), ["y", None]], MAP, [("x", 1), ("y", None)]),
+        (None, LISTS, None),
+        (None, LONG, None),
+        (None, DOUBLE, None),
+        (None, pa.string(), None),
+        (None, pa.null(), None),
+        ("a", pa.dictionary(pa.int32(), pa.string()), "a"),
+    ],
+)
+def test_what_fits(value: Any, kind: pa.DataType, stored: Any) -> None:
+    found = converter(kind)(value)
+    assert found == stored
+    assert type(found) is type(stored)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (2.5, LONG),
+        (Decimal("2.5"), LONG),
+        (float("nan"), LONG),
+        (float("inf"), LONG),
+        (Decimal("NaN"), LONG),
+        (True, LONG),
+        (np.bool_(True), LONG),
+        ("5", LONG),
+        (pd.NA, LONG),
+        (pa.scalar(2.5), LONG),
+        (2**63, LONG),
+        (128, pa.int8()),
+        (-1, pa.uint8()),
+        (np.float64(300), pa.int8()),
+        (2**60 + 1, DOUBLE),
+        ("1", DOUBLE),
+        (1, pa.bool_()),
+        (5, pa.string()),
+        (b"\xff", pa.string()),
+        ("\ud800", pa.string()),
+        (1.5, pa.decimal128(10, 2)),
+        (Decimal("1.234"), pa.decimal128(10, 2)),
+        (Decimal(123456789), pa.decimal128(10, 2)),
+        (NOON, pa.date32()),
+        (pd.Timestamp(1, unit="ns"), UTC),
+        ("2020-01-01", UTC),
+        ([1, 2.5], LISTS),
+        (np.array([1.5]), LISTS),
+        ("12", pa.list_(pa.string())),
+        ({"a": 1}, pa.list_(pa.string())),
+        (5, LISTS),
+        (np.array(5), LISTS),
+        ([1], pa.list_(LONG, 2)),
+        ({"a": 2.5}, PAIR),
+        ((1,), PAIR),
+        ("ab", PAIR),
+        ([1, 2], PAIR),
+        ({"x": 2.5}, MAP),
+        ({None: 1}, MAP),
+        (["xy"], MAP),
+        ("xy", MAP),
+        ([[{"a": 2.5}]], pa.list_(pa.list_(PAIR))),
+    ],
+)
+def test_what_does_not(value: Any, kind: pa.DataType) -> None:
+    with pytest.raises(MISFITS):
+        converter(kind)(value)
+
+
+KINDS = st.recursive(
+    st.sampled_from([LONG, pa.int8(), DOUBLE, pa.float32(), pa.string(), pa.binary(), pa.bool_(), UTC, pa.date32()]),
+    lambda inner: st.one_of(
+        inner.map(pa.list_),
+        inner.map(lambda kind: pa.map_(pa.string(), kind)),
+        st.tuples(inner, inner).map(lambda kinds: pa.struct([("a", kinds[0]), ("b", kinds[1])])),
+    ),
+    max_leaves=4,
+)
+VALUES = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-130, 130),
+        st.sampled_from([2**62, 0.1, -0.0, 2.0, "x", "", b"y", NOON, NOON.date(), Decimal(2), np.int16(5)]),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.lists(inner, max_size=2).map(tuple),
+        st.dictionaries(st.sampled_from("abx"), inner, max_size=3),
+    ),
+    max_leaves=6,
+)
+
+
+@given(kind=KINDS, value=VALUES)
+def test_a_value_that_fits_is_what_a_column_gives_back(kind: pa.DataType, value: Any) -> None:
+    """Arrow itself is the judge of what is stored; it alone would let more pass."""
+    convert = converter(kind)
+    try:
+        found = convert(value)
+    except MISFITS:
+        return
+    back = pa.array([found], kind)[0].as_py()
+    assert repr(found) == repr(back)
+    assert repr(convert(found)) == repr(found)
+
+
+@given(value=VALUES)
+def test_containers_are_new_every_time(value: Any) -> None:
+    kind = pa.list_(pa.list_(pa.list_(pa.string())))
+    try:
+        found = converter(kind)(value)
+    except MISFITS:
+        return
+    again = converter(kind)(found)
+    assert again == found
+    for inner in found or []:
+        if inner is not None:
+            inner.append(["more"])
+    assert again == converter(kind)(value)

@@ -1,0 +1,130 @@
+"""What sliding windows of a hot key cost, counted and not timed."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from tidegate.kernel import sliding, sliding_at_once
+from tidegate.kernel.accumulators.base import Accumulator
+from tidegate.kernel.accumulators.extremes import Extreme
+from tidegate.kernel.accumulators.ordered import First, Last
+from tidegate.kernel.accumulators.sums import Count, Sum
+from tidegate.kernel.lineage import Entries
+from tidegate.testing import TopologyTestDriver
+
+WINDOWS = tg.SlidingWindows.of_time_difference_and_grace("10 minutes", "1 hour")
+FINAL = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
+ORIGIN = 10_000_000_000
+
+
+def windowed() -> Any:
+    return tg.stream("events", key="k", timestamp="ts").group_by_key().windowed_by(WINDOWS)
+
+
+def hot(n: int) -> list[dict[str, Any]]:
+    """Records of one key in any order, all within one difference: each is in a window with every other."""
+    records = [{"k": "A", "ts": ORIGIN + i, "v": i} for i in range(n)]
+    Random(n).shuffle(records)
+    return records
+
+
+class Work:
+    """Rows that accumulators read, and records that were taken one by one."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.rows = self.one_by_one = 0
+        for kind in (Count, Sum, Extreme, First, Last):
+            for name in ("merge_runs", "scan_runs"):
+                patch.setattr(kind, name, self._counting(getattr(kind, name)))
+        take = sliding.take
+
+        def counted(*given: Any) -> Any:
+            self.one_by_one += 1
+            return take(*given)
+
+        patch.setattr(sliding, "take", counted)
+
+    def _counting(self, method: Any) -> Any:
+        def counted(acc: Accumulator, state: list[Any], starts: Any) -> Any:
+            self.rows += len(state[0])
+            return method(acc, state, starts)
+
+        return counted
+
+
+@pytest.mark.parametrize("way", ["final", "updates"])
+def test_built_in_aggregates_of_a_hot_key_cost_by_record(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = {}
+    for n in (1_000, 10_000):
+        with monkeypatch.context() as patch:
+            work = Work(patch)
+            aggregates = {"n": tg.count(), "s": tg.sum("v"), "m": tg.max("v"), "f": tg.first("v"), "l": tg.last("v")}
+            table = windowed().agg(**aggregates)
+            driver = TopologyTestDriver(table.suppress(FINAL) if way == "final" else table)
+            for low in range(0, n, n // 2):
+                driver.pipe_batch(hot(n)[low : low + n // 2])
+            driver.drain()
+            assert len(driver.read_output()) >= 2 * n - 1
+            assert work.one_by_one == 0
+            rows[n] = work.rows
+    assert rows[1_000] > 0
+    assert rows[10_000] <= 11 * rows[1_000]
+
+
+def test_functions_are_called_once_per_record_and_window() -> None:
+    calls = 0
+
+    def add(key: str, row: dict[str, Any], aggregate: int) -> int:
+        nonlocal calls
+        calls += 1
+        return aggregate + 1
+
+    driver = TopologyTestDriver(windowed().aggregate(int, add, type="long", name="n").suppress(FINAL))
+    driver.pipe_batch(sorted(hot(200), key=lambda record: record["ts"]))
+    driver.drain()
+    # In order no window is made of another but those that end with a record: these go on with what was before.
+    assert calls <= sum(row["n"] for row in driver.read_output())
+
+
+class Looked(dict[Any, Any]):
+    """Windows of a key that count how often one of them is looked at."""
+
+    times = 0
+
+    def __getitem__(self, place: Any) -> Any:
+        Looked.times += 1
+        return super().__getitem__(place)
+
+
+@pytest.mark.parametrize(
+    "windows",
+    [
+        tg.SlidingWindows.of_time_difference_and_grace("10 ms", "1 hour"),
+        tg.SessionWindows.of_inactivity_gap_and_grace("4 ms", "1 hour"),
+    ],
+    ids=["sliding", "session"],
+)
+def test_a_record_looks_at_the_windows_it_meets_alone(windows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many windows its key has, where records are taken one by one."""
+    monkeypatch.setattr(sliding_at_once, "applies", lambda *_: False)
+    make = Entries.__init__
+
+    def counting(entries: Entries) -> None:
+        make(entries)
+        entries.at = Looked()
+
+    monkeypatch.setattr(Entries, "__init__", counting)
+    looked = {}
+    for n in (200, 2_000):
+        Looked.times = 0
+        grouped = tg.stream("events", key="k", timestamp="ts").group_by_key().windowed_by(windows)
+        driver = TopologyTestDriver(grouped.agg(n=tg.count()))
+        records = [{"k": "A", "ts": ORIGIN + 5 * i} for i in range(n)]
+        Random(n).shuffle(records)
+        driver.pipe_batch(records)
+        looked[n] = Looked.times
+    assert 0 < looked[2_000] <= 11 * looked[200]

@@ -1,0 +1,152 @@
+"""One attempt of a task: what it reads, what it lets out, where it dies; through the kernel, or as Spark calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from simulation.stores import Calls, Died, Handle, KernelStore, Version, Wrong
+from tidegate.kernel.layout import Layout
+from tidegate.kernel.stage import Stage
+from tidegate.runtime.spark.attach import SparkStage
+from tidegate.runtime.spark.processor import StageProcessor
+from tidegate.runtime.spark.wire import ROWS, outgoing
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A stateful operator as it travels to the workers."""
+
+    layout: Layout
+    stage: Stage
+
+    @property
+    def tasks(self) -> int:
+        return self.stage.tasks
+
+
+@dataclass(frozen=True)
+class Fate:
+    """Where an attempt dies: before so many blobs, calls of the store, or tables of rows; None: not there."""
+
+    blobs: int | None = None
+    calls: int | None = None
+    tables: int | None = None
+
+
+@dataclass
+class Attempt:
+    """What became of an attempt. `version` is None if it did not reach its commit."""
+
+    tables: list[pa.Table] = field(default_factory=list)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    version: Version | None = None
+    steps: bool = True
+
+    @property
+    def alive(self) -> bool:
+        return self.version is not None
+
+
+def attempt(
+    operator: Operator, version: Version, blobs: Sequence[bytes], clock: int, on_spark: bool, fate: Fate
+) -> Attempt:
+    """A task attempt over a version of its store, up to its end or to where it dies."""
+    made = Attempt()
+    calls = Calls(fate.calls)
+    run = _on_spark if on_spark else _in_kernel
+    try:
+        tables = run(operator, version, _until(blobs, fate.blobs), bool(blobs), clock, calls, made)
+        for number, table in enumerate(tables):
+            if number == fate.tables:
+                tables.close()
+                return Attempt(made.tables)
+            made.tables.append(table)
+    except Died:
+        return Attempt(made.tables)
+    return made
+
+
+def _until(blobs: Sequence[bytes], fails_at: int | None) -> Iterator[bytes]:
+    for number, blob in enumerate(blobs):
+        if number == fails_at:
+            raise Died
+        yield blob
+
+
+def _in_kernel(
+    operator: Operator, version: Version, blobs: Iterator[bytes], came: bool, clock: int, calls: Calls, made: Attempt
+) -> Iterator[pa.Table]:
+    store = KernelStore(version, calls)
+    if came or (operator.layout.op.wakes and any(due < clock for due in version.timers)):
+        step = operator.stage.begin(store, blobs, wall_clock=None if came else clock)
+        yield from (table for table in step.parts if table.num_rows)
+        store.timers = set() if step.wake_at is None else {step.wake_at}
+        made.metrics = dict(step.metrics)
+    else:
+        made.steps = False
+    made.version = store.version()
+
+
+class _Processor(StageProcessor):
+    """Spark's processor, whose tables do not become pandas frames."""
+
+    def _frames(self, outcome: Any) -> Iterator[Any]:
+        return outgoing(self._stage.output_schema, self._stage.metrics, outcome)
+
+
+@dataclass(frozen=True)
+class _Time:
+    """What Spark says about time: of the batch, and of a timer."""
+
+    now: int
+    fired: int = 0
+
+    def getCurrentProcessingTimeInMs(self) -> int:
+        return self.now
+
+    def getExpiryTimeInMs(self) -> int:
+        return self.fired
+
+
+def _on_spark(
+    operator: Operator, version: Version, blobs: Iterator[bytes], came: bool, clock: int, calls: Calls, made: Attempt
+) -> Iterator[pa.Table]:
+    handle = Handle(version, calls)
+    stage = SparkStage(operator.stage)
+    processor = _Processor(stage, operator.layout.op.wakes)
+    processor.init(handle)  # type: ignore[arg-type]
+    made.steps = False
+    if came:
+        # Frames of one blob each: Spark cuts them as it likes.
+        frames = ({"blob": [blob]} for blob in blobs)
+        yield from _received(stage, processor.handleInputRows(0, frames, _Time(clock)), made)
+    for due in list(handle.listTimers()):
+        if due < clock:
+            yield from _received(stage, processor.handleExpiredTimer(0, _Time(clock), _Time(clock, due)), made)
+            handle.deleteTimer(due)
+    made.version = handle.version()
+    _whole(made.version)
+
+
+def _whole(version: Version) -> None:
+    """Every value in the store has all of its parts, and no more."""
+    for window, segment, part in version.data:
+        first = version.data.get((window, segment, 0))
+        if first is None or part >= abs(first[0]):
+            raise Wrong(f"part {part} of segment {segment} at {window} ms stays in the store without its value")
+
+
+def _received(stage: SparkStage, tables: Iterator[pa.Table], made: Attempt) -> Iterator[pa.Table]:
+    """The rows in what crosses to Spark, and into `made` what the task tells of itself."""
+    made.steps = True
+    for table in tables:
+        lists = table[ROWS].combine_chunks()
+        told = table.drop_columns([ROWS]).slice(table.num_rows - 1).to_pylist()[0]
+        if told and lists.null_count:
+            made.metrics = {name: value or 0 for name, value in told.items()}
+        elif len(rows := lists.flatten()):
+            yield pa.Table.from_struct_array(rows).cast(stage.output_schema)

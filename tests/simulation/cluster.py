@@ -1,0 +1,271 @@
+"""A cluster in one process: a query runs a micro-batch in map tasks and in the tasks of each of its operators.
+
+    map 0 --.      fetched in     task 0: version 3 -> rows, version 4 --.      map of the
+    map 1 --+- blobs - any order - task 1: version 3 -> rows, version 4 --+- next operator ... - sink - commit
+    map 2 --'                     task 2: version 3 -> rows, version 4 --'
+
+Any of them may die and run again, or run twice. Nothing reaches the sink before all tasks are done; a batch that is not
+committed is run again from the same versions, over the same records.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark import cloudpickle
+
+from simulation.attempts import Attempt, Fate, Operator, attempt
+from simulation.faults import Adversary
+from simulation.stores import Version, Wrong
+from simulation.workers import Worker
+from tidegate.kernel import draining, expected
+from tidegate.kernel.layout import Layout
+from tidegate.kernel.packing import pack
+from tidegate.kernel.stage import Stage, reasons
+from tidegate.plan import Operation, chain, operation
+from tidegate.testing.inputs import Record, Types, to_batch
+
+MOST_DEATHS = 3
+"""Spark gives a task four attempts."""
+
+Blobs = dict[int, list[bytes]]
+
+
+class BatchFailed(Exception):  # noqa: N818 - what Spark says
+    """A batch ends before its end; the query is to be started again."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What the offset log says of a batch: its records, and the wall clock (ms). `splits`: what each map task reads."""
+
+    number: int
+    clock: int
+    splits: Sequence[Sequence[Record]] = ()
+
+
+@dataclass
+class Result:
+    """The rows of a batch, and why records were dropped."""
+
+    rows: list[pa.Table] = field(default_factory=list)
+    drops: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass
+class Cluster:
+    """Workers and state stores. `stores[operator, task][i]` is what batch i - 1 left."""
+
+    adversary: Adversary
+    tasks: int
+    on_spark: bool = False
+    fresh: bool = False
+    """Whether each attempt has a worker of its own."""
+    stores: dict[tuple[int, int], dict[int, Version]] = field(default_factory=lambda: defaultdict(dict))
+    workers: list[Worker] = field(default_factory=list)
+    started: int = 0
+
+    def start(self, table: Any, drains: bool = False) -> None:
+        """Start a query in a new session: no worker knows anything."""
+        self.started += 1
+        self.operators = operators(table, self.tasks, drains)
+        self._pickled = cloudpickle.dumps(self.operators)
+        self._drains = drains
+        self.workers = [Worker(n) for n in range(self.adversary.choose(f"workers of query {self.started}", (1, 2, 3)))]
+
+    def run(self, batch: Batch, run: int) -> Result:
+        """Run a batch for the `run`-th time. Raises BatchFailed."""
+        at = f"batch {batch.number}{f', run {run}' if run else ''}"
+        blobs: Blobs = defaultdict(list)
+        for number, records in enumerate(batch.splits):
+            if records:
+                self._map(f"{at}, map {number}", batch, records, blobs)
+        result = Result()
+        for place, operator in enumerate(self.operators):
+            if self._drains:
+                for task, mark in draining.marks(operator.layout, operator.tasks):
+                    blobs[task].append(mark)
+            attempts = [
+                self._task(f"{at}, operator {place}, task {task}", batch, place, task, blobs[task])
+                for task in range(operator.tasks)
+            ]
+            for done in attempts:
+                told = {reason: int(done.metrics.get(reason, 0)) for reason in reasons(operator.layout.op)}
+                result.drops.update(told)
+            if place + 1 == len(self.operators):
+                result.rows = [table for done in attempts for table in done.tables]
+            else:
+                blobs = self._forwarded(f"{at}, map of operator {place + 1}", place + 1, batch, attempts)
+        return result
+
+    def version(self, place: int, task: int, number: int) -> Version:
+        """What a task has stored before a batch."""
+        return self.stores[place, task].get(number, Version())
+
+    # -- map tasks ---------------------------------------------------------------------------------------------------
+
+    def _map(self, at: str, batch: Batch, records: Sequence[Record], blobs: Blobs) -> None:
+        layout = self.operators[0].layout
+        rows = first_rows(layout.op, records, batch.clock)
+        self._packed(at, 0, [rows], blobs)
+
+    def _packed(self, at: str, place: int, batches: list[pa.RecordBatch], blobs: Blobs) -> None:
+        """The blobs of a map task, through attempts that die and that run twice."""
+        faults = self.adversary
+        for number in range(MOST_DEATHS):
+            if not faults.strikes("map dies", where := f"{at}, attempt {number}"):
+                break
+            worker = self._worker(where)
+            with worker.running():
+                made = iter(self._pack(worker, place, batches))
+                few = sum(1 for _, _ in zip(range(faults.choose(f"{where} dies", range(3))), made, strict=False))
+            faults.happened("map dies", where, f"after {few} blobs, on worker {worker.name}")
+        given = [self._pack_on(self._worker(at), place, batches)]
+        if faults.strikes("map runs twice", at):
+            given.append(self._pack_on(worker := self._worker(f"{at}, again"), place, batches))
+            faults.happened("map runs twice", at, f"again on worker {worker.name}")
+            if given[0] != given[1]:
+                raise Wrong(f"{at}: two attempts of the map task give different blobs")
+        for task in range(self.operators[place].tasks):
+            mine = faults.choose(f"{at}, read by {task}", given)
+            blobs[task] += [blob for number, blob in mine if number == task]
+
+    def _pack_on(self, worker: Worker, place: int, batches: list[pa.RecordBatch]) -> list[tuple[int, bytes]]:
+        with worker.running():
+            return list(self._pack(worker, place, batches))
+
+    def _pack(self, worker: Worker, place: int, batches: list[pa.RecordBatch]) -> Any:
+        operator = worker.plan(self.started, self._pickled)[place]
+        return pack(operator.layout, batches, range(operator.tasks))
+
+    def _forwarded(self, at: str, place: int, batch: Batch, attempts: list[Attempt]) -> Blobs:
+        """What an operator gets of the one before it: each of its tasks is a map task."""
+        blobs: Blobs = defaultdict(list)
+        layout = self.operators[place].layout
+        for number, done in enumerate(attempts):
+            tables = [_with_clock(layout.op, table, batch.clock) for table in done.tables]
+            batches = [rows for table in tables for rows in table.combine_chunks().to_batches()]
+            # Spark runs the map step without rows, too; it then has nothing to say.
+            self._packed(f"{at}, map {number}", place, batches, blobs)
+        return blobs
+
+    # -- stateful tasks ----------------------------------------------------------------------------------------------
+
+    def _task(self, at: str, batch: Batch, place: int, task: int, blobs: list[bytes]) -> Attempt:
+        faults = self.adversary
+        before, dead = self.version(place, task, batch.number), []
+        for number in range(MOST_DEATHS):
+            where = f"{at}, attempt {number}"
+            made = self._attempt(where, place, before, batch, blobs, self._fate(where))
+            died = self._died(where, made)
+            if died is None:
+                break
+            dead.append(made)
+            if died == "task dies after its commit":
+                self.stores[place, task][batch.number + 1] = made.version
+            if died == "batch fails":
+                raise BatchFailed
+        else:
+            made = self._attempt(at, place, before, batch, blobs, Fate())
+        kept = made
+        if blobs and faults.strikes("task runs twice", at):
+            again = self._attempt(f"{at}, again", place, before, batch, blobs, Fate())
+            faults.happened("task runs twice", at)
+            _same_rows(at, again, made)
+            # Whose rows are taken says nothing about whose state is: both write the same file.
+            kept, made = faults.choose(f"{at}, rows and state", [(made, made), (made, again), (again, made)])
+        self.stores[place, task][batch.number + 1] = kept.version or before
+        for lost in dead:
+            _same_rows(at, lost, made, partly=True)
+        return made
+
+    def _attempt(
+        self, where: str, place: int, before: Version, batch: Batch, blobs: list[bytes], fate: Fate
+    ) -> Attempt:
+        faults = self.adversary
+        worker = self._worker(where)
+        if len(blobs) > 1 and faults.strikes("blobs out of order", where):
+            faults.happened("blobs out of order", where)
+            blobs = faults.shuffled(where, blobs)
+        with worker.running():
+            operator = worker.plan(self.started, self._pickled)[place]
+            made = attempt(operator, before, blobs, batch.clock, self.on_spark, fate)
+        if blobs:
+            count = sum(table.num_rows for table in made.tables)
+            end = "done" if made.alive else "dead"
+            faults.tell(f"{where}: {len(blobs)} blobs on worker {worker.name}: {count} rows, {end}")
+        return made
+
+    def _fate(self, where: str) -> Fate:
+        faults = self.adversary
+        draw = lambda kind, most: faults.choose(f"{kind} {where}", range(most)) if faults.strikes(kind, where) else None  # noqa: E731
+        return Fate(draw("fetch fails", 3), draw("state fails", 12), draw("task dies in its rows", 3))
+
+    def _died(self, where: str, made: Attempt) -> str | None:
+        """How an attempt is lost, if it is."""
+        faults = self.adversary
+        if not made.alive:
+            kinds = ("fetch fails", "state fails", "task dies in its rows")
+            kind = next(kind for kind in kinds if faults.strikes(kind, where))
+        elif not made.steps:
+            return None
+        else:
+            kinds = ("task dies before its commit", "task dies after its commit", "batch fails")
+            kind = next((kind for kind in kinds if faults.strikes(kind, where)), "")
+        if not kind:
+            return None
+        faults.happened(kind, where, f"{len(made.tables)} tables of rows are lost")
+        if faults.strikes("worker is lost", where):
+            faults.happened("worker is lost", where)
+            self.workers = [Worker(worker.name) for worker in self.workers]
+        return kind
+
+    def _worker(self, where: str) -> Worker:
+        return Worker(0) if self.fresh else self.adversary.choose(f"worker of {where}", self.workers)
+
+
+def operators(table: Any, tasks: int, drains: bool) -> list[Operator]:
+    """The operators of a plan, as Spark lays them out."""
+    made: list[Operator] = []
+    for op in chain(operation(table.node)):
+        schema = _schema(op, made)
+        layout = Layout(replace(op, stream=op.stream.unbound, expects=None), schema, sorts=False)
+        keys = None if op.expects is None else expected.pack(layout, op.expects)
+        made.append(Operator(layout, Stage(layout, op.spread_over(tasks), keys, drains)))
+    return made
+
+
+def _schema(op: Operation, before: list[Operator]) -> pa.Schema:
+    if before:
+        return _with_clock(op, before[-1].layout.output_schema.empty_table(), 0).schema
+    fields = first_rows(op, [], 0).schema
+    # Of no record Arrow does not know that this is true or false.
+    return pa.schema([field.with_type(pa.bool_()) if field.name in ("empty", "deleted") else field for field in fields])
+
+
+def first_rows(op: Operation, records: Sequence[Record], clock: int) -> pa.RecordBatch:
+    """What the first operator reads of records."""
+    batch = to_batch(op, Types.of(op.stream.schema), list(records), 0)
+    return _with_clock(op, batch, clock)
+
+
+def _with_clock(op: Operation, rows: Any, clock: int) -> Any:
+    if not op.needs_wall_clock:
+        return rows
+    return rows.append_column("wall_clock", pa.array([clock] * rows.num_rows, pa.int64()))
+
+
+def as_text(tables: list[pa.Table]) -> Counter[str]:
+    """Rows as a multiset, exactly."""
+    return Counter(repr(row) for table in tables for row in table.to_pylist())
+
+
+def _same_rows(at: str, one: Attempt, other: Attempt, partly: bool = False) -> None:
+    """`partly`: the one died, and has let out a part of what the other does."""
+    few, all_ = as_text(one.tables), as_text(other.tables)
+    if (few - all_) if partly else few != all_:
+        raise Wrong(f"{at}: two attempts give different rows:\n  {few - all_}\n  {all_ - few}")

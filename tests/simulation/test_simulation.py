@@ -1,0 +1,163 @@
+"""The simulated cluster: no case goes wrong, every kind of fault happens, and what is wrong on purpose is found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simulation import attempts, cluster, workers
+from simulation.faults import KINDS, Adversary
+from simulation.runs import SIZES, Case, report, run, smaller
+from simulation.stores import Calls, KernelStore, Version
+from tidegate.kernel import batch, draining, stage
+from tidegate.kernel.packing import pack
+from tidegate.kernel.state import State
+
+CHUNKS = 4
+"""Of the smoke cases, which run side by side."""
+CHUNK_CASES = 40
+
+
+@pytest.mark.parametrize("number", range(CHUNKS))
+def test_every_result_leaves_once(number: int) -> None:
+    for seed in range(number * CHUNK_CASES, (number + 1) * CHUNK_CASES):
+        outcome = run(Case(seed))
+        assert not outcome.problem, report(Case(seed))
+
+
+def test_every_kind_of_fault_happens() -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(200, 400):
+        counts += run(Case(seed)).adversary.counts
+        if counts.keys() == KINDS.keys():
+            return
+    assert counts.keys() == KINDS.keys()
+
+
+def test_a_seed_repeats_what_happened() -> None:
+    for seed in range(5):
+        assert run(Case(seed)).adversary.history == run(Case(seed)).adversary.history
+
+
+def test_a_fault_that_is_left_out_moves_no_other() -> None:
+    first = Adversary(7, enabled=frozenset(KINDS))
+    names = [f"place {number}" for number in range(50)]
+    struck = [name for name in names if first.strikes("restart", name)]
+    second = Adversary(7, without=frozenset({f"restart: {struck[0]}"}))
+    assert [name for name in names if second.strikes("restart", name)] == struck[1:]
+
+
+def test_what_a_worker_remembers_is_known() -> None:
+    """A new one needs a look: what if it is that of an attempt which died, or of an older version?"""
+    assert list(workers.remembered()) == ["tidegate.kernel.shelf_index._cache"]
+
+
+def test_small_sizes_are_those_of_the_kernel() -> None:
+    for module, name, size in SIZES:
+        assert getattr(module, name) > size
+
+
+# -- what is wrong on purpose ----------------------------------------------------------------------------------------
+
+
+class _Leaking(KernelStore):
+    """Writes into the version that it was opened over, whether the attempt commits or not."""
+
+    def __init__(self, version: Version, calls: Calls) -> None:
+        super().__init__(version, calls)
+        version.data.setdefault("values", self.values)
+        version.data.setdefault("log", self.log)
+        self.values, self.log = version.data["values"], version.data["log"]
+
+
+def dead_writes_survive(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(attempts, "KernelStore", _Leaking)
+
+
+def dead_rows_count(patch: pytest.MonkeyPatch) -> None:
+    run_attempt, left = cluster.attempt, []
+
+    def leaking(*given: Any) -> attempts.Attempt:
+        made = run_attempt(*given)
+        made.tables, left[:] = [*left, *made.tables], [] if made.alive else made.tables
+        return made
+
+    patch.setattr(cluster, "attempt", leaking)
+
+
+def a_cache_ignores_versions(patch: pytest.MonkeyPatch) -> None:
+    load: Callable[..., State] = State.load.__func__  # type: ignore[attr-defined]
+    known: dict[Any, bytes | None] = {}
+
+    def cached(cls: Any, store: Any, identity: dict[str, str], tasks: int) -> State:
+        name = (str(identity), tasks)
+        if name in known and known[name] is not None:
+            store.put("meta", known[name])
+        state = load(cls, store, identity, tasks)
+        known[name] = store.get("meta")
+        return state
+
+    patch.setattr(State, "load", classmethod(cached))
+
+
+def the_order_of_blobs_shows(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(batch.Batch, "order", lambda self, rows: np.arange(rows.num_rows))
+
+
+def a_drain_runs_twice(patch: pytest.MonkeyPatch) -> None:
+    def ends(state: State, drains: bool) -> bool:
+        state.drain = draining.BEGUN if drains and not state.drain else draining.DONE if drains else ""
+        return drains
+
+    patch.setattr(stage.draining, "ends", ends)
+
+
+def a_drained_state_takes_records(patch: pytest.MonkeyPatch) -> None:
+    ends = draining.ends
+    patch.setattr(stage.draining, "ends", lambda state, drains: ends(state, drains) if drains else False)
+
+
+def map_tasks_differ(patch: pytest.MonkeyPatch) -> None:
+    turns = [0]
+
+    def packed(layout: Any, batches: Any, tasks: Any) -> Iterator[tuple[int, bytes]]:
+        turns[0] += 1
+        batches = list(batches)
+        for part in [batches] if turns[0] % 2 else [[rows.slice(0, 1), rows.slice(1)] for rows in batches]:
+            yield from (
+                pack(layout, part, tasks) if len(part) == 1 else (b for p in part for b in pack(layout, [p], tasks))
+            )
+
+    patch.setattr(cluster, "pack", packed)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        dead_writes_survive,
+        dead_rows_count,
+        a_cache_ignores_versions,
+        the_order_of_blobs_shows,
+        a_drain_runs_twice,
+        a_drained_state_takes_records,
+        map_tasks_differ,
+    ],
+)
+def test_what_is_wrong_is_found(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    assert any(run(Case(seed)).problem for seed in range(60))
+
+
+def test_a_failing_case_becomes_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    dead_writes_survive(monkeypatch)
+    case = next(case for case in map(Case, range(60)) if run(case).problem)
+    small = smaller(case, most_runs=60)
+    before, after = run(case), run(small)
+    assert after.problem
+    assert len(after.adversary.struck) < len(before.adversary.struck)
+    assert sum(map(len, after.scenario.batches)) < sum(map(len, before.scenario.batches))
+    assert report(small).count("what happened") == 1
