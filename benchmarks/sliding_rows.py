@@ -45,7 +45,7 @@ class Windows:
     def equals(self, other: Windows) -> bool:
         return all(np.array_equal(a, b) for a, b in zip(self.columns(), other.columns(), strict=True))
 
-    def differing(self, other: Windows) -> Rows:
+    def without(self, other: Windows) -> Rows:
         """The rows of this one that are not in `other`."""
         mine, others = (np.rec.fromarrays(each.columns()) for each in (self, other))
         return self.where(~np.isin(mine, others)).as_rows()
