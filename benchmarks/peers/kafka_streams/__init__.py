@@ -49,6 +49,7 @@ OFTEN = {"commit.interval.ms": "1000"}
 """What a cache holds leaves with a commit: one a second is about one a micro-batch of tidegate."""
 
 
+# The windows that contestants are asked for.
 TUMBLING = {"size_ms": SIZE_MS, "grace_ms": GRACE_MS}
 SLIDING = {"difference_ms": DIFFERENCE_MS, "grace_ms": GRACE_MS}
 

@@ -31,8 +31,9 @@ import org.apache.kafka.streams.kstream.WindowedSerdes;
 /**
  * Counts and sums per user and window, from the topic `input` into the topic `output`, until `records` are processed.
  *
- * <p>Asked are size_ms (tumbling windows) or difference_ms (sliding ones), grace_ms, marks (numbers of records), timeout_s, `final` (suppressed until the window closes; every
- * update otherwise), and `settings`, which Kafka Streams gets as they are. Told is when each mark was reached.
+ * <p>Asked are size_ms (tumbling windows) or difference_ms (sliding ones), grace_ms, marks (numbers of records),
+ * timeout_s, `final` (suppressed until the window closes; every update otherwise), and `settings`, which Kafka Streams
+ * gets as they are. Told is when each mark was reached.
  */
 final class Application {
     private static final long LOOK_MS = 5;
