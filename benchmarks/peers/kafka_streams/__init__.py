@@ -21,7 +21,7 @@ from benchmarks.sliding_rows import DIFFERENCE_MS
 
 JVM = ("-Xmx4g",)
 VERSION = re.findall(r"<artifactId>kafka-streams</artifactId>\s*<version>(.+?)<", (JAVA / "pom.xml").read_text())[0]
-MINUTES = 30
+MINUTES = 60
 """A run that takes longer is stuck."""
 
 _STORES = "org.apache.kafka.streams.state.BuiltInDslStoreSuppliers"
