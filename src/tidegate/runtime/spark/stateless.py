@@ -15,6 +15,7 @@ from tidegate.errors import DefinitionError
 from tidegate.kernel import steps
 from tidegate.plan import Stream
 from tidegate.runtime.spark.config import use_driver_python
+from tidegate.runtime.spark.names import numbered, numbers, renamed
 from tidegate.spec.steps import MapValues, Step
 
 
@@ -31,7 +32,9 @@ def _of_one(stream: Stream) -> DataFrame:
     if not stream.steps:
         return frame
     schema = steps.run(stream.steps, arrow_schema(frame.schema).empty_table()).schema
-    return frame.mapInArrow(_Stepper(stream.steps, schema), from_arrow_schema(schema))
+    given, names = numbered(frame)
+    stepper = _Stepper(stream.steps, tuple(names), schema)
+    return given.mapInArrow(stepper, from_arrow_schema(stepper.out)).toDF(*schema.names)
 
 
 @dataclass(frozen=True)
@@ -39,12 +42,20 @@ class _Stepper:
     """The steps as Spark calls them, once per input partition."""
 
     steps: tuple[Step, ...]
+    names: tuple[str, ...]
     schema: pa.Schema
 
+    @property
+    def out(self) -> pa.Schema:
+        """The columns that leave, numbered."""
+        names = numbers(self.schema.names)
+        return pa.schema([field.with_name(name) for name, field in zip(names, self.schema, strict=True)])
+
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
+        for batch in renamed(batches, self.names):
             rows = steps.run(self.steps, pa.Table.from_batches([batch]))
-            yield from rows.select(self.schema.names).cast(self.schema).to_batches()
+            done = rows.select(self.schema.names).cast(self.schema)
+            yield from renamed(done.to_batches(), self.out.names)
 
 
 def check_typed(given: Iterable[Step]) -> None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tidegate.runtime.spark.names import col
 from tidegate.spec.metrics import formula
 
 # The column of lists; each number that a task tells has a column of its own, which is empty beside lists.
@@ -108,7 +109,7 @@ def rows_of(out: DataFrame, rows: pa.Schema) -> DataFrame:
 
 
 def _public(field: pa.Field) -> Column:
-    return _instants(F.col(f"`{field.name}`"), field.type).alias(field.name)
+    return _instants(col(field.name), field.type).alias(field.name)
 
 
 def _instants(column: Column, type_: pa.DataType) -> Column:
