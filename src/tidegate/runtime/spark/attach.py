@@ -23,6 +23,7 @@ from tidegate.kernel.stage import Stage, Step
 from tidegate.kernel.steps import WALL_CLOCK
 from tidegate.plan import Operation, Plan, Stream, chain, operation
 from tidegate.runtime.spark import config, order
+from tidegate.runtime.spark.carried import check_carried
 from tidegate.runtime.spark.columns import check_columns
 from tidegate.runtime.spark.flow import flow
 from tidegate.runtime.spark.garbage import spare_modules
@@ -42,6 +43,7 @@ from tidegate.spec.columns import (
     STREAM_TIME,
     TIMESTAMP,
     UNTIL,
+    public_name,
 )
 from tidegate.spec.metrics import numbers, timed
 
@@ -135,7 +137,13 @@ def to_df(table: Plan, drains: bool = False) -> DataFrame:
     if isinstance(table, Stream) and table.table is None:
         return stepped(table)
     out, layout = _operate(operation(table), drains)
-    return out.select(*public(layout.output_schema.names))
+    names = layout.output_schema.names
+    check_apart(
+        [*(["window"] if START in names else []), *(public_name(n) for n in names if n not in (START, END))],
+        out.sparkSession,
+        "The rows that leave",
+    )
+    return out.select(*public(names))
 
 
 def laid_out(op: Operation) -> tuple[Layout, int]:
@@ -200,6 +208,7 @@ class _Input:
 
 def _input(op: Operation, branch: Stream) -> _Input:
     frame: DataFrame = branch.frame
+    check_carried(frame, columns_read(op, branch, tuple(frame.columns)))
     if branch.raw is not None:
         return _of_raw(op, branch)
     if op.stream.as_read:
@@ -260,7 +269,8 @@ def input_columns(op: Operation, frame: DataFrame) -> list[Column]:
         columns.append(reduce(Column.__and__, [col(name).isNull() for name in value]).alias("empty"))
     columns += [_named(name, f"r:{name}") for name in op.other_columns(tuple(frame.columns))]
     if op.deleted is not None:
-        columns.append(_named(op.deleted, "deleted"))
+        # A column that is void has no row that is deleted.
+        columns.append(col(op.deleted).cast("boolean").alias("deleted"))
     # unix_millis floors, so microseconds are truncated to the millisecond they lie in.
     columns.append(F.unix_millis(col(op.stream.timestamp)).alias("ts"))
     if op.needs_wall_clock:

@@ -29,6 +29,12 @@ def quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
+def spelled(name: str) -> str:
+    """The name as a program writes it in an expression of Spark: quoted where it holds a dot or a backtick."""
+    name = quoted(name) if set(name) & set(".`") else name
+    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
 def numbered(frame: DataFrame) -> tuple[DataFrame, list[str]]:
     """The frame with numbered columns, and the names that they had."""
     names = list(frame.columns)

@@ -14,8 +14,9 @@ from pyspark.sql.types import StructType
 from tidegate.errors import DefinitionError
 from tidegate.kernel import steps
 from tidegate.plan import Stream
+from tidegate.runtime.spark.carried import check_carried
 from tidegate.runtime.spark.config import use_driver_python
-from tidegate.runtime.spark.names import numbered, numbers, renamed
+from tidegate.runtime.spark.names import check_apart, numbered, numbers, renamed
 from tidegate.spec.steps import MapValues, Step
 
 
@@ -31,7 +32,9 @@ def _of_one(stream: Stream) -> DataFrame:
     frame: DataFrame = stream.frame
     if not stream.steps:
         return frame
+    check_carried(frame, frame.columns)
     schema = steps.run(stream.steps, arrow_schema(frame.schema).empty_table()).schema
+    check_apart(schema.names, frame.sparkSession, "The records behind the steps")
     given, names = numbered(frame)
     stepper = _Stepper(stream.steps, tuple(names), schema)
     return given.mapInArrow(stepper, from_arrow_schema(stepper.out)).toDF(*schema.names)
