@@ -137,13 +137,7 @@ def to_df(table: Plan, drains: bool = False) -> DataFrame:
     if isinstance(table, Stream) and table.table is None:
         return stepped(table)
     out, layout = _operate(operation(table), drains)
-    names = layout.output_schema.names
-    check_apart(
-        [*(["window"] if START in names else []), *(public_name(n) for n in names if n not in (START, END))],
-        out.sparkSession,
-        "The rows that leave",
-    )
-    return out.select(*public(names))
+    return out.select(*public(layout.output_schema.names))
 
 
 def laid_out(op: Operation) -> tuple[Layout, int]:
@@ -166,6 +160,8 @@ def _operate(op: Operation, drains: bool = False) -> tuple[DataFrame, Layout]:
     tasks = task_count(op, frame)
     # The operation travels to the workers; the DataFrames it is bound to cannot.
     layout = Layout(replace(op, stream=op.stream.unbound, expects=None), inputs[0].schema, sorts=False)
+    if op.regroup is None:
+        check_apart(_public_names(layout.output_schema.names), frame.sparkSession, "A row of the result has")
     keys = None if op.expects is None else _shipped(expected.pack(layout, op.expects))
     out = flow(
         [
@@ -208,7 +204,7 @@ class _Input:
 
 def _input(op: Operation, branch: Stream) -> _Input:
     frame: DataFrame = branch.frame
-    check_carried(frame, columns_read(op, branch, tuple(frame.columns)))
+    check_carried(frame, _carried(op, branch, tuple(frame.columns)))
     if branch.raw is not None:
         return _of_raw(op, branch)
     if op.stream.as_read:
@@ -220,6 +216,13 @@ def _input(op: Operation, branch: Stream) -> _Input:
         columns.append(_wall_clock(WALL_CLOCK))
     raw = arrow_schema(frame.select(*columns).schema)
     return _Input(frame, columns, read(op, branch, raw.empty_table()).schema, branch=branch.unbound)
+
+
+def _carried(op: Operation, branch: Stream, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns whose values reach the operator; of others Spark says at most whether they are null."""
+    if branch.raw is not None or not op.stream.as_read:
+        return tuple(columns_read(op, branch, names))
+    return (*op.key, *op.input_columns(names), *op.other_columns(names))
 
 
 def _of_raw(op: Operation, branch: Stream) -> _Input:
@@ -323,6 +326,11 @@ def public(names: Iterable[str]) -> list[Column]:
         STREAM_TIME: F.timestamp_millis(F.col(STREAM_TIME)).alias("stream_time"),
     }
     return [ours.get(name, col(name)) for name in names if name != END]
+
+
+def _public_names(names: Iterable[str]) -> list[str]:
+    """The names of the columns that `public` gives."""
+    return ["window" if name == START else public_name(name) for name in names if name != END]
 
 
 def _warn_unordered(op: Operation, streaming: bool) -> None:

@@ -50,7 +50,7 @@ def _check(name: str, kind: DataType) -> None:
             f"Cast it, for example by F.to_json({spelled(name)}), or drop the column if nothing needs it."
         )
     cast = _CASTS[_name(refused)].format(name=spelled(name))
-    why = "it compares strings by their bytes" if _name(refused) == _COLLATED else "Python and Arrow have none"
+    why = "it compares strings by their bytes" if _name(refused) == _COLLATED else "Arrow has no such type"
     raise DefinitionError(
         f"The column {name!r} is {called}, which an operator does not carry: {why}. "
         f'Use df.withColumn("{name}", {cast}), or drop the column if nothing needs it.'

@@ -34,7 +34,7 @@ def check_columns(stream: Stream, deleted: str | None = None) -> None:
     fields = stream.frame.schema.fields
     types: dict[str, DataType] = {field.name: field.dataType for field in fields}
     _reserved(types)
-    check_apart([field.name for field in fields], stream.frame.sparkSession, "The columns of the DataFrame")
+    check_apart([field.name for field in fields], stream.frame.sparkSession, "The DataFrame has")
     named: list[tuple[str, str | None]] = [("key", name) for name in stream.key]
     named += [("timestamp", stream.timestamp), ("partition", stream.partition), ("offset", stream.offset)]
     named.append(("deleted", deleted))

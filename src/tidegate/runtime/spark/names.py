@@ -53,7 +53,7 @@ def renamed(batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> Iterator
 
 
 def check_apart(names: Iterable[str], spark: SparkSession, what: str) -> None:
-    """Raise DefinitionError if Spark cannot tell two of the columns apart; `what` says whose columns they are."""
+    """Raise DefinitionError if Spark cannot tell two of the columns apart; `what` begins the sentence."""
     alike: dict[str, list[str]] = defaultdict(list)
     for name in names:
         alike[name.lower()].append(name)
@@ -61,9 +61,9 @@ def check_apart(names: Iterable[str], spark: SparkSession, what: str) -> None:
         if len(same) == 1:
             continue
         if len(set(same)) < len(same):
-            raise DefinitionError(f"{what} have two columns {same[0]!r}. Rename or drop one of them.")
+            raise DefinitionError(f"{what} two columns {same[0]!r}. Rename or drop one of them.")
         if spark.conf.get(CASE_SENSITIVE) != "true":
             raise DefinitionError(
-                f"{what} have the columns {' and '.join(map(repr, same))}, whose names differ by case alone: Spark "
+                f"{what} the columns {' and '.join(map(repr, same))}, whose names differ by case alone: Spark "
                 f'takes them for one. Rename one of them, or set spark.conf.set("{CASE_SENSITIVE}", "true").'
             )

@@ -34,7 +34,7 @@ def _of_one(stream: Stream) -> DataFrame:
         return frame
     check_carried(frame, frame.columns)
     schema = steps.run(stream.steps, arrow_schema(frame.schema).empty_table()).schema
-    check_apart(schema.names, frame.sparkSession, "The records behind the steps")
+    check_apart(schema.names, frame.sparkSession, "A record behind the steps has")
     given, names = numbered(frame)
     stepper = _Stepper(stream.steps, tuple(names), schema)
     return given.mapInArrow(stepper, from_arrow_schema(stepper.out)).toDF(*schema.names)
