@@ -309,10 +309,10 @@ class KStream(Result):
 def _check_new_key(node: Stream, name: str) -> None:
     """Raise DefinitionError if a computed key would take the place of a column that says when or where a record was."""
     roles = {node.timestamp: "timestamp", node.partition: "partition", node.offset: "offset"}
-    role = roles.get(name) or (f"own {name!r}" if name in node.aside else None)
-    if role is not None:
+    role = f"the {roles[name]} of the records" if name in roles else "what every record has and no value is"
+    if name in roles or name in node.aside:
         raise DefinitionError(
-            f"`name` is {name!r}, the column with the {role} of the records: the new key would take its place. "
+            f"`name` is {name!r}, the column with {role}: the new key would take its place. "
             f"Choose another name, for example name={name + '_key'!r}."
         )
 
