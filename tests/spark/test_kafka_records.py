@@ -109,7 +109,7 @@ def test_without_a_time_it_is_kafkas(spark: SparkSession) -> None:
 def test_a_time_without_a_zone_is_utc_whatever_the_session_says(spark: SparkSession) -> None:
     spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     try:
-        source = stream(values(spark, b'{"user": "A", "ts": "1970-01-01T00:00:01"}'))
+        source = stream(values(spark, b'{"user": "A", "ts": "1970-01-01T00:00:01", "amount": 1}'))
         assert collect(source.group_by_key().count().to_df())[0]["timestamp"] == 1000
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
