@@ -165,3 +165,14 @@ def test_a_limit_from_the_start_of_a_window_needs_windows(table: Callable[[], tg
     with pytest.raises(tg.DefinitionError, match=r'\(measured_from="window_start"\) counts from the start of a window'):
         table().suppress(limit)
     assert counts().suppress(limit)
+
+
+@pytest.mark.parametrize("name", ["status", "since", "until"])
+def test_a_store_whose_rows_have_a_column_of_a_store(name: str) -> None:
+    limit = tg.Suppressed.until_time_limit("1 second", UNBOUNDED, clock="stream").with_name("held")
+    driver = TopologyTestDriver(events().group_by_key().count(name).suppress(limit))
+    driver.pipe_input({"k": "A", "ts": 0, "v": 1})
+    told, store = ("aggregate", "held")[:: 1 if name == "status" else -1]
+    with pytest.raises(tg.DefinitionError, match=rf"The store '{told}' has a column '{name}', a name that rows of a"):
+        driver.read_state(told)
+    assert [row[name] for row in driver.read_state(store)] == [1]

@@ -226,8 +226,8 @@ def _carried(op: Operation, branch: Stream, names: tuple[str, ...]) -> tuple[str
 
 
 def _of_raw(op: Operation, branch: Stream) -> _Input:
-    fields = arrow_schema(branch.frame.schema)
-    wanted = pa.schema([fields.field(name) for name in columns_read(op, branch, tuple(fields.names))])
+    read_of = columns_read(op, branch, tuple(branch.frame.columns))
+    wanted = arrow_schema(branch.frame.select(*map(col, read_of)).schema)
     frame, opener = branch.raw.handed_over(wanted)
     columns = [col(name) for name in frame.columns]
     if op.needs_wall_clock:

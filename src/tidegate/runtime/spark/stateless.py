@@ -55,10 +55,11 @@ class _Stepper:
         return pa.schema([field.with_name(name) for name, field in zip(names, self.schema, strict=True)])
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        numbered_names = self.out.names
         for batch in renamed(batches, self.names):
             rows = steps.run(self.steps, pa.Table.from_batches([batch]))
             done = rows.select(self.schema.names).cast(self.schema)
-            yield from renamed(done.to_batches(), self.out.names)
+            yield from renamed(done.to_batches(), numbered_names)
 
 
 def check_typed(given: Iterable[Step]) -> None:
