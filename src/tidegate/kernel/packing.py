@@ -157,6 +157,7 @@ def _read(layout: Layout, table: pa.Table, contiguous: bool) -> _Slice:
         scattered = cuts is not None and cuts.scattered[i]
         closing = _closing(layout, seen[part]) if scattered else None
         chunks.append(header(name, offsets, ts[part], seen[part], valid[part], scattered, closing))
+        chunks[-1].contiguous = contiguous and cuts is not None
     chunk = np.repeat(np.arange(len(starts)), ends - starts)
     result = _Slice(table, ts, seen, chunk, offset, chunks, drops)
     taken = result if valid.all() else _keep(result, valid)

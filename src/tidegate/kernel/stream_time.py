@@ -6,11 +6,11 @@ read, so it cuts its input into *chunks* and sends their headers to every task; 
 chunks of a partition into offset order and says what had passed before each.
 
 A dense chunk is a run of consecutive offsets: no other task can have read anything in between, so one number, its
-largest timestamp, tells the others all they need. Where the source promises that one map task reads an unbroken stretch
-of each partition (`contiguous`), gaps are no gaps, and the stretch is one dense chunk. Without that promise a gap may be
-another task's: a partition with many gaps becomes one *scattered* chunk, which sends its running-max points (the
-offsets at which the largest timestamp grew, as far as that can close a window) and whose rows are not combined with
-each other.
+largest timestamp, tells the others all they need. Where the source promises that one map task reads an unbroken
+stretch of each partition (`contiguous`), gaps are no gaps, and the stretch is one dense chunk. Without that promise
+another task may have read what is missing: a partition with many gaps becomes one *scattered* chunk, which sends its
+running-max points (the offsets at which the largest timestamp grew, as far as that can close a window) and whose rows
+are not combined with each other.
 
         offsets   0  1  2  3 | 7  8 | 4  5  6         two dense chunks of one task, one of another
         stream time in offset order: chunk 0-3, then 4-6, then 7-8
@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tidegate.errors import InputError
 from tidegate.kernel.panes import Ints
 
 NEVER = -1
@@ -47,7 +48,8 @@ class Chunk:
     `steps` say how often the chunk's own stream time was what: [time, records, sum of (time - theirs)], where the last
     is 0 unless more steps than a header carries were put into one. `opening` is [offset, timestamp] of the
     first record. `points` are the rows (offset, running maximum) of a scattered chunk at which a window may close, its
-    last one included; `sample` are up to STEPS of the others, for the lateness metric.
+    last one included; `sample` are up to STEPS of the others, for the lateness metric. `contiguous`: the source promises
+    that no other map task reads between `first` and `last`.
     """
 
     partition: int | str | None
@@ -61,6 +63,7 @@ class Chunk:
     late_max: int
     steps: list[list[int]] = field(default_factory=list)
     opening: list[int] = field(default_factory=list)
+    contiguous: bool = False
     points: Ints = field(default_factory=_no_points, compare=False)
     sample: Ints = field(default_factory=_no_points, compare=False)
 
@@ -191,6 +194,7 @@ class Fold:
         self.before_batch = stream_time
         self.stream_time = stream_time
         self._chunks = list(chunks)
+        _check_promise(self._chunks)
         points: dict[int | str | None, list[Ints]] = defaultdict(list)
         for chunk in self._chunks:
             self.stream_time = max(self.stream_time, chunk.max_ts)
@@ -228,6 +232,23 @@ class Fold:
         at, times = self._stairs[partition]
         place = np.searchsorted(at, offsets, side="left")
         return np.maximum(times[place], self.floor(partition))
+
+
+def _check_promise(chunks: list[Chunk]) -> None:
+    """Raise InputError where a chunk that is promised to be contiguous overlaps another one of its partition."""
+    promised = {chunk.partition for chunk in chunks if chunk.contiguous}
+    if not promised:
+        return
+    mine = [chunk for chunk in chunks if chunk.partition in promised]
+    mine.sort(key=lambda chunk: (str(chunk.partition), chunk.first, chunk.last))
+    for one, other in zip(mine[:-1], mine[1:], strict=True):
+        if one.partition == other.partition and other.first < one.last:
+            raise InputError(
+                f"Two map tasks have read the partition {one.partition!r} in turns: offsets {one.first} to {one.last}, "
+                f"and {other.first} to {other.last}. Its source reads each stretch of a partition in one task, and "
+                "results would be wrong. Give tg.stream a DataFrame that does not come from this source directly, for "
+                "example behind df.repartition(...)."
+            )
 
 
 def _staircase(points: Ints) -> tuple[Ints, Ints]:
