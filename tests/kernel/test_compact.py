@@ -83,6 +83,14 @@ def test_steady_columns_cost_next_to_nothing() -> None:
     assert size < 5_000
 
 
+def crooked() -> pa.Table:
+    """A table with every form: `ts` lies on a line over irregular offsets, `odd` is noise."""
+    number = np.arange(50)
+    offset = np.cumsum(number * number % 7 + 1)
+    columns = {"k:user": [f"user-{i % 7}" for i in number], "n": pa.array(np.ones(50, np.int64))}
+    return pa.table(columns | {"ts": offset * 30_000, "offset": offset, "odd": number * number * 7_919 % 50_021})
+
+
 def changed(table: pa.Table, **columns: pa.Array) -> pa.Table:
     for name, column in columns.items():
         table = table.set_column(table.schema.get_field_index(name), name, column)
@@ -97,12 +105,13 @@ def changed(table: pa.Table, **columns: pa.Array) -> pa.Table:
         ('"along": "offset"', '"along": "nothing"'),
         ('"name": "k:user"', '"name": "nobody"'),
         ('"low":', '"high":'),
+        ('"slope": 30000.0', '"slope": NaN'),
         ('"order":', '"ardor":'),
         ('{"rows"', '["rows"'),
     ],
 )
 def test_what_nobody_wrote_is_refused(old: str, new: str) -> None:
-    table = compacted(rows(50).append_column("odd", pa.array([i * i % 50 for i in range(50)])), along="offset")
+    table = compacted(crooked(), along="offset")
     ((name, meta),) = table.schema.metadata.items()
     text = meta.decode()
     assert old in text, text
@@ -112,7 +121,7 @@ def test_what_nobody_wrote_is_refused(old: str, new: str) -> None:
 
 
 def test_columns_of_another_type_are_refused() -> None:
-    table = compacted(rows(50).append_column("odd", pa.array([i * i % 50 for i in range(50)])), along="offset")
+    table = compacted(crooked(), along="offset")
     broken = changed(table, odd=pa.array(["x"] * 50))
     with pytest.raises(CheckpointError, match="cannot be read"):
         frames.decode(frames.BLOB, frames.encode(frames.BLOB, {}, broken))

@@ -32,7 +32,7 @@ _FURTHEST = 2.0**62
 
 
 def compacted(table: pa.Table, along: str) -> pa.Table:
-    """`table` as `restored` reads it. Lines are drawn over the column `along`, which has no nulls."""
+    """`table` as `restored` reads it. Lines are drawn over `along`, an int64 column without nulls, which is stored."""
     table = table.combine_chunks()
     base = _long(table[along])
     columns: dict[str, Any] = {}
@@ -42,7 +42,7 @@ def compacted(table: pa.Table, along: str) -> pa.Table:
         column = table[name]
         form: dict[str, Any] = {"name": name, "form": ""}
         if column.type == pa.int64() and not column.null_count and len(column):
-            form, stored = _numbers(name, _long(column), None if name == along else base)
+            form, stored = _numbers(name, _long(column), base, stays=name == along)
         else:
             stored = _by_number(column)
         forms.append(form)
@@ -61,7 +61,7 @@ def restored(table: pa.Table) -> pa.Table:
     """What `compacted` was given. Raises ValueError, KeyError or TypeError for a table that it did not make."""
     meta = json.loads(table.schema.metadata[_MARK])
     rows = meta["rows"]
-    if len(table.schema.names) and table.num_rows != rows:
+    if table.num_rows != rows:
         raise ValueError(f"{table.num_rows} rows where {rows} were stored")
     columns: dict[str, Any] = {}
     for form in meta["forms"]:
@@ -80,15 +80,15 @@ def _long(column: Any) -> Ints:
     return values
 
 
-def _numbers(name: str, values: Ints, base: Ints | None) -> tuple[dict[str, Any], pa.Array | None]:
-    """The form of a column and what is stored, None for a constant."""
-    if values.min() == values.max():
+def _numbers(name: str, values: Ints, base: Ints, stays: bool) -> tuple[dict[str, Any], pa.Array | None]:
+    """The form of a column and what is stored, None for a constant. `stays`: stored, and not along itself."""
+    if values.min() == values.max() and not stays:
         return {"name": name, "form": "constant", "first": int(values[0])}, None
     # Differences wrap around at 64 bits, and so do the sums that undo them.
     bits = values.view(np.uint64)
     candidates: list[tuple[dict[str, Any], U64]] = [({"name": name, "form": "least"}, bits)]
     candidates.append(({"name": name, "form": "before", "first": int(values[0])}, np.diff(bits, prepend=bits[:1])))
-    if base is not None and base[-1] > base[0]:
+    if not stays and base[-1] > base[0]:
         slope = (int(values[-1]) - int(values[0])) / (int(base[-1]) - int(base[0]))
         line = {"name": name, "form": "line", "first": int(values[0]), "slope": slope}
         candidates.append((line, bits - _predicted(line, base)))
@@ -97,6 +97,8 @@ def _numbers(name: str, values: Ints, base: Ints | None) -> tuple[dict[str, Any]
 
 
 def _predicted(form: dict[str, Any], base: Ints) -> U64:
+    if not np.isfinite(form["slope"]):
+        raise ValueError(f"the column {form['name']!r} lies along a line of slope {form['slope']!r}")
     along = (base - base[0]).astype(np.float64) * float(form["slope"])
     steps = np.clip(np.rint(along), -_FURTHEST, _FURTHEST).astype(np.int64)
     return steps.view(np.uint64) + _bits(form["first"])
