@@ -9,15 +9,12 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any, Protocol
 
-import numpy as np
 import pyarrow as pa
 from pyspark import cloudpickle
 
 import tidegate as tg
-from hostile import functions
 from hostile.draws import scenario
 from hostile.scenario import Row, Scenario
 from hostile.truth import Stopped, Truth
@@ -196,10 +193,21 @@ def _compare(what: Scenario, runner: Callable[[Scenario], Runner], outcome: Outc
             return
         outcome.rows += len(got)
     if what.drains:
-        outcome.problem = differ("the drain", what, ran.drain(), truth.drain())
+        outcome.problem = _drained(what, ran, truth)
     drops = Counter({reason: n for reason, n in ran.drops.items() if n})
     if not outcome.problem and drops != truth.drops:
         outcome.problem = f"dropped {dict(drops)}, and should have: {dict(truth.drops)}"
+
+
+def _drained(what: Scenario, ran: Runner, truth: Truth) -> str:
+    try:
+        wanted = truth.drain()
+    except Stopped:
+        try:
+            return f"the drain gave\n{lines(ran.drain())}\nand should have stopped"
+        except tg.BufferFullError:
+            return ""
+    return differ("the drain", what, ran.drain(), wanted)
 
 
 # -- comparison ----------------------------------------------------------------------------------------------------
@@ -303,6 +311,7 @@ def report(what: Scenario, problem: str) -> str:
         f"  batch {n} at {clock} ms{', restarted before' if n in what.restarts else ''}, read by {split}\n"
         + "\n".join(f"    {record}" for record in batch)
         for n, (batch, clock, split) in enumerate(zip(what.batches, what.clocks, what.splits, strict=True))
+        if batch
     )
     drains = ", and a drain" if what.drains else ""
     return f"seed {what.seed}, {what.tasks} tasks{drains}\n{what.code()}\ninput:\n{batches}\n{problem}"
@@ -332,5 +341,3 @@ def kinds_of(what: Scenario) -> list[str]:
     found += [f"step: {step.how}" for step in what.steps]
     return found
 
-
-__all__ = ["datetime", "functions", "np"]

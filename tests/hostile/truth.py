@@ -55,15 +55,30 @@ class Truth:
         except (Misfit, functions.Failed):
             return self._failed("AggregationError")
         except Full:
-            return self._failed("BufferFullError")
+            return self._failed("AggregationError" if self._misfits(records, clock) else "BufferFullError")
         self.taken.append((records, clock))
         return rows
 
     def _failed(self, error: str) -> list[Row]:
+        self._go_on()
+        raise Stopped(error)
+
+    def _misfits(self, records: list[Row], clock: int) -> bool:
+        """Whether a function stops the batch, too: functions take all its records before a buffer does."""
+        self._go_on()
+        for way in self.ways:
+            way.oracle.__dict__["most"] = way.suppression = None
+        try:
+            self._batch(records, clock)
+        except (Misfit, functions.Failed):
+            return True
+        return False
+
+    def _go_on(self) -> None:
+        """Be as before the batch."""
         self._begin()
         for records, clock in self.taken:
             self._batch(records, clock)
-        raise Stopped(error)
 
     def _batch(self, records: list[Row], clock: int) -> list[Row]:
         records = [self._grouping(r) for record in records if (r := self._stepped(record)) is not None]
@@ -71,12 +86,17 @@ class Truth:
         for way in self.ways:
             self.idle.before(way.oracle, records, clock)
             rows += way.batch(records)
+            if not records:
+                rows += way.passed()
         self.idle.after(self.ways[0].oracle, records, clock)
         return rows
 
     def drain(self) -> list[Row]:
-        """What is left."""
-        return [row for way in self.ways for row in way.drain()]
+        """What is left. Raises Stopped if it does not fit through a buffer."""
+        try:
+            return [row for way in self.ways for row in way.drain()]
+        except Full:
+            raise Stopped("BufferFullError") from None
 
     @property
     def drops(self) -> Counter[str]:
@@ -136,6 +156,17 @@ class _Way:
 
     def batch(self, records: list[Row]) -> list[Row]:
         return self._out(self.oracle.batch(deepcopy(records)))
+
+    def passed(self) -> list[Row]:
+        """What leaves a buffer as time goes on without records; behind final results their own time counts."""
+        if self.suppression is None or self.output.final:
+            return []
+        self.suppression.stream_time = max(self.suppression.stream_time, self.oracle.stream_time)
+        waiting = sorted(self.suppression.held.values(), key=lambda one: (one.time, one.place))
+        due = [one for one in waiting if one.time <= self.suppression.stream_time - self.suppression.limit.ms]
+        for one in due:
+            del self.suppression.held[one.place]
+        return self._labeled([one.row for one in due])
 
     def drain(self) -> list[Row]:
         rows = []
