@@ -336,6 +336,7 @@ def session() -> SparkSession:
         SparkSession.builder.master("local[2]")
         .appName("tidegate-hostile")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.streaming.metricsEnabled", "false")
