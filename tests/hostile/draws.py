@@ -17,6 +17,9 @@ FOREVER = 2**63 - 1
 SPARKS_LAST = FOREVER // 1000
 """The last millisecond of a Spark timestamp, which counts microseconds."""
 
+PYTHONS_LAST = 253_402_300_799_999
+"""The last millisecond of Python's datetimes, which functions are given on Spark: the end of the year 9999."""
+
 ORIGINS = (0, 0, 0, 0, 7, 1_700_000_000_000, 1_700_000_000_000)
 FAR_ORIGINS = (2**53 - 30, SPARKS_LAST - 5_000)
 BEYOND_SPARK = (2**62, FOREVER - 5_000)
@@ -295,11 +298,10 @@ class _Draw:
 
     def begin(self, made: Scenario) -> int:
         far = [*FAR_ORIGINS] if self.spark else [*FAR_ORIGINS, *BEYOND_SPARK]
-        pool = far if self.chance(0.1) else ORIGINS
-        origin = self.random.choice(pool)
-        if isinstance(made.windows, Unlimited | NoWindows) or not self.chance(0.5):
-            return origin
-        return origin
+        functions = made.steps or made.calls[0].family == "aggregate" or any(o.step for o in made.outputs)
+        if self.spark and functions:
+            far = [PYTHONS_LAST - 5_000]
+        return self.random.choice(far if self.chance(0.1) else ORIGINS)
 
     def key_pools(self) -> list[tuple[Any, ...]]:
         most = self.random.choice([1, 2, 3, 6])

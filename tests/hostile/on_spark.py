@@ -9,7 +9,7 @@ import os
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
 from random import Random
@@ -45,6 +45,7 @@ FOREVER = 2**63 - 1
 PENDING_ON_SPARK = {
     "names with dots or backticks": "resolved unless they are quoted; kinds.BROKEN_ON_SPARK",
     "names that are the same but for case": "Spark's names have no case; kinds.SAME_BUT_FOR_CASE",
+    "functions of records past the year 9999": "they are given datetimes, which Python does not have there",
     "wall clock": "idle_advance needs batches without input, which a query that ends does not make",
     "bounds that are too small": "where a strict buffer is full is looked at in the driver and in layouts alone",
 }
@@ -139,11 +140,11 @@ def _run(spark: SparkSession, group: Sequence[Scenario]) -> list[Ran]:
     with TemporaryDirectory(prefix="hostile") as folder:
         query = _Query(spark, Path(folder), group)
         whole = max(len(what.batches) for what in group)
-        first = random.randint(1, whole) if whole > 1 else whole
+        first = random.randint(1, whole - 1) if whole > 1 and random.random() < 0.4 else whole
         for batches in (range(first), range(first, whole)):
             if batches and not query.error:
                 query.take(batches)
-        if not query.error and random.random() < 0.5:
+        if not query.error and random.random() < 0.3:
             query.drain()
         return query.ran()
 
@@ -323,11 +324,6 @@ def smaller(spark: SparkSession, what: Scenario, most_runs: int = 20) -> Scenari
     return what
 
 
-def unrestricted(what: Scenario) -> Scenario:
-    """The scenario in one task."""
-    return replace(what, tasks=1)
-
-
 def session() -> SparkSession:
     """A session as the tests have it: two cores, two tasks, UTC."""
     from tidegate.runtime.spark.config import configure
@@ -340,6 +336,8 @@ def session() -> SparkSession:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.streaming.metricsEnabled", "false")
+        # A query runs for seconds: compiling it well costs more than it saves.
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     )
     made = configure(builder).getOrCreate()
     made.sparkContext.setLogLevel("OFF")
