@@ -78,7 +78,9 @@ class _Draw:
         pool = list(kinds.ODD if self.chance(self.odd) else kinds.PLAIN)
         if not self.spark and self.chance(self.odd / 4):
             pool = [*kinds.BROKEN_ON_SPARK, *(name for pair in kinds.SAME_BUT_FOR_CASE for name in pair)]
-        free = [n for n in pool if n not in self.used and (not self.spark or n.lower() not in map(str.lower, self.used))]
+        free = [
+            n for n in pool if n not in self.used and (not self.spark or n.lower() not in map(str.lower, self.used))
+        ]
         chosen = self.random.choice(free) if free else f"c{len(self.used)}"
         self.used.add(chosen)
         return chosen
@@ -256,9 +258,8 @@ class _Draw:
         if any(o.bound for o in made.outputs):
             return made
         self.expects = True
-        keys = []
-        for _ in range(self.random.randint(0, 3)):
-            keys.append({name: KEYS[kind].draw(self.random) for name, kind in self.keys})
+        most = self.random.randint(0, 3)
+        keys = [{name: KEYS[kind].draw(self.random) for name, kind in self.keys} for _ in range(most)]
         return replace(made, expects=tuple(_unique(keys)))
 
     # -- the stream --------------------------------------------------------------------------------------------------
@@ -275,7 +276,9 @@ class _Draw:
         self.clock = self.origin = self.begin(made)
         self.pools = self.key_pools()
         crowd = random.choice(["few", "few", "few", "one key", "many keys", "wide"])
-        batches = [self.batch(made, crowd) for _ in range(random.choice([2, 3, 3]) if self.spark else random.randint(1, 4))]
+        batches = [
+            self.batch(made, crowd) for _ in range(random.choice([2, 3, 3]) if self.spark else random.randint(1, 4))
+        ]
         if limited and not final_limit:
             # What waits is defined update by update.
             batches = [[record] for batch in batches for record in batch][: 4 if self.spark else 40]
@@ -338,7 +341,9 @@ class _Draw:
             record[random.choice(self.keys)[0]] = None
         elif flaw == 1:
             # With a key, for nothing says which of two flaws is counted.
-            record |= {step.column: 2 for step in made.steps if step.how == "select_key" and record[step.column] is None}
+            record |= {
+                step.column: 2 for step in made.steps if step.how == "select_key" and record[step.column] is None
+            }
             record[made.timestamp] = random.choice([None, -1, -(10**9)])
         return record
 

@@ -15,7 +15,7 @@ Row = dict[str, Any]
 Pairs = list[tuple[str, Any]]
 
 
-class Failed(RuntimeError):
+class Failed(RuntimeError):  # noqa: N818 - what becomes of a function
     """What a function of a user raises."""
 
 
@@ -165,7 +165,9 @@ class Doubles(_OfColumn):
 
     def aggregator(self, key: Any, row: Row, aggregate: float) -> Any:
         found = (aggregate * 3 + float(row[self.column] or 0)) % 1_000
-        return [int(found), np.float64(found), pa.scalar(found), found][int(found) % 4] if found == int(found) else found
+        return (
+            [int(found), np.float64(found), pa.scalar(found), found][int(found) % 4] if found == int(found) else found
+        )
 
     def merger(self, key: Any, a: float, b: float) -> Any:
         return np.float64(a / 4 + b)

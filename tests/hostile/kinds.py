@@ -40,7 +40,10 @@ def _list(random: Random) -> list[Any]:
 
 
 def _struct(random: Random) -> dict[str, Any]:
-    return {"a": random.choice([None, 1, 2]), "b": [random.choice([None, "x", "ü"]) for _ in range(random.randint(0, 2))]}
+    return {
+        "a": random.choice([None, 1, 2]),
+        "b": [random.choice([None, "x", "ü"]) for _ in range(random.randint(0, 2))],
+    }
 
 
 def _map(random: Random) -> list[tuple[str, Any]]:

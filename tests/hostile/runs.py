@@ -340,4 +340,3 @@ def kinds_of(what: Scenario) -> list[str]:
     found.append("out: " + "+".join(sorted(output.kind for output in what.outputs)))
     found += [f"step: {step.how}" for step in what.steps]
     return found
-

@@ -222,9 +222,7 @@ class Scenario:
             said = "**{" + ", ".join(f"{name!r}: {what}" for name, what in made.items()) + "}"
             return [f"results = grouped.agg({', '.join([*more, said])})"]
         if call.family == "reduce":
-            return [
-                f"results = grouped.reduce(f.{call.what}, {call.column!r}, name={call.name!r}, {', '.join(more)})"
-            ]
+            return [f"results = grouped.reduce(f.{call.what}, {call.column!r}, name={call.name!r}, {', '.join(more)})"]
         if isinstance(self.windows, Sessions):
             more.append("merger=made.merger")
         said = f"type={call.kind}, name={call.name!r}, {', '.join(more)}"
