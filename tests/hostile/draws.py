@@ -240,7 +240,7 @@ class _Draw:
         return Output("", "final limit" if final else "limit", final and self.chance(0.5), limit=limit)
 
     def retention(self, windows: AnyWindows) -> int | None:
-        if isinstance(windows, Unlimited | NoWindows) or not self.chance(0.15):
+        if isinstance(windows, Unlimited | NoWindows) or not self.chance(0.3):
             return None
         least = {
             Windows: lambda w: w.size + w.grace,
@@ -248,7 +248,7 @@ class _Draw:
             Sessions: lambda w: w.gap + w.grace,
             Sliding: lambda w: 2 * w.difference + w.grace,
         }[type(windows)](windows)
-        return None if least > FOREVER - 100 else least + self.random.choice([0, 5, 100])
+        return None if least > FOREVER - 100 else least + self.random.choice([0, 5, 100, 1_000])
 
     def expecting(self, made: Scenario) -> Scenario:
         """Keys that are expected, where final results of time windows are all that leaves."""

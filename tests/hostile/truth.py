@@ -16,7 +16,7 @@ from hostile import functions
 from hostile.kinds import same_key
 from hostile.scenario import Call, Output, Row, Scenario, Sliding
 from hostile.stored import Misfit, stored
-from oracle import BuiltIn, Entry, Fold, Oracle, Reduce, Sessions, Topology, _new
+from oracle import Batches, BuiltIn, Entry, Fold, Oracle, Reduce, Sessions, Topology, Windows, _new
 from oracle_suppress import Full, Limit, Suppression
 from properties.test_expected import ExpectingOracle
 
@@ -102,6 +102,17 @@ class Truth:
     def drops(self) -> Counter[str]:
         """Why records were dropped."""
         return Counter({reason: n for reason, n in self.ways[0].oracle.drops.items() if n})
+
+    def readable(self) -> list[Row]:
+        """What the store of the aggregation can be read for: open windows, and closed ones within the retention."""
+        oracle, retention = self.ways[0].oracle, self.scenario.retention
+        emitted = oracle.emitted if isinstance(oracle, SlidingOracle) else set()
+        rows = [oracle._row(*place, entry) for place, entry in oracle.entries.items() if place not in emitted]
+        found = [row | {"status": "open"} for row in rows]
+        for row in getattr(oracle, "closed", []) if retention is not None else []:
+            if _closes(self.scenario.windows, row["window"][1]) + retention > oracle.stream_time:
+                found.append(row | {"status": "closed"})
+        return [{name: value for name, value in row.items() if name != "deleted"} for row in found]
 
     def _stepped(self, record: Row) -> Row | None:
         """The record behind the steps; None if a filter takes it out."""
@@ -221,6 +232,12 @@ class _Way:
         return aside | {name: stored(found.get(name), kind) for name, kind in types.items()}
 
 
+def _closes(windows: Any, end: int) -> int:
+    """The stream time at which a window closes."""
+    behind = {Windows: 0, Batches: 0, Sliding: 1, Sessions: 1}[type(windows)]
+    return end + behind + windows.grace + (windows.gap if isinstance(windows, Sessions) else 0)
+
+
 class _Over:
     """Windows, all of which have closed."""
 
@@ -314,6 +331,12 @@ class BoundedOracle(Oracle):
 
     most: int | None = None
     waiting: set[Any] = field(default_factory=set)
+    closed: list[Row] = field(default_factory=list)
+
+    def _close(self) -> list[Row]:
+        rows = super()._close()
+        self.closed += rows
+        return rows
 
     def _record(self, stream_time: int, record: Row) -> list[Row]:
         rows = self._updates(stream_time, record)
@@ -361,6 +384,7 @@ class SlidingOracle(BoundedOracle):
             if place not in self.emitted and self.topology.windows.closed(place[1][1], self.stream_time):
                 self.emitted.add(place)
                 rows.append(self._row(*place, entry))
+        self.closed += rows
         return rows
 
 
