@@ -109,9 +109,10 @@ class Truth:
         emitted = oracle.emitted if isinstance(oracle, SlidingOracle) else set()
         rows = [oracle._row(*place, entry) for place, entry in oracle.entries.items() if place not in emitted]
         found = [row | {"status": "open"} for row in rows]
-        for row in getattr(oracle, "closed", []) if retention is not None else []:
-            if _closes(self.scenario.windows, row["window"][1]) + retention > oracle.stream_time:
-                found.append(row | {"status": "closed"})
+        if retention is not None:
+            closes = lambda row: _closes(self.scenario.windows, row["window"][1])  # noqa: E731
+            closed = [row for row in getattr(oracle, "closed", []) if closes(row) + retention > oracle.stream_time]
+            found += [row | {"status": "closed"} for row in closed]
         return [{name: value for name, value in row.items() if name != "deleted"} for row in found]
 
     def _stepped(self, record: Row) -> Row | None:
