@@ -341,9 +341,8 @@ class _Draw:
             record[random.choice(self.keys)[0]] = None
         elif flaw == 1:
             # With a key, for nothing says which of two flaws is counted.
-            record |= {
-                step.column: 2 for step in made.steps if step.how == "select_key" and record[step.column] is None
-            }
+            keyed = {step.column for step in made.steps if step.how == "select_key"}
+            record |= {n: VALUES[k].draw(random) for n, k in self.values if n in keyed and record[n] is None}
             record[made.timestamp] = random.choice([None, -1, -(10**9)])
         return record
 

@@ -16,9 +16,11 @@ from hostile import runs
 from hostile.on_spark import PENDING_ON_SPARK, Finding, check, groups, session, smaller
 from hostile.runs import report
 
-SIZE = 8
+SIZE = 6
 """Scenarios of a query."""
 MOST_REPORTS = 3
+LINE = 1_500
+"""Characters of a problem that are shown at once; a smaller case follows at the end."""
 
 
 def main() -> int:
@@ -33,7 +35,9 @@ def main() -> int:
     spark = session()
     began, done, queries, found = time.monotonic(), 0, 0, list[Finding]()
     for group in groups(seed, given.cases, given.size):
-        found += check(spark, group)
+        for finding in check(spark, group):
+            print(f"seed {finding.what.seed} fails: {finding.problem[:LINE]}", flush=True)
+            found.append(finding)
         done, queries = done + len(group), queries + 1
         rate = (time.monotonic() - began) / done
         print(f"{done:,} of {given.cases:,} cases, {rate:.1f} s each, {len(found)} failed", flush=True)
