@@ -258,7 +258,10 @@ def _shown(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(map(_shown, value))
     if isinstance(value, list):
-        return [_shown(part) for part in value]
+        parts = [_shown(part) for part in value]
+        # A map is pairs, which have no order; nothing else is.
+        pairs = all(isinstance(part, tuple) and len(part) == 2 for part in parts)
+        return sorted(parts, key=repr) if pairs else parts
     if isinstance(value, bytearray):
         return bytes(value)
     if isinstance(value, float):
