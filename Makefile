@@ -81,6 +81,14 @@ test-crash: $(STAMP) java  ## KILLS times kill -9 of a running pipeline, every r
 simulate: $(STAMP)  ## CASES random queries on a simulated cluster whose tasks and drivers die (SEED=n from a seed; no Java)
 	PYTHONPATH=src:tests $(BIN)/python -m simulation --cases $(CASES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+.PHONY: test-random
+test-random: $(STAMP)  ## CASES random topologies as a hostile user writes them, in the driver and in layouts (SEED=n; no Java)
+	PYTHONPATH=src:tests $(BIN)/python -m hostile --cases $(CASES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+.PHONY: test-spark-random
+test-spark-random: $(STAMP) java  ## CASES such topologies on Spark, several in a query (SEED=n from a seed)
+	PYTHONPATH=src:tests $(call PYTHON_OF,$(VENV)) $(BIN)/python -m hostile.spark_main --cases $(CASES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 SOAK_MINUTES ?= 60
 
 .PHONY: soak
