@@ -19,6 +19,7 @@ from benchmarks.measure import WARM_UP
 from benchmarks.options import Options, arguments, save, say, session, size_of, versions
 from benchmarks.workloads import (
     functions,
+    gaps,
     hopping,
     latency,
     open_entries,
@@ -52,6 +53,7 @@ WORKLOADS: tuple[Workload, ...] = (
     updates.W9,
     latency.W10,
     functions.W11,
+    gaps.W13,
     startup.START,
 )
 
