@@ -19,6 +19,7 @@ from benchmarks.measure import WARM_UP
 from benchmarks.options import Options, arguments, save, say, session, size_of, versions
 from benchmarks.workloads import (
     functions,
+    gaps,
     hopping,
     latency,
     open_entries,
@@ -54,6 +55,7 @@ WORKLOADS: tuple[Workload, ...] = (
     latency.W10,
     functions.W11,
     sliding.W12,
+    gaps.W13,
     startup.START,
 )
 

@@ -391,6 +391,17 @@ def test_a_null_offset_is_refused(spark: SparkSession) -> None:
         counts(frame).collect()
 
 
+@pytest.mark.parametrize(("partition", "offset", "missing"), [(None, 0, "partition"), (0, None, "offset")])
+def test_a_null_partition_or_offset_of_a_merged_stream_is_refused(
+    spark: SparkSession, partition: int | None, offset: int | None, missing: str
+) -> None:
+    at, types = datetime(1970, 1, 1, tzinfo=UTC), "user string, ts timestamp, partition int, offset long"
+    fine, bad = (spark.createDataFrame([("A", at, p, o)], types) for p, o in ((0, 0), (partition, offset)))
+    merged = stream(fine, name="clicks").merge(stream(bad, name="views")).group_by_key().count()
+    with pytest.raises(PySparkException, match=f"has no {missing}: the column '{missing}' is null, and without it"):
+        merged.to_df().collect()
+
+
 @pytest.mark.parametrize(
     ("partition", "offset", "refused"),
     [(-1, 0, True), (2**15 - 1, 2**48 - 1, False), (2**15, 0, True), (0, 2**48, True), (0, -1, True)],

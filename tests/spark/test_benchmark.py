@@ -22,6 +22,15 @@ def test_smoke_of_one_race(tmp_path: Path) -> None:
     assert bar["times"] > 0
 
 
+def test_smoke_of_missing_offsets(tmp_path: Path) -> None:
+    printed, report = smoke("benchmarks.suite", tmp_path / "report.json", "--only", "W13")
+    found = report["workloads"]["W13"]
+    assert "equal in every run of 2 contestants" in printed
+    assert set(found["contestants"]) == {"tidegate", "tidegate_consecutive", "tidegate_whole"}
+    assert [bar["at_least"] for bar in found["bars"]] == [pytest.approx(1 / 1.15)] * 2
+    assert all(bar["times"] > 0 for bar in found["bars"])
+
+
 @pytest.mark.slow
 def test_smoke_of_the_race_of_tumbling_windows(tmp_path: Path) -> None:
     """With every contestant, against a direct computation as well."""

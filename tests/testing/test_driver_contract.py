@@ -230,6 +230,24 @@ def test_a_null_offset() -> None:
     )
 
 
+@pytest.mark.parametrize(("partition", "offset", "missing"), [(None, 0, "partition"), (0, None, "offset")])
+@pytest.mark.parametrize("filtered", [False, True])
+def test_a_null_partition_or_offset_of_a_merged_stream(
+    partition: int | None, offset: int | None, missing: str, filtered: bool
+) -> None:
+    one, other = (
+        tg.stream(name, key="user", timestamp="ts", partition="p", offset="o") for name in ("clicks", "views")
+    )
+    one = one.filter(lambda row: row["user"] == "A") if filtered else one
+    driver = TopologyTestDriver(one.merge(other).group_by_key().count())
+    with pytest.raises(tg.InputError) as caught:
+        driver.pipe_input({"user": "A", "ts": 0, "p": partition, "o": offset}, "clicks")
+    assert str(caught.value).startswith(f"Row 0 of a micro-batch has no {missing}: the column '{missing[0]}' is null")
+    # Nothing was taken.
+    driver.pipe_input({"user": "A", "ts": 0, "p": 0, "o": 0}, "clicks")
+    assert [row["count"] for row in driver.read_output()] == [1]
+
+
 # --- counts --------------------------------------------------------------------------------------------------------
 
 

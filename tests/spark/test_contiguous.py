@@ -1,0 +1,144 @@
+"""Missing offsets on Spark: what the plan says of the source, and the same rows whatever it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tidegate as tg
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from spark.replay import Replay, schema_of
+from tidegate.kernel import stream_time
+from tidegate.runtime.spark import contiguous
+from tidegate.testing import TopologyTestDriver
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def topic(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[..., DataFrame]:
+    """A source that is taken for Kafka's, with its columns `value` and `timestamp` for partition and offset."""
+    monkeypatch.setattr(contiguous, "SOURCES", ("rate",))
+    monkeypatch.setattr(contiguous, "PARTITION", "value")
+    monkeypatch.setattr(contiguous, "OFFSET", "timestamp")
+
+    def read(subscribe: str | None = "clicks") -> DataFrame:
+        reader = spark.readStream.format("rate")
+        return (reader if subscribe is None else reader.option("subscribe", subscribe)).load()
+
+    return read
+
+
+def reads_stretches(frame: DataFrame, partition: str = "value", offset: str = "timestamp") -> bool:
+    return contiguous.reads_stretches(frame, partition, offset)
+
+
+KEEPING: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "as it is": lambda df: df,
+    "where": lambda df: df.where("value % 2 = 0").where(F.rand() < 0.5),
+    "another column": lambda df: df.withColumn("more", F.col("value") + 1),
+    "as a long": lambda df: df.withColumn("value", F.col("value").cast("long")),
+    "observed": lambda df: df.observe("numbers", F.count(F.lit(1))),
+    "a watermark": lambda df: df.withWatermark("timestamp", "1 second"),
+    "an alias": lambda df: df.alias("clicks").where("clicks.value > 0"),
+}
+CHANGING: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "repartition": lambda df: df.repartition(2),
+    "coalesce": lambda df: df.coalesce(1),
+    "union": lambda df: df.union(df),
+    "a constant partition": lambda df: df.withColumn("value", F.lit(0)),
+    "fewer partitions": lambda df: df.withColumn("value", F.col("value") % 2),
+    "narrower offsets": lambda df: df.withColumn("value", F.col("value").cast("int")),
+    "the other way round": lambda df: df.toDF("value", "timestamp"),
+    "mapInArrow": lambda df: df.mapInArrow(lambda batches: batches, df.schema),
+    "distinct": lambda df: df.dropDuplicates(),
+    "exploded": lambda df: df.select("value", "timestamp", F.explode(F.array(F.lit(1), F.lit(2)))),
+}
+
+
+@pytest.mark.parametrize("name", KEEPING)
+def test_what_keeps_rows_in_their_tasks_and_order(topic: Callable[..., DataFrame], name: str) -> None:
+    assert reads_stretches(KEEPING[name](topic()))
+
+
+@pytest.mark.parametrize("name", CHANGING)
+def test_what_may_not(topic: Callable[..., DataFrame], name: str) -> None:
+    assert not reads_stretches(CHANGING[name](topic()))
+
+
+def test_columns_of_other_names(topic: Callable[..., DataFrame]) -> None:
+    renamed = topic().select(F.col("value").alias("p"), F.col("timestamp").alias("o"))
+    assert reads_stretches(renamed.where("p > 1"), "p", "o")
+    assert not reads_stretches(renamed, "o", "p")
+    assert not reads_stretches(renamed, "p", "nothing")
+
+
+@pytest.mark.parametrize("subscribe", [None, "clicks,views"])
+def test_numbers_of_partitions_are_those_of_one_topic(topic: Callable[..., DataFrame], subscribe: str | None) -> None:
+    assert not reads_stretches(topic(subscribe))
+
+
+def test_other_sources_promise_nothing(spark: SparkSession) -> None:
+    rate = spark.readStream.format("rate").option("subscribe", "clicks").load()
+    assert not reads_stretches(rate)
+    static = spark.createDataFrame([(0, 0)], "value int, timestamp long")
+    assert not reads_stretches(static)
+    assert not contiguous.reads_stretches(rate, None, None)
+
+
+SCHEMA = schema_of(user=pa.string())
+
+
+def counts(source: Any) -> tg.KTable:
+    windows = tg.TimeWindows.of_size_with_no_grace("10 ms")
+    stream = tg.stream(source, name="stream", key="user", timestamp="ts", partition="partition", offset="offset")
+    final = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
+    return stream.group_by_key().windowed_by(windows).count().suppress(final)
+
+
+def rows_of(batches: Any) -> list[list[tuple[Any, ...]]]:
+    return [sorted((row["user"], row["window"].start, row["count"]) for row in batch) for batch in batches]
+
+
+def test_a_filter_before_the_stream_on_files_that_hold_a_partition_in_turns(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """More gaps than RUNS in every file, two files to a batch, and time that one of them moves for both."""
+    many = 8 * stream_time.RUNS
+    batches = [
+        [
+            {"user": "abc"[i % 3], "ts": 20 * b + i * 25 // many - i % 5 * (i % 2), "partition": 0}
+            | {"offset": b * many + i}
+            for i in range(many)
+        ]
+        for b in range(3)
+    ]
+    for batch in batches:
+        for row in batch:
+            row["ts"] = max(row["ts"], 0)
+    kept = [[row for row in batch if row["offset"] % 3] for batch in batches]
+    driver = TopologyTestDriver(counts("stream"))
+    wanted = []
+    for batch in kept:
+        driver.pipe_batch(batch)
+        wanted.append(driver.read_output())
+    replay = Replay(
+        spark, tmp_path, SCHEMA, lambda frame: counts(frame.where("offset % 3 != 0")).to_df(), files_per_batch=2
+    )
+    found = replay.run_split([[batch[::2], batch[1::2]] for batch in batches])
+    assert driver.dropped > 0
+    assert found.dropped() == driver.dropped
+    start = lambda row: row["window"].start  # noqa: E731
+    assert [len(batch) for batch in found.rows] == [len(batch) for batch in wanted]
+    assert [[(r["user"], r["count"]) for r in sorted(b, key=lambda r: (r["user"], start(r)))] for b in found.rows] == [
+        [(r["user"], r["count"]) for r in sorted(b, key=lambda r: (r["user"], start(r)))] for b in wanted
+    ]
