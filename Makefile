@@ -9,6 +9,8 @@ BENCH_ARGS ?=
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LOWEST_STAMP := $(LOWEST)/.installed
+# Dependency groups came with pip 25.1; Python 3.11 brings an older one.
+PIP_WITH_GROUPS = --upgrade 'pip>=25.1'
 PIP_INSTALL = install --disable-pip-version-check --quiet
 
 # Spark starts its Python workers with the `python3` of the PATH unless it is told which.
@@ -79,6 +81,14 @@ test-crash: $(STAMP) java  ## KILLS times kill -9 of a running pipeline, every r
 simulate: $(STAMP)  ## CASES random queries on a simulated cluster whose tasks and drivers die (SEED=n from a seed; no Java)
 	PYTHONPATH=src:tests $(BIN)/python -m simulation --cases $(CASES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+.PHONY: test-random
+test-random: $(STAMP)  ## CASES random topologies as a hostile user writes them, in the driver and in layouts (SEED=n; no Java)
+	PYTHONPATH=src:tests $(BIN)/python -m hostile --cases $(CASES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+.PHONY: test-spark-random
+test-spark-random: $(STAMP) java  ## CASES such topologies on Spark, several in a query (SEED=n from a seed)
+	PYTHONPATH=src:tests $(call PYTHON_OF,$(VENV)) $(BIN)/python -m hostile.spark_main --cases $(CASES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 SOAK_MINUTES ?= 60
 
 .PHONY: soak
@@ -96,6 +106,20 @@ test-fuzz: $(STAMP)  ## FUZZ_CASES damaged frames, damaged states and odd defini
 .PHONY: docs
 docs: $(STAMP)  ## Draw the pictures and write the tables of docs/ anew
 	$(BIN)/python -m tools.pages
+
+.PHONY: changelog
+changelog: $(STAMP)  ## What the next release would say (the fragments in changes/)
+	$(BIN)/towncrier build --draft --version $(or $(VERSION),next)
+
+.PHONY: package
+package: $(STAMP)  ## Wheel and source archive in dist/, checked
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/twine check --strict dist/*
+
+.PHONY: test-package
+test-package: $(STAMP)  ## Wheel and source archive, installed into empty environments, where a topology runs
+	$(BIN)/python -m pytest -v -m package $(ARGS)
 
 .PHONY: bench
 bench: $(STAMP) java  ## Measure against Spark (BENCH_ARGS="--only W3" for a part, "--smoke" for a trial, "--full")
@@ -135,11 +159,13 @@ clean:  ## Remove environments, caches and outputs
 $(STAMP): pyproject.toml
 	@tools/make-venv $(VENV)
 	@echo "Installing into $(VENV) (the first time this fetches Spark, about 450 MB: some minutes)"
-	@$(BIN)/python -m pip $(PIP_INSTALL) --editable '.[dev]'
+	@$(BIN)/python -m pip $(PIP_INSTALL) $(PIP_WITH_GROUPS)
+	@$(BIN)/python -m pip $(PIP_INSTALL) --editable '.[connect,demo,kafka,metrics]' --group dev
 	@touch $@
 
 $(LOWEST_STAMP): pyproject.toml requirements/lowest.txt
 	@tools/make-venv $(LOWEST)
 	@echo "Installing the lowest supported versions into $(LOWEST) (some minutes)"
-	@$(LOWEST)/bin/python -m pip $(PIP_INSTALL) --constraint requirements/lowest.txt --editable '.[dev]'
+	@$(LOWEST)/bin/python -m pip $(PIP_INSTALL) $(PIP_WITH_GROUPS)
+	@$(LOWEST)/bin/python -m pip $(PIP_INSTALL) --constraint requirements/lowest.txt --editable '.[connect,demo,kafka,metrics]' --group dev
 	@touch $@

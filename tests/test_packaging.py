@@ -17,7 +17,10 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 def test_the_lowest_versions_are_the_lower_bounds() -> None:
     extras = PROJECT["optional-dependencies"]
-    wanted = [*PROJECT["dependencies"], *extras["spark"], *extras["demo"], *extras["kafka"], *extras["metrics"]]
+    wanted = [
+        *PROJECT["dependencies"],
+        *(each for extra in ("runtime", "spark", "demo", "kafka", "metrics") for each in extras[extra]),
+    ]
     bounds = dict(re.fullmatch(r"([\w-]+)>=([\d.]+)", each).groups() for each in wanted if ">=" in each)
     pinned = dict(
         line.split("==") for line in (ROOT / "requirements" / "lowest.txt").read_text().splitlines() if "==" in line
@@ -33,7 +36,8 @@ def test_version_is_said_once_more() -> None:
 
 
 def test_no_upper_cap_on_what_platforms_bring() -> None:
-    assert not any("<" in each for each in [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["spark"]])
+    extras = PROJECT["optional-dependencies"]
+    assert not any("<" in each for each in [*PROJECT["dependencies"], *extras["runtime"], *extras["spark"]])
 
 
 def _fake(folder: Path, version_line: str) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidegate import dsl
 from tidegate.dsl import (
@@ -15,6 +15,7 @@ from tidegate.dsl import (
     KOutputs,
     KStream,
     KTable,
+    Result,
     SessionWindowedKStream,
     TimeWindowedKStream,
     outputs,
@@ -53,9 +54,14 @@ from tidegate.spec.upgrade import Change, Upgrade
 from tidegate.spec.windows import BatchWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
     from tidegate.runtime.spark import files as files
     from tidegate.runtime.spark import kafka as kafka
     from tidegate.runtime.spark import metrics as metrics
+    from tidegate.testing import TopologyTestDriver
 
 __version__ = "0.1.0"
 
@@ -118,7 +124,11 @@ _WITH_SPARK = ("files", "kafka", "metrics")
 _NOT_YET = {"JoinWindows": "join streams with Spark's own joins, before tg.stream or behind to_df()."}
 
 
-def explain_pending(of: Any, checkpoint: str | None = None) -> list[Pending]:
+Session = TypeVar("Session")
+"""A SparkSession, or a builder of one."""
+
+
+def explain_pending(of: StreamingQuery | TopologyTestDriver, checkpoint: str | None = None) -> list[Pending]:
     """Print and return what waits, for what stream time, how far away that is, and which partition holds it back.
 
     `of` is a running StreamingQuery, whose last progress is asked (no state is read), or a TopologyTestDriver, which
@@ -137,7 +147,7 @@ def explain_pending(of: Any, checkpoint: str | None = None) -> list[Pending]:
     return found
 
 
-def configure(spark_or_builder: Any, *, faster: bool = False) -> Any:
+def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
     """Set what tidegate needs of Spark on a session or a session builder, and return it.
 
     The RocksDB state store with changelog checkpointing: the operator cannot run on the default store. `faster` adds
@@ -162,13 +172,13 @@ def __dir__() -> list[str]:
 
 
 def read_state(
-    spark: Any,
+    spark: SparkSession,
     checkpoint: str,
     store: str | None = None,
     *,
     ended_from: int | datetime | None = None,
     ended_to: int | datetime | None = None,
-) -> Any:
+) -> DataFrame:
     """The rows of a store in a checkpoint, as of the last committed batch, as a static DataFrame.
 
     store  of an aggregation (`Materialized.as_("name")`): the result rows of its windows and `status`, "open" (so far)
@@ -185,7 +195,7 @@ def read_state(
     return read_state_of(spark, str(checkpoint), store, ended(ended_from, ended_to))
 
 
-def check_upgrade(spark: Any, checkpoint: str, table: Any) -> Upgrade:
+def check_upgrade(spark: SparkSession, checkpoint: str, table: Result) -> Upgrade:
     """What would become of a checkpoint if `table` were started on it; the checkpoint is read and not touched.
 
     `table` is what a query is made of, bound to streaming DataFrames, or to names (`tg.stream("events", ...)`): then
@@ -198,7 +208,7 @@ def check_upgrade(spark: Any, checkpoint: str, table: Any) -> Upgrade:
     return check(spark, str(checkpoint), table)
 
 
-def drain(table: Any, checkpoint: str, write: Callable[[Any], Any]) -> None:
+def drain(table: Result, checkpoint: str, write: Callable[[DataFrame], DataStreamWriter]) -> None:
     """Let everything out that a stopped query holds, and end: windows close, buffers empty, in its last batches.
 
     table       what the query is made of, bound to its streaming DataFrames; nothing more is read of them
@@ -214,7 +224,7 @@ def drain(table: Any, checkpoint: str, write: Callable[[Any], Any]) -> None:
     drained(table, str(checkpoint), write)
 
 
-def _attach(table: Plan) -> Any:
+def _attach(table: Plan) -> DataFrame:
     from tidegate.runtime.spark.attach import to_df
 
     return to_df(table)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from tidegate.errors import DefinitionError, DefinitionTypeError, warn
 from tidegate.instants import Duration, show_ms
@@ -50,7 +50,11 @@ from tidegate.spec.windows import (
     needed_ms,
 )
 
-attach: Callable[[Plan], Any] | None = None
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+attach: Callable[[Plan], DataFrame] | None = None
 """Puts a plan on the DataFrame its stream is bound to; the package sets it, so that nothing here knows Spark."""
 
 check_frame: Callable[..., None] | None = None
@@ -65,9 +69,9 @@ def stream(
     partition: str | None = None,
     offset: str | None = None,
     name: str | None = None,
-    schema: Any = None,
-    stream_time: str = "max",
-    late_records: str | None = None,
+    schema: pa.Schema | None = None,
+    stream_time: Literal["max", "min_partition"] = "max",
+    late_records: Literal["drop", "keep"] | None = None,
     idle_after: Duration | None = None,
     idle_advance: Duration | None = None,
     max_future_skew: Duration | None = None,
@@ -135,7 +139,7 @@ def table(
     partition: str | None = None,
     offset: str | None = None,
     name: str | None = None,
-    schema: Any = None,
+    schema: pa.Schema | None = None,
 ) -> KTable:
     """A table given as its changes: each record upserts the row of its key, or deletes it where `deleted` is true.
 
@@ -188,7 +192,7 @@ def outputs(**tables: KTable | KLateRecords) -> KOutputs:
     return KOutputs(node)
 
 
-def to_df(**tables: KTable | KLateRecords) -> Any:
+def to_df(**tables: KTable | KLateRecords) -> DataFrame:
     """Several tables of one aggregation as one DataFrame, by one stateful operator: `to_df(raw=counts, final=final)`.
 
     The column `output` has the keyword under which a row's table was given. The other columns are those of all
@@ -210,7 +214,7 @@ class Result:
         """The topology as a tree: every node with name, windows, grace, buffer and what it became on Spark."""
         return describe(self.node)
 
-    def to_df(self) -> Any:
+    def to_df(self) -> DataFrame:
         """The rows as a DataFrame: key columns, `window`, value columns, `timestamp`; of several outputs, `output`.
 
         `deleted` is there where a row can be a tombstone. Streaming if the input is; a static input is the whole
@@ -348,7 +352,7 @@ class _Aggregating:
         *,
         materialized: Materialized | None = None,
         expect_keys: Any = None,
-        late_records: str | None = None,
+        late_records: Literal["drop", "keep"] | None = None,
     ) -> KTable:
         """The number of records per key (and window), in the column `name`.
 
@@ -365,7 +369,7 @@ class _Aggregating:
         /,
         *,
         expect_keys: Any = None,
-        late_records: str | None = None,
+        late_records: Literal["drop", "keep"] | None = None,
         **aggregates: Aggregate | Materialized,
     ) -> KTable:
         """One column per aggregate: `.agg(n=tg.count(), total=tg.sum("amount"))`; `expect_keys` as in `count`."""
@@ -397,7 +401,7 @@ class _Aggregating:
         *,
         materialized: Materialized | None = None,
         expect_keys: Any = None,
-        late_records: str | None = None,
+        late_records: Literal["drop", "keep"] | None = None,
     ) -> KTable:
         """`fn(aggregate, value)` over a column; the first value is taken as it is.
 
@@ -418,7 +422,7 @@ class _Aggregating:
         name: str = "aggregate",
         materialized: Materialized | None = None,
         expect_keys: Any = None,
-        late_records: str | None = None,
+        late_records: Literal["drop", "keep"] | None = None,
     ) -> KTable:
         """`aggregator(key, row, aggregate)` from `initializer()` on, as a column of `type`.
 
@@ -459,7 +463,7 @@ class _Aggregating:
         aggregations: tuple[tuple[str, Aggregation], ...],
         materialized: Materialized | None,
         expect_keys: Any = None,
-        late_records: str | None = None,
+        late_records: Literal["drop", "keep"] | None = None,
     ) -> KTable:
         taken = set(self.key) | set(RESULT_COLUMNS)
         for name, _ in aggregations:

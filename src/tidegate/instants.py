@@ -37,10 +37,36 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Window(NamedTuple):
-    """The bounds of a window in epoch milliseconds; whether `end` belongs to it is its kind's rule."""
+    """The bounds of a window in epoch milliseconds; whether `end` belongs to it is its kind's rule.
+
+    A window equals a pair of its bounds, each in epoch milliseconds or as a datetime (without a time zone: UTC).
+    `start_time` and `end_time` are the bounds as datetimes.
+    """
 
     start: int
     end: int
+
+    @property
+    def start_time(self) -> datetime:
+        """The start in UTC. Raises OverflowError where no datetime reaches it."""
+        return _EPOCH + timedelta(milliseconds=self.start)
+
+    @property
+    def end_time(self) -> datetime:
+        """The end in UTC. Raises OverflowError where no datetime reaches it, as the end of an unlimited window."""
+        return _EPOCH + timedelta(milliseconds=self.end)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether `other` is a pair of the same bounds."""
+        if not isinstance(other, tuple):
+            return NotImplemented
+        return tuple(self) == tuple(_exact_ms(bound) if isinstance(bound, datetime) else bound for bound in other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
 
 
 def duration_ms(value: Duration, argument: str) -> int:
@@ -99,6 +125,13 @@ def instant_ms(value: int | datetime) -> int:
         aware = value if value.tzinfo else value.replace(tzinfo=UTC)
         return (aware - _EPOCH) // timedelta(milliseconds=1)
     return value
+
+
+def _exact_ms(value: datetime) -> float:
+    """Epoch milliseconds with their fraction, so that a bound with microseconds equals no window's."""
+    aware = value if value.tzinfo else value.replace(tzinfo=UTC)
+    micros = (aware - _EPOCH) // _MICROSECOND
+    return micros // 1_000 if micros % 1_000 == 0 else micros / 1_000
 
 
 def later_ms(instant: Any, by: int) -> Any:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import contextlib
 import importlib
 import inspect
 import io
 import re
+import symtable
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -51,42 +54,61 @@ def test_the_code_of_a_page_runs_and_prints_what_it_shows(name: str) -> None:
     assert run
 
 
+def test_the_readme_shows_what_the_driver_gives() -> None:
+    block = next(block for block in blocks(ROOT / "README.md") if "TopologyTestDriver" in block.code)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(block.code, {})
+    assert printed.getvalue() == block.shown
+
+
+def test_the_readme_names_nothing_that_it_does_not_define() -> None:
+    """Its blocks one after the other, as a reader takes them."""
+    code = "\n".join(block.code for block in blocks(ROOT / "README.md") if block.language == "python")
+    whole = symtable.symtable(code, "README.md", "exec")
+    bound = {name.get_name() for name in whole.get_symbols() if name.is_assigned() or name.is_imported()}
+    read = {
+        name.get_name()
+        for part in [whole, *whole.get_children()]
+        for name in part.get_symbols()
+        if name.is_referenced() and (part is whole or name.is_global())
+    }
+    assert read - bound - set(dir(builtins)) == set()
+
+
 def readme_block(part: str) -> str:
     return next(block.code for block in blocks(ROOT / "README.md") if part in block.code)
 
 
-def test_the_readme_shows_what_the_driver_gives() -> None:
-    """The block ends with an expression and, behind a #, its value."""
-    *setup, last = readme_block("TopologyTestDriver").splitlines()
-    shown = last.partition("#")[2]
-    names: dict[str, Any] = {"tg": tg, "Window": tg.Window, "build": first_topology}
-    exec("\n".join(setup), names)
-    assert eval(last, names) == eval(shown.strip(), names)
-
-
-def first_topology(events: tg.KStream) -> tg.KTable:
-    """What the README builds, on an input of its own."""
-    windows = tg.TimeWindows.of_size_and_grace("2 minutes", "2 minutes")
-    counts = events.group_by_key().windowed_by(windows).count()
-    return counts.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
-
-
 @pytest.mark.spark
 def test_the_readme_runs_on_spark(tmp_path: Path) -> None:
+    """Its blocks in order, in one namespace; only Kafka, which needs a broker, is left out."""
     sql = pytest.importorskip("pyspark.sql")
     found = sql.SparkSession.getActiveSession()
     builder = sql.SparkSession.builder.master("local[2]").config("spark.sql.shuffle.partitions", "2")
     spark = tg.configure(builder.config("spark.ui.enabled", "false")).getOrCreate()
     columns = "user string, ts timestamp, partition int, offset long"
-    spark.createDataFrame([], columns).write.parquet(str(tmp_path / "events"))
-    names: dict[str, Any] = {"events": spark.readStream.schema(columns).parquet(str(tmp_path / "events"))}
-    exec(readme_block('format("console")'), names)
+    at = [datetime(2024, 1, 1, 0, minute, tzinfo=UTC) for minute in (0, 1, 2, 9)]
+    records = [("A", at[0], 0, 0), ("A", at[1], 0, 1), ("B", at[2], 0, 2), ("B", at[3], 0, 3)]
+    spark.createDataFrame(records, columns).coalesce(1).write.parquet(str(tmp_path / "events"))
+    names: dict[str, Any] = {}
+    exec(readme_block("TopologyTestDriver"), names)
+    exec(readme_block('format("console")').replace("/data/events", str(tmp_path / "events")), names)
     try:
         names["query"].processAllAvailable()
     finally:
         names["query"].stop()
-        if found is None:
-            spark.stop()
+    rows = {}
+    for block in ("withWatermark", "on_window_close"):
+        exec(readme_block(block), names)
+        kept = names["counts"].select("user", "window.start", "window.end", "count")
+        writer = kept.writeStream.outputMode("append").format("memory").queryName(block)
+        writer.trigger(availableNow=True).start().awaitTermination()
+        rows[block] = sorted(map(tuple, spark.table(block).collect()))
+    assert len(rows["withWatermark"]) == 2
+    assert rows["on_window_close"] == rows["withWatermark"]
+    if found is None:
+        spark.stop()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=relative)

@@ -14,7 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tidegate as tg
+from tidegate.kernel import functions, steps
 from tidegate.kernel.conversion import MISFITS, converter
+from tidegate.kernel.layout import Layout
+from tidegate.plan import operation
+from tidegate.spec.steps import filter_of
 
 LONG, DOUBLE, UTC = pa.int64(), pa.float64(), pa.timestamp("us", "UTC")
 LISTS, PAIR, MAP = pa.list_(LONG), pa.struct([("a", LONG), ("b", pa.string())]), pa.map_(pa.string(), LONG)
@@ -183,3 +188,22 @@ def test_containers_are_new_every_time(value: Any) -> None:
         if inner is not None:
             inner.append(["more"])
     assert again == converter(kind)(value)
+
+
+FAR = pa.array([2**62, 0], pa.timestamp("us", "UTC"))
+"""Microseconds that Spark holds: an instant in the year 148108."""
+
+
+def test_an_instant_that_python_does_not_have_is_an_error_that_says_so() -> None:
+    """In front of a function of an aggregate, and of a step; an OverflowError would name nothing."""
+    stream = tg.stream("events", key="k", timestamp="at", schema=pa.schema([("k", pa.string()), ("at", UTC)]))
+    table = stream.group_by_key().aggregate(int, lambda key, row, n: n + 1, type="long", name="times")
+    rows = pa.table({"k:k": ["a", "b"], "v:at": FAR})
+    layout = Layout(operation(table.node), pa.schema([*rows.schema, ("ts", LONG), ("order", LONG)]))
+    with pytest.raises(
+        tg.AggregationError, match="`times` calls Python functions, and the column 'at' holds an instant"
+    ):
+        functions.records_of(layout, rows)
+    step = filter_of(lambda row: True, ("k",), tombstones=False)
+    with pytest.raises(tg.AggregationError, match="the year 9999"):
+        steps.run([step], pa.table({"k": ["a", "b"], "at": FAR}))

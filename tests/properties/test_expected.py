@@ -27,9 +27,9 @@ class ExpectingOracle(Oracle):
 
     def _seen(self, records: list[Row]) -> list[tuple[int, Row]]:
         if self.begun is None and records:
-            firsts = {}
+            firsts, partition = {}, self.topology.partition
             for record in records:
-                firsts.setdefault(record["partition"] if self.topology.partition else 0, record["ts"])
+                firsts.setdefault(record[partition] if partition else 0, record[self.topology.timestamp])
             first = min(firsts.values())
             self.begun = self.topology.windows.of(first)[0][0]
             self.done = self.begun

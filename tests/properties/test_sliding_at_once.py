@@ -84,7 +84,7 @@ def test_at_once_as_one_by_one(table: Any, piped: list[Any]) -> None:
 def test_late_records_are_told_in_their_order(piped: list[Any], grace: int) -> None:
     windows = tg.SlidingWindows.of_time_difference_and_grace("8 ms", f"{grace} ms")
     windowed = tg.stream("events", key="k", timestamp="ts").group_by_key().windowed_by(windows)
-    counts = windowed.count(late_records="late")
+    counts = windowed.count(late_records="keep")
     outputs = {"final": counts.suppress(FINAL), "late": counts.late_records()}
     taken, wanted = TopologyTestDriver(outputs), TopologyTestDriver(outputs)
     for batch in piped:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -108,8 +108,11 @@ def table_of(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
     for column in schema:
         values = [row.get(column.name) for row in rows]
         if pa.types.is_timestamp(column.type):
-            values = [None if value is None else EPOCH + timedelta(milliseconds=value) for value in values]
-        columns.append(pa.array(values, column.type))
+            # Not by way of a datetime, which ends in the year 9999.
+            micros = pa.array([None if value is None else value * 1_000 for value in values], pa.int64())
+            columns.append(micros.cast(column.type))
+        else:
+            columns.append(pa.array(values, column.type))
     return pa.table(columns, schema=schema)
 
 

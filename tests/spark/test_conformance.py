@@ -186,7 +186,7 @@ def columns() -> pa.Schema:
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-@given(batches=cases.partitioned(max_partitions=3), data=st.data())
+@given(batches=cases.partitioned(max_partitions=3, latest=cases.ON_SPARK), data=st.data())
 def test_random_streams_are_what_the_oracle_says(
     spark: SparkSession, kind: str, batches: list[list[Row]], data: Any
 ) -> None:

@@ -168,6 +168,12 @@ def test_a_folder_without_files_needs_a_schema(spark: SparkSession, tmp_path: Pa
         tg.files.source(spark, str(tmp_path), key="nobody", timestamp="at", schema="user string, at timestamp")
 
 
+def test_a_folder_of_another_format_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "events.csv").write_text("user,at\nA,2024-01-01\n")
+    with pytest.raises(DefinitionError, match=r"is not Parquet, and tg\.files\.source reads Parquet alone"):
+        tg.files.source(spark, str(tmp_path), key="user", timestamp="at")
+
+
 def final_columns(stream: tg.KStream) -> list[str]:
     counts = stream.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("1 minute")).count()
     columns: list[str] = counts.to_df().columns

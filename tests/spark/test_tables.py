@@ -45,7 +45,11 @@ SCHEMA = pa.schema({**cases.SCHEMA, "ts": pa.timestamp("us", "UTC")})
 
 
 @few
-@given(case=cases.cases(plain=True, ordered=True), batches=cases.partitioned(max_partitions=3), data=st.data())
+@given(
+    case=cases.cases(plain=True, ordered=True),
+    batches=cases.partitioned(max_partitions=3, latest=cases.ON_SPARK),
+    data=st.data(),
+)
 def test_random_aggregations_without_windows(
     spark: SparkSession, case: cases.Case, batches: list[list[Row]], data: Any
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tidegate.errors import DefinitionError, DefinitionTypeError
-from tidegate.instants import duration_ms, instant_ms, show_instant, show_ms
+from tidegate.instants import Window, duration_ms, instant_ms, show_instant, show_ms
 
 SECOND, MINUTE, HOUR, DAY, WEEK = 1_000, 60_000, 3_600_000, 86_400_000, 604_800_000
 
@@ -156,3 +156,34 @@ def test_durations_for_people_read_back(ms: int, text: str) -> None:
 def test_instants_for_people() -> None:
     assert show_instant(1_500) == "1500 (1970-01-01T00:00:01.500+00:00)"
     assert show_instant(2**63 - 1) == "9223372036854775807"
+
+
+@pytest.mark.parametrize(
+    ("pair", "equal"),
+    [
+        ((0, 120_000), True),
+        ((datetime(1970, 1, 1), datetime(1970, 1, 1, 0, 2)), True),  # noqa: DTZ001 - without a time zone: UTC
+        ((datetime(1970, 1, 1, 2, tzinfo=timezone(timedelta(hours=2))), 120_000), True),
+        ((0, datetime(1970, 1, 1, 0, 2, 0, 1, UTC)), False),
+        ((0, 120_001), False),
+        ((0, 120_000, 1), False),
+        ([0, 120_000], False),
+        (None, False),
+    ],
+)
+def test_a_window_equals_a_pair_of_its_bounds(pair: Any, equal: bool) -> None:
+    window = Window(0, 120_000)
+    assert (window == pair) is (pair == window) is equal
+    assert (window != pair) is (pair != window) is not equal
+
+
+def test_the_bounds_of_a_window_as_datetimes() -> None:
+    window = Window(0, 120_000)
+    assert (window.start_time, window.end_time) == (
+        datetime(1970, 1, 1, tzinfo=UTC),
+        datetime(1970, 1, 1, 0, 2, tzinfo=UTC),
+    )
+    assert {window: 1}[Window(0, 120_000)] == 1
+    assert sorted([Window(1, 2), window]) == [window, Window(1, 2)]
+    with pytest.raises(OverflowError):
+        _ = Window(0, 2**63 - 1).end_time

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import tidegate as tg
 from tools.pages.held import draw_held, panel
@@ -25,7 +25,7 @@ def until_window_closes() -> str:
     )
 
 
-def _limited(buffer: Any, limit: str, measured_from: str = "first_update") -> Any:
+def _limited(buffer: Any, limit: str, measured_from: Literal["first_update", "latest_update"] = "first_update") -> Any:
     return table().suppress(tg.Suppressed.until_time_limit(limit, buffer, clock="stream", measured_from=measured_from))
 
 

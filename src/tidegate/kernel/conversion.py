@@ -17,6 +17,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from tidegate.errors import AggregationError
+
 Converter: TypeAlias = Callable[[Any], Any]
 
 MISFITS = (pa.ArrowException, OverflowError, TypeError, ValueError)
@@ -67,6 +69,31 @@ def _converter(kind: pa.DataType) -> Converter:
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         return _instant(kind)
     return _of_arrow(kind)
+
+
+def as_python(rows: pa.Table, whose: str) -> list[dict[str, Any]]:
+    """The rows as dicts of Python values, for `whose` functions.
+
+    Raises AggregationError for an instant that Python's datetimes do not have; Spark's reach further.
+    """
+    try:
+        return rows.to_pylist()
+    except OverflowError:
+        for name in rows.schema.names:
+            column_as_python(rows[name], name, whose)
+        raise
+
+
+def column_as_python(column: Any, name: str, whose: str) -> list[Any]:
+    """The values of the column `name`, as `as_python` gives them."""
+    try:
+        return column.to_pylist()
+    except OverflowError:
+        raise AggregationError(
+            f"{whose} calls Python functions, and the column {name!r} holds an instant that Python's datetimes do not "
+            "have: they end with the year 9999. Nothing of this batch was emitted or stored. Filter such records out "
+            "before tg.stream(...), or use built-in aggregates and expressions."
+        ) from None
 
 
 def is_nested(kind: pa.DataType) -> bool:

@@ -17,7 +17,7 @@ from tidegate.errors import AggregationError
 from tidegate.kernel import vectorized
 from tidegate.kernel.accumulators.base import Flags, valid_rows
 from tidegate.kernel.batch import unite
-from tidegate.kernel.conversion import MISFITS, converter, is_nested
+from tidegate.kernel.conversion import MISFITS, as_python, column_as_python, converter, is_nested
 from tidegate.kernel.grouping import array, codes, ints
 from tidegate.kernel.groups import Groups
 from tidegate.kernel.layout import Layout
@@ -239,16 +239,17 @@ class Caller:
 
 def keys_of(layout: Layout, rows: pa.Table) -> list[Any]:
     """The key of each row as a function is given it: a value, or a tuple of them for several columns."""
-    columns = [rows[name].to_pylist() for name in layout.keys]
+    columns = [column_as_python(rows[name], name[2:], f"`{layout.op.aggregations[0][0]}`") for name in layout.keys]
     return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
 
 def records_of(layout: Layout, rows: pa.Table) -> list[Any]:
     """What a function is given for each record: the value of the column of a reduce, or a dict of the value columns."""
-    function = layout.op.function
+    function, whose = layout.op.function, f"`{layout.op.aggregations[0][0]}`"
     if isinstance(function, Reduce):
-        return rows[f"v:{function.column}"].to_pylist()
-    return rows.select(layout.values).rename_columns([name[2:] for name in layout.values]).to_pylist()
+        return column_as_python(rows[f"v:{function.column}"], function.column, whose)
+    named = rows.select(layout.values).rename_columns([name[2:] for name in layout.values])
+    return as_python(named, whose)
 
 
 def copier(layout: Layout, rows: pa.Table) -> Callable[[Any], Any]:

@@ -17,7 +17,7 @@ from pyarrow import acero
 
 from tidegate.errors import AggregationError
 from tidegate.instants import Window
-from tidegate.kernel.conversion import MISFITS, converter
+from tidegate.kernel.conversion import MISFITS, as_python, converter
 from tidegate.spec.columns import DELETED, END, OURS, START, TIMESTAMP, check_user_name
 from tidegate.spec.steps import Filter, MapValues, SelectKey, Step, is_expression, takes_key
 from tidegate.spec.types import arrow_type
@@ -152,7 +152,7 @@ def _of_dicts(step: MapValues, mapper: Callable[..., Any], rows: pa.Table) -> di
     types = {name: arrow_type(kind) for name, kind in step.types}
     takers = {name: _taker(name, kind) for name, kind in types.items()}
     # As they were: the function may change the record that it is given.
-    records = iter(_records(rows))
+    records = iter(_records(step, rows))
 
     def taken(step: Step, _: Record, values: Any) -> dict[str, Any]:
         record = next(records)
@@ -182,7 +182,7 @@ def _called(step: Step, function: Callable[..., Any], rows: pa.Table, taken: Tak
     """What the function gives for each row, as `taken` makes of it before the function is called again."""
     both = takes_key(function)
     found = []
-    for record in _records(rows):
+    for record in _records(step, rows):
         try:
             value = function(_key(step, record), record) if both else function(record)
         except Exception as error:
@@ -191,8 +191,8 @@ def _called(step: Step, function: Callable[..., Any], rows: pa.Table, taken: Tak
     return found
 
 
-def _records(rows: pa.Table) -> list[Record]:
-    records: list[Record] = rows.select([n for n in rows.schema.names if n not in OWN]).to_pylist()
+def _records(step: Step, rows: pa.Table) -> list[Record]:
+    records = as_python(rows.select([n for n in rows.schema.names if n not in OWN]), str(step))
     window = "window" in rows.schema.names and pa.types.is_struct(rows["window"].type)
     if window and rows["window"].type.names == ["start", "end"]:
         for record in records:

@@ -7,7 +7,7 @@ That a result is *final* must not depend on how much memory there was, so `until
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 from tidegate.errors import DefinitionError, DefinitionTypeError
 from tidegate.instants import Duration, duration_ms, show_ms
@@ -189,7 +189,11 @@ class Suppressed:
 
     @staticmethod
     def until_time_limit(
-        limit: Duration, buffer: Buffer, *, clock: str, measured_from: str = "first_update"
+        limit: Duration,
+        buffer: Buffer,
+        *,
+        clock: Literal["stream", "wall"],
+        measured_from: Literal["first_update", "latest_update", "window_start"] = "first_update",
     ) -> UntilTimeLimit:
         """At most one row per key and `limit`, by the "stream" or the "wall" clock; zero lets everything through.
 

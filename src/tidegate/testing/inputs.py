@@ -149,7 +149,11 @@ class Inputs:
             done = [(row.pop(steps.PLACE), row) for row in stepped]
         if stream.number is not None and stream.partition is not None:
             partition = stream.partition
-            done = [(at, {**row, partition: f"{stream.number}:{row.get(partition)}"}) for at, row in done]
+            number = stream.number
+            done = [
+                (at, {**row, partition: f"{number}:{row[partition]}"} if row.get(partition) is not None else row)
+                for at, row in done
+            ]
         return done
 
 

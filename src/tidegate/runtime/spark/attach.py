@@ -22,7 +22,7 @@ from tidegate.kernel.reading import read
 from tidegate.kernel.stage import Stage, Step
 from tidegate.kernel.steps import WALL_CLOCK
 from tidegate.plan import Operation, Plan, Stream, chain, operation
-from tidegate.runtime.spark import config, order
+from tidegate.runtime.spark import config, contiguous, order
 from tidegate.runtime.spark.carried import check_carried
 from tidegate.runtime.spark.columns import check_columns
 from tidegate.runtime.spark.flow import flow
@@ -68,6 +68,8 @@ class Packer:
     """Which input it reads as it is, None if Spark has chosen the columns already."""
     opener: Opener | None = None
     """Who makes rows of what it gets, None if it gets rows."""
+    contiguous: bool = False
+    """Whether it reads an unbroken stretch of each partition (runtime.spark.contiguous)."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterable[tuple[int, bytes]]:
         spare_modules()
@@ -76,7 +78,7 @@ class Packer:
             batches = self.opener.rows(batches)
         if self.order_as_one:
             batches = order.unpacked(batches, self.layout.schema.field("partition").type)
-        return pack(self.layout, map(self._read, batches), range(self.tasks))
+        return pack(self.layout, map(self._read, batches), range(self.tasks), self.contiguous)
 
     def _read(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self.branch is None:
@@ -165,7 +167,11 @@ def _operate(op: Operation, drains: bool = False) -> tuple[DataFrame, Layout]:
     keys = None if op.expects is None else _shipped(expected.pack(layout, op.expects))
     out = flow(
         [
-            (entry.frame, entry.columns, Packer(layout, tasks, entry.order_as_one, entry.branch, entry.opener))
+            (
+                entry.frame,
+                entry.columns,
+                Packer(layout, tasks, entry.order_as_one, entry.branch, entry.opener, entry.contiguous),
+            )
             for entry in inputs
         ],
         stage=SparkStage(Stage(layout, tasks, keys, drains)),
@@ -191,7 +197,7 @@ def _behind(op: Operation, drains: bool) -> _Input:
 class _Input:
     """A DataFrame that an operator reads, which of its columns, and the types of the kernel's columns they become.
 
-    `branch` and `opener` as of the Packer.
+    `branch`, `opener` and `contiguous` as of the Packer.
     """
 
     frame: DataFrame
@@ -200,6 +206,7 @@ class _Input:
     order_as_one: bool = False
     branch: Stream | None = None
     opener: Opener | None = None
+    contiguous: bool = False
 
 
 def _input(op: Operation, branch: Stream) -> _Input:
@@ -207,15 +214,18 @@ def _input(op: Operation, branch: Stream) -> _Input:
     check_carried(frame, _carried(op, branch, tuple(frame.columns)))
     if branch.raw is not None:
         return _of_raw(op, branch)
+    unbroken = contiguous.reads_stretches(frame, branch.partition, branch.offset)
     if op.stream.as_read:
         columns = input_columns(op, frame)
         schema = arrow_schema(frame.select(*columns).schema)
-        return _Input(frame, shipped_columns(op, frame, columns), schema, order.packs(op.stream, frame))
+        as_one = order.packs(op.stream, frame)
+        return _Input(frame, shipped_columns(op, frame, columns), schema, as_one, contiguous=unbroken)
     columns = [col(name) for name in frame.columns]
     if op.needs_wall_clock:
         columns.append(_wall_clock(WALL_CLOCK))
     raw = arrow_schema(frame.select(*columns).schema)
-    return _Input(frame, columns, read(op, branch, raw.empty_table()).schema, branch=branch.unbound)
+    schema = read(op, branch, raw.empty_table()).schema
+    return _Input(frame, columns, schema, branch=branch.unbound, contiguous=unbroken)
 
 
 def _carried(op: Operation, branch: Stream, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -234,7 +244,8 @@ def _of_raw(op: Operation, branch: Stream) -> _Input:
         columns.append(_wall_clock(WALL_CLOCK))
     clock = [pa.field(WALL_CLOCK, pa.int64())] if op.needs_wall_clock else []
     schema = read(op, branch, pa.schema([*wanted, *clock]).empty_table()).schema
-    return _Input(frame, columns, schema, branch=branch.unbound, opener=opener)
+    unbroken = branch.raw.contiguous
+    return _Input(frame, columns, schema, branch=branch.unbound, opener=opener, contiguous=unbroken)
 
 
 def _check_alike(op: Operation, inputs: list[_Input]) -> None:

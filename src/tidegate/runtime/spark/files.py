@@ -26,6 +26,8 @@ PATH = "path"
 # What Spark's format insists on; of these only the path is read.
 _BINARY = "path string, modificationTime timestamp, length long, content binary"
 _BATCH_ROWS = 1 << 17
+_NOT_PARQUET = "CANNOT_READ_FILE_FOOTER"
+"""What Spark says where it finds no footer of Parquet."""
 # Hadoop's names of stores that Arrow knows under another one.
 _STORES = {"s3a": "s3", "s3n": "s3", "wasb": "abfs", "wasbs": "abfss"}
 
@@ -83,6 +85,18 @@ def _schema(spark: SparkSession, path: str, given: str | StructType | None, opti
             f"There is no Parquet file at {path!r} to take the columns from. Give them: "
             f'schema="user string, at timestamp". Spark says: {str(error).splitlines()[0]}'
         ) from error
+    except Exception as error:  # a bare error of Py4J, or of Spark Connect
+        if _NOT_PARQUET not in str(error):
+            raise
+        raise DefinitionError(
+            f"What is at {path!r} is not Parquet, and tg.files.source reads Parquet alone. Read other formats with "
+            "Spark: tg.stream(spark.readStream.schema(...).json(path), ...), or choose the Parquet files with "
+            f'options={{"pathGlobFilter": "*.parquet"}}. Spark says: {_line_with(_NOT_PARQUET, str(error))}'
+        ) from error
+
+
+def _line_with(words: str, text: str) -> str:
+    return next(line.strip() for line in text.splitlines() if words in line)
 
 
 @dataclass(frozen=True)
@@ -90,6 +104,11 @@ class Paths:
     """The files of a stream, by their paths (`raw.Raw`)."""
 
     frame: DataFrame
+
+    @property
+    def contiguous(self) -> bool:
+        """No: two files may hold offsets of one partition in turns."""
+        return False
 
     def handed_over(self, wanted: pa.Schema) -> tuple[DataFrame, Files]:
         return self.frame, Files(wanted)

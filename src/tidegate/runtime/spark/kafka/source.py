@@ -233,6 +233,11 @@ class _Reading:
         plain = isinstance(self.value_format, Json) and not self.value_format.options and readable(self.value_fields)
         return plain and isinstance(self.key_format, Text | None)
 
+    @property
+    def contiguous(self) -> bool:
+        """Yes: a task reads all from one offset to another, and a partition's name has its topic where needed."""
+        return True
+
     def handed_over(self, wanted: pa.Schema) -> tuple[DataFrame, Joiner]:
         """Plain records, read; of the others what Spark reads, less those that it cannot."""
         columns = {n: field for (side, field), n in self.names.items() if side == _VALUE and n in wanted.names}

@@ -1,0 +1,362 @@
+"""Functions as users write them who know nothing of state: they change what they get, and return what they like.
+
+Each is an object, made anew for each run and for the oracle, so that what one keeps is not seen by another.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+Row = dict[str, Any]
+Pairs = list[tuple[str, Any]]
+
+
+class Failed(RuntimeError):  # noqa: N818 - what becomes of a function
+    """What a function of a user raises."""
+
+
+class _OfColumn:
+    """Functions that read one column of a record."""
+
+    def __init__(self, column: str) -> None:
+        self.column = column
+
+
+# -- aggregates ----------------------------------------------------------------------------------------------------
+
+
+class Appending(_OfColumn):
+    """Lists: the initializer gives one list again and again, and everything is changed in place."""
+
+    def __init__(self, column: str) -> None:
+        super().__init__(column)
+        self.shared: list[Any] = []
+
+    def initializer(self) -> list[Any]:
+        return self.shared
+
+    def aggregator(self, key: Any, row: Row, aggregate: list[Any]) -> Any:
+        aggregate.append(row[self.column])
+        row.clear()
+        return aggregate if len(aggregate) % 3 else tuple(aggregate)
+
+    def merger(self, key: Any, a: list[Any], b: list[Any]) -> list[Any]:
+        a.append(None)
+        a.extend(b)
+        b.clear()
+        return a
+
+
+class Growing(Appending):
+    """Lists of what may be nested, which end as None when they are long."""
+
+    def aggregator(self, key: Any, row: Row, aggregate: list[Any]) -> Any:
+        aggregate.insert(0, row.pop(self.column))
+        return None if len(aggregate) == 4 else aggregate
+
+
+class Story(_OfColumn):
+    """Structs changed in place, with fields that the type does not have."""
+
+    def __init__(self, column: str) -> None:
+        super().__init__(column)
+        self.shared: dict[str, Any] = {"n": 0, "seen": []}
+
+    def initializer(self) -> dict[str, Any]:
+        return self.shared
+
+    def aggregator(self, key: Any, row: Row, aggregate: dict[str, Any]) -> dict[str, Any]:
+        aggregate["n"] += 1
+        aggregate["seen"].append(row.pop(self.column))
+        aggregate["no field of the type"] = row
+        return aggregate
+
+    def merger(self, key: Any, a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+        b["n"] += a["n"] * 10
+        b["seen"][:0] = a["seen"]
+        a.clear()
+        return b
+
+
+class Tally(_OfColumn):
+    """Maps, which come as pairs and go as dicts."""
+
+    def initializer(self) -> dict[str, int]:
+        return {}
+
+    def aggregator(self, key: Any, row: Row, aggregate: Pairs) -> Any:
+        name = str(row[self.column])
+        counts = dict(aggregate)
+        counts[name] = (counts.get(name) or 0) + 1
+        aggregate.append((name, -1))
+        return counts if len(counts) % 2 else list(counts.items())
+
+    def merger(self, key: Any, a: Pairs, b: Pairs) -> Any:
+        a.extend(b)
+        return dict(a)
+
+
+class Events(_OfColumn):
+    """Lists of structs; each element is the record itself, with all its columns."""
+
+    def initializer(self) -> list[Any]:
+        return []
+
+    def aggregator(self, key: Any, row: Row, aggregate: list[Any]) -> list[Any]:
+        row["s"] = row[self.column]
+        row["i"] = len(aggregate)
+        for event in aggregate:
+            event["i"] += 1
+        aggregate.append(row)
+        return aggregate
+
+    def merger(self, key: Any, a: list[Any], b: list[Any]) -> list[Any]:
+        while a:
+            b.insert(0, a.pop())
+        return b
+
+
+class Numbers(_OfColumn):
+    """Whole numbers in all the types that a number can have."""
+
+    def initializer(self) -> Any:
+        return np.int8(0)
+
+    def aggregator(self, key: Any, row: Row, aggregate: int) -> Any:
+        found = (aggregate * 2 + (row[self.column] or 0)) % 1_000_003
+        return [np.int32(found), float(found), Decimal(found), pa.scalar(found), np.float64(found)][found % 5]
+
+    def merger(self, key: Any, a: int, b: int) -> Any:
+        return np.int64((a * 3 + b) % 1_000_003)
+
+
+class Halves(Numbers):
+    """Whole numbers, until a half comes: an error."""
+
+    def aggregator(self, key: Any, row: Row, aggregate: int) -> Any:
+        return aggregate + (0.5 if row[self.column] == 4 else 1.0)
+
+
+class Failing(Numbers):
+    """Raises at some record."""
+
+    def aggregator(self, key: Any, row: Row, aggregate: int) -> Any:
+        if row[self.column] == 4:
+            raise Failed(f"{key!r} has a four")
+        return aggregate + 1
+
+
+class Wide(Numbers):
+    """More than a long holds: an error."""
+
+    def aggregator(self, key: Any, row: Row, aggregate: int) -> Any:
+        return aggregate + (2**63 if row[self.column] == 4 else 1)
+
+
+class Doubles(_OfColumn):
+    """Doubles, returned as whole numbers and as numpy's."""
+
+    def initializer(self) -> int:
+        return 0
+
+    def aggregator(self, key: Any, row: Row, aggregate: float) -> Any:
+        found = (aggregate * 3 + float(row[self.column] or 0)) % 1_000
+        return (
+            [int(found), np.float64(found), pa.scalar(found), found][int(found) % 4] if found == int(found) else found
+        )
+
+    def merger(self, key: Any, a: float, b: float) -> Any:
+        return np.float64(a / 4 + b)
+
+
+class Singles(_OfColumn):
+    """Floats from doubles: each is rounded."""
+
+    def initializer(self) -> float:
+        return 0.1
+
+    def aggregator(self, key: Any, row: Row, aggregate: float) -> float:
+        return aggregate * 1.1 + (row[self.column] or 0) / 10
+
+    def merger(self, key: Any, a: float, b: float) -> float:
+        return a / 3 + b
+
+
+class History(_OfColumn):
+    """Text, without an aggregate to begin with, and None at times."""
+
+    def initializer(self) -> None:
+        return None
+
+    def aggregator(self, key: Any, row: Row, aggregate: str | None) -> str | None:
+        value = row.pop(self.column)
+        return None if value in (4, "zz") else f"{aggregate}+{value}"
+
+    def merger(self, key: Any, a: str | None, b: str | None) -> str:
+        return f"{a}|{b}"
+
+
+class Titles(History):
+    """Text, until a number comes: an error."""
+
+    def aggregator(self, key: Any, row: Row, aggregate: str | None) -> Any:
+        value = row.pop(self.column)
+        return len(aggregate or "") if value in (4, "zz") else f"{aggregate}+{value}"
+
+
+class Money(_OfColumn):
+    """Decimals, as whole numbers at times."""
+
+    def initializer(self) -> int:
+        return 0
+
+    def aggregator(self, key: Any, row: Row, aggregate: Decimal) -> Any:
+        found = aggregate + Decimal("0.25") * (1 + (row[self.column] or 0) % 7)
+        return int(found) if found == int(found) else found
+
+    def merger(self, key: Any, a: Decimal, b: Decimal) -> Decimal:
+        return a + b + 1
+
+
+class Cents(Money):
+    """Decimals, until one has too many digits: an error."""
+
+    def aggregator(self, key: Any, row: Row, aggregate: Decimal) -> Any:
+        return aggregate + Decimal("0.001" if row[self.column] == 4 else "0.01")
+
+
+class Flags(_OfColumn):
+    """Booleans as numpy's."""
+
+    def initializer(self) -> bool:
+        return False
+
+    def aggregator(self, key: Any, row: Row, aggregate: bool) -> Any:
+        return np.bool_((row[self.column] is None) != aggregate)
+
+    def merger(self, key: Any, a: bool, b: bool) -> Any:
+        return np.bool_(a and b)
+
+
+# -- reduce ------------------------------------------------------------------------------------------------------
+
+
+def joined(a: str, b: str | None) -> str | None:
+    return None if b == "x" else f"{a}+{b}"
+
+
+def extended(a: list[Any], b: list[Any] | None) -> list[Any]:
+    a.extend(b or [None])
+    if b:
+        b.clear()
+    return a
+
+
+def merged(a: dict[str, Any], b: dict[str, Any] | None) -> Any:
+    if b is None:
+        return None
+    b["b"] = [*(a.pop("b") or []), "+", *(b["b"] or [])]
+    a["another"] = b
+    return (a.get("a"), b["b"])
+
+
+def overlaid(a: Pairs, b: Pairs | None) -> Any:
+    a.extend(b or [])
+    return dict(a)
+
+
+def added(a: int, b: int | None) -> Any:
+    return float((a * 2 + (b or 0)) % 1_000_003)
+
+
+def averaged(a: int, b: int | None) -> Any:
+    return (a + (b or 0)) / 2
+
+
+# -- steps of streams -------------------------------------------------------------------------------------------
+
+
+class Kept(_OfColumn):
+    """A filter that empties the record, and whose truth is no boolean."""
+
+    def __call__(self, row: Row) -> Any:
+        value = row.pop(self.column)
+        row.clear()
+        return "yes" if value is None else np.bool_(value not in (3, "zz"))
+
+
+class Doubled(_OfColumn):
+    """New values, the old nested ones changed on the way."""
+
+    def __init__(self, column: str, names: list[str]) -> None:
+        super().__init__(column)
+        self.names = names
+
+    def __call__(self, row: Row) -> Row:
+        values = {name: row.pop(name) for name in self.names}
+        for value in values.values():
+            if isinstance(value, list):
+                value.append(value[0] if value else None) if value and not isinstance(value[0], tuple) else None
+            elif isinstance(value, dict):
+                value["no field"] = row
+        if isinstance(values[self.column], int) and not isinstance(values[self.column], bool):
+            values[self.column] = np.int64(values[self.column])
+        row.clear()
+        return values
+
+
+class Cut(Doubled):
+    """New values, of which some are not of their type: an error."""
+
+    def __call__(self, row: Row) -> Row:
+        values = super().__call__(row)
+        if values[self.column] == 4:
+            values[self.column] = 4.5
+        return values
+
+
+class Keyed(_OfColumn):
+    """Another key, of text; without one at times."""
+
+    def __call__(self, row: Row) -> Any:
+        value = row.pop(self.column)
+        row["__new"] = value
+        return None if value is None else str(value)[:2]
+
+
+# -- steps of tables --------------------------------------------------------------------------------------------
+
+
+class Relabeled(_OfColumn):
+    """A text of each result, the old values changed on the way."""
+
+    def __call__(self, row: Row) -> Row:
+        value = row.pop(self.column)
+        text = spelled(value)
+        if isinstance(value, list):
+            value.clear()
+        row.clear()
+        return {"label": text, "__n": len(text)}
+
+
+class Short(_OfColumn):
+    """A filter of results."""
+
+    def __call__(self, row: Row) -> Any:
+        value = row.pop(self.column)
+        return len(spelled(value)) % 3 != 0
+
+
+def spelled(value: Any) -> str:
+    """A value as text, floats only roughly, for sums of floats depend on their order in the last digits."""
+    if isinstance(value, float):
+        return f"{value + 0.0:.3f}"
+    if isinstance(value, dict):
+        return ",".join(f"{name}={spelled(part)}" for name, part in value.items())
+    if isinstance(value, list | tuple):
+        return f"[{' '.join(map(spelled, value))}]"
+    return str(value)

@@ -1,0 +1,353 @@
+"""Runs scenarios on Spark: several in one streaming query, each with its own source and stateful operator.
+
+A column of the query has the rows of one scenario, as structs. Where a query fails, its scenarios run one by one.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark import cloudpickle
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
+
+from hostile import functions
+from hostile.draws import scenario
+from hostile.runs import differ
+from hostile.scenario import Row, Scenario
+from hostile.truth import Stopped, Truth
+from spark.replay import FIRST_FILE_S, observed
+from tidegate import Window
+from tidegate.runtime.spark import draining
+from tidegate.runtime.spark.attach import to_df
+
+# Workers cannot import test modules: send the functions themselves.
+cloudpickle.register_pickle_by_value(functions)
+
+READERS = 2
+"""Files of a batch: each is read by a map task of its own."""
+MOST_SECONDS = 600
+REASONS = ("late", "null_key", "null_value", "bad_timestamp")
+OVERLOADED = ("CANNOT_OPEN_SOCKET", "Python worker failed to connect back", "Timed out while waiting")
+"""What Spark says where a Python worker takes too long to start: the machine is busy, and the group runs again."""
+STAMP = pa.timestamp("us", "UTC")
+FOREVER = 2**63 - 1
+
+PENDING_ON_SPARK = {
+    "names with dots or backticks": "resolved unless they are quoted; kinds.BROKEN_ON_SPARK",
+    "names that are the same but for case": "Spark's names have no case; kinds.SAME_BUT_FOR_CASE",
+    "functions of records past the year 9999": "they are given datetimes, which Python does not have there",
+    "wall clock": "idle_advance needs batches without input, which a query that ends does not make",
+    "bounds that are too small": "where a strict buffer is full is looked at in the driver and in layouts alone",
+}
+"""Shapes that are not drawn for Spark, and why not."""
+
+
+@dataclass
+class Ran:
+    """What came out of one scenario: rows by batch, rows of the drain, what was dropped; `error` if it stopped."""
+
+    batches: list[list[Row]] = field(default_factory=list)
+    drained: list[Row] | None = None
+    dropped: Counter[str] = field(default_factory=Counter)
+    error: str = ""
+
+
+@dataclass
+class Finding:
+    """A scenario with a wrong result."""
+
+    what: Scenario
+    problem: str
+
+
+def stops(what: Scenario) -> str:
+    """The error that must stop the scenario; empty if none must."""
+    truth = Truth(what)
+    for number, batch in enumerate(what.batches):
+        try:
+            truth.batch(batch, what.clocks[number])
+        except Stopped as stopped:
+            return stopped.error
+    return ""
+
+
+def groups(seed: int, cases: int, size: int) -> Iterator[list[Scenario]]:
+    """The scenarios from a seed on, in groups that run in one query; those that must stop are alone."""
+    group: list[Scenario] = []
+    for number in range(seed, seed + cases):
+        what = scenario(number, spark=True)
+        if stops(what):
+            yield [what]
+            continue
+        group.append(what)
+        if len(group) == size:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def check(spark: SparkSession, group: Sequence[Scenario]) -> list[Finding]:
+    """Run a group; what is wrong."""
+    try:
+        ran = _run(spark, group)
+        if any(told in ran[0].error for told in OVERLOADED):
+            ran = [one for what in group for one in _run(spark, [what])]
+    except Exception:
+        if len(group) > 1:
+            return [finding for what in group for finding in check(spark, [what])]
+        return [Finding(group[0], traceback.format_exc(limit=-4))]
+    found = [Finding(what, problem) for what, one in zip(group, ran, strict=True) if (problem := _compare(what, one))]
+    if len(group) > 1 and found:
+        # Alone, so that what is reported can be repeated alone.
+        again = [finding for wrong in found for finding in check(spark, [wrong.what])]
+        return again or [Finding(one.what, f"in a query with others alone: {one.problem}") for one in found]
+    return found
+
+
+def _compare(what: Scenario, ran: Ran) -> str:
+    truth = Truth(what)
+    for number, batch in enumerate(what.batches):
+        try:
+            wanted = truth.batch(batch, what.clocks[number])
+        except Stopped as stopped:
+            if len(ran.batches) == number and stopped.error in ran.error:
+                return ""
+            return f"batch {number} should have raised {stopped.error}: {ran.error[:3000] or ran.batches}"
+        if ran.error and number == len(ran.batches):
+            return ran.error[:6000]
+        if told := differ(f"batch {number}", what, ran.batches[number], wanted):
+            return told
+    if any(more := [row for rows in ran.batches[len(what.batches) :] for row in rows]):
+        return f"there are rows behind the last batch: {more}"
+    # What a drain does for keys that are expected is not in the oracle.
+    drains = ran.drained is not None and what.expects is None
+    if drains and (told := differ("the drain", what, ran.drained or [], truth.drain())):
+        return told
+    return "" if ran.dropped == truth.drops else f"dropped {dict(ran.dropped)}, and should have: {dict(truth.drops)}"
+
+
+# -- one query -----------------------------------------------------------------------------------------------------
+
+
+def _run(spark: SparkSession, group: Sequence[Scenario]) -> list[Ran]:
+    random = Random(f"query {group[0].seed}")
+    with TemporaryDirectory(prefix="hostile") as folder:
+        query = _Query(spark, Path(folder), group)
+        whole = max(len(what.batches) for what in group)
+        first = random.randint(1, whole - 1) if whole > 1 and random.random() < 0.4 else whole
+        for batches in (range(first), range(first, whole)):
+            if batches and not query.error:
+                query.take(batches)
+        if not query.error and random.random() < 0.3:
+            query.drain()
+        return query.ran()
+
+
+class _Query:
+    """A query over several scenarios, with one checkpoint."""
+
+    def __init__(self, spark: SparkSession, folder: Path, group: Sequence[Scenario]) -> None:
+        self.spark, self.folder, self.group = spark, folder, group
+        self.rows: dict[int, list[Any]] = {}
+        self.dropped = [Counter[str]() for _ in group]
+        self.drained_from: int | None = None
+        self.error = ""
+        self.written = 0
+        self.frames: list[DataFrame] = []
+
+    def take(self, batches: range) -> None:
+        """Take these batches, in a query of their own."""
+        for number in batches:
+            for at, what in enumerate(self.group):
+                self._write(at, what, number)
+            self.written += READERS
+        self.frames = [what.table(self._source(at, what)).to_df() for at, what in enumerate(self.group)]
+        query = self._start(self.frames, availableNow=True)
+        ended = False
+        try:
+            ended = query.awaitTermination(MOST_SECONDS)
+        except StreamingQueryException as error:
+            self.error = str(error)
+        finally:
+            query.stop()
+        if not ended and not self.error:
+            raise TimeoutError("the query did not end")
+        self._count(query)
+
+    def drain(self) -> None:
+        """What `tg.drain` does, for all of them."""
+        checkpoint = str(self.folder / "checkpoint")
+        self.drained_from = len(self.rows)
+        tables = [what.table(self._source(at, what)) for at, what in enumerate(self.group)]
+        self.frames = [to_df(table.node, drains=True) for table in tables]
+        for _ in range(draining._MOST_BATCHES):
+            if draining._done(self.spark, checkpoint):
+                return
+            draining._plan(self.spark, checkpoint)
+            query = self._start(self.frames, once=True)
+            query.awaitTermination(MOST_SECONDS)
+            self._count(query)
+        assert draining._done(self.spark, checkpoint), "the drain does not end"
+
+    def ran(self) -> list[Ran]:
+        """What came out, by scenario."""
+        by_batch = [self.rows[number] for number in sorted(self.rows)]
+        until = len(by_batch) if self.drained_from is None else self.drained_from
+        ran = []
+        for at, dropped in enumerate(self.dropped):
+            mine = [[row for place, row in rows if place == at] for rows in by_batch]
+            drained = None if self.drained_from is None else [row for rows in mine[until:] for row in rows]
+            ran.append(Ran(mine[:until], drained, dropped, self.error))
+        return ran
+
+    def _start(self, frames: list[DataFrame], **trigger: bool) -> Any:
+        shapes = [_as_struct(frame) for frame in frames]
+        nothing = [F.lit(None).cast(shape.schema[0].dataType).alias(f"case{i}") for i, shape in enumerate(shapes)]
+        wide = [
+            shape.select(*nothing[:i], F.col("row").alias(f"case{i}"), *nothing[i + 1 :])
+            for i, shape in enumerate(shapes)
+        ]
+        names = [frame.columns for frame in frames]
+        types = [[field.dataType for field in shape.schema[0].dataType.fields] for shape in shapes]
+
+        def collect(frame: DataFrame, batch: int) -> None:
+            rows = []
+            for row in frame.collect():
+                (at,) = (i for i, value in enumerate(row) if value is not None)
+                values = map(_plain, row[at], types[at])
+                rows.append((at, _public(dict(zip(names[at], values, strict=True)))))
+            self.rows[batch] = rows
+
+        writer = reduce(DataFrame.union, wide).writeStream.outputMode("update").foreachBatch(collect)
+        return writer.option("checkpointLocation", str(self.folder / "checkpoint")).trigger(**trigger).start()
+
+    def _count(self, query: Any) -> None:
+        for progress in query.recentProgress:
+            for at, what in enumerate(self.group):
+                if (row := (progress.observedMetrics or {}).get(f"case{what.seed}")) is not None:
+                    told = observed(row)
+                    self.dropped[at].update({name: told[name] for name in REASONS if told.get(name)})
+
+    def _source(self, at: int, what: Scenario) -> DataFrame:
+        schema = self.spark.createDataFrame(what.schema(STAMP).empty_table()).schema
+        reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", READERS)
+        return reader.parquet(str(self.folder / f"in{at}"))
+
+    def _write(self, at: int, what: Scenario, number: int) -> None:
+        folder = self.folder / f"in{at}"
+        folder.mkdir(parents=True, exist_ok=True)
+        there = number < len(what.batches)
+        records = list(zip(what.splits[number], what.batches[number], strict=True)) if there else []
+        for reader in range(READERS):
+            target = folder / f"{self.written + reader:05}.parquet"
+            hidden = folder / f".{target.name}"
+            mine = [record for place, record in records if place % READERS == reader]
+            pq.write_table(_table(mine, what), hidden)
+            stamp = FIRST_FILE_S + self.written + reader
+            os.utime(hidden, (stamp, stamp))
+            hidden.rename(target)
+
+
+def _table(records: Sequence[Row], what: Scenario) -> pa.Table:
+    schema = what.schema(STAMP)
+    columns = []
+    for column in schema:
+        values = [record[column.name] for record in records]
+        if column.name == what.timestamp:
+            columns.append(pa.array([v if v is None else v * 1_000 for v in values], pa.int64()).cast(STAMP))
+        else:
+            columns.append(pa.array(values, column.type))
+    return pa.table(columns, schema=schema)
+
+
+def _as_struct(frame: DataFrame) -> DataFrame:
+    """Rows as one struct; instants as milliseconds, for Python's datetimes end with the year 9999."""
+    fields = []
+    for number, column in enumerate(frame.schema.fields):
+        quoted = f"`{column.name.replace('`', '``')}`"
+        value = F.col(quoted)
+        if isinstance(column.dataType, TimestampType):
+            value = F.unix_millis(value)
+        elif column.name == "window":
+            bounds = [F.unix_millis(value[side]).alias(side) for side in ("start", "end")]
+            value = F.struct(*bounds)
+        fields.append(value.alias(f"f{number}"))
+    return frame.select(F.struct(*fields).alias("row"))
+
+
+def _plain(value: Any, kind: DataType) -> Any:
+    """A value as the driver gives it: structs as dicts, maps as pairs."""
+    if value is None:
+        return None
+    if isinstance(kind, StructType):
+        return {field.name: _plain(part, field.dataType) for field, part in zip(kind.fields, value, strict=True)}
+    if isinstance(kind, ArrayType):
+        return [_plain(part, kind.elementType) for part in value]
+    if isinstance(kind, MapType):
+        return [(_plain(k, kind.keyType), _plain(v, kind.valueType)) for k, v in value.items()]
+    return value
+
+
+def _public(row: Row) -> Row:
+    if "window" not in row:
+        return row
+    start, end = row["window"]["start"], row["window"]["end"]
+    return row | {"window": None if start is None else Window(start, FOREVER if end is None else end)}
+
+
+def smaller(spark: SparkSession, what: Scenario, most_runs: int = 20) -> Scenario:
+    """A scenario that fails as well on Spark, with fewer records; a run takes seconds, so there are few."""
+    left = most_runs
+
+    def fails(other: Scenario) -> bool:
+        nonlocal left
+        left -= 1
+        return left >= 0 and bool(check(spark, [other]))
+
+    for number in reversed(range(len(what.batches))):
+        whole = {(number, i) for i in range(len(what.batches[number]))}
+        if whole and fails(other := what.without(whole)):
+            what = other
+    size = max(1, sum(map(len, what.batches)) // 2)
+    while size and left > 0:
+        places = [(n, i) for n, batch in enumerate(what.batches) for i in range(len(batch))]
+        for at in reversed(range(0, len(places), size)):
+            if fails(other := what.without(set(places[at : at + size]))):
+                what = other
+        size //= 2
+    return what
+
+
+def session() -> SparkSession:
+    """A session as the tests have it: two cores, two tasks, UTC."""
+    from tidegate.runtime.spark.config import configure
+
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .appName("tidegate-hostile")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.streaming.metricsEnabled", "false")
+        # A query runs for seconds: compiling it well costs more than it saves.
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    )
+    made = configure(builder).getOrCreate()
+    made.sparkContext.setLogLevel("OFF")
+    return made

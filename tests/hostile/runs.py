@@ -1,0 +1,349 @@
+"""Runs a scenario in the test driver and in layouts of several tasks, and compares with the truth."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import pyarrow as pa
+from pyspark import cloudpickle
+
+import tidegate as tg
+from hostile.draws import scenario
+from hostile.scenario import Row, Scenario
+from hostile.truth import Stopped, Truth
+from tidegate.kernel import draining, expected
+from tidegate.kernel.layout import Layout
+from tidegate.kernel.packing import pack
+from tidegate.kernel.stage import Stage, reasons
+from tidegate.kernel.store import DictStore
+from tidegate.plan import chain, inputs_of, operation
+from tidegate.testing import TopologyTestDriver
+from tidegate.testing.driver import to_rows
+from tidegate.testing.inputs import Inputs, to_batch
+
+MOST_RUNS = 300
+"""How often a failing case is run at most to make it smaller."""
+
+
+class Runner(Protocol):
+    """Runs batches of a scenario."""
+
+    def batch(self, number: int) -> list[Row]:
+        """The rows of a batch."""
+
+    def drain(self) -> list[Row]:
+        """The rows of a drain."""
+
+    @property
+    def drops(self) -> Counter[str]:
+        """Why records were dropped."""
+
+
+class InDriver:
+    """The test driver; it is started anew where the scenario says so."""
+
+    def __init__(self, what: Scenario) -> None:
+        self.what = what
+        self.driver = TopologyTestDriver(what.table())
+        self.dropped: Counter[str] = Counter()
+        self.clock = 0
+
+    def batch(self, number: int) -> list[Row]:
+        if number in self.what.restarts:
+            self.dropped.update(self.driver.drops)
+            self.driver = TopologyTestDriver(self.what.table(), state=self.driver.state())
+        self.driver.advance_wall_clock(f"{self.what.clocks[number] - self.clock} ms")
+        self.clock = self.what.clocks[number]
+        self.driver.pipe_batch(self.what.batches[number])
+        return self.driver.read_output()
+
+    def drain(self) -> list[Row]:
+        self.driver.drain()
+        return self.driver.read_output()
+
+    @property
+    def drops(self) -> Counter[str]:
+        return self.dropped + Counter(self.driver.drops)
+
+
+class InLayout:
+    """Several map tasks and stateful tasks; each batch is taken by new ones, from what is stored."""
+
+    def __init__(self, what: Scenario) -> None:
+        self.what = what
+        self.stores: list[DictStore] = []
+        self.dropped: Counter[str] = Counter()
+        self._start(drains=False)
+
+    def _start(self, drains: bool) -> None:
+        node = self.what.table().node
+        (op,) = chain(operation(node))
+        self.inputs = Inputs.of(inputs_of(node))
+        self.types = self.inputs.types()
+        fields = to_batch(op, self.types, [], 0).schema
+        flags = [f.with_type(pa.bool_()) if f.name in ("empty", "deleted") else f for f in fields]
+        layout = Layout(replace(op, expects=None), pa.schema(flags), sorts=False)
+        keys = None if op.expects is None else expected.pack(layout, op.expects)
+        self.tasks = op.spread_over(self.what.tasks)
+        self.stage = pickle.loads(cloudpickle.dumps(Stage(layout, self.tasks, keys, drains)))
+        self.stores = self.stores or [DictStore() for _ in range(self.tasks)]
+
+    def batch(self, number: int) -> list[Row]:
+        if number in self.what.restarts:
+            self._start(drains=False)
+        blobs: list[list[bytes]] = [[] for _ in range(self.tasks)]
+        op = self.stage.layout.op
+        split = list(zip(self.what.splits[number], self.what.batches[number], strict=True))
+        for reader in sorted({reader for reader, _ in split}):
+            records = self.inputs.take([record for at, record in split if at == reader], None, 0)
+            rows = to_batch(op, self.types, records, 0)
+            for task, blob in pack(self.stage.layout, [rows], range(self.tasks)):
+                blobs[task].append(blob)
+        return self._step(blobs)
+
+    def drain(self) -> list[Row]:
+        self._start(drains=True)
+        rows = []
+        for _ in range(2):
+            blobs = [[mark] for _, mark in draining.marks(self.stage.layout, self.tasks)]
+            rows += self._step(blobs)
+        return rows
+
+    def _step(self, blobs: Sequence[list[bytes]]) -> list[Row]:
+        stores = [store.copy() for store in self.stores]
+        rows: list[Row] = []
+        dropped: Counter[str] = Counter()
+        for store, mine in zip(stores, blobs, strict=True):
+            if not mine:
+                continue
+            step = self.stage.step(store, mine)
+            rows += to_rows(step.rows)
+            dropped.update({reason: int(step.metrics.get(reason, 0)) for reason in reasons(self.stage.layout.op)})
+        self.stores = stores
+        self.dropped.update(dropped)
+        return rows
+
+    @property
+    def drops(self) -> Counter[str]:
+        return self.dropped
+
+
+def lays_out(what: Scenario) -> bool:
+    """Whether a layout gives what the truth says: the order of records is known, and no wall clock is needed."""
+    return what.order is not None and what.idle is None
+
+
+RUNNERS: dict[str, tuple[Callable[[Scenario], Runner], Callable[[Scenario], bool]]] = {
+    "driver": (InDriver, lambda what: True),
+    "layout": (InLayout, lays_out),
+}
+
+
+@dataclass
+class Outcome:
+    """What became of a scenario; `problem` is empty if all is right."""
+
+    problem: str = ""
+    rows: int = 0
+    stopped: bool = False
+    ran: Counter[str] = field(default_factory=Counter)
+
+
+def run(what: Scenario) -> Outcome:
+    """Run a scenario everywhere but on Spark."""
+    outcome = Outcome()
+    for name, (runner, able) in RUNNERS.items():
+        if able(what) and not outcome.problem:
+            outcome.ran[name] += 1
+            try:
+                _compare(what, runner, outcome)
+            except Exception:  # whatever is raised is a finding
+                outcome.problem = traceback.format_exc(limit=-6)
+            if outcome.problem:
+                outcome.problem = f"in the {name}: {outcome.problem}"
+    return outcome
+
+
+def _compare(what: Scenario, runner: Callable[[Scenario], Runner], outcome: Outcome) -> None:
+    ran, truth = runner(what), Truth(what)
+    for number, batch in enumerate(what.batches):
+        wanted, error = [], None
+        try:
+            wanted = truth.batch(batch, what.clocks[number])
+        except Stopped as stopped:
+            error, outcome.stopped = stopped.error, True
+        try:
+            got = ran.batch(number)
+        except (tg.AggregationError, tg.BufferFullError) as raised:
+            if error != type(raised).__name__:
+                raise
+            continue
+        if error is not None:
+            outcome.problem = f"batch {number} gave\n{lines(got)}\nand should have raised {error}"
+        else:
+            outcome.problem = differ(f"batch {number}", what, got, wanted)
+        if outcome.problem:
+            return
+        outcome.rows += len(got)
+    if isinstance(ran, InDriver) and any(what.batches) and what.expects is None:
+        # Of a table without windows a store shows that its rows are not deleted.
+        stored = [{n: v for n, v in row.items() if n != "deleted"} for row in ran.driver.read_state("store")]
+        outcome.problem = differ("the store", what, stored, truth.readable())
+    if what.drains and not outcome.problem:
+        outcome.problem = _drained(what, ran, truth)
+    drops = Counter({reason: n for reason, n in ran.drops.items() if n})
+    if not outcome.problem and drops != truth.drops:
+        outcome.problem = f"dropped {dict(drops)}, and should have: {dict(truth.drops)}"
+
+
+def _drained(what: Scenario, ran: Runner, truth: Truth) -> str:
+    try:
+        wanted = truth.drain()
+    except Stopped:
+        try:
+            return f"the drain gave\n{lines(ran.drain())}\nand should have stopped"
+        except tg.BufferFullError:
+            return ""
+    return differ("the drain", what, ran.drain(), wanted)
+
+
+# -- comparison ----------------------------------------------------------------------------------------------------
+
+
+def differ(where: str, what: Scenario, got: list[Row], wanted: list[Row]) -> str:
+    """What differs, empty if nothing does: rows by output, key and window, those of one place in their order."""
+    key = what.key
+    got, wanted = placed(key, map(shown, got)), placed(key, map(shown, wanted))
+    if len(got) == len(wanted) and all(map(_same_row, got, wanted)):
+        return ""
+    return f"{where} gave\n{lines(got)}\nand should have given\n{lines(wanted)}"
+
+
+def placed(key: tuple[str, ...], rows: Any) -> list[Row]:
+    """Rows by output, key and window; late ones by all they have."""
+
+    def place(row: Row) -> str:
+        late = "reason" in row and row.get("reason") is not None and "late_by" in row
+        names = sorted(row) if late else ("output", *key, "window")
+        return repr([row.get(name) for name in names if not late or row[name] is not None])
+
+    return sorted(rows, key=place)
+
+
+def _same_row(got: Row, wanted: Row) -> bool:
+    """What is wanted, and nothing else but nulls, for rows of several outputs have the columns of all."""
+    more = got.keys() - wanted.keys()
+    if any(got[name] is not None for name in more):
+        return False
+    return all(same(got.get(name), value) for name, value in wanted.items())
+
+
+def shown(row: Row) -> Row:
+    """A row whose values compare: maps as pairs, bytes, windows as pairs of numbers."""
+    # What time it was when a record was skipped is said for people, and defined nowhere.
+    skipped = row.get("reason") in ("null_key", "null_value", "bad_timestamp")
+    return {name: _shown(value) for name, value in row.items() if not (skipped and name == "stream_time")}
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _shown(part) for name, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(_shown, value))
+    if isinstance(value, list):
+        parts = [_shown(part) for part in value]
+        # A map is pairs, which have no order; nothing else is.
+        pairs = all(isinstance(part, tuple) and len(part) == 2 for part in parts)
+        return sorted(parts, key=repr) if pairs else parts
+    if isinstance(value, bytearray):
+        return bytes(value)
+    if isinstance(value, float):
+        return math.nan if math.isnan(value) else value + 0.0
+    return value
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal, of one type, floats to rounding."""
+    if isinstance(a, float) and isinstance(b, float):
+        return (math.isnan(a) and math.isnan(b)) or math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-6)
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(a[name], b[name]) for name in a)
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    return isinstance(a, bool) == isinstance(b, bool) and bool(a == b)
+
+
+def lines(rows: Any) -> str:
+    return "\n".join(f"  {row}" for row in rows) or "  nothing"
+
+
+# -- smaller -------------------------------------------------------------------------------------------------------
+
+
+def smaller(what: Scenario, fails: Callable[[Scenario], bool], most_runs: int = MOST_RUNS) -> Scenario:
+    """A scenario that fails as well, without records, restarts and a drain that it does not need."""
+    left = most_runs
+
+    def fails_too(other: Scenario) -> bool:
+        nonlocal left
+        left -= 1
+        return left >= 0 and fails(other)
+
+    for other in (replace(what, drains=False), replace(what, restarts=frozenset()), replace(what, tasks=1)):
+        what = other if other != what and fails_too(other) else what
+    before = None
+    while before != what and left > 0:
+        before = what
+        for number in reversed(range(len(what.batches))):
+            whole = {(number, i) for i in range(len(what.batches[number]))}
+            if whole and fails_too(other := what.without(whole)):
+                what = other
+                continue
+            for i in reversed(range(len(what.batches[number]))):
+                if fails_too(other := what.without({(number, i)})):
+                    what = other
+    return what
+
+
+def report(what: Scenario, problem: str) -> str:
+    """A scenario for a reader, who can run it."""
+    batches = "\n".join(
+        f"  batch {n} at {clock} ms{', restarted before' if n in what.restarts else ''}, read by {split}\n"
+        + "\n".join(f"    {record}" for record in batch)
+        for n, (batch, clock, split) in enumerate(zip(what.batches, what.clocks, what.splits, strict=True))
+        if batch
+    )
+    drains = ", and a drain" if what.drains else ""
+    return f"seed {what.seed}, {what.tasks} tasks{drains}\n{what.code()}\ninput:\n{batches}\n{problem}"
+
+
+def chunk(first: int, cases: int) -> tuple[Counter[str], list[int]]:
+    """Run the cases from a seed on: counts of what they were, and the seeds of those that fail."""
+    warnings.simplefilter("ignore")
+    counts: Counter[str] = Counter()
+    failed = []
+    for seed in range(first, first + cases):
+        what = scenario(seed)
+        outcome = run(what)
+        counts.update(outcome.ran)
+        counts.update(kinds_of(what))
+        counts["rows"] += outcome.rows
+        counts["stopped by a function or a buffer"] += outcome.stopped
+        if outcome.problem:
+            failed.append(seed)
+    return counts, failed
+
+
+def kinds_of(what: Scenario) -> list[str]:
+    """What a scenario is an example of."""
+    found = [f"windows: {type(what.windows).__name__}", f"aggregate: {what.calls[0].family}"]
+    found.append("out: " + "+".join(sorted(output.kind for output in what.outputs)))
+    found += [f"step: {step.how}" for step in what.steps]
+    return found

@@ -1,0 +1,263 @@
+"""One case: a topology as code, a stream in batches, and how it is run."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+import tidegate as tg
+from hostile import functions
+from oracle import Batches, NoWindows, Sessions, Unlimited, Windows
+from oracle_suppress import Limit
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Sliding:
+    """[t - d, t] for each record and [t + 1, t + 1 + d] behind it; closed when stream time passes end + grace."""
+
+    difference: int
+    grace: int
+
+    def closed(self, end: int, stream_time: int) -> bool:
+        return end < stream_time - self.grace
+
+
+AnyWindows = Windows | Sliding | Sessions | Batches | Unlimited | NoWindows
+
+
+@dataclass(frozen=True)
+class Call:
+    """An aggregate: its name, and one of a built-in function, functions to reduce, or functions to aggregate.
+
+    family   "built-in", "reduce" or "aggregate"
+    what     the name of the function, or of the class of functions
+    kind     the type that an aggregate is declared to have, as code; for others that of the column
+    """
+
+    name: str
+    family: str
+    what: str
+    column: str | None
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of a stream or of results: a class of functions and a column."""
+
+    how: str
+    what: str
+    column: str
+    types: tuple[tuple[str, str], ...] = ()
+    name: str = ""
+
+    @property
+    def made(self) -> str:
+        """The function, as code."""
+        names = f", {[name for name, _ in self.types]!r}" if self.what in ("Doubled", "Cut") else ""
+        return f"f.{self.what}({self.column!r}{names})"
+
+    @property
+    def code(self) -> str:
+        """The call, as code."""
+        if self.how == "filter":
+            return f".filter({self.made})"
+        if self.how == "select_key":
+            return f".select_key({self.made}, name={self.name!r})"
+        types = ", ".join(f"{name!r}: {kind}" for name, kind in self.types)
+        return f".map_values({self.made}, types={{{types}}})"
+
+
+@dataclass(frozen=True)
+class Output:
+    """A way out: updates, final results, what waits for a time limit, or late records."""
+
+    name: str
+    kind: str
+    suppresses: bool = False
+    bound: tuple[str, int] | None = None
+    limit: Limit | None = None
+    step: Step | None = None
+
+    @property
+    def final(self) -> bool:
+        return self.kind.startswith("final")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A case. `columns` are the value columns with their types as code; `keys` the key columns likewise.
+
+    batches   records, in the order in which they are piped, of all partitions
+    clocks    the wall clock at each batch, where it matters
+    restarts  before which batches the query is started again
+    splits    which map task reads each record of a batch
+    """
+
+    seed: int
+    keys: tuple[tuple[str, str], ...]
+    columns: tuple[tuple[str, str], ...]
+    timestamp: str
+    order: tuple[str, str] | None
+    steps: tuple[Step, ...]
+    windows: AnyWindows
+    calls: tuple[Call, ...]
+    outputs: tuple[Output, ...]
+    caching: bool
+    retention: int | None
+    expects: tuple[Row, ...] | None
+    idle: int | None
+    typed: bool
+    batches: list[list[Row]] = field(default_factory=list)
+    clocks: list[int] = field(default_factory=list)
+    restarts: frozenset[int] = frozenset()
+    drains: bool = False
+    tasks: int = 1
+    splits: list[list[int]] = field(default_factory=list)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key behind the steps."""
+        chosen = [step.name for step in self.steps if step.how == "select_key"]
+        return (chosen[-1],) if chosen else tuple(name for name, _ in self.keys)
+
+    @property
+    def named(self) -> bool:
+        """Whether rows say their output."""
+        return self.outputs[0].name != ""
+
+    def schema(self, stamp: pa.DataType | None = None) -> pa.Schema:
+        """The columns of a record; `stamp` is the type of its timestamp."""
+        return eval(self._schema, {"pa": pa, "stamp": stamp or pa.int64()})
+
+    def table(self, source: Any = "events") -> Any:
+        """The topology of tidegate."""
+        space: dict[str, Any] = {"tg": tg, "pa": pa, "f": functions, "source": source, "stamp": pa.int64()}
+        space |= {"nan": math.nan, "inf": math.inf, "Decimal": Decimal}
+        exec(self.code(isinstance(source, str)), space)
+        return space["table"]
+
+    def functions(self, what: str) -> Any:
+        """Functions made by code, for nobody else."""
+        return eval(what, {"f": functions, "pa": pa})
+
+    def without(self, dropped: set[tuple[int, int]]) -> Scenario:
+        """The same without records, given by batch and place."""
+        batches = [[r for i, r in enumerate(b) if (n, i) not in dropped] for n, b in enumerate(self.batches)]
+        splits = [[s for i, s in enumerate(b) if (n, i) not in dropped] for n, b in enumerate(self.splits)]
+        return replace(self, batches=batches, splits=splits)
+
+    # -- code ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _schema(self) -> str:
+        columns = [*self.keys, *self.columns, (self.timestamp, "stamp")]
+        if self.order:
+            columns += [(self.order[0], "pa.int32()"), (self.order[1], "pa.int64()")]
+        return "pa.schema([" + ", ".join(f"({name!r}, {kind})" for name, kind in columns) + "])"
+
+    def code(self, unbound: bool = True) -> str:
+        """The topology as Python; `source` is a DataFrame, or the name of an input if it is unbound."""
+        keys = [name for name, _ in self.keys]
+        said = [f"key={keys!r}", f"timestamp={self.timestamp!r}", f'name="case{self.seed}"']
+        if self.order:
+            said += [f"partition={self.order[0]!r}", f"offset={self.order[1]!r}"]
+        if unbound and self.typed:
+            said.append("schema=schema")
+        if self.idle is not None:
+            said.append(f'idle_advance="{self.idle} ms"')
+        lines = [f"schema = {self._schema}"] if unbound and self.typed else []
+        lines.append(f"stream = tg.stream(source, {', '.join(said)})" + "".join(step.code for step in self.steps))
+        lines.append(f"grouped = stream.group_by_key(){self._windowed}{self._strategy}")
+        lines += self._aggregated
+        if not self.named:
+            lines.append(f"table = results{_way(self.outputs[0])}")
+        else:
+            made = ", ".join(f"{output.name}=results{_way(output)}" for output in self.outputs)
+            lines.append(f"table = tg.outputs({made})")
+        return "\n".join(lines)
+
+    @property
+    def _windowed(self) -> str:
+        match self.windows:
+            case Windows(size, advance, grace):
+                made = f'tg.TimeWindows.of_size_and_grace("{size} ms", "{grace} ms").advance_by("{advance} ms")'
+            case Sliding(difference, grace):
+                made = f'tg.SlidingWindows.of_time_difference_and_grace("{difference} ms", "{grace} ms")'
+            case Sessions(gap, grace):
+                made = f'tg.SessionWindows.of_inactivity_gap_and_grace("{gap} ms", "{grace} ms")'
+            case Batches(size):
+                made = f'tg.BatchWindows.of_size("{size} ms")'
+            case Unlimited(start):
+                made = f"tg.UnlimitedWindows.start_on({start})"
+            case _:
+                return ""
+        return f".windowed_by({made})"
+
+    @property
+    def _strategy(self) -> str:
+        closes = any(output.final and not output.suppresses for output in self.outputs)
+        return ".emit_strategy(tg.EmitStrategy.on_window_close())" if closes else ""
+
+    @property
+    def _aggregated(self) -> list[str]:
+        store = 'tg.Materialized.as_("store")'
+        if not self.caching:
+            store += ".with_caching_disabled()"
+        if self.retention is not None:
+            store += f'.with_retention("{self.retention} ms")'
+        more = [f"materialized={store}"]
+        if self.expects is not None:
+            more.append(f"expect_keys={list(self.expects)!r}")
+        (call, *_) = self.calls
+        if call.family == "built-in":
+            made = {c.name: f"tg.{c.what}({'' if c.column is None else repr(c.column)})" for c in self.calls}
+            # Names that are no identifiers go in as a dict.
+            said = "**{" + ", ".join(f"{name!r}: {what}" for name, what in made.items()) + "}"
+            return [f"results = grouped.agg({', '.join([*more, said])})"]
+        if call.family == "reduce":
+            return [f"results = grouped.reduce(f.{call.what}, {call.column!r}, name={call.name!r}, {', '.join(more)})"]
+        if isinstance(self.windows, Sessions):
+            more.append("merger=made.merger")
+        said = f"type={call.kind}, name={call.name!r}, {', '.join(more)}"
+        return [
+            f"made = f.{call.what}({call.column!r})",
+            f"results = grouped.aggregate(made.initializer, made.aggregator, {said})",
+        ]
+
+
+def _way(output: Output) -> str:
+    step = output.step.code if output.step else ""
+    if output.kind == "late":
+        return ".late_records()"
+    made = ""
+    if output.final and output.suppresses:
+        buffer = "tg.BufferConfig.unbounded()"
+        if output.bound is not None:
+            buffer = f"tg.BufferConfig.{output.bound[0]}({output.bound[1]}).shut_down_when_full()"
+        made += f".suppress(tg.Suppressed.until_window_closes({buffer}))"
+    made += step
+    if output.limit is not None:
+        made += f".suppress({limit_code(output.limit)})"
+    return made
+
+
+def limit_code(limit: Limit) -> str:
+    """A suppression until a time limit, as code."""
+    buffer = "tg.BufferConfig.unbounded().emit_early_when_full()"
+    if limit.max_records is not None:
+        buffer = f"tg.BufferConfig.max_records({limit.max_records})"
+        if limit.max_bytes is not None:
+            buffer += f".with_max_bytes({limit.max_bytes})"
+    elif limit.max_bytes is not None:
+        buffer = f"tg.BufferConfig.max_bytes({limit.max_bytes})"
+    if limit.strategy != "emit_early":
+        buffer += f".{limit.strategy}_when_full()"
+    how = f'clock="stream", measured_from={limit.measured_from!r}'
+    return f'tg.Suppressed.until_time_limit("{limit.ms} ms", {buffer}, {how})'

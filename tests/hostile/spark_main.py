@@ -1,0 +1,66 @@
+"""`python -m hostile.spark_main --cases N --seed S`: what hostile users write, on Spark (make test-spark-random)."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import sys
+import time
+import warnings
+
+# Without it workers run the `python3` on PATH, which need not be the one of this environment.
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+from hostile import runs
+from hostile.on_spark import PENDING_ON_SPARK, Finding, check, groups, session, smaller
+from hostile.runs import report
+
+SIZE = 6
+"""Scenarios of a query."""
+MOST_REPORTS = 3
+LINE = 1_500
+"""Characters of a problem that are shown at once; a smaller case follows at the end."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="hostile.spark_main", description=__doc__)
+    parser.add_argument("--cases", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=None, help="of the first case; each next one has the next number")
+    parser.add_argument("--size", type=int, default=SIZE, help="cases of a query")
+    given = parser.parse_args()
+    seed = secrets.randbelow(10**9) if given.seed is None else given.seed
+    warnings.simplefilter("ignore")
+    print(f"seed {seed}, up to {given.size} cases in a query", flush=True)
+    spark = session()
+    began, done, queries, found = time.monotonic(), 0, 0, list[Finding]()
+    for group in groups(seed, given.cases, given.size):
+        for finding in check(spark, group):
+            print(f"seed {finding.what.seed} fails: {finding.problem[:LINE]}", flush=True)
+            found.append(finding)
+        done, queries = done + len(group), queries + 1
+        rate = (time.monotonic() - began) / done
+        print(f"{done:,} of {given.cases:,} cases, {rate:.1f} s each, {len(found)} failed", flush=True)
+    for finding in found[:MOST_REPORTS]:
+        print(f"\n{_told(spark, finding)}", flush=True)
+        print(f"repeat the whole case: make test-spark-random CASES=1 SEED={finding.what.seed}")
+    for shape, reason in PENDING_ON_SPARK.items():
+        print(f"not drawn: {shape} ({reason})")
+    failed = sorted(finding.what.seed for finding in found)
+    print(f"=== {given.cases:,} cases in {queries:,} queries, {len(failed)} failed {failed or ''} ===")
+    spark.stop()
+    return 1 if found else 0
+
+
+def _told(spark: object, finding: Finding) -> str:
+    without_spark = runs.run(finding.what)
+    if without_spark.problem:
+        what = runs.smaller(finding.what, lambda other: bool(runs.run(other).problem))
+        return report(what, f"without Spark too, {runs.run(what).problem}")
+    what = smaller(spark, finding.what)  # type: ignore[arg-type]
+    (again, *_) = check(spark, [what]) or [finding]  # type: ignore[arg-type]
+    return report(again.what, again.problem)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""What hostile users write, in the driver and in layouts: a smoke part, and that the draws and the comparison work."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from hostile.draws import scenario
+from hostile.runs import chunk, kinds_of, report, run, smaller
+from hostile.stored import Misfit, stored
+from tidegate.kernel import functions, state
+
+CHUNKS = 4
+"""Of the smoke cases, which run side by side."""
+CHUNK_CASES = 25
+
+
+@pytest.mark.parametrize("number", range(CHUNKS))
+def test_what_comes_out_is_what_the_oracle_says(number: int) -> None:
+    warnings.simplefilter("ignore")
+    for seed in range(number * CHUNK_CASES, (number + 1) * CHUNK_CASES):
+        outcome = run(scenario(seed))
+        assert not outcome.problem, report(scenario(seed), outcome.problem)
+
+
+def test_every_kind_of_topology_is_drawn() -> None:
+    kinds: Counter[str] = Counter()
+    names: set[str] = set()
+    for seed in range(1_500):
+        what = scenario(seed)
+        kinds.update(kinds_of(what))
+        kinds.update(f"key: {kind}" for _, kind in what.keys)
+        kinds.update(call.what for call in what.calls)
+        kinds["expects"] += what.expects is not None
+        kinds["idle"] += what.idle is not None
+        kinds["retention"] += what.retention is not None
+        kinds["strict"] += any(output.bound for output in what.outputs)
+        kinds["unordered"] += what.order is None
+        names |= {name for name, _ in (*what.keys, *what.columns)}
+    assert {"windows: Sliding", "windows: NoWindows", "windows: Unlimited", "out: final+late+updates"} <= kinds.keys()
+    assert {"out: final limit", "out: limit", "step: select_key", "aggregate: reduce"} <= kinds.keys()
+    assert {"key: pa.float64()", "key: pa.binary()"} <= kinds.keys()
+    assert {"Appending", "Growing", "Tally", "merged", "Failing"} <= kinds.keys()
+    assert min(kinds[name] for name in ("expects", "idle", "retention", "strict", "unordered")) > 10
+    assert {"__deleted", "__start", "start", "a.b", "back`tick", "k:k", "N"} <= names
+
+
+def test_a_seed_is_one_scenario() -> None:
+    for seed in range(20):
+        assert repr(scenario(seed)) == repr(scenario(seed))
+        assert repr(scenario(seed, spark=True)) == repr(scenario(seed, spark=True))
+
+
+def test_shared_aggregates_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without copies of what functions change, some case differs, and a smaller one does too."""
+    monkeypatch.setattr(functions, "converter", lambda kind: lambda value: value)
+    problem, what = "", None
+    for seed in range(200):
+        what = scenario(seed)
+        if (problem := run(what).problem) and what.calls[0].what == "Appending":
+            break
+    else:
+        pytest.fail("nothing is found")
+    few = smaller(what, lambda other: bool(run(other).problem))
+    assert sum(map(len, few.batches)) <= sum(map(len, what.batches))
+    assert run(few).problem
+    assert "f.Appending(" in report(few, problem)
+
+
+def test_a_forgotten_stream_time_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """State that goes back in time takes records that are late."""
+    load = state.State.load
+
+    def forgetful(*given: Any) -> Any:
+        found = load(*given)
+        found.stream_time = max(-1, found.stream_time - 25)
+        return found
+
+    monkeypatch.setattr(state.State, "load", forgetful)
+    assert any(chunk(first, 10)[1] for first in range(0, 100, 10))
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "wanted"),
+    [
+        (np.int8(3), pa.int64(), 3),
+        (3.0, pa.int64(), 3),
+        (pa.scalar(3), pa.int32(), 3),
+        (2, pa.float64(), 2.0),
+        (Decimal("1.5"), pa.decimal128(5, 2), Decimal("1.50")),
+        ((1, 2), pa.list_(pa.int64()), [1, 2]),
+        ({"x": 1}, pa.map_(pa.string(), pa.int64()), [("x", 1)]),
+        ({"a": 1.0, "more": 2}, pa.struct([("a", pa.int64()), ("b", pa.string())]), {"a": 1, "b": None}),
+        (None, pa.bool_(), None),
+    ],
+)
+def test_a_value_that_fits_is_stored(value: Any, kind: pa.DataType, wanted: Any) -> None:
+    assert stored(value, kind) == wanted
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (2.5, pa.int64()),
+        (2**63, pa.int64()),
+        (2**31, pa.int32()),
+        (True, pa.int64()),
+        ("1", pa.int64()),
+        (1, pa.string()),
+        (1, pa.bool_()),
+        (Decimal("0.001"), pa.decimal128(5, 2)),
+        ("ab", pa.list_(pa.string())),
+        ([2.5], pa.list_(pa.int64())),
+    ],
+)
+def test_a_value_that_does_not_fit_is_none(value: Any, kind: pa.DataType) -> None:
+    with pytest.raises(Misfit):
+        stored(value, kind)

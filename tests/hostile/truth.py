@@ -1,0 +1,479 @@
+"""What must come out of a scenario: oracles that take record by record, one for each way out.
+
+Nothing here knows the kernel. Functions get copies of everything, as if it had been serialized, and what they return
+becomes a value of its type at once (`hostile.stored`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hostile import functions
+from hostile.kinds import same_key
+from hostile.scenario import Call, Output, Row, Scenario, Sliding
+from hostile.stored import Misfit, stored
+from oracle import Batches, BuiltIn, Entry, Fold, Oracle, Reduce, Sessions, Topology, Windows, _new
+from oracle_suppress import Full, Limit, Suppression
+from properties.test_expected import ExpectingOracle
+
+
+class Stopped(Exception):  # noqa: N818 - what happens to a query
+    """A batch that must fail: `error` names the error of tidegate."""
+
+    def __init__(self, error: str) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+@dataclass
+class Truth:
+    """The rows of each batch, of a drain, and what was dropped."""
+
+    scenario: Scenario
+    taken: list[tuple[list[Row], int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self.ways = [_Way.of(self.scenario, output) for output in self.scenario.outputs]
+        self.steps = [(step, self.scenario.functions(step.made)) for step in self.scenario.steps]
+        self.idle = _Idle(self.scenario.idle)
+
+    def batch(self, records: list[Row], clock: int = 0) -> list[Row]:
+        """The rows of a batch, and of the time that passed before it. Raises Stopped, and is as before."""
+        rows = []
+        if self.scenario.idle is not None:
+            rows = self._batch([], clock)
+            self.taken.append(([], clock))
+        try:
+            rows += self._batch(records, clock)
+        except (Misfit, functions.Failed):
+            return self._failed("AggregationError")
+        except Full:
+            return self._failed("AggregationError" if self._misfits(records, clock) else "BufferFullError")
+        self.taken.append((records, clock))
+        return rows
+
+    def _failed(self, error: str) -> list[Row]:
+        self._go_on()
+        raise Stopped(error)
+
+    def _misfits(self, records: list[Row], clock: int) -> bool:
+        """Whether a function stops the batch, too: functions take all its records before a buffer does."""
+        self._go_on()
+        for way in self.ways:
+            way.oracle.__dict__["most"] = way.suppression = None
+        try:
+            self._batch(records, clock)
+        except (Misfit, functions.Failed):
+            return True
+        return False
+
+    def _go_on(self) -> None:
+        """Be as before the batch."""
+        self._begin()
+        for records, clock in self.taken:
+            self._batch(records, clock)
+
+    def _batch(self, records: list[Row], clock: int) -> list[Row]:
+        records = [self._grouping(r) for record in records if (r := self._stepped(record)) is not None]
+        rows = []
+        for way in self.ways:
+            self.idle.before(way.oracle, records, clock)
+            rows += way.batch(records)
+            if not records:
+                rows += way.passed()
+        self.idle.after(self.ways[0].oracle, records, clock)
+        return rows
+
+    def drain(self) -> list[Row]:
+        """What is left. Raises Stopped if it does not fit through a buffer."""
+        try:
+            return [row for way in self.ways for row in way.drain()]
+        except Full:
+            raise Stopped("BufferFullError") from None
+
+    @property
+    def drops(self) -> Counter[str]:
+        """Why records were dropped."""
+        return Counter({reason: n for reason, n in self.ways[0].oracle.drops.items() if n})
+
+    def readable(self) -> list[Row]:
+        """What the store of the aggregation can be read for: open windows, and closed ones within the retention."""
+        oracle, retention = self.ways[0].oracle, self.scenario.retention
+        emitted = oracle.emitted if isinstance(oracle, SlidingOracle) else set()
+        rows = [oracle._row(*place, entry) for place, entry in oracle.entries.items() if place not in emitted]
+        found = [row | {"status": "open"} for row in rows]
+        if retention is not None:
+            closes = lambda row: _closes(self.scenario.windows, row["window"][1])  # noqa: E731
+            closed = [row for row in getattr(oracle, "closed", []) if closes(row) + retention > oracle.stream_time]
+            found += [row | {"status": "closed"} for row in closed]
+        return [{name: value for name, value in row.items() if name != "deleted"} for row in found]
+
+    def _stepped(self, record: Row) -> Row | None:
+        """The record behind the steps; None if a filter takes it out."""
+        scenario = self.scenario
+        record = dict(record)
+        for step, function in self.steps:
+            found = function(deepcopy(record))
+            if step.how == "filter":
+                if not found:
+                    return None
+            elif step.how == "select_key":
+                record = {name: value for name, value in record.items() if name != step.name}
+                record[step.name] = _text(found)
+            else:
+                kept = {*(name for name, _ in scenario.keys), scenario.timestamp, *(scenario.order or ())}
+                types = {name: scenario.functions(kind) for name, kind in step.types}
+                record = {name: value for name, value in record.items() if name in kept}
+                record |= {name: stored(found.get(name), kind) for name, kind in types.items()}
+        return record
+
+    def _grouping(self, record: Row) -> Row:
+        return record | {name: same_key(record[name]) for name in self.scenario.key}
+
+
+def _text(value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise Misfit(f"{value!r} is no text")
+    return value
+
+
+# -- ways out ----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Way:
+    """One output: the oracle of the aggregation, and what is behind it."""
+
+    scenario: Scenario
+    output: Output
+    oracle: Oracle
+    suppression: Suppression | None
+    step: Callable[[Row], Any] | None
+    seen: int = 0
+    skipped: int = 0
+
+    @classmethod
+    def of(cls, scenario: Scenario, output: Output) -> _Way:
+        limit = output.limit
+        behind = None if limit is None else _suppression(scenario, limit)
+        step = None if output.step is None else scenario.functions(output.step.made)
+        return cls(scenario, output, _oracle(scenario, output), behind, step)
+
+    def batch(self, records: list[Row]) -> list[Row]:
+        return self._out(self.oracle.batch(deepcopy(records)))
+
+    def passed(self) -> list[Row]:
+        """What leaves a buffer as time goes on without records; behind final results their own time counts."""
+        if self.suppression is None or self.output.final:
+            return []
+        self.suppression.stream_time = max(self.suppression.stream_time, self.oracle.stream_time)
+        waiting = sorted(self.suppression.held.values(), key=lambda one: (one.time, one.place))
+        due = [one for one in waiting if one.time <= self.suppression.stream_time - self.suppression.limit.ms]
+        for one in due:
+            del self.suppression.held[one.place]
+        return self._labeled([one.row for one in due])
+
+    def drain(self) -> list[Row]:
+        rows = []
+        if self.output.final:
+            self.oracle.topology = replace(self.oracle.topology, windows=_Over())  # type: ignore[arg-type]
+            rows = self._out(self.oracle.batch([]))
+        if self.suppression is not None:
+            rows += self._labeled(_all(self.suppression))
+        return rows
+
+    def _out(self, rows: list[Row]) -> list[Row]:
+        if self.output.kind == "late":
+            return self._labeled(self._late())
+        if self.step is not None:
+            rows = [self._stepped(row) for row in rows]
+        if self.suppression is not None:
+            rows = [row for update in rows for row in self.suppression.take(update)]
+        return self._labeled(rows)
+
+    def _labeled(self, rows: list[Row]) -> list[Row]:
+        return [row | {"output": self.output.name} for row in rows] if self.output.name else rows
+
+    def _late(self) -> list[Row]:
+        late, skipped = self.oracle.late[self.seen :], self.oracle.skipped[self.skipped :]
+        self.seen, self.skipped = len(self.oracle.late), len(self.oracle.skipped)
+        rows = [
+            record
+            | {"window": window, "reason": "late", "stream_time": time}
+            | {"late_by": time - record[self.scenario.timestamp], "timestamp": record[self.scenario.timestamp]}
+            for record, window, time in late
+        ]
+        for record, reason in skipped:
+            timestamp = None if reason == "bad_timestamp" else record[self.scenario.timestamp]
+            nothing = dict.fromkeys(("window", "late_by"))
+            rows.append(record | nothing | {"reason": reason, "timestamp": timestamp})
+        return rows
+
+    def _stepped(self, row: Row) -> Row:
+        """A row behind a step of the table."""
+        step = self.output.step
+        assert step is not None
+        assert self.step is not None
+        aside = {name: row[name] for name in (*self.scenario.key, "window", "timestamp", "deleted") if name in row}
+        values = [name for name in row if name not in aside]
+        if step.how == "filter":
+            lives = not row.get("deleted") and bool(self.step(deepcopy(row)))
+            return (row if lives else row | dict.fromkeys(values)) | {"deleted": not lives}
+        types = {name: self.scenario.functions(kind) for name, kind in step.types}
+        if row.get("deleted"):
+            return aside | dict.fromkeys(types)
+        found = self.step(deepcopy(row))
+        return aside | {name: stored(found.get(name), kind) for name, kind in types.items()}
+
+
+def _closes(windows: Any, end: int) -> int:
+    """The stream time at which a window closes."""
+    behind = {Windows: 0, Batches: 0, Sliding: 1, Sessions: 1}[type(windows)]
+    return end + behind + windows.grace + (windows.gap if isinstance(windows, Sessions) else 0)
+
+
+class _Over:
+    """Windows, all of which have closed."""
+
+    def closed(self, end: int, stream_time: int) -> bool:
+        return True
+
+
+def _suppression(scenario: Scenario, limit: Limit) -> Suppression:
+    return Suppression(limit, scenario.key, isinstance(scenario.windows, Sessions))
+
+
+def _all(suppression: Suppression) -> list[Row]:
+    waiting = sorted(suppression.held.values(), key=lambda waiting: (waiting.time, waiting.place))
+    suppression.held = {}
+    return [one.row for one in waiting]
+
+
+@dataclass
+class _Idle:
+    """Time that goes on by the wall clock where no record comes (docs/semantics.md, idle input)."""
+
+    after_ms: int | None
+    heard: int | None = None
+    stood: int = -1
+
+    def before(self, oracle: Oracle, records: list[Row], clock: int) -> None:
+        if self.after_ms is None or records or self.heard is None:
+            return
+        oracle.stream_time = max(oracle.stream_time, self.stood + max(0, clock - self.heard - self.after_ms))
+
+    def after(self, oracle: Oracle, records: list[Row], clock: int) -> None:
+        if records and oracle.stream_time >= 0:
+            self.heard, self.stood = clock, oracle.stream_time
+
+
+# -- oracles -----------------------------------------------------------------------------------------------------
+
+
+def _oracle(scenario: Scenario, output: Output) -> Oracle:
+    windows = scenario.windows
+    topology = Topology(
+        key=scenario.key,
+        windows=windows,  # type: ignore[arg-type]
+        aggregates={call.name: _aggregate(scenario, call) for call in scenario.calls},
+        final=output.final,
+        caching=scenario.caching,
+        timestamp=scenario.timestamp,
+        partition=scenario.order[0] if scenario.order else None,
+        offset=scenario.order[1] if scenario.order else None,
+    )
+    if scenario.expects is not None:
+        keys = [{name: same_key(value) for name, value in row.items()} for row in scenario.expects]
+        return ExpectingOracle(topology, expected=keys)
+    most = _most(output)
+    if isinstance(windows, Sliding):
+        return SlidingOracle(topology, most=most)
+    return BoundedOracle(topology, most=most)
+
+
+def _most(output: Output) -> int | None:
+    """The records that a strict buffer holds. An entry has 16 bytes at least."""
+    if output.bound is None:
+        return None
+    what, bound = output.bound
+    if what == "max_records":
+        return bound
+    return 0 if bound < 16 else None
+
+
+def _aggregate(scenario: Scenario, call: Call) -> BuiltIn | Reduce | Fold:
+    if call.family == "built-in":
+        return BuiltIn(call.what, call.column, 3 if "decimal" in call.kind else None)
+    kind = scenario.functions(call.kind)
+    if call.family == "reduce":
+        assert call.column is not None
+        function = getattr(functions, call.what)
+        return Reduce(_serializing(function, kind), call.column)
+    made = scenario.functions(f"f.{call.what}({call.column!r})")
+    calls = (made.initializer, made.aggregator, made.merger)
+    return Fold(*(_serializing(call, kind) for call in calls))
+
+
+def _serializing(function: Callable[..., Any], kind: Any) -> Callable[..., Any]:
+    """Gives the function copies, and stores what it returns."""
+    return lambda *given: stored(deepcopy(function(*deepcopy(given))), kind)
+
+
+@dataclass
+class BoundedOracle(Oracle):
+    """Counts what a strict buffer would hold, record by record. Raises Full."""
+
+    most: int | None = None
+    waiting: set[Any] = field(default_factory=set)
+    closed: list[Row] = field(default_factory=list)
+
+    def _close(self) -> list[Row]:
+        rows = super()._close()
+        self.closed += rows
+        return rows
+
+    def _record(self, stream_time: int, record: Row) -> list[Row]:
+        rows = self._updates(stream_time, record)
+        if self.most is None:
+            return rows
+        windows: Any = self.topology.windows
+        for row in rows:
+            self.waiting.add((tuple(repr(row[name]) for name in self.topology.key), row["window"]))
+        self.waiting = {place for place in self.waiting if not windows.closed(place[1][1], stream_time)}
+        if len(self.waiting) > self.most:
+            raise Full
+        return rows
+
+    def _updates(self, stream_time: int, record: Row) -> list[Row]:
+        return super()._record(stream_time, record)
+
+
+@dataclass
+class SlidingOracle(BoundedOracle):
+    """Sliding windows by SEMANTICS 3. Closed windows stay: a new window may begin with what one of them held."""
+
+    emitted: set[Any] = field(default_factory=set)
+
+    def _good(self, record: Row) -> bool:
+        if not super()._good(record):
+            return False
+        if self._has_value(record):
+            return True
+        self._skip(record, "null_value")
+        return False
+
+    def _updates(self, stream_time: int, record: Row) -> list[Row]:
+        turn = _Turn(self, stream_time, record)
+        if turn.t + turn.d < turn.open_from:
+            turn.drop(turn.t)
+        elif turn.t < turn.d:
+            turn.early()
+        else:
+            turn.regular()
+        return turn.rows
+
+    def _close(self) -> list[Row]:
+        rows = []
+        for place, entry in list(self.entries.items()):
+            if place not in self.emitted and self.topology.windows.closed(place[1][1], self.stream_time):
+                self.emitted.add(place)
+                rows.append(self._row(*place, entry))
+        self.closed += rows
+        return rows
+
+
+class _Turn:
+    """What one record does to the sliding windows of its key, as they were before it."""
+
+    def __init__(self, oracle: SlidingOracle, stream_time: int, record: Row) -> None:
+        windows: Any = oracle.topology.windows
+        self.oracle, self.record, self.stream_time = oracle, record, stream_time
+        self.d, self.t = windows.difference, record[oracle.topology.timestamp]
+        self.open_from = stream_time - windows.grace
+        self.key = tuple(record[column] for column in oracle.topology.key)
+        mine = {window[0]: entry for (key, window), entry in oracle.entries.items() if key == self.key}
+        self.before = {start: replace(entry, records=[*entry.records]) for start, entry in sorted(mine.items())}
+        self.rows: list[Row] = []
+
+    def regular(self) -> None:
+        """Section 3.1."""
+        candidate = left = previous = None
+        for start in sorted(self.before, reverse=True):
+            window = self.before[start]
+            if not max(0, self.t - 2 * self.d) <= start <= self.t:
+                continue
+            if start + self.d > self.t:
+                candidate = candidate or window
+                self.add(start, window)
+            elif start + self.d == self.t:
+                self.add(start, window)
+                if window.timestamp >= self.t:
+                    return
+                previous = window.timestamp
+            else:
+                left, previous = window, window.timestamp
+                break
+        if previous is not None and previous + 1 not in self.before and previous + 1 + self.d >= self.t:
+            self.add(previous + 1, None)
+        if self.t - self.d not in self.before:
+            reaches = left is not None and left.timestamp >= self.t - self.d
+            self.add(self.t - self.d, left if reaches else None, self.t)
+        self.right(candidate)
+
+    def early(self) -> None:
+        """Section 3.2."""
+        combined, candidate = self.before.get(0), None
+        for start, window in self.before.items():
+            if 0 < start <= self.t:
+                candidate = window
+                self.add(start, window)
+        if candidate is None and combined is not None and combined.timestamp > self.t:
+            candidate = combined
+        self.right(candidate)
+        if combined is not None and combined.timestamp < self.t and combined.timestamp + 1 not in self.before:
+            self.add(combined.timestamp + 1, None)
+        self.add(0, combined)
+
+    def right(self, candidate: Entry | None) -> None:
+        """The record's right window is a copy, without the record."""
+        if self.t + 1 in self.before or candidate is None or candidate.timestamp <= self.t:
+            return
+        entry = Entry(candidate.timestamp, [*candidate.records], deepcopy(candidate.values))
+        self.put(self.t + 1, entry)
+
+    def add(self, start: int, base: Entry | None, timestamp: int | None = None) -> None:
+        """Add the record to a window, or to a new one that begins with `base`."""
+        if start + self.d < self.open_from:
+            self.drop(start)
+            return
+        newest = max(self.t, base.timestamp) if base is not None and timestamp is None else self.t
+        entry = Entry(newest, [*(base.records if base else []), self.record])
+        old = base.values if base else {}
+        aggregates = self.oracle.topology.aggregates
+        entry.values = {name: _new(a, name, old, entry.records, self.key) for name, a in aggregates.items()}
+        self.put(start, entry)
+
+    def put(self, start: int, entry: Entry) -> None:
+        """Store the entry, or delete it; a row either way."""
+        aggregates, place = self.oracle.topology.aggregates, (start, start + self.d)
+        deleted = any(v is None and not isinstance(aggregates[n], BuiltIn) for n, v in entry.values.items())
+        if deleted:
+            self.oracle.entries.pop((self.key, place), None)
+        else:
+            self.oracle.entries[self.key, place] = entry
+        self.rows.append(self.oracle._row(self.key, place, entry, deleted))
+
+    def drop(self, start: int) -> None:
+        """One drop per window that is closed to the record."""
+        self.oracle.drops["late"] += 1
+        self.oracle.late.append((self.record, (start, start + self.d), self.stream_time))
+
+
+__all__ = ["Stopped", "Truth"]

@@ -1,0 +1,41 @@
+"""What hostile users write, on Spark: a smoke part of `make test-spark-random`."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import SparkSession
+
+from hostile.draws import scenario
+from hostile.on_spark import check, stops
+from hostile.runs import report
+
+SEEDS = range(40, 46)
+
+
+def test_what_comes_out_is_what_the_oracle_says(spark: SparkSession) -> None:
+    """Several topologies in one query."""
+    warnings.simplefilter("ignore")
+    group = [what for seed in SEEDS if not stops(what := scenario(seed, spark=True))]
+    assert len(group) >= len(SEEDS) // 2
+    found = check(spark, group)
+    assert not found, "\n".join(report(finding.what, finding.problem) for finding in found)
+
+
+def test_what_must_stop_a_query_stops_it(spark: SparkSession) -> None:
+    """A function that gives what its type cannot hold: the error names it, and the batches before are there."""
+    warnings.simplefilter("ignore")
+    what = next(what for seed in range(1_000) if stops(what := scenario(seed, spark=True)) and not stops_at_once(what))
+    found = check(spark, [what])
+    assert not found, report(what, found[0].problem)
+
+
+def stops_at_once(what: object) -> bool:
+    """Whether the first batch stops it."""
+    from dataclasses import replace
+
+    return bool(stops(replace(what, batches=what.batches[:1])))  # type: ignore[attr-defined, type-var]
