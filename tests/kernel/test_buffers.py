@@ -113,9 +113,9 @@ def test_a_late_record_takes_no_room() -> None:
     assert most_records([[record("A", 10)], [record("B", 0)], [record("C", 5)]]) == 1
 
 
-def test_no_room_at_all() -> None:
+def test_no_room_for_a_single_entry() -> None:
     with pytest.raises(BufferFullError):
-        TopologyTestDriver(held(records=0)).pipe_input(record("A", 0))
+        TopologyTestDriver(held(size=1)).pipe_input(record("A", 0))
 
 
 @pytest.mark.parametrize(
