@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import pytest
 
@@ -13,6 +14,7 @@ from pyspark.sql import SparkSession
 from hostile.draws import scenario
 from hostile.on_spark import check, stops
 from hostile.runs import report
+from hostile.scenario import Scenario
 
 SEEDS = range(40, 46)
 
@@ -34,8 +36,6 @@ def test_what_must_stop_a_query_stops_it(spark: SparkSession) -> None:
     assert not found, report(what, found[0].problem)
 
 
-def stops_at_once(what: object) -> bool:
+def stops_at_once(what: Scenario) -> bool:
     """Whether the first batch stops it."""
-    from dataclasses import replace
-
-    return bool(stops(replace(what, batches=what.batches[:1])))  # type: ignore[attr-defined, type-var]
+    return bool(stops(replace(what, batches=what.batches[:1])))
