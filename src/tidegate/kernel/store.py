@@ -6,6 +6,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 
+CLOSED = -(2**61)
+"""The top of the section of results that stay readable (`kernel.closed`), far from the shelves of `kernel.shelves`."""
+
+KEPT, CAME = -(2**62), -(2**62) - 2**40
+"""The tops of the sections of rows that left (`kernel.changes`), and of those that came to a buffer."""
+
+
 class Store(Protocol):
     """State of one task. Values are bytes that `frames` wrote; nothing is visible elsewhere before the batch ends."""
 
@@ -16,7 +23,10 @@ class Store(Protocol):
         """Replace the named value."""
 
     def read(self, window: int, segment: int) -> bytes:
-        """A segment of the log of the window (or pane) that starts at `window` ms."""
+        """A segment of the log of the window (or pane) that starts at `window` ms.
+
+        Segments below 0 are pages of the index of the logs (`kernel.log_index`).
+        """
 
     def write(self, window: int, segment: int, value: bytes) -> None:
         """Add or replace a segment."""
@@ -50,3 +60,26 @@ class DictStore:
     def copy(self) -> DictStore:
         """A store with the same content."""
         return DictStore(dict(self.values), dict(self.log))
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a store for logs of another kind: the log `number` lies at `top` - `number`, where no window begins."""
+
+    store: Store
+    top: int
+
+    def get(self, name: str) -> bytes | None:
+        return self.store.get(name)
+
+    def put(self, name: str, value: bytes) -> None:
+        self.store.put(name, value)
+
+    def read(self, window: int, segment: int) -> bytes:
+        return self.store.read(self.top - window, segment)
+
+    def write(self, window: int, segment: int, value: bytes) -> None:
+        self.store.write(self.top - window, segment, value)
+
+    def remove(self, window: int, segment: int) -> None:
+        self.store.remove(self.top - window, segment)
