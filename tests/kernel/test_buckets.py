@@ -60,7 +60,7 @@ def test_a_table_in_buckets_is_a_dict(batches: list[dict[int, int | None]]) -> N
             live = {key: n for key, n in wanted.items() if n is not None}
             every = buckets.read(state, np.array(sorted(state.logs), np.int64))
             assert (dict(zip(*every.to_pydict().values(), strict=True)) if every else {}) == live
-            assert all(log.rows <= 4 for log in state.logs.values())
+            assert all(log.rows <= 4 for _, log in state.logs.items())
     finally:
         buckets.SPLIT_ROWS = before
 
@@ -85,4 +85,4 @@ def test_keys_of_one_hash_stay_together(monkeypatch: pytest.MonkeyPatch) -> None
     same = np.full(9, 12345 << 32, np.uint64)
     buckets.write(state, buckets.find(state, same), rows, same)
     assert buckets.read(state, np.unique(buckets.find(state, same))).num_rows == 9  # type: ignore[union-attr]
-    assert buckets.read(state, buckets.find(state, ~same)) is None
+    assert len(state.logs) == 1

@@ -103,9 +103,12 @@ def closing(layout: Layout, panes: list[int], before: int, closes_at: int) -> In
     first = np.maximum(first, layout.panes.first_open(before))
     if closes_at < MAX_MS:
         last = np.minimum(last, layout.panes.first_open(closes_at) - advance)
+    counts = np.where(first <= last, (last - first) // advance + 1, 0)
     # Each pane has the windows that no pane before it has.
-    first[1:] = np.maximum(first[1:], last[:-1] + advance)
-    return _expanded(first, np.maximum((last - first) // advance + 1, 0), advance)
+    again = np.flatnonzero(first[1:] <= last[:-1]) + 1
+    first[again] = last[again - 1] + advance
+    counts[again] = (last[again] - last[again - 1]) // advance
+    return _expanded(first, counts, advance)
 
 
 def _ranges(layout: Layout, panes: list[int]) -> tuple[Ints, Ints]:
