@@ -42,8 +42,12 @@ from tidegate.spec.windows import SessionWindows, SlidingWindows
 
 _Late = list[tuple[int, int, int]]
 
-SPLIT_ROWS = 1_500
-"""A bucket with more windows than this becomes several: one record reads and writes the bucket of its key."""
+SPLIT_ROWS = (1_500, 6_000)
+"""A bucket with more windows than this becomes several: one record reads and writes the bucket of its key. The second
+number is for batches with many records for each bucket, which read and write fewer large ones faster.
+"""
+_ROWS_PER_RECORD = 64
+"""So many windows a record may write with its own without being slower than by writing more buckets."""
 _STRETCH = 10_000
 """So many records are looked at before it is asked whether all buckets are touched already."""
 
@@ -72,7 +76,7 @@ def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[lis
         leaving = rows.filter(pa.array((ends < opens_after) & (ends >= opens_before)))
         out += [results.told(layout, "final", leaving, layout.sorts)] if leaving.num_rows else []
     kept = ends >= opens_after if isinstance(windows, SessionWindows) else sliding.kept(windows, rows, opens_after)
-    _store(layout, state, loaded, rows.filter(pa.array(kept)), entries, opens_after)
+    _store(layout, state, loaded, rows.filter(pa.array(kept)), entries, opens_after, records)
     return [results.concat(layout, out)], len(late)
 
 
@@ -82,7 +86,7 @@ def store_anew(layout: Layout, state: State) -> None:
     assert isinstance(windows, SlidingWindows | SessionWindows)
     opens_after = windows.open_from_ms(state.closed_to)
     loaded = _load(layout, state, list(state.logs), opens_after)
-    _store(layout, state, loaded, loaded.rows, loaded.entries, opens_after)
+    _store(layout, state, loaded, loaded.rows, loaded.entries, opens_after, None)
 
 
 @dataclass(frozen=True)
@@ -127,12 +131,21 @@ def _no_windows(layout: Layout) -> pa.Table:
 
 
 def _store(
-    layout: Layout, state: State, loaded: _Loaded, rows: pa.Table, entries: pa.Table | None, opens_after: float
+    layout: Layout,
+    state: State,
+    loaded: _Loaded,
+    rows: pa.Table,
+    entries: pa.Table | None,
+    opens_after: float,
+    records: pa.Table | None,
 ) -> None:
     if entries is not None:
         rows = strict.stored(layout, rows, entries, opens_after)
+    numbers = np.array(loaded.buckets, np.int64)
+    each = (0 if records is None else records.num_rows) // max(1, len(numbers))
+    most = min(max(SPLIT_ROWS[0], each * _ROWS_PER_RECORD), SPLIT_ROWS[1])
     known = partial(_known, layout, opens_after, entries is not None)
-    buckets.write(state, np.array(loaded.buckets, np.int64), rows, grouping.key_hash(layout, rows), SPLIT_ROWS, known)
+    buckets.write(state, numbers, rows, grouping.key_hash(layout, rows), most, known)
 
 
 def _known(layout: Layout, opens_after: float, bounded: bool, rows: pa.Table) -> dict[str, int]:
