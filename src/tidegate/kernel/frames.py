@@ -19,7 +19,7 @@ import pyarrow as pa
 from tidegate.errors import CheckpointError
 from tidegate.kernel.narrow import narrowed, widened
 
-VERSION = 1
+VERSION = 2
 BLOB, SEGMENT, META = 1, 2, 3
 _KINDS = {
     BLOB: "a blob on its way to a task",
@@ -44,6 +44,8 @@ _HEAD = struct.Struct("<4sBBHI")
 _MAGIC = b"tdgt"
 _ALIGN = 64
 """Arrow wants its buffers aligned; a multiple of this is, wherever the frame lies."""
+_TINY = 512
+"""A table of so many bytes is written as it is: to narrow and to compress it takes ten times as long and saves nothing."""
 
 
 def encode(kind: int, meta: dict[str, Any], *tables: pa.Table) -> bytes:
@@ -70,10 +72,11 @@ def _checksum(kind: int, tables: int, parts: Iterable[Any]) -> int:
 def _body(table: pa.Table, compressed: bool) -> memoryview:
     # State is written and read through a socket and logged to the checkpoint: that costs more than compressing it.
     # Blobs are read once, by a shuffle that compresses by itself.
-    codec = pa.Codec("zstd", 1) if compressed else None
+    tiny = table.nbytes <= _TINY
+    codec = pa.Codec("zstd", 1) if compressed and not tiny else None
     options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
     sink = pa.BufferOutputStream()
-    table = narrowed(table)
+    table = table if tiny else narrowed(table)
     with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table)
     return memoryview(sink.getvalue())
