@@ -62,6 +62,45 @@ class DictStore:
         return DictStore(dict(self.values), dict(self.log))
 
 
+@dataclass
+class Overlay:
+    """Changes of a store in memory, which stays as it is until they are committed; what a step that raises leaves."""
+
+    below: DictStore
+    values: dict[str, bytes] = field(default_factory=dict)
+    log: dict[tuple[int, int], bytes | None] = field(default_factory=dict)
+
+    def get(self, name: str) -> bytes | None:
+        return self.values.get(name, self.below.get(name))
+
+    def put(self, name: str, value: bytes) -> None:
+        self.values[name] = value
+
+    def read(self, window: int, segment: int) -> bytes:
+        place = window, segment
+        value = self.log[place] if place in self.log else self.below.log[place]
+        if value is None:
+            raise KeyError(place)
+        return value
+
+    def write(self, window: int, segment: int, value: bytes) -> None:
+        self.log[window, segment] = value
+
+    def remove(self, window: int, segment: int) -> None:
+        self.read(window, segment)
+        self.log[window, segment] = None
+
+    def commit(self) -> None:
+        """Change the store below."""
+        self.below.values |= self.values
+        for place, value in self.log.items():
+            if value is None:
+                self.below.log.pop(place, None)
+            else:
+                self.below.log[place] = value
+        self.values, self.log = {}, {}
+
+
 @dataclass(frozen=True)
 class Section:
     """A part of a store for logs of another kind: the log `number` lies at `top` - `number`, where no window begins."""
