@@ -111,7 +111,9 @@ def main() -> None:
     parser.add_argument("--before", type=Path, help="a checkout of a version to compare with")
     parser.add_argument("--windows", type=int, nargs="+", default=list(WINDOWS))
     parser.add_argument("--plans", nargs="+", choices=[*PLANS, HOPPING], default=[*PLANS, HOPPING])
-    parser.add_argument("--measure", choices=[*PLANS, HOPPING], help="measure the tidegate that is imported, print JSON")
+    parser.add_argument(
+        "--measure", choices=[*PLANS, HOPPING], help="measure the tidegate that is imported, print JSON"
+    )
     chosen = parser.parse_args()
     if chosen.measure is not None:
         print(json.dumps(measured(chosen.windows, chosen.measure)))

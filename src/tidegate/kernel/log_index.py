@@ -113,9 +113,7 @@ class LogIndex:
         level, entries = saved["level"], saved["entries"]
         if level == 0:
             return cls(store, _Page(0, 0, logs={number: Log(*rest) for number, *rest in entries}))
-        pages = [
-            _Page(level - 1, name, totals=Totals(*totals), stored=True) for name, *totals in entries
-        ]
+        pages = [_Page(level - 1, name, totals=Totals(*totals), stored=True) for name, *totals in entries]
         return cls(store, _Page(level, 0, pages=pages))
 
     def save(self) -> dict[str, Any]:
@@ -288,10 +286,9 @@ class LogIndex:
         for below in page.pages or ():
             self._write(below)
         if page.logs is not None:
-            entries = [(number, *page.logs[number]) for number in _numbers(page)]
+            columns = np.array([(number, *page.logs[number]) for number in _numbers(page)], np.int64).T
         else:
-            entries = [(below.name, *self._totals(below)) for below in self._pages(page)]
-        columns = np.array(entries, np.int64).T
+            columns = np.array([(below.name, *self._totals(below)) for below in self._pages(page)], np.int64).T
         differences = np.diff(columns, axis=1, prepend=0)
         table = pa.table({"entries": pa.array(differences.ravel())})
         self.store.write(page.name, -1 - page.level, frames.encode(frames.SEGMENT, {}, table))

@@ -40,9 +40,7 @@ class Replaced:
     has: npt.NDArray[np.bool_]
 
 
-def replaced(
-    layout: Layout, state: State, index: LogIndex, rows: pa.Table, *, later: bool
-) -> Replaced:
+def replaced(layout: Layout, state: State, index: LogIndex, rows: pa.Table, *, later: bool) -> Replaced:
     """What rows (of `layout.result_schema`) replace, in order; the last ones of their keys are kept from now on.
 
     index  the logs of the buckets

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tidegate.instants import MAX_MS
 from tidegate.kernel.grouping import ints
-from tidegate.kernel.log_index import Log, LogIndex
+from tidegate.kernel.log_index import Log
 from tidegate.kernel.panes import Ints
 from tidegate.kernel.shelf_index import INDEX, NOWHERE, RECENT, Index
 from tidegate.kernel.state import State

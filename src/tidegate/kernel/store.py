@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-
 CLOSED = -(2**61)
 """The top of the section of results that stay readable (`kernel.closed`), far from the shelves of `kernel.shelves`."""
 

@@ -24,7 +24,6 @@ from tidegate.kernel.state import State
 from tidegate.kernel.stream_time import running_max
 from tidegate.spec.windows import BatchWindows, TimeWindows, UnlimitedWindows
 
-
 MOST_TABLES = 16
 """In about so many tables a record of hopping windows is at most; windows that are more share tables."""
 
