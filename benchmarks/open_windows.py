@@ -1,8 +1,9 @@
 """What one record costs over many open windows: milliseconds of one processor, and bytes written to the store.
 
-`python -m benchmarks.open_windows`, with `PYTHONPATH=src` where tidegate is not installed. `--before FOLDER` runs the same
-with the tidegate of another checkout besides, in a process of its own. Each line has a plan and a number of open windows, one
-to a key and minute. They come in one batch; then come batches of one record each, of which the table has the median.
+`python -m benchmarks.open_windows`, with `PYTHONPATH=src` where tidegate is not installed. `--before FOLDER` runs the
+same with the tidegate of another checkout besides, in a process of its own. Each line has a plan and a number of open
+windows, one to a key and minute. They come in one batch; then come batches of one record each, of which the table has
+the median.
 
 The last line is one record with windows of a day that start every second, as updates: it is in 86,400 windows.
 """

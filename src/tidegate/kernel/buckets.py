@@ -67,7 +67,7 @@ def write(
             state.forget(bucket)
             state.logs[bucket] = Log(windows=0)
             continue
-        starts = [low, *(low + _cuts(high[low:end], bucket, most)).tolist(), end]
+        starts = [low, *(low + _cuts(high[low:end], most)).tolist(), end]
         for part, (first, last) in enumerate(zip(starts, starts[1:], strict=False)):
             number = bucket if part == 0 else int(high[first])
             mine = rows.slice(first, last - first)
@@ -76,7 +76,7 @@ def write(
                 state.note(number, **known(mine))
 
 
-def _cuts(high: Ints, bucket: int, most: int) -> Ints:
+def _cuts(high: Ints, most: int) -> Ints:
     """Where rows sorted by hash are cut into parts, none of which has another's hash."""
     if len(high) <= most:
         return np.zeros(0, np.int64)

@@ -71,7 +71,7 @@ def append(layout: Layout, state: State, pane: int, rows: pa.Table) -> None:
 
 
 def _leading(layout: Layout, state: State, before: int, closes_at: int) -> list[int]:
-    """The panes with a log that windows hold which close after `before`, up to `closes_at`; maybe others before them."""
+    """The panes with a log, up to the last that is in a window which closes after `before`, up to `closes_at`."""
     if closes_at == MAX_MS:
         return list(state.logs)
     panes = layout.panes
@@ -205,7 +205,7 @@ def _read(layout: Layout, state: State, fresh: dict[int, pa.Table], group: _Grou
             continue
         for rows in chain(state.segments(pane), [fresh[pane]] if pane in fresh else []):
             if len(mine) > _MANY_WINDOWS:
-                yield _of_windows(layout, rows, mine)
+                yield _of_windows(rows, mine)
             else:
                 yield from (_of_window(layout, rows, window) for window in mine.tolist())
 
@@ -241,7 +241,7 @@ def _of_window(layout: Layout, rows: pa.Table, window: int) -> pa.Table:
     return rows.append_column("start", pa.array(np.full(rows.num_rows, window, np.int64)))
 
 
-def _of_windows(layout: Layout, rows: pa.Table, windows: Ints) -> pa.Table:
+def _of_windows(rows: pa.Table, windows: Ints) -> pa.Table:
     """The rows of one pane once for each of these windows, one `advance` apart, that was open to them."""
     first = np.searchsorted(windows, grouping.ints(rows["open"]))
     counts = len(windows) - first

@@ -45,7 +45,7 @@ _MAGIC = b"tdgt"
 _ALIGN = 64
 """Arrow wants its buffers aligned; a multiple of this is, wherever the frame lies."""
 _TINY = 512
-"""A table of so many bytes is written as it is: to narrow and to compress it takes ten times as long and saves nothing."""
+"""A table of so many bytes is written as it is: to narrow and compress it takes ten times as long and saves nothing."""
 
 
 def encode(kind: int, meta: dict[str, Any], *tables: pa.Table) -> bytes:
