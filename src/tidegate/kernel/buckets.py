@@ -2,7 +2,7 @@
 
 A bucket holds the keys whose hashes (the high half; the low one chose the task) lie from its number up to that of the
 next bucket. So the index of the logs says where a key is. A bucket in which no key is left stays, as a log without
-segments. The numbers are part of the state format.
+segments. A batch that writes all buckets puts small neighbours together. The numbers are part of the state format.
 """
 
 from __future__ import annotations
@@ -61,8 +61,9 @@ def write(
     touched = np.unique(buckets)
     own = state.logs.floors(high)
     assert np.isin(own, touched).all()
-    lows, highs = np.searchsorted(own, touched), np.searchsorted(own, touched, side="right")
-    for bucket, low, end in zip(touched.tolist(), lows.tolist(), highs.tolist(), strict=True):
+    ends = np.searchsorted(own, touched, side="right").tolist()
+    parts = list(zip(touched.tolist(), [0, *ends], ends, strict=False))
+    for bucket, low, end in _merged(state, parts, int(most * _FILLED)):
         if low == end:
             state.forget(bucket)
             state.logs[bucket] = Log(windows=0)
@@ -74,6 +75,24 @@ def write(
             state.replace(number, mine)
             if known is not None:
                 state.note(number, **known(mine))
+
+
+def _merged(state: State, parts: list[tuple[int, int, int]], most: int) -> list[tuple[int, int, int]]:
+    """Buckets with the places of their first row and beyond their last, small neighbours as one if all are written.
+
+    A bucket that is gone belongs to the one before it.
+    """
+    if len(parts) != len(state.logs):
+        return parts
+    merged = parts[:1]
+    for bucket, low, end in parts[1:]:
+        name, first, _ = merged[-1]
+        if end - first <= most:
+            state.forget(bucket)
+            merged[-1] = (name, first, end)
+        else:
+            merged.append((bucket, low, end))
+    return merged
 
 
 def _cuts(high: Ints, most: int) -> Ints:

@@ -42,7 +42,7 @@ from tidegate.spec.windows import SessionWindows, SlidingWindows
 
 _Late = list[tuple[int, int, int]]
 
-SPLIT_ROWS = (1_500, 6_000)
+SPLIT_ROWS = (500, 6_000)
 """A bucket with more windows than this becomes several: one record reads and writes the bucket of its key. The second
 number is for batches with many records for each bucket, which read and write fewer large ones faster.
 """
