@@ -60,7 +60,7 @@ def test_a_table_in_buckets_is_a_dict(batches: list[dict[int, int | None]]) -> N
             live = {key: n for key, n in wanted.items() if n is not None}
             every = buckets.read(state, np.array(sorted(state.logs), np.int64))
             assert (dict(zip(*every.to_pydict().values(), strict=True)) if every else {}) == live
-            assert all(log.rows <= 4 for log in state.logs.values())
+            assert all(log.rows <= 4 for _, log in state.logs.items())
     finally:
         buckets.SPLIT_ROWS = before
 
@@ -85,4 +85,20 @@ def test_keys_of_one_hash_stay_together(monkeypatch: pytest.MonkeyPatch) -> None
     same = np.full(9, 12345 << 32, np.uint64)
     buckets.write(state, buckets.find(state, same), rows, same)
     assert buckets.read(state, np.unique(buckets.find(state, same))).num_rows == 9  # type: ignore[union-attr]
-    assert buckets.read(state, buckets.find(state, ~same)) is None
+    assert len(state.logs) == 1
+
+
+def test_a_batch_of_all_keys_puts_small_buckets_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buckets, "SPLIT_ROWS", 100)
+    state = State(DictStore(), {}, 1)
+    upsert(state, dict.fromkeys(range(5_000), 1))
+    many = len(state.logs)
+    monkeypatch.setattr(buckets, "SPLIT_ROWS", 1_000)
+    upsert(state, {7: 2})
+    assert len(state.logs) == many
+    upsert(state, dict.fromkeys(range(5_000), 3))
+    assert len(state.logs) <= 10
+    every = buckets.read(state, np.array(list(state.logs), np.int64))
+    assert every is not None
+    assert dict(zip(*every.to_pydict().values(), strict=True)) == dict.fromkeys(range(5_000), 3)
+    assert state.logs.totals().rows == 5_000

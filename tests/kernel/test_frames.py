@@ -23,19 +23,20 @@ META = {"tasks": 2, "stream_time": 5}
 ROWS = pa.table({"k:user": ["A", "B"], "ts": pa.array([1, 2], pa.int64())})
 FRAME = frames.encode(frames.SEGMENT, META, ROWS, ROWS.slice(1))
 
-# Format version 1. If these change, every checkpoint is lost: raise frames.VERSION and say what it costs.
+# Format version 2. If these change, every checkpoint is lost: raise frames.VERSION and say what it costs.
 GOLDEN_META = bytes.fromhex(
-    "7464677401030000"  # magic, version 1, kind 3, no tables
-    "c95e0162"  # checksum
+    "7464677402030000"  # magic, version 2, kind 3, no tables
+    "b03b3ad7"  # checksum
     "0b00000000000000"  # eleven bytes of JSON
     + "00" * 44  # up to a multiple of 64
     + "7b227461736b73223a327d"
 )
 GOLDEN_SEGMENT = zlib.decompress(
     base64.b85decode(
-        "c-o~<I|>3Z5PgZ+by-quA+m)Bu<`&_YHjNc6bl8xT`TcEmL9{xGkBGCW_HvNL<AosllOS@OTApz#v1Gvqq{|mi^0!0p70kM!kJ<rEQd#m1R1>u#t{"
-        "dxjBcklz;n*^eWQFbTFxJ+2KCex=XyF_$>oX@>D42ilIn%Ey-gC=Na<|GhibKF&56$QUMcp}<I&fNy;MWTp`<W;ZI~1HGCl9K)m?4y2g#TJ@fwR@FG"
-        "d;p%E<Th+Q?@=^e}-woxQct-^f1$5BrfG8v"
+        "c-kvTNiShyVq|dSl$piE009;-1`(jTmVqMh9|%4GX#p^gi-C`Uje(Vc1IPjbMi#g@50GSmihF?BKxrTbiE{u+kQ@h)EdiC|1i4MAq*%#H!4Tv`"
+        "J|Hg1Oi4{oEJ@W%N-Rz-W?*1KGV21+9Y7PAK=#Q%#Xtb0rlc6eVgs7b0wfv0_6RVD0BJS`cCZTspzdU3Mb{5fpKVoIoLU4DV}Xl<{QUq(i$M82"
+        "K$k;&&I2})ftdwtP5@F^@i52%?O}ndX#ipssGm`z4CGdJu-#xs;R%0PD6Igcg<)v`O`QdrJS=R`lL|VY2TE&f)&Hx&lL&PYLLn2fJd+>;gQF96"
+        "aj+&xxPfQ@x-Tvj"
     )
 )
 
@@ -49,7 +50,7 @@ def sealed(frame: bytes) -> bytes:
 
 def lying(count: int, *lengths: int, body: bytes = b"{}") -> bytes:
     """A META frame that claims `count` tables and these lengths."""
-    head = HEAD.pack(b"tdgt", 1, frames.META, count, 0) + struct.pack(f"<{len(lengths)}Q", *lengths)
+    head = HEAD.pack(b"tdgt", frames.VERSION, frames.META, count, 0) + struct.pack(f"<{len(lengths)}Q", *lengths)
     return sealed(head + bytes(-len(head) % 64) + body)
 
 
@@ -77,7 +78,7 @@ def test_parts_are_aligned() -> None:
 
 
 def test_golden_bytes() -> None:
-    assert frames.VERSION == 1
+    assert frames.VERSION == 2
     assert frames.encode(frames.META, {"tasks": 2}) == GOLDEN_META
     assert frames.decode(frames.META, GOLDEN_META) == ({"tasks": 2}, [])
     # How Arrow writes a table is Arrow's; that it still reads this one is a promise of ours.
@@ -110,7 +111,7 @@ def test_the_message_says_what_to_do() -> None:
     ("frame", "why"),
     [
         (b"PAR1" + FRAME[4:], "it begins with b'PAR1'"),
-        (FRAME[:4] + b"\x02" + FRAME[5:], "it has format version 2, and this tidegate reads version 1"),
+        (FRAME[:4] + b"\x01" + FRAME[5:], "it has format version 1, and this tidegate reads version 2"),
         (FRAME[:5] + b"\x01" + FRAME[6:], "it is a blob on its way to a task"),
         (FRAME[:5] + b"\x03" + FRAME[6:], "it is an operator's state"),
         (FRAME[:5] + b"\x09" + FRAME[6:], "it is of the unknown kind 9"),

@@ -1,37 +1,38 @@
 """A table by key, in buckets that split as they grow: what a batch reads and writes follows the keys it has.
 
-A bucket is a node of a binary tree over the high bits of the key's hash (the low ones chose the task), numbered as in
-a heap: 1 is all keys, 2 and 3 are its halves by the first bit, and so on. Only the leaves exist, as logs of one
-segment, or of none if no key is left in them; so the index of the logs is the tree. The numbers are part of the state
-format.
+A bucket holds the keys whose hashes (the high half; the low one chose the task) lie from its number up to that of the
+next bucket. So the index of the logs says where a key is. A bucket in which no key is left stays, as a log without
+segments. A batch that writes all buckets puts small neighbours together. The numbers are part of the state format.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tidegate.kernel import radix
 from tidegate.kernel.batch import unite
+from tidegate.kernel.log_index import Log
 from tidegate.kernel.panes import Ints
-from tidegate.kernel.state import Log, State
+from tidegate.kernel.state import State
 
 SPLIT_ROWS = 20_000
-"""A bucket with more rows than this becomes two."""
+"""A bucket with more rows than this becomes several."""
 
-_BITS = 32
+_FILLED = 0.75
+"""How full the parts of a bucket are: the next rows need not split them again."""
+
+_HALF = np.uint64(32)
 
 Hashes = npt.NDArray[np.uint64]
 
 
 def find(state: State, hashes: Hashes) -> Ints:
     """The bucket of each key; `hashes` as `grouping.key_hash` makes them."""
-    leaves = np.array(sorted(state.logs) or [1], np.int64)
-    found = np.zeros(len(hashes), np.int64)
-    for depth in range(int(leaves[-1]).bit_length()):
-        node = _node(hashes, depth)
-        found = np.where(np.isin(node, leaves), node, found)
-    return found
+    return state.logs.floors(_high(hashes))
 
 
 def read(state: State, buckets: Ints) -> pa.Table | None:
@@ -40,38 +41,69 @@ def read(state: State, buckets: Ints) -> pa.Table | None:
     return unite(segments) if segments else None
 
 
-def write(state: State, buckets: Ints, rows: pa.Table, hashes: Hashes) -> None:
-    """Let `rows`, whose keys have these `hashes`, be all that is in the buckets; one that is too large splits."""
-    order = np.argsort(hashes >> np.uint64(_BITS), kind="stable")
-    rows, hashes = rows.take(pa.array(order)), hashes[order]
-    own = find(state, hashes)
-    for bucket in np.unique(buckets).tolist():
-        low, high = np.searchsorted(hashes >> np.uint64(_BITS), _bounds(bucket))
-        assert np.all(own[low:high] == bucket)
-        _write(state, bucket, rows.slice(low, high - low), hashes[low:high])
+def write(
+    state: State,
+    buckets: Ints,
+    rows: pa.Table,
+    hashes: Hashes,
+    most: int | None = None,
+    known: Callable[[pa.Table], dict[str, int]] | None = None,
+) -> None:
+    """Let `rows`, whose keys have these `hashes`, be all that is in the buckets; one that is too large splits.
+
+    most   rows that a bucket may have before it splits, SPLIT_ROWS if nothing is said
+    known  what the index is to know of a bucket with these rows (fields of `Log`)
+    """
+    most = SPLIT_ROWS if most is None else most
+    high = _high(hashes)
+    order = radix.argsort(high)
+    rows, high = rows.take(pa.array(order)), high[order]
+    touched = np.unique(buckets)
+    own = state.logs.floors(high)
+    assert np.isin(own, touched).all()
+    ends = np.searchsorted(own, touched, side="right").tolist()
+    parts = list(zip(touched.tolist(), [0, *ends], ends, strict=False))
+    for bucket, low, end in _merged(state, parts, int(most * _FILLED)):
+        if low == end:
+            state.forget(bucket)
+            state.logs[bucket] = Log(windows=0)
+            continue
+        starts = [low, *(low + _cuts(high[low:end], most)).tolist(), end]
+        for part, (first, last) in enumerate(zip(starts, starts[1:], strict=False)):
+            number = bucket if part == 0 else int(high[first])
+            mine = rows.slice(first, last - first)
+            state.replace(number, mine)
+            if known is not None:
+                state.note(number, **known(mine))
 
 
-def _write(state: State, bucket: int, rows: pa.Table, hashes: Hashes) -> None:
-    """Rows sorted by hash into a bucket, or into its children."""
-    if rows.num_rows > SPLIT_ROWS and bucket.bit_length() <= _BITS:
-        state.forget(bucket)
-        middle = int(np.searchsorted(hashes >> np.uint64(_BITS), _bounds(2 * bucket)[1]))
-        _write(state, 2 * bucket, rows.slice(0, middle), hashes[:middle])
-        _write(state, 2 * bucket + 1, rows.slice(middle), hashes[middle:])
-    elif rows.num_rows:
-        state.replace(bucket, rows)
-    else:
-        state.forget(bucket)
-        state.logs[bucket] = Log()
+def _merged(state: State, parts: list[tuple[int, int, int]], most: int) -> list[tuple[int, int, int]]:
+    """Buckets with the places of their first row and beyond their last, small neighbours as one if all are written.
+
+    A bucket that is gone belongs to the one before it.
+    """
+    if len(parts) != len(state.logs):
+        return parts
+    merged = parts[:1]
+    for bucket, low, end in parts[1:]:
+        name, first, _ = merged[-1]
+        if end - first <= most:
+            state.forget(bucket)
+            merged[-1] = (name, first, end)
+        else:
+            merged.append((bucket, low, end))
+    return merged
 
 
-def _node(hashes: Hashes, depth: int) -> Ints:
-    """The bucket that a key would be in if all were at this depth."""
-    return ((hashes >> np.uint64(2 * _BITS - depth - 1) >> np.uint64(1)) | np.uint64(1 << depth)).astype(np.int64)
+def _cuts(high: Ints, most: int) -> Ints:
+    """Where rows sorted by hash are cut into parts, none of which has another's hash."""
+    if len(high) <= most:
+        return np.zeros(0, np.int64)
+    parts = int(-(-len(high) // max(1, most * _FILLED)))
+    names = np.unique(high[np.arange(1, parts) * len(high) // parts])
+    found: Ints = np.searchsorted(high, names[names > high[0]])
+    return found
 
 
-def _bounds(bucket: int) -> list[int]:
-    """The first high half of a hash in the bucket, and the first beyond it."""
-    depth = bucket.bit_length() - 1
-    place, width = bucket - (1 << depth), 1 << (_BITS - depth)
-    return [place * width, (place + 1) * width]
+def _high(hashes: Hashes) -> Ints:
+    return (hashes >> _HALF).astype(np.int64)

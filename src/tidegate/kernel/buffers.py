@@ -23,6 +23,7 @@ from tidegate.kernel.grouping import array, ints
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.panes import Ints
 from tidegate.kernel.state import State
+from tidegate.kernel.stream_time import NEVER
 from tidegate.kernel.value_bytes import total
 from tidegate.spec.aggregates import Aggregate, Fold
 from tidegate.spec.suppressed import Buffer
@@ -68,14 +69,18 @@ def check(
     n_held, n_both = parts[0].num_rows, parts[0].num_rows + rows.num_rows
     previous, has_previous = previous_rows(codes[:n_both])
     new = (~has_previous[n_held:]).astype(np.int64)
-    starts = np.array(list(state.logs), np.int64)
-    stored = np.array([(log.rows, log.base) for log in state.logs.values()], np.int64).reshape(-1, 2)
     closes, seen = _closes(layout, ints(rows["start"])), ints(rows["seen"])
-    records = after_each(_closes(layout, starts), stored[:, 0], closes, new, seen)
+    newest = int(seen.max(initial=NEVER))
+    # Of the windows that close within the batch; what the others hold stays.
+    leading = state.logs.leading(lambda start: layout.aligned.close_ms(start) <= newest)
+    starts = np.array(leading, np.int64)
+    stored = np.array([(log.rows, log.counts) for log in map(state.logs.__getitem__, leading)], np.int64).reshape(-1, 2)
+    totals = state.logs.totals()
+    records = after_each(_closes(layout, starts), stored[:, 0], closes, new, seen) + totals.rows - stored[:, 0].sum()
     sizes = _sizes_of_entries(layout, held, rows, updates, previous, has_previous)
     change = sizes - np.where(has_previous, sizes[previous], 0)
     size = after_each(_closes(layout, starts), stored[:, 1], closes, change[n_held:], seen)
-    compare(layout, state, records, size)
+    compare(layout, state, records, size + totals.counts - stored[:, 1].sum())
     last = np.zeros(int(codes.max(initial=0)) + 1, np.int64) if len(codes) else np.zeros(1, np.int64)
     last[codes[:n_both]] = sizes  # the last assignment stands
     return merged.append_column("bytes", pa.array(last[codes[n_both:]]))

@@ -27,10 +27,6 @@ STRETCHES = 16
 """A log holds what closed in this part of the retention."""
 
 
-_FIRST = -(2**61)
-"""Where the store keeps the logs: under windows that cannot exist, far from those of other parts of the kernel."""
-
-
 def keep(layout: Layout, state: State, rows: pa.Table) -> None:
     """Take the results of windows that closed, and drop the logs that have been readable for long enough."""
     retention = layout.op.retention_ms
@@ -44,18 +40,19 @@ def keep(layout: Layout, state: State, rows: pa.Table) -> None:
     stretch = np.where(later_ms(times, retention) > state.stream_time, times // width * width, -1)
     for start in np.unique(stretch[stretch >= 0]).tolist():
         mine = stretch == start
-        logs.append(_FIRST - start, rows.filter(pa.array(mine)))
-        log = logs.logs[_FIRST - start]
-        log.base = max(log.base, int(times[mine].max()))
-    for name in [name for name, log in logs.logs.items() if log.base + retention <= state.stream_time]:
-        logs.forget(name)
+        logs.append(start, rows.filter(pa.array(mine)))
+        logs.note(start, base=max(logs.logs[start].base, int(times[mine].max())))
+    # What closed in a stretch closed at its start or later.
+    for start in logs.logs.leading(lambda start: start + retention <= state.stream_time):
+        if logs.logs[start].base + retention <= state.stream_time:
+            logs.forget(start)
 
 
 def rows(layout: Layout, state: State) -> pa.Table:
     """The results that are readable, of the schema of final results."""
     schema = layout.telling["final"].result_schema
     logs = _logs(state)
-    held = [table for name in sorted(logs.logs, reverse=True) for table in logs.read(name)]
+    held = [table for name in logs.logs for table in logs.read(name)]
     retention = layout.op.retention_ms
     if not held or retention is None:
         return schema.empty_table()
@@ -65,8 +62,8 @@ def rows(layout: Layout, state: State) -> pa.Table:
 
 
 def _logs(state: State) -> State:
-    """The logs of closed windows as a state of their own in the same store: under numbers that no window has."""
-    return State(state.store, state.identity, state.tasks, logs=state.closed)
+    """The logs of closed windows as a state of their own, in a section of the same store."""
+    return State(state.closed.store, state.identity, state.tasks, logs=state.closed)
 
 
 def closed_at(layout: Layout, rows: pa.Table) -> Ints:

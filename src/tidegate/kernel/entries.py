@@ -91,7 +91,7 @@ def with_prior(layout: Layout, state: State, rows: pa.Table, made: pa.Table | No
         old = rows
     else:
         told = rows.select(layout.result_schema.names)
-        found = previous.replaced(layout, state, state.came, previous.HELD, told, later=False)
+        found = previous.replaced(layout, state, state.came, told, later=False)
         old, before, has = found.rows, found.before, found.has
         if isinstance(layout.op.windows, SessionWindows):
             # A session takes no old value with it; only its tombstone does (SEMANTICS 4).

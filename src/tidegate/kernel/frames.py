@@ -20,7 +20,7 @@ from tidegate.errors import CheckpointError
 from tidegate.kernel.compact import is_compact, restored
 from tidegate.kernel.narrow import narrowed, widened
 
-VERSION = 1
+VERSION = 2
 BLOB, SEGMENT, META = 1, 2, 3
 _KINDS = {
     BLOB: "a blob on its way to a task",
@@ -45,6 +45,8 @@ _HEAD = struct.Struct("<4sBBHI")
 _MAGIC = b"tdgt"
 _ALIGN = 64
 """Arrow wants its buffers aligned; a multiple of this is, wherever the frame lies."""
+_TINY = 512
+"""A table of so many bytes is written as it is: to narrow and compress it takes ten times as long and saves nothing."""
 
 
 def encode(kind: int, meta: dict[str, Any], *tables: pa.Table) -> bytes:
@@ -71,11 +73,11 @@ def _checksum(kind: int, tables: int, parts: Iterable[Any]) -> int:
 def _body(table: pa.Table, compressed: bool) -> memoryview:
     # State is written and read through a socket and logged to the checkpoint: that costs more than compressing it.
     # Blobs are read once, by a shuffle that compresses by itself; compact tables are made to be compressed.
-    compact = is_compact(table)
-    codec = pa.Codec("zstd", 1) if compressed or compact else None
+    tiny, compact = table.nbytes <= _TINY, is_compact(table)
+    codec = pa.Codec("zstd", 1) if (compressed or compact) and not tiny else None
     options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
     sink = pa.BufferOutputStream()
-    table = table if compact else narrowed(table)
+    table = table if tiny or compact else narrowed(table)
     with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table)
     return memoryview(sink.getvalue())

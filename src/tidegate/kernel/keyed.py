@@ -11,18 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tidegate.instants import MAX_MS
+from tidegate.instants import MAX_MS, later_ms
 from tidegate.kernel import (
+    buckets,
     coalescing,
     grouping,
     priors,
-    radix,
     results,
     sessions,
     sliding,
@@ -33,14 +35,19 @@ from tidegate.kernel.batch import Batch, unite
 from tidegate.kernel.grouping import ints
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.lineage import Aggregates, Entries, Entry, Functions, Lineage, Update
+from tidegate.kernel.log_index import Log
 from tidegate.kernel.panes import Ints
 from tidegate.kernel.state import State
 from tidegate.spec.windows import SessionWindows, SlidingWindows
 
 _Late = list[tuple[int, int, int]]
 
-BUCKETS = 32
-"""How many tables the windows of a task are spread over; part of the state format."""
+SPLIT_ROWS = (500, 6_000)
+"""A bucket with more windows than this becomes several: one record reads and writes the bucket of its key. The second
+number is for batches with many records for each bucket, which read and write fewer large ones faster.
+"""
+_ROWS_PER_RECORD = 64
+"""So many windows a record may write with its own without being slower than by writing more buckets."""
 _STRETCH = 10_000
 """So many records are looked at before it is asked whether all buckets are touched already."""
 
@@ -53,7 +60,8 @@ def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[lis
     opens_before = windows.open_from_ms(batch.closed_to)
     # At the end of the input no window stays open, however long its grace.
     opens_after: Any = np.inf if closes_at == MAX_MS else windows.open_from_ms(closes_at)
-    loaded = _load(layout, state, sorted(_touched(layout, records) | _closing_buckets(state, opens_after)))
+    touched = _touched(layout, state, records) | set(state.logs.due_before(opens_after))
+    loaded = _load(layout, state, sorted(touched), opens_before)
     rows, updates, late, seen = _take_in(layout, loaded, records, batch)
     batch.late = late
     entries = loaded.entries
@@ -68,7 +76,7 @@ def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[lis
         leaving = rows.filter(pa.array((ends < opens_after) & (ends >= opens_before)))
         out += [results.told(layout, "final", leaving, layout.sorts)] if leaving.num_rows else []
     kept = ends >= opens_after if isinstance(windows, SessionWindows) else sliding.kept(windows, rows, opens_after)
-    _store(layout, state, loaded, rows.filter(pa.array(kept)), entries, opens_after)
+    _store(layout, state, loaded, rows.filter(pa.array(kept)), entries, opens_after, records)
     return [results.concat(layout, out)], len(late)
 
 
@@ -76,8 +84,9 @@ def store_anew(layout: Layout, state: State) -> None:
     """Store all windows with the entries of a buffer, or without, as the plan has it."""
     windows = layout.op.windows
     assert isinstance(windows, SlidingWindows | SessionWindows)
-    loaded = _load(layout, state, list(state.logs))
-    _store(layout, state, loaded, loaded.rows, loaded.entries, windows.open_from_ms(state.closed_to))
+    opens_after = windows.open_from_ms(state.closed_to)
+    loaded = _load(layout, state, list(state.logs), opens_after)
+    _store(layout, state, loaded, loaded.rows, loaded.entries, opens_after, None)
 
 
 @dataclass(frozen=True)
@@ -91,33 +100,28 @@ class _Loaded:
 
 def _elsewhere(state: State, loaded: _Loaded) -> tuple[int, int]:
     """Entries and bytes of the buckets that were not read."""
-    logs = [log for bucket, log in state.logs.items() if bucket not in loaded.buckets]
-    return sum(log.waits for log in logs), sum(log.counts for log in logs)
+    totals, read = state.logs.totals(), [state.logs.get(bucket) or Log() for bucket in loaded.buckets]
+    return totals.waits - sum(log.waits for log in read), totals.counts - sum(log.counts for log in read)
 
 
-def _buckets(layout: Layout, rows: pa.Table) -> Ints:
-    # The low half of the hash chose the task; the high half is still evenly spread.
-    return ((grouping.key_hash(layout, rows) >> np.uint64(32)) % np.uint64(BUCKETS)).astype(np.int64)
-
-
-def _touched(layout: Layout, records: pa.Table | None) -> set[int]:
+def _touched(layout: Layout, state: State, records: pa.Table | None) -> set[int]:
     """The buckets of the records; many records are soon in all of them, and the rest is not looked at."""
     found: set[int] = set()
     for low in range(0, 0 if records is None else records.num_rows, _STRETCH):
         assert records is not None
-        found.update(_buckets(layout, records.slice(low, _STRETCH)).tolist())
-        if len(found) == BUCKETS:
+        found.update(np.unique(buckets.find(state, grouping.key_hash(layout, records.slice(low, _STRETCH)))).tolist())
+        if len(found) >= len(state.logs):
             break
     return found
 
 
-def _closing_buckets(state: State, opens_after: float) -> set[int]:
-    return {bucket for bucket, log in state.logs.items() if log.base < opens_after}
-
-
-def _load(layout: Layout, state: State, buckets: list[int]) -> _Loaded:
-    tables = [table for bucket in buckets for table in state.read(bucket)]
-    return _Loaded(buckets, *strict.split(layout, unite(tables) if tables else _no_windows(layout)))
+def _load(layout: Layout, state: State, numbers: list[int], opens: float) -> _Loaded:
+    """The windows in these buckets, as they were stored when windows that end from `opens` on were open."""
+    tables = [table for number in numbers for table in state.read(number)]
+    rows, entries = strict.split(layout, unite(tables) if tables else _no_windows(layout))
+    if isinstance(layout.op.windows, SlidingWindows):
+        rows = rows.filter(pa.array(sliding.kept(layout.op.windows, rows, opens)))
+    return _Loaded(numbers, rows, entries)
 
 
 def _no_windows(layout: Layout) -> pa.Table:
@@ -127,26 +131,39 @@ def _no_windows(layout: Layout) -> pa.Table:
 
 
 def _store(
-    layout: Layout, state: State, loaded: _Loaded, rows: pa.Table, entries: pa.Table | None, opens_after: float
+    layout: Layout,
+    state: State,
+    loaded: _Loaded,
+    rows: pa.Table,
+    entries: pa.Table | None,
+    opens_after: float,
+    records: pa.Table | None,
 ) -> None:
-    bucket = _buckets(layout, rows)
-    live = np.bincount(bucket, minlength=BUCKETS)
     if entries is not None:
         rows = strict.stored(layout, rows, entries, opens_after)
-        bucket = _buckets(layout, rows)
-    tables = radix.split(rows, bucket, BUCKETS)
-    for number in loaded.buckets:
-        mine = tables[number]
-        if mine.num_rows == 0:
-            state.forget(number)
-            continue
-        state.replace(number, mine)
-        log = state.logs[number]
-        log.rows = int(live[number])
-        # So that a batch that closes nothing here need not look: the earliest end in the bucket.
-        log.base = int(ints(mine["end"]).min())
-        if entries is not None:
-            log.waits, log.counts = strict.totals(mine, opens_after)
+    numbers = np.array(loaded.buckets, np.int64)
+    each = (0 if records is None else records.num_rows) // max(1, len(numbers))
+    most = min(max(SPLIT_ROWS[0], each * _ROWS_PER_RECORD), SPLIT_ROWS[1])
+    known = partial(_known, layout, opens_after, entries is not None)
+    buckets.write(state, numbers, rows, grouping.key_hash(layout, rows), most, known)
+
+
+def _known(layout: Layout, opens_after: float, bounded: bool, rows: pa.Table) -> dict[str, int]:
+    """What the index knows of a bucket: how much is open in it, and when it must be looked at."""
+    ends = ints(rows["end"])
+    is_open = ends >= opens_after
+    waits, counts = strict.totals(rows, opens_after) if bounded else (0, 0)
+    live = np.ones(rows.num_rows, np.bool_)
+    if "deleted" in rows.schema.names:
+        live = ~pc.fill_null(grouping.array(rows["deleted"]), False).to_numpy(zero_copy_only=False)
+    closes = int(ends[is_open].min(initial=MAX_MS))
+    due = closes
+    if not is_open.any():
+        # Sliding windows outlive their close; they are removed when the last of them is of no use.
+        assert isinstance(layout.op.windows, SlidingWindows)
+        due = later_ms(int(ints(rows["start"]).max()), 3 * layout.op.windows.time_difference_ms)
+    windows = int((is_open & live).sum())
+    return {"windows": windows, "waits": waits, "counts": counts, "closes": closes, "due": due}
 
 
 def _take_in(

@@ -37,7 +37,7 @@ def take_in(
     if entries.counts_bytes(layout):
         rows = entries.with_prior(layout, state, rows, made)
     elif state.came:
-        previous.forget(state, state.came, previous.HELD)
+        previous.forget(state, state.came)
     both = unite([held, rows])
     taken = uncrowded.take_in(layout, state, both, held.num_rows, clocks) or _one_by_one(
         layout, state, both, held.num_rows, clocks

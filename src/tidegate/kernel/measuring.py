@@ -50,14 +50,11 @@ class Held(NamedTuple):
 
 def held(layout: Layout, state: State) -> Held:
     """What waits for its window in the logs."""
-    logs = state.logs.values()
-    spilled = sum(log.size for log in logs)
-    # A bounded buffer keeps its bytes, as the bound counts them, beside each window.
-    if layout.keyed and layout.op.buffer is not None:
-        # The base of a bucket is its earliest end; what waits in it is counted beside its rows.
-        return Held(sum(log.waits for log in logs), sum(log.counts for log in logs), spilled)
-    size = spilled if layout.op.buffer is None else sum(log.base for log in logs)
-    return Held(sum(log.rows for log in logs), size, spilled)
+    totals = state.logs.totals()
+    # A buffer with a bound keeps its bytes, as the bound counts them, beside each window.
+    if layout.op.buffer is not None:
+        return Held(totals.waits if layout.keyed else totals.rows, totals.counts, totals.size)
+    return Held(totals.windows if layout.keyed else totals.rows, totals.size, totals.size)
 
 
 def of_limit(entries: pa.Table, shelves: Shelves) -> Held:

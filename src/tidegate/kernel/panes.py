@@ -65,3 +65,11 @@ class Panes:
     def held_by(self, window: int) -> range:
         """The panes a window holds."""
         return range(window, window + self.windows.size_ms, self.width_ms)
+
+    def windows_of(self, pane: int) -> int:
+        """How many windows hold the pane."""
+        return int(self.last_window(pane) - self.first_window(pane)) // self.windows.advance_ms + 1
+
+    def windows_shared(self, pane: int, later: int) -> int:
+        """How many windows hold both panes."""
+        return max(0, int(self.last_window(pane) - self.first_window(later)) // self.windows.advance_ms + 1)

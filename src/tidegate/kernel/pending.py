@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidegate.instants import MAX_MS, Window
-from tidegate.kernel import final, strict, suppression
+from tidegate.kernel import final, strict, suppression, tables
 from tidegate.kernel.grouping import ints
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.state import State
@@ -56,15 +56,16 @@ def metrics(layout: Layout, state: State) -> dict[str, float]:
         told[f"next_due_{layout.op.limit.clock}"], told["limit_clock"] = state.due
     if layout.op.windows is None:
         return told
+    totals = state.logs.totals()
+    told["open_windows"] = totals.windows
+    next_close: int | None = None
     if layout.keyed:
-        told["open_windows"] = sum(log.rows for log in state.logs.values())
-        # The base of a bucket is its earliest end; one that has passed is of a closed window that is kept.
-        closes = [_close_of_end(layout, log.base) for log in state.logs.values()]
-        next_close = min((at for at in closes if at > state.closed_to), default=None)
-    else:
-        starts = _starts(layout, state)
-        told["open_windows"] = len(starts)
-        next_close = layout.aligned.close_ms(starts[0]) if starts else None
+        # A bucket without open windows closes at MAX_MS.
+        next_close = _close_of_end(layout, totals.closes) if totals.windows else None
+    elif totals.logs:
+        start, closed = _first_open(layout, state)
+        told["open_windows"] -= closed
+        next_close = layout.aligned.close_ms(start)
     if layout.op.emits != "updates" and next_close is not None and next_close < MAX_MS:
         told["next_close"] = next_close
     if layout.op.stream.clock.slowest and (slowest := slowest_partition(state)) is not None:
@@ -83,10 +84,23 @@ def slowest_partition(state: State) -> tuple[int | str, int] | None:
     return name, time
 
 
+def _first_open(layout: Layout, state: State) -> tuple[int, int]:
+    """The start of the first window that is open, and how many that the index counts are closed.
+
+    Those are windows of the first pane alone: what lies before it has been removed.
+    """
+    totals = state.logs.totals()
+    if not layout.op.logs:
+        return totals.first if totals.due == MAX_MS else totals.due, 0
+    first = int(layout.panes.first_window(totals.first))
+    start = max(first, int(layout.panes.first_open(state.closed_to)))
+    return start, (start - first) // layout.panes.windows.advance_ms
+
+
 def _starts(layout: Layout, state: State) -> list[int]:
     if layout.op.logs:
-        return final.closing(layout, list(state.logs), state.closed_to, MAX_MS)
-    return sorted(state.logs)
+        return final.closing(layout, list(state.logs), state.closed_to, MAX_MS).tolist()
+    return tables.starts(layout, state)
 
 
 def _aligned(layout: Layout, state: State) -> list[tuple[Window, int]]:

@@ -19,13 +19,10 @@ from tidegate.kernel.batch import unite
 from tidegate.kernel.buffers import previous_rows
 from tidegate.kernel.grouping import array
 from tidegate.kernel.layout import Layout
+from tidegate.kernel.log_index import LogIndex
 from tidegate.kernel.panes import Ints
-from tidegate.kernel.state import Log, State
-from tidegate.kernel.store import Store
+from tidegate.kernel.state import State
 from tidegate.spec.columns import DELETED, END, LIVE, START, TIMESTAMP
-
-TOLD, HELD = -(2**62), -(2**62) - 2**40
-"""Where the store keeps the buckets: of rows that left (`kernel.changes`), and of those that came to a buffer."""
 
 _NOT_KEPT = (LIVE, DELETED, TIMESTAMP)
 
@@ -43,15 +40,13 @@ class Replaced:
     has: npt.NDArray[np.bool_]
 
 
-def replaced(
-    layout: Layout, state: State, index: dict[int, Log], below: int, rows: pa.Table, *, later: bool
-) -> Replaced:
+def replaced(layout: Layout, state: State, index: LogIndex, rows: pa.Table, *, later: bool) -> Replaced:
     """What rows (of `layout.result_schema`) replace, in order; the last ones of their keys are kept from now on.
 
-    index  the logs of the buckets, which lie at `below` in the store
+    index  the logs of the buckets
     later  whether rows of a window may still come when it has closed
     """
-    kept = State(_Part(state.store, below), {}, state.tasks, logs=index)
+    kept = State(index.store, {}, state.tasks, logs=index)
     rows = rows.append_column(LIVE, _live(rows))
     hashes = _hashes(layout, rows)
     touched = np.unique(buckets.find(kept, hashes))
@@ -71,9 +66,9 @@ def replaced(
     return Replaced(both, came, before[came], (has & live[before])[came])
 
 
-def forget(state: State, index: dict[int, Log], below: int) -> None:
+def forget(state: State, index: LogIndex) -> None:
     """Keep nothing any more."""
-    kept = State(_Part(state.store, below), {}, state.tasks, logs=index)
+    kept = State(index.store, {}, state.tasks, logs=index)
     for bucket in list(index):
         kept.forget(bucket)
 
@@ -106,26 +101,3 @@ def _like(held: pa.Table, rows: pa.Table) -> pa.Table:
             column = pa.nulls(held.num_rows, field.type) if value is None else pa.repeat(value, held.num_rows)
             held = held.append_column(field.name, column)
     return held.select(rows.schema.names)
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A part of a store where no window begins, and far from the shelves of `kernel.shelves`."""
-
-    store: Store
-    below: int
-
-    def get(self, name: str) -> bytes | None:
-        return self.store.get(name)
-
-    def put(self, name: str, value: bytes) -> None:
-        self.store.put(name, value)
-
-    def read(self, window: int, segment: int) -> bytes:
-        return self.store.read(self.below - window, segment)
-
-    def write(self, window: int, segment: int, value: bytes) -> None:
-        self.store.write(self.below - window, segment, value)
-
-    def remove(self, window: int, segment: int) -> None:
-        self.store.remove(self.below - window, segment)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tidegate.errors import DefinitionError, DefinitionTypeError
 from tidegate.instants import instant_ms, later_ms
-from tidegate.kernel import closed, final, results, strict, upgrade, waiting
+from tidegate.kernel import closed, final, results, strict, tables, upgrade, waiting
 from tidegate.kernel.batch import unite
 from tidegate.kernel.described import Described
 from tidegate.kernel.grouping import ints
@@ -127,7 +127,7 @@ def _placed(layout: Layout, rows: pa.Table, window: int, stream_time: int) -> pa
         windows: Any = layout.op.windows
         rows, _ = strict.split(layout, rows)
         return rows.filter(pa.array(ints(rows["end"]) >= windows.open_from_ms(stream_time)))
-    return rows.append_column("start", pa.array(np.full(rows.num_rows, window, np.int64)))
+    return tables.placed(rows, window)
 
 
 def _undeleted(rows: pa.Table) -> pa.Table:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from tidegate.kernel import names, previous, results, steps, strict, suppression
+from tidegate.kernel import names, previous, results, steps, strict, suppression, tables
 from tidegate.kernel.batch import unite
 from tidegate.kernel.described import Described
 from tidegate.kernel.grouping import ints
@@ -89,7 +89,7 @@ def behind_limit(what: Described, layout: Layout, state: State) -> dict[str, pa.
     shape = _shape(layout, output, taken)
     as_it_was = replace(shape, op=replace(shape.op, limit=limit))
     rows = suppression.empty(as_it_was, state.store)
-    previous.forget(state, state.came, previous.HELD)
+    previous.forget(state, state.came)
     rows = rows.take(names.in_order(shape, rows, np.zeros(rows.num_rows, np.int64), ints(rows[BUFFER_TIME])))
     left = (*output.before, *output.after)[taken:]
     return {output.name: steps.on_results(left, _as(shape.result_schema, rows), layout.op.key)}
@@ -117,7 +117,7 @@ def open_results(layout: Layout, state: State) -> Iterator[pa.Table]:
             windows = layout.op.windows
             rows = rows.filter(pa.array(ints(rows["end"]) >= windows.open_from_ms(state.closed_to)))  # type: ignore[union-attr]
         else:
-            rows = rows.append_column("start", pa.array(np.full(rows.num_rows, window, np.int64)))
+            rows = tables.placed(rows, window)
         if "deleted" not in rows.schema.names:
             rows = rows.append_column("deleted", pa.repeat(pa.scalar(False), rows.num_rows))
         yield results.told(layout, "updates", rows.sort_by([("ts", "ascending"), ("start", "ascending")]))

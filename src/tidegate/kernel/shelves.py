@@ -17,9 +17,10 @@ import pyarrow as pa
 
 from tidegate.instants import MAX_MS
 from tidegate.kernel.grouping import ints
+from tidegate.kernel.log_index import Log
 from tidegate.kernel.panes import Ints
 from tidegate.kernel.shelf_index import INDEX, NOWHERE, RECENT, Index
-from tidegate.kernel.state import Log, State, indexed, logs_of
+from tidegate.kernel.state import State
 from tidegate.kernel.store import Store
 from tidegate.spec.columns import OURS
 
@@ -53,7 +54,7 @@ class Shelves:
     @classmethod
     def load(cls, store: Store, meta: dict[str, Any]) -> Shelves:
         """The shelves as `meta` (of `saved`) knows them."""
-        logs = logs_of(meta.get("shelves", {}))
+        logs = {number: Log(*log) for number, *log in meta.get("shelves", [])}
         # Before keys were counted only their rows were: there are not more keys than these.
         keys = meta.get("keys", sum(log.rows for log in logs.values()))
         return cls(store, meta.get("width", 0), logs, Index.load(meta.get("index")), keys)
@@ -61,7 +62,8 @@ class Shelves:
     def saved(self) -> dict[str, Any]:
         """What to remember of them; the rows are in the store."""
         index = self.index.saved()
-        return {"shelves": indexed(self.logs), "width": self.width, "index": index, "keys": self.keys}
+        shelves = [[number, log.segments, log.rows, log.base, log.size] for number, log in self.logs.items()]
+        return {"shelves": shelves, "width": self.width, "index": index, "keys": self.keys}
 
     def find(self, hashes: Hashes) -> Ints:
         """The shelf of each key, NOWHERE if none of its rows waits."""
@@ -103,8 +105,7 @@ class Shelves:
             )
             state = self._state(number)
             state.append(_window(number), mine)
-            self.logs[number] = state.logs[_window(number)]
-            self.logs[number].base = earliest
+            self.logs[number] = state.logs[_window(number)]._replace(base=earliest)
         return [n for n in names.tolist() if self.logs[n].segments > SEGMENTS + n % SEGMENTS]
 
     def place(self, rows: pa.Table, hashes: Hashes, limit_ms: int, opened: list[int]) -> None:
@@ -133,12 +134,13 @@ class Shelves:
         earliest = self.logs[number].base
         state = self._state(number)
         state.replace(_window(number), rows)
-        self.logs[number] = state.logs[_window(number)]
-        self.logs[number].base = earliest
+        self.logs[number] = state.logs[_window(number)]._replace(base=earliest)
 
     def _state(self, number: int) -> State:
-        logs = {_window(number): self.logs[number]} if number in self.logs else {}
-        return State(self.store, {}, 1, logs=logs)
+        state = State(self.store, {}, 1)
+        if number in self.logs:
+            state.logs[_window(number)] = self.logs[number]
+        return state
 
 
 def settle(

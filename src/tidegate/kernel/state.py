@@ -12,28 +12,13 @@ from tidegate.errors import CheckpointError
 from tidegate.kernel import frames
 from tidegate.kernel.fitting import Column, Fitting
 from tidegate.kernel.idle import Idle
+from tidegate.kernel.log_index import Log, LogIndex
 from tidegate.kernel.slowest import Partition, Reached
-from tidegate.kernel.store import Store
+from tidegate.kernel.store import CAME, CLOSED, KEPT, Section, Store
 from tidegate.kernel.stream_time import NEVER
 
 _META = "meta"
 _FEWER = " A buffer with a bound uses fewer tasks where each would get less than 10,000 records or 10 MB of it."
-
-
-@dataclass
-class Log:
-    """The log of one window or pane: how many segments it has, how many rows in all and in its first one, and the
-    bytes that they take in the store.
-
-    Of a bucket whose rows are entries of a buffer with a bound, also how many wait in it, and the bytes they count.
-    """
-
-    segments: int = 0
-    rows: int = 0
-    base: int = 0
-    size: int = 0
-    waits: int = 0
-    counts: int = 0
 
 
 @dataclass(frozen=True)
@@ -52,16 +37,16 @@ class State:
     identity: dict[str, str]
     tasks: int
     stream_time: int = NEVER
-    logs: dict[int, Log] = field(default_factory=dict)
+    logs: LogIndex = field(default_factory=LogIndex)
     partitions: dict[Partition, Reached] = field(default_factory=dict)
     expected: Expected | None = None
     wall_clock: int = NEVER
     idle: Idle = field(default_factory=Idle)
-    kept: dict[int, Log] = field(default_factory=dict)
+    kept: LogIndex = field(default_factory=LogIndex)
     """Rows that were let out, in buckets of their own (kernel.changes)."""
-    came: dict[int, Log] = field(default_factory=dict)
+    came: LogIndex = field(default_factory=LogIndex)
     """The same of rows that came to a buffer whose bytes are counted (kernel.suppression)."""
-    closed: dict[int, Log] = field(default_factory=dict)
+    closed: LogIndex = field(default_factory=LogIndex)
     """Logs of results that stay readable (kernel.closed)."""
     described: str = ""
     """The digest of the description in the store (kernel.described)."""
@@ -79,6 +64,13 @@ class State:
     """Whether a drain has begun or is over (kernel.draining)."""
     fitting: Fitting | None = None
     """How stored rows become rows of the plan, where they differ; not stored."""
+
+    def __post_init__(self) -> None:
+        for index, section in ((self.kept, KEPT), (self.came, CAME), (self.closed, CLOSED)):
+            if not index:
+                index.store = Section(self.store, section)
+        if not self.logs:
+            self.logs.store = self.store
 
     @classmethod
     def load(cls, store: Store, identity: dict[str, str], tasks: int) -> State:
@@ -114,14 +106,14 @@ class State:
             meta["identity"],
             meta["tasks"],
             meta["stream_time"],
-            logs_of(meta["logs"]),
+            LogIndex.load(store, meta["logs"]),
             partitions=partitions,
             expected=expected,
             wall_clock=meta.get("wall_clock", NEVER),
             idle=Idle(*meta.get("idle", [])),
-            kept=logs_of(meta.get("kept", {})),
-            came=logs_of(meta.get("came", {})),
-            closed=logs_of(meta.get("closed", {})),
+            kept=LogIndex.load(Section(store, KEPT), meta.get("kept")),
+            came=LogIndex.load(Section(store, CAME), meta.get("came")),
+            closed=LogIndex.load(Section(store, CLOSED), meta.get("closed")),
             described=meta.get("described", ""),
             closed_to=meta.get("closed_to", meta["stream_time"]),
             columns=[Column(*column) for column in meta.get("columns", [])],
@@ -134,7 +126,7 @@ class State:
             "identity": self.identity,
             "tasks": self.tasks,
             "stream_time": self.stream_time,
-            "logs": indexed(self.logs),
+            "logs": self.logs.save(),
         }
         if self.closed_to != self.stream_time:
             meta["closed_to"] = self.closed_to
@@ -142,8 +134,8 @@ class State:
             meta["columns"] = [[column.slot, column.since] for column in self.columns]
         if self.drain:
             meta["drain"] = self.drain
-        told = {"kept": self.kept, "came": self.came, "closed": self.closed}
-        meta |= {name: indexed(logs) for name, logs in told.items() if logs}
+        others = {"kept": self.kept.save(), "came": self.came.save(), "closed": self.closed.save()}
+        meta |= {name: saved for name, saved in others.items() if saved}
         if self.described:
             meta["described"] = self.described
         if self.partitions:
@@ -156,15 +148,19 @@ class State:
             meta["wall_clock"] = self.wall_clock
         self.store.put(_META, frames.encode(frames.META, meta))
 
-    def append(self, window: int, rows: pa.Table) -> None:
-        """Add a segment to the log of `window`."""
-        log = self.logs.setdefault(window, Log())
+    def append(self, window: int, rows: pa.Table, windows: int = 1) -> None:
+        """Add a segment to the log of `window`; a new log says that it has rows of so many `windows`."""
+        log = self.logs.get(window) or Log(windows=windows)
         stored = rows if self.fitting is None else self.fitting.outward(rows)
         segment = frames.encode(frames.SEGMENT, {}, stored)
         self.store.write(window, log.segments, segment)
-        log.segments += 1
-        log.size += len(segment)
-        log.rows += rows.num_rows
+        self.logs[window] = log._replace(
+            segments=log.segments + 1, size=log.size + len(segment), rows=log.rows + rows.num_rows
+        )
+
+    def note(self, window: int, **known: int) -> None:
+        """Say what else is known of the log of `window`: fields of `Log`."""
+        self.logs[window] = self.logs[window]._replace(**known)
 
     def read(self, window: int) -> list[pa.Table]:
         """The segments of the log of `window`, oldest first."""
@@ -172,39 +168,25 @@ class State:
 
     def segments(self, window: int) -> Iterator[pa.Table]:
         """`read`, one after the other."""
-        for number in range(self.logs.get(window, Log()).segments):
+        for number in range((self.logs.get(window) or Log()).segments):
             rows = frames.decode(frames.SEGMENT, self.store.read(window, number))[1][0]
             yield rows if self.fitting is None else self.fitting.inward(rows)
 
-    def replace(self, window: int, rows: pa.Table) -> None:
-        """Let `rows` be the whole log of `window`."""
-        self.replace_by(window, [rows])
+    def replace(self, window: int, rows: pa.Table, windows: int = 1) -> None:
+        """Let `rows`, which are of so many `windows`, be the whole log of `window`."""
+        self.replace_by(window, [rows], windows)
 
-    def replace_by(self, window: int, segments: Iterable[pa.Table]) -> None:
+    def replace_by(self, window: int, segments: Iterable[pa.Table], windows: int = 1) -> None:
         """Let `segments`, of which there is at least one, be the whole log of `window`."""
-        before = self.logs.pop(window, Log()).segments
+        before = (self.logs.pop(window) or Log()).segments
         for rows in segments:
-            self.append(window, rows)
+            self.append(window, rows, windows)
         log = self.logs[window]
-        log.base = log.rows
+        self.note(window, base=log.rows)
         for segment in range(log.segments, before):
             self.store.remove(window, segment)
 
     def forget(self, window: int) -> None:
         """Remove the log of `window`."""
-        for segment in range(self.logs.pop(window, Log()).segments):
+        for segment in range((self.logs.pop(window) or Log()).segments):
             self.store.remove(window, segment)
-
-
-def indexed(logs: dict[int, Log]) -> dict[str, list[int]]:
-    """Logs as a frame's object holds them."""
-    waiting = ([log.waits, log.counts] if log.waits else [] for log in logs.values())
-    return {
-        str(start): [log.segments, log.rows, log.base, log.size, *waits]
-        for (start, log), waits in zip(logs.items(), waiting, strict=True)
-    }
-
-
-def logs_of(index: dict[str, list[int]]) -> dict[int, Log]:
-    """The logs of `indexed`; one that was written before its bytes were counted has none."""
-    return {int(start): Log(*log) for start, log in index.items()}

@@ -19,26 +19,56 @@ from tidegate.kernel.fitting import BORN
 from tidegate.kernel.grouping import array, ints
 from tidegate.kernel.groups import Groups
 from tidegate.kernel.layout import Layout
+from tidegate.kernel.panes import Ints
 from tidegate.kernel.state import State
 from tidegate.kernel.stream_time import running_max
-from tidegate.spec.windows import BatchWindows, UnlimitedWindows
+from tidegate.spec.windows import BatchWindows, TimeWindows, UnlimitedWindows
+
+MOST_TABLES = 16
+"""In about so many tables a record of hopping windows is at most; windows that are more share tables."""
+
+
+def stretch_ms(layout: Layout) -> int:
+    """The length of a stretch of windows that share a table, with `start` as a column; 0 if each has its own.
+
+    In front of a buffer with a bound each has its own, for there the index must know what each one holds.
+    """
+    windows = layout.op.windows
+    if not isinstance(windows, TimeWindows) or layout.op.buffer is not None:
+        return 0
+    together = -(-windows.size_ms // (windows.advance_ms * MOST_TABLES))
+    return together * windows.advance_ms if together > 1 else 0
 
 
 def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[list[pa.Table], int]:
     """Take the batch into the tables of its windows and let out what the plan emits; also the records dropped late."""
     tables, out, late = _taken_in(layout, state, batch)
-    closed = [start for start in sorted(state.logs.keys() | tables.keys()) if _closed(layout, start, closes_at)]
-    if layout.op.emits != "updates":
-        leaving = [_final(layout, _whole(state, tables, start)) for start in closed]
-        out += [
-            results.told(layout, "final", rows, layout.sorts) for rows in leaving if rows is not None and rows.num_rows
-        ]
-    for start in closed:
-        state.forget(start)
-    for start, table in tables.items():
-        if not _closed(layout, start, closes_at):
-            _store(state, start, table.drop_columns(["start"]))
+    stretch = stretch_ms(layout)
+    last = stretch - layout.panes.windows.advance_ms if stretch else 0
+    for name in sorted({*state.logs.leading(lambda start: _closed(layout, start, closes_at)), *tables}):
+        ended = _closed(layout, name + last, closes_at)
+        rows = tables.get(name)
+        if rows is None:
+            if ended and layout.op.emits == "updates":
+                state.forget(name)
+                continue
+            if not ended and not _closed(layout, state.logs[name].due, closes_at):
+                continue
+            rows = whole(state, name)
+        leaving, rest = (rows, rows.slice(0, 0)) if ended else _divided(layout, rows, closes_at)
+        if layout.op.emits != "updates":
+            leaving = _final(layout, leaving)
+            out += [results.told(layout, "final", leaving, layout.sorts)] if leaving.num_rows else []
+        _store(layout, state, name, rest)
     return [results.concat(layout, out)], late
+
+
+def _divided(layout: Layout, rows: pa.Table, closes_at: int) -> tuple[pa.Table, pa.Table]:
+    """The rows of the windows of a table that have closed, and the others, where its last window is open."""
+    if not stretch_ms(layout):
+        return rows.slice(0, 0), rows
+    is_open = pa.array(ints(rows["start"]) >= layout.panes.first_open(closes_at))
+    return rows.filter(pc.invert(is_open)), rows.filter(is_open)
 
 
 def _taken_in(layout: Layout, state: State, batch: Batch) -> tuple[dict[int, pa.Table], list[pa.Table], int]:
@@ -49,29 +79,40 @@ def _taken_in(layout: Layout, state: State, batch: Batch) -> tuple[dict[int, pa.
     rows, late = _entries(layout, batch)
     if rows is None or not rows.num_rows:
         return {}, [], late
-    touched = np.unique(ints(rows["start"]))
+    touched = np.unique(_names(layout, rows))
     held = _held(state, touched)
     merged, updates = take_in(layout, held, rows, batch.single)
     if layout.op.buffer is not None:
         merged = buffers.check(layout, state, held, rows, updates, merged)
     told = [] if layout.op.emits == "final" else [results.told(layout, "updates", updates)]
-    return _by_start(merged, touched), told, late
+    return _by_table(layout, merged, touched), told, late
 
 
-def _final(layout: Layout, rows: pa.Table | None) -> pa.Table | None:
+def _final(layout: Layout, rows: pa.Table) -> pa.Table:
     """The entries of a window that have a result: what was deleted took room in the buffer, and leaves no row."""
-    if rows is None or layout.op.buffer is None or layout.op.function is None:
+    if layout.op.buffer is None or layout.op.function is None:
         return rows
     return rows.filter(pc.is_valid(rows[layout.state[0]]))
 
 
-def _store(state: State, start: int, table: pa.Table) -> None:
+def store_anew(layout: Layout, state: State, rows: pa.Table) -> None:
+    """Store the rows of windows (with their `start`), of whose tables none is stored."""
+    names = np.unique(_names(layout, rows))
+    for name, table in _by_table(layout, rows, names).items():
+        _store(layout, state, name, table)
+
+
+def _store(layout: Layout, state: State, name: int, table: pa.Table) -> None:
     if table.num_rows == 0:
-        state.forget(start)
-        return
-    state.replace(start, table)
-    if "bytes" in table.schema.names:
-        state.logs[start].base = int(ints(table["bytes"]).sum())
+        state.forget(name)
+    elif stretch_ms(layout):
+        starts = np.unique(ints(table["start"]))
+        state.replace(name, table, len(starts))
+        state.note(name, due=int(starts[0]))
+    else:
+        state.replace(name, table.drop_columns(["start"]))
+        if "bytes" in table.schema.names:
+            state.note(name, counts=int(ints(table["bytes"]).sum()))
 
 
 def _closed(layout: Layout, start: int, closes_at: int) -> bool:
@@ -114,25 +155,48 @@ def expand(layout: Layout, rows: pa.Table, first: Any, last: Any) -> pa.Table:
     return taken.append_column("start", pa.array(first[at] + nth * advance)).append_column("at", pa.array(at))
 
 
-def _held(state: State, starts: Any) -> pa.Table | None:
-    """The tables of these windows as one."""
-    held = [rows for rows in (_whole(state, {}, int(start)) for start in starts) if rows is not None]
+def starts(layout: Layout, state: State) -> list[int]:
+    """The starts of all windows that have a table."""
+    if not stretch_ms(layout):
+        return list(state.logs)
+    tables = (ints(whole(state, name)["start"]) for name in state.logs)
+    return [start for table in tables for start in np.unique(table).tolist()]
+
+
+def whole(state: State, name: int) -> pa.Table:
+    """A table that is stored, with the `start` of each row's window."""
+    return placed(unite(state.read(name)), name)
+
+
+def placed(rows: pa.Table, name: int) -> pa.Table:
+    """Rows of the table `name`, with the `start` of each one's window."""
+    if "start" in rows.schema.names:
+        return rows
+    return rows.append_column("start", pa.array(np.full(rows.num_rows, name, np.int64)))
+
+
+def _names(layout: Layout, rows: pa.Table) -> Ints:
+    """The name of the table that each row is in: the start of its window, or of its stretch."""
+    stretch = stretch_ms(layout)
+    start = ints(rows["start"])
+    return start // stretch * stretch if stretch else start
+
+
+def _held(state: State, names: Any) -> pa.Table | None:
+    """These tables as one, None if none of them is stored."""
+    held = [whole(state, name) for name in names.tolist() if name in state.logs]
     return unite(held) if held else None
 
 
-def _whole(state: State, tables: dict[int, pa.Table], start: int) -> pa.Table | None:
-    if start in tables:
-        return tables[start]
-    segments = state.read(start)
-    if not segments:
-        return None
-    rows = unite(segments)
-    return rows.append_column("start", pa.array(np.full(rows.num_rows, start, np.int64)))
-
-
-def _by_start(rows: pa.Table, starts: Any) -> dict[int, pa.Table]:
-    start = ints(rows["start"])
-    return {int(s): rows.filter(pa.array(start == s)) for s in starts}
+def _by_table(layout: Layout, rows: pa.Table, touched: Ints) -> dict[int, pa.Table]:
+    """The rows of each of these tables, in their order."""
+    if len(touched) == 1:
+        return {int(touched[0]): rows}
+    names = _names(layout, rows)
+    order = np.argsort(names, kind="stable")
+    rows, names = rows.take(pa.array(order)), names[order]
+    lows, highs = np.searchsorted(names, touched), np.searchsorted(names, touched, side="right")
+    return {int(n): rows.slice(low, high - low) for n, low, high in zip(touched, lows, highs, strict=True)}
 
 
 def take_in(layout: Layout, held: pa.Table | None, rows: pa.Table, single: bool) -> tuple[pa.Table, pa.Table]:

@@ -9,12 +9,15 @@ The old value of an entry that waited without a bound is not known and not count
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel import buffers, final, keyed
+from tidegate.kernel import buffers, final, keyed, tables
 from tidegate.kernel.batch import unite
+from tidegate.kernel.grouping import ints
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.state import State
 from tidegate.plan import Operation
@@ -27,16 +30,29 @@ def turn(layout: Layout, state: State, old: Operation) -> None:
     if layout.keyed:
         keyed.store_anew(layout, state)
         return
-    tables = final.windows(layout, state) if old.logs else {start: unite(state.read(start)) for start in state.logs}
-    for start in list(state.logs):
-        state.forget(start)
-    for start, rows in tables.items():
-        if old.buffer is not None:
-            rows = _without_bound(layout, rows)
+    found = final.windows(layout, state) if old.logs else dict(_by_window(state))
+    for name in list(state.logs):
+        state.forget(name)
+    if old.buffer is not None:
+        found = {start: _without_bound(layout, rows) for start, rows in found.items()}
+    found = {start: rows for start, rows in found.items() if rows.num_rows}
+    if not layout.op.logs and layout.op.buffer is None and found:
+        tables.store_anew(layout, state, unite([tables.placed(rows, start) for start, rows in found.items()]))
+        return
+    for start, rows in found.items():
         if layout.op.buffer is not None:
             _store_bound(layout, state, start, rows)
-        elif rows.num_rows:
-            state.replace(start, _logged(layout, start, rows) if layout.op.logs else _table(rows))
+        else:
+            final.append(layout, state, start, _logged(layout, start, rows))
+
+
+def _by_window(state: State) -> Iterator[tuple[int, pa.Table]]:
+    """The start and the rows of each window in tables."""
+    for name in state.logs:
+        rows = tables.whole(state, name)
+        start = ints(rows["start"])
+        for window in np.unique(start).tolist():
+            yield window, rows.filter(pa.array(start == window))
 
 
 def _form(op: Operation) -> tuple[bool, bool]:
@@ -67,4 +83,4 @@ def _store_bound(layout: Layout, state: State, start: int, rows: pa.Table) -> No
         layout, fresh.append_column("start", pa.array(np.full(rows.num_rows, start, np.int64)))
     )
     state.replace(start, rows.append_column("bytes", pa.array(sizes)))
-    state.logs[start].base = int(sizes.sum())
+    state.note(start, counts=int(sizes.sum()))

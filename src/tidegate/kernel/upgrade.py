@@ -75,6 +75,8 @@ def load(store: Store, layout: Layout, tasks: int) -> Loaded:
     Raises CheckpointError if it cannot go on under this plan, or if another number of tasks wrote it.
     """
     state = State.load(store, layout.identity, tasks)
+    if layout.op.logs and layout.panes.shared:
+        state.logs.shares = layout.panes.windows_shared
     if state.identity == layout.identity:
         return Loaded(state, fitted(state, layout), layout.op)
     what = described.of(store)

@@ -18,7 +18,7 @@ from tidegate.kernel.layout import Layout
 from tidegate.kernel.packing import pack
 from tidegate.kernel.stage import Stage, reasons
 from tidegate.kernel.state import State
-from tidegate.kernel.store import DictStore
+from tidegate.kernel.store import DictStore, Overlay
 from tidegate.kernel.tally import Tally
 from tidegate.plan import (
     Operation,
@@ -146,22 +146,23 @@ class TopologyTestDriver:
         layout, batch = _lay_out(op, types, records, self._piped, self._wall_clock_ms)
         # The driver is the only map task, so nobody else reads what is missing between two offsets.
         blobs = [blob for _, blob in pack(layout, [batch], [0], contiguous=True)]
-        store = self._store.copy()
+        store = Overlay(self._store)
         keys = None if op.expects is None else expected.pack(layout, op.expects)
         now = self._wall_clock_ms if op.needs_wall_clock else None
         step = Stage(layout, expected=keys, drains=drains).step(store, blobs, wall_clock=now)
-        behind = []
+        stores = [store]
         steps = [step]
         for op_behind, held in self._behind:
             # Caching works between records: what one record makes is forwarded update by update.
             told = replace(op_behind, caching=op_behind.caching and len(records) > 1)
             layout_behind, blobs = _forwarded(told, steps[-1].rows, types.declared, self._wall_clock_ms)
-            behind.append((op_behind, held.copy()))
+            stores.append(Overlay(held))
             now = self._wall_clock_ms if told.needs_wall_clock else None
             keys = None if told.expects is None else expected.pack(layout_behind, told.expects)
-            steps.append(Stage(layout_behind, expected=keys, drains=drains).step(behind[-1][1], blobs, wall_clock=now))
-        self._store, self._types, self._piped = store, types, self._piped + len(records)
-        self._behind = behind
+            steps.append(Stage(layout_behind, expected=keys, drains=drains).step(stores[-1], blobs, wall_clock=now))
+        for changed in stores:
+            changed.commit()
+        self._types, self._piped = types, self._piped + len(records)
         self._output += to_rows(steps[-1].rows)
         for tally, done in zip(self._tallies, steps, strict=True):
             numbers_of_step = done.metrics | timed(done.metrics, self._wall_clock_ms, self._wall_clock_ms)

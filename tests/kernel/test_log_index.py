@@ -1,0 +1,147 @@
+"""The index of logs in pages: a sorted map that reads and writes the pages it touches."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.instants import MAX_MS
+from tidegate.kernel import log_index
+from tidegate.kernel.log_index import Log, LogIndex, Totals
+from tidegate.kernel.panes import Panes
+from tidegate.kernel.store import DictStore
+from tidegate.spec.windows import TimeWindows
+
+LOGS = st.builds(
+    Log,
+    segments=st.integers(1, 3),
+    rows=st.integers(0, 9),
+    base=st.integers(0, 9),
+    size=st.integers(0, 99),
+    windows=st.integers(0, 3),
+    waits=st.integers(0, 3),
+    counts=st.integers(0, 99),
+    closes=st.one_of(st.just(MAX_MS), st.integers(0, 50)),
+    due=st.one_of(st.just(MAX_MS), st.integers(0, 50)),
+)
+CHANGES = st.lists(
+    st.dictionaries(st.one_of(st.integers(0, 40), st.integers(0, 2**62)), st.one_of(st.none(), LOGS), max_size=12),
+    max_size=12,
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_pages() -> Any:
+    """Pages of few entries, so that a few logs need several levels."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, most in (("PAGE_LOGS", 3), ("FANOUT", 3), ("ROOT", 2)):
+            patch.setattr(log_index, name, most)
+        yield
+
+
+def totals_of(logs: dict[int, Log]) -> Totals:
+    numbers, every = sorted(logs), logs.values()
+    if not numbers:
+        return Totals()
+    sums = (sum(getattr(log, name) for log in every) for name in ("rows", "size", "windows", "waits", "counts"))
+    earliest = (min(getattr(log, name) for log in every) for name in ("closes", "due"))
+    return Totals(numbers[0], numbers[-1], len(logs), *sums, *earliest)
+
+
+def restarted(index: LogIndex) -> LogIndex:
+    return LogIndex.load(index.store, index.save())
+
+
+@given(batches=CHANGES, bound=st.integers(0, 51))
+def test_it_is_a_sorted_map(batches: list[dict[int, Log | None]], bound: int) -> None:
+    index, wanted = LogIndex(DictStore()), dict[int, Log]()
+    for changes in batches:
+        for number, log in changes.items():
+            if log is None:
+                assert index.pop(number) == wanted.pop(number, None)
+            else:
+                index[number] = wanted[number] = log
+        for seen in (index, index := restarted(index)):
+            numbers = sorted(wanted)
+            assert seen.totals() == totals_of(wanted)
+            assert (len(seen), bool(seen)) == (len(wanted), bool(wanted))
+            assert seen.leading(lambda number: number <= bound) == [n for n in numbers if n <= bound]
+            assert seen.due_before(bound) == [n for n in numbers if wanted[n].due < bound]
+            assert [seen.get(number) for number in changes] == [wanted.get(number) for number in changes]
+        assert index.items() == [(n, wanted[n]) for n in sorted(wanted)]
+        assert list(index) == sorted(wanted)
+
+
+@given(batches=CHANGES)
+def test_a_page_that_is_empty_is_removed(batches: list[dict[int, Log | None]]) -> None:
+    index = LogIndex(DictStore())
+    for changes in batches:
+        for number in changes:
+            index[number] = Log(1)
+        index = restarted(index)
+    for number in list(index):
+        index.pop(number)
+    assert index.save() == {}
+    assert index.store == DictStore()
+
+
+@given(batches=st.lists(st.lists(st.integers(0, 99), max_size=20), max_size=8), wanted=st.lists(st.integers(0, 120)))
+def test_the_bucket_of_a_number(batches: list[list[int]], wanted: list[int]) -> None:
+    """Buckets are never removed, and the first one begins at 0."""
+    index, numbers = LogIndex(DictStore()), {0}
+    index[0] = Log(1)
+    for batch in batches:
+        for number in batch:
+            numbers.add(number)
+            index[number] = Log(1)
+        index = restarted(index)
+    floors = [max(number for number in numbers if number <= one) for one in wanted]
+    assert index.floors(np.array(wanted, np.int64)).tolist() == floors
+
+
+@given(batches=st.lists(st.sets(st.integers(0, 60), max_size=9), max_size=6), gone=st.sets(st.integers(0, 60)))
+def test_windows_that_panes_share_count_once(batches: list[set[int]], gone: set[int]) -> None:
+    panes = Panes(TimeWindows(20, 5, 0))
+    index, wanted = LogIndex(DictStore(), shares=panes.windows_shared), set[int]()
+    for batch in batches:
+        wanted |= batch
+        for number in batch:
+            index[5 * number] = Log(windows=panes.windows_of(5 * number))
+        index = restarted(index)
+        index.shares = panes.windows_shared
+    for number in gone & wanted:
+        index.pop(5 * number)
+    windows = {w for n in wanted - gone for w in range(panes.first_window(5 * n), panes.last_window(5 * n) + 1, 5)}
+    assert index.totals().windows == len(windows)
+
+
+def test_a_change_writes_the_pages_on_the_way_to_it() -> None:
+    store = DictStore()
+    index = LogIndex(store)
+    for number in range(200):
+        index[number] = Log(1)
+    saved = index.save()
+    levels = saved["level"]
+    assert levels >= 4
+    before = dict(store.log)
+    index = LogIndex.load(store, saved)
+    index[100] = Log(2)
+    index.save()
+    assert len([place for place in store.log if store.log[place] is not before.get(place)]) == levels
+
+
+def test_windows_that_come_in_order_fill_their_pages() -> None:
+    store = DictStore()
+    index = LogIndex(store)
+    for number in range(300):
+        index[number] = Log(1)
+        if number % 2:
+            index = restarted(index)
+    index.save()
+    leaves = sorted(window for window, segment in store.log if segment == -1)
+    assert {later - one for one, later in pairwise(leaves)} == {3}
