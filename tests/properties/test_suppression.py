@@ -247,7 +247,7 @@ def test_updates_of_ordered_records_in_any_cutting(kind: str, records: list[Row]
 # -- the books: emitted + buffered + merged = received -------------------------------------------------------------
 
 
-FLUSH = {"k": "\U0001f600 the last", "ts": 10**15, "n": -1, "gone": False}
+FLUSH = {"k": "\U0001f600 the last", "ts": cases.FOREVER, "n": -1, "gone": False}
 
 
 @given(limit=limits(windowed=False), size=st.one_of(st.none(), st.integers(0, 120)), records=changes())
