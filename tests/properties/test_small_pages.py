@@ -1,0 +1,50 @@
+"""An index of several levels, buckets that split at once, and windows that share tables: the results stay the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oracle import Row
+from properties import cases
+from properties.comparing import assert_same, assert_same_drops, flat, placed, run_driver, run_oracle
+from tidegate.kernel import keyed, log_index, tables
+from tidegate.testing import TopologyTestDriver
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small() -> Iterator[None]:
+    """Few windows are then as many as pages, buckets and tables are made for."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("PAGE_LOGS", "FANOUT", "ROOT"):
+            patch.setattr(log_index, name, 2)
+        patch.setattr(keyed, "SPLIT_ROWS", (2, 3))
+        patch.setattr(tables, "MOST_TABLES", 2)
+        yield
+
+
+@pytest.mark.parametrize("kind", cases.KINDS)
+@given(records=cases.streams(), data=st.data())
+def test_final_results(kind: str, records: list[Row], data: Any) -> None:
+    case = data.draw(cases.cases(final=True, kind=kind))
+    batches = data.draw(cases.cut(records))
+    wanted, drops = run_oracle(case.topology, [[record] for record in records])
+    got, dropped = run_driver(TopologyTestDriver(case.table()), batches)
+    assert_same(case, batches, flat(got), flat(wanted))
+    assert_same_drops(case, batches, dropped, drops)
+
+
+@pytest.mark.parametrize("kind", cases.ALL_KINDS)
+@given(records=cases.streams(), data=st.data())
+def test_updates(kind: str, records: list[Row], data: Any) -> None:
+    case = data.draw(cases.cases(final=False, kind=kind))
+    batches = data.draw(cases.cut(records))
+    wanted, drops = run_oracle(case.topology, batches)
+    got, dropped = run_driver(TopologyTestDriver(case.table()), batches)
+    for rows, expected in zip(got, wanted, strict=True):
+        assert_same(case, batches, placed(case.topology, rows), placed(case.topology, expected))
+    assert_same_drops(case, batches, dropped, drops)
