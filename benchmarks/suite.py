@@ -23,6 +23,7 @@ from benchmarks.workloads import (
     latency,
     open_entries,
     sessions,
+    sliding,
     startup,
     time_limit,
     tumbling,
@@ -52,6 +53,7 @@ WORKLOADS: tuple[Workload, ...] = (
     updates.W9,
     latency.W10,
     functions.W11,
+    sliding.W12,
     startup.START,
 )
 

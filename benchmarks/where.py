@@ -27,7 +27,7 @@ from benchmarks.measure import WARM_UP, Digest, digest, finished, progress_of, r
 from benchmarks.options import arguments, save, say, session, size_of, versions
 from benchmarks.race import Race
 from benchmarks.split import WHOLE, as_json, dearest_of, median_of, split
-from benchmarks.workloads import functions, hopping, open_entries, sessions, time_limit, tumbling, updates
+from benchmarks.workloads import functions, hopping, open_entries, sessions, sliding, time_limit, tumbling, updates
 
 OPEN = {"smoke": 2_000, "default": 1_000_000, "full": 10_000_000}
 """Entries of W5."""
@@ -77,6 +77,7 @@ WORKS = (
     Work("W6", time_limit.W6.title, limit_files, (*time_limit.UNBOUNDED, time_limit.BOUNDED)),
     of_race(updates.W9),
     of_race(functions.W11),
+    of_race(sliding.W12),
 )
 
 

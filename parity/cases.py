@@ -138,7 +138,8 @@ def _table(rng: random.Random, scale: int) -> Json:
 def _limit(rng: random.Random, scale: int) -> Json:
     most = rng.choice((None, 0, 1, 2, 3, rng.randint(1, 12)))
     limit = rng.choice((0, 1, rng.randint(1, 20), rng.randint(1, 60))) * scale
-    strict = most is None or rng.random() < 0.15
+    # A strict bound of zero is refused.
+    strict = most is None or (rng.random() < 0.15 and most > 0)
     return {"kind": "until_time_limit", "limit_ms": limit, "max_records": most, "strict": strict}
 
 

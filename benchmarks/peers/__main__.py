@@ -10,16 +10,16 @@ import argparse
 
 from benchmarks.options import arguments
 from benchmarks.peers.over_files import W8
-from benchmarks.peers.over_kafka import W7, W9, connector
+from benchmarks.peers.over_kafka import W7, W9, W12, connector
 from benchmarks.suite import Workload, carry_out, choices
 
-WORKLOADS: tuple[Workload, ...] = (W7, W8, W9)
-OVER_KAFKA = {W7.name, W9.name}
+WORKLOADS: tuple[Workload, ...] = (W7, W8, W9, W12)
+OVER_KAFKA = {W7.name, W9.name, W12.name}
 
 
 def names() -> list[str]:
     """Who can be asked for; in W8 tidegate runs in any case."""
-    over_kafka = {each.name for workload in (W7, W9) for each in workload.contestants()}
+    over_kafka = {each.name for workload in (W7, W9, W12) for each in workload.contestants()}
     return sorted(over_kafka | {each.name for each in W8.peers})
 
 

@@ -39,6 +39,8 @@ class Tidegate:
     every: bool = False
     kept: bool = True
     consumer: str = "spark"
+    read_back: Callable[[DataFrame, Shape], Result] = result
+    """How the rows of its topic are read: `result`, or one like it."""
 
     @property
     def settings(self) -> dict[str, str]:
@@ -55,7 +57,7 @@ class Tidegate:
                 query = self._writer(topics, shape, output, checkpoint).trigger(availableNow=True).start()
                 query.awaitTermination()
                 progress = progress_of(query)
-            found = result(written(topics.records(output)), shape) if self.kept else None
+            found = self.read_back(written(topics.records(output)), shape) if self.kept else None
         finally:
             shutil.rmtree(checkpoint, ignore_errors=True)
             topics.remove(output)

@@ -1,4 +1,4 @@
-"""W7 and W9 over a broker: tidegate against Kafka Streams and Quix Streams, from a topic into a topic.
+"""W7, W9 and W12 over a broker: tidegate against Kafka Streams and Quix Streams, from a topic into a topic.
 
 A contestant's clock runs from the end of the
 second micro-batch (or as many records) to its last result in the broker: start-up and rebalancing are in nobody's time.
@@ -6,9 +6,9 @@ second micro-batch (or as many records) to its last result in the broker: start-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,7 +20,7 @@ from tests.kafka.client import Client
 from tools.maven import MavenError, build
 
 import tidegate as tg
-from benchmarks import race
+from benchmarks import race, sliding_rows
 from benchmarks.inputs import Shape
 from benchmarks.measure import Run
 from benchmarks.options import Options, say
@@ -28,9 +28,18 @@ from benchmarks.peers import environment
 from benchmarks.peers import kafka_streams as streams
 from benchmarks.peers.ours import Tidegate
 from benchmarks.peers.quix import Quix
-from benchmarks.peers.topics import JAVA, PARTITIONS, Result, Topics, require
+from benchmarks.peers.topics import (
+    JAVA,
+    PARTITIONS,
+    Answer,
+    Result,
+    Topics,
+    of_every_window,
+    require,
+    result_in_columns,
+)
 from benchmarks.race import Bar
-from benchmarks.workloads import tumbling, updates
+from benchmarks.workloads import sliding, tumbling, updates
 
 BROKER_JVM = (
     # What Kafka's own start script gives a broker.
@@ -67,6 +76,10 @@ class OverKafka:
     contestants: Callable[[], tuple[Contestant, ...]]
     bars: tuple[Bar, ...]
     repeat: int = 1
+    shapes: Mapping[str, Shape] = field(default_factory=lambda: tumbling.SIZES["W1"])
+    """The input by size of the measurement."""
+    wanted: Callable[[Shape], Answer] = of_every_window
+    """The rows of all windows, by a direct computation."""
 
     def measure(self, spark: SparkSession, options: Options, folder: Path) -> dict[str, Any]:
         """Run all turns, compare the rows of each, and give it as JSON; raises AssertionError if rows differ."""
@@ -97,13 +110,14 @@ class OverKafka:
     def _turns(
         self, topics: Topics, options: Options, contestants: list[Contestant], agreement: dict[str, str]
     ) -> dict[str, list[Run]]:
-        whole = tumbling.SIZES["W1"][options.size]
+        whole = self.shapes[options.size]
 
         def once(contestant: Contestant) -> Run:
             shape = contestant.shape(whole)
             run, found = contestant.run(topics, shape)
             if found is not None:
-                require(found, shape, contestant.label, final=contestant.final, every=contestant.every)
+                final, every = contestant.final, contestant.every
+                require(found, shape, contestant.label, final=final, every=every, wanted=self.wanted)
                 agreement[contestant.name] = _agreed(found, contestant)
             return run
 
@@ -210,6 +224,20 @@ def of_w9() -> tuple[Contestant, ...]:
     )
 
 
+def of_w12() -> tuple[Contestant, ...]:
+    ours = partial(Tidegate, ask=sliding.final, read_back=result_in_columns)
+    peer = partial(streams.contestant, windows=streams.SLIDING, read_back=result_in_columns)
+    # Not Kafka Streams' in-memory store: it keeps a map per millisecond of window starts, and a record looks into those
+    # of 20 s, thousands of them, where RocksDB reads a range of the record's key.
+    return (
+        ours("tidegate", "tidegate, topic to topic"),
+        ours("tidegate_consumed", "tidegate, the same by librdkafka", consumer="librdkafka"),
+        peer("streams_rocksdb", "RocksDB", streams.ROCKSDB, streams.CACHED),
+        # To read a range of windows, a cache is merged with the store behind it: it may cost more than it saves.
+        peer("streams_rocksdb_no_cache", "RocksDB, no cache", streams.ROCKSDB, streams.NOT_CACHED),
+    )
+
+
 OURS = ("tidegate", "tidegate_consumed")
 STREAMS = ("streams_memory", "streams_rocksdb")
 STREAMS_EVERY = ("streams_memory_every", "streams_rocksdb_every")
@@ -226,4 +254,12 @@ W9 = OverKafka(
     f"updates from a topic of {PARTITIONS} partitions into a topic",
     of_w9,
     (Bar(1.0, STREAMS, OURS), Bar(1.0, STREAMS_EVERY, ("tidegate_every", "tidegate_every_consumed"))),
+)
+W12 = OverKafka(
+    "W12",
+    f"sliding windows of 10 s from a topic of {PARTITIONS} partitions to final results in a topic",
+    of_w12,
+    (Bar(1.0, ("streams_rocksdb", "streams_rocksdb_no_cache"), OURS),),
+    shapes=sliding.SIZES,
+    wanted=sliding_rows.of_every_window,
 )

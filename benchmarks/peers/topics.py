@@ -1,4 +1,4 @@
-"""The topics of W7 and W9: the input, written once, and what contestants wrote, read back and compared.
+"""The topics of W7, W9 and W12: the input, written once, and what contestants wrote, read back and compared.
 
 A record of the input has the user as its key, the event time as its timestamp, and {"amount":42} as its value: JSON is
 what all contestants decode by what they bring along, and none of them gets by without decoding. A user is in one of
@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,8 @@ from typing import Protocol
 
 import numpy as np
 import psutil
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tools.maven import build, program
@@ -27,6 +29,7 @@ from tools.maven import build, program
 from benchmarks.agreement import Rows, closed_and_open, differing
 from benchmarks.inputs import FIRST_MS, HALVES, Half, Int64s, Shape, halves
 from benchmarks.options import say
+from benchmarks.sliding_rows import Windows
 
 JAVA = Path(__file__).parent / "kafka_streams"
 PARTITIONS = 4
@@ -37,6 +40,9 @@ RECORD = np.dtype([("partition", ">i4"), ("user", ">i4"), ("time", ">i8"), ("amo
 
 ARRIVAL = {"message_timestamp_type": "LogAppendTime"}
 """The broker notes when a record came: the last of them ends a run."""
+
+
+Answer = Rows | Windows
 
 
 class Names(Protocol):
@@ -54,8 +60,8 @@ class Names(Protocol):
 class Result:
     """What a contestant left in its topic."""
 
-    rows: Rows
-    """Of each key and window the last."""
+    rows: Answer
+    """Of each key and window the last; as columns where a dict of them would take gigabytes."""
     records: int
     one_each: bool
     """Whether all counts of a key and window were there, each once: then every update was given."""
@@ -153,6 +159,24 @@ def result(records: DataFrame, shape: Shape) -> Result:
 
     The records that close the windows are left out, but not their time.
     """
+    table, last_ms = _last_of_each_window(records, shape)
+    user, start, count, total = (table[name].to_pylist() for name in ("user", "start", "count", "total"))
+    rows = dict(zip(zip(user, start, strict=True), zip(count, total, strict=True), strict=True))
+    return _result(rows, table, last_ms)
+
+
+def result_in_columns(records: DataFrame, shape: Shape) -> Result:
+    """As `result`, with rows as `Windows`."""
+    numbers = F.expr("CAST(substring(user, length('user-') + 1) AS LONG)")
+    table, last_ms = _last_of_each_window(records.withColumn("user", numbers), shape)
+    key, start, count, total = (table[name].to_numpy() for name in ("user", "start", "count", "total"))
+    return _result(Windows.ordered(key, start, count, total), table, last_ms)
+
+
+def _last_of_each_window(records: DataFrame, shape: Shape) -> tuple[pa.Table, int]:
+    """A row for each user and window, and when the last record arrived: user, start, count and total of its last
+    record; how many records, distinct counts and partitions it has.
+    """
     last = records.agg(F.max("arrived_ms")).collect()[0][0]
     asked = records.where(F.col("start") < last_ms(shape) - LATER_MS // 2)
     # All records of a key and window are in one partition.
@@ -162,15 +186,20 @@ def result(records: DataFrame, shape: Shape) -> Result:
         F.countDistinct("count").alias("counts"),
         F.countDistinct("partition").alias("partitions"),
     )
-    table = grouped.select("user", "start", "last.count", "last.total", "records", "counts", "partitions").toArrow()
-    user, start, count, total, of_window, counts, partitions = (column.to_pylist() for column in table.columns)
-    if any(number != 1 for number in partitions):
+    columns = "user", "start", "last.count", "last.total", "records", "counts", "partitions"
+    return grouped.select(*columns).toArrow(), last
+
+
+def _result(rows: Answer, table: pa.Table, last_ms: int) -> Result:
+    """Of what `_last_of_each_window` gives; AssertionError if a window has records in several partitions."""
+    if pc.any(pc.not_equal(table["partitions"], 1)).as_py():
         raise AssertionError("records of a key and window are in several partitions: there is no last one")
+    of_window = table["records"]
     return Result(
-        rows=dict(zip(zip(user, start, strict=True), zip(count, total, strict=True), strict=True)),
-        records=sum(of_window),
-        one_each=of_window == counts == count,
-        last_ms=last,
+        rows=rows,
+        records=pc.sum(of_window, min_count=0).as_py(),
+        one_each=of_window.equals(table["counts"]) and of_window.equals(table["count"]),
+        last_ms=last_ms,
     )
 
 
@@ -181,17 +210,39 @@ def of_every_window(shape: Shape) -> Rows:
     return closed | still_open
 
 
-def require(found: Result, shape: Shape, who: str, *, final: bool, every: bool) -> None:
-    """AssertionError unless `found` are all windows of `shape`: once each if `final`, update by update if `every`."""
-    wanted = of_every_window(shape)
-    if found.rows != wanted:
-        places = found.rows.keys() | wanted.keys()
-        place = next(place for place in places if found.rows.get(place) != wanted.get(place))
+def require(
+    found: Result,
+    shape: Shape,
+    who: str,
+    *,
+    final: bool,
+    every: bool,
+    wanted: Callable[[Shape], Answer] = of_every_window,
+) -> None:
+    """AssertionError unless `found` are all windows of `shape`: once each if `final`, update by update if `every`.
+
+    `wanted` gives the rows of all windows.
+    """
+    right = wanted(shape)
+    wrong, sought = _unequal(found.rows, right)
+    if places := wrong.keys() | sought.keys():
+        place = next(place for place in places if wrong.get(place) != sought.get(place))
         raise AssertionError(
-            f"{who}: {differing(found.rows, wanted)} of {len(wanted)} rows differ from the direct computation, "
-            f"as that of {place}: {found.rows.get(place)}, not {wanted.get(place)}"
+            f"{who}: {differing(wrong, sought)} of {len(right)} rows differ from the direct computation, "
+            f"as that of {place}: {wrong.get(place)}, not {sought.get(place)}"
         )
-    if final and found.records != len(wanted):
-        raise AssertionError(f"{who}: {found.records} rows for {len(wanted)} windows, final was not final")
+    if final and found.records != len(right):
+        raise AssertionError(f"{who}: {found.records} rows for {len(right)} windows, final was not final")
     if every and not found.one_each:
         raise AssertionError(f"{who}: {found.records} updates, not one for each record")
+
+
+def _unequal(found: Answer, right: Answer) -> tuple[Rows, Rows]:
+    """The rows of each that the other does not have so."""
+    if isinstance(found, Windows) and isinstance(right, Windows):
+        return ({}, {}) if found.equals(right) else (found.without(right), right.without(found))
+    if isinstance(found, Windows) or isinstance(right, Windows):
+        raise TypeError("rows of windows are compared as columns or as dicts, and not one with the other")
+    if found == right:
+        return {}, {}
+    return dict(found.items() - right.items()), dict(right.items() - found.items())

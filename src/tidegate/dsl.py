@@ -35,6 +35,7 @@ from tidegate.plan import (
 from tidegate.spec.aggregates import Aggregate, Aggregation, Fold, Reduce
 from tidegate.spec.aggregates import count as count_
 from tidegate.spec.clock import Clock
+from tidegate.spec.columns import check_user_name
 from tidegate.spec.emit import EmitStrategy
 from tidegate.spec.materialized import Materialized
 from tidegate.spec.steps import MapValues, SelectKey, Step, filter_of, map_values_of
@@ -261,7 +262,9 @@ class KStream(Result):
             from tidegate.spec.types import arrow_type  # here, because it imports pyarrow
 
             arrow_type(type)
-            stepped = self.node.then(SelectKey(key[0], self.node.key, _column(name, "name"), type))
+            check_user_name(_column(name, "name"), "The key that `name`")
+            _check_new_key(self.node, name)
+            stepped = self.node.then(SelectKey(key[0], self.node.key, name, type))
             return KStream(_keyed(stepped, (name,)))
         columns = _columns(key[0] if len(key) == 1 else key, "key")
         return KStream(_keyed(self.node, columns))
@@ -279,7 +282,8 @@ class KStream(Result):
                 raise DefinitionError(differs)
             branches += other.node.branches
         numbered = tuple(replace(branch, number=i) for i, branch in enumerate(branches))
-        return KStream(replace(self.node, frame=None, steps=(), sources=numbered))
+        aside = tuple(dict.fromkeys(name for branch in branches for name in branch.aside))
+        return KStream(replace(self.node, frame=None, steps=(), sources=numbered, aside=aside))
 
     def group_by_key(self) -> KGroupedStream:
         """Group by the key of the stream."""
@@ -304,6 +308,17 @@ class KStream(Result):
         assert self.node.table is not None
         name = f"{root_of(self.node.table).stream.name} by {', '.join(key)}"
         return Stream(name, self.node.key, "timestamp", table=self.node, aside=self.node.aside, forwarded=True)
+
+
+def _check_new_key(node: Stream, name: str) -> None:
+    """Raise DefinitionError if a computed key would take the place of a column that says when or where a record was."""
+    roles = {node.timestamp: "timestamp", node.partition: "partition", node.offset: "offset"}
+    role = f"the {roles[name]} of the records" if name in roles else "what every record has and no value is"
+    if name in roles or name in node.aside:
+        raise DefinitionError(
+            f"`name` is {name!r}, the column with {role}: the new key would take its place. "
+            f"Choose another name, for example name={name + '_key'!r}."
+        )
 
 
 def _keyed(node: Stream, key: tuple[str, ...]) -> Stream:
@@ -452,6 +467,7 @@ class _Aggregating:
     ) -> KTable:
         taken = set(self.key) | set(RESULT_COLUMNS)
         for name, _ in aggregations:
+            check_user_name(name, "The column of an aggregate")
             if name in taken:
                 raise DefinitionError(
                     f"`{name}` is the name of an aggregate, but a result row has another column of that name "
@@ -687,6 +703,15 @@ class KTable(Result):
                 "until_window_closes: Window close time is only defined for windowed computations, and this table "
                 "has no windows. Use until_time_limit, or windowed_by(...) before the aggregation."
             )
+        if (
+            isinstance(suppressed, UntilTimeLimit)
+            and suppressed.measured_from == "window_start"
+            and (isinstance(root, Changelog) or root.windows is None)
+        ):
+            raise DefinitionError(
+                'until_time_limit(measured_from="window_start") counts from the start of a window, and this table has '
+                'no windows. Use "first_update" or "latest_update", or windowed_by(...) before the aggregation.'
+            )
         suppressed_ = Suppress(self.node, suppressed)
         operation(suppressed_)
         for surprise in surprises(suppressed_):
@@ -763,6 +788,8 @@ def _check_schema(node: Stream, deleted: str | None = None) -> None:
         return
     if not hasattr(node.schema, "names"):
         raise DefinitionTypeError(f"`schema` is {node.schema!r}, not a pyarrow.Schema. Use pyarrow.schema([...]).")
+    for name in node.schema.names:
+        check_user_name(name, "A column of the schema")
     named: list[tuple[str, str | None]] = [("key", name) for name in node.key]
     named += [("timestamp", node.timestamp), ("partition", node.partition), ("offset", node.offset)]
     named.append(("deleted", deleted))

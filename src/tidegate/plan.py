@@ -448,6 +448,12 @@ def _alone(table: Table | LateRecords | Stream) -> Operation:
             "holds one. Use the longer limit alone."
         )
     aggregate = root_of(table)
+    store = "table" if isinstance(aggregate, Changelog) else aggregate.materialized.name
+    if suppressions and store == named:
+        raise DefinitionError(
+            f"The store and the suppression behind it are both called {named!r}, so that neither can be read or told "
+            'apart in a checkpoint. Name one of them otherwise: Materialized.as_("name"), .with_name("name").'
+        )
     before, after = _steps(table)
     if isinstance(aggregate, Changelog):
         return Operation(
@@ -458,7 +464,7 @@ def _alone(table: Table | LateRecords | Stream) -> Operation:
             emits="updates",
             caching=False,
             buffer=None,
-            name="table",
+            name=store,
             buffer_name=named,
             limit=limits[0] if limits else None,
             deleted=aggregate.deleted,
@@ -530,7 +536,7 @@ def _together(outputs: Outputs) -> Operation:
                 f"{', '.join(differs)}. Build the aggregation once and derive both from it "
                 "(final = counts.suppress(...)), or give each a query of its own."
             )
-    told = tuple(replace(part, name=name) for name, op in parts for part in op.told)
+    told = tuple(_beside_others(name, part) for name, op in parts for part in op.told)
     limited = [output for output in told if output.limit is not None]
     if len(limited) > 1:
         raise DefinitionError(
@@ -555,6 +561,21 @@ def _together(outputs: Outputs) -> Operation:
         limit=held.limit,
         outputs=told,
     )
+
+
+def _beside_others(name: str, output: Output) -> Output:
+    """An output that leaves beside others under `name`: in its rows the column `output` says so, and nothing else."""
+
+    def checked(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        for step in steps:
+            if isinstance(step, MapValues) and "output" in step.columns:
+                raise DefinitionError(
+                    f"{step} of the output {name!r} gives a column 'output': among several outputs that column says "
+                    "which one a row is of. Choose another name."
+                )
+        return tuple(replace(s, kept=(*s.kept, "output")) if isinstance(s, MapValues) else s for s in steps)
+
+    return replace(output, name=name, before=checked(output.before), after=checked(output.after))
 
 
 def _aggregation(one: Operation, other: Operation) -> Iterator[tuple[str, Any, Any]]:

@@ -1,4 +1,4 @@
-"""The smallest size of W7 and W9 over a broker: what every contestant gives is what a direct computation gives."""
+"""The smallest size of W7, W9 and W12 over a broker: what every contestant gives is what a direct computation gives."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.kafka]
     [
         ("W7", ("tidegate", "tidegate_consumed", "streams_rocksdb")),
         ("W9", ("tidegate", "tidegate_every", "streams_memory_every")),
+        ("W12", ("tidegate_consumed", "streams_rocksdb", "streams_rocksdb_no_cache")),
     ],
 )
 def test_peers_over_a_broker(workload: str, contestants: tuple[str, ...], tmp_path: Path) -> None:

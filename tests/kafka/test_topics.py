@@ -398,3 +398,28 @@ def test_a_topic_that_does_not_exist_stops_the_query(
     )
     with pytest.raises(StreamingQueryException, match="nothing-here"):
         Query(lambda: final(source).to_df(), tmp_path).run()
+
+
+@pytest.mark.parametrize("consumer", CONSUMERS)
+def test_a_record_without_a_value_is_skipped(
+    spark: SparkSession, client: Client, broker: Broker, tmp_path: Path, consumer: str
+) -> None:
+    topic = client.topic()
+
+    def frame() -> DataFrame:
+        source = tg.kafka.source(
+            spark,
+            broker.servers,
+            topic,
+            key=tg.kafka.text("user"),
+            value="amount long",
+            headers=True,
+            consumer=consumer,
+            name="events",
+        )
+        return source.group_by_key().count().to_df()
+
+    client.send(topic, [(0, b"A", b'{"amount": 1}', 1), (0, b"A", None, 2), (0, b"A", b'{"amount": null}', 3)])
+    query = Query(frame, tmp_path)
+    assert query.run() == [{"user": "A", "count": 1, "timestamp": 1}]
+    assert [batch["events"]["null_value"] for batch in query.metrics] == [2]

@@ -1,4 +1,4 @@
-"""What W7 and W9 measure and compare, without a broker: a measurement that cannot fail says nothing."""
+"""What W7, W9 and W12 measure and compare, without a broker: a measurement that cannot fail says nothing."""
 
 from __future__ import annotations
 
@@ -16,8 +16,22 @@ from benchmarks.agreement import expected
 from benchmarks.inputs import FIRST_MS, GRACE_MS, SIZE_MS, Shape
 from benchmarks.options import Options
 from benchmarks.peers import marks, over_kafka
-from benchmarks.peers.topics import PARTITIONS, Result, last_ms, of_every_window, pieces, records_of, require
+from benchmarks.peers.kafka_streams import KafkaStreams
+from benchmarks.peers.topics import (
+    PARTITIONS,
+    Answer,
+    Result,
+    last_ms,
+    of_every_window,
+    pieces,
+    records_of,
+    require,
+    result_in_columns,
+)
 from benchmarks.race import UnableError
+from benchmarks.sliding_rows import DIFFERENCE_MS
+from benchmarks.sliding_rows import of_every_window as of_every_sliding_window
+from benchmarks.workloads import sliding
 from tools.maven import MavenError
 
 SHAPE = Shape(keys=50, rows=400, batches=3)
@@ -56,7 +70,7 @@ def test_the_records_written_are_those_that_the_direct_computation_counts() -> N
     assert 0 < len(closed) < len(rows)
 
 
-def found(rows: dict[tuple[str, int], tuple[int, int]], records: int, one_each: bool = False) -> Result:
+def found(rows: Answer, records: int, one_each: bool = False) -> Result:
     return Result(rows=rows, records=records, one_each=one_each, last_ms=0)
 
 
@@ -89,6 +103,45 @@ def test_a_final_row_twice_and_an_update_too_few_are_told() -> None:
         require(found(rows, 1199), SHAPE, "one", final=False, every=True)
 
 
+@pytest.mark.parametrize("wrong", ["nothing", "missing", "more", "different", "twice"])
+def test_rows_in_columns_are_compared_as_well(wrong: str) -> None:
+    rows = right = of_every_sliding_window(SHAPE)
+    last = np.arange(len(right)) == len(right) - 1
+    if wrong == "missing":
+        rows = right.where(~last)
+    elif wrong == "more":
+        right = right.where(~last)
+    elif wrong == "different":
+        rows = replace(right, total=right.total + last)
+    given = found(rows, len(rows) + (wrong == "twice"))
+
+    def check() -> None:
+        require(given, SHAPE, "one", final=True, every=False, wanted=lambda _: right)
+
+    if wrong == "nothing":
+        check()
+    else:
+        of = "final was not final" if wrong == "twice" else r"one: 1 of \d+ rows differ .* as that of \('user-00000"
+        with pytest.raises(AssertionError, match=of):
+            check()
+
+
+def test_columns_are_not_compared_with_a_dict() -> None:
+    rows = of_every_sliding_window(SHAPE)
+    with pytest.raises(TypeError, match="columns"):
+        require(found(rows, len(rows)), SHAPE, "one", final=True, every=False)
+
+
+def test_every_contestant_of_w12_is_asked_for_the_same_windows() -> None:
+    for each in over_kafka.of_w12():
+        assert (each.final, each.every) == (True, False)
+        assert each.read_back is result_in_columns
+        if isinstance(each, KafkaStreams):
+            assert each.windows == {"difference_ms": DIFFERENCE_MS, "grace_ms": GRACE_MS}
+        else:
+            assert each.ask is sliding.final
+
+
 def test_the_clock_of_two_processes() -> None:
     first, second = [(1, 100), (400, 500), (602, 700)], [(1, 110), (602, 900)]
     assert marks.marks(SHAPE) == [1, 400, 800, 1204]
@@ -112,7 +165,7 @@ def test_without_a_broker_it_says_so_and_the_others_go_on(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(over_kafka, "jars", missing)
     assert over_kafka.connector() == {}
-    for workload in (over_kafka.W7, over_kafka.W9):
+    for workload in (over_kafka.W7, over_kafka.W9, over_kafka.W12):
         found = workload.measure(None, Options("smoke", 1), tmp_path)
         why = "there is no broker: mvn is not on the PATH, for the connector"
         assert set(found.pop("unable").values()) == {why}
@@ -131,7 +184,7 @@ def test_a_contestant_that_cannot_be_had_leaves_the_others(monkeypatch: pytest.M
 
 
 def test_every_bar_is_about_contestants_that_there_are() -> None:
-    for workload, contestants in ((over_kafka.W7, over_kafka.of_w7()), (over_kafka.W9, over_kafka.of_w9())):
-        names = [each.name for each in contestants]
+    for workload in (over_kafka.W7, over_kafka.W9, over_kafka.W12):
+        names = [each.name for each in workload.contestants()]
         assert len(set(names)) == len(names)
         assert {name for bar in workload.bars for name in (*bar.ours, *bar.others)} <= set(names)

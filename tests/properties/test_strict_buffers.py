@@ -202,8 +202,9 @@ def test_a_bound_counts_what_waited_before_it(kind: str, records: list[Row], dat
     after.pipe_input(last)
     waiting = len(after.read_state())
     TopologyTestDriver(plan(waiting), state=driver.state()).pipe_input(last)
-    with pytest.raises(tg.BufferFullError):
-        TopologyTestDriver(plan(waiting - 1), state=driver.state()).pipe_input(last)
+    if waiting > 1:  # a strict bound of zero is refused
+        with pytest.raises(tg.BufferFullError):
+            TopologyTestDriver(plan(waiting - 1), state=driver.state()).pipe_input(last)
 
 
 def test_a_session_that_went_into_another_takes_room_until_it_closes() -> None:

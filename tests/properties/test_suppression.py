@@ -25,15 +25,14 @@ KEY = ("k",)
 
 
 @st.composite
-def limits(draw: Any, *, bounded: bool = True) -> Limit:
-    """`bounded`: buffers with and without a bound, otherwise without."""
-    most = draw(st.one_of(st.none(), st.integers(0, 4))) if bounded else None
-    return Limit(
-        draw(st.one_of(st.just(0), st.integers(1, 30))),
-        most,
-        draw(st.sampled_from(["emit_early", "emit_early", "shut_down", "spill_to_disk"])),
-        draw(st.sampled_from(["first_update", "first_update", "latest_update", "window_start"])),
-    )
+def limits(draw: Any, *, bounded: bool = True, windowed: bool = True) -> Limit:
+    """`bounded`: buffers with and without a bound, otherwise without. `windowed`: of what has windows."""
+    strategy = draw(st.sampled_from(["emit_early", "emit_early", "shut_down", "spill_to_disk"]))
+    # A strict bound of zero is refused.
+    most = draw(st.one_of(st.none(), st.integers(int(strategy == "shut_down"), 4))) if bounded else None
+    measured_from = ["first_update", "first_update", "latest_update", *(["window_start"] if windowed else [])]
+    span = draw(st.one_of(st.just(0), st.integers(1, 30)))
+    return Limit(span, most, strategy, draw(st.sampled_from(measured_from)))
 
 
 def suppressed(limit: Limit) -> Any:
@@ -50,10 +49,13 @@ def suppressed(limit: Limit) -> Any:
 
 
 @st.composite
-def byte_limits(draw: Any) -> Limit:
+def byte_limits(draw: Any, *, windowed: bool = True) -> Limit:
     """With a bound in bytes, of which an entry here has 26 to 50, and perhaps one in records."""
-    strategy = draw(st.sampled_from(["emit_early", "emit_early", "shut_down"]))
-    return replace(draw(limits()), max_bytes=draw(st.integers(0, 200)), strategy=strategy)
+    limit = draw(limits(windowed=windowed))
+    # One that spills has no bound, and one that shuts down none of zero.
+    strategy = "emit_early" if limit.strategy == "spill_to_disk" else limit.strategy
+    least = int(strategy == "shut_down")
+    return replace(limit, max_bytes=draw(st.integers(least, 200)), strategy=strategy)
 
 
 # -- tables: every change is an update ---------------------------------------------------------------------------
@@ -114,7 +116,7 @@ def assert_told(limit: Limit, records: Any, got: Any, wanted: Any) -> None:
         raise AssertionError(f"{limit}\ninput:\n{lines(records)}\ngot:\n{lines(got)}\nwanted:\n{lines(wanted)}")
 
 
-@given(limit=st.one_of(limits(), byte_limits()), records=changes())
+@given(limit=st.one_of(limits(windowed=False), byte_limits(windowed=False)), records=changes())
 def test_changes_of_a_table_record_by_record(limit: Limit, records: list[Row]) -> None:
     """Which rows leave, when, and in which order; where a strict buffer stops."""
     wanted, stops = told(Suppression(limit, KEY), [forwarded(record) for record in records])
@@ -137,7 +139,7 @@ def cut_and_restarted(topology: Any, records: list[Row], data: Any) -> tuple[lis
     return rows, False
 
 
-@given(limit=st.one_of(limits(), byte_limits()), records=changes(), data=st.data())
+@given(limit=st.one_of(limits(windowed=False), byte_limits(windowed=False)), records=changes(), data=st.data())
 def test_changes_of_a_table_in_any_cutting_with_restarts(limit: Limit, records: list[Row], data: Any) -> None:
     """Changes have an order of their own, so batches and restarts change nothing, whatever the buffer."""
     wanted, stops = told(Suppression(limit, KEY), [forwarded(record) for record in records])
@@ -248,7 +250,7 @@ def test_updates_of_ordered_records_in_any_cutting(kind: str, records: list[Row]
 FLUSH = {"k": "\U0001f600 the last", "ts": 10**15, "n": -1, "gone": False}
 
 
-@given(limit=limits(), size=st.one_of(st.none(), st.integers(0, 120)), records=changes())
+@given(limit=limits(windowed=False), size=st.one_of(st.none(), st.integers(0, 120)), records=changes())
 def test_the_books_of_a_buffer_are_in_balance(limit: Limit, size: int | None, records: list[Row]) -> None:
     """Every change is emitted, replaced by the next one of its key, or waits; never more waits than the bound says."""
     limit = replace(limit, strategy="emit_early")
@@ -305,7 +307,9 @@ def changes_of(batches: list[list[Row]]) -> list[list[Row]]:
     return [[{**r, "gone": r["n"] is None} for r in batch] for batch in batches]
 
 
-@given(limit=limits(bounded=False), batches=cases.partitioned(), tasks=st.integers(1, 5), data=st.data())
+@given(
+    limit=limits(bounded=False, windowed=False), batches=cases.partitioned(), tasks=st.integers(1, 5), data=st.data()
+)
 def test_tables_over_any_number_of_tasks(limit: Limit, batches: list[list[Row]], tasks: int, data: Any) -> None:
     """Each change sees the stream time of all tasks: per key what the oracle lets out, in the same order."""
     batches = changes_of(batches)
@@ -341,7 +345,10 @@ def in_order(batches: list[list[Row]]) -> list[Row]:
 
 
 @given(
-    limit=limits(bounded=False), batches=cases.partitioned(), clock=st.sampled_from(["stream", "wall"]), data=st.data()
+    limit=limits(bounded=False, windowed=False),
+    batches=cases.partitioned(),
+    clock=st.sampled_from(["stream", "wall"]),
+    data=st.data(),
 )
 def test_tables_without_an_order_over_any_number_of_tasks(
     limit: Limit, batches: list[list[Row]], clock: str, data: Any
@@ -363,7 +370,7 @@ def test_windows_over_any_number_of_tasks(kind: str, batches: list[list[Row]], d
     """Updates (all of them, or the last of each batch) and final results: what the driver gives of the same batches."""
     plain = kind == "plain"
     case = data.draw(cases.cases(ordered=True, kind=None if plain else kind, plain=plain))
-    limit = data.draw(limits(bounded=False))
+    limit = data.draw(limits(bounded=False, windowed=not plain))
     table = case.table().suppress(suppressed(limit))
     splits = data.draw(cases.splits(batches, interleaved=data.draw(st.booleans())))
     driver = TopologyTestDriver(table)

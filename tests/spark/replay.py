@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidegate import Window
+from tidegate.runtime.spark.names import col
 
 Row = dict[str, Any]
 
@@ -129,7 +130,7 @@ def collect(frame: DataFrame) -> list[Row]:
     bounds = [F.unix_millis(F.col(f"window.{side}")).alias(f"replayed:{side}") for side in sides]
     stamps = [F.unix_millis(column).alias(f"replayed:{column}") for column in instants]
     rows = []
-    for collected in frame.select(*[F.col(f"`{column}`") for column in plain], *bounds, *stamps).collect():
+    for collected in frame.select(*[col(column) for column in plain], *bounds, *stamps).collect():
         values = collected.asDict()
         made = {**values, **{column: values[f"replayed:{column}"] for column in instants}}
         if sides:

@@ -162,7 +162,10 @@ def test_reserved_column_names_and_the_rename_to_write(spark: SparkSession, name
             {"key": "tags"},
             "The key column 'tags' is array<string>: a key must be of an atomic type. Give its parts as ",
         ),
-        ({"partition": "ts"}, "The partition column 'ts' is timestamp. Use an integer or a string."),
+        (
+            {"partition": "ts"},
+            "The partition column 'ts' is timestamp, not an integer or a string: it names the part of the source that ",
+        ),
         ({"offset": "user"}, "The offset column 'user' is string: offsets are whole numbers that say in which order "),
     ],
 )

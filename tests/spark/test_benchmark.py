@@ -41,8 +41,8 @@ def test_smoke_of_the_race_of_tumbling_windows(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_smoke_of_the_other_workloads(tmp_path: Path) -> None:
-    others = ["W3", "W4", "W5", "W6", "W9", "W10", "W11"]
-    of = ("--only", *others, "--contestants", *ONE_OF_A_KIND, *FUNCTIONS)
+    others = ["W3", "W4", "W5", "W6", "W9", "W10", "W11", "W12"]
+    of = ("--only", *others, "--contestants", *ONE_OF_A_KIND, *FUNCTIONS, "record_by_record")
     _, report = smoke("benchmarks.suite", tmp_path / "report.json", *of)
     found = report["workloads"]
     assert list(found) == others
@@ -52,6 +52,8 @@ def test_smoke_of_the_other_workloads(tmp_path: Path) -> None:
     assert set(found["W6"]["contestants"]) == {"tidegate", "tidegate_bounded", "by_hand"}
     assert found["W10"]["contestants"]["tidegate"]["p99_ms"] >= found["W10"]["contestants"]["tidegate"]["p50_ms"] > 0
     assert set(found["W11"]["contestants"]) == set(FUNCTIONS)
+    assert set(found["W12"]["contestants"]) == {"tidegate", "record_by_record"}
+    assert set(found["W12"]["agreement"]) == {"timed runs", "tidegate", "record_by_record"}
 
 
 def test_smoke_of_spilling(tmp_path: Path) -> None:

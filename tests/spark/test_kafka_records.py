@@ -14,12 +14,14 @@ from spark.topic import STAMP, raw, values
 pytest.importorskip("pyspark")
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from tidegate.runtime.spark.kafka.source import decoded_stream, decoded_table
 
 pytestmark = pytest.mark.spark
 
 SCHEMA = "user string, ts timestamp, amount long"
+HEADERS = "array<struct<key: string, value: binary>>"
 
 
 def stream(frame: DataFrame, key: Any = "user", value: Any = SCHEMA, timestamp: str | None = "ts") -> Any:
@@ -107,7 +109,7 @@ def test_without_a_time_it_is_kafkas(spark: SparkSession) -> None:
 def test_a_time_without_a_zone_is_utc_whatever_the_session_says(spark: SparkSession) -> None:
     spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     try:
-        source = stream(values(spark, b'{"user": "A", "ts": "1970-01-01T00:00:01"}'))
+        source = stream(values(spark, b'{"user": "A", "ts": "1970-01-01T00:00:01", "amount": 1}'))
         assert collect(source.group_by_key().count().to_df())[0]["timestamp"] == 1000
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
@@ -297,3 +299,29 @@ def test_results_written_can_be_read_again(spark: SparkSession) -> None:
     assert letters(source) == []
     rows = sorted(collect(source.group_by_key().agg(n=tg.sum("count")).to_df()), key=str)
     assert rows == [{"user": "A", "n": 2, "timestamp": 2000}]
+
+
+@pytest.mark.parametrize("read", ["by Spark", "in workers", "behind a step"])
+@pytest.mark.parametrize("timestamp", [None, "at"])
+def test_a_record_without_a_value_is_skipped(spark: SparkSession, read: str, timestamp: str | None) -> None:
+    """What Kafka knows of every record is no value of it: topic, partition, offset, time and headers."""
+    written = [b'{"amount": 1, "at": 5}', None, b'{"amount": null, "at": 5}', b"{}", b'{"at": 5}']
+    frame = raw(spark, *[(b"A", value) for value in written]).withColumn("headers", F.array().cast(HEADERS))
+    # Times as text of a pattern are read by Spark alone.
+    value = tg.kafka.json("amount long, at long", {"dateFormat": "yyyy"} if read == "by Spark" else None)
+    source = decoded_stream(frame, key="user", value=value, timestamp=timestamp, name="events")
+    assert (source.node.raw is None) == (read == "by Spark")
+    counted = source.filter(lambda row: True) if read == "behind a step" else source
+    rows = counted.group_by_key().count().to_df().collect()
+    # Where `at` is no time it is a value.
+    assert [row["count"] for row in rows] == [1 if timestamp else 3]
+
+
+def test_mapped_values_leave_what_kafka_knows(spark: SparkSession) -> None:
+    source = stream(values(spark, GOOD, b'{"user": "B", "ts": "2026-01-01T00:00:01Z"}'))
+    doubled = source.map_values({"twice": lambda row: row["amount"] and row["amount"] * 2}, types={"twice": "long"})
+    assert doubled.to_df().columns == ["user", "ts", "topic", "partition", "offset", "kafka_timestamp", "twice"]
+    rows = doubled.group_by_key().agg(n=tg.count(), topic=tg.last("topic")).to_df().collect()
+    assert [(row["user"], row["n"], row["topic"]) for row in rows] == [("A", 1, "t")]
+    with pytest.raises(tg.DefinitionError, match="`mapper` sets the column 'topic', which is no value"):
+        source.map_values({"topic": "amount"})

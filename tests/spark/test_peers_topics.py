@@ -1,4 +1,4 @@
-"""Reading back what the contestants of W7 and W9 wrote into topics, on records as Spark's connector gives them."""
+"""Reading back what the contestants of W7, W9 and W12 wrote into topics, on records as Spark's connector gives them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ pytest.importorskip("psutil")
 
 from benchmarks.inputs import FIRST_MS, SIZE_MS, Shape
 from benchmarks.peers import kafka_streams, ours, quix
-from benchmarks.peers.topics import last_ms, result
+from benchmarks.peers.topics import last_ms, result, result_in_columns
+from benchmarks.sliding_rows import Windows
 from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
@@ -87,3 +88,20 @@ def test_a_window_in_two_partitions_is_told(spark: SparkSession) -> None:
     )
     with pytest.raises(AssertionError, match="several partitions"):
         result(kafka_streams.written(records), SHAPE)
+
+
+@FORMS
+def test_rows_are_read_as_columns_as_well(spark: SparkSession, record, written) -> None:
+    records = topic(
+        spark,
+        record("user-0000008", START + 1, 1, 5),
+        record("user-0000007", START, 1, 10),
+        record("user-0000007", START, 2, 30),
+        record("user-0000050", last_ms(SHAPE), 1, 0),
+    )
+    found, same = result_in_columns(written(records), SHAPE), result(written(records), SHAPE)
+    assert isinstance(found.rows, Windows)
+    assert found.rows.as_rows() == same.rows == {("user-0000007", START): (2, 30), ("user-0000008", START + 1): (1, 5)}
+    assert [column.tolist() for column in found.rows.columns()] == [[7, 8], [START, START + 1], [2, 1], [30, 5]]
+    assert (found.records, found.one_each, found.last_ms) == (same.records, same.one_each, same.last_ms)
+    assert (found.records, found.one_each) == (3, True)

@@ -158,11 +158,12 @@ def test_a_bound_is_divided_over_tasks_that_get_enough_of_it(buffer: Any, tasks:
 @pytest.mark.parametrize("bound", [0, 1, 7, 20_001])
 @pytest.mark.parametrize("tasks", [1, 2, 3, 8])
 def test_shares_add_up_and_differ_by_one_at_most(bound: int, tasks: int) -> None:
-    buffer = B.max_records(bound).with_max_bytes(2 * bound).shut_down_when_full()
+    buffer = B.max_records(bound).with_max_bytes(2 * bound)
+    buffer = buffer.shut_down_when_full() if bound else buffer.spill_to_disk_when_full()
     shares = [buffer.share(task, tasks) for task in range(tasks)]
     assert sum(share.max_records for share in shares) == bound
     assert sum(share.max_bytes for share in shares) == 2 * bound
     assert max(s.max_records for s in shares) - min(s.max_records for s in shares) <= 1
     assert shares == sorted(shares, key=lambda share: -share.max_records)
-    assert {share.strategy for share in shares} == {"shut_down"}
+    assert {share.strategy for share in shares} == {buffer.strategy}
     assert B.unbounded().share(0, tasks) == B.unbounded()

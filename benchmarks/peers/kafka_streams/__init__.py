@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import psutil
@@ -16,10 +17,11 @@ from benchmarks.inputs import GRACE_MS, SIZE_MS, Shape
 from benchmarks.measure import Run, peaks
 from benchmarks.peers import marks
 from benchmarks.peers.topics import JAVA, Result, Topics, result
+from benchmarks.sliding_rows import DIFFERENCE_MS
 
 JVM = ("-Xmx4g",)
 VERSION = re.findall(r"<artifactId>kafka-streams</artifactId>\s*<version>(.+?)<", (JAVA / "pom.xml").read_text())[0]
-MINUTES = 30
+MINUTES = 60
 """A run that takes longer is stuck."""
 
 _STORES = "org.apache.kafka.streams.state.BuiltInDslStoreSuppliers"
@@ -47,6 +49,11 @@ OFTEN = {"commit.interval.ms": "1000"}
 """What a cache holds leaves with a commit: one a second is about one a micro-batch of tidegate."""
 
 
+# The windows that contestants are asked for.
+TUMBLING = {"size_ms": SIZE_MS, "grace_ms": GRACE_MS}
+SLIDING = {"difference_ms": DIFFERENCE_MS, "grace_ms": GRACE_MS}
+
+
 @dataclass
 class KafkaStreams:
     """A contestant; `final` as suppressed until the window closes, every update otherwise."""
@@ -57,6 +64,10 @@ class KafkaStreams:
     final: bool = True
     every: bool = False
     """Whether each record gives an update: no cache."""
+    windows: dict[str, int] = field(default_factory=lambda: TUMBLING)
+    """TUMBLING or SLIDING."""
+    read_back: Callable[[DataFrame, Shape], Result] = result
+    """How the rows of its topic are read: `result`, or one like it."""
     _jvm: Jvm | None = field(default=None, init=False, repr=False)
     _turn: int = field(default=0, init=False, repr=False)
 
@@ -71,8 +82,7 @@ class KafkaStreams:
         asked = {
             "input": topics.input(shape),
             "output": output,
-            "size_ms": SIZE_MS,
-            "grace_ms": GRACE_MS,
+            **self.windows,
             "final": self.final,
             "marks": marks.marks(shape),
             "timeout_s": MINUTES * 60,
@@ -86,7 +96,7 @@ class KafkaStreams:
         try:
             with peaks(psutil.Process(jvm.pid)) as peak:
                 told = jvm.ask(asked, MINUTES * 60 + 300)
-            found = result(written(topics.records(output)), shape)
+            found = self.read_back(written(topics.records(output)), shape)
         finally:
             shutil.rmtree(state, ignore_errors=True)
             topics.remove(output)
@@ -104,13 +114,19 @@ class KafkaStreams:
 
 
 def contestant(
-    name: str, label: str, *settings: dict[str, str], final: bool = True, every: bool = False
+    name: str,
+    label: str,
+    *settings: dict[str, str],
+    final: bool = True,
+    every: bool = False,
+    windows: dict[str, int] = TUMBLING,
+    read_back: Callable[[DataFrame, Shape], Result] = result,
 ) -> KafkaStreams:
     """As the Streams guide advises, with `settings` besides."""
     whole = dict(TUNED)
     for each in settings:
         whole |= each
-    return KafkaStreams(name, f"Kafka Streams {VERSION}, {label}", whole, final, every)
+    return KafkaStreams(name, f"Kafka Streams {VERSION}, {label}", whole, final, every, windows, read_back)
 
 
 def written(records: DataFrame) -> DataFrame:

@@ -139,7 +139,9 @@ def pack(layout: Layout, given: Any) -> bytes:
     Raises InputError for a key column that is missing or of another type. Keys with a null are left out, as in records.
     """
     if hasattr(given, "toArrow"):  # a DataFrame of Spark, which the kernel does not know
-        given = given.select(*[name for name in layout.op.key if name in given.columns]).toArrow()
+        # Quoted, because a dot in a name means something to Spark.
+        quoted = [f"`{name.replace('`', '``')}`" for name in layout.op.key if name in given.columns]
+        given = given.select(*quoted).toArrow()
     table = given if isinstance(given, pa.Table) else _from_list(layout, list(given))
     columns = {}
     for name in layout.op.key:

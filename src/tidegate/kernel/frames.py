@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.errors import CheckpointError
+from tidegate.kernel.compact import is_compact, restored
 from tidegate.kernel.narrow import narrowed, widened
 
 VERSION = 1
@@ -69,11 +70,12 @@ def _checksum(kind: int, tables: int, parts: Iterable[Any]) -> int:
 
 def _body(table: pa.Table, compressed: bool) -> memoryview:
     # State is written and read through a socket and logged to the checkpoint: that costs more than compressing it.
-    # Blobs are read once, by a shuffle that compresses by itself.
-    codec = pa.Codec("zstd", 1) if compressed else None
+    # Blobs are read once, by a shuffle that compresses by itself; compact tables are made to be compressed.
+    compact = is_compact(table)
+    codec = pa.Codec("zstd", 1) if compressed or compact else None
     options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
     sink = pa.BufferOutputStream()
-    table = narrowed(table)
+    table = table if compact else narrowed(table)
     with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table)
     return memoryview(sink.getvalue())
@@ -97,12 +99,16 @@ def decode(kind: int, frame: bytes) -> tuple[dict[str, Any], list[pa.Table]]:
         raise _refused(kind, "its checksum does not match: bytes were lost or changed")
     text, *bodies = _bodies(kind, frame, count + 1)
     try:
-        meta, tables = json.loads(bytes(text)), [widened(_table(body)) for body in bodies]
+        meta, tables = json.loads(bytes(text)), [_widened(_table(body)) for body in bodies]
     except _UNREADABLE as error:
         raise _refused(kind, f"its content is no JSON object and Arrow tables ({error})") from error
     if not isinstance(meta, dict):
         raise _refused(kind, f"its object is {str(meta)[:50]!r}")
     return meta, tables
+
+
+def _widened(table: pa.Table) -> pa.Table:
+    return restored(table) if is_compact(table) else widened(table)
 
 
 def _table(body: memoryview) -> pa.Table:

@@ -9,7 +9,7 @@ Prefixes keep the user's names apart from each other and from ours:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,7 +21,18 @@ from tidegate.kernel.accumulators import Accumulator, accumulator
 from tidegate.kernel.panes import Panes
 from tidegate.plan import LATE_COLUMNS, RESULT_COLUMNS, Operation
 from tidegate.spec.aggregates import Aggregate, Fold
-from tidegate.spec.columns import DELETED, END, LATE_BY, OURS, OUTPUT, REASON, START, STREAM_TIME, TIMESTAMP
+from tidegate.spec.columns import (
+    DELETED,
+    END,
+    LATE_BY,
+    OURS,
+    OUTPUT,
+    REASON,
+    START,
+    STREAM_TIME,
+    TIMESTAMP,
+    public_name,
+)
 from tidegate.spec.steps import Step
 from tidegate.spec.types import arrow_type
 from tidegate.spec.windows import (
@@ -182,8 +193,9 @@ class Layout:
             return self._halves if self.op.regroup.changes else self.forwarded
         named = pa.schema([pa.field(OUTPUT, pa.string())] if self.op.named else [])
         told = [output for output in self.op.told if output.kind != "late"]
-        shapes = [replace(self.telling[o.kind], shape=o.before + o.after).result_schema for o in told]
-        schema = pa.unify_schemas([named, *shapes])
+        shapes = {o.name: replace(self.telling[o.kind], shape=o.before + o.after).result_schema for o in told}
+        _check_types(shapes)
+        schema = pa.unify_schemas([named, *shapes.values()])
         if not self.op.keeps:
             return schema
         late = self.late_schema
@@ -244,6 +256,20 @@ class Layout:
         record = {name: self.schema.field(column).type for name, column in self.record.items()}
         keys = [pa.field(name, record[name]) for name in self.op.key]
         return pa.schema([*keys, *ours, *(pa.field(n, kind) for n, kind in record.items() if n not in self.op.key)])
+
+
+def _check_types(outputs: Mapping[str, pa.Schema]) -> None:
+    """Raise DefinitionError if a column is of one type in one output and of another one in another."""
+    first: dict[str, tuple[str, pa.DataType]] = {}
+    for output, schema in outputs.items():
+        for field in schema:
+            other, kind = first.setdefault(field.name, (output, field.type))
+            if field.type != kind and not pa.types.is_null(kind) and not pa.types.is_null(field.type):
+                raise DefinitionError(
+                    f"The column {public_name(field.name)!r} is {kind} in the output {other!r} and {field.type} in "
+                    f"{output!r}: the outputs leave as one table. Give the columns different names, or one type by "
+                    "map_values."
+                )
 
 
 def _check_names(results: pa.Schema, late: pa.Schema, record: Iterable[str]) -> None:

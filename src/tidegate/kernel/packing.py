@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import InputError
-from tidegate.kernel import frames, grouping, passing, radix
+from tidegate.kernel import frames, grouping, headers, passing, radix
+from tidegate.kernel.compact import compacted
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.panes import Ints
 from tidegate.kernel.stream_time import Chunk, cut, header, running_max
@@ -42,21 +43,31 @@ class _Slice:
     """Whether a step before the aggregation let any record through."""
 
 
-def pack(layout: Layout, batches: Iterable[pa.RecordBatch], tasks: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+def pack(
+    layout: Layout, batches: Iterable[pa.RecordBatch], tasks: Sequence[int], contiguous: bool = False
+) -> Iterator[tuple[int, bytes]]:
     """(task, blob) pairs for everything in `batches`, the input of one map task.
+
+    `contiguous`: the source promises that no other map task reads an offset between two of these, in any partition, and
+    that the batches come in the order of their offsets. Missing offsets then cost nothing. Without the promise the
+    result is exact as well, for whatever the other map tasks have read.
 
     Raises InputError for a row without partition or offset where the stream has both.
     """
     for table in _slices(layout, batches):
-        told, routes = _routes(layout, table, len(tasks))
+        told, routes = _routes(layout, table, len(tasks), contiguous)
         del table  # Blobs take as much again.
+        points = None
         for number, task in enumerate(tasks):
             first = number == 0
+            if number < 2:
+                points = headers.points(told.chunks, counts=first)
             meta: dict[str, Any] = {
                 "identity": layout.identity,
                 "tasks": len(tasks),
                 # What only counts is told to one task, so that it is counted once.
-                "chunks": [vars(chunk) if first else {**vars(chunk), "steps": []} for chunk in told.chunks],
+                "chunks": headers.described(told.chunks, counts=first),
+                "points": points is not None,
                 "drops": told.drops if first else {},
                 "first": first,
                 "task": number,
@@ -64,7 +75,8 @@ def pack(layout: Layout, batches: Iterable[pa.RecordBatch], tasks: Sequence[int]
             }
             if told.wall_clock is not None:
                 meta["wall_clock"] = told.wall_clock
-            yield task, frames.encode(frames.BLOB, meta, *(route[number] for route in routes))
+            sections = [route[number] for route in routes] + ([points] if points is not None else [])
+            yield task, frames.encode(frames.BLOB, meta, *sections)
 
 
 @dataclass(frozen=True)
@@ -77,10 +89,11 @@ class _Told:
     wall_clock: int | None
 
 
-def _routes(layout: Layout, table: pa.Table, tasks: int) -> tuple[_Told, list[list[pa.Table]]]:
+def _routes(layout: Layout, table: pa.Table, tasks: int, contiguous: bool) -> tuple[_Told, list[list[pa.Table]]]:
     """What the blobs say, and for each of their sections the rows of each task."""
-    read = _read(layout, table)
-    routes = [_route(layout, rows, tasks) for rows in _sections(layout, read)]
+    read = _read(layout, table, contiguous)
+    dense, scattered = (_route(layout, rows, tasks) for rows in _sections(layout, read))
+    routes = [dense, [compacted(rows, along="offset") if rows.num_rows else rows for rows in scattered]]
     routes += _kept(layout, read, tasks) if layout.op.keeps else []
     if layout.op.follows_time:
         routes += [[passing.told(layout, read.rows, read.ts, read.seen, read.chunk, read.offset)] * tasks]
@@ -114,10 +127,10 @@ def _table(layout: Layout, batches: list[pa.RecordBatch]) -> pa.Table:
     return table
 
 
-def _read(layout: Layout, table: pa.Table) -> _Slice:
+def _read(layout: Layout, table: pa.Table, contiguous: bool) -> _Slice:
     ordered = layout.op.stream.ordered
     partition, offset, names = _order_columns(layout, table) if ordered else (None, None, [])
-    cuts = cut(partition, offset) if partition is not None and offset is not None else None
+    cuts = cut(partition, offset, contiguous) if partition is not None and offset is not None else None
     if cuts is not None and cuts.order is not None:
         table = table.take(pa.array(cuts.order))
         partition, offset = partition[cuts.order], offset[cuts.order]  # type: ignore[index]
@@ -142,7 +155,9 @@ def _read(layout: Layout, table: pa.Table) -> _Slice:
         name = names[partition[low]] if partition is not None else None
         offsets = offset[part] if offset is not None else None
         scattered = cuts is not None and cuts.scattered[i]
-        chunks.append(header(name, offsets, ts[part], seen[part], valid[part], scattered))
+        closing = _closing(layout, seen[part]) if scattered else None
+        chunks.append(header(name, offsets, ts[part], seen[part], valid[part], scattered, closing))
+        chunks[-1].contiguous = contiguous and cuts is not None
     chunk = np.repeat(np.arange(len(starts)), ends - starts)
     result = _Slice(table, ts, seen, chunk, offset, chunks, drops)
     taken = result if valid.all() else _keep(result, valid)
@@ -152,6 +167,16 @@ def _read(layout: Layout, table: pa.Table) -> _Slice:
         outside = _records(layout, result).append_column("reason", pa.array(reason, pa.string()))
         taken.outside = outside.filter(pa.array(kept & ~valid))
     return taken
+
+
+def _closing(layout: Layout, seen: Ints) -> Ints | None:
+    """Which windows are open at `seen` (`header`), where rows are compared with the ends of windows alone."""
+    if not layout.op.combines or layout.op.keeps or layout.op.follows_time:
+        return None
+    if layout.op.windows is None:
+        return np.zeros(len(seen), np.int64)
+    first_open: Ints = layout.panes.first_open(seen)
+    return first_open
 
 
 def _order_columns(layout: Layout, table: pa.Table) -> tuple[Ints, Ints, list[Any]]:

@@ -19,7 +19,8 @@ from tidegate.kernel.grouping import ints
 from tidegate.kernel.layout import Layout
 from tidegate.kernel.state import State
 from tidegate.kernel.store import Store
-from tidegate.spec.columns import END, SINCE, STATUS, UNTIL
+from tidegate.plan import STATE_COLUMNS
+from tidegate.spec.columns import END, SINCE, STATUS, UNTIL, public_name
 
 
 def stores(what: Described) -> tuple[str, ...]:
@@ -59,8 +60,20 @@ def schema(what: Described, store: str) -> pa.Schema:
     which the row leaves, by the clock of the limit), in ms.
     """
     if store == what.layout.op.name:
-        return _aggregated(what.layout).result_schema.append(pa.field(STATUS, pa.string()))
-    return what.held.append(pa.field(SINCE, pa.int64())).append(pa.field(UNTIL, pa.int64()))
+        return _with(store, _aggregated(what.layout).result_schema, pa.field(STATUS, pa.string()))
+    return _with(store, what.held, pa.field(SINCE, pa.int64()), pa.field(UNTIL, pa.int64()))
+
+
+def _with(store: str, rows: pa.Schema, *ours: pa.Field) -> pa.Schema:
+    """Rows of a store with what is told of each. Raises DefinitionError if a column of theirs has such a name."""
+    for field in ours:
+        if (name := public_name(field.name)) in rows.names:
+            raise DefinitionError(
+                f"The store {store!r} has a column {name!r}, a name that rows of a store use themselves "
+                f"({', '.join(STATE_COLUMNS)}), so that they cannot be read. Give the aggregate or the column another "
+                "name."
+            )
+    return pa.schema([*rows, *ours])
 
 
 def rows(what: Described, store: Store, name: str, ended: tuple[int | None, int | None] = (None, None)) -> pa.Table:
@@ -106,7 +119,7 @@ def _open(layout: Layout, state: State) -> list[pa.Table]:
         segments = state.read(window)
         if segments:
             held.append(_placed(layout, unite(segments), window, state.closed_to))
-    return [results.finish(shape, _undeleted(rows)) for rows in held]
+    return [results.finish(shape, _undeleted(layout, rows)) for rows in held]
 
 
 def _placed(layout: Layout, rows: pa.Table, window: int, stream_time: int) -> pa.Table:
@@ -117,8 +130,10 @@ def _placed(layout: Layout, rows: pa.Table, window: int, stream_time: int) -> pa
     return rows.append_column("start", pa.array(np.full(rows.num_rows, window, np.int64)))
 
 
-def _undeleted(rows: pa.Table) -> pa.Table:
-    """Stored rows, none of which is a tombstone."""
+def _undeleted(layout: Layout, rows: pa.Table) -> pa.Table:
+    """Stored rows without deleted ones, which are there only for the room that they take in a bounded buffer."""
+    if layout.op.function is not None:
+        rows = rows.filter(rows["s:0:0"].is_valid())
     if "deleted" in rows.schema.names:
         rows = rows.drop_columns(["deleted"])
     return rows.append_column("deleted", pa.array(np.zeros(rows.num_rows, bool)))

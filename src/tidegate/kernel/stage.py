@@ -25,6 +25,7 @@ from tidegate.kernel import (
     expected,
     final,
     frames,
+    headers,
     keyed,
     measuring,
     outputs,
@@ -41,7 +42,7 @@ from tidegate.kernel.released import Released
 from tidegate.kernel.slowest import SlowestFold
 from tidegate.kernel.state import State
 from tidegate.kernel.store import Store
-from tidegate.kernel.stream_time import NEVER, Chunk, Fold
+from tidegate.kernel.stream_time import NEVER, Fold
 from tidegate.plan import Operation
 
 DROPS = ("late", "null_key", "null_value", "bad_timestamp")
@@ -158,7 +159,8 @@ class Stage:
             meta, rows = frames.decode(frames.BLOB, blob)
             _same_run(meta, self.layout.identity, self.tasks)
             if meta["chunks"]:  # else it is a mark (`draining.marks`)
-                batch.add([Chunk(**chunk) for chunk in meta["chunks"]], *rows)
+                points = rows.pop() if meta["points"] else None
+                batch.add(headers.read(meta["chunks"], points), *rows)
             batch.task, batch.came = meta["task"], batch.came or meta["came"]
             batch.wall_clock = max(batch.wall_clock, meta.get("wall_clock", NEVER))
             drops.update(meta["drops"])

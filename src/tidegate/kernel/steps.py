@@ -18,7 +18,7 @@ from pyarrow import acero
 from tidegate.errors import AggregationError
 from tidegate.instants import Window
 from tidegate.kernel.conversion import MISFITS, as_python, converter
-from tidegate.spec.columns import DELETED, END, OURS, START, TIMESTAMP
+from tidegate.spec.columns import DELETED, END, OURS, START, TIMESTAMP, check_user_name
 from tidegate.spec.steps import Filter, MapValues, SelectKey, Step, is_expression, takes_key
 from tidegate.spec.types import arrow_type
 
@@ -166,7 +166,10 @@ def _of_dicts(step: MapValues, mapper: Callable[..., Any], rows: pa.Table) -> di
             elif types and name not in types:
                 raise _refused(step, record, f"gave a column {name!r}, of which `types` says nothing")
             else:
-                taker = takers[name] if types else takers.setdefault(name, _taker(name, None))
+                if name not in takers:
+                    check_user_name(name, "A column that a function gives")
+                    takers[name] = _taker(name, None)
+                taker = takers[name]
                 new[name] = taker(step, record, value)
         return new
 

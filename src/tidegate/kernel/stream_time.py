@@ -6,8 +6,10 @@ read, so it cuts its input into *chunks* and sends their headers to every task; 
 chunks of a partition into offset order and says what had passed before each.
 
 A dense chunk is a run of consecutive offsets: no other task can have read anything in between, so one number, its
-largest timestamp, tells the others all they need. A partition whose offsets are scattered over tasks becomes one
-*scattered* chunk, which sends its whole staircase (the offsets at which the largest timestamp grew) and whose rows
+largest timestamp, tells the others all they need. Where the source promises that one map task reads an unbroken
+stretch of each partition (`contiguous`), gaps are no gaps, and the stretch is one dense chunk. Without that promise
+another task may have read what is missing: a partition with many gaps becomes one *scattered* chunk, which sends its
+running-max points (the offsets at which the largest timestamp grew, as far as that can close a window) and whose rows
 are not combined with each other.
 
         offsets   0  1  2  3 | 7  8 | 4  5  6         two dense chunks of one task, one of another
@@ -22,6 +24,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tidegate.errors import InputError
 from tidegate.kernel.panes import Ints
 
 NEVER = -1
@@ -34,13 +37,19 @@ STEPS = 1024
 """The most steps of stream time that a header carries for the lateness metric."""
 
 
+def _no_points() -> Ints:
+    return np.zeros((0, 2), np.int64)
+
+
 @dataclass
 class Chunk:
     """The header of a chunk. `partition` is None where the source gives no order; `rows` counts valid records.
 
     `steps` say how often the chunk's own stream time was what: [time, records, sum of (time - theirs)], where the last
     is 0 unless more steps than a header carries were put into one. `opening` is [offset, timestamp] of the
-    first record.
+    first record. `points` are the rows (offset, running maximum) of a scattered chunk at which a window may close, its
+    last one included; `sample` are up to STEPS of the others, for the lateness metric. `contiguous`: the source promises
+    that no other map task reads between `first` and `last`.
     """
 
     partition: int | str | None
@@ -53,8 +62,16 @@ class Chunk:
     late_sum: float
     late_max: int
     steps: list[list[int]] = field(default_factory=list)
-    stairs: list[list[int]] = field(default_factory=list)
     opening: list[int] = field(default_factory=list)
+    contiguous: bool = False
+    points: Ints = field(default_factory=_no_points, compare=False)
+    sample: Ints = field(default_factory=_no_points, compare=False)
+
+    @property
+    def stairs(self) -> list[list[int]]:
+        """`points` as lists."""
+        found: list[list[int]] = self.points.tolist()
+        return found
 
     def lateness(self, before: int) -> tuple[float, int]:
         """Sum and maximum of (stream time seen - timestamp), given the stream time `before` the chunk."""
@@ -73,16 +90,18 @@ class Cut:
     scattered: list[bool]
 
 
-def cut(partition: Ints, offset: Ints) -> Cut:
-    """Cut rows into chunks by partition (as numbers) and offset."""
+def cut(partition: Ints, offset: Ints, contiguous: bool = False) -> Cut:
+    """Cut rows into chunks by partition (as numbers) and offset; `contiguous`: a gap in the offsets is no cut."""
     order = None
     grows = partition[1:] > partition[:-1]
     if not np.all(grows | ((partition[1:] == partition[:-1]) & (offset[1:] >= offset[:-1]))):
         order = np.lexsort((offset, partition))
         partition, offset = partition[order], offset[order]
     new = np.flatnonzero(partition[1:] != partition[:-1]) + 1
-    gaps = np.flatnonzero((offset[1:] - offset[:-1] > 1) & (partition[1:] == partition[:-1])) + 1
     bounds = np.concatenate(([0], new, [len(partition)]))
+    if contiguous:
+        return Cut(order, bounds[:-1], [False] * (len(bounds) - 1))
+    gaps = np.flatnonzero((offset[1:] - offset[:-1] > 1) & (partition[1:] == partition[:-1])) + 1
     starts: list[int] = []
     scattered: list[bool] = []
     for low, high in zip(bounds[:-1], bounds[1:], strict=True):
@@ -102,9 +121,19 @@ def running_max(values: Ints, starts: Ints) -> Ints:
 
 
 def header(
-    partition: int | str | None, offset: Ints | None, ts: Ints, seen: Ints, valid: Ints, scattered: bool
+    partition: int | str | None,
+    offset: Ints | None,
+    ts: Ints,
+    seen: Ints,
+    valid: Ints,
+    scattered: bool,
+    closing: Ints | None = None,
 ) -> Chunk:
-    """The header of the chunk with these rows; `seen` is its own stream time, `ts` counts where `valid`."""
+    """The header of the chunk with these rows; `seen` is its own stream time, `ts` counts where `valid`.
+
+    `closing` says which windows are open at `seen`, as a number that grows as windows close: points at which it stays
+    the same change no answer. None where every point may change one.
+    """
     mine, times = seen[valid], ts[valid]
     late = mine - times
     chunk = Chunk(
@@ -125,8 +154,20 @@ def header(
         chunk.opening = [int(offset[at]), int(ts[at])] if offset is not None else [0, chunk.min_ts]
     if scattered and offset is not None:
         grew = np.flatnonzero(np.diff(seen, prepend=NEVER) > 0)
-        chunk.stairs = np.stack([offset[grew], seen[grew]], axis=1).tolist()
+        chosen = grew if closing is None or not len(grew) else _at_which_windows_close(grew, closing)
+        chunk.points = np.stack([offset[chosen], seen[chosen]], axis=1)
+        if len(chosen) < len(grew):
+            some = grew[np.linspace(0, len(grew), min(STEPS, len(grew)), endpoint=False).astype(np.int64)]
+            chunk.sample = np.stack([offset[some], seen[some]], axis=1)
     return chunk
+
+
+def _at_which_windows_close(grew: Ints, closing: Ints) -> Ints:
+    """The first point, those at which windows close, and the last, which is where the chunk ends."""
+    at = closing[grew]
+    chosen = np.append(True, at[1:] > at[:-1])
+    chosen[-1] = True
+    return grew[chosen]
 
 
 def _steps(seen: Ints) -> list[list[int]]:
@@ -153,14 +194,15 @@ class Fold:
         self.before_batch = stream_time
         self.stream_time = stream_time
         self._chunks = list(chunks)
-        points: dict[int | str | None, list[tuple[int, int]]] = defaultdict(list)
+        _check_promise(self._chunks)
+        points: dict[int | str | None, list[Ints]] = defaultdict(list)
         for chunk in self._chunks:
             self.stream_time = max(self.stream_time, chunk.max_ts)
             if chunk.partition is None:
                 continue
-            steps = chunk.stairs if chunk.scattered else [[chunk.last, chunk.max_ts]]
-            points[chunk.partition].extend((offset, time) for offset, time in steps)
-        self._stairs = {partition: _staircase(steps) for partition, steps in points.items()}
+            end = np.array([[chunk.last, chunk.max_ts]])
+            points[chunk.partition].append(chunk.points if chunk.scattered else end)
+        self._stairs = {partition: _staircase(np.concatenate(found)) for partition, found in points.items()}
 
     @property
     def opening(self) -> int | None:
@@ -192,7 +234,23 @@ class Fold:
         return np.maximum(times[place], self.floor(partition))
 
 
-def _staircase(steps: list[tuple[int, int]]) -> tuple[Ints, Ints]:
-    ordered = np.array(sorted(steps), np.int64).reshape(-1, 2)
-    times = np.maximum.accumulate(np.concatenate(([NEVER], ordered[:, 1])))
-    return ordered[:, 0], times
+def _check_promise(chunks: list[Chunk]) -> None:
+    """Raise InputError where a chunk that is promised to be contiguous overlaps another one of its partition."""
+    promised = {chunk.partition for chunk in chunks if chunk.contiguous}
+    if not promised:
+        return
+    mine = [chunk for chunk in chunks if chunk.partition in promised]
+    mine.sort(key=lambda chunk: (str(chunk.partition), chunk.first, chunk.last))
+    for one, other in zip(mine[:-1], mine[1:], strict=True):
+        if one.partition == other.partition and other.first < one.last:
+            raise InputError(
+                f"Two map tasks have read the partition {one.partition!r} in turns: offsets {one.first} to {one.last}, "
+                f"and {other.first} to {other.last}. Its source reads each stretch of a partition in one task, and "
+                "results would be wrong. Give tg.stream a DataFrame that does not come from this source directly, for "
+                "example behind df.repartition(...)."
+            )
+
+
+def _staircase(points: Ints) -> tuple[Ints, Ints]:
+    offsets, times = points[np.lexsort((points[:, 1], points[:, 0]))].T
+    return offsets, np.maximum.accumulate(np.concatenate(([NEVER], times)))

@@ -60,6 +60,6 @@ def check_user_name(name: str, what: str) -> None:
     """Raise DefinitionError if `name`, which `what` gives, begins as tidegate's own columns do."""
     if name.startswith(OURS):
         raise DefinitionError(
-            f"{what} is called {name!r}: names that begin with {OURS!r} belong to tidegate's own columns. Rename it, "
-            f'for example df.withColumnRenamed("{name}", "{name.removeprefix(OURS)}_in").'
+            f"{what} is called {name!r}: names that begin with {OURS!r} belong to tidegate's own columns. "
+            f"Rename it, for example to {name.removeprefix(OURS) + '_in'!r}."
         )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.spec.columns import check_user_name
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,7 @@ def map_values_of(
     for _, kind in given:
         arrow_type(kind)
     for name in [*([] if callable(mapper) else (name for name, _ in mapper)), *(name for name, _ in given)]:
+        check_user_name(name, "A column that `mapper` gives")
         if name in kept:
             raise DefinitionError(
                 f"`mapper` sets the column {name!r}, which is no value: key, time and order of a record stay as they "

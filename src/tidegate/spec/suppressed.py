@@ -7,7 +7,7 @@ That a result is *final* must not depend on how much memory there was, so `until
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 from tidegate.errors import DefinitionError, DefinitionTypeError
 from tidegate.instants import Duration, duration_ms, show_ms
@@ -42,11 +42,11 @@ class Buffer:
 
     def with_max_records(self, records: int) -> Self:
         """The same buffer, holding at most `records` keys."""
-        return replace(self, max_records=_bound(records, "max_records"))
+        return _able_to_hold(replace(self, max_records=_bound(records, "max_records")))
 
     def with_max_bytes(self, size: int) -> Self:
         """The same buffer, holding at most `size` bytes of keys and values."""
-        return replace(self, max_bytes=_bound(size, "max_bytes"))
+        return _able_to_hold(replace(self, max_bytes=_bound(size, "max_bytes")))
 
     @property
     def bounded(self) -> bool:
@@ -71,8 +71,11 @@ class Buffer:
         return StrictBuffer()
 
     def shut_down_when_full(self) -> StrictBuffer:
-        """Stop the query rather than emit early; the batch that overflowed leaves nothing behind."""
-        return StrictBuffer(self.max_records, self.max_bytes, "shut_down")
+        """Stop the query rather than emit early; the batch that overflowed leaves nothing behind.
+
+        Raises DefinitionError for a bound of zero, at which the first result would stop the query.
+        """
+        return _able_to_hold(StrictBuffer(self.max_records, self.max_bytes, "shut_down"))
 
     def emit_early_when_full(self) -> EagerBuffer:
         """Emit the oldest entries before their time rather than grow above the bound."""
@@ -98,6 +101,19 @@ class EagerBuffer(Buffer):
     """A buffer that emits its oldest entries early when full."""
 
     strategy: str = "emit_early"
+
+
+_B = TypeVar("_B", bound=Buffer)
+
+
+def _able_to_hold(buffer: _B) -> _B:
+    """The buffer. Raises DefinitionError if it shuts down when full, and is full without an entry."""
+    if buffer.strategy == "shut_down" and 0 in (buffer.max_records, buffer.max_bytes):
+        raise DefinitionError(
+            f"The buffer holds {buffer}: its bound must be positive, or the first result stops the query. Use a bound "
+            "for what may wait, unbounded(), or leave suppress out to let everything through."
+        )
+    return buffer
 
 
 class BufferConfig:

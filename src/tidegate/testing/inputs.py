@@ -17,7 +17,7 @@ from tidegate.kernel import steps
 from tidegate.kernel.conversion import MISFITS, converter
 from tidegate.plan import Operation, Stream
 from tidegate.spec.aggregates import Fold
-from tidegate.spec.columns import OURS
+from tidegate.spec.columns import OURS, check_user_name
 from tidegate.spec.steps import MapValues
 
 Record = dict[str, Any]
@@ -49,6 +49,7 @@ class Types:
         for record in records:
             for name, value in record.items():
                 if name not in self.columns:
+                    _check_name(name)
                     self.columns[name] = pa.null()
                     unknown.add(name)
                 if name in unknown and value is not None:
@@ -59,6 +60,7 @@ class Types:
     def learn_schema(self, schema: pa.Schema) -> None:
         """Take in the types of columns that were not known, or had no value yet."""
         for column in schema:
+            _check_name(column.name)
             known = self.columns.get(column.name, pa.null())
             if _unknown(known):
                 self.columns[column.name] = _with(known, column.type)
@@ -147,7 +149,11 @@ class Inputs:
             done = [(row.pop(steps.PLACE), row) for row in stepped]
         if stream.number is not None and stream.partition is not None:
             partition = stream.partition
-            done = [(at, {**row, partition: f"{stream.number}:{row.get(partition)}"}) for at, row in done]
+            number = stream.number
+            done = [
+                (at, {**row, partition: f"{number}:{row[partition]}"} if row.get(partition) is not None else row)
+                for at, row in done
+            ]
         return done
 
 
@@ -173,6 +179,11 @@ def as_records(records: Any) -> list[Record]:
                 '{"user": "A", "ts": 0}.'
             )
     return records
+
+
+def _check_name(name: str) -> None:
+    if name not in OWN:
+        check_user_name(name, "A column of the records")
 
 
 def _unknown(kind: pa.DataType) -> bool:

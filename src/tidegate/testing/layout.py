@@ -28,11 +28,13 @@ def run(
     tasks: int,
     splits: Sequence[Sequence[Sequence[Record]]],
     clocks: Sequence[int] = (),
+    contiguous: bool = False,
 ) -> tuple[list[dict[str, Any]], dict[str, int]]:
     """Rows and drops of a stream whose batch i was read by map tasks that got splits[i][0], splits[i][1], ...
 
     `batches` are the same records by batch, from which the types are learned. `clocks` is the wall clock (ms) of each
     batch, where the plan needs it: in a batch without records the tasks step whose timers have expired.
+    `contiguous`: the source promises that each map task reads an unbroken stretch of each partition, as `pack` has it.
     """
     op, *after = chain(operation(table.node))
     tasks = 1 if any(one.alone for one in (op, *after)) else tasks
@@ -54,7 +56,7 @@ def run(
             if op.needs_wall_clock:
                 batch = batch.append_column("wall_clock", pa.array([clock] * len(part), pa.int64()))
             layout = Layout(op, batch.schema)
-            for task, blob in pack(layout, [batch], range(tasks)):
+            for task, blob in pack(layout, [batch], range(tasks), contiguous):
                 blobs[task].append(blob)
         made = []
         for task, (store, mine) in enumerate(zip(stores, blobs, strict=True)):

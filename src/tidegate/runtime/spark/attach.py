@@ -22,11 +22,13 @@ from tidegate.kernel.reading import read
 from tidegate.kernel.stage import Stage, Step
 from tidegate.kernel.steps import WALL_CLOCK
 from tidegate.plan import Operation, Plan, Stream, chain, operation
-from tidegate.runtime.spark import config, order
+from tidegate.runtime.spark import config, contiguous, order
+from tidegate.runtime.spark.carried import check_carried
 from tidegate.runtime.spark.columns import check_columns
 from tidegate.runtime.spark.flow import flow
 from tidegate.runtime.spark.garbage import spare_modules
 from tidegate.runtime.spark.memory import give_back, keep
+from tidegate.runtime.spark.names import check_apart, col
 from tidegate.runtime.spark.raw import Opener, columns_read
 from tidegate.runtime.spark.stateless import arrow_schema, check_typed, stepped
 from tidegate.spec.columns import (
@@ -41,6 +43,7 @@ from tidegate.spec.columns import (
     STREAM_TIME,
     TIMESTAMP,
     UNTIL,
+    public_name,
 )
 from tidegate.spec.metrics import numbers, timed
 
@@ -65,6 +68,8 @@ class Packer:
     """Which input it reads as it is, None if Spark has chosen the columns already."""
     opener: Opener | None = None
     """Who makes rows of what it gets, None if it gets rows."""
+    contiguous: bool = False
+    """Whether it reads an unbroken stretch of each partition (runtime.spark.contiguous)."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterable[tuple[int, bytes]]:
         spare_modules()
@@ -73,7 +78,7 @@ class Packer:
             batches = self.opener.rows(batches)
         if self.order_as_one:
             batches = order.unpacked(batches, self.layout.schema.field("partition").type)
-        return pack(self.layout, map(self._read, batches), range(self.tasks))
+        return pack(self.layout, map(self._read, batches), range(self.tasks), self.contiguous)
 
     def _read(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self.branch is None:
@@ -157,10 +162,16 @@ def _operate(op: Operation, drains: bool = False) -> tuple[DataFrame, Layout]:
     tasks = task_count(op, frame)
     # The operation travels to the workers; the DataFrames it is bound to cannot.
     layout = Layout(replace(op, stream=op.stream.unbound, expects=None), inputs[0].schema, sorts=False)
+    if op.regroup is None:
+        check_apart(_public_names(layout.output_schema.names), frame.sparkSession, "A row of the result has")
     keys = None if op.expects is None else _shipped(expected.pack(layout, op.expects))
     out = flow(
         [
-            (entry.frame, entry.columns, Packer(layout, tasks, entry.order_as_one, entry.branch, entry.opener))
+            (
+                entry.frame,
+                entry.columns,
+                Packer(layout, tasks, entry.order_as_one, entry.branch, entry.opener, entry.contiguous),
+            )
             for entry in inputs
         ],
         stage=SparkStage(Stage(layout, tasks, keys, drains)),
@@ -175,7 +186,7 @@ def _operate(op: Operation, drains: bool = False) -> tuple[DataFrame, Layout]:
 def _behind(op: Operation, drains: bool) -> _Input:
     """What an operator gets of the one before it in the chain."""
     frame, layout = _operate(chain(op)[-2], drains)
-    columns = [_column(name) for name in layout.output_schema.names]
+    columns = [col(name) for name in layout.output_schema.names]
     if op.needs_wall_clock:
         columns.append(_wall_clock("wall_clock"))
     clock = [pa.field("wall_clock", pa.int64())] if op.needs_wall_clock else []
@@ -186,7 +197,7 @@ def _behind(op: Operation, drains: bool) -> _Input:
 class _Input:
     """A DataFrame that an operator reads, which of its columns, and the types of the kernel's columns they become.
 
-    `branch` and `opener` as of the Packer.
+    `branch`, `opener` and `contiguous` as of the Packer.
     """
 
     frame: DataFrame
@@ -195,33 +206,46 @@ class _Input:
     order_as_one: bool = False
     branch: Stream | None = None
     opener: Opener | None = None
+    contiguous: bool = False
 
 
 def _input(op: Operation, branch: Stream) -> _Input:
     frame: DataFrame = branch.frame
+    check_carried(frame, _carried(op, branch, tuple(frame.columns)))
     if branch.raw is not None:
         return _of_raw(op, branch)
+    unbroken = contiguous.reads_stretches(frame, branch.partition, branch.offset)
     if op.stream.as_read:
         columns = input_columns(op, frame)
         schema = arrow_schema(frame.select(*columns).schema)
-        return _Input(frame, shipped_columns(op, frame, columns), schema, order.packs(op.stream, frame))
-    columns = [_column(name) for name in frame.columns]
+        as_one = order.packs(op.stream, frame)
+        return _Input(frame, shipped_columns(op, frame, columns), schema, as_one, contiguous=unbroken)
+    columns = [col(name) for name in frame.columns]
     if op.needs_wall_clock:
         columns.append(_wall_clock(WALL_CLOCK))
     raw = arrow_schema(frame.select(*columns).schema)
-    return _Input(frame, columns, read(op, branch, raw.empty_table()).schema, branch=branch.unbound)
+    schema = read(op, branch, raw.empty_table()).schema
+    return _Input(frame, columns, schema, branch=branch.unbound, contiguous=unbroken)
+
+
+def _carried(op: Operation, branch: Stream, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns whose values reach the operator; of others Spark says at most whether they are null."""
+    if branch.raw is not None or not op.stream.as_read:
+        return tuple(columns_read(op, branch, names))
+    return (*op.key, *op.input_columns(names), *op.other_columns(names))
 
 
 def _of_raw(op: Operation, branch: Stream) -> _Input:
-    fields = arrow_schema(branch.frame.schema)
-    wanted = pa.schema([fields.field(name) for name in columns_read(op, branch, tuple(fields.names))])
+    read_of = columns_read(op, branch, tuple(branch.frame.columns))
+    wanted = arrow_schema(branch.frame.select(*map(col, read_of)).schema)
     frame, opener = branch.raw.handed_over(wanted)
-    columns = [_column(name) for name in frame.columns]
+    columns = [col(name) for name in frame.columns]
     if op.needs_wall_clock:
         columns.append(_wall_clock(WALL_CLOCK))
     clock = [pa.field(WALL_CLOCK, pa.int64())] if op.needs_wall_clock else []
     schema = read(op, branch, pa.schema([*wanted, *clock]).empty_table()).schema
-    return _Input(frame, columns, schema, branch=branch.unbound, opener=opener)
+    unbroken = branch.raw.contiguous
+    return _Input(frame, columns, schema, branch=branch.unbound, opener=opener, contiguous=unbroken)
 
 
 def _check_alike(op: Operation, inputs: list[_Input]) -> None:
@@ -256,18 +280,19 @@ def input_columns(op: Operation, frame: DataFrame) -> list[Column]:
     columns = [_named(name, f"k:{name}") for name in op.key]
     columns += [_named(name, f"v:{name}") for name in op.input_columns(tuple(frame.columns))]
     if op.skips_null_values and (value := op.counts_as_value(tuple(frame.columns))):
-        columns.append(reduce(Column.__and__, [_column(name).isNull() for name in value]).alias("empty"))
+        columns.append(reduce(Column.__and__, [col(name).isNull() for name in value]).alias("empty"))
     columns += [_named(name, f"r:{name}") for name in op.other_columns(tuple(frame.columns))]
     if op.deleted is not None:
-        columns.append(_named(op.deleted, "deleted"))
+        # A column that is void has no row that is deleted.
+        columns.append(col(op.deleted).cast("boolean").alias("deleted"))
     # unix_millis floors, so microseconds are truncated to the millisecond they lie in.
-    columns.append(F.unix_millis(_column(op.stream.timestamp)).alias("ts"))
+    columns.append(F.unix_millis(col(op.stream.timestamp)).alias("ts"))
     if op.needs_wall_clock:
         # One value per micro-batch, kept in the query's offset log: the same if the batch is run again.
         columns.append(_wall_clock("wall_clock"))
     if op.stream.partition is not None and op.stream.offset is not None:
         columns.append(_named(op.stream.partition, "partition"))
-        columns.append(_column(op.stream.offset).cast("long").alias("offset"))
+        columns.append(col(op.stream.offset).cast("long").alias("offset"))
     return columns
 
 
@@ -276,7 +301,7 @@ def shipped_columns(op: Operation, frame: DataFrame, columns: list[Column]) -> l
     partition, offset = op.stream.partition, op.stream.offset
     if partition is None or offset is None or not order.packs(op.stream, frame):
         return columns
-    return [*columns[:-2], order.packed(_column(partition), _column(offset), (partition, offset))]
+    return [*columns[:-2], order.packed(col(partition), col(offset), (partition, offset))]
 
 
 def task_count(op: Operation, frame: DataFrame) -> int:
@@ -285,16 +310,12 @@ def task_count(op: Operation, frame: DataFrame) -> int:
     return op.spread_over(partitions if frame.isStreaming else min(partitions, MOST_STATIC_TASKS))
 
 
-def _column(name: str) -> Column:
-    return F.col(f"`{name.replace('`', '``')}`")
-
-
 def _wall_clock(alias: str) -> Column:
     return F.unix_millis(F.current_timestamp()).alias(alias)
 
 
 def _named(name: str, alias: str) -> Column:
-    return _column(name).alias(alias)
+    return col(name).alias(alias)
 
 
 def public(names: Iterable[str]) -> list[Column]:
@@ -315,7 +336,12 @@ def public(names: Iterable[str]) -> list[Column]:
         UNTIL: until.alias("until"),
         STREAM_TIME: F.timestamp_millis(F.col(STREAM_TIME)).alias("stream_time"),
     }
-    return [ours.get(name, _column(name)) for name in names if name != END]
+    return [ours.get(name, col(name)) for name in names if name != END]
+
+
+def _public_names(names: Iterable[str]) -> list[str]:
+    """The names of the columns that `public` gives."""
+    return ["window" if name == START else public_name(name) for name in names if name != END]
 
 
 def _warn_unordered(op: Operation, streaming: bool) -> None:

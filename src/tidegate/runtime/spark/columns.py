@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     BooleanType,
     DataType,
     IntegralType,
@@ -19,6 +20,8 @@ from pyspark.sql.types import (
 
 from tidegate.errors import DefinitionError, DefinitionTypeError
 from tidegate.plan import RESULT_COLUMNS, Stream
+from tidegate.runtime.spark.names import check_apart, spelled
+from tidegate.spec.columns import check_user_name
 
 
 def check_columns(stream: Stream, deleted: str | None = None) -> None:
@@ -28,8 +31,10 @@ def check_columns(stream: Stream, deleted: str | None = None) -> None:
             f"`source` is {stream.frame!r} ({type(stream.frame).__name__}), not a Spark DataFrame. "
             "Use one, or the name of an input to be bound later."
         )
-    types: dict[str, DataType] = {field.name: field.dataType for field in stream.frame.schema.fields}
+    fields = stream.frame.schema.fields
+    types: dict[str, DataType] = {field.name: field.dataType for field in fields}
     _reserved(types)
+    check_apart([field.name for field in fields], stream.frame.sparkSession, "The DataFrame has")
     named: list[tuple[str, str | None]] = [("key", name) for name in stream.key]
     named += [("timestamp", stream.timestamp), ("partition", stream.partition), ("offset", stream.offset)]
     named.append(("deleted", deleted))
@@ -44,7 +49,8 @@ def check_columns(stream: Stream, deleted: str | None = None) -> None:
     if deleted is not None and not isinstance(types[deleted], BooleanType | NullType):
         raise DefinitionError(
             f"`deleted` is {deleted!r}, a column of {types[deleted].simpleString()}: a row is deleted where a boolean "
-            f'column is true. Use df.withColumn("{deleted}", F.col("{deleted}").cast("boolean")), or a comparison.'
+            f'column is true. Use df.withColumn("{deleted}", F.col({spelled(deleted)}).cast("boolean")), or a '
+            "comparison."
         )
     if stream.partition is not None and stream.offset is not None:
         _order(stream.partition, types[stream.partition], stream.offset, types[stream.offset])
@@ -52,6 +58,7 @@ def check_columns(stream: Stream, deleted: str | None = None) -> None:
 
 def _reserved(types: dict[str, DataType]) -> None:
     for name in types:
+        check_user_name(name, "A column of the DataFrame")
         if name in RESULT_COLUMNS:
             raise DefinitionError(
                 f"The DataFrame has a column {name!r}, a name that rows of a result use themselves "
@@ -64,7 +71,7 @@ def _key(name: str, kind: DataType) -> None:
     if isinstance(kind, ArrayType | MapType | StructType):
         raise DefinitionError(
             f"The key column {name!r} is {kind.simpleString()}: a key must be of an atomic type. "
-            f'Give its parts as several key columns, or df.withColumn("{name}", F.to_json("{name}")).'
+            f'Give its parts as several key columns, or df.withColumn("{name}", F.to_json({spelled(name)})).'
         )
 
 
@@ -72,24 +79,37 @@ def _timestamp(name: str, kind: DataType) -> None:
     if isinstance(kind, TimestampType):
         return
     if isinstance(kind, TimestampNTZType):
-        cast = f'df.withColumn("{name}", F.col("{name}").cast("timestamp")), read in the time zone of the session'
+        cast = (
+            f'df.withColumn("{name}", F.col({spelled(name)}).cast("timestamp")), read in the time zone of the session'
+        )
     elif isinstance(kind, LongType):
-        cast = f'df.withColumn("{name}", F.timestamp_millis("{name}")) if it holds epoch milliseconds'
+        cast = f'df.withColumn("{name}", F.timestamp_millis({spelled(name)})) if it holds epoch milliseconds'
     elif isinstance(kind, StringType):
-        cast = f'df.withColumn("{name}", F.to_timestamp("{name}"))'
+        cast = f'df.withColumn("{name}", F.to_timestamp({spelled(name)}))'
     else:
-        cast = f'df.withColumn("{name}", F.col("{name}").cast("timestamp"))'
+        cast = f'df.withColumn("{name}", F.col({spelled(name)}).cast("timestamp"))'
     raise DefinitionError(f"The timestamp column {name!r} is {kind.simpleString()}, not a timestamp. Use {cast}.")
 
 
 def _order(partition: str, partition_type: DataType, offset: str, offset_type: DataType) -> None:
     if not isinstance(partition_type, IntegralType | StringType):
         raise DefinitionError(
-            f"The partition column {partition!r} is {partition_type.simpleString()}. Use an integer or a string."
+            f"The partition column {partition!r} is {partition_type.simpleString()}, not an integer or a string: it "
+            f'names the part of the source that a record is of. Use df.withColumn("{partition}", '
+            f"{_as_text(partition, partition_type)})."
         )
     if not isinstance(offset_type, IntegralType):
         raise DefinitionError(
             f"The offset column {offset!r} is {offset_type.simpleString()}: offsets are whole numbers that say in "
             f"which order the records of a partition came. "
-            f'Use df.withColumn("{offset}", F.col("{offset}").cast("long")).'
+            f'Use df.withColumn("{offset}", F.col({spelled(offset)}).cast("long")).'
         )
+
+
+def _as_text(name: str, kind: DataType) -> str:
+    """What gives the values of a column as text, one text for each value."""
+    if isinstance(kind, BinaryType):
+        return f"F.hex({spelled(name)})"
+    if isinstance(kind, ArrayType | MapType | StructType):
+        return f"F.to_json({spelled(name)})"
+    return f'F.col({spelled(name)}).cast("string")'

@@ -105,6 +105,11 @@ class Paths:
 
     frame: DataFrame
 
+    @property
+    def contiguous(self) -> bool:
+        """No: two files may hold offsets of one partition in turns."""
+        return False
+
     def handed_over(self, wanted: pa.Schema) -> tuple[DataFrame, Files]:
         return self.frame, Files(wanted)
 

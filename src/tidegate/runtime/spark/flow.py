@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from tidegate.runtime.spark.names import numbered, renamed
 from tidegate.runtime.spark.processor import Stage, StageProcessor, static_step
 from tidegate.runtime.spark.tasks import task_numbers
 from tidegate.runtime.spark.wire import rows_of, wire_schema
@@ -68,7 +69,8 @@ def flow(
 
 
 def _packed(frame: DataFrame, columns: Sequence[Column], pack: Pack, tasks: int) -> DataFrame:
-    return frame.select(*columns).mapInArrow(_blobs(pack, tasks), "task int, blob binary")
+    given, names = numbered(frame.select(*columns))
+    return given.mapInArrow(_blobs(lambda batches: pack(renamed(batches, names)), tasks), "task int, blob binary")
 
 
 def _ticks(packed: DataFrame) -> DataFrame:

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ByteType, IntegerType, ShortType
 
 from tidegate.plan import Stream
+from tidegate.runtime.spark.names import spelled
 
 ORDER = "order"
 _OFFSET_BITS = 48
@@ -35,9 +36,11 @@ def packed(partition: Column, offset: Column, names: tuple[str, str]) -> Column:
     """The number. Fails the query, with the value, for a partition or an offset that has no room in it."""
     wide, at = partition.cast("long"), offset.cast("long")
     fits = wide.between(0, _PARTITIONS - 1) & at.between(0, _OFFSETS - 1)
+    # In a format a percent sign means something, and in a name it does not.
+    first, second, written = (name.replace("%", "%%") for name in (*names, spelled(names[0])))
     message = F.format_string(
-        f"a record has {names[0]} = %d and {names[1]} = %d: as 32-bit integers partitions are 0 to {_PARTITIONS - 1}, "
-        f'offsets 0 to 2^{_OFFSET_BITS} - 1. Use df.withColumn("{names[0]}", F.col("{names[0]}").cast("long")), which '
+        f"a record has {first} = %d and {second} = %d: as 32-bit integers partitions are 0 to {_PARTITIONS - 1}, "
+        f'offsets 0 to 2^{_OFFSET_BITS} - 1. Use df.withColumn("{first}", F.col({written}).cast("long")), which '
         "takes any.",
         wide,
         at,

@@ -24,6 +24,10 @@ class Opener(Protocol):
 class Raw(Protocol):
     """What a stream holds of its source besides a DataFrame of rows (`plan.Stream.raw`)."""
 
+    @property
+    def contiguous(self) -> bool:
+        """Whether one map task reads an unbroken stretch of each partition, in order (runtime.spark.contiguous)."""
+
     def handed_over(self, wanted: pa.Schema) -> tuple[DataFrame, Opener]:
         """What goes to the workers instead of rows with these columns, and who opens it."""
 

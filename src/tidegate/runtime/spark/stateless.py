@@ -14,7 +14,9 @@ from pyspark.sql.types import StructType
 from tidegate.errors import DefinitionError
 from tidegate.kernel import steps
 from tidegate.plan import Stream
+from tidegate.runtime.spark.carried import check_carried
 from tidegate.runtime.spark.config import use_driver_python
+from tidegate.runtime.spark.names import check_apart, numbered, numbers, renamed
 from tidegate.spec.steps import MapValues, Step
 
 
@@ -30,8 +32,12 @@ def _of_one(stream: Stream) -> DataFrame:
     frame: DataFrame = stream.frame
     if not stream.steps:
         return frame
+    check_carried(frame, frame.columns)
     schema = steps.run(stream.steps, arrow_schema(frame.schema).empty_table()).schema
-    return frame.mapInArrow(_Stepper(stream.steps, schema), from_arrow_schema(schema))
+    check_apart(schema.names, frame.sparkSession, "A record behind the steps has")
+    given, names = numbered(frame)
+    stepper = _Stepper(stream.steps, tuple(names), schema)
+    return given.mapInArrow(stepper, from_arrow_schema(stepper.out)).toDF(*schema.names)
 
 
 @dataclass(frozen=True)
@@ -39,12 +45,21 @@ class _Stepper:
     """The steps as Spark calls them, once per input partition."""
 
     steps: tuple[Step, ...]
+    names: tuple[str, ...]
     schema: pa.Schema
 
+    @property
+    def out(self) -> pa.Schema:
+        """The columns that leave, numbered."""
+        names = numbers(self.schema.names)
+        return pa.schema([field.with_name(name) for name, field in zip(names, self.schema, strict=True)])
+
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
+        numbered_names = self.out.names
+        for batch in renamed(batches, self.names):
             rows = steps.run(self.steps, pa.Table.from_batches([batch]))
-            yield from rows.select(self.schema.names).cast(self.schema).to_batches()
+            done = rows.select(self.schema.names).cast(self.schema)
+            yield from renamed(done.to_batches(), numbered_names)
 
 
 def check_typed(given: Iterable[Step]) -> None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tidegate.runtime.spark.names import col
 from tidegate.spec.metrics import formula
 
 # The column of lists; each number that a task tells has a column of its own, which is empty beside lists.
@@ -21,6 +22,7 @@ ROWS = "_rows"
 FRAME_ROWS = 100_000
 # Spark holds a list whole.
 LIST_ROWS, LIST_BYTES = 1_000, 1 << 20
+LARGEST_LONG = 2**63 - 1
 # The largest double that a long holds: the instant 2^63 - 1 would become 2^63, which Spark refuses to cast.
 LARGEST_DOUBLE = float(2**63 - 1024)
 
@@ -39,7 +41,7 @@ def wire_schema(rows: pa.Schema, metrics: Mapping[str, str]) -> pa.Schema:
 
     A timestamp travels as integer microseconds: pandas on its way would read it in the session's time zone.
     """
-    numbers = [pa.field(name, pa.float64()) for name in _told(metrics)]
+    numbers = [pa.field(name, kind) for name, kind in _told(metrics).items()]
     return pa.schema([pa.field(ROWS, pa.list_(_row_type(rows))), *numbers])
 
 
@@ -62,10 +64,20 @@ def _each_timestamp(type_: pa.DataType, replace: Callable[[pa.DataType], pa.Data
     return type_
 
 
-def _told(metrics: Mapping[str, str]) -> list[str]:
-    """The numbers that a task tells: what the formulas of `metrics` put together."""
-    terms = (term for name, how in metrics.items() for term in formula(name, how).terms)
-    return list(dict.fromkeys(term.of for term in terms if term.how != "number"))
+def _told(metrics: Mapping[str, str]) -> dict[str, pa.DataType]:
+    """The numbers that a task tells, which the formulas of `metrics` put together, and as what each travels.
+
+    A number of which the largest or the smallest counts is a whole one, and stays exact: an instant may lie beyond
+    2^53 ms. Numbers that are added up travel as doubles, because their sum may be more than a long holds.
+    """
+    types: dict[str, pa.DataType] = {}
+    for name, how in metrics.items():
+        for term in formula(name, how).terms:
+            if term.how in ("max", "min"):
+                types.setdefault(term.of, pa.int64())
+            elif term.how != "number":
+                types[term.of] = pa.float64()
+    return types
 
 
 def outgoing(rows: pa.Schema, metrics: Mapping[str, str], outcome: Told) -> Iterator[pa.Table]:
@@ -74,12 +86,17 @@ def outgoing(rows: pa.Schema, metrics: Mapping[str, str], outcome: Told) -> Iter
     for part in outcome.parts:
         for start in range(0, part.num_rows, FRAME_ROWS):
             yield _wire({ROWS: _in_lists(part.slice(start, FRAME_ROWS), schema.field(ROWS).type)}, schema)
-    yield _wire({name: pa.array([_double(outcome.metrics.get(name))]) for name in _told(metrics)}, schema)
+    numbers = {
+        name: pa.array([_number(outcome.metrics.get(name), kind)], kind) for name, kind in _told(metrics).items()
+    }
+    yield _wire(numbers, schema)
 
 
-def _double(number: float | None) -> float | None:
-    """A number as Spark adds it up: of integers beyond 2^53 the nearest double, and no larger one than a long holds."""
-    return None if number is None else min(float(number), LARGEST_DOUBLE)
+def _number(number: float | None, kind: pa.DataType) -> float | None:
+    """A number as it travels: a long, or the nearest double that a long holds."""
+    if number is None:
+        return None
+    return min(int(number), LARGEST_LONG) if pa.types.is_int64(kind) else min(float(number), LARGEST_DOUBLE)
 
 
 def _in_lists(part: pa.Table, lists: pa.ListType) -> pa.Array:
@@ -108,7 +125,7 @@ def rows_of(out: DataFrame, rows: pa.Schema) -> DataFrame:
 
 
 def _public(field: pa.Field) -> Column:
-    return _instants(F.col(f"`{field.name}`"), field.type).alias(field.name)
+    return _instants(col(field.name), field.type).alias(field.name)
 
 
 def _instants(column: Column, type_: pa.DataType) -> Column:

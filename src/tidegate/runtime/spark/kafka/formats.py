@@ -13,8 +13,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.spec.columns import OURS
 
-MALFORMED = "__malformed"
+MALFORMED = OURS + "malformed"
 """The field in which Spark's JSON reader puts what it could not read."""
 
 MARK_HEX = b"tidegate".hex()

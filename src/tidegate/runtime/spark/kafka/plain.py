@@ -36,8 +36,9 @@ from pyspark.sql.types import (
 
 from tidegate.kernel.steps import WALL_CLOCK
 from tidegate.runtime.spark.memory import keep
+from tidegate.spec.columns import OURS
 
-PLAIN, AT = "__plain", "__at"
+PLAIN, AT = OURS + "plain", OURS + "at"
 """The plain records of a batch as an Arrow stream, and how many they are; of an odd record null, and its place."""
 
 LONGEST = 50_000

@@ -13,6 +13,7 @@ from tidegate.dsl import Result
 from tidegate.errors import DefinitionError, DefinitionTypeError
 from tidegate.plan import Operation, operation
 from tidegate.runtime.spark.kafka.formats import Format, as_json, as_text
+from tidegate.runtime.spark.names import col
 
 ROW_ID = "row_id"
 """The field with the id of a final row."""
@@ -78,7 +79,7 @@ def records(
     if rows.final is not None:
         frame = frame.withColumn(ROW_ID, F.when(rows.final, _row_id(name, rows.identity)))
     columns = [column for column in frame.columns if column != "deleted"]
-    written = F.struct(*[_column(column) for column in columns])
+    written = F.struct(*[col(column) for column in columns])
     body = as_json(written) if value is None else value.encoded(written)
     if "deleted" in frame.columns:
         body = F.when(~F.coalesce(F.col("deleted"), F.lit(False)), body)
@@ -139,14 +140,14 @@ def _check(frame: DataFrame, columns: Sequence[str]) -> None:
 def _key(frame: DataFrame, names: list[str]) -> Column:
     kind = frame.schema[names[0]].dataType
     if len(names) == 1 and isinstance(kind, BinaryType):
-        return _column(names[0])
+        return col(names[0])
     if len(names) == 1 and not isinstance(kind, StructType | ArrayType | MapType):
-        return as_text(_column(names[0])).cast("binary")
-    return as_json(F.struct(*[_column(name) for name in names])).cast("binary")
+        return as_text(col(names[0])).cast("binary")
+    return as_json(F.struct(*[col(name) for name in names])).cast("binary")
 
 
 def _row_id(name: str, identity: list[str]) -> Column:
-    told = as_json(F.struct(F.lit(name).alias("name"), *[_column(column) for column in identity]))
+    told = as_json(F.struct(F.lit(name).alias("name"), *[col(column) for column in identity]))
     return F.substring(F.sha2(told, 256), 1, ID_DIGITS)
 
 
@@ -156,9 +157,5 @@ def _headers(frame: DataFrame, names: list[str]) -> Column:
             raise DefinitionError(
                 f"`headers` has {name!r}, but the rows have no such column. They have {', '.join(frame.columns)}."
             )
-    pairs = [F.struct(F.lit(name).alias("key"), as_text(_column(name)).cast("binary").alias("value")) for name in names]
+    pairs = [F.struct(F.lit(name).alias("key"), as_text(col(name)).cast("binary").alias("value")) for name in names]
     return F.array(*pairs).alias("headers")
-
-
-def _column(name: str) -> Column:
-    return F.col(f"`{name.replace('`', '``')}`")

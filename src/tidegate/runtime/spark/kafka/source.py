@@ -19,6 +19,7 @@ from tidegate.errors import DefinitionError, DefinitionTypeError, TidegateError
 from tidegate.plan import RESULT_COLUMNS
 from tidegate.runtime.spark.kafka.formats import Format, Json, Text, format_of, text
 from tidegate.runtime.spark.kafka.plain import AT, MOST_MS, PLAIN, Joiner, Reader, readable
+from tidegate.spec.columns import OURS
 
 STAMP = "kafka_timestamp"
 """Kafka's own column `timestamp`: rows of a result have one of that name."""
@@ -27,7 +28,7 @@ META = ("topic", "partition", "offset", STAMP)
 TAKEN = (*RESULT_COLUMNS, *META, TOMBSTONE, "headers")
 """Names that a field of a record cannot have here; it gets `_in` behind its own."""
 
-_KEY, _VALUE, _FAULT = "__key", "__value", "__fault"
+_KEY, _VALUE, _FAULT = OURS + "key", OURS + "value", OURS + "fault"
 
 Made = Callable[[Reader, StructType], DataFrame]
 
@@ -153,6 +154,8 @@ def decoded_stream(
         name=name,
         **more,
     ).node
+    # Where a record lay and when Kafka got it is known of every record: it is no value, which a record may lack.
+    node = replace(node, aside=tuple(name for name in (*META, "headers") if name in frame.columns))
     if reading.in_workers:
         node = replace(node, raw=reading)
     return KafkaStream(node, frame, reading.dead_letters())
@@ -229,6 +232,11 @@ class _Reading:
         """Whether plain records are read in the workers (kafka.plain)."""
         plain = isinstance(self.value_format, Json) and not self.value_format.options and readable(self.value_fields)
         return plain and isinstance(self.key_format, Text | None)
+
+    @property
+    def contiguous(self) -> bool:
+        """Yes: a task reads all from one offset to another, and a partition's name has its topic where needed."""
+        return True
 
     def handed_over(self, wanted: pa.Schema) -> tuple[DataFrame, Joiner]:
         """Plain records, read; of the others what Spark reads, less those that it cannot."""

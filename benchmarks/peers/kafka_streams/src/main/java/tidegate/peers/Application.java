@@ -17,10 +17,13 @@ import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.KGroupedStream;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.SlidingWindows;
 import org.apache.kafka.streams.kstream.Suppressed;
+import org.apache.kafka.streams.kstream.TimeWindowedKStream;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.kstream.WindowedSerdes;
@@ -28,8 +31,9 @@ import org.apache.kafka.streams.kstream.WindowedSerdes;
 /**
  * Counts and sums per user and window, from the topic `input` into the topic `output`, until `records` are processed.
  *
- * <p>Asked are size_ms, grace_ms, marks (numbers of records), timeout_s, `final` (suppressed until the window closes; every
- * update otherwise), and `settings`, which Kafka Streams gets as they are. Told is when each mark was reached.
+ * <p>Asked are size_ms (tumbling windows) or difference_ms (sliding ones), grace_ms, marks (numbers of records),
+ * timeout_s, `final` (suppressed until the window closes; every update otherwise), and `settings`, which Kafka Streams
+ * gets as they are. Told is when each mark was reached.
  */
 final class Application {
     private static final long LOOK_MS = 5;
@@ -77,17 +81,20 @@ final class Application {
     }
 
     private Topology topology() {
-        Duration size = Duration.ofMillis(asked.get("size_ms").asLong());
+        boolean sliding = asked.has("difference_ms");
+        Duration size = Duration.ofMillis(asked.get(sliding ? "difference_ms" : "size_ms").asLong());
         Duration grace = Duration.ofMillis(asked.get("grace_ms").asLong());
         StreamsBuilder builder = new StreamsBuilder();
-        KTable<Windowed<String>, Totals> totals = builder.stream(
+        KGroupedStream<String, Amounts.Amount> grouped = builder.stream(
                         asked.get("input").asText(), Consumed.with(Serdes.String(), new Amounts()))
-                .groupByKey(Grouped.keySerde(Serdes.String()))
-                .windowedBy(TimeWindows.ofSizeAndGrace(size, grace))
-                .aggregate(
-                        () -> Totals.NONE,
-                        (user, amount, sofar) -> sofar.plus(amount.amount()),
-                        Materialized.with(Serdes.String(), Totals.IN_STATE));
+                .groupByKey(Grouped.keySerde(Serdes.String()));
+        TimeWindowedKStream<String, Amounts.Amount> windowed = sliding
+                ? grouped.windowedBy(SlidingWindows.ofTimeDifferenceAndGrace(size, grace))
+                : grouped.windowedBy(TimeWindows.ofSizeAndGrace(size, grace));
+        KTable<Windowed<String>, Totals> totals = windowed.aggregate(
+                () -> Totals.NONE,
+                (user, amount, sofar) -> sofar.plus(amount.amount()),
+                Materialized.with(Serdes.String(), Totals.IN_STATE));
         if (asked.get("final").asBoolean()) {
             totals = totals.suppress(Suppressed.untilWindowCloses(Suppressed.BufferConfig.unbounded()));
         }

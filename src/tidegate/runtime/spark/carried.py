@@ -1,0 +1,73 @@
+"""Which types of Spark an operator carries: those that come out of Arrow and Python as they went in.
+
+A type that Arrow lacks would stop the query with an assertion of pyspark, or come out as another type: a VARIANT as a
+struct of two binaries, a collated string as one without its collation, compared by its bytes. So a column of such a
+type is refused where the operator reads it, with the cast to write. A column that nothing reads may have any type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
+
+from tidegate.errors import DefinitionError
+from tidegate.runtime.spark.names import spelled
+
+BINARY = "UTF8_BINARY"
+"""The collation that compares strings by their bytes."""
+
+_COLLATED = "collated string"
+
+_CASTS = {
+    "VariantType": "F.to_json({name})",
+    "YearMonthIntervalType": 'F.col({name}).cast("interval month").cast("int")',
+    "CalendarIntervalType": 'F.col({name}).cast("string")',
+    "GeometryType": 'F.call_function("st_asbinary", F.col({name}))',
+    "GeographyType": 'F.call_function("st_asbinary", F.col({name}))',
+    _COLLATED: f'F.collate({{name}}, "{BINARY}")',
+}
+"""What carries the values instead, by the name of the type: not every Spark has each type."""
+
+
+def check_carried(frame: DataFrame, names: Iterable[str]) -> None:
+    """Raise DefinitionError for a column among `names` whose type an operator does not carry."""
+    wanted = set(names)
+    for field in frame.schema.fields:
+        if field.name in wanted:
+            _check(field.name, field.dataType)
+
+
+def _check(name: str, kind: DataType) -> None:
+    refused = _refused(kind)
+    if refused is None:
+        return
+    called = kind.simpleString()
+    if refused is not kind:
+        raise DefinitionError(
+            f"The column {name!r} is {called}, and an operator does not carry the {refused.simpleString()} in it. "
+            f"Cast it, for example by F.to_json({spelled(name)}), or drop the column if nothing needs it."
+        )
+    cast = _CASTS[_name(refused)].format(name=spelled(name))
+    why = "it compares strings by their bytes" if _name(refused) == _COLLATED else "Arrow has no such type"
+    raise DefinitionError(
+        f"The column {name!r} is {called}, which an operator does not carry: {why}. "
+        f'Use df.withColumn("{name}", {cast}), or drop the column if nothing needs it.'
+    )
+
+
+def _refused(kind: DataType) -> DataType | None:
+    """The type, or the first one in it, that is not carried."""
+    if isinstance(kind, ArrayType):
+        return _refused(kind.elementType)
+    if isinstance(kind, MapType):
+        return _refused(kind.keyType) or _refused(kind.valueType)
+    if isinstance(kind, StructType):
+        return next((found for field in kind.fields if (found := _refused(field.dataType)) is not None), None)
+    return kind if _name(kind) in _CASTS else None
+
+
+def _name(kind: DataType) -> str:
+    collated = isinstance(kind, StringType) and getattr(kind, "collation", BINARY) != BINARY
+    return _COLLATED if collated else type(kind).__name__

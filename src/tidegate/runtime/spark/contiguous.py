@@ -1,0 +1,83 @@
+"""Whether each map task reads an unbroken stretch of every partition, as Spark's plan says.
+
+Spark's Kafka source gives a task what lies between two offsets of a partition, and keeps its order. So an offset that is
+missing there (filtered out, compacted, the end of a transaction) is in no other task, and costs nothing
+(`kernel.packing.pack`). That is known only where the columns for partition and offset are the source's own and what
+lies between keeps rows in their tasks: filters, projections, observations, watermarks. Of any other DataFrame nothing
+is known, and the general rule applies, which is exact for whatever the tasks have read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+SOURCES = ("kafka",)
+"""Sources that give each task a stretch of offsets of a partition, in order, under these names:"""
+PARTITION, OFFSET = "partition", "offset"
+
+_KEEPS_ROWS = ("Project", "Filter", "SubqueryAlias", "CollectMetrics", "EventTimeWatermark")
+
+
+def reads_stretches(frame: DataFrame, partition: str | None, offset: str | None) -> bool:
+    """Whether one task of `frame` reads an unbroken stretch of each partition. False where nothing is known."""
+    if partition is None or offset is None or not frame.isStreaming:
+        return False
+    try:
+        plan = frame._jdf.queryExecution().analyzed()
+        return _reads_stretches(plan, _output(plan, partition), _output(plan, offset))
+    except (AttributeError, NotImplementedError, Py4JError, PySparkException):
+        return False  # Spark Connect shows no plan, and another version may show it otherwise
+
+
+def _reads_stretches(plan: Any, partition: int | None, offset: int | None) -> bool:
+    """`partition` and `offset` are ids of columns, which stay the same on their way through the plan."""
+    while partition is not None and offset is not None:
+        kind = _kind(plan)
+        if kind == "StreamingRelationV2":
+            named = (_output(plan, PARTITION), _output(plan, OFFSET))
+            return plan.sourceName() in SOURCES and _one_topic(plan.extraOptions()) and (partition, offset) == named
+        if kind not in _KEEPS_ROWS:
+            return False
+        if kind == "Project":
+            given = _each(plan.projectList())
+            partition, offset = _source_of(given, partition), _source_of(given, offset)
+        plan = plan.child()
+    return False
+
+
+def _one_topic(options: Any) -> bool:
+    """Whether the numbers of partitions are those of one topic: two topics have a partition 0 each."""
+    topics = options.get("subscribe")
+    return topics is not None and "," not in topics
+
+
+def _source_of(columns: list[Any], wanted: int) -> int | None:
+    """The id of the column below that is the column `wanted` as it is, perhaps under another name or as a long."""
+    for column in columns:
+        if column.exprId().id() != wanted:
+            continue
+        while _kind(column) in ("Alias", "Cast"):
+            if _kind(column) == "Cast" and column.dataType().simpleString() != "bigint":
+                return None
+            column = column.child()
+        return int(column.exprId().id()) if _kind(column) == "AttributeReference" else None
+    return None
+
+
+def _output(plan: Any, name: str) -> int | None:
+    """The id of the column `name`, None if there is not exactly one of that name."""
+    found = [int(column.exprId().id()) for column in _each(plan.output()) if column.name() == name]
+    return found[0] if len(found) == 1 else None
+
+
+def _each(sequence: Any) -> list[Any]:
+    return [sequence.apply(i) for i in range(sequence.length())]
+
+
+def _kind(node: Any) -> str:
+    found: str = node.getClass().getSimpleName()
+    return found

@@ -1,0 +1,341 @@
+"""Names and types of columns on real Spark: any name in any role, what is carried, and what is refused at the door."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import tidegate as tg
+from tidegate.testing import TopologyTestDriver
+
+pytest.importorskip("pyspark")
+
+from pyspark import cloudpickle
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from spark.replay import EPOCH, Replay, collect
+from tidegate.runtime.spark.kafka.sink import records as as_records
+from tidegate.runtime.spark.names import CASE_SENSITIVE
+
+pytestmark = pytest.mark.spark
+
+# Workers cannot import test modules: send the functions themselves.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+MINUTES = tg.TimeWindows.of_size_with_no_grace("1 minute")
+FINAL = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
+Names = tuple[str, str, str, str, str]
+
+NAMES: dict[str, Names] = {
+    # As Debezium's flattened records have them, and as names within tidegate once were.
+    "underscores": ("__start", "__ts", "__deleted", "__table", "__offset"),
+    "marks": ("k.a", "t s", "v`b.c", "100%`", "o.f"),
+    "plain": ("task", "blob", "empty", "pane", "order"),
+}
+TYPES = (pa.string(), pa.timestamp("us", "UTC"), pa.int64(), pa.int32(), pa.int64())
+ROWS = [("A", 1, 1), ("A", 2, 2), ("B", 3, None), ("A", 61_000, 3), ("A", 4, 9), ("B", 122_000, 4)]
+
+
+def schema_of(names: Names) -> pa.Schema:
+    return pa.schema(list(zip(names, TYPES, strict=True)))
+
+
+def placed(names: Names, rows: list[tuple[str, int, int | None]] = ROWS) -> list[dict[str, Any]]:
+    return [dict(zip(names, (k, ts, v, 0, n), strict=True)) for n, (k, ts, v) in enumerate(rows)]
+
+
+def stream(source: Any, names: Names, **more: Any) -> tg.KStream:
+    key, timestamp, _, partition, offset = names
+    return tg.stream(source, key=key, timestamp=timestamp, partition=partition, offset=offset, **more)
+
+
+def aggregates(source: Any, names: Names, **more: Any) -> tg.KOutputs:
+    value = names[2]
+    windowed = stream(source, names, **more).filter(pc.field(value) != 7).group_by_key().windowed_by(MINUTES)
+    counted = windowed.agg(**{value: tg.sum(value), f"{value}.n": tg.count()})
+    return tg.outputs(final=counted.suppress(FINAL).filter(lambda row: True), late=counted.late_records())
+
+
+def functions(source: Any, names: Names, **more: Any) -> tg.KTable:
+    value = names[2]
+
+    def longer(row: dict[str, Any]) -> str:
+        return str(row[names[0]]) + "!"
+
+    mapped = stream(source, names, **more).map_values({value: lambda row: (row[value] or 0) * 2}, types={value: "long"})
+    return mapped.select_key(longer, name=f"{names[0]}!").group_by_key().reduce(lambda a, b: a + b, value)
+
+
+def regrouped(source: Any, names: Names, **more: Any) -> tg.KTable:
+    key, timestamp, value, partition, offset = names
+    order = {"partition": partition, "offset": offset}
+    table = tg.table(source, key=key, timestamp=timestamp, name="stream", **order, **more)
+    return table.filter(lambda row: row[value] is not None).group_by(value).agg(**{f"{key} n": tg.count()})
+
+
+def chained(source: Any, names: Names, **more: Any) -> tg.KTable:
+    key, _, value, _, _ = names
+    first = stream(source, names, **more).group_by_key().windowed_by(MINUTES).agg(**{value: tg.max(value)})
+    grouped = first.suppress(FINAL).to_stream().group_by(value)
+    return grouped.aggregate(list, lambda _, row, a: [*a, row[key]], type="array<string>", name=f"{value}.keys")
+
+
+TOPOLOGIES: list[Callable[..., Any]] = [aggregates, functions, regrouped, chained]
+
+
+def comparable(rows: list[dict[str, Any]], names: Names) -> list[tuple[str, ...]]:
+    """Rows without the time of a late record, which Spark gives as a datetime."""
+    return sorted(tuple(f"{n}={row[n]!r}" for n in sorted(row) if n != names[1]) for row in rows)
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES, ids=lambda topology: topology.__name__)
+@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+def test_columns_of_any_name_in_every_role(
+    spark: SparkSession, tmp_path: Path, topology: Callable[..., Any], names: Names
+) -> None:
+    driver = TopologyTestDriver(topology("events", names, schema=schema_of(names)))
+    driver.pipe_batch([{**row, names[1]: EPOCH + timedelta(milliseconds=row[names[1]])} for row in placed(names)])
+    wanted = driver.read_output()
+    replay = Replay(spark, tmp_path, schema_of(names), lambda frame: topology(frame, names).to_df())
+    (got,) = replay.run([placed(names)]).rows
+    assert wanted
+    assert comparable(got, names) == comparable(wanted, names)
+
+
+@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+def test_steps_alone_a_store_and_a_sink_keep_the_names(spark: SparkSession, tmp_path: Path, names: Names) -> None:
+    key, _, value, partition, _ = names
+
+    def counted(frame: DataFrame) -> tg.KTable:
+        store = tg.Materialized.as_("sums").with_retention("1 hour")
+        return stream(frame, names).group_by_key().windowed_by(MINUTES).agg(store, **{value: tg.sum(value)})
+
+    replay = Replay(spark, tmp_path, schema_of(names), lambda frame: counted(frame).to_df())
+    replay.run([placed(names)])
+    found = collect(tg.read_state(spark, str(tmp_path / "checkpoint"), "sums"))
+    assert sorted((row[key], row["window"].start, row[value], row["status"]) for row in found) == [
+        ("A", 0, 3, "closed"),
+        ("A", 60_000, 3, "closed"),
+        ("B", 0, None, "closed"),
+        ("B", 120_000, 4, "open"),
+    ]
+
+    static = spark.read.parquet(str(tmp_path / "in"))
+    alone = stream(static, names).filter(lambda row: row[value] == 2)
+    others = stream(static, names, name="others").map_values({value: pc.field(partition) + 5})
+    assert [row[value] for row in alone.to_df().collect()] == [2]
+    merged = alone.merge(others.filter(lambda row: row[key] == "B")).to_df()
+    assert merged.columns == list(names)
+    assert sorted(row[value] for row in merged.collect()) == [2, 5, 5]
+
+    expected = spark.createDataFrame([("C",)], [key])
+    windowed = stream(static, names).group_by_key().windowed_by(MINUTES)
+    rows = as_records(windowed.agg(expect_keys=expected, **{value: tg.sum(value)}).suppress(FINAL), headers=[value])
+    sent = {(bytes(row["key"]).decode(), bytes(row["value"] or b"").decode()) for row in rows.collect()}
+    assert {name for name in (key, value) if not all(f'"{name}":' in text for _, text in sent)} == set()
+    assert sum('"C"' in text for text, _ in sent) == 3
+
+
+def test_an_offset_without_room_names_the_columns(spark: SparkSession) -> None:
+    names = NAMES["marks"]
+    rows = [("A", EPOCH, 1, 0, 1 << 50)]
+    frame = spark.createDataFrame(rows, "a string, b timestamp, c long, d int, e long").toDF(*names)
+    with pytest.raises(PySparkException) as caught:
+        stream(frame, names).group_by_key().count().to_df().collect()
+    assert "a record has 100%` = 0 and o.f = 1125899906842624" in str(caught.value)
+    assert 'Use df.withColumn("100%`", F.col("`100%```").cast("long"))' in str(caught.value)
+
+
+# --- names that Spark cannot tell apart ----------------------------------------------------------------------------
+
+
+@contextmanager
+def case_sensitive(spark: SparkSession) -> Iterator[None]:
+    spark.conf.set(CASE_SENSITIVE, "true")
+    try:
+        yield
+    finally:
+        spark.conf.set(CASE_SENSITIVE, "false")
+
+
+def simple(frame: DataFrame, **more: Any) -> tg.KStream:
+    return tg.stream(frame, **{"key": "k", "timestamp": "ts", "partition": "p", "offset": "o", **more})
+
+
+def columns(spark: SparkSession, *more: str) -> DataFrame:
+    """Two records with these columns besides; a query, because it has types that Python lacks."""
+    given = ["'A' k", "timestamp'2026-01-01' ts", "id v", "0 p", "id o", *more]
+    return spark.sql(f"select {', '.join(given)} from range(2)")
+
+
+def test_names_that_differ_by_case_alone(spark: SparkSession) -> None:
+    with pytest.raises(tg.DefinitionError) as caught:
+        simple(columns(spark, "2 V"))
+    assert str(caught.value) == (
+        "The DataFrame has the columns 'v' and 'V', whose names differ by case alone: Spark takes them for one. Rename "
+        'one of them, or set spark.conf.set("spark.sql.caseSensitive", "true").'
+    )
+    with pytest.raises(tg.DefinitionError, match=r"The DataFrame has two columns 'v'\. Rename or drop one of them"):
+        simple(columns(spark, "2 v"))
+    grouped = simple(columns(spark)).group_by_key()
+    for table in (grouped.agg(n=tg.count(), N=tg.sum("v")), grouped.count("K"), grouped.count("Timestamp")):
+        with pytest.raises(tg.DefinitionError, match=r"A row of the result has the columns '\w+' and '\w+', whose nam"):
+            table.to_df()
+    with pytest.raises(tg.DefinitionError, match=r"A record behind the steps has the columns 'k' and 'K'"):
+        simple(columns(spark)).map_values({"K": "v"}).to_df()
+    with case_sensitive(spark):
+        both = simple(columns(spark, "2 V"))
+        (row,) = both.group_by_key().agg(v=tg.sum("v"), V=tg.sum("V"), K=tg.count()).to_df().collect()
+        assert (row["k"], row["v"], row["V"], row["K"]) == ("A", 1, 4, 2)
+        assert [row["V"] - row["v"] for row in both.filter(lambda row: row["V"] > 0).to_df().collect()] == [2, 1]
+
+
+def test_a_column_that_begins_as_ours_do(spark: SparkSession) -> None:
+    with pytest.raises(tg.DefinitionError, match=r"A column of the DataFrame is called 'tidegate:start': names that"):
+        simple(columns(spark, "1 `tidegate:start`"))
+
+
+def test_two_streams_in_one_query_have_names_of_their_own(spark: SparkSession) -> None:
+    """Only Spark sees the whole query; docs/semantics.md says what to do about its error."""
+
+    def counted(**more: Any) -> DataFrame:
+        return simple(columns(spark, "1 x"), **more).group_by_key().count().to_df()
+
+    with pytest.raises(AnalysisException, match="DUPLICATED_METRICS_NAME"):
+        counted().union(counted()).collect()
+    assert len(counted(name="clicks").union(counted(name="views")).collect()) == 2
+
+
+# --- types ---------------------------------------------------------------------------------------------------------
+
+REFUSED = [
+    ("parse_json('[1]')", "variant", 'F.to_json("x y")'),
+    ("interval '1' month", "interval month", 'F.col("x y").cast("interval month").cast("int")'),
+    ("interval '1-2' year to month", "interval year to month", 'F.col("x y").cast("interval month").cast("int")'),
+    ("make_interval(1)", "interval", 'F.col("x y").cast("string")'),
+    ("'a' collate UTF8_LCASE", "string collate UTF8_LCASE", 'F.collate("x y", "UTF8_BINARY")'),
+]
+
+
+@pytest.mark.parametrize(("value", "kind", "cast"), REFUSED, ids=[kind for _, kind, _ in REFUSED])
+def test_a_type_that_is_not_carried_and_the_cast_to_write(
+    spark: SparkSession, value: str, kind: str, cast: str
+) -> None:
+    frame = columns(spark, f"{value} `x y`")
+    reads: list[Callable[[DataFrame], DataFrame]] = [
+        lambda df: simple(df).group_by_key().agg(x=tg.last("x y")).to_df(),
+        lambda df: simple(df, key="x y").group_by_key().count().to_df(),
+        lambda df: simple(df).filter(lambda row: True).to_df(),
+        lambda df: simple(df).filter(lambda row: True).group_by_key().count().to_df(),
+        lambda df: tg.table(df, key="k", timestamp="ts").to_df(),
+    ]
+    for read in reads:
+        with pytest.raises(tg.DefinitionError) as caught:
+            read(frame)
+        assert str(caught.value).startswith(f"The column 'x y' is {kind}, which an operator does not carry: ")
+        assert f'Use df.withColumn("x y", {cast}), or drop the column if nothing needs it.' in str(caught.value)
+        # What the message tells to write is accepted.
+        assert read(eval(f'df.withColumn("x y", {cast})', {"df": frame, "F": F}))
+    # What nothing reads may have any type.
+    assert [row["count"] for row in simple(frame).group_by_key().count().to_df().collect()] == [2]
+
+
+def test_a_type_that_is_not_carried_inside_another(spark: SparkSession) -> None:
+    frame = columns(spark, "array(struct(parse_json('1') as a)) x")
+    with pytest.raises(tg.DefinitionError) as caught:
+        simple(frame).group_by_key().agg(x=tg.last("x")).to_df()
+    assert str(caught.value) == (
+        "The column 'x' is array<struct<a:variant>>, and an operator does not carry the variant in it. Cast it, for "
+        'example by F.to_json("x"), or drop the column if nothing needs it.'
+    )
+
+
+PARTITIONS = {
+    "X'AB'": ("binary", 'F.hex("x.p")'),
+    "1.5": ("decimal(2,1)", 'F.col("`x.p`").cast("string")'),
+    "date'2026-01-01'": ("date", 'F.col("`x.p`").cast("string")'),
+    "timestamp'2026-01-01'": ("timestamp", 'F.col("`x.p`").cast("string")'),
+    "array(1)": ("array<int>", 'F.to_json("`x.p`")'),
+    "struct(1 as a)": ("struct<a:int>", 'F.to_json("`x.p`")'),
+}
+
+
+@pytest.mark.parametrize(("value", "kind", "cast"), [(v, *told) for v, told in PARTITIONS.items()], ids=PARTITIONS)
+def test_a_partition_that_is_no_number_or_text_and_the_cast_to_write(
+    spark: SparkSession, value: str, kind: str, cast: str
+) -> None:
+    cast = cast.replace('F.hex("x.p")', 'F.hex("`x.p`")')
+    frame = columns(spark, f"{value} `x.p`")
+    with pytest.raises(tg.DefinitionError) as caught:
+        simple(frame, partition="x.p")
+    assert str(caught.value) == (
+        f"The partition column 'x.p' is {kind}, not an integer or a string: it names the part of the source that a "
+        f'record is of. Use df.withColumn("x.p", {cast}).'
+    )
+    assert simple(eval(f'df.withColumn("x.p", {cast})', {"df": frame, "F": F}), partition="x.p")
+
+
+def test_void_columns_and_intervals_of_days_are_carried(spark: SparkSession) -> None:
+    frame = columns(spark, "null n", "interval '1' hour * id i")
+    (row,) = simple(frame).group_by_key().agg(n=tg.last("n"), i=tg.max("i"), c=tg.count()).to_df().collect()
+    assert (row["n"], row["i"], row["c"]) == (None, timedelta(hours=1), 2)
+    stepped = simple(frame).filter(lambda row: row["n"] is None).to_df()
+    assert [row["i"] for row in stepped.collect()] == [timedelta(0), timedelta(hours=1)]
+    rows = tg.table(frame, key="k", timestamp="ts", deleted="n").to_df().collect()
+    assert [(row["v"], row["deleted"]) for row in rows] == [(0, False), (1, False)]
+
+
+@pytest.mark.parametrize("argument", ["missing", "text"])
+def test_deletions_that_are_no_booleans(spark: SparkSession, argument: str) -> None:
+    with pytest.raises(tg.DefinitionError, match=r"`deleted` is '(missing', but the Data|text', a column of string)"):
+        tg.table(columns(spark, "'false' text"), key="k", timestamp="ts", deleted=argument)
+
+
+def test_a_predicate_that_gives_an_array(spark: SparkSession) -> None:
+    def of_columns(row: dict[str, Any]) -> Any:
+        return pa.array([row["v"], 1])
+
+    for made in (simple(columns(spark)).filter(of_columns), simple(columns(spark)).filter(of_columns).group_by_key()):
+        rows = made if isinstance(made, tg.KStream) else made.count()
+        with pytest.raises(PySparkException, match="which is neither true nor false: the function is given one row"):
+            rows.to_df().collect()
+
+
+# --- instants beyond what a double holds ---------------------------------------------------------------------------
+
+LAST_MS = (2**63 - 1) // 1000
+"""The last millisecond of Spark's timestamps."""
+
+
+@pytest.mark.parametrize("how", ["grace", "limit"])
+def test_the_last_instant_and_endless_durations(spark: SparkSession, tmp_path: Path, how: str) -> None:
+    def topology(frame: DataFrame) -> DataFrame:
+        # Integers in the file, because Python's datetime ends before Spark's timestamps.
+        timed = frame.withColumn("ts", F.timestamp_millis("ms")).drop("ms")
+        if how == "grace":
+            windows = tg.TimeWindows.of_size_and_grace("1 minute", timedelta.max)
+            return simple(timed).group_by_key().windowed_by(windows).count().suppress(FINAL).to_df()
+        limit = tg.Suppressed.until_time_limit(timedelta.max, tg.BufferConfig.unbounded(), clock="stream")
+        table = tg.table(timed, key="k", timestamp="ts", partition="p", offset="o", name="stream")
+        return table.suppress(limit).to_df()
+
+    schema = pa.schema({"k": pa.string(), "ms": pa.int64(), "v": pa.int64(), "p": pa.int32(), "o": pa.int64()})
+    times = (5, 2**53 + 1 - 2**53 // 2, LAST_MS - 2, LAST_MS)
+    batches = [[{"k": "A", "ms": ms, "v": 1, "p": 0, "o": n}] for n, ms in enumerate(times)]
+    done = Replay(spark, tmp_path, schema, topology).run(batches)
+    assert done.rows == [[], [], [], []]
+    assert [batch["stream_time"] for batch in done.metrics] == list(times)
+    assert [batch["late"] for batch in done.metrics] == [0] * 4
+    forever = timedelta.max // timedelta(milliseconds=1)
+    told, wanted = ("next_close", forever + 60_000) if how == "grace" else ("next_due_stream", forever + 5)
+    assert [batch[told] for batch in done.metrics] == [wanted] * 4
