@@ -76,8 +76,10 @@ class _Draw:
     def name(self) -> str:
         """A name that no other column has."""
         pool = list(kinds.ODD if self.chance(self.odd) else kinds.PLAIN)
-        if not self.spark and self.chance(self.odd / 4):
-            pool = [*kinds.BROKEN_ON_SPARK, *(name for pair in kinds.SAME_BUT_FOR_CASE for name in pair)]
+        if self.chance(self.odd / 4):
+            pool = list(kinds.QUOTED)
+            if not self.spark:
+                pool += [name for pair in kinds.SAME_BUT_FOR_CASE for name in pair]
         free = [
             n for n in pool if n not in self.used and (not self.spark or n.lower() not in map(str.lower, self.used))
         ]

@@ -133,8 +133,8 @@ ODD = (
 )
 """Names that tidegate, Spark or Debezium use themselves, and names that need quotes."""
 
-BROKEN_ON_SPARK = ("a.b", ".", "back`tick", "`both`", "a.`b`")
-"""Names that Spark resolves unless they are quoted."""
+QUOTED = ("a.b", ".", "back`tick", "`both`", "a.`b`")
+"""Names that Spark resolves in another way unless they are quoted."""
 
 SAME_BUT_FOR_CASE = (("n", "N"), ("User", "user"), ("ÜBER", "über"))
 

@@ -47,9 +47,8 @@ STAMP = pa.timestamp("us", "UTC")
 FOREVER = 2**63 - 1
 
 PENDING_ON_SPARK = {
-    "names with dots or backticks": "resolved unless they are quoted; kinds.BROKEN_ON_SPARK",
-    "names that are the same but for case": "Spark's names have no case; kinds.SAME_BUT_FOR_CASE",
-    "functions of records past the year 9999": "they are given datetimes, which Python does not have there",
+    "names that are the same but for case": "refused, because Spark's names have no case",
+    "functions of records past the year 9999": "refused, because they are given datetimes, which Python does not have",
     "wall clock": "idle_advance needs batches without input, which a query that ends does not make",
     "bounds that are too small": "where a strict buffer is full is looked at in the driver and in layouts alone",
 }

@@ -228,3 +228,14 @@ def test_a_buffer_holds_rows_as_they_come_to_it() -> None:
     assert held == {"k": "a", "window": Window(0, 10), "twice": 2, "timestamp": 1, "since": 1, "until": 7}
     (row,) = driver.read_state("counts")
     assert (row["n"], row["total"]) == (1, 7)
+
+
+def test_a_deleted_window_is_not_read_though_it_takes_room_in_a_strict_buffer() -> None:
+    """The window leaves nothing when it closes, so it is no result so far either."""
+    windows = tg.TimeWindows.of_size_and_grace("10 ms", "5 ms")
+    windowed = tg.stream("events", key="k", timestamp="ts").group_by_key().windowed_by(windows)
+    sums = windowed.reduce(lambda a, b: a + b or None, "x", materialized=tg.Materialized.as_("sums"))
+    buffer = tg.BufferConfig.max_records(10).shut_down_when_full()
+    driver = TopologyTestDriver(sums.suppress(tg.Suppressed.until_window_closes(buffer)))
+    driver.pipe_batch([{"k": "a", "ts": 1, "x": 5}, {"k": "a", "ts": 2, "x": -5}, {"k": "b", "ts": 3, "x": 1}])
+    assert [(row["k"], row["x"]) for row in driver.read_state("sums")] == [("b", 1)]

@@ -119,7 +119,7 @@ def _open(layout: Layout, state: State) -> list[pa.Table]:
         segments = state.read(window)
         if segments:
             held.append(_placed(layout, unite(segments), window, state.closed_to))
-    return [results.finish(shape, _undeleted(rows)) for rows in held]
+    return [results.finish(shape, _undeleted(layout, rows)) for rows in held]
 
 
 def _placed(layout: Layout, rows: pa.Table, window: int, stream_time: int) -> pa.Table:
@@ -130,8 +130,10 @@ def _placed(layout: Layout, rows: pa.Table, window: int, stream_time: int) -> pa
     return tables.placed(rows, window)
 
 
-def _undeleted(rows: pa.Table) -> pa.Table:
-    """Stored rows, none of which is a tombstone."""
+def _undeleted(layout: Layout, rows: pa.Table) -> pa.Table:
+    """Stored rows without deleted ones, which are there only for the room that they take in a bounded buffer."""
+    if layout.op.function is not None:
+        rows = rows.filter(rows["s:0:0"].is_valid())
     if "deleted" in rows.schema.names:
         rows = rows.drop_columns(["deleted"])
     return rows.append_column("deleted", pa.array(np.zeros(rows.num_rows, bool)))
