@@ -67,7 +67,6 @@ def pack(
                 "tasks": len(tasks),
                 # What only counts is told to one task, so that it is counted once.
                 "chunks": headers.described(told.chunks, counts=first),
-                "points": points is not None,
                 "drops": told.drops if first else {},
                 "first": first,
                 "task": number,
@@ -75,7 +74,10 @@ def pack(
             }
             if told.wall_clock is not None:
                 meta["wall_clock"] = told.wall_clock
-            sections = [route[number] for route in routes] + ([points] if points is not None else [])
+            sections = [route[number] for route in routes]
+            if points is not None:
+                meta["points"] = True
+                sections.append(points)
             yield task, frames.encode(frames.BLOB, meta, *sections)
 
 

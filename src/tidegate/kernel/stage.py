@@ -159,7 +159,7 @@ class Stage:
             meta, rows = frames.decode(frames.BLOB, blob)
             _same_run(meta, self.layout.identity, self.tasks)
             if meta["chunks"]:  # else it is a mark (`draining.marks`)
-                points = rows.pop() if meta["points"] else None
+                points = rows.pop() if meta.get("points") else None
                 batch.add(headers.read(meta["chunks"], points), *rows)
             batch.task, batch.came = meta["task"], batch.came or meta["came"]
             batch.wall_clock = max(batch.wall_clock, meta.get("wall_clock", NEVER))
