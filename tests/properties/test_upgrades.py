@@ -100,7 +100,7 @@ def _changed(draw: Any, case: Case) -> Case:
     """Another grace, other aggregates besides, and in another order."""
     windows, aggregates = case.topology.windows, case.topology.aggregates
     if isinstance(windows, Windows | Sessions) and draw(st.booleans(), label="grace"):
-        longer = st.integers(windows.grace, windows.grace + 60)
+        longer = st.integers(windows.grace, min(windows.grace + 60, cases.FOREVER))
         windows = replace(windows, grace=draw(st.one_of(longer, st.integers(0, 40)), label="the new grace"))
     if draw(st.booleans(), label="aggregates"):
         more = {n: a for n, a in draw(BUILT_IN, label="added").items() if n not in aggregates}
