@@ -121,17 +121,18 @@ def _unit(word: str) -> str | None:
 
 def instant_ms(value: int | datetime) -> int:
     """Epoch milliseconds of an integer (already that) or a datetime; one without a time zone is UTC."""
-    if isinstance(value, datetime):
-        aware = value if value.tzinfo else value.replace(tzinfo=UTC)
-        return (aware - _EPOCH) // timedelta(milliseconds=1)
-    return value
+    return _epoch_micros(value) // 1_000 if isinstance(value, datetime) else value
 
 
 def _exact_ms(value: datetime) -> float:
     """Epoch milliseconds with their fraction, so that a bound with microseconds equals no window's."""
-    aware = value if value.tzinfo else value.replace(tzinfo=UTC)
-    micros = (aware - _EPOCH) // _MICROSECOND
+    micros = _epoch_micros(value)
     return micros // 1_000 if micros % 1_000 == 0 else micros / 1_000
+
+
+def _epoch_micros(value: datetime) -> int:
+    aware = value if value.tzinfo else value.replace(tzinfo=UTC)
+    return (aware - _EPOCH) // _MICROSECOND
 
 
 def later_ms(instant: Any, by: int) -> Any:

@@ -26,6 +26,19 @@ RUNS = st.sampled_from([0, 1, 2, stream_time.RUNS])
 """More runs than this of consecutive offsets make a chunk scattered; with 0 every chunk is."""
 
 
+COUNTED = Case(
+    cases.Topology(
+        key=("k",),
+        windows=cases.Windows(10, 10, 0),
+        aggregates={"n": cases.BuiltIn("count", None)},
+        final=True,
+        partition="partition",
+        offset="offset",
+    )
+)
+"""Final counts per window of 10 ms, without grace."""
+
+
 @st.composite
 def gapped(draw: Any, max_partitions: int = 3) -> list[list[Row]]:
     """Batches of a stream in which offsets are missing: some, every second one, most of a stretch."""
@@ -89,20 +102,10 @@ def test_a_batch_that_is_packed_again_gives_the_same_blobs(
 
 def test_a_promise_that_is_broken_is_noticed() -> None:
     """Map tasks that read a partition in turns, though the source says that they do not."""
-    case = Case(
-        cases.Topology(
-            key=("k",),
-            windows=cases.Windows(10, 10, 0),
-            aggregates={"n": cases.BuiltIn("count", None)},
-            final=True,
-            partition="partition",
-            offset="offset",
-        )
-    )
     record = {"k": "a", "j": 1, "n": 1, "x": 0.0, "d": None, "s": "x", "b": True, "partition": 0}
     records = [{**record, "ts": 5 * i, "offset": 2 * i} for i in range(4)]
     with pytest.raises(InputError, match="in turns: offsets 0 to 4, and 2 to 6"):
-        layout.run(case.table(), [records], tasks=2, splits=[[records[::2], records[1::2]]], contiguous=True)
+        layout.run(COUNTED.table(), [records], tasks=2, splits=[[records[::2], records[1::2]]], contiguous=True)
 
 
 # --- mutations -----------------------------------------------------------------------------------------------------
@@ -161,16 +164,6 @@ def test_what_is_wrong_is_found(plant: Any, monkeypatch: pytest.MonkeyPatch) -> 
 
     Of several keys: the first task gets more points than the others, for the lateness metric.
     """
-    case = Case(
-        cases.Topology(
-            key=("k",),
-            windows=cases.Windows(10, 10, 0),
-            aggregates={"n": cases.BuiltIn("count", None)},
-            final=True,
-            partition="partition",
-            offset="offset",
-        )
-    )
     record = {"j": 1, "n": 1, "x": 0.0, "d": None, "s": "x", "b": True, "partition": 0}
     times = [(0, 0), (1, 2), (0, 9), (1, 3), (0, 3), (1, 10), (0, 4), (1, 11), (0, 8), (1, 20), (0, 15), (1, 12)]
     times += [(0, 30), (1, 31), (0, 29), (1, 28)]
@@ -180,7 +173,7 @@ def test_what_is_wrong_is_found(plant: Any, monkeypatch: pytest.MonkeyPatch) -> 
     records = [row for _, row in dealt]
     splits = [[[row for task, row in dealt if task == mine] for mine in (0, 1)]]
     monkeypatch.setattr(stream_time, "RUNS", 0)
-    check(case, [records], splits, 2)
+    check(COUNTED, [records], splits, 2)
     plant(monkeypatch)
     with pytest.raises((AssertionError, InputError)):
-        check(case, [records], splits, 2)
+        check(COUNTED, [records], splits, 2)
