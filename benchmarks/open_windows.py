@@ -1,6 +1,6 @@
 """What one record costs over many open windows: milliseconds of one processor, and bytes written to the store.
 
-`python -m benchmarks.open_windows`, with `PYTHONPATH=src` where tidegate is not installed. `--before FOLDER` runs the
+`python -m benchmarks.open_windows`. `--before FOLDER` runs the
 same with the tidegate of another checkout besides, in a process of its own. Each line has a plan and a number of open
 windows, one to a key and minute. They come in one batch; then come batches of one record each, of which the table has
 the median.
@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import resource
-import subprocess
-import sys
 import time
 import warnings
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from benchmarks import before
 
 WINDOWS = (1_000, 20_000, 100_000)
 PLANS = ("tumbling, final", "tumbling, updates", "sessions, final", "sliding, updates")
@@ -98,15 +97,6 @@ def measured(windows: list[int], plan: str) -> Found:
     return found_of
 
 
-def run(source: Path, windows: list[int], plan: str) -> Found:
-    """`measured` in a process of its own, with the tidegate of this folder."""
-    command = [sys.executable, __file__, "--measure", plan, "--windows", *map(str, windows)]
-    environment = {**os.environ, "PYTHONPATH": str(source)}
-    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-    found: Found = json.loads(done.stdout)
-    return found
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", type=Path, help="a checkout of a version to compare with")
@@ -119,11 +109,13 @@ def main() -> None:
     if chosen.measure is not None:
         print(json.dumps(measured(chosen.windows, chosen.measure)))
         return
-    sources = {"before": chosen.before.resolve() / "src"} if chosen.before is not None else {}
-    sources["now"] = Path(__file__).resolve().parents[1] / "src"
+    sources = before.sources(chosen.before)
     print(f"{'plan, open windows':<32}" + "".join(f"{name + ', ms':>14}{'bytes':>12}" for name in sources))
     for plan in chosen.plans:
-        found = {name: run(source, chosen.windows, plan) for name, source in sources.items()}
+        arguments = ["--measure", plan, "--windows", *map(str, chosen.windows)]
+        found = {
+            name: before.measured("benchmarks.open_windows", source, arguments) for name, source in sources.items()
+        }
         for line in found["now"]:
             costs = [found[name][line] for name in sources]
             print(f"{line:<32}" + "".join(f"{cost['ms']:>14.1f}{cost['bytes']:>12,.0f}" for cost in costs))

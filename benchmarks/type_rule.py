@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from benchmarks import before
 
 BATCHES = 3
 
@@ -69,20 +69,11 @@ def measured(records: int, keys: int) -> dict[str, float]:
         )
         layout, store, seconds = Layout(op, batch.schema, typed=True), DictStore(), []
         for _ in range(BATCHES):
-            before = time.process_time()
+            began = time.process_time()
             blobs = [blob for _, blob in pack(layout, [batch], [0])]
             Stage(layout).step(store, blobs)
-            seconds.append(time.process_time() - before)
+            seconds.append(time.process_time() - began)
         found[name] = median(seconds)
-    return found
-
-
-def run(source: Path, records: int, keys: int) -> dict[str, float]:
-    """`measured` in a process of its own, with the tidegate of this folder."""
-    command = [sys.executable, __file__, "--measure", "--records", str(records), "--keys", str(keys)]
-    environment = {**os.environ, "PYTHONPATH": str(source)}
-    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-    found: dict[str, float] = json.loads(done.stdout)
     return found
 
 
@@ -99,17 +90,18 @@ def main() -> None:
         return
     if chosen.before is None:
         parser.error("--before is missing: git worktree add FOLDER COMMIT, then --before FOLDER")
-    sources = {"before": chosen.before.resolve() / "src", "now": Path(__file__).resolve().parents[1] / "src"}
+    sources = before.sources(chosen.before)
+    arguments = ["--measure", "--records", str(chosen.records), "--keys", str(chosen.keys)]
     turns: list[dict[str, dict[str, float]]] = []
     for turn in range(chosen.turns):
         order = list(sources) if turn % 2 == 0 else list(reversed(sources))
-        turns.append({name: run(sources[name], chosen.records, chosen.keys) for name in order})
+        turns.append({name: before.measured("benchmarks.type_rule", sources[name], arguments) for name in order})
         print(f"turn {turn + 1} of {chosen.turns}", file=sys.stderr)
     print(f"{'function':<20}{'before':>12}{'now':>12}{'now / before':>16}")
     for function in turns[0]["now"]:
-        before, now = (median(turn[name][function] for turn in turns) for name in sources)
+        was, now = (median(turn[name][function] for turn in turns) for name in sources)
         ratio = median(turn["now"][function] / turn["before"][function] for turn in turns)
-        print(f"{function:<20}{before * 1e3:>9.1f} ms{now * 1e3:>9.1f} ms{ratio:>15.2f}x")
+        print(f"{function:<20}{was * 1e3:>9.1f} ms{now * 1e3:>9.1f} ms{ratio:>15.2f}x")
 
 
 if __name__ == "__main__":
