@@ -30,6 +30,7 @@ from hostile.runs import differ
 from hostile.scenario import Row, Scenario
 from hostile.truth import Stopped, Truth
 from spark.replay import FIRST_FILE_S, observed
+from spark.session import builder
 from tidegate import Window
 from tidegate.runtime.spark import draining
 from tidegate.runtime.spark.attach import to_df
@@ -333,20 +334,7 @@ def smaller(spark: SparkSession, what: Scenario, most_runs: int = 20) -> Scenari
 
 
 def session() -> SparkSession:
-    """A session as the tests have it: two cores, two tasks, UTC."""
-    from tidegate.runtime.spark.config import configure
-
-    builder = (
-        SparkSession.builder.master("local[2]")
-        .appName("tidegate-hostile")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.streaming.metricsEnabled", "false")
-        # A query runs for seconds: compiling it well costs more than it saves.
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-    )
-    made = configure(builder).getOrCreate()
+    """A session as the tests have it, silent."""
+    made: SparkSession = builder("tidegate-hostile").config("spark.ui.showConsoleProgress", "false").getOrCreate()
     made.sparkContext.setLogLevel("OFF")
     return made

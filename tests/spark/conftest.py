@@ -1,4 +1,4 @@
-"""One Spark for the whole session: two cores, two shuffle partitions, RocksDB, UTC, no UI."""
+"""One Spark for the whole session (`spark.session`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from spark import toys
-from tidegate.runtime.spark.config import configure
+from spark.session import builder
 
 # Workers cannot import test modules: send the toys themselves.
 cloudpickle.register_pickle_by_value(toys)
@@ -24,16 +24,6 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    builder = (
-        SparkSession.builder.master("local[2]")
-        .appName("tidegate-tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.streaming.metricsEnabled", "false")
-        # A test's query runs for seconds: compiling it well costs more than it saves (an eighth of the whole suite).
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-    )
-    session = configure(builder).getOrCreate()
+    session = builder("tidegate-tests").getOrCreate()
     yield session
     session.stop()
