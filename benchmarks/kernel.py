@@ -20,12 +20,12 @@ import pyarrow.compute as pc
 
 import tidegate as tg
 from benchmarks.inputs import Int64s, key_names
-from tidegate.kernel import final
-from tidegate.kernel.layout import Layout
-from tidegate.kernel.numbering import numbered
-from tidegate.kernel.packing import pack
+from tidegate.kernel.columns.factorize import numbered
+from tidegate.kernel.exchange.packing import pack
+from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage
-from tidegate.kernel.store import DictStore
+from tidegate.kernel.state.store import DictStore
+from tidegate.kernel.windows import window_log
 from tidegate.plan import operation
 from tidegate.runtime.spark.memory import keep
 
@@ -119,7 +119,7 @@ def seconds(build: Callable[[tg.KStream], tg.KTable], held: int, rows: int) -> f
 
 
 def numbering(distinct: int, rows: int) -> dict[str, float]:
-    """Seconds to number a column of strings, by `kernel/numbering.py` and by Arrow's dictionary, taking turns."""
+    """Seconds to number strings by `kernel/columns/factorize.py` and by Arrow's dictionary, in alternation."""
     keys = np.random.default_rng(2026).integers(0, distinct, rows)
     column = pa.chunked_array([pa.array(key_names(keys))])
     ways: dict[str, Callable[[pa.ChunkedArray], object]] = {
@@ -163,7 +163,7 @@ def blob_bytes(tasks: int, keys: int, rows: int) -> int:
 
 def close(rows_at_once: int, keys: int) -> tuple[float, float]:
     """Seconds of the step that closes a window of so many keys, and by how many MiB it makes the process larger."""
-    final.CLOSE_ROWS = rows_at_once
+    window_log.CLOSE_ROWS = rows_at_once
     layout = to_pack(1, 1)[0]
     stage, store = Stage(layout), DictStore()
     size = keys // SEGMENTS
@@ -179,7 +179,7 @@ def close(rows_at_once: int, keys: int) -> tuple[float, float]:
 
 def closes(keys: int, processes: int) -> dict[str, tuple[float, float]]:
     """`close` of a window merged whole and in parts, taking turns: medians."""
-    ways = {"whole": keys, "in parts": final.CLOSE_ROWS}
+    ways = {"whole": keys, "in parts": window_log.CLOSE_ROWS}
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     for _ in range(processes):
         for name, rows in ways.items():

@@ -43,8 +43,8 @@ def measured(rows: int) -> dict[str, list[int]]:
     import pyarrow as pa
 
     import tidegate as tg
-    from tidegate.kernel.layout import Layout
-    from tidegate.kernel.packing import pack
+    from tidegate.kernel.exchange.packing import pack
+    from tidegate.kernel.rows.layout import Layout
     from tidegate.plan import operation
 
     def records(offset: Any, disorder_ms: int) -> pa.RecordBatch:

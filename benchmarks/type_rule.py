@@ -40,10 +40,10 @@ def measured(records: int, keys: int) -> dict[str, float]:
     import pyarrow as pa
 
     import tidegate as tg
-    from tidegate.kernel.layout import Layout
-    from tidegate.kernel.packing import pack
+    from tidegate.kernel.exchange.packing import pack
+    from tidegate.kernel.rows.layout import Layout
     from tidegate.kernel.stage import Stage
-    from tidegate.kernel.store import DictStore
+    from tidegate.kernel.state.store import DictStore
     from tidegate.plan import operation
 
     random = np.random.default_rng(7)

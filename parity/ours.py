@@ -10,7 +10,7 @@ from typing import Any
 
 import tidegate as tg
 from parity.cases import Case, Json
-from tidegate.kernel import buffers
+from tidegate.kernel.suppress import strict_bound
 from tidegate.testing import TopologyTestDriver
 
 TOPIC_AND_OFFSET = len("events") + 8 + 4
@@ -73,12 +73,12 @@ def _piped(case: Case, batches: Sequence[Sequence[Json]], driver: TopologyTestDr
 @contextmanager
 def _counting_as_kafka() -> Iterator[None]:
     """An entry counts partition, offset and topic too, as Kafka's do: then its bounds in bytes mean the same (14.9)."""
-    before = buffers.TIMES
-    buffers.TIMES = before + TOPIC_AND_OFFSET
+    before = strict_bound.TIMES
+    strict_bound.TIMES = before + TOPIC_AND_OFFSET
     try:
         yield
     finally:
-        buffers.TIMES = before
+        strict_bound.TIMES = before
 
 
 def _record(case: Case, record: Json) -> Json:

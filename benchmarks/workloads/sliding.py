@@ -18,7 +18,7 @@ from benchmarks.inputs import GRACE_MS, Shape, sized, write
 from benchmarks.race import Bar, Race
 from benchmarks.sliding_rows import DIFFERENCE_MS, closed
 from benchmarks.wrapped import wrapped
-from tidegate.kernel import sliding_at_once
+from tidegate.kernel.windows import sliding_batch
 from tidegate.runtime.spark.processor import StageProcessor
 
 SIZES = {
@@ -45,7 +45,7 @@ def final_totals(stream: tg.KStream) -> DataFrame:
 @contextmanager
 def no_key_at_once() -> Iterator[None]:
     """Within it this process takes all records of sliding windows one by one."""
-    with patch.object(sliding_at_once, "applies", lambda *_: False):
+    with patch.object(sliding_batch, "applies", lambda *_: False):
         yield
 
 

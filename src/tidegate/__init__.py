@@ -189,7 +189,7 @@ def read_state(
 
     Raises CheckpointError if there is no state to read, DefinitionError for a store that the checkpoint does not have.
     """
-    from tidegate.kernel.readable import ended
+    from tidegate.kernel.inspect.stored_rows import ended
     from tidegate.runtime.spark.reading import read_state as read_state_of
 
     return read_state_of(spark, str(checkpoint), store, ended(ended_from, ended_to))

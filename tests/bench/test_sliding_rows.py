@@ -19,7 +19,7 @@ from benchmarks.sliding_rows import DIFFERENCE_MS, Windows, closed, of_every_win
 from benchmarks.workloads.sliding import SIZES, final, no_key_at_once
 
 import tidegate as tg
-from tidegate.kernel import sliding_at_once
+from tidegate.kernel.windows import sliding_batch
 from tidegate.testing import TopologyTestDriver
 
 SHAPE = Shape(keys=20, rows=200, batches=3)
@@ -70,13 +70,13 @@ def test_late_records_are_not_its_business() -> None:
 
 @pytest.mark.parametrize("way", ["at once", "record by record"])
 def test_both_ways_give_it_and_are_what_they_are_called(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, taken = sliding_at_once.take_in, []
+    real, taken = sliding_batch.take_in, []
 
     def counting(*given: Any) -> Any:
         taken.append(1)
         return real(*given)
 
-    monkeypatch.setattr(sliding_at_once, "take_in", counting)
+    monkeypatch.setattr(sliding_batch, "take_in", counting)
     driver = TopologyTestDriver(final(tg.stream("events", key="user", timestamp="ts")))
     with no_key_at_once() if way == "record by record" else nullcontext():
         for batch in batches(SHAPE):

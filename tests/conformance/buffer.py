@@ -8,11 +8,11 @@ import pyarrow as pa
 
 import tidegate as tg
 from conformance.runner import Row, Scenario
-from tidegate.kernel import entries, limited
-from tidegate.kernel.layout import Layout
-from tidegate.kernel.shelves import BUFFER_TIME
-from tidegate.kernel.state import State
-from tidegate.kernel.store import DictStore
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.state.state import State
+from tidegate.kernel.state.store import DictStore
+from tidegate.kernel.suppress import bounded_time_limit, buffer_entries
+from tidegate.kernel.suppress.time_buckets import BUFFER_TIME
 from tidegate.plan import operation
 from tidegate.spec.columns import TIMESTAMP
 
@@ -36,7 +36,7 @@ def check(scenario: Scenario) -> None:
         assert seen(updates, rows, expected, evicted) == expected
 
 
-def buffer_of(puts: list[Row]) -> tuple[limited.Updates, list[Row]]:
+def buffer_of(puts: list[Row]) -> tuple[bounded_time_limit.Updates, list[Row]]:
     """An empty buffer, and the rows that can be put into it."""
     how = tg.Suppressed.until_time_limit("1 day", BOUND, clock="stream")
     table = tg.table("events", key="key", timestamp="ts").suppress(how)
@@ -47,14 +47,14 @@ def buffer_of(puts: list[Row]) -> tuple[limited.Updates, list[Row]]:
             "value": pa.array([put["value"] for put in puts], pa.string()),
             TIMESTAMP: [put["timestamp_ms"] for put in puts],
             BUFFER_TIME: [put["buffer_time_ms"] for put in puts],
-            entries.PRIOR + "value": pa.array([put["old_value"] for put in puts], pa.string()),
-            limited.SIZE: pa.nulls(len(puts), pa.int64()),
+            buffer_entries.PRIOR + "value": pa.array([put["old_value"] for put in puts], pa.string()),
+            bounded_time_limit.SIZE: pa.nulls(len(puts), pa.int64()),
         }
     )
-    return limited.Updates(layout, State(DictStore(), {}, 1), rows, 0), rows.to_pylist()
+    return bounded_time_limit.Updates(layout, State(DictStore(), {}, 1), rows, 0), rows.to_pylist()
 
 
-def holds(updates: limited.Updates, condition: str, n: int = 0) -> bool:
+def holds(updates: bounded_time_limit.Updates, condition: str, n: int = 0) -> bool:
     oldest = updates.waiting.oldest()
     assert oldest is not None
     return {
@@ -64,7 +64,7 @@ def holds(updates: limited.Updates, condition: str, n: int = 0) -> bool:
     }[condition]
 
 
-def seen(updates: limited.Updates, rows: list[Row], expected: Row, evicted: list[Any]) -> Row:
+def seen(updates: bounded_time_limit.Updates, rows: list[Row], expected: Row, evicted: list[Any]) -> Row:
     """What the buffer shows of the things that the scenario speaks of."""
     oldest = updates.waiting.oldest()
     shown: Row = {
@@ -77,7 +77,7 @@ def seen(updates: limited.Updates, rows: list[Row], expected: Row, evicted: list
     return {name: shown[name] for name in expected}
 
 
-def prior_of(updates: limited.Updates, rows: list[Row], key: str) -> Any:
+def prior_of(updates: bounded_time_limit.Updates, rows: list[Row], key: str) -> Any:
     entry = updates.waiting.get(next(i for i, row in enumerate(rows) if row["key"] == key))
     assert entry is not None
-    return rows[entry.prior][entries.PRIOR + "value"]
+    return rows[entry.prior][buffer_entries.PRIOR + "value"]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import tidegate as tg
-from tidegate.kernel import buffers
+from tidegate.kernel.suppress import strict_bound
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 LONG_MAX = 2**63 - 1
@@ -243,7 +243,7 @@ def sizes(scenario: Scenario) -> Callable[..., Any] | None:
     if spec.get("max_bytes") is None and scenario.kind != "buffer":
         return None
     aside = 8 + 4 + len(spec.get("topic", scenario.topology.get("topic", "")))
-    ours = buffers.entry_bytes
+    ours = strict_bound.entry_bytes
     return lambda key, prior, old, new: ours(key, prior, old, new) + aside
 
 

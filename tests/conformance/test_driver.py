@@ -10,7 +10,7 @@ import tidegate as tg
 from conformance import buffer, runner
 from conformance.runner import Row, Scenario
 from conformance.status import GAPS, SUPPORTED
-from tidegate.kernel import buffers
+from tidegate.kernel.suppress import strict_bound
 
 
 def stream() -> Any:
@@ -29,7 +29,7 @@ def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     if not (name := getattr(request.node, "callspec", None) and request.node.callspec.params.get("name")):
         return
     if (sizes := runner.sizes(runner.load(name))) is not None:
-        monkeypatch.setattr(buffers, "entry_bytes", sizes)
+        monkeypatch.setattr(strict_bound, "entry_bytes", sizes)
 
 
 RUNNING = [name for name in SUPPORTED if runner.load(name).kind not in ("definition", "buffer")]

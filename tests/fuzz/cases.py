@@ -14,7 +14,7 @@ import tidegate as tg
 from fuzz.damage import damaged, sealed
 from fuzz.frames_of import NEXT, piped, topologies, written
 from tidegate.errors import CheckpointError, TidegateError
-from tidegate.kernel import frames
+from tidegate.kernel.state import frames
 from tidegate.testing import TopologyTestDriver
 
 

@@ -8,7 +8,8 @@ from functools import cache
 from typing import Any
 
 import tidegate as tg
-from tidegate.kernel import frames, stage
+from tidegate.kernel import stage
+from tidegate.kernel.state import frames
 from tidegate.testing import TopologyTestDriver
 
 UNBOUNDED = tg.BufferConfig.unbounded()

@@ -57,8 +57,8 @@ def guide() -> None:
     """Run libFuzzer in this process, which it ends."""
     import atheris
 
-    with atheris.instrument_imports(include=["tidegate.kernel.frames", "tidegate.kernel.narrow"]):
-        from tidegate.kernel import frames
+    with atheris.instrument_imports(include=["tidegate.kernel.state.frames", "tidegate.kernel.state.delta"]):
+        from tidegate.kernel.state import frames
 
     import pyarrow as pa
 

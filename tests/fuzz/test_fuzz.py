@@ -14,7 +14,7 @@ import pytest
 
 from fuzz.cases import CASES, bytes_changed
 from fuzz.frames_of import written
-from tidegate.kernel import frames
+from tidegate.kernel.state import frames
 
 pytestmark = pytest.mark.filterwarnings("ignore::tidegate.TidegateWarning")
 SMOKE = 5_000

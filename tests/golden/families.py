@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 import tidegate as tg
-from tidegate.kernel.store import DictStore
+from tidegate.kernel.state.store import DictStore
 from tidegate.testing import TopologyTestDriver
 
 FOLDER = Path(__file__).parent

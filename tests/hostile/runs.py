@@ -18,11 +18,12 @@ import tidegate as tg
 from hostile.draws import scenario
 from hostile.scenario import Row, Scenario
 from hostile.truth import Stopped, Truth
-from tidegate.kernel import draining, expected
-from tidegate.kernel.layout import Layout
-from tidegate.kernel.packing import pack
+from tidegate.kernel.exchange.packing import pack
+from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage, reasons
-from tidegate.kernel.store import DictStore
+from tidegate.kernel.state.store import DictStore
+from tidegate.kernel.upgrade import drain
+from tidegate.kernel.windows import expected_keys
 from tidegate.plan import chain, inputs_of, operation
 from tidegate.testing import TopologyTestDriver
 from tidegate.testing.driver import to_rows
@@ -90,7 +91,7 @@ class InLayout:
         fields = to_batch(op, self.types, [], 0).schema
         flags = [f.with_type(pa.bool_()) if f.name in ("empty", "deleted") else f for f in fields]
         layout = Layout(replace(op, expects=None), pa.schema(flags), sorts=False)
-        keys = None if op.expects is None else expected.pack(layout, op.expects)
+        keys = None if op.expects is None else expected_keys.pack(layout, op.expects)
         self.tasks = op.spread_over(self.what.tasks)
         self.stage = pickle.loads(cloudpickle.dumps(Stage(layout, self.tasks, keys, drains)))
         self.stores = self.stores or [DictStore() for _ in range(self.tasks)]
@@ -112,7 +113,7 @@ class InLayout:
         self._start(drains=True)
         rows = []
         for _ in range(2):
-            blobs = [[mark] for _, mark in draining.marks(self.stage.layout, self.tasks)]
+            blobs = [[mark] for _, mark in drain.marks(self.stage.layout, self.tasks)]
             rows += self._step(blobs)
         return rows
 

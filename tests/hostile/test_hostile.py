@@ -14,7 +14,8 @@ import pytest
 from hostile.draws import scenario
 from hostile.runs import chunk, kinds_of, report, run, smaller
 from hostile.stored import Misfit, stored
-from tidegate.kernel import functions, state
+from tidegate.kernel.state import state
+from tidegate.kernel.windows import functions
 
 CHUNKS = 4
 """Of the smoke cases, which run side by side."""

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.errors import DefinitionError
-from tidegate.kernel.accumulators import Accumulator, Overflow, accumulator
-from tidegate.kernel.hashing import NULL_HASH, hash64
+from tidegate.kernel.aggregates import Accumulator, Overflow, accumulator
+from tidegate.kernel.columns.hash64 import NULL_HASH, hash64
 from tidegate.spec.aggregates import Aggregate
 
 WIDE = Context(prec=90)

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.kernel import bounded
-from tidegate.kernel.bounded import Bounded, Entry, Waited
+from tidegate.kernel.suppress import bounded_buffer
+from tidegate.kernel.suppress.bounded_buffer import Bounded, Entry, Waited
 from tidegate.spec.suppressed import BufferConfig
 
 KEYS = st.integers(0, 7)
@@ -30,7 +30,7 @@ def test_what_waits_who_is_oldest_and_how_much_it_is(times: list[int], steps: li
     names = {key: b"%d" % key if key in held else b"9" + name(key) for key in range(8)}
     buffer = Bounded(BufferConfig.max_records(most), waited)
     model = {key: Entry(held[key], key, key, 3) for key in order}
-    before, bounded._BLOCK = bounded._BLOCK, block
+    before, bounded_buffer._BLOCK = bounded_buffer._BLOCK, block
     try:
         for step in steps:
             if step != "oldest":
@@ -45,7 +45,7 @@ def test_what_waits_who_is_oldest_and_how_much_it_is(times: list[int], steps: li
             assert buffer.over == (len(model) > most)
             assert {key: buffer.get(key) for key in range(8)} == {key: model.get(key) for key in range(8)}
     finally:
-        bounded._BLOCK = before
+        bounded_buffer._BLOCK = before
     rest = sorted(model, key=lambda key: (model[key].time, names[key]))
     rows, priors, since, sizes = (column.tolist() for column in buffer.entries())
     assert list(zip(since, rows, priors, sizes, strict=True)) == [

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.kernel import buckets
-from tidegate.kernel.hashing import hash64
-from tidegate.kernel.state import State
-from tidegate.kernel.store import DictStore
+from tidegate.kernel.columns.hash64 import hash64
+from tidegate.kernel.state import hash_tree
+from tidegate.kernel.state.state import State
+from tidegate.kernel.state.store import DictStore
 
 
 class Counted(DictStore):
@@ -39,17 +39,17 @@ def rows_of(table: dict[int, int]) -> tuple[pa.Table, Any]:
 
 def upsert(state: State, changes: dict[int, int | None]) -> None:
     """Take changes in as an operator does: read what they touch, change it, write it back."""
-    touched = np.unique(buckets.find(state, rows_of(dict.fromkeys(changes, 0))[1]))
-    held = buckets.read(state, touched)
+    touched = np.unique(hash_tree.find(state, rows_of(dict.fromkeys(changes, 0))[1]))
+    held = hash_tree.read(state, touched)
     merged = {} if held is None else dict(zip(*held.to_pydict().values(), strict=True))
     merged |= changes
-    buckets.write(state, touched, *rows_of({key: n for key, n in merged.items() if n is not None}))
+    hash_tree.write(state, touched, *rows_of({key: n for key, n in merged.items() if n is not None}))
 
 
 @given(batches=st.lists(st.dictionaries(st.integers(0, 60), st.one_of(st.none(), st.integers(0, 9))), max_size=12))
 def test_a_table_in_buckets_is_a_dict(batches: list[dict[int, int | None]]) -> None:
     """Upserts and deletions, splits and empty buckets, a restart before every batch."""
-    before, buckets.SPLIT_ROWS = buckets.SPLIT_ROWS, 4
+    before, hash_tree.SPLIT_ROWS = hash_tree.SPLIT_ROWS, 4
     try:
         store, wanted = DictStore(), dict[int, int | None]()
         for changes in batches:
@@ -58,15 +58,15 @@ def test_a_table_in_buckets_is_a_dict(batches: list[dict[int, int | None]]) -> N
             state.save()
             wanted |= changes
             live = {key: n for key, n in wanted.items() if n is not None}
-            every = buckets.read(state, np.array(sorted(state.logs), np.int64))
+            every = hash_tree.read(state, np.array(sorted(state.logs), np.int64))
             assert (dict(zip(*every.to_pydict().values(), strict=True)) if every else {}) == live
             assert all(log.rows <= 4 for _, log in state.logs.items())
     finally:
-        buckets.SPLIT_ROWS = before
+        hash_tree.SPLIT_ROWS = before
 
 
 def test_a_batch_touches_the_buckets_of_its_keys_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(buckets, "SPLIT_ROWS", 100)
+    monkeypatch.setattr(hash_tree, "SPLIT_ROWS", 100)
     store = Counted()
     state = State(store, {}, 1)
     upsert(state, dict.fromkeys(range(5_000), 1))
@@ -79,26 +79,26 @@ def test_a_batch_touches_the_buckets_of_its_keys_alone(monkeypatch: pytest.Monke
 
 def test_keys_of_one_hash_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """More of them than a bucket should hold cannot be split; that must end."""
-    monkeypatch.setattr(buckets, "SPLIT_ROWS", 2)
+    monkeypatch.setattr(hash_tree, "SPLIT_ROWS", 2)
     state = State(DictStore(), {}, 1)
     rows = pa.table({"key": pa.array(range(9), pa.int64())})
     same = np.full(9, 12345 << 32, np.uint64)
-    buckets.write(state, buckets.find(state, same), rows, same)
-    assert buckets.read(state, np.unique(buckets.find(state, same))).num_rows == 9  # type: ignore[union-attr]
+    hash_tree.write(state, hash_tree.find(state, same), rows, same)
+    assert hash_tree.read(state, np.unique(hash_tree.find(state, same))).num_rows == 9  # type: ignore[union-attr]
     assert len(state.logs) == 1
 
 
 def test_a_batch_of_all_keys_puts_small_buckets_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(buckets, "SPLIT_ROWS", 100)
+    monkeypatch.setattr(hash_tree, "SPLIT_ROWS", 100)
     state = State(DictStore(), {}, 1)
     upsert(state, dict.fromkeys(range(5_000), 1))
     many = len(state.logs)
-    monkeypatch.setattr(buckets, "SPLIT_ROWS", 1_000)
+    monkeypatch.setattr(hash_tree, "SPLIT_ROWS", 1_000)
     upsert(state, {7: 2})
     assert len(state.logs) == many
     upsert(state, dict.fromkeys(range(5_000), 3))
     assert len(state.logs) <= 10
-    every = buckets.read(state, np.array(list(state.logs), np.int64))
+    every = hash_tree.read(state, np.array(list(state.logs), np.int64))
     assert every is not None
     assert dict(zip(*every.to_pydict().values(), strict=True)) == dict.fromkeys(range(5_000), 3)
     assert state.logs.totals().rows == 5_000

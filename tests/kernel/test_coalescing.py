@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import tidegate as tg
-from tidegate.kernel import keyed
-from tidegate.kernel.coalescing import stretches
-from tidegate.kernel.stream_time import NEVER
+from tidegate.kernel.time.stream_time import NEVER
+from tidegate.kernel.windows import keyed
+from tidegate.kernel.windows.session_batch import stretches
 from tidegate.testing import TopologyTestDriver
 
 A, B = 0, 1

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.errors import CheckpointError
-from tidegate.kernel import frames
-from tidegate.kernel.compact import compacted, is_compact, restored
+from tidegate.kernel.state import frames
+from tidegate.kernel.state.compact import compacted, is_compact, restored
 
 LONGS = st.integers(-(2**63), 2**63 - 1)
 STEADY = st.builds(lambda start, step: (start, step), st.integers(-(2**40), 2**40), st.integers(0, 10**6))

@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tidegate.kernel import functions, steps
-from tidegate.kernel.conversion import MISFITS, converter
-from tidegate.kernel.layout import Layout
+from tidegate.kernel.rows import map_filter
+from tidegate.kernel.rows.conversion import MISFITS, converter
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.windows import functions
 from tidegate.plan import operation
 from tidegate.spec.steps import filter_of
 
@@ -206,4 +207,4 @@ def test_an_instant_that_python_does_not_have_is_an_error_that_says_so() -> None
         functions.records_of(layout, rows)
     step = filter_of(lambda row: True, ("k",), tombstones=False)
     with pytest.raises(tg.AggregationError, match="the year 9999"):
-        steps.run([step], pa.table({"k": ["a", "b"], "at": FAR}))
+        map_filter.run([step], pa.table({"k": ["a", "b"], "at": FAR}))

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from tidegate.kernel.layout import Layout
-from tidegate.kernel.packing import pack
+from tidegate.kernel.exchange.packing import pack
+from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage
-from tidegate.kernel.store import DictStore
+from tidegate.kernel.state.store import DictStore
 from tidegate.plan import operation
 
 FEW, MANY = 1_000, 20_000

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tidegate.kernel.draining import marks
-from tidegate.kernel.layout import Layout
-from tidegate.kernel.packing import pack
+from tidegate.kernel.exchange.packing import pack
+from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage
-from tidegate.kernel.store import DictStore
+from tidegate.kernel.state.store import DictStore
+from tidegate.kernel.upgrade.drain import marks
 from tidegate.testing import TopologyTestDriver
 
 UNBOUNDED = tg.BufferConfig.unbounded()

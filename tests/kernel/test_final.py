@@ -11,11 +11,12 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from tidegate.kernel import final, grouping
-from tidegate.kernel.layout import Layout
-from tidegate.kernel.packing import pack
+from tidegate.kernel.exchange.packing import pack
+from tidegate.kernel.rows import grouping
+from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage
-from tidegate.kernel.store import DictStore
+from tidegate.kernel.state.store import DictStore
+from tidegate.kernel.windows import window_log
 from tidegate.plan import operation
 from tidegate.spec.columns import START
 
@@ -94,10 +95,10 @@ def test_in_parts_as_whole(
     mine = stage(windows)
     given = [blobs(mine, number) for number in range(BATCHES)]
     whole, expected = results(mine, given)
-    monkeypatch.setattr(final, "CLOSE_ROWS", 300)
-    monkeypatch.setattr(final, "PART_ROWS", 100)
-    monkeypatch.setattr(final, "COMPACT_ROWS", 100 if compacts else 10**9)
-    monkeypatch.setattr(final, "COMPACT_GROWTH", 1)
+    monkeypatch.setattr(window_log, "CLOSE_ROWS", 300)
+    monkeypatch.setattr(window_log, "PART_ROWS", 100)
+    monkeypatch.setattr(window_log, "COMPACT_ROWS", 100 if compacts else 10**9)
+    monkeypatch.setattr(window_log, "COMPACT_GROWTH", 1)
     assert max(merged) > 500
     merged.clear()
     parts, found = results(mine, given)
@@ -107,8 +108,8 @@ def test_in_parts_as_whole(
 
 
 def test_nothing_is_stored_before_the_last_part_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(final, "CLOSE_ROWS", 300)
-    monkeypatch.setattr(final, "PART_ROWS", 100)
+    monkeypatch.setattr(window_log, "CLOSE_ROWS", 300)
+    monkeypatch.setattr(window_log, "PART_ROWS", 100)
     mine, store = stage(TUMBLING), DictStore()
     for number in range(2):
         mine.step(store, blobs(mine, number))
@@ -125,8 +126,8 @@ def test_nothing_is_stored_before_the_last_part_is_taken(monkeypatch: pytest.Mon
 
 
 def test_a_compacted_log_is_several_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(final, "PART_ROWS", 100)
-    monkeypatch.setattr(final, "COMPACT_ROWS", 500)
+    monkeypatch.setattr(window_log, "PART_ROWS", 100)
+    monkeypatch.setattr(window_log, "COMPACT_ROWS", 500)
     mine, store = stage(tg.TimeWindows.of_size_with_no_grace("1 minute")), DictStore()
     held = []
     for number in range(4):

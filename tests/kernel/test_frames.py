@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fresh import printed
 from tidegate.errors import CheckpointError
-from tidegate.kernel import frames
+from tidegate.kernel.state import frames
 
 HEAD = struct.Struct("<4sBBHI")
 META = {"tasks": 2, "stream_time": 5}
@@ -163,7 +163,7 @@ def test_any_object_and_table_come_back(meta: dict[str, Any], values: list[bytes
 COUNTING = """
 import os
 import numpy as np, pyarrow as pa
-from tidegate.kernel import frames
+from tidegate.kernel.state import frames
 
 rows = pa.table({name: np.random.default_rng(7).integers(0, 2**60, 50_000) for name in "abcd"})
 before = len(os.listdir("/proc/self/task"))

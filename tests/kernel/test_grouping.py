@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.kernel.grouping import codes
+from tidegate.kernel.rows.grouping import codes
 
 STEPS = st.tuples(st.sampled_from([1, 7, 60_000, 2**40]), st.integers(-(2**40), 2**40))
 

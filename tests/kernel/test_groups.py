@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.kernel.groups import Groups
+from tidegate.kernel.columns.groups import Groups
 
 CODES = st.lists(st.integers(0, 12) | st.integers(10**9, 10**9 + 3), max_size=40)
 VALUES = {

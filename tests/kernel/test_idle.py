@@ -6,12 +6,12 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from tidegate.kernel.idle import Idle
-from tidegate.kernel.layout import Layout
-from tidegate.kernel.packing import pack
+from tidegate.kernel.exchange.packing import pack
+from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage
-from tidegate.kernel.state import State
-from tidegate.kernel.store import DictStore
+from tidegate.kernel.state.state import State
+from tidegate.kernel.state.store import DictStore
+from tidegate.kernel.time.idle import Idle
 from tidegate.plan import operation
 
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.instants import MAX_MS
-from tidegate.kernel import log_index
-from tidegate.kernel.log_index import Log, LogIndex, Totals
-from tidegate.kernel.panes import Panes
-from tidegate.kernel.store import DictStore
+from tidegate.kernel.state import log_index
+from tidegate.kernel.state.log_index import Log, LogIndex, Totals
+from tidegate.kernel.state.store import DictStore
+from tidegate.kernel.time.panes import Panes
 from tidegate.spec.windows import TimeWindows
 
 LOGS = st.builds(

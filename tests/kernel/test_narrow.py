@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.kernel.narrow import narrowed, widened
+from tidegate.kernel.state.delta import narrowed, widened
 
 LONGS = st.integers(-(2**63), 2**63 - 1) | st.integers(0, 300)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.kernel import numbering
+from tidegate.kernel.columns import factorize
 
 
 def in_pieces(array: pa.Array, pieces: int = 3) -> pa.ChunkedArray:
@@ -19,7 +19,7 @@ def in_pieces(array: pa.Array, pieces: int = 3) -> pa.ChunkedArray:
 
 
 def same_as_arrow(array: pa.Array) -> None:
-    found = numbering.numbered(in_pieces(array))
+    found = factorize.numbered(in_pieces(array))
     assert found is not None
     encoded = array.dictionary_encode()
     np.testing.assert_array_equal(found[0], encoded.indices.to_numpy())
@@ -36,7 +36,7 @@ def many(values: list[bytes], distinct: int, rows: int = 30_000, seed: int = 1) 
 
 
 @given(
-    st.lists(st.binary(max_size=numbering.LONGEST), min_size=1, max_size=40),
+    st.lists(st.binary(max_size=factorize.LONGEST), min_size=1, max_size=40),
     st.integers(25_000, 10**9),
     st.integers(0, 2_000),
     st.integers(0, 99),
@@ -65,12 +65,12 @@ def test_strings_of_one_length() -> None:
     ],
 )
 def test_what_is_left_to_arrow(array: pa.Array) -> None:
-    assert numbering.numbered(in_pieces(array)) is None
+    assert factorize.numbered(in_pieces(array)) is None
 
 
 def test_hashes_that_meet_are_told_apart_or_left_to_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
     array = pa.array([str(number % 9_000) for number in range(20_000)])
-    whole = numbering.hashed_words
+    whole = factorize.hashed_words
 
     def meeting(of: int) -> None:
         def hashed(values: pa.ChunkedArray, longest: int) -> object:
@@ -78,9 +78,9 @@ def test_hashes_that_meet_are_told_apart_or_left_to_arrow(monkeypatch: pytest.Mo
             assert found is not None
             return found[0] % np.uint64(of), found[1]
 
-        monkeypatch.setattr(numbering, "hashed_words", hashed)
+        monkeypatch.setattr(factorize, "hashed_words", hashed)
 
     meeting(4_096)
     same_as_arrow(array)
     meeting(2)
-    assert numbering.numbered(in_pieces(array)) is None
+    assert factorize.numbered(in_pieces(array)) is None

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from tidegate.kernel.layout import Layout
-from tidegate.kernel.packing import pack
+from tidegate.kernel.exchange.packing import pack
+from tidegate.kernel.rows.layout import Layout
 from tidegate.plan import operation
 
 ROWS, KEYS = 60_000, 200

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tidegate as tg
-from tidegate.kernel.panes import Panes
+from tidegate.kernel.time.panes import Panes
 
 
 def panes(size: int, advance: int, grace: int = 0) -> Panes:

@@ -11,10 +11,11 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tidegate.kernel import frames, shelf_index, shelves, suppression
-from tidegate.kernel.layout import Layout
-from tidegate.kernel.shelf_table import HIGH, Table
-from tidegate.kernel.store import DictStore
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.state import frames
+from tidegate.kernel.state.store import DictStore
+from tidegate.kernel.suppress import key_index, time_buckets, time_limit
+from tidegate.kernel.suppress.key_index_table import HIGH, Table
 from tidegate.plan import operation
 from tidegate.testing import TopologyTestDriver
 
@@ -44,12 +45,12 @@ steps = st.lists(st.one_of(st.integers(1, 60), st.lists(rows, min_size=1, max_si
 def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts so small that everything happens: put together, folded, split; and hashes of three bits."""
     if request.param != "as it is":
-        monkeypatch.setattr(shelves, "SHELVES", 3)
-        monkeypatch.setattr(shelves, "SEGMENTS", 1)
-        monkeypatch.setattr(shelf_index, "CHUNK_ROWS", 2)
-        monkeypatch.setattr(shelf_index, "FOLD_ROWS", 3)
+        monkeypatch.setattr(time_buckets, "SHELVES", 3)
+        monkeypatch.setattr(time_buckets, "SEGMENTS", 1)
+        monkeypatch.setattr(key_index, "CHUNK_ROWS", 2)
+        monkeypatch.setattr(key_index, "FOLD_ROWS", 3)
     if request.param == "hashes that meet":
-        monkeypatch.setattr(shelf_index, "_HIGH", np.uint64(7 << 61))
+        monkeypatch.setattr(key_index, "_HIGH", np.uint64(7 << 61))
 
 
 @pytest.mark.usefixtures("small")
@@ -77,7 +78,7 @@ def test_the_same_rows_at_the_same_time(
                 one.pipe_batch(step)
         assert driver.read_output() == expected.read_output()
         if then == "forget":
-            shelf_index._cache.clear()
+            key_index._cache.clear()
         if then != "go on":
             driver = TopologyTestDriver(told[0 if then == "other buffer" else 1], state=driver.state())
 
@@ -110,8 +111,8 @@ def test_what_waits_can_be_read() -> None:
     driver.pipe_batch([{"k": 1, "ts": 3, "v": 1}, {"k": 2, "ts": 4, "v": 2}, {"k": 1, "ts": 9, "v": 3}])
     op = operation(table(SPILLING, 50, "stream", "first_update", windowed=False).node)
     schema = pa.schema({"k:k": pa.int64(), "v:v": pa.int64(), "ts": pa.int64()})
-    held = suppression.waiting(Layout(op, schema), driver.state().store).to_pylist()
-    assert sorted((row["k"], row["v"], row[shelves.BUFFER_TIME]) for row in held) == [(1, 3, 3), (2, 2, 4)]
+    held = time_limit.waiting(Layout(op, schema), driver.state().store).to_pylist()
+    assert sorted((row["k"], row["v"], row[time_buckets.BUFFER_TIME]) for row in held) == [(1, 3, 3), (2, 2, 4)]
 
 
 def test_an_index_with_other_bits_is_made_anew() -> None:
@@ -125,9 +126,9 @@ def test_an_index_with_other_bits_is_made_anew() -> None:
     meta, rows = frames.decode(frames.SEGMENT, frame)
     assert meta["index"].pop("bits") == 32
     state.store.put("buffer", frames.encode(frames.SEGMENT, meta, *rows))
-    state.store.write(shelf_index.RECENT, 0, b"another format")
+    state.store.write(key_index.RECENT, 0, b"another format")
     expected, driver = driver, TopologyTestDriver(told, state=state)
-    shelf_index._cache.clear()
+    key_index._cache.clear()
     for batch in ([{"k": 3, "ts": 45, "v": -1}], [{"k": 9, "ts": 70, "v": -2}], [{"k": 9, "ts": 500, "v": -3}]):
         for one in (expected, driver):
             one.pipe_batch(batch)

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tidegate.kernel import sliding, sliding_at_once
-from tidegate.kernel.accumulators.base import Accumulator
-from tidegate.kernel.accumulators.extremes import Extreme
-from tidegate.kernel.accumulators.ordered import First, Last
-from tidegate.kernel.accumulators.sums import Count, Sum
-from tidegate.kernel.lineage import Entries
+from tidegate.kernel.aggregates.base import Accumulator
+from tidegate.kernel.aggregates.extremes import Extreme
+from tidegate.kernel.aggregates.ordered import First, Last
+from tidegate.kernel.aggregates.sums import Count, Sum
+from tidegate.kernel.windows import sliding, sliding_batch
+from tidegate.kernel.windows.lineage import Entries
 from tidegate.testing import TopologyTestDriver
 
 WINDOWS = tg.SlidingWindows.of_time_difference_and_grace("10 minutes", "1 hour")
@@ -110,7 +110,7 @@ class Looked(dict[Any, Any]):
 )
 def test_a_record_looks_at_the_windows_it_meets_alone(windows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many windows its key has, where records are taken one by one."""
-    monkeypatch.setattr(sliding_at_once, "applies", lambda *_: False)
+    monkeypatch.setattr(sliding_batch, "applies", lambda *_: False)
     make = Entries.__init__
 
     def counting(entries: Entries) -> None:

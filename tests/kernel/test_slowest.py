@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidegate.kernel.slowest import Reached, SlowestFold
-from tidegate.kernel.stream_time import NEVER, Chunk, header
+from tidegate.kernel.time.slowest_partition import Reached, SlowestFold
+from tidegate.kernel.time.stream_time import NEVER, Chunk, header
 
 A, B, C = "a", "b", "c"
 

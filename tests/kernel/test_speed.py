@@ -17,10 +17,10 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from tidegate.kernel.layout import Layout
-from tidegate.kernel.packing import pack
+from tidegate.kernel.exchange.packing import pack
+from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage
-from tidegate.kernel.store import DictStore
+from tidegate.kernel.state.store import DictStore
 from tidegate.plan import operation
 
 ROWS, KEYS = 100_000, 5_000

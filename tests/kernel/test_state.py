@@ -7,12 +7,12 @@ import pytest
 
 import tidegate as tg
 from tidegate.errors import CheckpointError
-from tidegate.kernel.layout import Layout
-from tidegate.kernel.packing import pack
+from tidegate.kernel.exchange.packing import pack
+from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage
-from tidegate.kernel.state import State
-from tidegate.kernel.store import DictStore
-from tidegate.kernel.stream_time import NEVER
+from tidegate.kernel.state.state import State
+from tidegate.kernel.state.store import DictStore
+from tidegate.kernel.time.stream_time import NEVER
 from tidegate.plan import operation
 
 IDENTITY = {"key": "user", "windows": "TimeWindows of 1 minute"}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.kernel.stream_time import NEVER, RUNS, STEPS, Chunk, Fold, cut, header, running_max
+from tidegate.kernel.time.stream_time import NEVER, RUNS, STEPS, Chunk, Fold, cut, header, running_max
 
 Records = list[tuple[int, int, int]]
 """(partition, offset, timestamp)"""

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.kernel.value_bytes import byte_sizes
+from tidegate.kernel.suppress.value_bytes import byte_sizes
 
 ATOMS: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
     (pa.int8(), st.integers(-5, 5)),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from oracle import Row
-from tidegate.kernel import buckets
+from tidegate.kernel.state import hash_tree
 from tidegate.testing import TopologyTestDriver, layout
 
 SCHEMA = pa.schema(
@@ -33,9 +33,9 @@ SCHEMA = pa.schema(
 @pytest.fixture(autouse=True, scope="module")
 def small_buckets() -> Iterator[None]:
     """Buckets split at three rows, so that a handful of keys makes a tree."""
-    before, buckets.SPLIT_ROWS = buckets.SPLIT_ROWS, 3
+    before, hash_tree.SPLIT_ROWS = hash_tree.SPLIT_ROWS, 3
     yield
-    buckets.SPLIT_ROWS = before
+    hash_tree.SPLIT_ROWS = before
 
 
 @dataclass

@@ -18,8 +18,9 @@ from properties import cases
 from properties.cases import Case
 from properties.comparing import assert_same, assert_same_drops, flat, placed, run_oracle
 from tidegate.errors import InputError
-from tidegate.kernel import batch, headers, packing, stream_time
-from tidegate.kernel.packing import pack
+from tidegate.kernel.exchange import batch, chunk_headers, packing
+from tidegate.kernel.exchange.packing import pack
+from tidegate.kernel.time import stream_time
 from tidegate.testing import layout
 
 RUNS = st.sampled_from([0, 1, 2, stream_time.RUNS])
@@ -137,7 +138,7 @@ def offsets_are_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def times_are_off_by_one(patch: pytest.MonkeyPatch) -> None:
-    read = headers.read
+    read = chunk_headers.read
 
     def later(described: Any, table: Any) -> Any:
         chunks = read(described, table)
@@ -145,7 +146,7 @@ def times_are_off_by_one(patch: pytest.MonkeyPatch) -> None:
             chunk.points = chunk.points + np.array([0, 1])
         return chunks
 
-    patch.setattr(headers, "read", later)
+    patch.setattr(chunk_headers, "read", later)
 
 
 @pytest.mark.parametrize(

@@ -16,16 +16,16 @@ from oracle import BuiltIn, NoWindows, Row, Topology
 from properties import cases
 from properties.cases import VALUES, Case
 from properties.comparing import assert_same, assert_same_drops, flat, placed, run_driver, run_oracle
-from tidegate.kernel import buckets
+from tidegate.kernel.state import hash_tree
 from tidegate.testing import TopologyTestDriver, layout
 
 
 @pytest.fixture(autouse=True, scope="module")
 def small_buckets() -> Iterator[None]:
     """Buckets split at three rows, so that a handful of keys makes a tree."""
-    before, buckets.SPLIT_ROWS = buckets.SPLIT_ROWS, 3
+    before, hash_tree.SPLIT_ROWS = hash_tree.SPLIT_ROWS, 3
     yield
-    buckets.SPLIT_ROWS = before
+    hash_tree.SPLIT_ROWS = before
 
 
 @st.composite

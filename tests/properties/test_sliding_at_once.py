@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tidegate.kernel import sliding_at_once
+from tidegate.kernel.windows import sliding_batch
 from tidegate.testing import TopologyTestDriver
 
 ORIGINS = [0, 0, 3, 25, 10_000, 1_700_000_000_000]
@@ -64,7 +64,7 @@ def tables(draw: Any) -> Any:
 @contextmanager
 def one_by_one() -> Any:
     patch = pytest.MonkeyPatch()
-    patch.setattr(sliding_at_once, "applies", lambda *_: False)
+    patch.setattr(sliding_batch, "applies", lambda *_: False)
     yield
     patch.undo()
 

@@ -17,7 +17,7 @@ from tidegate.testing import TopologyTestDriver, layout
 
 @dataclass
 class SlowOracle(Oracle):
-    """What a record sees, said again and slowly: see the docstring of tidegate.kernel.slowest."""
+    """What a record sees, said again and slowly: see the docstring of tidegate.kernel.time.slowest_partition."""
 
     times: dict[Any, int] = field(default_factory=dict)
 

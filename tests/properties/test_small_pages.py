@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from oracle import Row
 from properties import cases
 from properties.comparing import assert_same, assert_same_drops, flat, placed, run_driver, run_oracle
-from tidegate.kernel import keyed, log_index, tables
+from tidegate.kernel.state import log_index
+from tidegate.kernel.windows import keyed, window_table
 from tidegate.testing import TopologyTestDriver
 
 
@@ -23,7 +24,7 @@ def small() -> Iterator[None]:
         for name in ("PAGE_LOGS", "FANOUT", "ROOT"):
             patch.setattr(log_index, name, 2)
         patch.setattr(keyed, "SPLIT_ROWS", (2, 3))
-        patch.setattr(tables, "MOST_TABLES", 2)
+        patch.setattr(window_table, "MOST_TABLES", 2)
         yield
 
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tidegate.errors import BufferFullError
-from tidegate.kernel import limited, uncrowded
-from tidegate.kernel.uncrowded import Taken
+from tidegate.kernel.suppress import bounded_time_limit, within_bound
+from tidegate.kernel.suppress.within_bound import Taken
 from tidegate.testing import TopologyTestDriver, layout
 
 KEYS: dict[str, list[Any]] = {
@@ -33,18 +33,18 @@ KEYS: dict[str, list[Any]] = {
 @contextlib.contextmanager
 def both_ways() -> Iterator[list[bool]]:
     """Take every batch in both ways, and compare; gives whether there was room, batch by batch."""
-    at_once, room = uncrowded.take_in, []
+    at_once, room = within_bound.take_in, []
 
     def take_in(layout: Any, state: Any, both: Any, waited: int, clocks: Any) -> Taken | None:
         found = at_once(layout, state, both, waited, clocks)
         room.append(found is not None)
         try:
-            wanted = limited._one_by_one(layout, state, both, waited, clocks)
+            wanted = bounded_time_limit._one_by_one(layout, state, both, waited, clocks)
         except BufferFullError:
             assert found is None
             return None
         bound = layout.op.limit.buffer.share(state.task, state.tasks)
-        assert (found is None) == uncrowded._exceeds(wanted.most, bound)
+        assert (found is None) == within_bound._exceeds(wanted.most, bound)
         if found is not None:
             assert found.left.rows.to_pylist() == wanted.left.rows.to_pylist()
             assert found.left.since.tolist() == wanted.left.since.tolist()
@@ -54,7 +54,7 @@ def both_ways() -> Iterator[list[bool]]:
             assert found.most == wanted.most
         return found
 
-    with mock.patch.object(uncrowded, "take_in", take_in):
+    with mock.patch.object(within_bound, "take_in", take_in):
         yield room
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from simulation.stores import Calls, Died, Handle, KernelStore, Version, Wrong
-from tidegate.kernel.layout import Layout
+from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage
 from tidegate.runtime.spark.attach import SparkStage
 from tidegate.runtime.spark.processor import StageProcessor

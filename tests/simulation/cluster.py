@@ -22,10 +22,11 @@ from simulation.attempts import Attempt, Fate, Operator, attempt
 from simulation.faults import Adversary
 from simulation.stores import Version, Wrong
 from simulation.workers import Worker
-from tidegate.kernel import draining, expected
-from tidegate.kernel.layout import Layout
-from tidegate.kernel.packing import pack
+from tidegate.kernel.exchange.packing import pack
+from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage, reasons
+from tidegate.kernel.upgrade import drain
+from tidegate.kernel.windows import expected_keys
 from tidegate.plan import Operation, chain, operation
 from tidegate.testing.inputs import Record, Types, to_batch
 
@@ -87,7 +88,7 @@ class Cluster:
         result = Result()
         for place, operator in enumerate(self.operators):
             if self._drains:
-                for task, mark in draining.marks(operator.layout, operator.tasks):
+                for task, mark in drain.marks(operator.layout, operator.tasks):
                     blobs[task].append(mark)
             attempts = [
                 self._task(f"{at}, operator {place}, task {task}", batch, place, task, blobs[task])
@@ -234,7 +235,7 @@ def operators(table: Any, tasks: int, drains: bool) -> list[Operator]:
     for op in chain(operation(table.node)):
         schema = _schema(op, made)
         layout = Layout(replace(op, stream=op.stream.unbound, expects=None), schema, sorts=False)
-        keys = None if op.expects is None else expected.pack(layout, op.expects)
+        keys = None if op.expects is None else expected_keys.pack(layout, op.expects)
         made.append(Operator(layout, Stage(layout, op.spread_over(tasks), keys, drains)))
     return made
 

@@ -10,8 +10,8 @@ from typing import Any
 from simulation.cluster import Batch, BatchFailed, Cluster, Result, as_text
 from simulation.stores import Wrong, opened
 from tidegate.errors import CheckpointError
-from tidegate.kernel.draining import BEGUN, DONE
-from tidegate.kernel.state import State
+from tidegate.kernel.state.state import State
+from tidegate.kernel.upgrade.drain import BEGUN, DONE
 from tidegate.testing.inputs import Record
 
 MOST_RUNS = 4

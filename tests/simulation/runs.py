@@ -15,20 +15,23 @@ from simulation.faults import Adversary
 from simulation.query import Deal, Query
 from simulation.scenarios import Plan, Scenario, scenario
 from simulation.truths import nonzero, rows, truth
-from tidegate.kernel import buckets, final, packing, shelf_index, shelves
+from tidegate.kernel.exchange import packing
+from tidegate.kernel.state import hash_tree
+from tidegate.kernel.suppress import key_index, time_buckets
+from tidegate.kernel.windows import window_log
 from tidegate.plan import chain, operation
 from tidegate.runtime.spark import state, wire
 
 SIZES: list[tuple[Any, str, int]] = [
-    (buckets, "SPLIT_ROWS", 3),
-    (final, "COMPACT_ROWS", 5),
-    (final, "CLOSE_ROWS", 4),
-    (final, "PART_ROWS", 2),
+    (hash_tree, "SPLIT_ROWS", 3),
+    (window_log, "COMPACT_ROWS", 5),
+    (window_log, "CLOSE_ROWS", 4),
+    (window_log, "PART_ROWS", 2),
     (packing, "SLICE_ROWS", 3),
-    (shelf_index, "CHUNK_ROWS", 2),
-    (shelf_index, "PIECE_ROWS", 2),
-    (shelf_index, "FOLD_ROWS", 1),
-    (shelves, "SEGMENTS", 2),
+    (key_index, "CHUNK_ROWS", 2),
+    (key_index, "PIECE_ROWS", 2),
+    (key_index, "FOLD_ROWS", 1),
+    (time_buckets, "SEGMENTS", 2),
     (wire, "FRAME_ROWS", 3),
     (wire, "LIST_ROWS", 2),
     (state, "PART_BYTES", 700),

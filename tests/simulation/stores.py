@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidegate.kernel.store import DictStore, Store
+from tidegate.kernel.state.store import DictStore, Store
 from tidegate.runtime.spark.state import SparkStore
 
 

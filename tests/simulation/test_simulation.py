@@ -13,9 +13,11 @@ from simulation import attempts, cluster, workers
 from simulation.faults import KINDS, Adversary
 from simulation.runs import SIZES, Case, report, run, smaller
 from simulation.stores import Calls, KernelStore, Version
-from tidegate.kernel import batch, draining, stage
-from tidegate.kernel.packing import pack
-from tidegate.kernel.state import State
+from tidegate.kernel import stage
+from tidegate.kernel.exchange import batch
+from tidegate.kernel.exchange.packing import pack
+from tidegate.kernel.state.state import State
+from tidegate.kernel.upgrade import drain
 
 CHUNKS = 4
 """Of the smoke cases, which run side by side."""
@@ -53,7 +55,7 @@ def test_a_fault_that_is_left_out_moves_no_other() -> None:
 
 def test_what_a_worker_remembers_is_known() -> None:
     """A new one needs a look: what if it is that of an attempt which died, or of an older version?"""
-    assert list(workers.remembered()) == ["tidegate.kernel.shelf_index._cache"]
+    assert list(workers.remembered()) == ["tidegate.kernel.suppress.key_index._cache"]
 
 
 def test_small_sizes_are_those_of_the_kernel() -> None:
@@ -110,14 +112,14 @@ def the_order_of_blobs_shows(patch: pytest.MonkeyPatch) -> None:
 
 def a_drain_runs_twice(patch: pytest.MonkeyPatch) -> None:
     def ends(state: State, drains: bool) -> bool:
-        state.drain = draining.BEGUN if drains and not state.drain else draining.DONE if drains else ""
+        state.drain = drain.BEGUN if drains and not state.drain else drain.DONE if drains else ""
         return drains
 
     patch.setattr(stage.draining, "ends", ends)
 
 
 def a_drained_state_takes_records(patch: pytest.MonkeyPatch) -> None:
-    ends = draining.ends
+    ends = drain.ends
     patch.setattr(stage.draining, "ends", lambda state, drains: ends(state, drains) if drains else False)
 
 

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark.replay import Replay, schema_of
-from tidegate.kernel import stream_time
+from tidegate.kernel.time import stream_time
 from tidegate.runtime.spark import contiguous
 from tidegate.testing import TopologyTestDriver
 

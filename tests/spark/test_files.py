@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 import tidegate as tg
 from spark.replay import collect
 from tidegate.errors import DefinitionError, InputError
-from tidegate.kernel.steps import WALL_CLOCK
+from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.runtime.spark.files import PATH, Files
 
 BASE_US = 1_767_225_600_000_000

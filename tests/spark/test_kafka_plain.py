@@ -21,7 +21,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 import tidegate as tg
 from spark.replay import collect
 from spark.topic import raw, values
-from tidegate.kernel.steps import WALL_CLOCK
+from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.runtime.spark.kafka import plain
 from tidegate.runtime.spark.kafka.source import decoded_stream
 from tidegate.runtime.spark.stateless import arrow_schema

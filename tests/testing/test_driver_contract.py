@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from tidegate.kernel.state import State
+from tidegate.kernel.state.state import State
 from tidegate.testing import TopologyTestDriver, Window
 
 WINDOWS = tg.TimeWindows.of_size_and_grace("10 ms", "0 ms")

@@ -234,7 +234,7 @@ def test_tasks_are_put_together_as_the_formulas_say() -> None:
 
 
 def test_only_some_tasks_are_heard_without_input() -> None:
-    from tidegate.kernel.tally import Tally
+    from tidegate.kernel.inspect.totals import Tally
 
     held = changes().suppress(limit("10 seconds", clock="wall"))
     tally = Tally("users", numbers(tg.plan.operation(held.node).measured), 0)

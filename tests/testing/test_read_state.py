@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tidegate.kernel.state import State
+from tidegate.kernel.state.state import State
 from tidegate.testing import TopologyTestDriver, Window
 
 FINAL = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())

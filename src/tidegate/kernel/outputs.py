@@ -7,12 +7,15 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel import changes, forwarding, late, measuring, steps, suppression
-from tidegate.kernel.batch import Batch
-from tidegate.kernel.layout import Layout
-from tidegate.kernel.released import Released
-from tidegate.kernel.state import State
-from tidegate.kernel.steps import SEEN
+from tidegate.kernel.exchange import retract_insert, to_stream
+from tidegate.kernel.exchange.batch import Batch
+from tidegate.kernel.rows import map_filter
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.rows.map_filter import SEEN
+from tidegate.kernel.state.state import State
+from tidegate.kernel.suppress import suppression_metrics, time_limit
+from tidegate.kernel.upgrade.flush import Released
+from tidegate.kernel.windows import late_records
 from tidegate.plan import Output
 from tidegate.spec.columns import KIND, OUTPUT, TIMESTAMP
 
@@ -31,19 +34,19 @@ def run(
     if gone.results:
         rows = _first(gone.results, rows)
     for output in layout.op.told:
-        part = steps.on_results(output.before, _of(layout, rows, output, batch), layout.op.key)
+        part = map_filter.on_results(output.before, _of(layout, rows, output, batch), layout.op.key)
         if output.kind == "final":
-            measuring.tell_final(state, part.num_rows)
+            suppression_metrics.tell_final(state, part.num_rows)
         if output.limit is not None:
             waiting = replace(layout.telling[output.kind], shape=output.before)
-            part, wake_at = suppression.run(waiting, state, batch, part, end_of_input)
-        part = steps.on_results(output.after, part, layout.op.key)
+            part, wake_at = time_limit.run(waiting, state, batch, part, end_of_input)
+        part = map_filter.on_results(output.after, part, layout.op.key)
         if output.name in gone.behind:
             part = _first([gone.behind[output.name]], part)
         parts.append(part)
     if layout.op.regroup is not None:
         halved = layout.op.regroup.changes
-        return (changes.run(layout, state, parts[0]) if halved else forwarding.run(layout, parts[0])), wake_at
+        return (retract_insert.run(layout, state, parts[0]) if halved else to_stream.run(layout, parts[0])), wake_at
     if not layout.op.named:
         return parts[0], wake_at
     named = [
@@ -63,7 +66,7 @@ def _first(gone: list[pa.Table], rows: pa.Table) -> pa.Table:
 
 def _of(layout: Layout, rows: pa.Table, output: Output, batch: Batch) -> pa.Table:
     if output.kind == "late":
-        return late.rows(layout, batch)
+        return late_records.rows(layout, batch)
     return of_kind(layout, rows, output.kind)
 
 

@@ -17,32 +17,22 @@ import pyarrow as pa
 
 from tidegate.errors import CheckpointError
 from tidegate.instants import MAX_MS
-from tidegate.kernel import (
-    changelog,
-    closed,
-    described,
-    draining,
-    expected,
-    final,
-    frames,
-    headers,
-    keyed,
-    measuring,
-    outputs,
-    pending,
-    plain,
-    results,
-    tables,
-    upgrade,
-)
-from tidegate.kernel.batch import Batch
-from tidegate.kernel.idle import Idle
-from tidegate.kernel.layout import Layout
-from tidegate.kernel.released import Released
-from tidegate.kernel.slowest import SlowestFold
-from tidegate.kernel.state import State
-from tidegate.kernel.store import Store
-from tidegate.kernel.stream_time import NEVER, Fold
+from tidegate.kernel import outputs
+from tidegate.kernel.exchange import chunk_headers
+from tidegate.kernel.exchange.batch import Batch
+from tidegate.kernel.inspect import pending
+from tidegate.kernel.rows import results
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.state import frames
+from tidegate.kernel.state.state import State
+from tidegate.kernel.state.store import Store
+from tidegate.kernel.suppress import suppression_metrics
+from tidegate.kernel.time.idle import Idle
+from tidegate.kernel.time.slowest_partition import SlowestFold
+from tidegate.kernel.time.stream_time import NEVER, Fold
+from tidegate.kernel.upgrade import compatibility, description, drain
+from tidegate.kernel.upgrade.flush import Released
+from tidegate.kernel.windows import changelog, expected_keys, keyed, retention, unwindowed, window_log, window_table
 from tidegate.plan import Operation
 
 DROPS = ("late", "null_key", "null_value", "bad_timestamp")
@@ -61,7 +51,7 @@ class Step:
     parts: to be taken once and whole; the step is over, and its state stored, when there are no more.
     metrics, from then on: records, late, null_key, null_value, bad_timestamp, emitted, open_windows (counts of this
     batch; the first five of all map tasks are told by the first task alone, late by each for its keys), stream_time
-    (ms), lateness_sum, record_lateness_max (ms, over `records`), and what `kernel.measuring` tells.
+    (ms), lateness_sum, record_lateness_max (ms, over `records`), and what `kernel.suppress.suppression_metrics` tells.
     wake_at, from then on: the wall clock (ms) at which a step is due even if no record comes, None if none is.
     """
 
@@ -82,9 +72,9 @@ class Stage:
     layout: Layout
     tasks: int = 1
     expected: bytes | None = None
-    """Keys that give a final row in every window (`kernel.expected.pack`)."""
+    """Keys that give a final row in every window (`kernel.windows.expected_keys.pack`)."""
     drains: bool = False
-    """Whether this is a last run (`kernel.draining`)."""
+    """Whether this is a last run (`kernel.upgrade.drain`)."""
 
     def step(
         self, store: Store, blobs: Iterable[bytes], end_of_input: bool = False, wall_clock: int | None = None
@@ -111,10 +101,10 @@ class Stage:
     def _let_out(
         self, step: Step, store: Store, blobs: Iterable[bytes], end_of_input: bool, wall_clock: int | None
     ) -> Iterator[pa.Table]:
-        loaded = upgrade.load(store, self.layout, self.tasks)
+        loaded = compatibility.load(store, self.layout, self.tasks)
         state, layout = loaded.state, loaded.layout
-        end_of_input = draining.ends(state, self.drains) or end_of_input
-        gone = upgrade.start(loaded)
+        end_of_input = drain.ends(state, self.drains) or end_of_input
+        gone = compatibility.start(loaded)
         batch, metrics = self._decode(blobs, layout)
         state.task = batch.task
         # The clock of the machine that drives the query may be set back; time that has passed stays passed.
@@ -124,23 +114,23 @@ class Stage:
         batch.closed_to = state.closed_to
         state.closed_to = max(state.closed_to, state.stream_time)
         closes_at = MAX_MS if end_of_input else state.closed_to
-        held = measuring.held(layout, state)
+        held = suppression_metrics.held(layout, state)
         made, late = _way(layout)(layout, state, batch, closes_at)
         metrics["late"] += late
         metrics["emitted"] = 0
         wake_at = None
         for rows in made if self._in_parts(state, gone) else [results.concat(layout, list(made))]:
             if self.expected is not None:
-                rows = expected.run(layout, state, batch, rows, self.expected, closes_at)
+                rows = expected_keys.run(layout, state, batch, rows, self.expected, closes_at)
             if layout.op.retention_ms is not None or state.closed:
-                closed.keep(layout, state, outputs.of_kind(layout, rows, "final"))
+                retention.keep(layout, state, outputs.of_kind(layout, rows, "final"))
             rows, wake_at = outputs.run(layout, state, rows, batch, gone, end_of_input)
             metrics["emitted"] += rows.num_rows
             yield rows
         metrics |= _lateness(batch) if metrics.pop("first") else {"records": 0, "lateness_sum": 0.0}
         metrics["stream_time"] = state.stream_time
-        metrics |= pending.metrics(layout, state) | measuring.told(layout, state, held)
-        described.write(layout, state)
+        metrics |= pending.metrics(layout, state) | suppression_metrics.told(layout, state, held)
+        description.write(layout, state)
         state.save()
         step.metrics |= metrics
         step.wake_at = min((time for time in (wake_at, state.idle.tick) if time not in (None, NEVER)), default=None)
@@ -155,12 +145,14 @@ class Stage:
         batch = Batch(layout)
         drops: Counter[str] = Counter()
         first = False
-        for blob in blobs:
-            meta, rows = frames.decode(frames.BLOB, blob)
+        # The shuffle delivers blobs in any order. In one order a replayed batch gives the same rows to the last bit.
+        waiting = sorted(blobs, reverse=True)
+        while waiting:
+            meta, rows = frames.decode(frames.BLOB, waiting.pop())
             _same_run(meta, self.layout.identity, self.tasks)
             if meta["chunks"]:  # else it is a mark (`draining.marks`)
                 points = rows.pop() if meta.get("points") else None
-                batch.add(headers.read(meta["chunks"], points), *rows)
+                batch.add(chunk_headers.read(meta["chunks"], points), *rows)
             batch.task, batch.came = meta["task"], batch.came or meta["came"]
             batch.wall_clock = max(batch.wall_clock, meta.get("wall_clock", NEVER))
             drops.update(meta["drops"])
@@ -190,10 +182,10 @@ class Stage:
 
 def _way(layout: Layout) -> Callable[[Layout, State, Batch, int], tuple[Iterable[pa.Table], int]]:
     if layout.op.windows is None:
-        return plain.run if layout.op.plain else changelog.run
+        return unwindowed.run if layout.op.plain else changelog.run
     if layout.keyed:
         return keyed.run
-    return final.run if layout.op.logs else tables.run
+    return window_log.run if layout.op.logs else window_table.run
 
 
 def _lateness(batch: Batch) -> dict[str, Any]:

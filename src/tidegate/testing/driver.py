@@ -12,14 +12,16 @@ import pyarrow as pa
 from tidegate.dsl import KLateRecords, KTable, Result, outputs
 from tidegate.errors import CheckpointError, DefinitionError, DefinitionTypeError
 from tidegate.instants import Duration, Window, duration_ms, instant_ms, show_ms
-from tidegate.kernel import described, expected, pending, readable, upgrade
-from tidegate.kernel.draining import DONE, drained
-from tidegate.kernel.layout import Layout
-from tidegate.kernel.packing import pack
+from tidegate.kernel.exchange.packing import pack
+from tidegate.kernel.inspect import pending, stored_rows
+from tidegate.kernel.inspect.totals import Tally
+from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage, reasons
-from tidegate.kernel.state import State
-from tidegate.kernel.store import DictStore, Overlay
-from tidegate.kernel.tally import Tally
+from tidegate.kernel.state.state import State
+from tidegate.kernel.state.store import DictStore, Overlay
+from tidegate.kernel.upgrade import compatibility, description
+from tidegate.kernel.upgrade.drain import DONE, drained
+from tidegate.kernel.windows import expected_keys
 from tidegate.plan import (
     Operation,
     Plan,
@@ -147,7 +149,7 @@ class TopologyTestDriver:
         # The driver is the only map task, so nobody else reads what is missing between two offsets.
         blobs = [blob for _, blob in pack(layout, [batch], [0], contiguous=True)]
         store = Overlay(self._store)
-        keys = None if op.expects is None else expected.pack(layout, op.expects)
+        keys = None if op.expects is None else expected_keys.pack(layout, op.expects)
         now = self._wall_clock_ms if op.needs_wall_clock else None
         step = Stage(layout, expected=keys, drains=drains).step(store, blobs, wall_clock=now)
         stores = [store]
@@ -158,7 +160,7 @@ class TopologyTestDriver:
             layout_behind, blobs = _forwarded(told, steps[-1].rows, types.declared, self._wall_clock_ms)
             stores.append(Overlay(held))
             now = self._wall_clock_ms if told.needs_wall_clock else None
-            keys = None if told.expects is None else expected.pack(layout_behind, told.expects)
+            keys = None if told.expects is None else expected_keys.pack(layout_behind, told.expects)
             steps.append(Stage(layout_behind, expected=keys, drains=drains).step(stores[-1], blobs, wall_clock=now))
         for changed in stores:
             changed.commit()
@@ -232,16 +234,16 @@ class TopologyTestDriver:
         if self._op is None or not self._types.columns:
             return Pending("stream" if self._op is None else self._op.stream.name, None, (), 0)
         layout, _ = _lay_out(self._op, self._types, [], self._piped, self._wall_clock_ms)
-        loaded = upgrade.load(self._store.copy(), layout, 1)
+        loaded = compatibility.load(self._store.copy(), layout, 1)
         # As the first batch under a changed plan will find it.
-        upgrade.start(loaded)
+        compatibility.start(loaded)
         return pending.pending(loaded.layout, loaded.state)
 
     def pending_of_chain(self) -> list[Pending]:
         """`pending` of each operator, where a table was grouped anew or its changes were."""
-        stores = [(described.of(store), State.open(store)) for _, store in self._behind]
+        stores = [(description.of(store), State.open(store)) for _, store in self._behind]
         behind = [
-            pending.pending(upgrade.fitted(state, what.layout), state) for what, state in stores if what and state
+            pending.pending(compatibility.fitted(state, what.layout), state) for what, state in stores if what and state
         ]
         return [self.pending(), *behind]
 
@@ -253,13 +255,13 @@ class TopologyTestDriver:
         ended_to: int | datetime | None = None,
     ) -> list[dict[str, Any]]:
         """The rows of a store (of the aggregation, if none is named), as `tg.read_state` gives them on Spark."""
-        found = [(what, held) for held in (self._store, *self._stores()) if (what := described.of(held)) is not None]
+        found = [(what, held) for held in (self._store, *self._stores()) if (what := description.of(held)) is not None]
         for what, held in found:
-            if (name := readable.named(what, store)) is not None:
-                return to_rows(readable.rows(what, held, name, readable.ended(ended_from, ended_to)))
+            if (name := stored_rows.named(what, store)) is not None:
+                return to_rows(stored_rows.rows(what, held, name, stored_rows.ended(ended_from, ended_to)))
         if not found:
             return []
-        raise readable.unknown(store, [name for what, _ in found for name in readable.stores(what)])
+        raise stored_rows.unknown(store, [name for what, _ in found for name in stored_rows.stores(what)])
 
     def check_upgrade(self, table: Result | Mapping[str, KTable | KLateRecords]) -> Upgrade:
         """What would become of this driver's state under another topology, as `tg.check_upgrade` says it on Spark."""
@@ -273,7 +275,7 @@ class TopologyTestDriver:
             op = _in_piped_order(op) if number == 0 else op
             typed = types.declared and number == 0
             layout = _lay_out(op, types, [], 0, 0)[0] if typed else None
-            found = upgrade.preview(store, op, layout, None)
+            found = compatibility.preview(store, op, layout, None)
             changes += (replace(change, operator=op.stream.name) for change in found)
         return Upgrade(tuple(changes))
 

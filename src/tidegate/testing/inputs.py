@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from tidegate.errors import InputError
 from tidegate.instants import MAX_MS, instant_ms
-from tidegate.kernel import steps
-from tidegate.kernel.conversion import MISFITS, converter
+from tidegate.kernel.rows import map_filter
+from tidegate.kernel.rows.conversion import MISFITS, converter
 from tidegate.plan import Operation, Stream
 from tidegate.spec.aggregates import Fold
 from tidegate.spec.columns import OURS, check_user_name
@@ -120,7 +120,7 @@ class Inputs:
         typed = all(step.typed for step in branch.steps if isinstance(step, MapValues))
         if branch.schema is None or not typed:
             return Types()
-        return Types.of(steps.run(branch.steps, branch.schema.empty_table()).schema)
+        return Types.of(map_filter.run(branch.steps, branch.schema.empty_table()).schema)
 
     def take(self, records: Sequence[Record], name: str | None, start: int) -> list[Record]:
         """The records piped into `name`, after the steps of each stream that begins there, in order."""
@@ -141,12 +141,12 @@ class Inputs:
             types = self.types_of[stream.name]
             types.learn(records)
             columns = {name: types.array(name, records, start) for name in types.columns}
-            rows = pa.table(columns | {steps.PLACE: pa.array(range(len(records)), pa.int64())})
+            rows = pa.table(columns | {map_filter.PLACE: pa.array(range(len(records)), pa.int64())})
             # Types that only the values tell must not depend on the other records of the batch.
             alone = any(isinstance(step, MapValues) and not step.typed for step in stream.steps)
             parts = [rows.slice(i, 1) for i in range(len(records))] if alone else [rows]
-            stepped = (row for part in parts for row in steps.run(stream.steps, part).to_pylist())
-            done = [(row.pop(steps.PLACE), row) for row in stepped]
+            stepped = (row for part in parts for row in map_filter.run(stream.steps, part).to_pylist())
+            done = [(row.pop(map_filter.PLACE), row) for row in stepped]
         if stream.number is not None and stream.partition is not None:
             partition = stream.partition
             number = stream.number

@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.dsl import Result
-from tidegate.kernel import expected
-from tidegate.kernel.layout import Layout
-from tidegate.kernel.packing import pack
+from tidegate.kernel.exchange.packing import pack
+from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage, Step, reasons
-from tidegate.kernel.store import DictStore
+from tidegate.kernel.state.store import DictStore
+from tidegate.kernel.windows import expected_keys
 from tidegate.plan import Operation, chain, operation
 from tidegate.testing.driver import to_rows
 from tidegate.testing.inputs import Record, Types, to_batch
@@ -63,7 +63,7 @@ def run(
             due = wakes[task]
             if layout is None or (not mine and (clock is None or due is None or due > clock)):
                 continue
-            keys = None if op.expects is None else expected.pack(layout, op.expects)
+            keys = None if op.expects is None else expected_keys.pack(layout, op.expects)
             step = Stage(layout, tasks, keys).step(store, mine, wall_clock=clock)
             wakes[task] = step.wake_at
             made.append(step)
@@ -96,7 +96,7 @@ class _Behind:
         for task, (store, due) in enumerate(zip(self.stores, self.wakes, strict=True)):
             if self.layout is None or (not steps and (clock is None or due is None or due > clock)):
                 continue
-            keys = None if self.op.expects is None else expected.pack(self.layout, self.op.expects)
+            keys = None if self.op.expects is None else expected_keys.pack(self.layout, self.op.expects)
             mine = [own[task] for own in blobs if task in own]
             now = clock if self.op.needs_wall_clock else None
             step = Stage(self.layout, len(self.stores), keys).step(store, mine, wall_clock=now)

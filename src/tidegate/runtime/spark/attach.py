@@ -15,12 +15,13 @@ from pyspark.sql import functions as F
 
 from tidegate.errors import DefinitionError, TidegateWarning, warn
 from tidegate.instants import show_ms
-from tidegate.kernel import draining, expected
-from tidegate.kernel.layout import Layout
-from tidegate.kernel.packing import pack
-from tidegate.kernel.reading import read
+from tidegate.kernel.exchange.decoding import read
+from tidegate.kernel.exchange.packing import pack
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.kernel.stage import Stage, Step
-from tidegate.kernel.steps import WALL_CLOCK
+from tidegate.kernel.upgrade import drain
+from tidegate.kernel.windows import expected_keys
 from tidegate.plan import Operation, Plan, Stream, chain, operation
 from tidegate.runtime.spark import config, contiguous, order
 from tidegate.runtime.spark.carried import check_carried
@@ -164,7 +165,7 @@ def _operate(op: Operation, drains: bool = False) -> tuple[DataFrame, Layout]:
     layout = Layout(replace(op, stream=op.stream.unbound, expects=None), inputs[0].schema, sorts=False)
     if op.regroup is None:
         check_apart(_public_names(layout.output_schema.names), frame.sparkSession, "A row of the result has")
-    keys = None if op.expects is None else _shipped(expected.pack(layout, op.expects))
+    keys = None if op.expects is None else _shipped(expected_keys.pack(layout, op.expects))
     out = flow(
         [
             (
@@ -178,7 +179,7 @@ def _operate(op: Operation, drains: bool = False) -> tuple[DataFrame, Layout]:
         tasks=tasks,
         name=op.stream.name,
         wakes=op.wakes,
-        marks=partial(draining.marks, layout, tasks) if drains else None,
+        marks=partial(drain.marks, layout, tasks) if drains else None,
     )
     return out, layout
 
@@ -276,7 +277,7 @@ def _shipped(keys: bytes) -> bytes:
 
 
 def input_columns(op: Operation, frame: DataFrame) -> list[Column]:
-    """What the kernel reads of `frame`, under the kernel's names (see kernel.layout)."""
+    """What the kernel reads of `frame`, under the kernel's names (see kernel.rows.layout)."""
     columns = [_named(name, f"k:{name}") for name in op.key]
     columns += [_named(name, f"v:{name}") for name in op.input_columns(tuple(frame.columns))]
     if op.skips_null_values and (value := op.counts_as_value(tuple(frame.columns))):

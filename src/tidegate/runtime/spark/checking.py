@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from tidegate.dsl import Result
 from tidegate.errors import DefinitionTypeError
-from tidegate.kernel import described, upgrade
-from tidegate.kernel.store import DictStore
+from tidegate.kernel.state.store import DictStore
+from tidegate.kernel.upgrade import compatibility, description
 from tidegate.plan import Operation, Stream, chain, operation
 from tidegate.runtime.spark.attach import laid_out
 from tidegate.runtime.spark.reading import memories
@@ -34,14 +34,14 @@ def _of(op: Operation, stores: list[DictStore]) -> Iterator[Change]:
     """What changes for an operator; every task that remembers something is asked."""
     layout, tasks = laid_out(op) if _bound(op) else (None, None)
     unbound = replace(op, stream=op.stream.unbound) if layout is None else op
-    changes = [change for store in stores for change in upgrade.preview(store, unbound, layout, tasks)]
+    changes = [change for store in stores for change in compatibility.preview(store, unbound, layout, tasks)]
     changes += [change for store in stores for change in _ticking(store, op)]
     return (replace(change, operator=op.stream.name) for change in dict.fromkeys(changes))
 
 
 def _ticking(store: DictStore, op: Operation) -> Iterator[Change]:
     """A limit by the wall clock that comes or goes: with it goes a source, and Spark counts those (`flow.flow`)."""
-    what = described.of(store)
+    what = description.of(store)
     old = None if what is None else what.layout.op.limit
     before, after = (limit is not None and limit.clock == "wall" for limit in (old, op.limit))
     if what is not None and before != after:

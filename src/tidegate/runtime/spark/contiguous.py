@@ -2,9 +2,9 @@
 
 Spark's Kafka source gives a task what lies between two offsets of a partition, and keeps its order. So an offset that
 is missing there (filtered out, compacted, the end of a transaction) is in no other task, and costs nothing
-(`kernel.packing.pack`). That is known only where the columns for partition and offset are the source's own and what
-lies between keeps rows in their tasks: filters, projections, observations, watermarks. Of any other DataFrame nothing
-is known, and the general rule applies, which is exact for whatever the tasks have read.
+(`kernel.exchange.packing.pack`). The plan shows that only where the columns for partition and offset are the source's
+own and every node between keeps rows in their tasks: filters, projections, observations, watermarks. For any other
+DataFrame the general rule applies, which is exact for whatever the tasks have read.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.dsl import Result
 from tidegate.errors import CheckpointError, DefinitionTypeError, TidegateError
-from tidegate.kernel.draining import DONE
-from tidegate.kernel.state import State
+from tidegate.kernel.state.state import State
+from tidegate.kernel.upgrade.drain import DONE
 from tidegate.runtime.spark.attach import to_df
 from tidegate.runtime.spark.reading import memories
 

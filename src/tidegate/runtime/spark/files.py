@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from tidegate import dsl
 from tidegate.dsl import KStream
 from tidegate.errors import DefinitionError, InputError
-from tidegate.kernel.steps import WALL_CLOCK
+from tidegate.kernel.rows.map_filter import WALL_CLOCK
 
 PATH = "path"
 # What Spark's format insists on; of these only the path is read.

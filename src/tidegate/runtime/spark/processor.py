@@ -97,7 +97,7 @@ def static_step(stage: Stage) -> Callable[[pa.Table], pa.Table]:
     """`stage` for `groupBy("task").applyInArrow` over a static frame: all its input in one step, then the end."""
 
     def run(table: pa.Table) -> pa.Table:
-        from tidegate.kernel.store import DictStore
+        from tidegate.kernel.state.store import DictStore
 
         outcome = stage.begin(DictStore(), table.column("blob").to_pylist(), end_of_input=True)
         return pa.concat_tables(outgoing(stage.output_schema, stage.metrics, outcome))

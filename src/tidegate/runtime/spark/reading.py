@@ -1,7 +1,8 @@
 """The rows of a store in a checkpoint as a DataFrame, through Spark's state reader.
 
 Spark gives the entries of the one map of an operator (runtime.spark.state) as bytes; what they say is decoded where
-they are read, one state partition at a time. The store describes itself (kernel.described), so no plan is needed.
+they are read, one state partition at a time. The store holds a description of itself (`kernel.upgrade.description`),
+so no plan is needed.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from pyspark.sql.types import StructType
 
 from tidegate.errors import CheckpointError
 from tidegate.instants import Window
-from tidegate.kernel import described, readable
-from tidegate.kernel.described import Described
-from tidegate.kernel.pending import open_windows
-from tidegate.kernel.pending import pending as waits
-from tidegate.kernel.state import State
-from tidegate.kernel.store import DictStore
-from tidegate.kernel.upgrade import fitted
+from tidegate.kernel.inspect import stored_rows
+from tidegate.kernel.inspect.pending import open_windows
+from tidegate.kernel.inspect.pending import pending as waits
+from tidegate.kernel.state.state import State
+from tidegate.kernel.state.store import DictStore
+from tidegate.kernel.upgrade import description
+from tidegate.kernel.upgrade.compatibility import fitted
+from tidegate.kernel.upgrade.description import Described
 from tidegate.runtime.spark.attach import public
 from tidegate.runtime.spark.flow import spark_schema
 from tidegate.runtime.spark.state import LOG, NAMED, NAMES, part_of
@@ -37,7 +39,7 @@ Ended = tuple[int | None, int | None]
 
 
 def read_state(spark: SparkSession, checkpoint: str, store: str | None, ended: Ended) -> DataFrame:
-    """The rows of a store as of the last batch; see `kernel.readable.schema` for the columns.
+    """The rows of a store as of the last batch; see `kernel.inspect.stored_rows.schema` for the columns.
 
     Raises CheckpointError if the checkpoint has no state of tidegate, DefinitionError for a store it does not have.
     """
@@ -45,9 +47,9 @@ def read_state(spark: SparkSession, checkpoint: str, store: str | None, ended: E
     if not found:
         raise _nothing(checkpoint)
     for operator, what in found:
-        if (name := readable.named(what, store)) is not None:
+        if (name := stored_rows.named(what, store)) is not None:
             return _rows(operator, what, name, ended)
-    raise readable.unknown(store, [name for _, what in found for name in readable.stores(what)])
+    raise stored_rows.unknown(store, [name for _, what in found for name in stored_rows.stores(what)])
 
 
 def pending(spark: SparkSession, checkpoint: str) -> list[Pending]:
@@ -153,12 +155,12 @@ def _fields(entries: DataFrame) -> set[str]:
 
 
 def _described(entries: DataFrame) -> Described | None:
-    place = NAMES.index(described.LAYOUT)
+    place = NAMES.index(description.LAYOUT)
     mine = entries.where((F.col("window") == NAMED) & (F.col("segment") == place))
     parts: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
     for row in mine.select("task", "part", *_PART).collect():
         parts[row[0]].append((row[1], part_of(row[2], bytes(row[3]))))
-    return described.read(_joined(next(iter(parts.values())))) if parts else None
+    return description.read(_joined(next(iter(parts.values())))) if parts else None
 
 
 def _joined(parts: list[tuple[int, bytes]]) -> bytes:
@@ -166,7 +168,7 @@ def _joined(parts: list[tuple[int, bytes]]) -> bytes:
 
 
 def _rows(entries: DataFrame, what: Described, name: str, ended: Ended) -> DataFrame:
-    schema = readable.schema(what, name)
+    schema = stored_rows.schema(what, name)
     rows = entries.mapInArrow(_decoder(what, name, ended), spark_schema(_microseconds(schema)))
     return rows.select(*public(schema.names))
 
@@ -176,7 +178,7 @@ def _decoder(
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for store in _stores(batches):
-            rows = readable.rows(what, store, name, ended)
+            rows = stored_rows.rows(what, store, name, ended)
             yield from rows.cast(_microseconds(rows.schema)).to_batches()
 
     return run

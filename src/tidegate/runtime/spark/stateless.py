@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from tidegate.errors import DefinitionError
-from tidegate.kernel import steps
+from tidegate.kernel.rows import map_filter
 from tidegate.plan import Stream
 from tidegate.runtime.spark.carried import check_carried
 from tidegate.runtime.spark.config import use_driver_python
@@ -33,7 +33,7 @@ def _of_one(stream: Stream) -> DataFrame:
     if not stream.steps:
         return frame
     check_carried(frame, frame.columns)
-    schema = steps.run(stream.steps, arrow_schema(frame.schema).empty_table()).schema
+    schema = map_filter.run(stream.steps, arrow_schema(frame.schema).empty_table()).schema
     check_apart(schema.names, frame.sparkSession, "A record behind the steps has")
     given, names = numbered(frame)
     stepper = _Stepper(stream.steps, tuple(names), schema)
@@ -57,7 +57,7 @@ class _Stepper:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         numbered_names = self.out.names
         for batch in renamed(batches, self.names):
-            rows = steps.run(self.steps, pa.Table.from_batches([batch]))
+            rows = map_filter.run(self.steps, pa.Table.from_batches([batch]))
             done = rows.select(self.schema.names).cast(self.schema)
             yield from renamed(done.to_batches(), numbered_names)
 

@@ -34,7 +34,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tidegate.kernel.steps import WALL_CLOCK
+from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.runtime.spark.memory import keep
 from tidegate.spec.columns import OURS
 

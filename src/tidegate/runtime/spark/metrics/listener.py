@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from tidegate.kernel.tally import Tally
+from tidegate.kernel.inspect.totals import Tally
 from tidegate.runtime.spark.pending import observed
 
 ENDED = 100

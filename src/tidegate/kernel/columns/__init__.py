@@ -1,0 +1,1 @@
+"""Columns: numpy and Arrow helpers that know nothing of streams."""

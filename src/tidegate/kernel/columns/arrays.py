@@ -1,0 +1,25 @@
+"""Small conversions between Arrow and numpy, and the concatenation of tables."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Ints = npt.NDArray[np.int64]
+
+
+def ints(column: pa.ChunkedArray | pa.Array) -> Ints:
+    """An integer column without nulls as numpy."""
+    return column.to_numpy().astype(np.int64, copy=False)
+
+
+def array(column: pa.ChunkedArray) -> pa.Array:
+    """A column in one piece."""
+    whole = column.combine_chunks()
+    return whole.combine_chunks() if isinstance(whole, pa.ChunkedArray) else whole
+
+
+def unite(tables: list[pa.Table]) -> pa.Table:
+    """The rows of tables with the same columns; a column that had no type yet takes the others'."""
+    return pa.concat_tables(tables, promote_options="default") if len(tables) > 1 else tables[0]

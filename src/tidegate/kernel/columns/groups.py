@@ -1,0 +1,90 @@
+"""Rows in groups by number, and one value per group: numpy where it can, Arrow's hash aggregates for the rest.
+
+With a number per group at hand, `ufunc.at` costs a pass over the rows where a hash aggregate costs a table of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.kernel.columns.arrays import Ints
+
+_SPARE = 8
+"""Codes may reach this many times the number of rows before they are made dense by sorting."""
+
+_FOLDS = {"sum": np.add, "min": np.minimum, "max": np.maximum}
+
+
+@dataclass(frozen=True)
+class Groups:
+    """`number`: the group of each row, from 0 in the order of their `first` rows, of which there is one per group."""
+
+    number: Ints
+    first: Ints
+
+    @classmethod
+    def of(cls, codes: Ints) -> Groups:
+        """The rows with the same code are a group; codes are not negative."""
+        rows = len(codes)
+        room = int(codes.max(initial=0)) + 1
+        if room > _SPARE * rows + _SPARE:
+            codes = np.unique(codes, return_inverse=True)[1]
+            room = rows
+        at = np.full(room, -1, np.int64)
+        # Of several values for one place the last is kept, so from the end on this is the first row of each code.
+        at[codes[::-1]] = np.arange(rows - 1, -1, -1)
+        is_first = np.zeros(rows, np.bool_)
+        is_first[at[at >= 0]] = True
+        first = np.flatnonzero(is_first)
+        rank = np.empty(room, np.int64)
+        rank[codes[first]] = np.arange(len(first))
+        return cls(rank[codes], first)
+
+    def fold(self, column: pa.Array, how: str) -> pa.Array:
+        """The "sum", "min" or "max" of each group, nulls aside; null for a group without a value."""
+        if (pa.types.is_integer(column.type) and column.type.bit_width == 64) or pa.types.is_float64(column.type):
+            return self._by_numpy(column, how)
+        table = pa.table({"g": self.number, "x": column}).group_by("g", use_threads=False)
+        return table.aggregate([("x", how)])[f"x_{how}"]
+
+    def runs(self) -> tuple[Ints, Ints]:
+        """The rows sorted by group, in each as they came, and where each group begins among them."""
+        counts = np.bincount(self.number, minlength=len(self.first))
+        return np.argsort(self.number, kind="stable"), np.cumsum(counts) - counts
+
+    def _by_numpy(self, column: pa.Array, how: str) -> pa.Array:
+        filler = _filler(column.type, how)
+        valid = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
+        values = (pc.fill_null(column, filler) if valid is not None else column).to_numpy()
+        folded = np.full(len(self.first), filler.as_py(), values.dtype)
+        _FOLDS[how].at(folded, self.number, values)
+        if valid is None:
+            return pa.array(folded)
+        nothing = np.bincount(self.number[valid], minlength=len(self.first)) == 0
+        return pa.array(folded, mask=nothing)
+
+
+def _filler(kind: pa.DataType, how: str) -> pa.Scalar:
+    """What changes no sum, minimum or maximum of this type."""
+    if how == "sum":
+        return pa.scalar(0, kind)
+    if pa.types.is_floating(kind):
+        return pa.scalar(np.inf if how == "min" else -np.inf, kind)
+    limits = np.iinfo(kind.to_pandas_dtype())
+    return pa.scalar(limits.max if how == "min" else limits.min, kind)
+
+
+def previous_rows(codes: Ints) -> tuple[Ints, Any]:
+    """For each row the row before it with the same code, and whether there is one."""
+    order = np.argsort(codes, kind="stable")
+    same = np.diff(codes[order], prepend=-1) == 0
+    previous = np.zeros(len(codes), np.int64)
+    previous[order[1:]] = order[:-1]
+    has = np.zeros(len(codes), bool)
+    has[order] = same
+    return np.where(has, previous, 0), has

@@ -1,0 +1,1 @@
+"""The exchange: records are packed before the shuffle and received behind it."""

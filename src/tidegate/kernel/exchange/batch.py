@@ -1,0 +1,187 @@
+"""A micro-batch as one task sees it: rows from all map tasks, and what each row could not know where it was read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.kernel.columns.arrays import Ints, ints, unite
+from tidegate.kernel.exchange import time_progress
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.rows.results import serial
+from tidegate.kernel.time.stream_time import NEVER, Chunk, Fold
+
+
+class Batch:
+    """The decoded blobs of one micro-batch for one task."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.chunks: list[Chunk] = []
+        self.fold = Fold([], NEVER)
+        self.task = 0
+        self.came = False
+        self.wall_clock = NEVER
+        self.closed_to = NEVER
+        """The stream time whose windows had closed before: later than that of the fold where grace was lengthened."""
+        self.late: list[tuple[int, int, int]] = []
+        """What the windows of keys dropped: (place in `records`, start, end of the closed window)."""
+        self.made: pa.Table | None = None
+        """Prior values of sliding windows that were made of others, where a buffer counts them
+        (`kernel.suppress.prior_values`).
+        """
+        self._dense: list[pa.Table] = []
+        self._scattered: list[pa.Table] = []
+        self._whole: list[pa.Table] = []
+        self._outside: list[pa.Table] = []
+        self._passed: list[pa.Table] = []
+
+    def add(self, chunks: list[Chunk], *tables: pa.Table) -> None:
+        """Take one blob: headers; rows of dense and scattered chunks; two of records that are kept; how time passed."""
+        base = len(self.chunks)
+        self.chunks += chunks
+        kept = (self._whole, self._outside) if self.layout.op.keeps else ()
+        sections = (self._dense, self._scattered, *kept, *((self._passed,) if self.layout.op.follows_time else ()))
+        for held, rows in zip(sections, tables, strict=True):
+            if rows.num_rows:
+                at = rows.schema.get_field_index("chunk")
+                held.append(rows.set_column(at, "chunk", pa.array(ints(rows["chunk"]) + base)))
+
+    @property
+    def single(self) -> bool:
+        """Whether the whole micro-batch, over all tasks, is one record: caching works between records, never within."""
+        return sum(chunk.rows for chunk in self.chunks) == 1
+
+    def partials(self) -> tuple[pa.Table | None, int]:
+        """Combined rows (key, pane, open, n, ts, state), without what other chunks show to be late; and the drops.
+
+        To be asked for once: the batch lets go of them, so that memory holds them no longer than who asked needs them.
+        """
+        dense, scattered = self._dense, self._scattered
+        self._dense, self._scattered = [], []
+        kept: list[pa.Table] = []
+        late = 0
+        if self.layout.op.windows is None:
+            return (unite(dense).drop_columns(["chunk"]) if dense else None), 0
+        for rows, before in ((rows, self._before_chunks(rows)) for rows in dense):
+            rows, dropped = self._drop(rows, before)
+            kept, late = [*kept, rows.drop_columns(["chunk"])], late + dropped
+        for rows, before in ((rows, self._before_rows(rows)) for rows in scattered):
+            rows, dropped = self._drop(rows, before)
+            kept, late = [*kept, rows.drop_columns(["chunk", "offset"])], late + dropped
+        whole = [rows for rows in kept if rows.num_rows]
+        return (unite(whole) if whole else None), late
+
+    def records(self) -> pa.Table | None:
+        """Record by record (key, values, ts, seen), in the order (stream time seen, partition, offset).
+
+        `seen` is the stream time that closes windows to a record; `actual`, if it is there, what it saw indeed.
+
+        Without partition and offset a batch is taken in timestamp order, ties by what the rows hold.
+        To be asked for once, as `partials`, unless the plan keeps records, for then `whole` is asked for as well.
+        """
+        return self._in_order(self._let_go())
+
+    def arrived(self) -> pa.Table | None:
+        """`records` as they came, with `chunk` and `offset`; `order` says how to put them in order."""
+        dense = self._let_go()
+        return self._closing(unite(dense)) if dense else None
+
+    def _let_go(self) -> list[pa.Table]:
+        dense = self._dense
+        if not self.layout.op.keeps:
+            self._dense = []
+        return dense
+
+    def order(self, rows: pa.Table) -> Ints:
+        """The places that put rows that `arrived` in order."""
+        if not self.layout.op.stream.ordered:
+            return self._by_content(rows)
+        seen = ints(rows["actual" if "actual" in rows.schema.names else "seen"])
+        return np.lexsort((ints(rows["offset"]), self._partitions(rows), seen))
+
+    def whole(self) -> pa.Table | None:
+        """The records that were read, with all their columns, where the plan keeps them."""
+        return self._in_order(self._whole) if self.layout.op.combines else self.records()
+
+    def outside(self) -> pa.Table | None:
+        """The records that were skipped, with all their columns and the `reason`, where the plan keeps them."""
+        return self._in_order(self._outside)
+
+    def passed(self) -> time_progress.Passed:
+        """How stream time passed, for a time limit."""
+        if not self._passed:
+            return time_progress.Passed(np.zeros(0, np.int64), np.zeros(0, np.uint64))
+        rows = unite(self._passed)
+        return time_progress.passed(self.layout, rows, self._seen(rows), self._partitions(rows))
+
+    def _in_order(self, tables: list[pa.Table]) -> pa.Table | None:
+        if not tables:
+            return None
+        rows = self._closing(unite(tables))
+        return rows.take(pa.array(self.order(rows))).drop_columns(["chunk", "offset"])
+
+    def _closing(self, rows: pa.Table) -> pa.Table:
+        """Rows with what they have `seen`, and `actual` where that closes fewer windows than had closed before."""
+        at, seen = rows.schema.get_field_index("seen"), self._seen(rows)
+        if self.closed_to <= self.fold.before_batch:
+            return rows.set_column(at, "seen", pa.array(seen))
+        rows = rows.append_column("actual", pa.array(seen))
+        return rows.set_column(at, "seen", pa.array(np.maximum(seen, self.closed_to)))
+
+    def _seen(self, rows: pa.Table) -> Ints:
+        seen: Ints = np.maximum(ints(rows["seen"]), self._before_rows(rows))
+        if (ceilings := self.fold.ceilings()) is not None:
+            seen = np.maximum(np.minimum(seen, ceilings[ints(rows["chunk"])]), self.fold.before_batch)
+        return seen
+
+    def _partitions(self, rows: pa.Table) -> Ints:
+        """The place of each row's partition among all."""
+        place = {name: i for i, name in enumerate(sorted({c.partition for c in self.chunks}))}  # type: ignore[type-var]
+        return np.array([place[c.partition] for c in self.chunks], np.int64)[ints(rows["chunk"])]
+
+    def _by_content(self, rows: pa.Table) -> Ints:
+        if self.layout.op.stream.forwarded:
+            by = {name: serial(rows[name]) for name in rows.schema.names if name.startswith("o:")}
+            sortable = pa.table({"ts": rows["ts"]} | by | {"offset": rows["offset"]})
+            return pc.sort_indices(sortable, sort_keys=[(n, "ascending") for n in sortable.schema.names]).to_numpy()
+        ties = [name for name in [*self.layout.keys, *self.layout.values] if _sortable(rows.schema.field(name).type)]
+        first = ["rank", "offset", "ts"] if self.layout.op.stream.changes else ["ts"]
+        return pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in [*first, *ties]]).to_numpy()
+
+    def _before_chunks(self, rows: pa.Table) -> Ints:
+        before = np.array([self.fold.before(chunk) for chunk in self.chunks], np.int64)
+        return before[ints(rows["chunk"])]
+
+    def _before_rows(self, rows: pa.Table) -> Ints:
+        # Inside a dense chunk nobody else has read: what had passed before its first record is all there is.
+        before = self._before_chunks(rows)
+        for number, header in enumerate(self.chunks):
+            if header.scattered:
+                mine = np.flatnonzero(ints(rows["chunk"]) == number)
+                before[mine] = self.fold.before_offsets(header.partition, ints(rows["offset"])[mine])
+        return before
+
+    def _drop(self, rows: pa.Table, before: Ints) -> tuple[pa.Table, int]:
+        panes = self.layout.panes
+        pane, first_open = ints(rows["pane"]), ints(rows["open"])
+        opens = panes.first_open(before)
+        if (ceilings := self.fold.ceilings()) is not None:
+            # Nothing was dropped where the row was read: only here it shows what the other partitions hold back.
+            held = np.minimum(np.maximum(first_open, opens), panes.first_open(ceilings)[ints(rows["chunk"])])
+            opens = np.maximum(held, panes.first_open(self.fold.before_batch))
+            first_open = panes.first_window(pane)
+            rows = rows.set_column(rows.schema.get_field_index("open"), "open", pa.array(first_open))
+        opens = np.maximum(opens, panes.first_open(self.closed_to))
+        if not np.any(opens > first_open):
+            return rows, 0
+        last = panes.last_window(pane)
+        late = panes.closed(first_open, last, opens) * ints(rows["n"])
+        moved = np.maximum(first_open, opens)
+        rows = rows.set_column(rows.schema.get_field_index("open"), "open", pa.array(moved))
+        return rows.filter(pa.array(moved <= last)), int(late.sum())
+
+
+def _sortable(kind: pa.DataType) -> bool:
+    return not pa.types.is_nested(kind) and not pa.types.is_null(kind)

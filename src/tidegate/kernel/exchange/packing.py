@@ -1,0 +1,288 @@
+"""The map step: what needs no state is done before the shuffle, and the outcome is packed into a blob per task.
+
+    input rows -> skip (null key, bad timestamp) -> chunks -> panes -> drop what is late inside its own chunk
+               -> aggregate per key, pane and chunk (or keep record by record, in order) -> route by key -> blobs
+
+Every blob carries the headers of all chunks, so that a task none of whose keys came still learns the stream time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.errors import InputError
+from tidegate.kernel.columns import radix_sort
+from tidegate.kernel.columns.arrays import Ints, ints
+from tidegate.kernel.exchange import chunk_headers, time_progress
+from tidegate.kernel.rows import grouping
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.state import frames
+from tidegate.kernel.state.compact import compacted
+from tidegate.kernel.time.stream_time import Chunk, cut, header, running_max
+
+SLICE_ROWS = 500_000
+"""Rows packed at a time: bounds the memory of a map task, whatever it is given to read."""
+
+
+@dataclass
+class _Slice:
+    """Rows of one map task, read in order, on their way into blobs."""
+
+    rows: pa.Table
+    ts: Ints
+    seen: Ints
+    chunk: Ints
+    offset: Ints | None
+    chunks: list[Chunk]
+    drops: dict[str, int] = field(default_factory=dict)
+    outside: pa.Table | None = None
+    came: bool = True
+    """Whether a step before the aggregation let any record through."""
+
+
+def pack(
+    layout: Layout, batches: Iterable[pa.RecordBatch], tasks: Sequence[int], contiguous: bool = False
+) -> Iterator[tuple[int, bytes]]:
+    """(task, blob) pairs for everything in `batches`, the input of one map task.
+
+    `contiguous`: the source promises that no other map task reads an offset between two of these, in any partition, and
+    that the batches come in the order of their offsets. Missing offsets then cost nothing. Without the promise the
+    result is exact as well, for whatever the other map tasks have read.
+
+    Raises InputError for a row without partition or offset where the stream has both.
+    """
+    for table in _slices(layout, batches):
+        told, routes = _routes(layout, table, len(tasks), contiguous)
+        del table  # Blobs take as much again.
+        points = None
+        for number, task in enumerate(tasks):
+            first = number == 0
+            if number < 2:
+                points = chunk_headers.points(told.chunks, counts=first)
+            meta: dict[str, Any] = {
+                "identity": layout.identity,
+                "tasks": len(tasks),
+                # What only counts is told to one task, so that it is counted once.
+                "chunks": chunk_headers.described(told.chunks, counts=first),
+                "drops": told.drops if first else {},
+                "first": first,
+                "task": number,
+                "came": told.came,
+            }
+            if told.wall_clock is not None:
+                meta["wall_clock"] = told.wall_clock
+            sections = [route[number] for route in routes]
+            if points is not None:
+                meta["points"] = True
+                sections.append(points)
+            yield task, frames.encode(frames.BLOB, meta, *sections)
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What all blobs of a slice say beside their rows."""
+
+    chunks: list[Chunk]
+    drops: dict[str, int]
+    came: bool
+    wall_clock: int | None
+
+
+def _routes(layout: Layout, table: pa.Table, tasks: int, contiguous: bool) -> tuple[_Told, list[list[pa.Table]]]:
+    """What the blobs say, and for each of their sections the rows of each task."""
+    read = _read(layout, table, contiguous)
+    dense, scattered = (_route(layout, rows, tasks) for rows in _sections(layout, read))
+    routes = [dense, [compacted(rows, along="offset") if rows.num_rows else rows for rows in scattered]]
+    routes += _kept(layout, read, tasks) if layout.op.keeps else []
+    if layout.op.follows_time:
+        routes += [[time_progress.told(layout, read.rows, read.ts, read.seen, read.chunk, read.offset)] * tasks]
+    wall_clock = table["wall_clock"][0].as_py() if layout.op.needs_wall_clock else None
+    return _Told(read.chunks, read.drops, read.came, wall_clock), routes
+
+
+def _slices(layout: Layout, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        if rows >= SLICE_ROWS:
+            yield _table(layout, held)
+            rows = 0
+    if rows:
+        yield _table(layout, held)
+
+
+def _table(layout: Layout, batches: list[pa.RecordBatch]) -> pa.Table:
+    table = pa.Table.from_batches(batches)
+    batches.clear()  # The table has them, and is done with sooner.
+    # A timestamp carries the time zone of the session that reads it; state must not.
+    same = table.schema.equals(layout.schema)
+    table = table if same else table.select(layout.schema.names).cast(layout.schema)
+    for name in layout.keys:
+        if pa.types.is_floating(table.schema.field(name).type):
+            at = table.schema.get_field_index(name)
+            table = table.set_column(at, table.schema.field(at), grouping.canonical(table[name]))
+    return table
+
+
+def _read(layout: Layout, table: pa.Table, contiguous: bool) -> _Slice:
+    ordered = layout.op.stream.ordered
+    partition, offset, names = _order_columns(layout, table) if ordered else (None, None, [])
+    cuts = cut(partition, offset, contiguous) if partition is not None and offset is not None else None
+    if cuts is not None and cuts.order is not None:
+        table = table.take(pa.array(cuts.order))
+        partition, offset = partition[cuts.order], offset[cuts.order]  # type: ignore[index]
+    ts = ints(pc.fill_null(table["ts"], -1))
+    kept = table["kept"].to_numpy() if "kept" in table.schema.names else np.ones(len(ts), bool)
+    bad = (ts < 0) & kept
+    no_key = _any_null(table, layout.keys) & kept & ~bad
+    no_value = _no_value(layout, table) & kept & ~(bad | no_key)
+    valid = kept & ~(bad | no_key | no_value)
+    skipped = {"bad_timestamp": bad, "null_key": no_key, "null_value": no_value}
+    if (skew_ms := layout.op.stream.clock.max_future_skew_ms) is not None:
+        skipped["future"] = valid & (ts > table["wall_clock"][0].as_py() + skew_ms)
+        valid &= ~skipped["future"]
+    drops = {reason: int(records.sum()) for reason, records in skipped.items()}
+    counted = np.where(valid, ts, -1)
+    starts = cuts.starts if cuts is not None else np.zeros(1, np.int64)
+    seen = running_max(counted, starts) if cuts is not None else counted
+    ends = np.append(starts[1:], len(ts))
+    chunks = []
+    for i, (low, high) in enumerate(zip(starts, ends, strict=True)):
+        part = slice(low, high)
+        name = names[partition[low]] if partition is not None else None
+        offsets = offset[part] if offset is not None else None
+        scattered = cuts is not None and cuts.scattered[i]
+        closing = _closing(layout, seen[part]) if scattered else None
+        chunks.append(header(name, offsets, ts[part], seen[part], valid[part], scattered, closing))
+        chunks[-1].contiguous = contiguous and cuts is not None
+    chunk = np.repeat(np.arange(len(starts)), ends - starts)
+    result = _Slice(table, ts, seen, chunk, offset, chunks, drops)
+    taken = result if valid.all() else _keep(result, valid)
+    taken.came = bool(kept.any())
+    if layout.op.keeps:
+        reason = np.select(list(skipped.values()), list(skipped), "")
+        outside = _records(layout, result).append_column("reason", pa.array(reason, pa.string()))
+        taken.outside = outside.filter(pa.array(kept & ~valid))
+    return taken
+
+
+def _closing(layout: Layout, seen: Ints) -> Ints | None:
+    """Which windows are open at `seen` (`header`), where rows are compared with the ends of windows alone."""
+    if not layout.op.combines or layout.op.keeps or layout.op.follows_time:
+        return None
+    if layout.op.windows is None:
+        return np.zeros(len(seen), np.int64)
+    first_open: Ints = layout.panes.first_open(seen)
+    return first_open
+
+
+def _order_columns(layout: Layout, table: pa.Table) -> tuple[Ints, Ints, list[Any]]:
+    for column, name in (("partition", layout.op.stream.partition), ("offset", layout.op.stream.offset)):
+        if table[column].null_count:
+            row = pc.index(pc.is_null(table[column]), True).as_py()
+            raise InputError(
+                f"Row {row} of a micro-batch has no {column}: the column {name!r} is null, and without it nobody can "
+                "say which records came before it. Fill it, or filter such rows out before tg.stream."
+            )
+    if not pa.types.is_integer(table["offset"].type):
+        raise InputError(
+            f"The offset column {layout.op.stream.offset!r} is {table['offset'].type}: offsets are whole numbers that "
+            "say in which order the records of a partition came. Cast it to long."
+        )
+    encoded = table["partition"].combine_chunks().dictionary_encode()
+    encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
+    return ints(encoded.indices), ints(table["offset"]), encoded.dictionary.to_pylist()
+
+
+def _any_null(table: pa.Table, names: list[str]) -> Any:
+    nulls = np.zeros(table.num_rows, bool)
+    for name in names:
+        if table[name].null_count:
+            nulls |= table[name].is_null().to_numpy()
+    return nulls
+
+
+def _no_value(layout: Layout, table: pa.Table) -> Any:
+    """Which records are skipped for want of a value (SEMANTICS 3: sliding windows alone mind)."""
+    if not layout.op.skips_null_values or "empty" not in table.schema.names:
+        return np.zeros(table.num_rows, bool)
+    return pc.fill_null(table["empty"], False).to_numpy()
+
+
+def _keep(read: _Slice, mask: Any) -> _Slice:
+    rows = read.rows.filter(pa.array(mask))
+    offset = None if read.offset is None else read.offset[mask]
+    return _Slice(rows, read.ts[mask], read.seen[mask], read.chunk[mask], offset, read.chunks, read.drops)
+
+
+def _sections(layout: Layout, read: _Slice) -> tuple[pa.Table, pa.Table]:
+    """The rows of dense chunks, combined if they can be, and those of scattered chunks, record by record."""
+    if not layout.op.combines:
+        return _records(layout, read), _records(layout, _keep(read, np.zeros(len(read.ts), bool)))
+    if layout.op.windows is None:
+        # Nothing can be late, so it does not matter which chunk a record was in.
+        rows = grouping.merge(layout, grouping.lift(layout, read.rows), layout.keys)
+        rows = rows.append_column("chunk", pa.array(np.zeros(rows.num_rows, np.int64)))
+        return rows, rows.slice(0, 0)
+    panes = layout.panes
+    pane = panes.pane(read.ts)
+    first, last = panes.first_window(pane), panes.last_window(pane)
+    first_open = np.maximum(panes.first_open(read.seen), first)
+    slowest = layout.op.stream.clock.slowest
+    if slowest:
+        # How far this partition has come is not yet what its records see: the stage judges (kernel.exchange.batch).
+        first_open = np.minimum(first_open, last + panes.windows.advance_ms)
+        is_open = np.ones(len(pane), bool)
+    else:
+        is_open = first_open <= last
+        read.drops["late"] = int(panes.closed(first, last, first_open).sum())
+    loose = np.array([chunk.scattered for chunk in read.chunks], bool)[read.chunk]
+    columns: dict[str, Any] = {name: read.rows[name] for name in layout.keys}
+    columns |= {"pane": pane, "open": first_open, "chunk": read.chunk, "n": np.ones(len(pane), np.int64)}
+    columns |= {"ts": read.ts} | {name: read.rows[name] for name in layout.values}
+    rows = grouping.lift(layout, pa.table(columns)).drop_columns(layout.values)
+    dense = is_open & ~loose
+    by = [*layout.keys, "pane", *(["open"] if panes.shared or slowest else []), "chunk"]
+    combined = grouping.merge(layout, rows if dense.all() else rows.filter(pa.array(dense)), by)
+    if "open" not in by:
+        combined = combined.append_column("open", combined["pane"])
+    scattered = rows.filter(pa.array(is_open & loose))
+    offsets = read.offset[is_open & loose] if read.offset is not None else np.zeros(scattered.num_rows, np.int64)
+    return combined, scattered.append_column("offset", pa.array(offsets))
+
+
+def _kept(layout: Layout, read: _Slice, tasks: int) -> list[list[pa.Table]]:
+    """Whole records where the others are combined, and those that were skipped, which the first task tells."""
+    whole = read if layout.op.combines else _keep(read, np.zeros(len(read.ts), bool))
+    assert read.outside is not None
+    nobody = read.outside.slice(0, 0)
+    return [_route(layout, _records(layout, whole), tasks), [read.outside, *[nobody] * (tasks - 1)]]
+
+
+def _records(layout: Layout, read: _Slice) -> pa.Table:
+    columns: dict[str, Any] = {name: read.rows[name] for name in [*layout.keys, *layout.values, *layout.others]}
+    if layout.op.deleted is not None:
+        columns["deleted"] = pc.fill_null(read.rows["deleted"], False)
+    columns |= {"ts": read.ts, "seen": read.seen, "chunk": read.chunk}
+    columns["offset"] = read.offset if read.offset is not None else np.zeros(len(read.ts), np.int64)
+    if layout.op.stream.changes:
+        columns |= {name: read.rows[name] for name in ("sign", "silent", "rank")} | {"offset": read.rows["place"]}
+    if layout.op.stream.forwarded:
+        order = [name for name in read.rows.schema.names if name.startswith("o:")]
+        columns |= {name: read.rows[name] for name in order} | {"offset": read.rows["place"]}
+    return pa.table(columns)
+
+
+def _route(layout: Layout, rows: pa.Table, tasks: int) -> list[pa.Table]:
+    if tasks == 1 or rows.num_rows == 0:
+        return [rows] * tasks
+    number = (grouping.key_hash(layout, rows) % np.uint64(tasks)).astype(np.int64)
+    return radix_sort.split(rows, number, tasks)

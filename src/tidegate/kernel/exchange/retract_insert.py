@@ -1,0 +1,56 @@
+"""A table on its way into other groups: a change takes the old row out of its group, then puts the new one into its.
+
+The operator that makes a table keeps the row it last let out for each key (and window), in buckets of its own, and so
+knows what a new one replaces. What leaves are halves of changes, in order: `sign` -1 takes a row out, 1 puts one in; a
+half that is `silent` is followed by the other half of its change in the same group, and makes no update of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.errors import DefinitionError
+from tidegate.kernel.columns.arrays import Ints, array, ints
+from tidegate.kernel.exchange import old_values
+from tidegate.kernel.rows import grouping
+from tidegate.kernel.rows.layout import HALVES, Layout
+from tidegate.kernel.state.state import State
+from tidegate.spec.columns import LIVE, TIMESTAMP
+
+
+def run(layout: Layout, state: State, rows: pa.Table) -> pa.Table:
+    """Halves of changes (`Layout.halves`) of the result rows that a table lets out, in order."""
+    # A time limit may let a window's row out when that has closed.
+    found = old_values.replaced(layout, state, state.kept, rows, later=layout.op.limit is not None)
+    live = array(found.rows[LIVE]).to_numpy(zero_copy_only=False)
+    return _halves(layout, state, found.rows, found.before, found.came, found.has, live[found.came])
+
+
+def _halves(layout: Layout, state: State, rows: pa.Table, old: Ints, new: Ints, has_old: Any, has_new: Any) -> pa.Table:
+    """The rows `old` out and the rows `new` in, one after the other."""
+    assert layout.op.regroup is not None
+    for name in layout.op.regroup.key:
+        if name not in rows.schema.names or pa.types.is_nested(rows[name].type):
+            raise DefinitionError(f"group_by: the table has no column {name!r} that can be a key.")
+    groups = [rows[name] for name in layout.op.regroup.key]
+    grouped = np.logical_and.reduce([column.is_valid().to_numpy() for column in groups])
+    codes = np.full(rows.num_rows, -1)
+    codes[grouped] = grouping.codes([column.filter(pa.array(grouped)) for column in groups])
+    takes, puts = has_old & grouped[old], has_new & grouped[new]
+    silent = takes & puts & (codes[old] == codes[new])
+    at = np.stack([old, new], axis=1).ravel()
+    when = np.repeat(ints(rows[TIMESTAMP])[new], 2)
+    told = np.stack([takes, puts], axis=1).ravel()
+    columns: dict[str, Any] = {"ts": when, "sign": np.tile(np.array([-1, 1], np.int64), len(new))}
+    columns["silent"] = np.stack([silent, np.zeros(len(new), bool)], axis=1).ravel()
+    # A change comes after all that its own task let out before it: its rank never goes back.
+    columns["rank"] = np.maximum.accumulate(when)
+    # Two halves stay together, whatever other tasks have at the same rank.
+    columns["place"] = (np.arange(len(when)) // 2 * state.tasks + state.task) * 2 + np.arange(len(when)) % 2
+    assert set(columns) == set(HALVES)
+    taken = {name: rows[column].take(pa.array(at)) for name, column in layout.halves_of(rows.schema.names).items()}
+    made = pa.table(taken | {name: pa.array(column) for name, column in columns.items()})
+    return made.filter(pa.array(told))

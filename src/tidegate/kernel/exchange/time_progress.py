@@ -1,0 +1,81 @@
+"""How stream time passed within a micro-batch, for a time limit: at which times, and which key's record came first.
+
+A task has the updates of its own keys, but what waits there leaves as records of other tasks move stream time on. So
+every map task tells all of them the times of its records and, for each, the key of the first record at that time: an
+update by it finds stream time where it stood before, every other update at that time finds it moved.
+
+    records in the order of their times    a 10   b 12   c 12   a 15
+    stream time before each                 7     10     12     12
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidegate.kernel.columns.arrays import Ints, ints
+from tidegate.kernel.rows import grouping
+from tidegate.kernel.rows.layout import Layout
+
+Hashes = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Passed:
+    """Times (ms), ascending, and the hash of the key of the first record at each."""
+
+    times: Ints
+    first: Hashes
+
+    def before(self, now: int, times: Ints, keys: Hashes) -> tuple[Ints, Any]:
+        """The stream time that updates with these times and keys find, `now` being that before the batch.
+
+        Also which of them made their time come: of several updates of a key at one time the first one.
+        """
+        at = np.searchsorted(self.times, times)
+        known = np.append(self.times, -1)[at] == times
+        makes = known & (times > now) & (np.append(self.first, np.uint64(0))[at] == keys)
+        _, head = np.unique(times[makes], return_index=True)
+        makes[np.delete(np.flatnonzero(makes), head)] = False
+        before = np.maximum(np.append(np.int64(-1), self.times)[at], now)
+        return np.where(makes, before, np.maximum(times, now)), makes
+
+
+def told(layout: Layout, rows: pa.Table, ts: Ints, seen: Ints, chunk: Ints, offset: Ints | None) -> pa.Table:
+    """What a map task tells of its records: per chunk and time the first one; `seen` is the time in its own chunk."""
+    keys = grouping.key_hash(layout, rows)
+    times = seen if follows_order(layout) else ts
+    if layout.op.stream.changes:
+        seen, place = ints(rows["rank"]), ints(rows["place"])
+        order = np.lexsort((place, seen, times))
+    elif offset is not None:
+        place = offset
+        order = np.lexsort((times, chunk))  # stable, and a chunk is in the order of its offsets
+    else:
+        place = np.zeros(len(ts), np.int64)
+        order = np.lexsort((keys, times))  # without an order ties are taken by key
+    new = np.append(True, (np.diff(chunk[order]) != 0) | (np.diff(times[order]) != 0))[: len(order)]
+    at = order[new]
+    columns = {"chunk": chunk[at], "time": times[at], "seen": seen[at], "offset": place[at], "key": keys[at]}
+    return pa.table(columns)
+
+
+def follows_order(layout: Layout) -> bool:
+    """Whether updates come in the order of their records, not of their own timestamps: changes of a table do."""
+    return not layout.op.aggregations and layout.op.stream.ordered
+
+
+def passed(layout: Layout, rows: pa.Table, seen: Ints, partition: Ints) -> Passed:
+    """What all map tasks told together; `seen` is the time that the records see, `partition` where they come from."""
+    keys = rows["key"].to_numpy()
+    times = seen if follows_order(layout) else ints(rows["time"])
+    if layout.op.stream.ordered or layout.op.stream.changes:
+        order = np.lexsort((ints(rows["offset"]), partition, seen, times))
+    else:
+        order = np.lexsort((keys, times))
+    first = order[np.append(True, np.diff(times[order]) != 0)[: len(order)]]
+    return Passed(times[first], keys[first])

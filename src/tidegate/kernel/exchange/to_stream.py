@@ -1,0 +1,39 @@
+"""The rows that a table lets out on their way to the next operator, as records of a stream.
+
+There a batch is taken in timestamp order. Rows at the same time come in the order of their keys, final results in that
+in which windows leave; those of one key as they left. So nothing depends on which task a row comes from.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.errors import DefinitionError
+from tidegate.kernel.columns.arrays import array
+from tidegate.kernel.rows.layout import Layout
+from tidegate.spec.columns import DELETED, OURS, TIMESTAMP
+
+
+def run(layout: Layout, rows: pa.Table) -> pa.Table:
+    """Records (`Layout.forwarded`) of result rows; a tombstone's value is null."""
+    regroup = layout.op.regroup
+    assert regroup is not None
+    taken: dict[str, Any] = {name: rows[column] for name, column in layout.halves_of(rows.schema.names).items()}
+    for name in regroup.key:
+        if pa.types.is_nested(rows[name].type):
+            raise DefinitionError(
+                f"The key column {name!r} is {rows[name].type}: a key must be of an atomic type. Give its parts as "
+                "several key columns."
+            )
+    taken |= {name: rows[column] for name, column in layout.order_of_forwarded.items()}
+    gone = array(rows[DELETED]) if DELETED in rows.schema.names else pa.repeat(False, rows.num_rows)
+    values = regroup.told_by or [n for n in rows.schema.names if n not in regroup.aside and not n.startswith(OURS)]
+    if values:
+        nulls = np.logical_and.reduce([rows[name].is_null().to_numpy() for name in values])
+        gone = pc.or_(gone, pa.array(nulls, pa.bool_()))
+    taken |= {"ts": rows[TIMESTAMP], "empty": gone, "place": pa.array(np.arange(rows.num_rows))}
+    return pa.table(taken).cast(layout.forwarded) if layout.typed else pa.table(taken)

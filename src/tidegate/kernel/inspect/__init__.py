@@ -1,0 +1,1 @@
+"""Looking inside: what waits, what is stored, totals of metrics."""

@@ -1,0 +1,151 @@
+"""The rows of a store: what an aggregation holds of open and closed windows, and what a suppression holds back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.instants import instant_ms, later_ms
+from tidegate.kernel.columns.arrays import ints, unite
+from tidegate.kernel.rows import results
+from tidegate.kernel.rows.closing import closed_at
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.state.state import State
+from tidegate.kernel.state.store import Store
+from tidegate.kernel.suppress import buffered_rows, keyed_strict_bound
+from tidegate.kernel.upgrade import compatibility
+from tidegate.kernel.upgrade.description import Described
+from tidegate.kernel.windows import retention, window_log, window_table
+from tidegate.plan import STATE_COLUMNS
+from tidegate.spec.columns import END, SINCE, STATUS, UNTIL, public_name
+
+
+def stores(what: Described) -> tuple[str, ...]:
+    """The names of the stores of an operator: that of its aggregation, and that of a suppression behind it."""
+    op = what.layout.op
+    suppressed = any(output.kind == "final" or output.limit is not None for output in op.told)
+    return (op.name, op.buffer_name) if suppressed else (op.name,)
+
+
+def named(what: Described, store: str | None) -> str | None:
+    """The store that is meant, None if there is none of that name; the aggregation's if nothing is said."""
+    return what.layout.op.name if store is None else store if store in stores(what) else None
+
+
+def ended(earliest: int | datetime | None, latest: int | datetime | None) -> tuple[int | None, int | None]:
+    """A range of window ends in ms, both ends included; None is open. Raises DefinitionTypeError for no instant."""
+    bounds = []
+    for name, bound in (("ended_from", earliest), ("ended_to", latest)):
+        if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int | datetime)):
+            raise DefinitionTypeError(f"`{name}` is {bound!r}, not epoch milliseconds or a datetime.")
+        bounds.append(None if bound is None else instant_ms(bound))
+    return bounds[0], bounds[1]
+
+
+def unknown(store: str | None, known: Iterable[str]) -> DefinitionError:
+    """The error for a store that does not exist."""
+    return DefinitionError(
+        f"There is no store {store!r}. The stores are {', '.join(map(repr, known)) or 'none yet: no batch was run'}. "
+        'An aggregation names its own with Materialized.as_("name"), a suppression with .with_name("name").'
+    )
+
+
+def schema(what: Described, store: str) -> pa.Schema:
+    """Rows of a store: those of a result, and of an aggregation `STATUS` ("open" or "closed").
+
+    Of a buffer instead `SINCE` (what the limit counts from; null until a window closes) and `UNTIL` (the time at
+    which the row leaves, by the clock of the limit), in ms.
+    """
+    if store == what.layout.op.name:
+        return _with(store, _aggregated(what.layout).result_schema, pa.field(STATUS, pa.string()))
+    return _with(store, what.held, pa.field(SINCE, pa.int64()), pa.field(UNTIL, pa.int64()))
+
+
+def _with(store: str, rows: pa.Schema, *ours: pa.Field) -> pa.Schema:
+    """Rows of a store with what is told of each. Raises DefinitionError if a column of theirs has such a name."""
+    for field in ours:
+        if (name := public_name(field.name)) in rows.names:
+            raise DefinitionError(
+                f"The store {store!r} has a column {name!r}, a name that rows of a store use themselves "
+                f"({', '.join(STATE_COLUMNS)}), so that they cannot be read. Give the aggregate or the column another "
+                "name."
+            )
+    return pa.schema([*rows, *ours])
+
+
+def rows(what: Described, store: Store, name: str, ended: tuple[int | None, int | None] = (None, None)) -> pa.Table:
+    """The rows of the store `name`, whose windows end from `ended[0]` to `ended[1]` (ms, both included)."""
+    layout, shape = what.layout, schema(what, name)
+    state = State.open(store)
+    if state is None:
+        return shape.empty_table()
+    layout = compatibility.fitted(state, layout)
+    what = replace(what, layout=layout)
+    found = _of_aggregation(layout, state) if name == layout.op.name else _of_buffer(what, state)
+    found = pa.concat_tables([shape.empty_table(), *found], promote_options="default").select(shape.names).cast(shape)
+    return found if ended == (None, None) else _ending(layout, found, *ended)
+
+
+def _ending(layout: Layout, found: pa.Table, earliest: int | None, latest: int | None) -> pa.Table:
+    if layout.op.windows is None:
+        raise DefinitionError("`ended_from` and `ended_to` are about windows, and this store has none. Leave them out.")
+    end = ints(found[END])
+    kept = np.ones(len(end), bool) if earliest is None else end >= earliest
+    return found.filter(pa.array(kept if latest is None else kept & (end <= latest)))
+
+
+def _aggregated(layout: Layout) -> Layout:
+    return layout.telling["updates" if layout.op.windows is None else "final"]
+
+
+def _of_aggregation(layout: Layout, state: State) -> list[pa.Table]:
+    parts = [("open", part) for part in _open(layout, state)]
+    if layout.op.windows is not None:
+        parts.append(("closed", retention.rows(layout, state)))
+    return [rows.append_column(STATUS, pa.repeat(status, rows.num_rows)) for status, rows in parts]
+
+
+def _open(layout: Layout, state: State) -> list[pa.Table]:
+    """Results so far of the windows that are open, as final results look."""
+    shape = _aggregated(layout)
+    op = layout.op
+    if op.logs:
+        return window_log.pending(shape, state)
+    held: list[pa.Table] = []
+    for window in sorted(state.logs):
+        segments = state.read(window)
+        if segments:
+            held.append(_placed(layout, unite(segments), window, state.closed_to))
+    return [results.finish(shape, _undeleted(layout, rows)) for rows in held]
+
+
+def _placed(layout: Layout, rows: pa.Table, window: int, stream_time: int) -> pa.Table:
+    if layout.keyed:
+        windows: Any = layout.op.windows
+        rows, _ = keyed_strict_bound.split(layout, rows)
+        return rows.filter(pa.array(ints(rows["end"]) >= windows.open_from_ms(stream_time)))
+    return window_table.placed(rows, window)
+
+
+def _undeleted(layout: Layout, rows: pa.Table) -> pa.Table:
+    """Stored rows without deleted ones, which are there only for the room that they take in a bounded buffer."""
+    if layout.op.function is not None:
+        rows = rows.filter(rows["s:0:0"].is_valid())
+    if "deleted" in rows.schema.names:
+        rows = rows.drop_columns(["deleted"])
+    return rows.append_column("deleted", pa.array(np.zeros(rows.num_rows, bool)))
+
+
+def _of_buffer(what: Described, state: State) -> list[pa.Table]:
+    limit = what.layout.op.limit
+    if limit is not None:
+        held = buffered_rows.rows(what.layout, what.held, state.store)
+        return [held.append_column(UNTIL, pa.array(later_ms(ints(held[SINCE]), limit.limit_ms)))]
+    parts = _open(what.layout, state)
+    return [part.append_column(UNTIL, pa.array(closed_at(what.layout, part))) for part in parts]

@@ -1,0 +1,129 @@
+"""The life of an operator in numbers: what its micro-batches told, added up to the metrics of `spec.metrics`."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping
+
+from tidegate.kernel.time.stream_time import NEVER
+from tidegate.spec.metrics import HELD, METRICS, NOTHING, SKIPPED, Metric, change_of
+
+RATE_MS = 60_000
+"""A rate is what came in the last minute, or since the beginning where that is shorter."""
+
+_COUNTED = ("records", "emitted", "late", "suppression_emit", "emit_final_records", *SKIPPED)
+_LARGEST = (
+    "record_lateness_max",
+    "emit_final_latency_max",
+    "suppression_buffer_count_max",
+    "suppression_buffer_size_max",
+)
+_SMALLEST = "intermediate_result_suppression_overtime_min"
+_LATEST = ("open_windows", "stream_time", "suppression_buffer_fill")
+_WEIGHED = {
+    "record_lateness_avg": "records",
+    "intermediate_result_suppression_overtime_avg": "suppression_emit",
+}
+"""Averages, and how many each batch has averaged."""
+_LATENCY = "emit_final_latency_avg"
+
+
+class Tally:
+    """What the batches of one operator add up to.
+
+    hows      the numbers that the operator tells of a batch (`spec.metrics.numbers`)
+    began_ms  the wall clock when the operator began to be watched
+    """
+
+    def __init__(self, name: str, hows: Mapping[str, str], began_ms: float) -> None:
+        self.name = name
+        self.hows = dict(hows)
+        self._began = began_ms
+        self._sums: Counter[str] = Counter()
+        self._held: dict[str, float] = dict.fromkeys(HELD, 0)
+        self._extremes: dict[str, float] = {}
+        self._latest: dict[str, float] = {"open_windows": 0, "stream_time": NEVER, "suppression_buffer_fill": 0}
+        self._batches = 1
+        """Samples of what waits: one at the beginning, when nothing did, and one after every batch (SEMANTICS 10)."""
+        self._samples: deque[tuple[float, Counter[str]]] = deque()
+
+    def add(self, batch: Mapping[str, float | None], at_ms: float) -> None:
+        """Take what `observedMetrics` shows of a micro-batch that ended at `at_ms` of the wall clock."""
+        told = {name: value for name, value in batch.items() if value is not None}
+        self._sums.update({name: told[name] for name in _COUNTED if name in told})
+        for name in _LARGEST:
+            if name in told:
+                self._extremes[name] = max(self._extremes.get(name, told[name]), told[name])
+        if _SMALLEST in told:
+            self._extremes[_SMALLEST] = min(self._extremes.get(_SMALLEST, told[_SMALLEST]), told[_SMALLEST])
+        for name, weight in _WEIGHED.items():
+            self._sums[name] += told.get(name, 0) * told.get(weight, 0)  # type: ignore[assignment]
+        if _LATENCY in told:
+            self._sums[_LATENCY] += told[_LATENCY]  # type: ignore[assignment]
+            self._sums["closes"] += 1
+        self._latest |= {name: told[name] for name in _LATEST if name in told}
+        self._hold(told)
+        if self._samples and self._samples[-1][0] == at_ms:
+            self._samples.pop()
+        self._samples.append((at_ms, self._sums.copy()))
+        while len(self._samples) > 1 and self._samples[1][0] <= at_ms - RATE_MS:
+            self._samples.popleft()
+
+    def _hold(self, told: Mapping[str, float]) -> None:
+        """What all tasks hold: told by all of them, or changed by those that were heard."""
+        all_heard = told.get("tasks_heard") == told.get("tasks")
+        for name in HELD:
+            if all_heard:
+                self._held[name] = told.get(name, self._held[name])
+            else:
+                self._held[name] += told.get(change_of(name), 0)
+            self._sums[f"{name} sampled"] += self._held[name]  # type: ignore[assignment]
+        self._batches += 1
+
+    def values(self, now_ms: float) -> dict[str, float]:
+        """Every metric that the operator has, by name; NaN where there is no sample yet.
+
+        The counts by reason, `records`, `emitted` and `dropped` are there besides, under these names.
+        """
+        found = {metric.name: self._value(metric, now_ms) for metric in METRICS if metric.needs in self.hows}
+        reasons = {name: self._sums[name] for name in ("late", *SKIPPED) if name in self.hows}
+        counts = {"records": self._sums["records"], "emitted": self._sums["emitted"], **reasons}
+        return {**counts, "dropped": sum(reasons.values()), **found}
+
+    def _value(self, metric: Metric, now_ms: float) -> float:
+        name = metric.name
+        if metric.kind == "total":
+            return _total(self._sums, name.removesuffix("_total"))
+        if metric.kind == "rate":
+            return self._rate(name.removesuffix("_rate"), now_ms)
+        if name in _WEIGHED:
+            weight = self._sums[_WEIGHED[name]]
+            return self._sums[name] / weight if weight else 0.0 if name == "record_lateness_avg" else NOTHING
+        if name == _LATENCY:
+            return self._sums[name] / self._sums["closes"] if self._sums["closes"] else NOTHING
+        if name == "stream_time_lag":
+            return now_ms - self._latest["stream_time"] if self._latest["stream_time"] != NEVER else NOTHING
+        return self._gauge(name)
+
+    def _gauge(self, name: str) -> float:
+        if name in self._held:
+            return self._held[name]
+        if name.startswith("suppression_buffer") and name.endswith("_avg"):
+            return self._sums[f"{name.removesuffix('_avg')}_current sampled"] / self._batches
+        if name in self._latest:
+            return self._latest[name]
+        return self._extremes.get(name, NOTHING if name in (_SMALLEST, "emit_final_latency_max") else 0)
+
+    def _rate(self, name: str, now_ms: float) -> float:
+        since = now_ms - RATE_MS
+        before = next((sums for at, sums in reversed(self._samples) if at <= since), Counter())
+        seconds = min(now_ms - self._began, RATE_MS) / 1000
+        return (_total(self._sums, name) - _total(before, name)) / seconds if seconds > 0 else 0.0
+
+
+def _total(sums: Mapping[str, float], name: str) -> float:
+    if name == "skipped_records":
+        return sum(sums.get(reason, 0) for reason in SKIPPED)
+    if name == "expired_window_record_drop":
+        return 0
+    return sums.get("late" if name == "late_record_drop" else name, 0)

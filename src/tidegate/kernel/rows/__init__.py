@@ -1,0 +1,1 @@
+"""Rows: the columns of records, of stored rows and of results."""

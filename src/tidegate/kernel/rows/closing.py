@@ -1,0 +1,22 @@
+"""When the window of a row closes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.kernel.columns.arrays import Ints, ints
+from tidegate.kernel.rows.layout import Layout
+from tidegate.spec.columns import END, START
+from tidegate.spec.windows import SessionWindows, SlidingWindows
+
+
+def closed_at(layout: Layout, rows: pa.Table) -> Ints:
+    """The first stream time at which each window is closed, by the windows' own rule."""
+    windows = layout.op.windows
+    if isinstance(windows, SlidingWindows | SessionWindows):
+        return windows.close_of_end_ms(ints(rows[END]))  # type: ignore[arg-type, return-value]
+    starts: Any = ints(rows[START])
+    return np.broadcast_to(layout.aligned.close_ms(starts), rows.num_rows)

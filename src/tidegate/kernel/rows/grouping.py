@@ -1,0 +1,142 @@
+"""Groups of equal rows, and the merging of state rows within them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.errors import AggregationError
+from tidegate.kernel.aggregates import Overflow
+from tidegate.kernel.columns.arrays import Ints, array, ints
+from tidegate.kernel.columns.factorize import numbered
+from tidegate.kernel.columns.groups import Groups
+from tidegate.kernel.columns.hash64 import hash64
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.rows.schema_evolution import BORN
+
+_ROOM = 2**62
+
+
+def codes(columns: Sequence[pa.ChunkedArray]) -> Ints:
+    """One number per row, the same for rows that are equal in every column."""
+    combined, size = np.zeros(len(columns[0]), np.int64), 1
+    for column in columns:
+        part, cardinality = _code(column)
+        if size * cardinality > _ROOM:
+            combined, size = _dense(combined)
+        if cardinality > 1:
+            combined = part if size == 1 else combined * cardinality + part
+        size *= cardinality
+    return combined
+
+
+def _code(column: pa.ChunkedArray) -> tuple[Ints, int]:
+    column = canonical(column)
+    if pa.types.is_int64(column.type):
+        numbers = ints(column)
+        low = int(numbers.min(initial=0)) if len(numbers) else 0
+        span = (int(numbers.max()) - low + 1) if len(numbers) else 1
+        if span < 2**31:
+            return _steps(numbers - low, span)
+    if (found := numbered(column)) is not None:
+        return found
+    encoded = column.combine_chunks().dictionary_encode()
+    encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
+    return ints(encoded.indices), len(encoded.dictionary) + 1
+
+
+def canonical(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Keys with one NaN for all, whatever its bits, and 0.0 for -0.0: such keys are equal in Spark's grouping."""
+    if not pa.types.is_floating(column.type) or not len(column):
+        return column
+    whole = array(column)
+    with np.errstate(invalid="ignore"):  # a signaling NaN
+        values = pc.fill_null(whole, 0).to_numpy() + whole.type.to_pandas_dtype()(0)
+    values[np.isnan(values)] = np.nan
+    nulls = whole.is_null().to_numpy(zero_copy_only=False) if whole.null_count else None
+    return pa.chunked_array([pa.array(values, whole.type, mask=nulls)])
+
+
+def _steps(numbers: Ints, span: int) -> tuple[Ints, int]:
+    """Numbers from 0 on, and how many there may be, in the steps that they come in: starts of windows lie far apart."""
+    if span <= len(numbers) or (step := int(np.gcd.reduce(numbers))) <= 1:
+        return numbers, span
+    return numbers // step, (span - 1) // step + 1
+
+
+def _dense(combined: Ints) -> tuple[Ints, int]:
+    distinct, dense = np.unique(combined, return_inverse=True)
+    return dense, len(distinct)
+
+
+def merge(layout: Layout, rows: pa.Table, by: Sequence[str], groups: Groups | None = None) -> pa.Table:
+    """One row per distinct `by` (or per group, if given): state merged in row order, `ts` the largest, `n` summed.
+
+    Raises AggregationError naming the group if a sum overflows.
+    """
+    if rows.num_rows == 0:
+        return rows
+    groups = groups or Groups.of(codes([rows[name] for name in by]))
+    head = rows.select(list(by)).take(pa.array(groups.first))
+    columns = {name: head[name] for name in by} | {"ts": groups.fold(array(rows["ts"]), "max")}
+    if "n" in rows.schema.names:
+        columns["n"] = groups.fold(array(rows["n"]), "sum")
+    if BORN in rows.schema.names:
+        columns[BORN] = groups.fold(array(rows[BORN]), "min")
+    runs: tuple[Ints, Ints] | None = None
+    for index, (acc, names) in enumerate(zip(layout.accumulators, layout.states, strict=True)):
+        state = [array(rows[name]) for name in names]
+        if acc.merges is not None and acc.safe(state):
+            columns |= {
+                name: groups.fold(column, how) for name, column, how in zip(names, state, acc.merges, strict=True)
+            }
+            continue
+        runs = runs or groups.runs()
+        order, starts = runs
+        try:
+            merged = acc.merge_runs([column.take(pa.array(order)) for column in state], starts)
+        except Overflow as overflow:
+            raise overflowed(layout, head, overflow, index) from None
+        columns |= dict(zip(names, merged, strict=True))
+    return pa.table(columns)
+
+
+def lift(layout: Layout, rows: pa.Table) -> pa.Table:
+    """The records with the state columns of the built-in aggregates, one state row each."""
+    columns: dict[str, Any] = {}
+    for acc, names, (_, aggregate) in zip(layout.accumulators, layout.states, layout.op.aggregations, strict=True):
+        column = getattr(aggregate, "column", None)
+        values = array(rows[f"v:{column}"]) if column else None
+        columns |= zip(names, acc.lift(values, rows.num_rows), strict=True)
+    taken_out = pc.less(array(rows["sign"]), 0) if layout.op.stream.changes else None
+    for name, column in columns.items():
+        if taken_out is not None and not pa.types.is_null(column.type):
+            column = pc.if_else(taken_out, pc.negate(column), column)
+        rows = rows.append_column(name, column)
+    return rows
+
+
+def key_hash(layout: Layout, rows: pa.Table) -> npt.NDArray[np.uint64]:
+    """One number per row that depends on its key alone, here and in every other process; part of the state format."""
+    hashed = np.zeros(rows.num_rows, np.uint64)
+    for name in layout.keys:
+        hashed = hashed * np.uint64(31) + hash64(rows[name])
+    return hashed
+
+
+def overflowed(layout: Layout, groups: pa.Table, overflow: Overflow, index: int) -> AggregationError:
+    """The error for an aggregate that overflowed in one of `groups`."""
+    row = groups.slice(overflow.group_index, 1).to_pylist()[0]
+    name, aggregate = layout.op.aggregations[index]
+    key = {column: row[f"k:{column}"] for column in layout.op.key}
+    start = row.get("start", row.get("pane"))
+    where = f", window starting at {start} ms" if layout.op.windows is not None else ""
+    return AggregationError(
+        f"`{name}` = {aggregate} overflows for key {key}{where}: {overflow}. "
+        "Cast the column to a wider type (double, or decimal(38, 0)) before tg.stream."
+    )

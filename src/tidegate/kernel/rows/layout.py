@@ -1,0 +1,284 @@
+"""The columns that an operation reads, ships and keeps.
+
+Prefixes keep the user's names apart from each other and from ours:
+    k:NAME key columns   v:NAME value columns   r:NAME what else a whole record has
+    s:I:J state column J of aggregate I   and plain names, which are ours:
+    ts (ms)  pane / start (ms)  open (ms, first window still open to the row)  n (records)  chunk  offset  seen (ms)
+    wall_clock (ms, the same in all rows of a micro-batch, and only where the plan needs it)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pyarrow as pa
+
+from tidegate.errors import DefinitionError
+from tidegate.kernel.aggregates import Accumulator, accumulator
+from tidegate.kernel.rows import map_filter
+from tidegate.kernel.time.panes import Panes
+from tidegate.plan import LATE_COLUMNS, RESULT_COLUMNS, Operation
+from tidegate.spec.aggregates import Aggregate, Fold
+from tidegate.spec.columns import (
+    DELETED,
+    END,
+    LATE_BY,
+    OURS,
+    OUTPUT,
+    REASON,
+    START,
+    STREAM_TIME,
+    TIMESTAMP,
+    public_name,
+)
+from tidegate.spec.steps import Step
+from tidegate.spec.types import arrow_type
+from tidegate.spec.windows import (
+    AlignedWindows,
+    BatchWindows,
+    SessionWindows,
+    SlidingWindows,
+    TimeWindows,
+    UnlimitedWindows,
+)
+
+HALVES = ("ts", "sign", "silent", "rank", "place")
+"""Columns of halves of changes, besides groups and values (kernel.exchange.retract_insert)."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """An operation together with the types of its input: `schema` holds k:, v:, ts, partition and offset columns."""
+
+    op: Operation
+    schema: pa.Schema
+    typed: bool = True
+    """Whether the types are settled; the driver may learn them from later records."""
+    shape: tuple[Step, ...] = ()
+    """Steps that result rows have taken."""
+    sorts: bool = True
+    """Whether rows leave in Kafka's order; where tasks mix them afterwards, sorting them would only cost."""
+    since: tuple[int, ...] = ()
+    """Per aggregation since when the state has it (`fitting.Column`); empty if all are from the first plan."""
+
+    @cached_property
+    def identity(self) -> dict[str, str]:
+        """What a checkpoint must agree with to go on, by name."""
+        types = {name: str(self.schema.field(name).type) for name in [*self.keys, *self.values]}
+        typed = {"types": ", ".join(f"{name[2:]} {kind}" for name, kind in types.items())}
+        return self.op.identity() | (typed if self.typed else {})
+
+    @property
+    def closes(self) -> bool:
+        """Whether windows close, so that a later one of the same key begins anew."""
+        return self.op.windows is not None and not isinstance(self.op.windows, UnlimitedWindows)
+
+    @cached_property
+    def paned(self) -> bool:
+        """Whether a record's windows follow from its timestamp alone."""
+        return isinstance(self.op.windows, TimeWindows)
+
+    @cached_property
+    def keyed(self) -> bool:
+        """Whether a record's windows follow from what its key already has."""
+        return isinstance(self.op.windows, SlidingWindows | SessionWindows)
+
+    @cached_property
+    def panes(self) -> Panes:
+        """The panes of time windows."""
+        assert isinstance(self.op.windows, TimeWindows)
+        return Panes(self.op.windows)
+
+    @cached_property
+    def aligned(self) -> AlignedWindows:
+        """The windows, which are not keyed."""
+        assert isinstance(self.op.windows, TimeWindows | BatchWindows | UnlimitedWindows)
+        return self.op.windows
+
+    @cached_property
+    def keys(self) -> list[str]:
+        """The names of the key columns."""
+        return [f"k:{name}" for name in self.op.key]
+
+    @cached_property
+    def values(self) -> list[str]:
+        """The names of the value columns."""
+        return [name for name in self.schema.names if name.startswith("v:")]
+
+    @cached_property
+    def others(self) -> list[str]:
+        """The names of the columns that nothing reads, of records that are kept."""
+        return [name for name in self.schema.names if name.startswith("r:")]
+
+    @cached_property
+    def accumulators(self) -> list[Accumulator]:
+        """One per built-in aggregate."""
+        return [
+            accumulator(a, self.schema.field(f"v:{a.column}").type if a.column else None, self.op.stream.changes)
+            for _, a in self.op.aggregations
+            if isinstance(a, Aggregate)
+        ]
+
+    @cached_property
+    def states(self) -> list[list[str]]:
+        """The names of the state columns of each accumulator."""
+        return [[f"s:{i}:{j}" for j in range(len(a.state_types))] for i, a in enumerate(self.accumulators)]
+
+    @cached_property
+    def state(self) -> list[str]:
+        """The names of all state columns: those of the accumulators, or of the one function."""
+        return ["s:0:0"] if self.op.function else [name for names in self.states for name in names]
+
+    @cached_property
+    def state_fields(self) -> list[pa.Field]:
+        """The state columns with their types."""
+        kinds = [self.function_type] if self.op.function else [t for a in self.accumulators for t in a.state_types]
+        return [pa.field(name, kind) for name, kind in zip(self.state, kinds, strict=True)]
+
+    @cached_property
+    def function_type(self) -> pa.DataType:
+        """The type of a function's aggregate."""
+        function = self.op.function
+        if isinstance(function, Fold):
+            return arrow_type(function.type)
+        if function is None:
+            raise DefinitionError("The operation has no function. This is a bug in tidegate.")
+        return self.schema.field(f"v:{function.column}").type
+
+    @cached_property
+    def result_types(self) -> dict[str, pa.DataType]:
+        """The type of every value column of a result."""
+        if self.shape:
+            aside = {*self.op.key, START, END, TIMESTAMP, DELETED}
+            return {field.name: field.type for field in self.result_schema if field.name not in aside}
+        if self.op.function:
+            return {self.op.aggregations[0][0]: self.function_type}
+        if not self.op.aggregations:
+            return {name[2:]: self.schema.field(name).type for name in self.values}
+        return {name: a.result_type for (name, _), a in zip(self.op.aggregations, self.accumulators, strict=True)}
+
+    @cached_property
+    def result_schema(self) -> pa.Schema:
+        """Rows that leave: key columns, `START` and `END` (ms), value columns, `TIMESTAMP` (ms), `DELETED`
+        where rows can be tombstones.
+        """
+        if self.shape:
+            plain = replace(self, shape=()).result_schema.empty_table()
+            return map_filter.on_results(self.shape, plain, self.op.key).schema
+        fields = [pa.field(name, self.schema.field(f"k:{name}").type) for name in self.op.key]
+        if self.op.windows is not None:
+            fields += [pa.field(START, pa.int64()), pa.field(END, pa.int64())]
+        fields += [pa.field(name, kind) for name, kind in self.result_types.items()]
+        fields += [pa.field(TIMESTAMP, pa.int64())]
+        fields += [pa.field(DELETED, pa.bool_())] if self.op.deletes else []
+        return pa.schema(fields)
+
+    @cached_property
+    def telling(self) -> dict[str, Layout]:
+        """This layout for one table alone, by the kind of its rows: "updates" and "final"."""
+        return {
+            kind: self if self.op.emits == kind else replace(self, op=replace(self.op, emits=kind))
+            for kind in ("updates", "final")
+        }
+
+    @cached_property
+    def output_schema(self) -> pa.Schema:
+        """What leaves the operator: the columns of all outputs, and `OUTPUT` if they have names.
+
+        Raises DefinitionError if a column of a late record has the name of another one.
+        """
+        if self.op.regroup is not None:
+            return self._halves if self.op.regroup.changes else self.forwarded
+        named = pa.schema([pa.field(OUTPUT, pa.string())] if self.op.named else [])
+        told = [output for output in self.op.told if output.kind != "late"]
+        shapes = {o.name: replace(self.telling[o.kind], shape=o.before + o.after).result_schema for o in told}
+        _check_types(shapes)
+        schema = pa.unify_schemas([named, *shapes.values()])
+        if not self.op.keeps:
+            return schema
+        late = self.late_schema
+        _check_names(schema, late, self.record)
+        return pa.unify_schemas([schema, late])
+
+    def halves_of(self, available: Iterable[str]) -> dict[str, str]:
+        """The columns of a half of a change: its name there, and that in the row of the table."""
+        assert self.op.regroup is not None
+        values = self.op.regroup.values
+        if values is None:
+            values = tuple(name for name in available if not name.startswith(OURS))
+        for name in (*self.op.regroup.key, *values):
+            if name not in available:
+                known = ", ".join(n for n in available if not n.startswith(OURS))
+                raise DefinitionError(f"The rows of the table that are grouped have no column {name!r}, only {known}.")
+        return {f"k:{name}": name for name in self.op.regroup.key} | {f"v:{name}": name for name in values}
+
+    @property
+    def order_of_forwarded(self) -> dict[str, str]:
+        """The columns by which the next operator orders rows at the same time: name there, and that in the row."""
+        (output,) = self.op.told
+        bounds = [END, START] if isinstance(self.op.windows, SessionWindows) else [START]
+        closes = output.kind == "final" and output.limit is None
+        return {f"o:{i}": name for i, name in enumerate([*(bounds if closes else []), *self.op.key])}
+
+    @property
+    def forwarded(self) -> pa.Schema:
+        """Records for the next operator of a chain (kernel.exchange.to_stream)."""
+        shape, rows = self._taken
+        order = [pa.field(name, rows.field(column).type) for name, column in self.order_of_forwarded.items()]
+        ours = [pa.field("ts", pa.int64()), pa.field("empty", pa.bool_()), pa.field("place", pa.int64())]
+        return pa.schema([*shape, *order, *ours])
+
+    @property
+    def _halves(self) -> pa.Schema:
+        taken, _ = self._taken
+        return pa.schema([*taken, *(pa.field(n, pa.bool_() if n == "silent" else pa.int64()) for n in HALVES)])
+
+    @property
+    def _taken(self) -> tuple[list[pa.Field], pa.Schema]:
+        (output,) = self.op.told
+        rows = replace(self.telling[output.kind], shape=output.before + output.after).result_schema
+        return [pa.field(name, rows.field(column).type) for name, column in self.halves_of(rows.names).items()], rows
+
+    @cached_property
+    def record(self) -> dict[str, str]:
+        """Every column of a whole record: its name, and the one it travels as."""
+        return {name[2:]: name for name in [*self.others, *self.values, *self.keys]}
+
+    @cached_property
+    def late_schema(self) -> pa.Schema:
+        """Rows of records that were not taken."""
+        bounds = (START, END) if self.op.windows is not None else ()
+        ours = [pa.field(name, pa.int64()) for name in (*bounds, TIMESTAMP)]
+        ours += [pa.field(REASON, pa.string()), pa.field(LATE_BY, pa.int64())]
+        ours += [pa.field(STREAM_TIME, pa.int64())]
+        record = {name: self.schema.field(column).type for name, column in self.record.items()}
+        keys = [pa.field(name, record[name]) for name in self.op.key]
+        return pa.schema([*keys, *ours, *(pa.field(n, kind) for n, kind in record.items() if n not in self.op.key)])
+
+
+def _check_types(outputs: Mapping[str, pa.Schema]) -> None:
+    """Raise DefinitionError if a column is of one type in one output and of another one in another."""
+    first: dict[str, tuple[str, pa.DataType]] = {}
+    for output, schema in outputs.items():
+        for field in schema:
+            other, kind = first.setdefault(field.name, (output, field.type))
+            if field.type != kind and not pa.types.is_null(kind) and not pa.types.is_null(field.type):
+                raise DefinitionError(
+                    f"The column {public_name(field.name)!r} is {kind} in the output {other!r} and {field.type} in "
+                    f"{output!r}: the outputs leave as one table. Give the columns different names, or one type by "
+                    "map_values."
+                )
+
+
+def _check_names(results: pa.Schema, late: pa.Schema, record: Iterable[str]) -> None:
+    for name in {*record, *LATE_COLUMNS}:
+        ours = name in (*RESULT_COLUMNS, *LATE_COLUMNS) and (name in record or name in results.names)
+        kinds = {table.field(name).type for table in (results, late) if name in table.names} - {pa.null()}
+        if ours or len(kinds) > 1:
+            raise DefinitionError(
+                f"Late records are whole records, and {name!r} is a column of theirs and of another row or meaning "
+                f"({', '.join(map(str, kinds)) or 'a name of tidegate'}). Rename the column before tg.stream, or name "
+                f"the aggregate otherwise, for example {name}_value=..."
+            )

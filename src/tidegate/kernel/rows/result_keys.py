@@ -1,0 +1,64 @@
+"""Keys of result rows: as numbers, as hashes, and as names that sort as serialized keys do, to say who leaves first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.columns.hash64 import hash64
+from tidegate.kernel.rows import grouping, results
+from tidegate.kernel.rows.layout import Layout
+from tidegate.spec.columns import END, START
+from tidegate.spec.windows import SessionWindows
+
+Name = tuple[Any, ...]
+"""What two keys are compared by where one row is looked at: a value for each column of the key, as `in_order` sorts."""
+
+_BLOCK = 1024
+
+
+def columns(layout: Layout) -> list[str]:
+    """The columns that are the key of a row, in the order of the serialized key (a session's end before its start)."""
+    if layout.op.windows is None:
+        return list(layout.op.key)
+    return [*layout.op.key, *([END] if isinstance(layout.op.windows, SessionWindows) else []), START]
+
+
+def codes(layout: Layout, rows: pa.Table) -> Ints:
+    """One number per row, the same for rows of one key (and window)."""
+    return grouping.codes([rows[name] for name in columns(layout)])
+
+
+def hashes(layout: Layout, rows: pa.Table) -> Any:
+    """A hash of each row's key (and window), the same in every process."""
+    hashed = np.zeros(rows.num_rows, np.uint64)
+    for name in columns(layout):
+        hashed = hashed * np.uint64(31) + hash64(rows[name])
+    return hashed
+
+
+def in_order(layout: Layout, rows: pa.Table, step: Ints, since: Ints) -> pa.Array:
+    """Indices that sort rows as they leave: by step, then by (buffer time, key)."""
+    by: dict[str, Any] = {"s": step, "t": since} | {f"k:{n}": results.serial(rows[n]) for n in columns(layout)}
+    return pc.sort_indices(pa.table(by), sort_keys=[(name, "ascending") for name in by])
+
+
+class Names:
+    """The names of the keys of rows, made a block at a time where they are asked for."""
+
+    def __init__(self, layout: Layout, rows: pa.Table) -> None:
+        self._rows = rows.select(columns(layout))
+        self._blocks: dict[int, list[Name]] = {}
+
+    def of(self, row: int) -> Name:
+        """The name of a row's key."""
+        block = row // _BLOCK
+        if block not in self._blocks:
+            rows = self._rows.slice(block * _BLOCK, _BLOCK)
+            columns = [results.serial(column).to_pylist() for column in rows.columns]
+            self._blocks[block] = list(zip(*columns, strict=True))
+        return self._blocks[block][row % _BLOCK]

@@ -1,0 +1,119 @@
+"""Rows as they leave: aggregates finished, in the order in which Kafka Streams lets them out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.kernel.aggregates import Overflow
+from tidegate.kernel.columns.arrays import array, ints
+from tidegate.kernel.rows.grouping import overflowed
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.rows.schema_evolution import BORN, FROM_THE_START
+from tidegate.spec.columns import DELETED, END, KIND, START, TIMESTAMP
+from tidegate.spec.windows import SessionWindows
+
+
+def finish(layout: Layout, rows: pa.Table, sort: bool = False) -> pa.Table:
+    """Result rows of state rows (key, start, ts, state; sessions: end), as they are or in the order they leave."""
+    if sort:
+        rows = rows.take(_in_order(layout, rows))
+    columns: dict[str, Any] = {name: rows[f"k:{name}"] for name in layout.op.key}
+    if layout.op.windows is not None:
+        columns[START] = rows["start"]
+        columns[END] = rows["end"] if "end" in rows.schema.names else _ends(layout, rows)
+    if layout.op.function:
+        columns[layout.op.aggregations[0][0]] = rows["s:0:0"]
+    else:
+        for index, (name, _) in enumerate(layout.op.aggregations):
+            columns[name] = _finished(layout, rows, index)
+        columns |= _unknown(layout, columns, rows[BORN] if BORN in rows.schema.names else None)
+    columns[TIMESTAMP] = rows["ts"]
+    if layout.op.deletes:
+        columns[DELETED] = rows["deleted"]
+    return pa.table(columns).cast(layout.result_schema)
+
+
+def told(layout: Layout, kind: str, rows: pa.Table, sort: bool = False) -> pa.Table:
+    """Result rows of one kind, "updates" or "final"; where the plan makes both, `KIND` says which they are.
+
+    Both kinds then have the same columns, so that a batch with rows of one kind alone looks like every other: a final
+    result is no tombstone, and says so in `DELETED` if updates have that column.
+    """
+    done = finish(layout.telling[kind], rows, sort)
+    if layout.op.emits != "both":
+        return done
+    if layout.op.deletes and DELETED not in done.schema.names:
+        done = done.append_column(DELETED, pa.repeat(pa.scalar(False), done.num_rows))
+    return done.append_column(KIND, pa.repeat(kind, done.num_rows))
+
+
+def _finished(layout: Layout, rows: pa.Table, index: int) -> pa.Array:
+    try:
+        done = layout.accumulators[index].finish([array(rows[name]) for name in layout.states[index]])
+    except Overflow as overflow:
+        raise overflowed(layout, rows, overflow, index) from None
+    # No state is 0 or [] to some aggregates, but a tombstone has no value.
+    return pc.if_else(rows["deleted"], pa.scalar(None, done.type), done) if layout.op.deletes else done
+
+
+def known(layout: Layout, rows: pa.Table) -> pa.Table:
+    """Final results, without values of aggregates that were added when their windows had begun."""
+    for name, column in _unknown(layout, {name: rows[name] for name in rows.schema.names}, None).items():
+        rows = rows.set_column(rows.schema.get_field_index(name), name, column)
+    return rows
+
+
+def _unknown(layout: Layout, columns: dict[str, Any], born: Any) -> dict[str, Any]:
+    """The columns of aggregates that were added to a running plan, null where that was too late.
+
+    A window that begins after the newest record of that time has all of its records; of keys, `born` tells.
+    """
+    found = {}
+    for (name, _), since in zip(layout.op.aggregations, layout.since, strict=False):
+        if since != FROM_THE_START:
+            whole = pc.greater(columns[START], since) if layout.closes else pc.greater_equal(born, since)
+            found[name] = pc.if_else(whole, columns[name], pa.scalar(None, columns[name].type))
+    return found
+
+
+def concat(layout: Layout, parts: list[pa.Table]) -> pa.Table:
+    """The rows of all parts, which may be none."""
+    how = "default" if layout.op.emits == "both" else "none"
+    return pa.concat_tables(parts, promote_options=how) if parts else layout.result_schema.empty_table()
+
+
+def _ends(layout: Layout, rows: pa.Table) -> Any:
+    starts: Any = ints(rows["start"])
+    return np.broadcast_to(layout.aligned.end_ms(starts), rows.num_rows)
+
+
+def in_order(layout: Layout, rows: pa.Table) -> pa.Table:
+    """Final results in the order in which they leave."""
+    as_state = {START: "start", END: "end"} | {name: f"k:{name}" for name in layout.op.key}
+    bounds = pa.table({named: rows[name] for name, named in as_state.items()})
+    return rows.take(_in_order(layout, bounds))
+
+
+def _in_order(layout: Layout, rows: pa.Table) -> pa.Array:
+    """Indices that sort rows by (start, serialized key), sessions by (end, start, key) (SEMANTICS 5)."""
+    bounds = ["end", "start"] if isinstance(layout.op.windows, SessionWindows) else ["start"]
+    sortable = {name: rows[name] for name in bounds} | {name: serial(rows[name]) for name in layout.keys}
+    return pc.sort_indices(pa.table(sortable), sort_keys=[(name, "ascending") for name in sortable])
+
+
+def serial(column: pa.ChunkedArray) -> Any:
+    """A column that sorts as the serialized bytes do: big-endian, unsigned, so negative numbers come last."""
+    kind = column.type
+    if pa.types.is_signed_integer(kind) or pa.types.is_temporal(kind) or pa.types.is_floating(kind):
+        width = kind.bit_width
+        whole = array(column)
+        bits = whole.view(pa.int64() if width == 64 else pa.int32() if width == 32 else kind)
+        unsigned = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}[width]
+        return pa.array(bits.to_numpy(zero_copy_only=False).view(unsigned))
+    if pa.types.is_decimal(kind) or pa.types.is_null(kind) or pa.types.is_boolean(kind):
+        return column.cast(pa.string()) if pa.types.is_null(kind) else column
+    return column

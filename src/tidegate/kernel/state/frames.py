@@ -1,0 +1,141 @@
+"""The one encoding of everything that leaves a process: blobs on their way to a task, segments, state.
+
+    magic "tdgt" | version u8 | kind u8 | tables u16 | checksum u32 | lengths u64: object, table, ... | object | tables
+    object: JSON;  table: Arrow IPC stream;  each of them begins at a multiple of 64 bytes
+
+Data, never pickles. A decoder refuses what it did not write, by magic, version, kind, length and checksum.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate.errors import CheckpointError
+from tidegate.kernel.state.compact import is_compact, restored
+from tidegate.kernel.state.delta import narrowed, widened
+
+VERSION = 2
+BLOB, SEGMENT, META = 1, 2, 3
+_KINDS = {
+    BLOB: "a blob on its way to a task",
+    SEGMENT: "a segment of a window's log",
+    META: "an operator's state",
+}
+# What Arrow, JSON and `widened` raise of contents that nobody here wrote, under a checksum that somebody did.
+_UNREADABLE = (
+    pa.ArrowException,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+# A task has one core, and each of Arrow's threads would keep memory that nobody else can use (decision 0022).
+_READING = pa.ipc.IpcReadOptions(use_threads=False)
+_HEAD = struct.Struct("<4sBBHI")
+_MAGIC = b"tdgt"
+_ALIGN = 64
+"""Arrow wants its buffers aligned; a multiple of this is, wherever the frame lies."""
+_TINY = 512
+"""A table of so many bytes is written as it is: to narrow and compress it takes ten times as long and saves nothing."""
+
+
+def encode(kind: int, meta: dict[str, Any], *tables: pa.Table) -> bytes:
+    """One frame with a JSON object and any number of tables."""
+    bodies = [memoryview(json.dumps(meta, separators=(",", ":")).encode())]
+    bodies += [_body(table, compressed=kind == SEGMENT) for table in tables]
+    parts: list[Any] = [struct.pack(f"<{len(bodies)}Q", *map(len, bodies))]
+    at = _HEAD.size + len(parts[0])
+    for body in bodies:
+        parts += [bytes(-at % _ALIGN), body]
+        at += -at % _ALIGN + len(body)
+    checksum = _checksum(kind, len(tables), parts)
+    return b"".join([_HEAD.pack(_MAGIC, VERSION, kind, len(tables), checksum), *parts])
+
+
+def _checksum(kind: int, tables: int, parts: Iterable[Any]) -> int:
+    """Of all bytes but the checksum itself: a wrong number of tables would shift what the lengths mean."""
+    checksum = zlib.crc32(_HEAD.pack(_MAGIC, VERSION, kind, tables, 0))
+    for part in parts:
+        checksum = zlib.crc32(part, checksum)
+    return checksum
+
+
+def _body(table: pa.Table, compressed: bool) -> memoryview:
+    # State is written and read through a socket and logged to the checkpoint: that costs more than compressing it.
+    # Blobs are read once, by a shuffle that compresses by itself; compact tables are made to be compressed.
+    tiny, compact = table.nbytes <= _TINY, is_compact(table)
+    codec = pa.Codec("zstd", 1) if (compressed or compact) and not tiny else None
+    options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
+    sink = pa.BufferOutputStream()
+    table = table if tiny or compact else narrowed(table)
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    return memoryview(sink.getvalue())
+
+
+def decode(kind: int, frame: bytes) -> tuple[dict[str, Any], list[pa.Table]]:
+    """The object and the tables of a frame; tables share the frame's memory.
+
+    Raises CheckpointError if `frame` is not a whole frame of this kind and version.
+    """
+    if len(frame) < _HEAD.size:
+        raise _refused(kind, f"it has {len(frame)} bytes, fewer than a header")
+    magic, version, found, count, checksum = _HEAD.unpack_from(frame)
+    if magic != _MAGIC:
+        raise _refused(kind, f"it begins with {magic!r}")
+    if version != VERSION:
+        raise _refused(kind, f"it has format version {version}, and this tidegate reads version {VERSION}")
+    if found != kind:
+        raise _refused(kind, f"it is {_KINDS.get(found, f'of the unknown kind {found}')}")
+    if _checksum(kind, count, [memoryview(frame)[_HEAD.size :]]) != checksum:
+        raise _refused(kind, "its checksum does not match: bytes were lost or changed")
+    text, *bodies = _bodies(kind, frame, count + 1)
+    try:
+        meta, tables = json.loads(bytes(text)), [_widened(_table(body)) for body in bodies]
+    except _UNREADABLE as error:
+        raise _refused(kind, f"its content is no JSON object and Arrow tables ({error})") from error
+    if not isinstance(meta, dict):
+        raise _refused(kind, f"its object is {str(meta)[:50]!r}")
+    return meta, tables
+
+
+def _widened(table: pa.Table) -> pa.Table:
+    return restored(table) if is_compact(table) else widened(table)
+
+
+def _table(body: memoryview) -> pa.Table:
+    table = pa.ipc.open_stream(pa.py_buffer(body), options=_READING).read_all()
+    # Buffers shorter than a column claims would be read beyond their ends.
+    table.validate()
+    return table
+
+
+def _bodies(kind: int, frame: bytes, count: int) -> list[memoryview]:
+    at = _HEAD.size + 8 * count
+    if at > len(frame):
+        raise _refused(kind, f"it claims {count} parts and ends before their lengths")
+    bodies = []
+    for length in struct.unpack_from(f"<{count}Q", frame, _HEAD.size):
+        at += -at % _ALIGN
+        if at + length > len(frame):
+            raise _refused(kind, f"it claims a part of {length} bytes and has {max(len(frame) - at, 0)}")
+        bodies.append(memoryview(frame)[at : at + length])
+        at += length
+    return bodies
+
+
+def _refused(kind: int, why: str) -> CheckpointError:
+    return CheckpointError(
+        f"What should be {_KINDS[kind]} cannot be read: {why}. Nothing was changed. "
+        "Restart from an intact copy of the checkpoint, or with the version of tidegate that wrote it."
+    )

@@ -1,0 +1,108 @@
+"""A table by key, in buckets that split as they grow: what a batch reads and writes follows the keys it has.
+
+A bucket holds the keys whose hashes (the high half; the low one chose the task) lie from its number up to that of the
+next bucket. So the index of the logs says where a key is. A bucket in which no key is left stays, as a log without
+segments. A batch that writes all buckets puts small neighbours together. The numbers are part of the state format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidegate.kernel.columns import radix_sort
+from tidegate.kernel.columns.arrays import Ints, unite
+from tidegate.kernel.state.log_index import Log
+from tidegate.kernel.state.state import State
+
+SPLIT_ROWS = 20_000
+"""A bucket with more rows than this becomes several."""
+
+_FILLED = 0.75
+"""How full the parts of a bucket are: the next rows need not split them again."""
+
+_HALF = np.uint64(32)
+
+Hashes = npt.NDArray[np.uint64]
+
+
+def find(state: State, hashes: Hashes) -> Ints:
+    """The bucket of each key; `hashes` as `grouping.key_hash` makes them."""
+    return state.logs.floors(_high(hashes))
+
+
+def read(state: State, buckets: Ints) -> pa.Table | None:
+    """The rows of these buckets as one table, None if there are none."""
+    segments = [rows for bucket in np.unique(buckets).tolist() for rows in state.read(bucket)]
+    return unite(segments) if segments else None
+
+
+def write(
+    state: State,
+    buckets: Ints,
+    rows: pa.Table,
+    hashes: Hashes,
+    most: int | None = None,
+    known: Callable[[pa.Table], dict[str, int]] | None = None,
+) -> None:
+    """Let `rows`, whose keys have these `hashes`, be all that is in the buckets; one that is too large splits.
+
+    most   rows that a bucket may have before it splits, SPLIT_ROWS if nothing is said
+    known  what the index is to know of a bucket with these rows (fields of `Log`)
+    """
+    most = SPLIT_ROWS if most is None else most
+    high = _high(hashes)
+    order = radix_sort.argsort(high)
+    rows, high = rows.take(pa.array(order)), high[order]
+    touched = np.unique(buckets)
+    own = state.logs.floors(high)
+    assert np.isin(own, touched).all()
+    ends = np.searchsorted(own, touched, side="right").tolist()
+    parts = list(zip(touched.tolist(), [0, *ends], ends, strict=False))
+    for bucket, low, end in _merged(state, parts, int(most * _FILLED)):
+        if low == end:
+            state.forget(bucket)
+            state.logs[bucket] = Log(windows=0)
+            continue
+        starts = [low, *(low + _cuts(high[low:end], most)).tolist(), end]
+        for part, (first, last) in enumerate(zip(starts, starts[1:], strict=False)):
+            number = bucket if part == 0 else int(high[first])
+            mine = rows.slice(first, last - first)
+            state.replace(number, mine)
+            if known is not None:
+                state.note(number, **known(mine))
+
+
+def _merged(state: State, parts: list[tuple[int, int, int]], most: int) -> list[tuple[int, int, int]]:
+    """Buckets with the places of their first row and beyond their last, small neighbours as one if all are written.
+
+    A bucket that is gone belongs to the one before it.
+    """
+    if len(parts) != len(state.logs):
+        return parts
+    merged = parts[:1]
+    for bucket, low, end in parts[1:]:
+        name, first, _ = merged[-1]
+        if end - first <= most:
+            state.forget(bucket)
+            merged[-1] = (name, first, end)
+        else:
+            merged.append((bucket, low, end))
+    return merged
+
+
+def _cuts(high: Ints, most: int) -> Ints:
+    """Where rows sorted by hash are cut into parts, none of which has another's hash."""
+    if len(high) <= most:
+        return np.zeros(0, np.int64)
+    parts = int(-(-len(high) // max(1, most * _FILLED)))
+    names = np.unique(high[np.arange(1, parts) * len(high) // parts])
+    found: Ints = np.searchsorted(high, names[names > high[0]])
+    return found
+
+
+def _high(hashes: Hashes) -> Ints:
+    return (hashes >> _HALF).astype(np.int64)

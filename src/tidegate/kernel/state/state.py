@@ -1,0 +1,192 @@
+"""What an operator remembers between batches: its stream time and an index of the log of each window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate.errors import CheckpointError
+from tidegate.kernel.rows.schema_evolution import Column, Fitting
+from tidegate.kernel.state import frames
+from tidegate.kernel.state.log_index import Log, LogIndex
+from tidegate.kernel.state.store import CAME, CLOSED, KEPT, Section, Store
+from tidegate.kernel.time.idle import Idle
+from tidegate.kernel.time.slowest_partition import Partition, Reached
+from tidegate.kernel.time.stream_time import NEVER
+
+_META = "meta"
+_FEWER = " A buffer with a bound uses fewer tasks where each would get less than 10,000 records or 10 MB of it."
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Where rows of expected keys begin: the start of the first window; and the number of this task."""
+
+    first: int
+    task: int
+
+
+@dataclass
+class State:
+    """The state of one task of an operator; segments of logs stay in the store until they are read."""
+
+    store: Store
+    identity: dict[str, str]
+    tasks: int
+    stream_time: int = NEVER
+    logs: LogIndex = field(default_factory=LogIndex)
+    partitions: dict[Partition, Reached] = field(default_factory=dict)
+    expected: Expected | None = None
+    wall_clock: int = NEVER
+    idle: Idle = field(default_factory=Idle)
+    kept: LogIndex = field(default_factory=LogIndex)
+    """Rows that were let out, in buckets of their own (kernel.exchange.retract_insert)."""
+    came: LogIndex = field(default_factory=LogIndex)
+    """The same of rows that came to a buffer whose bytes are counted (kernel.suppress.time_limit)."""
+    closed: LogIndex = field(default_factory=LogIndex)
+    """Logs of results that stay readable (kernel.windows.retention)."""
+    described: str = ""
+    """The digest of the description in the store (kernel.upgrade.description)."""
+    task: int = 0
+    """Which of the tasks this is, in a step that takes blobs."""
+    due: tuple[int, int] | None = None
+    """When the first row that a time limit holds back is to leave, and what its clock shows; told, not stored."""
+    told: dict[str, float] = field(default_factory=dict)
+    """What this step has to tell about suppressions and final results (spec.metrics); not stored."""
+    closed_to: int = NEVER
+    """The stream time whose windows have closed, by the grace of now: stream time itself, unless grace has changed."""
+    columns: list[Column] = field(default_factory=list)
+    """The slot of each aggregate and the time it was added, if the plan's aggregates changed (`kernel.upgrade`)."""
+    drain: str = ""
+    """Whether a drain has begun or is over (kernel.upgrade.drain)."""
+    fitting: Fitting | None = None
+    """How stored rows become rows of the plan, where they differ; not stored."""
+
+    def __post_init__(self) -> None:
+        for index, section in ((self.kept, KEPT), (self.came, CAME), (self.closed, CLOSED)):
+            if not index:
+                index.store = Section(self.store, section)
+        if not self.logs:
+            self.logs.store = self.store
+
+    @classmethod
+    def load(cls, store: Store, identity: dict[str, str], tasks: int) -> State:
+        """The state in `store`, or a new one of `identity`. Another plan may have written it (`kernel.upgrade`).
+
+        Raises CheckpointError if another number of tasks wrote it.
+        """
+        found = store.get(_META)
+        if found is None:
+            return cls(store, identity, tasks)
+        meta, _ = frames.decode(frames.META, found)
+        if meta["tasks"] != tasks:
+            raise CheckpointError(
+                f"The checkpoint was written by {meta['tasks']} tasks and this query runs {tasks}: "
+                f"keys would be looked for in the wrong one. Nothing was changed. "
+                f"Set spark.sql.shuffle.partitions to {meta['tasks']} and restart, or start with a new checkpoint."
+                f"{_FEWER if meta['tasks'] > tasks else ''}"
+            )
+        return cls._of(store, meta)
+
+    @classmethod
+    def open(cls, store: Store) -> State | None:
+        """The state in `store` to be looked at, whatever plan wrote it; None if there is none."""
+        found = store.get(_META)
+        return None if found is None else cls._of(store, frames.decode(frames.META, found)[0])
+
+    @classmethod
+    def _of(cls, store: Store, meta: dict[str, Any]) -> State:
+        partitions = {name: Reached(*reached) for name, *reached in meta.get("partitions", [])}
+        expected = Expected(*meta["expected"]) if "expected" in meta else None
+        return cls(
+            store,
+            meta["identity"],
+            meta["tasks"],
+            meta["stream_time"],
+            LogIndex.load(store, meta["logs"]),
+            partitions=partitions,
+            expected=expected,
+            wall_clock=meta.get("wall_clock", NEVER),
+            idle=Idle(*meta.get("idle", [])),
+            kept=LogIndex.load(Section(store, KEPT), meta.get("kept")),
+            came=LogIndex.load(Section(store, CAME), meta.get("came")),
+            closed=LogIndex.load(Section(store, CLOSED), meta.get("closed")),
+            described=meta.get("described", ""),
+            closed_to=meta.get("closed_to", meta["stream_time"]),
+            columns=[Column(*column) for column in meta.get("columns", [])],
+            drain=meta.get("drain", ""),
+        )
+
+    def save(self) -> None:
+        """Write everything but the segments, which are already in the store."""
+        meta: dict[str, Any] = {
+            "identity": self.identity,
+            "tasks": self.tasks,
+            "stream_time": self.stream_time,
+            "logs": self.logs.save(),
+        }
+        if self.closed_to != self.stream_time:
+            meta["closed_to"] = self.closed_to
+        if self.columns:
+            meta["columns"] = [[column.slot, column.since] for column in self.columns]
+        if self.drain:
+            meta["drain"] = self.drain
+        others = {"kept": self.kept.save(), "came": self.came.save(), "closed": self.closed.save()}
+        meta |= {name: saved for name, saved in others.items() if saved}
+        if self.described:
+            meta["described"] = self.described
+        if self.partitions:
+            meta["partitions"] = [[name, at.time, at.heard] for name, at in self.partitions.items()]
+        if self.expected is not None:
+            meta["expected"] = [self.expected.first, self.expected.task]
+        if self.idle != Idle():
+            meta["idle"] = [self.idle.heard, self.idle.stood, self.idle.tick]
+        if self.wall_clock != NEVER:
+            meta["wall_clock"] = self.wall_clock
+        self.store.put(_META, frames.encode(frames.META, meta))
+
+    def append(self, window: int, rows: pa.Table, windows: int = 1) -> None:
+        """Add a segment to the log of `window`; a new log says that it has rows of so many `windows`."""
+        log = self.logs.get(window) or Log(windows=windows)
+        stored = rows if self.fitting is None else self.fitting.outward(rows)
+        segment = frames.encode(frames.SEGMENT, {}, stored)
+        self.store.write(window, log.segments, segment)
+        self.logs[window] = log._replace(
+            segments=log.segments + 1, size=log.size + len(segment), rows=log.rows + rows.num_rows
+        )
+
+    def note(self, window: int, **known: int) -> None:
+        """Say what else is known of the log of `window`: fields of `Log`."""
+        self.logs[window] = self.logs[window]._replace(**known)
+
+    def read(self, window: int) -> list[pa.Table]:
+        """The segments of the log of `window`, oldest first."""
+        return list(self.segments(window))
+
+    def segments(self, window: int) -> Iterator[pa.Table]:
+        """`read`, one after the other."""
+        for number in range((self.logs.get(window) or Log()).segments):
+            rows = frames.decode(frames.SEGMENT, self.store.read(window, number))[1][0]
+            yield rows if self.fitting is None else self.fitting.inward(rows)
+
+    def replace(self, window: int, rows: pa.Table, windows: int = 1) -> None:
+        """Let `rows`, which are of so many `windows`, be the whole log of `window`."""
+        self.replace_by(window, [rows], windows)
+
+    def replace_by(self, window: int, segments: Iterable[pa.Table], windows: int = 1) -> None:
+        """Let `segments`, of which there is at least one, be the whole log of `window`."""
+        before = (self.logs.pop(window) or Log()).segments
+        for rows in segments:
+            self.append(window, rows, windows)
+        log = self.logs[window]
+        self.note(window, base=log.rows)
+        for segment in range(log.segments, before):
+            self.store.remove(window, segment)
+
+    def forget(self, window: int) -> None:
+        """Remove the log of `window`."""
+        for segment in range((self.logs.pop(window) or Log()).segments):
+            self.store.remove(window, segment)

@@ -1,0 +1,126 @@
+"""Where an operator's state lives: a few named values, and a log of segments per window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+CLOSED = -(2**61)
+"""The top of the section of results that stay readable (`kernel.windows.retention`).
+
+It lies far from the time buckets of `kernel.suppress.time_buckets`.
+"""
+
+KEPT, CAME = -(2**62), -(2**62) - 2**40
+"""The tops of the sections of rows that left (`kernel.exchange.retract_insert`), and of those that came to a buffer."""
+
+
+class Store(Protocol):
+    """State of one task. Values are bytes that `frames` wrote; nothing is visible elsewhere before the batch ends."""
+
+    def get(self, name: str) -> bytes | None:
+        """The named value, None if it was never put."""
+
+    def put(self, name: str, value: bytes) -> None:
+        """Replace the named value."""
+
+    def read(self, window: int, segment: int) -> bytes:
+        """A segment of the log of the window (or pane) that starts at `window` ms.
+
+        Segments below 0 are pages of the index of the logs (`kernel.state.log_index`).
+        """
+
+    def write(self, window: int, segment: int, value: bytes) -> None:
+        """Add or replace a segment."""
+
+    def remove(self, window: int, segment: int) -> None:
+        """Forget a segment."""
+
+
+@dataclass
+class DictStore:
+    """A store in memory, for the test driver and for static input."""
+
+    values: dict[str, bytes] = field(default_factory=dict)
+    log: dict[tuple[int, int], bytes] = field(default_factory=dict)
+
+    def get(self, name: str) -> bytes | None:
+        return self.values.get(name)
+
+    def put(self, name: str, value: bytes) -> None:
+        self.values[name] = value
+
+    def read(self, window: int, segment: int) -> bytes:
+        return self.log[window, segment]
+
+    def write(self, window: int, segment: int, value: bytes) -> None:
+        self.log[window, segment] = value
+
+    def remove(self, window: int, segment: int) -> None:
+        del self.log[window, segment]
+
+    def copy(self) -> DictStore:
+        """A store with the same content."""
+        return DictStore(dict(self.values), dict(self.log))
+
+
+@dataclass
+class Overlay:
+    """Changes of a store in memory, which stays as it is until they are committed; what a step that raises leaves."""
+
+    below: DictStore
+    values: dict[str, bytes] = field(default_factory=dict)
+    log: dict[tuple[int, int], bytes | None] = field(default_factory=dict)
+
+    def get(self, name: str) -> bytes | None:
+        return self.values.get(name, self.below.get(name))
+
+    def put(self, name: str, value: bytes) -> None:
+        self.values[name] = value
+
+    def read(self, window: int, segment: int) -> bytes:
+        place = window, segment
+        value = self.log[place] if place in self.log else self.below.log[place]
+        if value is None:
+            raise KeyError(place)
+        return value
+
+    def write(self, window: int, segment: int, value: bytes) -> None:
+        self.log[window, segment] = value
+
+    def remove(self, window: int, segment: int) -> None:
+        self.read(window, segment)
+        self.log[window, segment] = None
+
+    def commit(self) -> None:
+        """Change the store below."""
+        self.below.values |= self.values
+        for place, value in self.log.items():
+            if value is None:
+                self.below.log.pop(place, None)
+            else:
+                self.below.log[place] = value
+        self.values, self.log = {}, {}
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a store for logs of another kind: the log `number` lies at `top` - `number`, where no window begins."""
+
+    store: Store
+    top: int
+
+    def get(self, name: str) -> bytes | None:
+        return self.store.get(name)
+
+    def put(self, name: str, value: bytes) -> None:
+        self.store.put(name, value)
+
+    def read(self, window: int, segment: int) -> bytes:
+        return self.store.read(self.top - window, segment)
+
+    def write(self, window: int, segment: int, value: bytes) -> None:
+        self.store.write(self.top - window, segment, value)
+
+    def remove(self, window: int, segment: int) -> None:
+        self.store.remove(self.top - window, segment)

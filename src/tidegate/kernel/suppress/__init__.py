@@ -1,0 +1,1 @@
+"""Suppression: what holds rows back, and the bounds of its buffers."""

@@ -1,0 +1,150 @@
+"""A buffer with a bound: what waits for each key, counted, and the oldest of it first.
+
+What waited before a batch (`Waited`) is touched only where the batch has its key or where it leaves, so that a batch
+costs Python time for its own rows and for those that leave, however many wait.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+
+import numpy as np
+
+from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.rows.result_keys import Name
+from tidegate.spec.suppressed import Buffer
+
+_BLOCK = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What waits for a key.
+
+    time   its buffer time
+    row    the row that has its newest update, as whoever owns the rows numbers them
+    prior  the row that has what the key held before it began to wait
+    size   its bytes (SEMANTICS 6.4)
+    """
+
+    time: int
+    row: int
+    prior: int
+    size: int
+
+
+class Waited:
+    """Entries that wait already, as columns in the order in which they leave: entry i is that of key i and row i."""
+
+    def __init__(self, time: Ints, size: Ints, name: Callable[[int], Name]) -> None:
+        self.time, self.size, self.name = time, size, name
+        self.rest = np.ones(len(time), np.bool_)
+        self._first = 0
+
+    def first(self) -> int | None:
+        """The oldest that nobody has taken out."""
+        while self._first < len(self.rest) and not self.rest[self._first]:
+            # A block at a time, so that letting many out does not look through all that stay for each.
+            block = self.rest[self._first : self._first + _BLOCK]
+            ahead = int(block.argmax())
+            self._first += ahead if block[ahead] else len(block)
+        return self._first if self._first < len(self.rest) else None
+
+
+class Bounded:
+    """The buffer: entries by key. A key is a number; its name says who leaves first of two."""
+
+    def __init__(self, bound: Buffer, waited: Waited | None = None) -> None:
+        self.bound = bound
+        self.waited = waited or Waited(np.zeros(0, np.int64), np.zeros(0, np.int64), lambda _: ())
+        self.records, self.size = len(self.waited.time), int(self.waited.size.sum())
+        self.most = (self.records, self.size)
+        """The most records and the most bytes there were, each after something was put in (SEMANTICS 10)."""
+        self._entries: dict[int, Entry] = {}
+        self._heap: list[tuple[int, Name, int]] = []
+        """(time, name, key) of every entry here, and of some that are gone."""
+
+    def get(self, key: int) -> Entry | None:
+        """What waits for a key."""
+        if key in self._entries:
+            return self._entries[key]
+        waited = self.waited
+        if key < len(waited.rest) and waited.rest[key]:
+            return Entry(int(waited.time[key]), key, key, int(waited.size[key]))
+        return None
+
+    def put(self, key: int, name: Name, entry: Entry) -> None:
+        """Let `entry` be what waits for a key."""
+        old = self._take_out(key)
+        self._entries[key] = entry
+        if old is None or old.time != entry.time or key < len(self.waited.rest):
+            heapq.heappush(self._heap, (entry.time, name, key))
+        self.records, self.size = self.records + 1, self.size + entry.size
+        self.most = (max(self.most[0], self.records), max(self.most[1], self.size))
+
+    def oldest(self) -> tuple[int, int] | None:
+        """The key that leaves first and its buffer time, ties in the order of their names; None if nothing waits."""
+        while self._heap and not self._is_current(*self._heap[0]):
+            heapq.heappop(self._heap)
+        at = self.waited.first()
+        if at is None:
+            return (self._heap[0][2], self._heap[0][0]) if self._heap else None
+        time = int(self.waited.time[at])
+        if self._heap and (self._heap[0][0], self._heap[0][1]) < (time, self.waited.name(at)):
+            return self._heap[0][2], self._heap[0][0]
+        return at, time
+
+    def pop(self, key: int) -> Entry:
+        """Take a key's entry out."""
+        entry = self._take_out(key)
+        assert entry is not None
+        return entry
+
+    @property
+    def over(self) -> bool:
+        """Whether there is more in it than it may hold."""
+        most = self.bound
+        many = most.max_records is not None and self.records > most.max_records
+        return most.bounded and (many or (most.max_bytes is not None and self.size > most.max_bytes))
+
+    def entries(self) -> tuple[Ints, Ints, Ints, Ints]:
+        """All that waits, in the order in which it leaves: (row, prior, time, size)."""
+        # Whoever left and came back for the same time is there twice.
+        mine = [here for here, _ in groupby(sorted(each for each in self._heap if self._is_current(*each)))]
+        new = [self._entries[key] for *_, key in mine]
+        rest = np.flatnonzero(self.waited.rest)
+        times = self.waited.time[rest]
+        places = [self._place(rest, times, time, name) for time, name, _ in mine]
+
+        def merged(waited: Ints, told: Callable[[Entry], int]) -> Ints:
+            return np.insert(waited, places, np.fromiter(map(told, new), np.int64, len(new)))
+
+        return (
+            merged(rest, attrgetter("row")),
+            merged(rest, attrgetter("prior")),
+            merged(times, attrgetter("time")),
+            merged(self.waited.size[rest], attrgetter("size")),
+        )
+
+    def _place(self, rest: Ints, times: Ints, time: int, name: Name) -> int:
+        low, high = np.searchsorted(times, time, "left"), np.searchsorted(times, time, "right")
+        same = range(int(low), int(high))
+        return int(low) + bisect_left(same, name, key=lambda i: self.waited.name(int(rest[i])))
+
+    def _is_current(self, time: int, _: Name, key: int) -> bool:
+        entry = self._entries.get(key)
+        return entry is not None and entry.time == time
+
+    def _take_out(self, key: int) -> Entry | None:
+        entry = self.get(key)
+        if entry is None:
+            return None
+        if self._entries.pop(key, None) is None:
+            self.waited.rest[key] = False
+        self.records, self.size = self.records - 1, self.size - entry.size
+        return entry

@@ -1,0 +1,127 @@
+"""Updates into a buffer with a bound, in front of a time limit.
+
+A batch that never fills the buffer is applied at once (`kernel.suppress.within_bound`). Any other batch is applied one
+update after the other, because each update may evict entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.instants import MAX_MS
+from tidegate.kernel.columns.arrays import Ints, ints, unite
+from tidegate.kernel.columns.groups import Groups
+from tidegate.kernel.exchange import old_values
+from tidegate.kernel.rows import result_keys
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.state.state import State
+from tidegate.kernel.suppress import buffer_entries, strict_bound, suppression_metrics, within_bound
+from tidegate.kernel.suppress.bounded_buffer import Bounded, Entry, Waited
+from tidegate.kernel.suppress.buffer_entries import Sizes
+from tidegate.kernel.suppress.suppression_metrics import SIZE, Left
+from tidegate.kernel.suppress.time_buckets import BUFFER_TIME
+
+
+def take_in(
+    layout: Layout, state: State, held: pa.Table, rows: pa.Table, clocks: Ints, made: pa.Table | None
+) -> tuple[Left, pa.Table]:
+    """Take rows into a buffer with a bound; gives those that leave, in order, and the entries that stay.
+
+    held    what waits, in the order in which it leaves
+    clocks  what the clock of the limit shows before and after each row, one behind the other, and at the end
+    made    what windows that were made of others began with (`lineage.prior_values_of_made`)
+    """
+    if buffer_entries.counts_bytes(layout):
+        rows = buffer_entries.with_prior(layout, state, rows, made)
+    elif state.came:
+        old_values.forget(state, state.came)
+    both = unite([held, rows])
+    taken = within_bound.take_in(layout, state, both, held.num_rows, clocks) or _one_by_one(
+        layout, state, both, held.num_rows, clocks
+    )
+    assert layout.op.limit is not None
+    suppression_metrics.tell_peaks(state, layout.op.limit.buffer, *taken.most)
+    return taken.left, taken.stay
+
+
+def _one_by_one(layout: Layout, state: State, both: pa.Table, waited: int, clocks: Ints) -> within_bound.Taken:
+    buffer = Updates(layout, state, both, waited)
+    leaving: list[int] = []
+    times = zip(map(int, clocks[:-1:2]), map(int, clocks[1::2]), strict=True)
+    for row, (before, now) in enumerate(times, waited):
+        leaving += buffer.advance(before)
+        leaving += buffer.take(row, now)
+    leaving += buffer.advance(int(clocks[-1]))
+    at, first, times_of, sizes = buffer.waiting.entries()
+    since, shown = np.array(buffer.left, np.int64).reshape(-1, 2).T
+    left = Left(both.take(pa.array(leaving, pa.int64())), since, shown)
+    return within_bound.Taken(left, buffer_entries.staying(both, at, first, times_of, sizes), buffer.waiting.most)
+
+
+class Updates:
+    """Updates one by one into a buffer with a bound. Rows are numbered: first what waited, then what came."""
+
+    def __init__(self, layout: Layout, state: State, rows: pa.Table, waited: int) -> None:
+        assert layout.op.limit is not None
+        self.how = layout.op.limit
+        self.layout = layout
+        self.state = state
+        self.since = ints(rows[BUFFER_TIME])
+        self.names = result_keys.Names(layout, rows)
+        self.keys = _first_of(result_keys.codes(layout, rows))
+        self.sizes = Sizes(layout, rows)
+        sizes = ints(rows[SIZE].slice(0, waited))
+        bound = self.how.buffer.share(state.task, state.tasks)
+        self.left: list[tuple[int, int]] = []
+        """Of each row that has left, since when it waited and what the clock of the limit showed."""
+        self.waiting = Bounded(bound, Waited(self.since[:waited], sizes, self.names.of))
+
+    def take(self, row: int, now: int) -> Iterator[int]:
+        """Take an update in that came when the clock of the limit had reached `now`; gives the rows that leave."""
+        self.put(row)
+        yield from self.advance(now)
+        yield from self._shrink(now)
+
+    def put(self, row: int) -> None:
+        """Let a row be what waits for its key."""
+        key, time, first, waited = int(self.keys[row]), int(self.since[row]), row, 0
+        waits = self.waiting.get(key)
+        if waits is not None:
+            first, waited = waits.prior, self.sizes.values[waits.row]
+            time = time if self.how.measured_from == "latest_update" else waits.time
+        size = int(self.sizes.of(row, first, waited))
+        self.waiting.put(key, self.names.of(row), Entry(time, row, first, size))
+
+    def advance(self, now: int) -> Iterator[int]:
+        """The rows whose time limit is reached when the clock of the limit shows `now`, oldest first."""
+        until = MAX_MS if now == MAX_MS else now - self.how.limit_ms
+        while (oldest := self.waiting.oldest()) is not None and oldest[1] <= until:
+            yield self._pop(oldest[0], now)
+
+    def _shrink(self, now: int) -> Iterator[int]:
+        while self.waiting.over:
+            if self.waiting.bound.strategy == "shut_down":
+                remedy = "a larger bound, a shorter limit or emit_early_when_full()"
+                raise strict_bound.full(self.layout, self.state, self.waiting.records, self.waiting.size, remedy)
+            oldest = self.waiting.oldest()
+            assert oldest is not None
+            yield self._pop(oldest[0], now)
+
+    def _pop(self, key: int, now: int) -> int:
+        entry = self.waiting.pop(key)
+        self.left.append((entry.time, now))
+        return entry.row
+
+
+def as_they_leave(layout: Layout, held: pa.Table) -> pa.Table:
+    """Entries in the order in which they leave."""
+    return held.take(result_keys.in_order(layout, held, np.zeros(held.num_rows, np.int64), ints(held[BUFFER_TIME])))
+
+
+def _first_of(codes: Ints) -> Ints:
+    """For each row the first row with the same code."""
+    groups = Groups.of(codes)
+    return groups.first[groups.number]

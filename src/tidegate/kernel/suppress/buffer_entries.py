@@ -1,0 +1,146 @@
+"""Entries of a buffer with a bound: the bytes that each counts, and what its key held before it came to wait.
+
+Where the bound is one of bytes, an entry counts what its key held before it came to wait (SEMANTICS 6.4): rows then
+come with what each of them replaces, and an entry keeps that of its first one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.kernel.columns.arrays import Ints, array
+from tidegate.kernel.exchange import old_values
+from tidegate.kernel.rows import grouping
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.state.state import State
+from tidegate.kernel.suppress import prior_values, strict_bound
+from tidegate.kernel.suppress.suppression_metrics import SIZE
+from tidegate.kernel.suppress.time_buckets import waiting_since
+from tidegate.kernel.suppress.value_bytes import byte_sizes, total
+from tidegate.spec.columns import DELETED, END, OURS, START
+from tidegate.spec.windows import SessionWindows
+
+PRIOR = OURS + "prior:"
+"""Of an entry whose bytes are counted: what its key held before it waited, by the names of the value columns."""
+
+
+class Sizes:
+    """The bytes of entries. Rows are numbered: first what waited, then what came; a number may be an array of them."""
+
+    def __init__(self, layout: Layout, rows: pa.Table) -> None:
+        self.keys = _key_sizes(layout, rows)
+        self.values = _value_sizes(layout, rows)
+        held = prior_names(rows) if counts_bytes(layout) else []
+        self._prior_codes = _value_codes([rows[name] for name in held]) if held else None
+        self._priors = _widths(rows, held)
+        self._initial = _initial_bytes(layout)
+
+    def of(self, row: Any, prior: Any, waited: Any) -> Any:
+        """The bytes of the entry that `row` makes.
+
+        prior   the entry's first row, which has what the key held before it waited
+        waited  the bytes of the value that the entry had until now, 0 if `row` is its first
+        """
+        if self._prior_codes is None:
+            return strict_bound.entry_bytes(self.keys[row], self._initial, waited, self.values[row])
+        # What a row replaces counts unless it is what the entry's first row replaced.
+        other = self._prior_codes[row] != self._prior_codes[prior]
+        return strict_bound.entry_bytes(
+            self.keys[row], self._priors[prior], other * self._priors[row], self.values[row]
+        )
+
+
+def without_bound(layout: Layout, waiting: list[pa.Table]) -> list[pa.Table]:
+    """Rows that waited without a bound (one per key) as entries; what their keys held before is not known."""
+    initial = _initial_bytes(layout)
+    return [
+        rows.append_column(
+            SIZE,
+            pa.array(strict_bound.entry_bytes(_key_sizes(layout, rows), initial, 0, _value_sizes(layout, rows))),
+        )
+        for rows in waiting
+    ]
+
+
+def staying(rows: pa.Table, at: Ints, first: Ints, since: Ints, sizes: Ints) -> pa.Table:
+    """The rows at `at` as entries, each with what the first row of its entry replaced."""
+    stay = waiting_since(rows.take(pa.array(at)), since).drop_columns([SIZE]).append_column(SIZE, pa.array(sizes))
+    for name in prior_names(stay):
+        column = rows[name].take(pa.array(first))
+        stay = stay.set_column(stay.schema.get_field_index(name), name, column)
+    return stay
+
+
+def counts_bytes(layout: Layout) -> bool:
+    """Whether the bytes of entries matter, so that it must be known what a key held before it came to wait."""
+    how = layout.op.limit
+    return how is not None and how.buffer.bounded and how.buffer.max_bytes is not None
+
+
+def prior_names(rows: pa.Table) -> list[str]:
+    return [name for name in rows.schema.names if name.startswith(PRIOR)]
+
+
+def with_prior(layout: Layout, state: State, rows: pa.Table, made: pa.Table | None) -> pa.Table:
+    """The rows with what each replaces, as columns of its own: the old value of the change (SEMANTICS 1 and 6.4)."""
+    if layout.op.emits == "final":
+        # A window has one final result, which replaces nothing.
+        before, has = np.zeros(rows.num_rows, np.int64), np.zeros(rows.num_rows, bool)
+        old = rows
+    else:
+        told = rows.select(layout.result_schema.names)
+        found = old_values.replaced(layout, state, state.came, told, later=False)
+        old, before, has = found.rows, found.before, found.has
+        if isinstance(layout.op.windows, SessionWindows):
+            # A session takes no old value with it; only its tombstone does (SEMANTICS 4).
+            has = has & pc.fill_null(array(rows[DELETED]), False).to_numpy(zero_copy_only=False)
+    began = strict_bound.repeated(_initial(layout), rows.num_rows)
+    if made is not None and layout.op.emits != "final" and not layout.shape:
+        bounds = {START: "start", END: "end"} | dict(zip(layout.op.key, layout.keys, strict=True))
+        began = prior_values.of(layout, rows.select(list(bounds)).rename_columns(list(bounds.values())), made)
+    for name, first in zip(layout.result_types, began, strict=True):
+        column = array(old[name]).take(pa.array(before)) if old.num_rows else array(rows[name])
+        rows = rows.append_column(PRIOR + name, pc.if_else(pa.array(has), column, first))
+    return rows
+
+
+def _initial(layout: Layout) -> list[pa.Array]:
+    """What a row replaces where its key had nothing: Kafka Streams emits final results without an old value."""
+    if layout.op.emits == "final":
+        return [pa.nulls(1, kind) for kind in layout.result_types.values()]
+    return strict_bound.initial(layout)
+
+
+def _initial_bytes(layout: Layout) -> int:
+    return int(total(_initial(layout))[0])
+
+
+def _value_codes(columns: list[pa.ChunkedArray]) -> Ints:
+    """One number per row, the same for rows with the same values; null is a value like any other."""
+    numbers = []
+    for column in map(array, columns):
+        # Arrow compares no lists and structs.
+        flat = pa.array(map(repr, column.to_pylist()), pa.string()) if pa.types.is_nested(column.type) else column
+        encoded = flat.dictionary_encode(null_encoding="encode")
+        numbers.append(pa.chunked_array([encoded.indices.cast(pa.int64())]))
+    return grouping.codes(numbers)
+
+
+def _key_sizes(layout: Layout, rows: pa.Table) -> Ints:
+    return _widths(rows, layout.op.key) + strict_bound.bounds_bytes(layout)
+
+
+def _value_sizes(layout: Layout, rows: pa.Table) -> Ints:
+    return _widths(rows, layout.result_types)
+
+
+def _widths(rows: pa.Table, columns: Iterable[str]) -> Ints:
+    size = np.zeros(rows.num_rows, np.int64)
+    for name in columns:
+        size = size + byte_sizes(array(rows[name]))
+    return size

@@ -1,0 +1,22 @@
+"""What a suppression until a time limit holds back, as rows that can be read without the plan."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.state.store import Store
+from tidegate.kernel.suppress import time_limit
+from tidegate.kernel.suppress.time_buckets import BUFFER_TIME
+from tidegate.spec.columns import SINCE
+
+
+def rows(layout: Layout, schema: pa.Schema, store: Store) -> pa.Table:
+    """The rows in the buffer, of `schema` and with `SINCE`: the time (ms) from which each key's limit counts."""
+    if store.get("buffer") is None:
+        return schema.append(pa.field(SINCE, pa.int64())).empty_table()
+    held = time_limit.waiting(layout, store)
+    for field in schema:
+        if field.name not in held.schema.names:  # an aggregate that was added while the rows waited
+            held = held.append_column(field, pa.nulls(held.num_rows, field.type))
+    return held.select([*schema.names, BUFFER_TIME]).rename_columns([*schema.names, SINCE])

@@ -1,0 +1,229 @@
+"""The time bucket of each buffered key: one number per key, 32 bits of its hash and up to 16 for the time bucket.
+
+The store holds a sorted base, in chunks of three or four bytes a key (`kernel.suppress.key_index_table`), and a log of
+later entries. When the log has grown to a part of the base, the index merges both. A worker keeps the index of a task
+that it has read. The store also holds tokens, each a digest of everything written before it: they tell the worker
+whether its copy is current, and from where on to read. The keys of a dropped time bucket are dropped with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.state import frames
+from tidegate.kernel.state.store import Store
+from tidegate.kernel.suppress.key_index_table import BITS, CODES, HIGH, Numbers, Table
+
+INDEX, RECENT = -1, -2
+"""Windows that cannot exist, under which the store keeps base and log."""
+
+NOWHERE = -1
+"""The shelf of a key that does not wait."""
+
+CHUNK_ROWS = 200_000
+PIECE_ROWS = 50_000
+FOLD_ROWS = 200_000
+"""The log is put together with the base when it has more rows than this and an eighth of the base."""
+
+_HIGH = HIGH
+_LOW = np.uint64(CODES - 1)
+_CACHED = 4
+_FIRST_BITS = 48
+"""The bits in an index that does not say how many it has."""
+
+
+_NONE: Numbers = np.zeros(0, np.uint64)
+
+
+@dataclass
+class _Content:
+    """The index itself: `bounds[i]` is the least number that belongs into `chunks[i]`; `recent` overrides them."""
+
+    tokens: list[str] = field(default_factory=list)
+    bounds: list[int] = field(default_factory=lambda: [0])
+    chunks: list[Table] = field(default_factory=lambda: [Table.of(_NONE)])
+    recent: Numbers = field(default_factory=lambda: _NONE)
+
+    def find(self, wanted: Numbers) -> Ints:
+        """The code of each wanted hash, -1 if it is not there."""
+        found = np.zeros(len(wanted), np.int64)
+        chunk = np.searchsorted(np.array(self.bounds, np.uint64), wanted, side="right") - 1
+        for number in np.unique(chunk):
+            mine = chunk == number
+            found[mine] = self.chunks[number].find(wanted[mine])
+        recent = _code(self.recent, wanted)
+        return np.where(recent >= 0, recent, found)
+
+
+_cache: dict[str, _Content] = {}
+
+
+@dataclass
+class Index:
+    """What the meta frame knows of an index; `shelves` has the shelf that each code stands for.
+
+    bits  of the hash; an index with another number is `outdated`, and its shelves are to be placed anew
+    """
+
+    tokens: list[str] = field(default_factory=list)
+    shelves: list[int] = field(default_factory=list)
+    bounds: list[int] = field(default_factory=lambda: [0])
+    chunks: int = 0
+    rows: int = 0
+    owner: str = ""
+    bits: int = BITS
+
+    @classmethod
+    def load(cls, meta: dict[str, Any] | None) -> Index:
+        """The index as `saved` told it, or an empty one."""
+        return cls(**{"bits": _FIRST_BITS, **meta}) if meta else cls()
+
+    @property
+    def outdated(self) -> bool:
+        """Whether it was written with another number of bits: keys that had shelves of their own may share one now."""
+        return bool(self.tokens) and self.bits != BITS
+
+    def saved(self) -> dict[str, Any]:
+        """What to remember of it; its numbers are in the store."""
+        return vars(self)
+
+    @staticmethod
+    def short(hashes: Numbers) -> Numbers:
+        """The part of the hashes that the index tells apart."""
+        return hashes & _HIGH
+
+    def find(self, store: Store, hashes: Numbers) -> Ints:
+        """The shelf last noted for each key, NOWHERE if none ever was; it may be gone."""
+        if not self.tokens or not len(hashes):
+            return np.full(len(hashes), NOWHERE, np.int64)
+        content = self._content(store)
+        shelves = np.array([*self.shelves, NOWHERE], np.int64)
+        # In pieces: what is computed of each number is several times its size.
+        pieces = (hashes[low : low + PIECE_ROWS] for low in range(0, len(hashes), PIECE_ROWS))
+        return np.concatenate([shelves[content.find(self.short(piece))] for piece in pieces])
+
+    def add(self, store: Store, hashes: Numbers, numbers: Ints, live: list[int]) -> None:
+        """Note the shelves of these keys; `live` are all shelves that there are."""
+        if not len(hashes):
+            return
+        content = self._content(store)
+        known = {shelf: code for code, shelf in enumerate(self.shelves)}
+        fresh = [shelf for shelf in np.unique(numbers).tolist() if shelf not in known]
+        if len(self.shelves) + len(fresh) > CODES:
+            self._fold(store, content, live)
+            known = {shelf: code for code, shelf in enumerate(self.shelves)}
+        known |= {shelf: len(self.shelves) + i for i, shelf in enumerate(fresh)}
+        self.shelves += fresh
+        names, which = np.unique(numbers, return_inverse=True)
+        codes = np.array([known[shelf] for shelf in names.tolist()], np.uint64)[which]
+        packed = self.short(hashes) | codes
+        store.write(RECENT, max(len(self.tokens) - 1, 0), _encode(packed))
+        if not self.tokens:
+            self.tokens = ["empty"]
+        self.tokens.append(_token(self.tokens[-1], packed))
+        self.owner = self.owner or self.tokens[-1]
+        content.recent = _override(content.recent, packed)
+        self._keep(content)
+        if len(content.recent) > max(FOLD_ROWS, self.rows // 8):
+            self._fold(store, content, live)
+
+    def clear(self, store: Store) -> None:
+        """Forget everything: nothing waits."""
+        for segment in range(self.chunks):
+            store.remove(INDEX, segment)
+        for segment in range(max(len(self.tokens) - 1, 0)):
+            store.remove(RECENT, segment)
+        _cache.pop(self.owner, None)
+        self.tokens, self.shelves, self.bounds, self.chunks, self.rows, self.owner = [], [], [0], 0, 0, ""
+        self.bits = BITS
+
+    def _content(self, store: Store) -> _Content:
+        content = _cache.pop(self.owner, None)
+        if content is None or not content.tokens or content.tokens != self.tokens[: len(content.tokens)]:
+            # What was kept is let go before the new one is read: the two together would be twice the memory.
+            content = _Content(self.tokens[:1], list(self.bounds))
+            content.chunks = [Table.decode(store.read(INDEX, i)) for i in range(self.chunks)] or content.chunks
+        for segment in range(len(content.tokens) - 1, len(self.tokens) - 1):
+            content.recent = _override(content.recent, _decode(store.read(RECENT, segment)))
+        if self.tokens:
+            self._keep(content)
+        return content
+
+    def _keep(self, content: _Content) -> None:
+        content.tokens = list(self.tokens)
+        _cache.pop(self.owner, None)
+        _cache[self.owner] = content
+        while len(_cache) > _CACHED:
+            del _cache[next(iter(_cache))]
+
+    def _fold(self, store: Store, content: _Content, live: list[int]) -> None:
+        """Put the log into the base, without the keys whose shelves are gone."""
+        kept = sorted(set(live) & set(self.shelves))
+        code = {shelf: i for i, shelf in enumerate(kept)}
+        recode = np.array([code.get(shelf, CODES) for shelf in self.shelves], np.uint64)
+        cuts = np.searchsorted(content.recent, np.array(content.bounds[1:], np.uint64)).tolist()
+        lows, highs = [0, *cuts], [*cuts, len(content.recent)]
+        content.tokens = []  # so that nobody takes it for whole if this fails half-way
+        bounds: list[int] = []
+        chunks: list[Table] = []
+        token = ""
+        for bound, low, high in zip(content.bounds, lows, highs, strict=True):
+            whole = _override(content.chunks.pop(0).numbers(), content.recent[low:high])
+            codes = recode[(whole & _LOW).astype(np.int64)]
+            whole = ((whole & _HIGH) | codes)[codes < np.uint64(CODES)]
+            parts = np.array_split(whole, max(1, -(-len(whole) // CHUNK_ROWS)))
+            bounds += [bound, *(int(part[0] & _HIGH) for part in parts[1:])]
+            chunks += [Table.of(part) for part in parts]
+            token = _token(token, whole)
+        for segment, part in enumerate(chunks):
+            store.write(INDEX, segment, part.encode())
+        for segment in range(len(chunks), self.chunks):
+            store.remove(INDEX, segment)
+        for segment in range(len(self.tokens) - 1):
+            store.remove(RECENT, segment)
+        self.tokens, self.shelves, self.bounds = [token], kept, bounds
+        self.chunks, self.rows = len(chunks), sum(len(part.rest) for part in chunks)
+        content.chunks, content.bounds, content.recent = chunks, list(bounds), _NONE
+        self._keep(content)
+
+
+def _code(numbers: Numbers, wanted: Numbers) -> Ints:
+    """The code of each wanted hash in sorted numbers, -1 if it is not there."""
+    if not len(numbers):
+        return np.full(len(wanted), -1, np.int64)
+    found = numbers[np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)]
+    return np.where((found & _HIGH) == wanted, (found & _LOW).astype(np.int64), -1)
+
+
+def _override(numbers: Numbers, packed: Numbers) -> Numbers:
+    """Sorted numbers with these in them, the last one of each hash."""
+    if not len(packed):
+        return numbers
+    backwards = packed[::-1]
+    hashes, last = np.unique(backwards & _HIGH, return_index=True)
+    new = backwards[last]
+    if not len(numbers):
+        return new
+    at = np.asarray(np.searchsorted(numbers, hashes))
+    known = (numbers[np.minimum(at, len(numbers) - 1)] & _HIGH) == hashes
+    changed = np.insert(numbers, at[~known], new[~known])
+    changed[np.searchsorted(changed, hashes[known])] = new[known]
+    return changed
+
+
+def _encode(numbers: Numbers) -> bytes:
+    return frames.encode(frames.SEGMENT, {}, pa.table({"number": pa.array(numbers, pa.uint64())}))
+
+
+def _decode(frame: bytes) -> Numbers:
+    return frames.decode(frames.SEGMENT, frame)[1][0]["number"].to_numpy()
+
+
+def _token(before: str, numbers: Numbers) -> str:
+    return hashlib.blake2b(before.encode() + numbers.tobytes(), digest_size=12).hexdigest()

@@ -1,0 +1,147 @@
+"""The bound of a strict buffer in front of final results of sliding windows and sessions (`suppress.strict_bound`).
+
+A window is an entry from its first update until it closes, also where it was deleted or its session went into another
+one: Kafka's buffer drops a tombstone when it leaves, not before (SEMANTICS 6.1). So such windows are stored beside the
+others, as rows that are `deleted`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.kernel.columns.arrays import Ints, array, ints, unite
+from tidegate.kernel.columns.groups import previous_rows
+from tidegate.kernel.rows import grouping, results
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.state.state import State
+from tidegate.kernel.suppress import prior_values, strict_bound
+from tidegate.kernel.suppress.value_bytes import total
+from tidegate.spec.windows import SessionWindows, SlidingWindows
+
+
+def split(layout: Layout, rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
+    """Stored rows as windows, and as the entries of the buffer if the plan has one.
+
+    Entries are windows with their `bytes`, and those that are `deleted`. A store may be older than the bound: then what
+    is open is all that is known.
+    """
+    deleted = pa.repeat(pa.scalar(False), rows.num_rows)
+    if "deleted" in rows.schema.names:
+        # Sessions that were merged many at once (`coalescing`) do not say that they are not.
+        deleted = pc.fill_null(rows["deleted"], False)
+        rows = rows.drop_columns(["deleted"])
+    rows = rows.append_column("deleted", deleted)
+    windows = rows.filter(pc.invert(deleted))
+    windows = windows.drop_columns([name for name in ("bytes", *prior_values.kept(rows)) if name in rows.schema.names])
+    if layout.op.buffer is None or "bytes" in rows.schema.names:
+        return windows, None if layout.op.buffer is None else rows
+    return windows, rows.append_column("bytes", pa.array(strict_bound.waiting_bytes(layout, rows)))
+
+
+def check(
+    layout: Layout,
+    state: State,
+    held: pa.Table,
+    updates: pa.Table,
+    began: list[pa.Array],
+    seen: Ints,
+    aside: tuple[int, int],
+) -> pa.Table:
+    """The entries after the batch; raises BufferFullError if there ever were too many, or too many bytes.
+
+    held     the entries of the buckets that were read (`split`) that were open before the batch
+    updates  what each record made of its windows, in order; `seen` is the stream time that its record saw
+    began    what the first rows of their windows replaced (`prior_values.of`)
+    aside    entries and bytes of the buckets that were not read, none of which closes in this batch
+    """
+    names = [*layout.keys, "start", "end"]
+    both = unite([held.select(names), updates.select(names)])
+    codes = np.unique(grouping.codes([both[name] for name in names]), return_inverse=True)[1]
+    previous, has_previous = previous_rows(codes)
+    first = np.unique(codes, return_index=True)[1][codes]
+    both_began = prior_values.stored(layout, held, began)
+    sizes = _sizes(layout, held, updates, [c.take(pa.array(first)) for c in both_began], previous, has_previous)
+    new, n = ~has_previous, held.num_rows
+    change = sizes - np.where(has_previous, sizes[previous], 0)
+    closes = _closes(layout, both)
+    waits = strict_bound.after_each(closes[:n], np.ones(n, np.int64), closes[n:], new[n:].astype(np.int64), seen)
+    size = strict_bound.after_each(closes[:n], sizes[:n], closes[n:], change[n:], seen)
+    strict_bound.compare(layout, state, waits + aside[0], size + aside[1])
+    last = np.zeros(int(codes.max(initial=-1)) + 1, np.int64)
+    last[codes] = np.arange(len(codes))  # the last assignment stands
+    deleted = np.concatenate([_flags(held["deleted"]), _flags(updates["deleted"])])
+    entries = both.take(pa.array(last)).append_column("bytes", pa.array(sizes[last]))
+    entries = prior_values.keep(layout, entries, [c.take(pa.array(first[last])) for c in both_began])
+    return entries.append_column("deleted", pa.array(deleted[last]))
+
+
+def stored(layout: Layout, windows: pa.Table, entries: pa.Table, opens_after: float) -> pa.Table:
+    """The rows to store: windows with their bytes, and entries that are deleted and have not closed."""
+    names = [*layout.keys, "start", "end"]
+    both = unite([entries.select(names), windows.select(names)])
+    codes = np.unique(grouping.codes([both[name] for name in names]), return_inverse=True)[1]
+    at = np.full(int(codes.max(initial=-1)) + 1, -1, np.int64)
+    at[codes[: entries.num_rows]] = np.arange(entries.num_rows)
+    at = at[codes[entries.num_rows :]]
+    # A window that was closed before this batch is no entry any more.
+    place = pa.array(np.maximum(at, 0), mask=at < 0)
+    for name in ("bytes", *prior_values.kept(entries)):
+        windows = windows.append_column(name, array(entries[name]).take(place))
+    windows = windows.set_column(windows.schema.get_field_index("bytes"), "bytes", pc.fill_null(windows["bytes"], 0))
+    gone = entries.filter(pa.array(_flags(entries["deleted"]) & (ints(entries["end"]) >= opens_after)))
+    if not gone.num_rows:
+        return windows
+    gone = gone.append_column("ts", gone["end"])
+    for field in layout.state_fields:
+        gone = gone.append_column(field.name, pa.nulls(gone.num_rows, field.type))
+    return unite([windows, gone.select(windows.schema.names)])
+
+
+def totals(rows: pa.Table, opens_after: float) -> tuple[int, int]:
+    """How many of the stored rows are entries of the buffer, and their bytes: sliding windows outlive it."""
+    waits = ints(rows["end"]) >= opens_after
+    return int(waits.sum()), int(ints(rows["bytes"])[waits].sum())
+
+
+def _sizes(
+    layout: Layout, held: pa.Table, updates: pa.Table, began: list[pa.Array], previous: Ints, has_previous: Any
+) -> Ints:
+    """The bytes of the entry after each row: of those that were held, which say so, then of the updates.
+
+    `began` is what the first row of each one's window replaced.
+    """
+    tables = [_values(layout, held), _values(layout, updates)] if held.num_rows else [_values(layout, updates)]
+    values = [pa.chunked_array([array(column) for column in columns]) for columns in zip(*tables, strict=True)]
+    values = [array(column) for column in values]
+    new, mine = total(values), slice(held.num_rows, None)
+    # What a window replaces that is there already; a session's row replaces nothing, its tombstone the row before.
+    as_it_began = strict_bound.same([value.take(pa.array(previous)) for value in values], began)
+    old = np.where(has_previous & ~as_it_began, new[previous], 0)[mine]
+    if isinstance(layout.op.windows, SessionWindows):
+        old = np.where(_flags(updates["deleted"]), old, 0)
+    sizes = strict_bound.entry_bytes(_keys(layout, updates), total(began)[mine], old, new[mine])
+    return np.concatenate([ints(held["bytes"]), sizes])
+
+
+def _values(layout: Layout, rows: pa.Table) -> list[pa.ChunkedArray]:
+    done = results.finish(layout.telling["updates"], rows)
+    return [done[name] for name in layout.result_types]
+
+
+def _keys(layout: Layout, rows: pa.Table) -> Any:
+    return total([array(rows[name]) for name in layout.keys]) + strict_bound.bounds_bytes(layout)
+
+
+def _closes(layout: Layout, rows: pa.Table) -> Ints:
+    """The stream time at which each window has closed."""
+    windows = layout.op.windows
+    assert isinstance(windows, SlidingWindows | SessionWindows)
+    return windows.close_of_end_ms(ints(rows["end"]))  # type: ignore[arg-type, return-value]
+
+
+def _flags(column: pa.ChunkedArray) -> Any:
+    return array(column).to_numpy(zero_copy_only=False)

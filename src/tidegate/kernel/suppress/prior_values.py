@@ -1,0 +1,76 @@
+"""What the first row of a window is told to replace, which a buffer counts in bytes (SEMANTICS 6.4).
+
+For most windows the prior value is the initial aggregate (`strict_bound.initial`). Sliding
+windows that are made of others are the exception: a left window replaces the aggregate of the window that it
+continues, a right window replaces nothing (SEMANTICS 3.1).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.kernel.columns.arrays import array, unite
+from tidegate.kernel.rows import grouping
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.suppress import strict_bound
+from tidegate.spec.columns import OURS
+from tidegate.spec.windows import SlidingWindows
+
+PRIOR = OURS + "replaced:"
+"""Before the name of a value column: the column that holds what was replaced."""
+
+
+def counted(layout: Layout) -> bool:
+    """Whether windows are made of others, in front of a buffer that counts bytes."""
+    limit = layout.op.limit
+    bytes_held = layout.op.buffer is not None or (limit is not None and limit.buffer.max_bytes is not None)
+    return isinstance(layout.op.windows, SlidingWindows) and bytes_held
+
+
+def of(layout: Layout, rows: pa.Table, begun: pa.Table | None) -> list[pa.Array]:
+    """For rows with (key, start, end) what each window's first row replaced, a column for each value.
+
+    `begun` has the prior values of some windows (`windows.lineage.prior_values_of_made`); all other windows have
+    `strict_bound.initial`.
+    """
+    initial = strict_bound.repeated(strict_bound.initial(layout), rows.num_rows)
+    if begun is None or not begun.num_rows or not rows.num_rows:
+        return initial
+    both = unite([begun.select(window_columns(layout)), rows.select(window_columns(layout))])
+    codes = np.unique(grouping.codes([both[name] for name in window_columns(layout)]), return_inverse=True)[1]
+    at = np.full(int(codes.max()) + 1, -1, np.int64)
+    at[codes[: begun.num_rows]] = np.arange(begun.num_rows)
+    place = at[codes[begun.num_rows :]]
+    take, known = pa.array(np.maximum(place, 0)), pa.array(place >= 0)
+    return [
+        pc.if_else(known, array(begun[PRIOR + name]).take(take), first)
+        for name, first in zip(layout.result_types, initial, strict=True)
+    ]
+
+
+def stored(layout: Layout, held: pa.Table, began: list[pa.Array]) -> list[pa.Array]:
+    """What the windows of entries began with, which say so (`keep`) or are older than that, and behind them `began`."""
+    initial = strict_bound.repeated(strict_bound.initial(layout), held.num_rows)
+    known = [array(held[name]) for name in kept(held)] or initial
+    return [array(pa.chunked_array([first, more])) for first, more in zip(known, began, strict=True)]
+
+
+def keep(layout: Layout, entries: pa.Table, began: list[pa.Array]) -> pa.Table:
+    """Entries of a buffer with what their windows began with, where that is not the same for all."""
+    if not counted(layout):
+        return entries
+    for name, column in zip(layout.result_types, began, strict=True):
+        entries = entries.append_column(PRIOR + name, column)
+    return entries
+
+
+def kept(rows: pa.Table) -> list[str]:
+    """The columns of stored rows that hold what their windows began with."""
+    return [name for name in rows.schema.names if name.startswith(PRIOR)]
+
+
+def window_columns(layout: Layout) -> list[str]:
+    """The columns that name a window of a key."""
+    return [*layout.keys, "start", "end"]

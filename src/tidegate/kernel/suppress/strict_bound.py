@@ -1,0 +1,203 @@
+"""The bound of a strict buffer in front of final results: more than it allows stops the query.
+
+A buffer holds one entry per key and window from its first record until the window closes. Whether it was ever too
+full is decided record by record, as if each had come alone: put, let closed windows leave, then compare with the bound
+(SEMANTICS 6.2). An entry counts 8 (buffer time) + key + prior + old + new value + 8 (timestamp) bytes.
+`kernel.suppress.value_bytes` gives the bytes of a value. The old value is not counted where it equals the prior value
+(SEMANTICS 14.9). The prior value is the aggregate before the entry's first record: 0 for a count, the initializer's
+value for `aggregate`, otherwise nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.errors import BufferFullError
+from tidegate.kernel.columns.arrays import Ints, array, ints, unite
+from tidegate.kernel.columns.groups import previous_rows
+from tidegate.kernel.rows import grouping, results
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.state.state import State
+from tidegate.kernel.suppress import suppression_metrics
+from tidegate.kernel.suppress.value_bytes import total
+from tidegate.kernel.time.stream_time import NEVER
+from tidegate.spec.aggregates import Aggregate, Fold
+from tidegate.spec.suppressed import Buffer
+from tidegate.spec.windows import SessionWindows
+
+TIMES = 16
+"""Bytes of an entry's buffer time and timestamp."""
+
+
+def entry_bytes(key: Any, prior: Any, old: Any, new: Any) -> Any:
+    """The bytes that an entry counts, of those of its parts (SEMANTICS 14.9); `old` is 0 where it equals `prior`."""
+    return TIMES + key + prior + old + new
+
+
+def waiting_bytes(layout: Layout, rows: pa.Table) -> Ints:
+    """The bytes of entries of which only the newest value is known: state rows, with `deleted`."""
+    done = results.finish(layout.telling["updates"], rows)
+    key = total([array(rows[name]) for name in layout.keys]) + bounds_bytes(layout)
+    sizes: Ints = entry_bytes(key, prior_bytes(layout), 0, total([array(done[name]) for name in layout.result_types]))
+    return sizes
+
+
+def bounds_bytes(layout: Layout) -> int:
+    """The bytes of the window in an entry's key: its start, of a session its end too."""
+    return 0 if layout.op.windows is None else 16 if isinstance(layout.op.windows, SessionWindows) else 8
+
+
+def check(
+    layout: Layout, state: State, held: pa.Table | None, rows: pa.Table, updates: pa.Table, merged: pa.Table
+) -> pa.Table:
+    """`merged` with the `bytes` of each entry; raises BufferFullError if there ever were too many entries or bytes.
+
+    held, merged  the tables of the touched windows before and after the batch
+    rows          the records that were taken in, one per open window, in order; `updates` what each of them made
+    """
+    by = [*layout.keys, "start"]
+    parts = [
+        held.select(by) if held is not None else rows.select(by).slice(0, 0),
+        rows.select(by),
+        merged.select(by),
+    ]
+    codes = np.unique(grouping.codes([unite(parts)[name] for name in by]), return_inverse=True)[1]
+    n_held, n_both = parts[0].num_rows, parts[0].num_rows + rows.num_rows
+    previous, has_previous = previous_rows(codes[:n_both])
+    new = (~has_previous[n_held:]).astype(np.int64)
+    closes, seen = _closes(layout, ints(rows["start"])), ints(rows["seen"])
+    newest = int(seen.max(initial=NEVER))
+    # Of the windows that close within the batch; what the others hold stays.
+    leading = state.logs.leading(lambda start: layout.aligned.close_ms(start) <= newest)
+    starts = np.array(leading, np.int64)
+    stored = np.array([(log.rows, log.counts) for log in map(state.logs.__getitem__, leading)], np.int64).reshape(-1, 2)
+    totals = state.logs.totals()
+    records = after_each(_closes(layout, starts), stored[:, 0], closes, new, seen) + totals.rows - stored[:, 0].sum()
+    sizes = _sizes_of_entries(layout, held, rows, updates, previous, has_previous)
+    change = sizes - np.where(has_previous, sizes[previous], 0)
+    size = after_each(_closes(layout, starts), stored[:, 1], closes, change[n_held:], seen)
+    compare(layout, state, records, size + totals.counts - stored[:, 1].sum())
+    last = np.zeros(int(codes.max(initial=0)) + 1, np.int64) if len(codes) else np.zeros(1, np.int64)
+    last[codes[:n_both]] = sizes  # the last assignment stands
+    return merged.append_column("bytes", pa.array(last[codes[n_both:]]))
+
+
+def _closes(layout: Layout, starts: Ints) -> Ints:
+    """The stream time at which each window closes."""
+    closes: Any = layout.aligned.close_ms(starts)  # type: ignore[arg-type]
+    return np.broadcast_to(closes, len(starts))
+
+
+def compare(layout: Layout, state: State, records: Ints, sizes: Ints) -> None:
+    """Raise BufferFullError if the task ever held more entries, or bytes of them, than its share of the bound."""
+    assert layout.op.buffer is not None
+    buffer = layout.op.buffer.share(state.task, state.tasks)
+    most_records = np.inf if buffer.max_records is None else buffer.max_records
+    most_bytes = np.inf if buffer.max_bytes is None else buffer.max_bytes
+    peaks = int(records.max(initial=0)), int(sizes.max(initial=0))
+    suppression_metrics.tell_peaks(state, layout.op.buffer, *peaks)
+    over = np.flatnonzero((records > most_records) | (sizes > most_bytes))
+    if len(over):
+        at = over[0]
+        raise full(layout, state, int(records[at]), int(sizes[at]), "a larger bound")
+
+
+def full(layout: Layout, state: State, records: int, size: int, remedy: str) -> BufferFullError:
+    """The error for a buffer that holds this much and must not emit early; `remedy` is what to restart with."""
+    whole = layout.op.buffer or (layout.op.limit.buffer if layout.op.limit is not None else Buffer())
+    buffer = whole.share(state.task, state.tasks)
+    bound_records = "no bound" if buffer.max_records is None else buffer.max_records
+    bound_bytes = "no bound" if buffer.max_bytes is None else buffer.max_bytes
+    share = f" (the share of one of {state.tasks} tasks of {whole})" if state.tasks > 1 else ""
+    return BufferFullError(
+        f"{layout.op.buffer_name} buffer exceeded its max capacity. Currently [{records}/{bound_records}] records and "
+        f"[{size}/{bound_bytes}] bytes{share}. Nothing of this batch was emitted or stored. Restart from the same "
+        f"checkpoint with {remedy}; nothing is lost."
+    )
+
+
+def after_each(stored_closes: Ints, stored: Ints, closes: Ints, change: Ints, seen: Ints) -> Ints:
+    """A running total: `stored`, plus `change` row by row, minus what left with the windows that had closed by `seen`.
+
+    Windows close at the stream times `stored_closes` and `closes`; `seen` ascends.
+    """
+    when, leaves = np.concatenate([stored_closes, closes]), np.concatenate([stored, change])
+    order = np.argsort(when, kind="stable")
+    gone = np.concatenate(([0], np.cumsum(leaves[order])))
+    closed = np.searchsorted(when[order], seen, side="right")
+    return int(stored.sum()) + np.cumsum(change) - gone[closed]
+
+
+def _sizes_of_entries(
+    layout: Layout,
+    held: pa.Table | None,
+    rows: pa.Table,
+    updates: pa.Table,
+    previous: Ints,
+    has_previous: Any,
+) -> Ints:
+    """The bytes of its entry after each row: first the held ones, which know theirs, then those of the batch."""
+    known = ints(held["bytes"]) if held is not None else np.zeros(0, np.int64)
+    told = layout.telling["final"]  # in which a tombstone is a null, as in what is held
+    tables = [results.finish(told, held)] if held is not None and held.num_rows else []
+    tables.append(results.finish(told, updates))
+    done = unite([table.select(list(layout.result_types)) for table in tables])
+    values = [array(done[name]) for name in layout.result_types]
+    new = total(values)
+    initially = repeated(initial(layout), len(previous))
+    began = same([value.take(pa.array(previous)) for value in values], initially)
+    old = np.where(has_previous & ~began, new[previous], 0)
+    key = total([array(rows[name]) for name in layout.keys]) + bounds_bytes(layout)
+    mine = slice(len(known), None)
+    sizes = entry_bytes(key, prior_bytes(layout), old[mine], new[mine])
+    return np.concatenate([known, sizes])
+
+
+def same(values: list[pa.Array], others: list[pa.Array]) -> Any:
+    """In which rows these columns hold the same as the others, one by one; null equals null."""
+    equal = np.ones(len(values[0]), bool)
+    for column, other in zip(values, others, strict=True):
+        if pa.types.is_null(column.type):
+            continue
+        if pa.types.is_nested(column.type):
+            # Arrow compares no lists.
+            equal &= np.array([a == b for a, b in zip(column.to_pylist(), other.to_pylist(), strict=True)], bool)
+            continue
+        both_null = pc.and_(column.is_null(), other.is_null())
+        equal &= pc.or_(pc.fill_null(pc.equal(column, other), False), both_null).to_numpy(zero_copy_only=False)
+    return equal
+
+
+def initial(layout: Layout) -> list[pa.Array]:
+    """What is told to be replaced where a key had nothing: a column of one value for each of the values.
+
+    It is what the aggregation starts with; null for sessions and for groups of a table that was grouped anew, as in
+    Kafka Streams, for a table given as its changes, and behind steps, which nobody asks what they make of nothing.
+    """
+    kinds = layout.result_types.values()
+    nothing = isinstance(layout.op.windows, SessionWindows) or layout.op.stream.changes
+    if layout.shape or nothing or not layout.op.aggregations:
+        return [pa.nulls(1, kind) for kind in kinds]
+
+    def of(aggregation: Any) -> Any:
+        if isinstance(aggregation, Fold):
+            return aggregation.initializer()
+        counts = isinstance(aggregation, Aggregate) and aggregation.function == "count"
+        return 0 if counts else None
+
+    return [pa.array([of(a)], kind) for (_, a), kind in zip(layout.op.aggregations, kinds, strict=True)]
+
+
+def repeated(columns: list[pa.Array], rows: int) -> list[pa.Array]:
+    """Columns of one value each, with that value in so many rows. (`pa.repeat` takes no nested value zero times.)"""
+    at = pa.array(np.zeros(rows, np.int64))
+    return [column.take(at) for column in columns]
+
+
+def prior_bytes(layout: Layout) -> int:
+    """The bytes of `initial`."""
+    return int(total(initial(layout))[0])

@@ -1,0 +1,118 @@
+"""What a step tells about suppressions and final results, under the names of `spec.metrics.NUMBERS`.
+
+Nothing is read for it: counts and bytes are those that the indexes of logs and shelves hold anyway.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.instants import later_ms
+from tidegate.kernel.columns.arrays import Ints, ints
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.state.state import State
+from tidegate.spec.columns import OURS, TIMESTAMP
+from tidegate.spec.metrics import FILL, HELD, change_of
+from tidegate.spec.suppressed import Buffer, UntilTimeLimit
+
+if TYPE_CHECKING:
+    from tidegate.kernel.suppress.time_buckets import Shelves
+
+UPDATED = OURS + "updated"
+"""When a row that waits was last updated, where nothing else says it: by the wall clock."""
+
+SIZE = OURS + "size"
+"""The column with the bytes of an entry in a buffer with a bound."""
+
+
+@dataclass(frozen=True)
+class Left:
+    """Rows that a time limit let out, since when each waited, and what the clock of the limit showed then."""
+
+    rows: pa.Table
+    since: Ints
+    shown: Ints
+
+
+class Held(NamedTuple):
+    """What waits: how many rows, their bytes, and the bytes of those that are on disk alone."""
+
+    rows: int
+    size: int
+    spilled: int
+
+
+def held(layout: Layout, state: State) -> Held:
+    """What waits for its window in the logs."""
+    totals = state.logs.totals()
+    # A buffer with a bound keeps its bytes, as the bound counts them, beside each window.
+    if layout.op.buffer is not None:
+        return Held(totals.waits if layout.keyed else totals.rows, totals.counts, totals.size)
+    return Held(totals.windows if layout.keyed else totals.rows, totals.size, totals.size)
+
+
+def of_limit(entries: pa.Table, shelves: Shelves) -> Held:
+    """What waits for a time limit: entries of a buffer with a bound, and the shelves of one without."""
+    spilled = sum(log.size for log in shelves.logs.values())
+    size = int(ints(entries[SIZE]).sum()) if entries.num_rows else 0
+    return Held(entries.num_rows + shelves.keys, size + spilled, spilled)
+
+
+def tell(state: State, now: Held, before: Held) -> None:
+    """Say what waits, and how that changed in this step."""
+    state.told |= dict(zip(HELD, now, strict=True))
+    state.told |= {change_of(name): new - old for name, new, old in zip(HELD, now, before, strict=True)}
+
+
+def tell_peaks(state: State, buffer: Buffer, records: int, size: int) -> None:
+    """Say how much a buffer with a bound has held at most within this step, and how full that was."""
+    mine = buffer.share(state.task, state.tasks)
+    parts = [(records, mine.max_records), (size, mine.max_bytes)]
+    full = max(min(held / max(bound, 1), 1.0) for held, bound in parts if bound is not None)
+    state.told |= {
+        "suppression_buffer_count_max": records,
+        "suppression_buffer_size_max": size,
+        "suppression_buffer_fill": int(full * FILL),
+    }
+
+
+def tell_final(state: State, rows: int) -> None:
+    """Say that final results have left; of several such outputs each counts."""
+    state.told["emit_final_records"] = state.told.get("emit_final_records", 0) + rows
+
+
+def overtime(how: UntilTimeLimit, left: Left) -> dict[str, float]:
+    """How long rows waited after their last update: KIP-328's limit less the lateness that was observed."""
+    if not left.rows.num_rows:
+        return {}
+    due = np.minimum(left.shown, later_ms(left.since, how.limit_ms))
+    waited = np.maximum(due - _updated(how, left), 0)
+    return {"overtime_min": int(waited.min()), "overtime_sum": int(waited.sum())}
+
+
+def _updated(how: UntilTimeLimit, left: Left) -> Ints:
+    """When each row was last updated, by the clock of the limit."""
+    if how.measured_from == "latest_update":
+        return left.since
+    if how.clock == "stream":
+        return ints(left.rows[TIMESTAMP])
+    updated = left.rows[UPDATED]
+    # What an earlier version of tidegate held back did not say so: as if it had not been updated.
+    return ints(pc.coalesce(updated, pa.array(left.since))) if updated.null_count else ints(updated)
+
+
+def told(layout: Layout, state: State, before: Held) -> dict[str, float]:
+    """All that this step has to tell; `before` is what waited for its window at the beginning."""
+    op = layout.op
+    if op.limit is None and "suppression" in op.measured:
+        now = held(layout, state)
+        tell(state, now, before)
+        if op.buffer is not None and "suppression_buffer_fill" not in state.told:
+            tell_peaks(state, op.buffer, now.rows, now.size)
+        state.told["suppression_emit"] = state.told.get("emit_final_records", 0)
+    return {**state.told, "tasks": state.tasks, "tasks_heard": 1}

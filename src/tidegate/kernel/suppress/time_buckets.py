@@ -1,0 +1,208 @@
+"""What waits behind a time limit, on shelves by buffer time: a batch touches the shelves of its keys and those due.
+
+A shelf is a log of rows whose entries begin to wait in one stretch of time. An update of a key that waits is appended
+to the key's shelf, unread; when a shelf is due it is read, and its rows, in their order, say what waits and since when.
+An index gives the shelf of each key (`kernel.suppress.key_index`). All rows of keys with the same number there are on
+the same shelf, so that two keys that happen to share one cannot lose or repeat anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidegate.instants import MAX_MS
+from tidegate.kernel.columns.arrays import Ints, ints
+from tidegate.kernel.state.log_index import Log
+from tidegate.kernel.state.state import State
+from tidegate.kernel.state.store import Store
+from tidegate.kernel.suppress.key_index import INDEX, NOWHERE, RECENT, Index
+from tidegate.spec.columns import OURS
+
+BUFFER_TIME = OURS + "buffer_time"
+"""The column with the buffer time of a row on a shelf."""
+
+SHELVES = 64
+"""About how many shelves a limit is cut into: more of them make an update write more, fewer a due one read more. One
+that begins to be due is cut into as many again, so that it is read whole only once.
+"""
+
+SEGMENTS = 64
+"""A shelf of more segments than this is put together, each shelf after a different number of batches."""
+
+Hashes = npt.NDArray[np.uint64]
+
+
+@dataclass
+class Shelves:
+    """The shelves of one task; `logs` has one per number, with the earliest buffer time of its rows in `base`.
+
+    `keys` is how many keys wait. Two that the index cannot tell apart count once until their shelf is due.
+    """
+
+    store: Store
+    width: int = 0
+    logs: dict[int, Log] = field(default_factory=dict)
+    index: Index = field(default_factory=Index)
+    keys: int = 0
+
+    @classmethod
+    def load(cls, store: Store, meta: dict[str, Any]) -> Shelves:
+        """The shelves as `meta` (of `saved`) knows them."""
+        logs = {number: Log(*log) for number, *log in meta.get("shelves", [])}
+        # Before keys were counted only their rows were: there are not more keys than these.
+        keys = meta.get("keys", sum(log.rows for log in logs.values()))
+        return cls(store, meta.get("width", 0), logs, Index.load(meta.get("index")), keys)
+
+    def saved(self) -> dict[str, Any]:
+        """What to remember of them; the rows are in the store."""
+        index = self.index.saved()
+        shelves = [[number, log.segments, log.rows, log.base, log.size] for number, log in self.logs.items()]
+        return {"shelves": shelves, "width": self.width, "index": index, "keys": self.keys}
+
+    def find(self, hashes: Hashes) -> Ints:
+        """The shelf of each key, NOWHERE if none of its rows waits."""
+        found = self.index.find(self.store, hashes)
+        live = np.isin(found, np.array(list(self.logs), np.int64))
+        return np.where(live, found, NOWHERE)
+
+    def due(self, until: int) -> list[int]:
+        """The shelves that may have rows with a buffer time of at most `until`."""
+        return sorted(number for number, log in self.logs.items() if log.base <= until)
+
+    def earliest(self) -> int | None:
+        """No row waits since before this time; None if none waits."""
+        return min((log.base for log in self.logs.values()), default=None)
+
+    def read(self, numbers: list[int]) -> list[pa.Table]:
+        """The rows of these shelves, in the order in which they came."""
+        return [table for number in numbers for table in self._state(number).read(_window(number))]
+
+    def forget(self, numbers: list[int]) -> None:
+        """Take these shelves away."""
+        for number in numbers:
+            self._state(number).forget(_window(number))
+            del self.logs[number]
+        if not self.logs:
+            self.index.clear(self.store)
+            self.keys = 0
+
+    def append(self, numbers: Ints, rows: pa.Table) -> list[int]:
+        """Put each row on its shelf; gives the shelves that should be put together."""
+        order = np.argsort(numbers, kind="stable")
+        names, starts = np.unique(numbers[order], return_index=True)
+        ends = [*starts[1:].tolist(), len(order)]
+        rows = rows.take(pa.array(order))
+        for number, low, high in zip(names.tolist(), starts.tolist(), ends, strict=True):
+            mine = rows.slice(low, high - low)
+            earliest = min(
+                int(ints(mine[BUFFER_TIME]).min()), self.logs[number].base if number in self.logs else MAX_MS
+            )
+            state = self._state(number)
+            state.append(_window(number), mine)
+            self.logs[number] = state.logs[_window(number)]._replace(base=earliest)
+        return [n for n in names.tolist() if self.logs[n].segments > SEGMENTS + n % SEGMENTS]
+
+    def place(self, rows: pa.Table, hashes: Hashes, limit_ms: int, opened: list[int]) -> None:
+        """Put entries (one row per key) on the shelves of their buffer times, and note where they are.
+
+        Those that share a stretch of time with shelves that were `opened` go on narrow ones. A number is a buffer time
+        in narrow widths; a wide shelf has that of the first narrow one in it.
+        """
+        if not rows.num_rows:
+            return
+        if not self.logs:
+            self.width = max(1, limit_ms // SHELVES**2)
+        narrow = ints(rows[BUFFER_TIME]) // self.width
+        wide = narrow // SHELVES * SHELVES
+        numbers = np.where(np.isin(wide, [number // SHELVES * SHELVES for number in opened]), narrow, wide)
+        same, group = np.unique(self.index.short(hashes), return_inverse=True)
+        earliest = np.full(len(same), MAX_MS)
+        np.minimum.at(earliest, group, numbers)
+        numbers = earliest[group]
+        moved = self.find(hashes) != numbers
+        self.append(numbers, rows)
+        self.index.add(self.store, hashes[moved], numbers[moved], list(self.logs))
+
+    def replace(self, number: int, rows: pa.Table) -> None:
+        """Let `rows`, with the same keys as before, be all that is on a shelf."""
+        earliest = self.logs[number].base
+        state = self._state(number)
+        state.replace(_window(number), rows)
+        self.logs[number] = state.logs[_window(number)]._replace(base=earliest)
+
+    def _state(self, number: int) -> State:
+        state = State(self.store, {}, 1)
+        if number in self.logs:
+            state.logs[_window(number)] = self.logs[number]
+        return state
+
+
+def settle(
+    code: Ints, step: Ints, since: Ints, clocks: Ints, limit_ms: int, restarts: bool
+) -> tuple[tuple[Ints, Ints, Ints], tuple[Ints, Ints]]:
+    """Which rows leave (row, at which step, waiting since when), and which go on waiting (row, since when).
+
+    code    a number per row, the same for rows of one key; the rows of a key are in order
+    step    which row of the batch it is; -1 for what waited before
+    clocks  what the clock of the limit shows after each step, ascending
+    restarts  whether every update begins the wait again; otherwise the first one says since when
+
+    Per step (SEMANTICS 6.2): the row replaces what waits of its key, then all leave whose buffer time is at least
+    `limit_ms` ago.
+    """
+    order = np.argsort(code, kind="stable")
+    code, step, since = code[order], step[order], since[order]
+    never = len(clocks)
+    reached = np.searchsorted(clocks, np.minimum(since, MAX_MS - limit_ms) + limit_ms, side="left")
+    leaves_at = np.maximum(reached, np.maximum(step, 0))
+    last = np.append(code[1:] != code[:-1], True)[: len(code)]
+    if restarts:
+        replaced_at = np.where(last, never, np.append(step[1:], never)[: len(code)])
+        gone = (leaves_at < never) & (leaves_at < replaced_at)
+        rest = last & ~gone
+        return (order[gone], leaves_at[gone], since[gone]), (order[rest], since[rest])
+    # With no limit each row of the batch leaves as it comes: no need to follow the rows of a key one by one.
+    alone = (step > 0) & (limit_ms == 0 and bool(np.all(leaves_at == np.maximum(step, 0))))
+    parts = [(np.flatnonzero(alone), leaves_at[alone], since[alone])]
+    waits: list[tuple[Ints, Ints]] = []
+    group = np.cumsum(np.append(True, last[:-1])[: len(code)])
+    place = group * (never + 2) + step + 1
+    ends = np.flatnonzero(last) + 1
+    at = np.flatnonzero(np.append(True, last[:-1])[: len(code)] & ~alone)
+    while len(at):
+        leaves = leaves_at[at]
+        upto = np.searchsorted(place, group[at] * (never + 2) + leaves + 1, side="right") - 1
+        gone = leaves < never
+        parts.append((upto[gone], leaves[gone], since[at[gone]]))
+        waits.append((upto[~gone], since[at[~gone]]))
+        following = upto[gone] + 1
+        inside = following < ends[group[at[gone]] - 1]
+        at = following[inside]
+        at = at[~alone[at]]
+    rows, steps, sinces = (np.concatenate([part[i] for part in parts]) for i in range(3))
+    kept = np.concatenate([w[0] for w in waits]) if waits else np.zeros(0, np.int64)
+    kept_since = np.concatenate([w[1] for w in waits]) if waits else np.zeros(0, np.int64)
+    return (order[rows], steps, sinces), (order[kept], kept_since)
+
+
+def newest(code: Ints, since: Ints, restarts: bool) -> tuple[Ints, Ints]:
+    """The rows that stand for each key, the last ones, and since when it waits."""
+    order = np.argsort(code, kind="stable")
+    heads = np.append(True, np.diff(code[order]) != 0)[: len(code)]
+    tails = np.append(heads[1:], True)[: len(code)]
+    return order[tails], since[order[tails] if restarts else order[heads]]
+
+
+def waiting_since(rows: pa.Table, since: Ints) -> pa.Table:
+    """The rows with these buffer times."""
+    return rows.set_column(rows.schema.get_field_index(BUFFER_TIME), BUFFER_TIME, pa.array(since))
+
+
+def _window(number: int) -> int:
+    """Where the store keeps a shelf: below the index, which is below the windows of the aggregation."""
+    return min(INDEX, RECENT) - 1 - number

@@ -1,0 +1,212 @@
+"""suppress(until_time_limit): updates wait in a buffer until time has moved on, or until the buffer is full.
+
+Per update, in the order forwarded (SEMANTICS 6.2): stream time grows to the update's timestamp (the wall clock has
+moved when the batch began); the key's entry is made or replaced; entries whose time has come leave, oldest first, ties
+in the order of their serialized keys; then the bound is checked. Once a key has left, nothing about it is remembered.
+Entries also leave between two updates of a task, as records of other tasks move stream time on
+(`kernel.exchange.time_progress`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.instants import MAX_MS, later_ms
+from tidegate.kernel.columns.arrays import Ints, ints, unite
+from tidegate.kernel.exchange.batch import Batch
+from tidegate.kernel.rows import grouping, result_keys
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.rows.map_filter import SEEN
+from tidegate.kernel.state import frames
+from tidegate.kernel.state.state import State
+from tidegate.kernel.state.store import Store
+from tidegate.kernel.suppress import bounded_time_limit, buffer_entries, suppression_metrics
+from tidegate.kernel.suppress.key_index import NOWHERE
+from tidegate.kernel.suppress.suppression_metrics import SIZE, UPDATED, Left
+from tidegate.kernel.suppress.time_buckets import BUFFER_TIME, Shelves, newest, settle, waiting_since
+from tidegate.spec.columns import END, OURS, START, TIMESTAMP
+
+_BUFFER = "buffer"
+
+
+def run(layout: Layout, state: State, batch: Batch, rows: pa.Table, end_of_input: bool) -> tuple[pa.Table, int | None]:
+    """Take forwarded rows into the buffer; gives those that leave, and the wall clock at which the next ones are due.
+
+    By the wall clock every row of a batch comes at the same time, that of the batch. At the end of the input
+    everything leaves. Raises BufferFullError if the buffer shuts down when full and is.
+    """
+    how = layout.op.limit
+    assert how is not None
+    updates, wall = layout.op.emits == "updates", how.clock == "wall"
+    in_order = layout.op.stream.changes and not layout.op.caching
+    if updates and layout.op.aggregations and not in_order and sum(chunk.rows for chunk in batch.chunks) > 1:
+        # Updates of many records come in timestamp order, however tasks and partitions made them. What one record
+        # forwards, final results and changes of a table have an order already, and so have all updates of groups.
+        rows = rows.sort_by([(TIMESTAMP, "ascending")])
+    held, shelves, now, ordered = _load(layout, state.store)
+    if wall:
+        now = max(now, state.wall_clock)
+        finds, end = np.full(rows.num_rows, now), now
+    elif updates:
+        rows, finds = _as_time_passed(layout, batch, rows, now)
+        # Every record that moved stream time was forwarded, by this task or another.
+        end = max([state.stream_time, *(chunk.max_ts for chunk in batch.chunks)])
+    else:
+        # Final results are older than that: their own timestamps are the time of what is behind them.
+        finds, end = np.full(rows.num_rows, now), -1
+    times = np.full(rows.num_rows, now) if wall else ints(rows[TIMESTAMP])
+    clocks = _clocks(now, finds, ints(rows[SEEN]) if SEEN in rows.schema.names else times, end)
+    now = int(clocks[-1])
+    rows = rows.drop_columns([SEEN]) if SEEN in rows.schema.names else rows
+    if end_of_input:
+        clocks[-1] = MAX_MS
+    since = ints(rows[START]) if how.measured_from == "window_start" and layout.op.windows is not None else times
+    rows = rows.append_column(BUFFER_TIME, pa.array(since))
+    if wall and how.measured_from != "latest_update":
+        rows = rows.append_column(UPDATED, pa.array(times))
+    before = suppression_metrics.of_limit(held, shelves)
+    if how.buffer.bounded:
+        if shelves.logs or not ordered:
+            held = bounded_time_limit.as_they_leave(
+                layout, unite([held, *buffer_entries.without_bound(layout, _newest(layout, shelves))])
+            )
+        left, stay = bounded_time_limit.take_in(layout, state, held, rows, clocks, batch.made)
+        shelves.forget(list(shelves.logs))
+        due = int(stay[BUFFER_TIME][0].as_py()) if stay.num_rows else None
+    else:
+        left = _on_shelves(layout, shelves, held, rows, clocks)
+        stay, due = held.slice(0, 0), shelves.earliest()
+    suppression_metrics.tell(state, suppression_metrics.of_limit(stay, shelves), before)
+    state.told |= {"suppression_emit": left.rows.num_rows, **suppression_metrics.overtime(how, left)}
+    meta = {"stream_time": now, "ordered": True, **shelves.saved()}
+    state.store.put(_BUFFER, frames.encode(frames.SEGMENT, meta, stay))
+    state.due = None if due is None else (later_ms(due, how.limit_ms), now)
+    wakes = wall and due is not None and due <= MAX_MS - how.limit_ms
+    return left.rows.select(layout.result_schema.names), due + how.limit_ms if wakes and due is not None else None
+
+
+def _as_time_passed(layout: Layout, batch: Batch, rows: pa.Table, now: int) -> tuple[pa.Table, Ints]:
+    """The updates of a batch with the one that made a time come before others of it; the stream time each finds."""
+    # Where rows have an order of their own, time does not go back at one that is older than those before it.
+    times = np.maximum.accumulate(ints(rows[SEEN] if SEEN in rows.schema.names else rows[TIMESTAMP]))
+    keys = grouping.key_hash(layout, rows.select(list(layout.op.key)).rename_columns(layout.keys))
+    before, makes = batch.passed().before(now, times, keys)
+    order = np.lexsort((~makes, np.maximum(times, now)))
+    return rows.take(pa.array(order)), before[order]
+
+
+def _clocks(now: int, before: Ints, after: Ints, end: int) -> Ints:
+    """What the clock shows before and after each update, one behind the other, and at the end of the batch."""
+    steps = np.stack([before, after], axis=1).ravel()
+    return np.maximum.accumulate(np.concatenate([[now], steps, [end]]))[1:]
+
+
+def first_due(layout: Layout, store: Store, most: int) -> tuple[int, list[tuple[str, int]], int] | None:
+    """How many keys are held back, the first ones (at most so many) and when they leave, and what the clock shows.
+
+    None if there is none.
+    """
+    how, now = layout.op.limit, _load(layout, store)[2]
+    assert how is not None
+    held = waiting(layout, store)
+    if not held.num_rows:
+        return None
+    first = held.take(pc.sort_indices(held, sort_keys=[(BUFFER_TIME, "ascending")])[:most])
+    shown = [name for name in (*layout.op.key, START, END) if name in held.schema.names]
+    keys = [_shown(row) for row in first.select(shown).to_pylist()]
+    due = [later_ms(since, how.limit_ms) for since in ints(first[BUFFER_TIME]).tolist()]
+    return len(np.unique(result_keys.codes(layout, held))), list(zip(keys, due, strict=True)), now
+
+
+def _shown(row: dict[str, Any]) -> str:
+    key = ", ".join(f"{name} {value!r}" for name, value in row.items() if not name.startswith(OURS))
+    return f"{key} in window {row[START]} to {row[END]} ms" if START in row else key
+
+
+def waiting(layout: Layout, store: Store) -> pa.Table:
+    """The rows that are held back, with the time from which the limit counts (`shelves.BUFFER_TIME`)."""
+    held, shelves, *_ = _load(layout, store)
+    return unite([_rows(held), *_newest(layout, shelves)])
+
+
+def empty(layout: Layout, store: Store) -> pa.Table:
+    """What is held back (`waiting`), which from then on is not: the buffer is as if nothing had ever come."""
+    held, shelves, *_ = _load(layout, store)
+    rows = unite([_rows(held), *_newest(layout, shelves)])
+    shelves.forget(list(shelves.logs))
+    meta = {"stream_time": -1, "ordered": True, **shelves.saved()}
+    store.put(_BUFFER, frames.encode(frames.SEGMENT, meta, held.slice(0, 0)))
+    return rows
+
+
+def _rows(held: pa.Table) -> pa.Table:
+    """Entries of a buffer with a bound as rows on a shelf."""
+    return held.drop_columns([SIZE, *buffer_entries.prior_names(held)])
+
+
+def _load(layout: Layout, store: Store) -> tuple[pa.Table, Shelves, int, bool]:
+    """The entries of a buffer with a bound, the shelves of one without, what the clock has shown so far, and whether
+    the entries are in the order in which they leave.
+    """
+    frame = store.get(_BUFFER)
+    if frame is None:
+        schema = layout.result_schema
+        empty = schema.append(pa.field(BUFFER_TIME, pa.int64())).append(pa.field(SIZE, pa.int64())).empty_table()
+        return empty, Shelves(store), -1, True
+    meta, (table,) = frames.decode(frames.SEGMENT, frame)
+    return table, Shelves.load(store, meta), meta["stream_time"], meta.get("ordered", False)
+
+
+def _on_shelves(layout: Layout, shelves: Shelves, held: pa.Table, rows: pa.Table, clocks: Ints) -> Left:
+    """Take rows in where nothing has to leave before its time; gives those that leave, in order."""
+    how = layout.op.limit
+    assert how is not None
+    restarts = how.measured_from == "latest_update"
+    until = MAX_MS if clocks[-1] == MAX_MS else int(clocks[-1]) - how.limit_ms
+    if shelves.index.outdated:
+        held = unite([held, *buffer_entries.without_bound(layout, _newest(layout, shelves))])
+        shelves.forget(list(shelves.logs))
+    where = shelves.find(result_keys.hashes(layout, rows))
+    # A row so old that it is due itself makes its shelf due: it may be what its key waits since from now on.
+    old = where[(where != NOWHERE) & (ints(rows[BUFFER_TIME]) <= until)]
+    due = sorted({*shelves.due(until), *old.tolist()})
+    # Rows of keys on shelves that are not due only follow those that wait there.
+    follow = (where != NOWHERE) & ~np.isin(where, due)
+    step = 2 * np.arange(rows.num_rows) + 1
+    many = shelves.append(where[follow], rows.filter(pa.array(follow))) if follow.any() else []
+    for number in many:
+        whole = unite(shelves.read([number]))
+        at, since = newest(result_keys.codes(layout, whole), ints(whole[BUFFER_TIME]), restarts)
+        shelves.replace(number, waiting_since(whole.take(pa.array(at)), since))
+    waited = [_rows(held), *shelves.read(due)]
+    both = pa.concat_tables([*waited, rows.filter(pa.array(~follow))], promote_options="default")
+    steps = np.concatenate([np.full(both.num_rows - int((~follow).sum()), -1), step[~follow]])
+    codes = result_keys.codes(layout, both)
+    gone, rest = settle(codes, steps, ints(both[BUFFER_TIME]), clocks, how.limit_ms, restarts)
+    waiting_elsewhere = shelves.keys - len(np.unique(codes[held.num_rows : both.num_rows - int((~follow).sum())]))
+    shelves.forget(due)
+    shelves.keys = max(waiting_elsewhere, 0) if shelves.logs else 0
+    stay = waiting_since(both.take(pa.array(rest[0])), rest[1])
+    leaving = both.take(pa.array(gone[0]))
+    order = result_keys.in_order(layout, leaving, gone[1], gone[2])
+    left = Left(leaving.take(order), gone[2][order], clocks[gone[1][order]])
+    del waited, both, steps, codes, gone, rest, leaving  # the index needs room for its own
+    shelves.place(stay, result_keys.hashes(layout, stay), how.limit_ms, due)
+    shelves.keys += stay.num_rows
+    return left
+
+
+def _newest(layout: Layout, shelves: Shelves) -> list[pa.Table]:
+    """What is on all shelves, one row per key."""
+    how = layout.op.limit
+    assert how is not None
+    tables = shelves.read(sorted(shelves.logs))
+    if not tables:
+        return []
+    whole = unite(tables)
+    at, since = newest(result_keys.codes(layout, whole), ints(whole[BUFFER_TIME]), how.measured_from == "latest_update")
+    return [waiting_since(whole.take(pa.array(at)), since)]

@@ -1,0 +1,104 @@
+"""A batch that never fills a buffer with a bound: the rows leave that would without it, and what was in it is counted.
+
+Whether it is one is only known when it has been counted: after each update, with all that waits and has not left yet.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.kernel.columns.arrays import Ints, ints
+from tidegate.kernel.rows import result_keys
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.state.state import State
+from tidegate.kernel.suppress import buffer_entries
+from tidegate.kernel.suppress.buffer_entries import Sizes
+from tidegate.kernel.suppress.suppression_metrics import SIZE, Left
+from tidegate.kernel.suppress.time_buckets import BUFFER_TIME, settle
+from tidegate.spec.suppressed import Buffer
+
+
+class Taken(NamedTuple):
+    """What a buffer with a bound made of a batch.
+
+    left  the rows that leave, in order
+    stay  the entries that stay, in the order in which they would leave
+    most  the most records and the most bytes there were, each after something was put in (SEMANTICS 10)
+    """
+
+    left: Left
+    stay: pa.Table
+    most: tuple[int, int]
+
+
+def take_in(layout: Layout, state: State, both: pa.Table, waited: int, clocks: Ints) -> Taken | None:
+    """Take rows into a buffer with a bound, unless they are more than it holds: None.
+
+    both    the `waited` entries that wait, then the rows that came
+    clocks  what the clock of the limit shows before and after each row, one behind the other, and at the end
+    """
+    how = layout.op.limit
+    assert how is not None
+    codes, since = result_keys.codes(layout, both), ints(both[BUFFER_TIME])
+    # Row i comes between what the clock shows at 2 i and at 2 i + 1.
+    step = np.concatenate([np.full(waited, -1), 2 * np.arange(both.num_rows - waited) + 1])
+    restarts = how.measured_from == "latest_update"
+    gone, rest = settle(codes, step, since, clocks, how.limit_ms, restarts)
+    (gone_rows, gone_steps, gone_since), (rest_rows, rest_since) = gone, rest
+    first, before = _in_turn(codes, np.concatenate([gone_rows, rest_rows]))
+    sizes = _sizes(Sizes(layout, both), ints(both[SIZE].slice(0, waited)), first, before)
+    came = slice(waited, None)
+    new = before[came] < 0
+    grown = sizes[came] - np.where(new, 0, sizes[before[came]])
+    most = (
+        _most(waited, new.astype(np.int64), gone_steps, np.ones(len(gone_rows), np.int64)),
+        _most(int(sizes[:waited].sum()), grown, gone_steps, sizes[gone_rows]),
+    )
+    if _exceeds(most, how.buffer.share(state.task, state.tasks)):
+        return None
+    leaving = both.take(pa.array(gone_rows))
+    order = result_keys.in_order(layout, leaving, gone_steps, gone_since)
+    left = Left(leaving.take(order), gone_since[order], clocks[gone_steps[order]])
+    keys = both.select(result_keys.columns(layout)).take(pa.array(rest_rows))
+    at = np.asarray(result_keys.in_order(layout, keys, np.zeros(len(rest_rows), np.int64), rest_since))
+    rows = rest_rows[at]
+    return Taken(left, buffer_entries.staying(both, rows, first[rows], rest_since[at], sizes[rows]), most)
+
+
+def _in_turn(codes: Ints, last: Ints) -> tuple[Ints, Ints]:
+    """For each row the first row of its entry, and the one before it there, -1 if it is the first.
+
+    last  the row of each entry that left or stays; whatever its key has after it is another entry
+    """
+    order = np.argsort(codes, kind="stable")
+    ends = np.zeros(len(codes), np.bool_)
+    ends[last] = True
+    begins = np.append(True, ends[order[:-1]])[: len(codes)]
+    place = np.arange(len(codes))
+    first, before = np.empty(len(codes), np.int64), np.empty(len(codes), np.int64)
+    first[order] = order[np.maximum.accumulate(np.where(begins, place, 0))]
+    before[order] = np.where(begins, -1, order[place - 1])
+    return first, before
+
+
+def _sizes(of: Sizes, waited: Ints, first: Ints, before: Ints) -> Ints:
+    """The bytes of its entry after each row; those that waited know theirs."""
+    came = np.arange(len(waited), len(first))
+    replaced = np.where(before[came] < 0, 0, of.values[before[came]])
+    return np.concatenate([waited, of.of(came, first[came], replaced)])
+
+
+def _most(waited: int, grown: Ints, gone_steps: Ints, gone: Ints) -> int:
+    """The most there was of what is counted: `waited`, `grown` by each row that came, less what was `gone` by then."""
+    by_step = np.argsort(gone_steps, kind="stable")
+    left = np.append(0, np.cumsum(gone[by_step]))
+    already = np.searchsorted(gone_steps[by_step], 2 * np.arange(len(grown)), side="right")
+    return int((waited + np.cumsum(grown) - left[already]).max(initial=waited))
+
+
+def _exceeds(most: tuple[int, int], bound: Buffer) -> bool:
+    limits = (bound.max_records, bound.max_bytes)
+    return any(limit is not None and held > limit for held, limit in zip(most, limits, strict=True))

@@ -1,0 +1,1 @@
+"""Time: panes, stream time, the slowest partition, idle input."""

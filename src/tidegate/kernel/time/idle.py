@@ -1,0 +1,40 @@
+"""Input that falls idle: stream time goes on from where it stood, at the pace of the wall clock.
+
+        wall clock    0      60     70     75     80         idle_advance 60, records at 0 and 80
+        stream time   10     10     20     25     25         never to "now", and not while records come
+
+Time without a first record that counts does not move: records without a key have no time. Only a step without
+records moves it: after a stop of the query its first batch, which brings what came meanwhile, does
+not. With several tasks all of them must step at the same instants, or they would not agree on the time: a step before
+the next common tick moves nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidegate.kernel.time.stream_time import NEVER
+
+TICKS = 10
+"""Into how many parts `idle_advance` is cut: by so much of it a window may leave too late."""
+
+SHORTEST_TICK_MS = 100
+
+
+@dataclass
+class Idle:
+    """The wall clock of the last batch with records, the stream time after it, and the next common tick; all ms."""
+
+    heard: int = NEVER
+    stood: int = NEVER
+    tick: int = NEVER
+
+    def advance(self, after_ms: int, came: bool, wall_clock: int, stream_time: int, *, alone: bool) -> int:
+        """The stream time after a step, given that of its records. `alone`: no other task must agree."""
+        if came:
+            self.heard, self.stood = wall_clock, stream_time
+        elif self.stood != NEVER and (alone or wall_clock >= self.tick):
+            stream_time = max(stream_time, self.stood + max(0, wall_clock - self.heard - after_ms))
+        if came or wall_clock >= self.tick:
+            self.tick = max(wall_clock, self.heard + after_ms) + max(after_ms // TICKS, SHORTEST_TICK_MS)
+        return stream_time

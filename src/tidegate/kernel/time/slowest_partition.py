@@ -1,0 +1,73 @@
+"""Stream time of the slowest partition: for catching up on a backlog without dropping what one partition is behind.
+
+The stream time of a batch's end is the smallest of the partitions' times, each the largest timestamp of its records. A
+record sees the smaller of two: the time of its own partition up to and including it, and the smallest time that any
+other partition had reached when the previous batch ended (one that is new: nothing); and at least the stream time of
+that end, which never goes back. So with one partition it is the plain rule, and nothing depends on how partitions were
+spread over map tasks.
+
+        times before the batch    a 10, b 14, c 12 (idle)       stream time 10
+        a's records 11, 16, 13    see 11, 14, 14                b holds a's back
+        b's record  15            sees 10                       a had come to 10
+        times after the batch     a 16, b 15, c 12 (idle)       stream time 15
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tidegate.instants import MAX_MS
+from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.time.stream_time import NEVER, Chunk, Fold
+
+Partition = int | str | None
+
+
+@dataclass(frozen=True)
+class Reached:
+    """How far a partition has come (event time), and the wall clock of the batch with its last record; both ms."""
+
+    time: int
+    heard: int
+
+
+class SlowestFold(Fold):
+    """`Fold` by the rule above. `partitions` is what the next batch must be given as `reached`."""
+
+    def __init__(
+        self,
+        chunks: list[Chunk],
+        stream_time: int,
+        reached: dict[Partition, Reached],
+        wall_clock: int,
+        idle_after_ms: int | None,
+    ) -> None:
+        super().__init__(chunks, stream_time)
+        self._reached = reached
+        self.partitions = dict(reached)
+        for chunk in chunks:
+            if chunk.max_ts > NEVER:
+                before = self.partitions.get(chunk.partition, Reached(NEVER, NEVER))
+                self.partitions[chunk.partition] = Reached(max(before.time, chunk.max_ts), wall_clock)
+        awake = [p for p, at in self.partitions.items() if not _idle(at, wall_clock, idle_after_ms)]
+        self.stream_time = max(stream_time, min((self.partitions[p].time for p in awake), default=stream_time))
+        others = sorted((self.floor(p), str(p)) for p in awake)
+        self._ceilings = np.array([_first_other(others, str(chunk.partition)) for chunk in chunks], np.int64)
+
+    def floor(self, partition: Partition) -> int:
+        """The time of the partition itself when the previous batch ended."""
+        return self._reached[partition].time if partition in self._reached else NEVER
+
+    def ceilings(self) -> Ints:
+        """Per chunk, the smallest time of another partition when the previous batch ended."""
+        return self._ceilings
+
+
+def _idle(at: Reached, wall_clock: int, idle_after_ms: int | None) -> bool:
+    return idle_after_ms is not None and wall_clock - at.heard >= idle_after_ms
+
+
+def _first_other(times: list[tuple[int, str]], partition: str) -> int:
+    return next((time for time, name in times if name != partition), MAX_MS)

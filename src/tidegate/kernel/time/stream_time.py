@@ -1,0 +1,256 @@
+"""The stream time a record sees, when a micro-batch was read by several map tasks.
+
+A record sees the larger of the stream time at the end of the previous micro-batch and the largest timestamp up to
+and including it in its own source partition of this batch. A map task knows only the part of that inside what it
+read, so it cuts its input into *chunks* and sends their headers to every task; behind the shuffle `Fold` puts the
+chunks of a partition into offset order and says what had passed before each.
+
+A dense chunk is a run of consecutive offsets: no other task can have read anything in between, so one number, its
+largest timestamp, tells the others all they need. Where the source promises that one map task reads an unbroken
+stretch of each partition (`contiguous`), gaps are no gaps, and the stretch is one dense chunk. Without that promise
+another task may have read what is missing: a partition with many gaps becomes one *scattered* chunk, which sends its
+running-max points (the offsets at which the largest timestamp grew, as far as that can close a window) and whose rows
+are not combined with each other.
+
+        offsets   0  1  2  3 | 7  8 | 4  5  6         two dense chunks of one task, one of another
+        stream time in offset order: chunk 0-3, then 4-6, then 7-8
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tidegate.errors import InputError
+from tidegate.kernel.columns.arrays import Ints
+
+NEVER = -1
+"""Stream time before the first record."""
+
+RUNS = 32
+"""With more runs of consecutive offsets than this, a partition's part in a map task is one scattered chunk."""
+
+STEPS = 1024
+"""The most steps of stream time that a header carries for the lateness metric."""
+
+
+def _no_points() -> Ints:
+    return np.zeros((0, 2), np.int64)
+
+
+@dataclass
+class Chunk:
+    """The header of a chunk. `partition` is None where the source gives no order; `rows` counts valid records.
+
+    `steps` say how often the chunk's own stream time was what: [time, records, sum of (time - theirs)], where the last
+    is 0 unless more steps than a header carries were put into one. `opening` is [offset, timestamp] of the
+    first record. `points` are the rows (offset, running maximum) of a scattered chunk at which a window may close, its
+    last one included; `sample` are up to STEPS of the others, for the lateness metric. `contiguous`: the source
+    promises that no other map task reads between `first` and `last`.
+    """
+
+    partition: int | str | None
+    first: int
+    last: int
+    max_ts: int
+    rows: int
+    scattered: bool
+    min_ts: int
+    late_sum: float
+    late_max: int
+    steps: list[list[int]] = field(default_factory=list)
+    opening: list[int] = field(default_factory=list)
+    contiguous: bool = False
+    points: Ints = field(default_factory=_no_points, compare=False)
+    sample: Ints = field(default_factory=_no_points, compare=False)
+
+    @property
+    def stairs(self) -> list[list[int]]:
+        """`points` as lists."""
+        found: list[list[int]] = self.points.tolist()
+        return found
+
+    def lateness(self, before: int) -> tuple[float, int]:
+        """Sum and maximum of (stream time seen - timestamp), given the stream time `before` the chunk."""
+        if not self.rows:
+            return 0.0, 0
+        extra = sum(max(0, (before - time) * n + short) for time, n, short in self.steps)
+        return self.late_sum + extra, max(self.late_max, before - self.min_ts, 0)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The rows of a map task in order: `order` sorts them (None: as they are), then chunk i is rows starts[i]:..."""
+
+    order: Ints | None
+    starts: Ints
+    scattered: list[bool]
+
+
+def cut(partition: Ints, offset: Ints, contiguous: bool = False) -> Cut:
+    """Cut rows into chunks by partition (as numbers) and offset; `contiguous`: a gap in the offsets is no cut."""
+    order = None
+    grows = partition[1:] > partition[:-1]
+    if not np.all(grows | ((partition[1:] == partition[:-1]) & (offset[1:] >= offset[:-1]))):
+        order = np.lexsort((offset, partition))
+        partition, offset = partition[order], offset[order]
+    new = np.flatnonzero(partition[1:] != partition[:-1]) + 1
+    bounds = np.concatenate(([0], new, [len(partition)]))
+    if contiguous:
+        return Cut(order, bounds[:-1], [False] * (len(bounds) - 1))
+    gaps = np.flatnonzero((offset[1:] - offset[:-1] > 1) & (partition[1:] == partition[:-1])) + 1
+    starts: list[int] = []
+    scattered: list[bool] = []
+    for low, high in zip(bounds[:-1], bounds[1:], strict=True):
+        runs = gaps[(gaps > low) & (gaps < high)]
+        many = len(runs) >= RUNS
+        starts += [int(low)] if many else [int(low), *map(int, runs)]
+        scattered += [True] if many else [False] * (len(runs) + 1)
+    return Cut(order, np.array(starts, np.int64), scattered)
+
+
+def running_max(values: Ints, starts: Ints) -> Ints:
+    """The running maximum inside each stretch that begins at `starts`."""
+    seen = np.empty_like(values)
+    for low, high in zip(starts, [*starts[1:], len(values)], strict=True):
+        np.maximum.accumulate(values[low:high], out=seen[low:high])
+    return seen
+
+
+def header(
+    partition: int | str | None,
+    offset: Ints | None,
+    ts: Ints,
+    seen: Ints,
+    valid: Ints,
+    scattered: bool,
+    closing: Ints | None = None,
+) -> Chunk:
+    """The header of the chunk with these rows; `seen` is its own stream time, `ts` counts where `valid`.
+
+    `closing` says which windows are open at `seen`, as a number that grows as windows close: points at which it stays
+    the same change no answer. None where every point may change one.
+    """
+    mine, times = seen[valid], ts[valid]
+    late = mine - times
+    chunk = Chunk(
+        partition=partition,
+        first=int(offset[0]) if offset is not None else 0,
+        last=int(offset[-1]) if offset is not None else 0,
+        max_ts=int(times.max(initial=NEVER)),
+        rows=len(times),
+        scattered=scattered,
+        min_ts=int(times.min()) if len(times) else 0,
+        late_sum=float(late.sum(dtype=np.float64)),
+        late_max=int(late.max(initial=0)),
+        steps=_steps(mine),
+    )
+    if len(times):
+        at = int(np.argmax(valid))
+        # Without an order a batch is taken in timestamp order.
+        chunk.opening = [int(offset[at]), int(ts[at])] if offset is not None else [0, chunk.min_ts]
+    if scattered and offset is not None:
+        grew = np.flatnonzero(np.diff(seen, prepend=NEVER) > 0)
+        chosen = grew if closing is None or not len(grew) else _at_which_windows_close(grew, closing)
+        chunk.points = np.stack([offset[chosen], seen[chosen]], axis=1)
+        if len(chosen) < len(grew):
+            some = grew[np.linspace(0, len(grew), min(STEPS, len(grew)), endpoint=False).astype(np.int64)]
+            chunk.sample = np.stack([offset[some], seen[some]], axis=1)
+    return chunk
+
+
+def _at_which_windows_close(grew: Ints, closing: Ints) -> Ints:
+    """The first point, those at which windows close, and the last, which is where the chunk ends."""
+    at = closing[grew]
+    chosen = np.append(True, at[1:] > at[:-1])
+    chosen[-1] = True
+    return grew[chosen]
+
+
+def _steps(seen: Ints) -> list[list[int]]:
+    if not len(seen):
+        return []
+    # A running maximum is sorted as it is; timestamps in their own order are not.
+    ordered = seen if np.all(seen[1:] >= seen[:-1]) else np.sort(seen)
+    at = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 1))
+    times, counts = ordered[at], np.diff(np.append(at, len(ordered)))
+    short = np.zeros(len(times), np.int64)
+    if len(times) > STEPS:
+        at = np.linspace(0, len(times), STEPS, endpoint=False).astype(np.int64)
+        sizes = np.diff(np.append(at, len(times)))
+        highest = times[at + sizes - 1]
+        short = np.add.reduceat((np.repeat(highest, sizes) - times) * counts, at)
+        times, counts = highest, np.add.reduceat(counts, at)
+    return np.stack([times, counts, short], axis=1).tolist()
+
+
+class Fold:
+    """What had passed before each chunk of a batch, and the stream time after it."""
+
+    def __init__(self, chunks: Iterable[Chunk], stream_time: int) -> None:
+        self.before_batch = stream_time
+        self.stream_time = stream_time
+        self._chunks = list(chunks)
+        _check_promise(self._chunks)
+        points: dict[int | str | None, list[Ints]] = defaultdict(list)
+        for chunk in self._chunks:
+            self.stream_time = max(self.stream_time, chunk.max_ts)
+            if chunk.partition is None:
+                continue
+            end = np.array([[chunk.last, chunk.max_ts]])
+            points[chunk.partition].append(chunk.points if chunk.scattered else end)
+        self._stairs = {partition: _staircase(np.concatenate(found)) for partition, found in points.items()}
+
+    @property
+    def opening(self) -> int | None:
+        """The timestamp of the first record, in offset order; the smallest of the partitions'. None without records."""
+        firsts: dict[int | str | None, list[int]] = {}
+        for chunk in self._chunks:
+            if chunk.opening:
+                firsts[chunk.partition] = min(firsts.get(chunk.partition, chunk.opening), chunk.opening)
+        return min((ts for _, ts in firsts.values()), default=None)
+
+    def before(self, chunk: Chunk) -> int:
+        """The stream time that had passed before the first record of `chunk`."""
+        return int(self.before_offsets(chunk.partition, np.array([chunk.first]))[0])
+
+    def floor(self, partition: int | str | None) -> int:
+        """What every record of a partition sees at least, as far as its own partition tells."""
+        return self.before_batch
+
+    def ceilings(self) -> Ints | None:
+        """Per chunk, what its records see at most; None if nothing holds them back."""
+        return None
+
+    def before_offsets(self, partition: int | str | None, offsets: Ints) -> Ints:
+        """The stream time that had passed before each of these offsets of a partition."""
+        if partition not in self._stairs:
+            return np.full(len(offsets), self.floor(partition))
+        at, times = self._stairs[partition]
+        place = np.searchsorted(at, offsets, side="left")
+        return np.maximum(times[place], self.floor(partition))
+
+
+def _check_promise(chunks: list[Chunk]) -> None:
+    """Raise InputError where a chunk that is promised to be contiguous overlaps another one of its partition."""
+    promised = {chunk.partition for chunk in chunks if chunk.contiguous}
+    if not promised:
+        return
+    mine = [chunk for chunk in chunks if chunk.partition in promised]
+    mine.sort(key=lambda chunk: (str(chunk.partition), chunk.first, chunk.last))
+    for one, other in zip(mine[:-1], mine[1:], strict=True):
+        if one.partition == other.partition and other.first < one.last:
+            raise InputError(
+                f"Two map tasks have read the partition {one.partition!r} in turns: offsets {one.first} to {one.last}, "
+                f"and {other.first} to {other.last}. Its source reads each stretch of a partition in one task, and "
+                "results would be wrong. Give tg.stream a DataFrame that does not come from this source directly, for "
+                "example behind df.repartition(...)."
+            )
+
+
+def _staircase(points: Ints) -> tuple[Ints, Ints]:
+    offsets, times = points[np.lexsort((points[:, 1], points[:, 0]))].T
+    return offsets, np.maximum.accumulate(np.concatenate(([NEVER], times)))

@@ -1,0 +1,265 @@
+"""What becomes of a checkpoint under a changed plan: which changes go on, and what the others would lose.
+
+    grace         another one     the close time reached stays reached: what a shorter grace has closed stays closed
+    aggregation   new columns     null in windows that began by then, and for keys that were there
+    limit         a new one       waits from now on
+                  none any more   what waited leaves first (kernel.upgrade.flush)
+    final         updates         the results so far of open windows leave first
+    updates       final           windows that are open give a final result
+    buffer        bound or not    the stored form is rewritten (kernel.upgrade.rewrite), as for the two above
+    retention, bounds, lengths of limits and the code of functions are in no identity: they go on without being asked
+
+Everything else is refused, before anything is touched. A new grace moves the close time reached by the difference, for
+a window closes at its end plus the grace:
+
+    window [0, 10), grace 5      stream time 15 closes it; the checkpoint has closed what ends by 10
+    grace 20 from then on        as if stream time 30 had closed it: 10 + 20. A record at 9 is late until stream time
+                                 itself has passed 30, while the window [10, 20) stays open to stream time 40
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from tidegate.errors import CheckpointError
+from tidegate.instants import show_ms
+from tidegate.kernel.rows import grouping
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.rows.schema_evolution import FROM_THE_START, Column, Fitting
+from tidegate.kernel.state.state import State
+from tidegate.kernel.state.store import Store
+from tidegate.kernel.time.stream_time import NEVER
+from tidegate.kernel.upgrade import description, flush, rewrite
+from tidegate.kernel.upgrade.description import Described
+from tidegate.kernel.upgrade.flush import Released
+from tidegate.plan import Operation
+from tidegate.spec.aggregates import Aggregate
+from tidegate.spec.suppressed import StrictBuffer
+from tidegate.spec.upgrade import Change, refusal
+
+_LOSES = {
+    "key": "what is kept is filed by the old key, and no record of the new one would find it",
+    "timestamp": "stream time would go on from another column's times: what it has passed would be dropped as late",
+    "order": "records would be taken in another order than those before them",
+    "windows": "the windows that are open have other bounds, and would never be completed",
+    "aggregation": "what was aggregated for a column that is gone, or is computed in another way; or a column was "
+    "added in front of a buffer with a bound, or of a table that is grouped anew",
+    "emits": "what is kept for updates is not what is kept for final results",
+    "limit": "the rows that wait by the old limit, for which the plan has no output, or one with other columns: keep "
+    "the steps in front of the limit as they were, or set it to zero, which lets out what waits",
+    "store": "the rows of the store by its old name",
+    "old rows": "the rows that a change must take out of their groups, which are not known",
+    "types": "what is stored has the old types",
+}
+_TURNED = "what is stored takes the other form"  # kernel.upgrade.rewrite
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The state that an operator goes on from, and its layout as it must be over it.
+
+    `old` is the plan that kept it; `told` what it says of itself, if that is another plan than the layout's.
+    """
+
+    state: State
+    layout: Layout
+    old: Operation
+    told: Described | None = None
+
+
+def load(store: Store, layout: Layout, tasks: int) -> Loaded:
+    """The state in `store`, or a new one; nothing is stored.
+
+    Raises CheckpointError if it cannot go on under this plan, or if another number of tasks wrote it.
+    """
+    state = State.load(store, layout.identity, tasks)
+    if layout.op.logs and layout.panes.shared:
+        state.logs.shares = layout.panes.windows_shared
+    if state.identity == layout.identity:
+        return Loaded(state, fitted(state, layout), layout.op)
+    what = description.of(store)
+    check(changes(state.identity, what, layout))
+    if what is not None:
+        _go_on(state, what.layout, layout)
+        old = what.layout.op
+    else:
+        bounded = state.identity["buffer"] == "bounded"
+        old = replace(layout.op, buffer=StrictBuffer()) if bounded else layout.op.without_bound
+    state.identity = layout.identity
+    return Loaded(state, fitted(state, layout), old, what)
+
+
+def start(loaded: Loaded) -> Released:
+    """Store what was kept as the plan needs it; gives what suppressions held back that the plan does not have."""
+    state, layout, told = loaded.state, loaded.layout, loaded.told
+    rewrite.turn(layout, state, loaded.old)
+    gone = Released()
+    if told is not None and flush.limit_gone(told.layout.op.limit, layout.op.limit):
+        gone.behind = flush.behind_limit(told, layout, state)
+    if told is not None and flush.closing_gone(told.layout, layout):
+        gone.results = list(flush.open_results(layout, state))
+    return gone
+
+
+def fitted(state: State, layout: Layout) -> Layout:
+    """`layout` over a state that earlier plans began; from now on the state gives and takes rows of `layout`."""
+    if not state.columns:
+        return layout
+    born = not layout.closes
+    state.fitting = Fitting(tuple(state.columns), _blank(layout), born)
+    return replace(layout, since=tuple(column.since for column in state.columns))
+
+
+def check(found: list[Change]) -> None:
+    """Raise CheckpointError if one of the changes cannot go on."""
+    if any(change.loses for change in found):
+        raise CheckpointError(refusal(found))
+
+
+def preview(store: Store, op: Operation, layout: Layout | None, tasks: int | None) -> list[Change]:
+    """What differs between a store and an operator that would be started on it, which nothing is done with.
+
+    layout  of the operator, None if the types of its columns are not known: then they are not compared
+    tasks   how many the operator would have, None if that is not known
+    """
+    state, what = State.open(store), description.of(store)
+    if state is None or what is None:
+        return []
+    if layout is None:
+        layout = _untyped(op, what)
+    found = changes(state.identity, what, layout)
+    if tasks not in (None, state.tasks):
+        loses = f"keys would be looked for in the wrong task. Set spark.sql.shuffle.partitions to {state.tasks}"
+        found.append(Change("tasks", str(state.tasks), str(tasks), loses))
+    return found
+
+
+def _untyped(op: Operation, what: Described) -> Layout:
+    """The layout of a plan over columns of unknown types."""
+    known = [name[2:] for name in what.layout.schema.names if name[:2] in ("k:", "v:", "r:")]
+    names = [*(f"k:{name}" for name in op.key), *(f"v:{name}" for name in op.input_columns(tuple(known)))]
+    return Layout(op, pa.schema([(name, pa.null()) for name in names]), typed=False)
+
+
+def changes(written: dict[str, str], what: Described | None, layout: Layout) -> list[Change]:
+    """What differs between the identity of a checkpoint and a plan; `what`: what the checkpoint says of itself."""
+    running = layout.identity
+    found = []
+    for name in sorted(running.keys() | written.keys()):
+        before, after = written.get(name), running.get(name)
+        if before == after or (name == "types" and None in (before, after)):
+            continue  # a plan without declared types learns them
+        effect = _TURNED if name == "buffer" else None if what is None else _effect(name, what, layout)
+        loses = _LOSES.get(name, "what it holds may mean something else") if effect is None else ""
+        found.append(Change(name, before, after, loses, effect or ""))
+    return found if what is None else [*found, *_lengths(what.layout.op, layout.op)]
+
+
+def _lengths(old: Operation, new: Operation) -> Iterator[Change]:
+    """What may change without being asked."""
+    if old.limit is not None and new.limit is not None and old.limit.limit_ms != new.limit.limit_ms:
+        lengths = (show_ms(old.limit.limit_ms), show_ms(new.limit.limit_ms))
+        yield Change("length of the limit", *lengths, effect="what waits leaves by the new one")
+    if old.retention_ms != new.retention_ms:
+        kept = ["none" if op.retention_ms is None else show_ms(op.retention_ms) for op in (old, new)]
+        yield Change("retention", kept[0], kept[1], effect="results that are gone stay gone")
+
+
+def _effect(name: str, what: Described, new: Layout) -> str | None:
+    """What a change means for a query that goes on; None if it cannot."""
+    old = what.layout
+    if name == "grace" and type(old.op.windows) is type(new.op.windows):
+        return _of_grace(_grace(old), _grace(new))
+    if name == "aggregation":
+        return _of_aggregation(old, new)
+    if name == "types":
+        kept = [field for field in old.schema if field.name[:2] in ("k:", "v:")]
+        same = all(f.name in new.schema.names and new.schema.field(f.name).type == f.type for f in kept)
+        return "columns that are read besides" if same and _of_aggregation(old, new) is not None else None
+    if name == "limit":
+        return _of_limit(what, new)
+    if name == "emits":
+        return _of_emits(old, new)
+    return None
+
+
+def _of_limit(what: Described, new: Layout) -> str | None:
+    if what.layout.op.limit is None:
+        return "rows wait from now on"
+    if flush.way_of(what, new) is None:
+        return None
+    return f"what waited leaves first{'' if new.op.limit is None else '; rows wait by the new limit from then on'}"
+
+
+def _of_emits(old: Layout, new: Layout) -> str:
+    if flush.closing_gone(old, new):
+        return "results so far of the windows that are open leave first, as updates"
+    if new.op.emits == "final":
+        return "windows that are open give a final result when they close; of those that have closed it was an update"
+    return _TURNED
+
+
+def _of_grace(before: int, after: int) -> str:
+    if after > before:
+        return f"windows that closed stay closed; those that are open take records {show_ms(after - before)} longer"
+    return "windows that the shorter grace has closed leave with the next batch, and take no record any more"
+
+
+def _of_aggregation(old: Layout, new: Layout) -> str | None:
+    had, has = dict(old.op.aggregations), dict(new.op.aggregations)
+    added = [name for name in has if name not in had]
+    kept = all(name in has and str(has[name]) == str(how) for name, how in had.items())
+    built_in = all(isinstance(how, Aggregate) for how in (*had.values(), *has.values()))
+    if not kept or not built_in or (added and _counted(new)):
+        return None
+    if not added:
+        return "the same columns in another order"
+    where = "in windows that have begun" if new.closes else "for keys that are there"
+    return f"{', '.join(added)} {'is' if len(added) == 1 else 'are'} null {where}"
+
+
+def _counted(layout: Layout) -> bool:
+    """Whether something else depends on the values of a row: the bytes of a buffer, or groups it is taken out of."""
+    op = layout.op
+    bounded = op.buffer is not None or (op.limit is not None and op.limit.buffer.bounded)
+    return bounded or op.stream.changes or op.regroup is not None
+
+
+def _grace(layout: Layout) -> int:
+    return layout.op.windows.grace_ms if layout.op.windows is not None else 0
+
+
+def _go_on(state: State, old: Layout, new: Layout) -> None:
+    if state.stream_time != NEVER:
+        state.closed_to += _grace(new) - _grace(old)
+    had, has = dict(old.op.aggregations), dict(new.op.aggregations)
+    if list(had) != list(has):
+        state.columns = list(_columns(state, list(had), list(has), new))
+
+
+def _columns(state: State, had: list[str], has: list[str], new: Layout) -> Iterator[Column]:
+    """Where the aggregates of the plan are kept, in its order."""
+    known = dict(zip(had, state.columns or map(Column, range(len(had))), strict=True))
+    free = max(column.slot for column in known.values()) + 1
+    since = _newest(state) if new.closes else 1 + max(0, *(column.since for column in known.values()))
+    for name in has:
+        if name in known:
+            yield known[name]
+        else:
+            yield Column(free, since)
+            free += 1
+
+
+def _newest(state: State) -> int:
+    """The newest timestamp of a record so far: a window that begins later has none."""
+    return max([FROM_THE_START, state.stream_time, *(reached.time for reached in state.partitions.values())])
+
+
+def _blank(layout: Layout) -> pa.Table:
+    """The state of each aggregate over one record without values."""
+    values = {name: pa.nulls(1, layout.schema.field(name).type) for name in layout.values}
+    record = pa.table({"sign": pa.array([1]), **values})
+    return grouping.lift(layout, record).select(layout.state)

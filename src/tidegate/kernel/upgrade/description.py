@@ -1,0 +1,145 @@
+"""What a store says about itself, so that its rows can be read without the plan that wrote them.
+
+A description is data: what the plan computes, as JSON, and the types of its columns and of those in a buffer, as empty
+Arrow tables. The code of Python functions is not in it; a function's aggregate is a column like any other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.state import frames
+from tidegate.kernel.state.state import State
+from tidegate.kernel.state.store import Store
+from tidegate.plan import Operation, Output, Stream
+from tidegate.spec.aggregates import Aggregate, Aggregation, Fold, Reduce
+from tidegate.spec.suppressed import StrictBuffer, UntilTimeLimit
+from tidegate.spec.windows import BatchWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+
+LAYOUT = "layout"
+"""The name under which a store has its description."""
+
+_WINDOWS: dict[str, Any] = {
+    kind.__name__: kind for kind in (TimeWindows, SlidingWindows, SessionWindows, BatchWindows, UnlimitedWindows)
+}
+_FUNCTION = "s:0:0"
+
+
+def write(layout: Layout, state: State) -> None:
+    """Put the description of `layout` into the store, unless it is there."""
+    about, types, held = _description(layout)
+    digest = hashlib.sha256(f"{about}{types.schema}{held.schema}".encode()).hexdigest()[:16]
+    if state.described != digest:
+        state.store.put(LAYOUT, frames.encode(frames.META, about, types, held))
+        state.described = digest
+
+
+@dataclass(frozen=True)
+class Described:
+    """What a description says: a layout, good for looking at rows and not for running, and what a buffer holds.
+
+    steps  how many steps of the table rows in the buffer have taken, None if it does not say
+    """
+
+    layout: Layout
+    held: pa.Schema
+    steps: int | None = None
+
+
+def of(store: Store) -> Described | None:
+    """What a store says about itself, None if nothing was stored yet."""
+    frame = store.get(LAYOUT)
+    return None if frame is None else read(frame)
+
+
+def read(frame: bytes) -> Described:
+    """What a description says."""
+    about, (types, held) = frames.decode(frames.META, frame)
+    op = about["operation"]
+    limit = None if op["limit"] is None else UntilTimeLimit(**op["limit"], buffer=StrictBuffer())
+    kind = types.schema.field(_FUNCTION).type if _FUNCTION in types.schema.names else None
+    layout = Layout(
+        Operation(
+            stream=Stream(
+                name=op.get("stream", ""),
+                key=tuple(op["key"]),
+                timestamp=op["timestamp"],
+                changes=op["changes"],
+                forwarded=op.get("forwarded", False),
+            ),
+            key=tuple(op["key"]),
+            windows=None if op["windows"] is None else _WINDOWS[op["windows"][0]](**op["windows"][1]),
+            aggregations=tuple((name, _aggregation(kind, **how)) for name, how in op["aggregations"]),
+            emits=op["emits"],
+            caching=op["caching"],
+            buffer=StrictBuffer() if op["bounded"] else None,
+            name=op["name"],
+            buffer_name=op["buffer_name"],
+            limit=limit,
+            deleted=op["deleted"],
+            outputs=tuple(Output(name, kind, limit if limited else None) for name, kind, limited in op["outputs"]),
+            retention_ms=op["retention_ms"],
+        ),
+        types.schema,
+    )
+    return Described(layout, held.schema, op.get("steps"))
+
+
+def _held(layout: Layout) -> pa.Schema:
+    """The rows that a suppression holds back: as they are when they come to it."""
+    limited = next((output for output in layout.op.told if output.limit is not None), None)
+    if limited is None:
+        return layout.telling["final" if layout.op.windows is not None else "updates"].result_schema
+    return replace(layout.telling[limited.kind], shape=limited.before).result_schema
+
+
+def _description(layout: Layout) -> tuple[dict[str, Any], pa.Table, pa.Table]:
+    op = layout.op
+    limit = op.limit and {name: getattr(op.limit, name) for name in ("limit_ms", "clock", "measured_from", "name")}
+    about = {
+        "stream": op.stream.name,
+        "key": op.key,
+        "timestamp": op.stream.timestamp,
+        "changes": op.stream.changes,
+        "forwarded": op.stream.forwarded,
+        "windows": op.windows and [type(op.windows).__name__, asdict(op.windows)],
+        "aggregations": [[name, _told(aggregation)] for name, aggregation in op.aggregations],
+        "emits": op.emits,
+        "caching": op.caching,
+        "bounded": op.buffer is not None,
+        "name": op.name,
+        "buffer_name": op.buffer_name,
+        "limit": limit,
+        "deleted": op.deleted,
+        "outputs": [[output.name, output.kind, output.limit is not None] for output in op.told],
+        "retention_ms": op.retention_ms,
+        "steps": next((len(output.before) for output in op.told if output.limit is not None), 0),
+    }
+    types = layout.schema
+    if op.function is not None:
+        types = types.append(pa.field(_FUNCTION, layout.function_type))
+    return {"operation": about}, types.remove_metadata().empty_table(), _held(layout).empty_table()
+
+
+def _told(aggregation: Aggregation) -> dict[str, Any]:
+    if isinstance(aggregation, Fold):
+        return {"function": "aggregate"}
+    function = "reduce" if isinstance(aggregation, Reduce) else aggregation.function
+    return {"function": function, "column": aggregation.column}
+
+
+def _aggregation(kind: pa.DataType | None, function: str, column: str | None = None) -> Aggregation:
+    if function == "aggregate":
+        return Fold(_not_here, _not_here, kind)
+    if function == "reduce":
+        return Reduce(_not_here, column or "")
+    return Aggregate(function, column)
+
+
+def _not_here(*_: Any) -> Any:
+    raise AssertionError("a description has no functions")

@@ -1,0 +1,126 @@
+"""An aggregator over Arrow arrays: called once per round, with one record of every entry that still has one.
+
+Round r takes the r-th record of each entry (key and window), so the records of an entry are taken in their order, and a
+batch makes as many calls as its most frequent entry has records. Entries are sorted by how many they have, most first:
+those of a round are then the first ones of the round before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.errors import AggregationError
+from tidegate.kernel.aggregates.base import valid_rows
+from tidegate.kernel.columns.arrays import array, ints
+from tidegate.kernel.rows import conversion
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.time.stream_time import NEVER
+from tidegate.kernel.windows.touched import in_time
+from tidegate.spec.aggregates import Fold
+
+if TYPE_CHECKING:
+    from tidegate.kernel.columns.arrays import Ints
+    from tidegate.kernel.windows.touched import Touched
+
+
+def take_in(layout: Layout, fold: Fold, touched: Touched, rows: pa.Table, every: bool) -> tuple[pa.Table, pa.Table]:
+    """As `functions.take_in`."""
+    counts = np.bincount(touched.number, minlength=touched.heads.num_rows)
+    entries = np.argsort(-counts, kind="stable")
+    order, sizes = _rounds(touched.number, counts, entries)
+    given, ts = rows.take(pa.array(order)), ints(rows["ts"])[order]
+    values, since = touched.values.take(pa.array(entries)), touched.since[entries]
+    told: list[tuple[pa.Array, Ints]] = []
+    low = 0
+    for size in sizes:
+        values = _called(layout, fold, given.slice(low, size), _begun(fold, layout, values.slice(0, size)))
+        stamps = np.maximum(since[:size], ts[low : low + size])
+        # A deleted entry is forgotten with its time.
+        since = np.where(valid_rows(values), stamps, NEVER)
+        told.append((values, stamps))
+        low += size
+    after = [*sizes[1:], 0]
+    # Those with most records come first, and their last round was the last.
+    last = [(v.slice(n), s[n:]) for (v, s), n in zip(reversed(told), reversed(after), strict=True)]
+    final = _table(touched.heads.take(pa.array(entries)), last)
+    kept = final if layout.op.buffer is not None else final.filter(pa.array(valid_rows(array(final["s:0:0"]))))
+    if every:
+        heads = touched.heads.take(pa.array(touched.number[order]))
+        updates = _deleted(_table(heads, told)).take(pa.array(np.argsort(order)))
+    else:
+        # Created and deleted within the batch: nobody has heard of it (SEMANTICS 13). The rest by first record.
+        by_entry = _deleted(final).take(pa.array(np.argsort(entries)))
+        heard = touched.stored | ~by_entry["deleted"].to_numpy()
+        updates = in_time(by_entry.filter(pa.array(heard)))
+    return touched.with_rest(kept), updates
+
+
+def _rounds(number: Ints, counts: Ints, entries: Ints) -> tuple[Ints, list[int]]:
+    """The records by round, in each in the order of `entries`; and how many records each round has."""
+    by_entry = np.argsort(number, kind="stable")
+    nth = np.empty(len(number), np.int64)
+    nth[by_entry] = np.arange(len(number)) - np.repeat(np.cumsum(counts) - counts, counts)
+    place = np.empty(len(entries), np.int64)
+    place[entries] = np.arange(len(entries))
+    return np.lexsort((place[number], nth)), np.bincount(nth).tolist()
+
+
+def _begun(fold: Fold, layout: Layout, values: pa.Array) -> pa.Array:
+    """The aggregates, with that of nothing where there is none."""
+    if not values.null_count:
+        return values
+    nothing = pa.array([_initial(fold, layout)], layout.function_type)
+    at = np.where(valid_rows(values), np.arange(len(values)), len(values))
+    return pa.concat_arrays([values, nothing]).take(pa.array(at))
+
+
+def _initial(fold: Fold, layout: Layout) -> Any:
+    value = fold.initializer()
+    try:
+        return conversion.converter(layout.function_type)(value)
+    except conversion.MISFITS as error:
+        raise AggregationError(
+            f"The initializer of {fold} gave {value!r} ({type(value).__name__}), which is not a "
+            f"{layout.function_type}: {error}. Return that type, or declare another `type`."
+        ) from error
+
+
+def _called(layout: Layout, fold: Fold, rows: pa.Table, values: pa.Array) -> pa.Array:
+    keys = [array(rows[name]) for name in layout.keys]
+    records = rows.select(layout.values).rename_columns([name[2:] for name in layout.values])
+    try:
+        found: Any = fold.aggregator(keys[0] if len(keys) == 1 else tuple(keys), records, values)
+    except Exception as error:
+        raise AggregationError(
+            f"{fold} raised {type(error).__name__}: {error} — for {rows.num_rows} records at once, the first of key "
+            f"{keys[0][0].as_py()!r}: {records.slice(0, 1).to_pylist()[0]!r}. Nothing of this batch was emitted or "
+            "stored. Correct the function, or filter such records out before tg.stream, and restart."
+        ) from error
+    found = array(found) if isinstance(found, pa.ChunkedArray) else found
+    if not isinstance(found, pa.Array) or len(found) != rows.num_rows:
+        got = f"{len(found)} values" if isinstance(found, pa.Array) else f"a {type(found).__name__}"
+        raise AggregationError(
+            f"{fold} gave {got} for {rows.num_rows} records. With vectorized=True it must return an Arrow array with "
+            "an aggregate for each of the records that it is given."
+        )
+    try:
+        return found.cast(layout.function_type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise AggregationError(
+            f"{fold} gave an array of {found.type}, which is not {layout.function_type}: {error}. "
+            "Return that type, or declare another `type`."
+        ) from error
+
+
+def _table(heads: pa.Table, parts: list[tuple[pa.Array, Ints]]) -> pa.Table:
+    stamps = np.concatenate([stamps for _, stamps in parts])
+    return heads.append_column("ts", pa.array(stamps)).append_column(
+        "s:0:0", pa.concat_arrays([values for values, _ in parts])
+    )
+
+
+def _deleted(rows: pa.Table) -> pa.Table:
+    return rows.append_column("deleted", pa.array(~valid_rows(array(rows["s:0:0"]))))

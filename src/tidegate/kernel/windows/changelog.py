@@ -1,0 +1,31 @@
+"""A table given as its changes: every upsert and tombstone is forwarded, in the order in which they came."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.kernel.exchange.batch import Batch
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.rows.map_filter import SEEN
+from tidegate.kernel.state.state import State
+from tidegate.spec.columns import DELETED, TIMESTAMP
+
+
+def run(layout: Layout, _state: State, batch: Batch, _closes_at: int) -> tuple[list[pa.Table], int]:
+    """The changes of the batch as result rows; a tombstone's value columns are null. Nothing is late."""
+    records = batch.records()
+    if records is None:
+        return [layout.result_schema.empty_table()], 0
+    columns: dict[str, Any] = {name: records[f"k:{name}"] for name in layout.op.key}
+    values = {name: records[f"v:{name}"] for name in layout.result_types}
+    if layout.op.deleted is None:
+        columns |= values | {TIMESTAMP: records["ts"]}
+    else:
+        gone = records["deleted"]
+        kept = {name: pc.if_else(gone, pa.scalar(None, column.type), column) for name, column in values.items()}
+        columns |= kept | {TIMESTAMP: records["ts"], DELETED: gone}
+    rows = pa.table(columns).cast(layout.result_schema)
+    return [rows.append_column(SEEN, records["seen"]) if layout.op.follows_time else rows], 0

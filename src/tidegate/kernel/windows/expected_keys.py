@@ -1,0 +1,214 @@
+"""Keys that are expected in every window: one without a record of them gives a row of the aggregate over nothing.
+
+The windows are those that close by stream time, from the first that holds the timestamp of the operator's first record:
+they follow from stream time alone, so nothing is stored for them but where they begin. At the end of a static frame the
+last one is the last that holds its stream time.
+
+        size 10, first record 23         windows 20, 30, 40 ... are expected
+        stream time 29 -> 60             20, 30, 40, 50 close: a row for each expected key that has none
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.errors import InputError
+from tidegate.instants import MAX_MS, show_instant
+from tidegate.kernel.exchange.batch import Batch
+from tidegate.kernel.rows import grouping, results
+from tidegate.kernel.rows.conversion import MISFITS, converter
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.state import frames
+from tidegate.kernel.state.state import Expected, State
+from tidegate.kernel.time.panes import Panes
+from tidegate.kernel.time.stream_time import NEVER
+from tidegate.kernel.windows import functions
+from tidegate.spec.aggregates import Aggregate
+from tidegate.spec.columns import END, KIND, START, TIMESTAMP
+from tidegate.spec.windows import BatchWindows, TimeWindows
+
+MOST_ROWS = 10_000_000
+"""More rows of windows without a record in one step of a task are taken for a jump of time, and refused."""
+
+
+def run(layout: Layout, state: State, batch: Batch, rows: pa.Table, packed: bytes, closes_at: int) -> pa.Table:
+    """`rows`, what the aggregation tells in a step, and those of `packed` keys without a record in what closed.
+
+    Raises InputError for more than MOST_ROWS rows at a time.
+    """
+    if state.expected is None:
+        _begin(layout, state, batch)
+    starts = _closed(layout, state, batch.closed_to, closes_at)
+    if not len(starts) or state.expected is None:
+        return rows
+    keys = _mine(layout, frames.decode(frames.SEGMENT, packed)[1][0], state.expected.task, state.tasks)
+    if not keys.num_rows:
+        return rows
+    if len(starts) * keys.num_rows > MOST_ROWS:
+        raise InputError(
+            f"{len(starts):,} windows close at once, from {show_instant(starts[0])} to {show_instant(starts[-1])}: "
+            f"with {keys.num_rows:,} expected keys (expect_keys=) that is more than {MOST_ROWS:,} rows without a "
+            "record. Nothing of this batch was stored. If a record is wrong about its time, keep it out with "
+            'tg.stream(max_future_skew="5 minutes"); or restart with fewer expected keys.'
+        )
+    both = layout.op.emits == "both"
+    updates = rows.filter(pc.not_equal(rows[KIND], "final")) if both and rows.num_rows else rows.slice(0, 0)
+    final = rows.filter(pc.equal(rows[KIND], "final")) if both and rows.num_rows else rows
+    missing = _missing(layout, _blank(layout, keys, np.asarray(starts, np.int64)), final)
+    if both:
+        missing = missing.append_column(KIND, pa.repeat("final", missing.num_rows))
+    final = pa.concat_tables([final, missing], promote_options="default")
+    final = results.in_order(layout, final) if layout.sorts else final
+    return pa.concat_tables([updates, final], promote_options="default")
+
+
+def _begin(layout: Layout, state: State, batch: Batch) -> None:
+    """Expect from the first record on; on a checkpoint that expected nothing, from where its stream time stands."""
+    before = batch.fold.before_batch
+    first = batch.fold.opening if before == NEVER else before
+    if first is not None:
+        panes = _panes(layout)
+        state.expected = Expected(int(panes.first_window(panes.pane(first))), batch.task)
+
+
+def _missing(layout: Layout, blank: pa.Table, rows: pa.Table) -> pa.Table:
+    """The rows of `blank` whose key and window none of `rows` has."""
+    if not rows.num_rows:
+        return blank
+    names = [*layout.op.key, START]
+    both = pa.concat_tables([rows.select(names), blank.select(names)])
+    codes = grouping.codes([both[name] for name in names])
+    return blank.filter(pa.array(~np.isin(codes[rows.num_rows :], codes[: rows.num_rows])))
+
+
+def _mine(layout: Layout, keys: pa.Table, task: int, tasks: int) -> pa.Table:
+    if tasks == 1 or not keys.num_rows:
+        return keys
+    number = grouping.key_hash(layout, keys) % np.uint64(tasks)
+    return keys.filter(pa.array(number == np.uint64(task)))
+
+
+def _panes(layout: Layout) -> Panes:
+    windows = layout.op.windows
+    if isinstance(windows, BatchWindows):
+        windows = TimeWindows(windows.size_ms, windows.size_ms, windows.grace_ms)
+    assert isinstance(windows, TimeWindows)
+    return Panes(windows)
+
+
+def _closed(layout: Layout, state: State, before: int, closes_at: int) -> range:
+    """The starts of the expected windows that closed after `before`."""
+    panes = _panes(layout)
+    advance = panes.windows.advance_ms
+    if state.expected is None:
+        return range(0)
+    first = max(state.expected.first, int(panes.first_open(before)))
+    last = state.stream_time // advance * advance if closes_at == MAX_MS else int(panes.first_open(closes_at)) - advance
+    return range(first, last + 1, advance)
+
+
+def _blank(layout: Layout, keys: pa.Table, starts: Any) -> pa.Table:
+    """A row of the aggregate over no records for every key and window, with the last instant of the window."""
+    n, m = keys.num_rows, len(starts)
+    at = pa.array(np.tile(np.arange(n), m))
+    schema = layout.telling["final"].result_schema
+    first = (functions.keys_of(layout, keys.slice(0, 1))[0], (int(starts[0]), int(layout.aligned.end_ms(starts[0]))))
+    columns: dict[str, Any] = {name: keys[f"k:{name}"].take(at) for name in layout.op.key}
+    columns[START] = np.repeat(starts, n)
+    columns[END] = np.repeat(layout.aligned.end_ms(starts), n)
+    every = pa.array(np.zeros(n * m, np.int64))
+    for name, aggregation in layout.op.aggregations:
+        columns[name] = _nothing(layout, aggregation, schema.field(name).type, *first).take(every)
+    columns[TIMESTAMP] = np.repeat(layout.aligned.end_ms(starts) - 1, n)
+    return results.known(layout, pa.table(columns).cast(schema))
+
+
+def _nothing(layout: Layout, aggregation: Any, kind: pa.DataType, key: Any, window: tuple[int, int]) -> pa.Array:
+    """The aggregate over no record, as a column of one value."""
+    if isinstance(aggregation, Aggregate):
+        return pa.array([aggregation.nothing], kind)
+    return functions.typed(layout, [functions.Caller(layout).initial(key, window)])
+
+
+def pack(layout: Layout, given: Any) -> bytes:
+    """`given` (a DataFrame, an Arrow table, or a list of dicts, of tuples or of single values), as `run` takes it.
+
+    Raises InputError for a key column that is missing or of another type. Keys with a null are left out, as in records.
+    """
+    if hasattr(given, "toArrow"):  # a DataFrame of Spark, which the kernel does not know
+        # Quoted, because a dot in a name means something to Spark.
+        quoted = [f"`{name.replace('`', '``')}`" for name in layout.op.key if name in given.columns]
+        given = given.select(*quoted).toArrow()
+    table = given if isinstance(given, pa.Table) else _from_list(layout, list(given))
+    columns = {}
+    for name in layout.op.key:
+        kind = layout.schema.field(f"k:{name}").type
+        kind = table.schema.field(name).type if pa.types.is_null(kind) and name in table.schema.names else kind
+        if name not in table.schema.names:
+            raise InputError(
+                f"`expect_keys` has no column {name!r}, which is part of the key; it has "
+                f"{', '.join(map(repr, table.schema.names))}. Select the key columns under their names."
+            )
+        try:
+            columns[f"k:{name}"] = grouping.canonical(table[name].cast(kind))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InputError(
+                f"`expect_keys` has {name!r} as {table[name].type}, the stream as {kind}: {error}. Cast the column."
+            ) from None
+    keys = pa.table(columns).drop_null()
+    if keys.num_rows:
+        _, firsts = np.unique(grouping.codes([keys[name] for name in keys.schema.names]), return_index=True)
+        keys = keys.take(pa.array(np.sort(firsts)))
+    return frames.encode(frames.SEGMENT, {}, keys)
+
+
+def _from_list(layout: Layout, given: list[Any]) -> pa.Table:
+    names = layout.op.key
+    if given and all(isinstance(entry, Mapping) for entry in given):
+        # A column that no entry has is told by `pack`, as that of a DataFrame.
+        names = tuple(name for name in names if any(name in entry for entry in given))
+    rows = [_row(names, number, entry) for number, entry in enumerate(given)]
+    return pa.table({name: _column(layout, name, [row[name] for row in rows]) for name in names})
+
+
+def _row(names: tuple[str, ...], number: int, entry: Any) -> Mapping[str, Any]:
+    if isinstance(entry, Mapping):
+        if missing := [name for name in names if name not in entry]:
+            raise InputError(
+                f"`expect_keys` has {entry!r} at place {number}, which has no {missing[0]!r}: the key is "
+                f"({', '.join(names)}). Give every key all of its columns."
+            )
+        return entry
+    if len(names) == 1:
+        return {names[0]: entry}
+    if isinstance(entry, str | bytes) or not isinstance(entry, Sequence) or len(entry) != len(names):
+        raise InputError(
+            f"`expect_keys` has {entry!r} at place {number}: the key has {len(names)} columns ({', '.join(names)}). "
+            "Give each key as a tuple with a value for each of them, or as a dict."
+        )
+    return dict(zip(names, entry, strict=True))
+
+
+def _column(layout: Layout, name: str, values: list[Any]) -> pa.Array:
+    kind = layout.schema.field(f"k:{name}").type
+    # In the driver a key has no type before the first record with one.
+    if pa.types.is_null(kind):
+        try:
+            return pa.array(values)
+        except MISFITS as error:
+            raise InputError(f"`expect_keys` has keys of different types: {error}. Correct the list.") from None
+    convert, stored = converter(kind), []
+    for value in values:
+        try:
+            stored.append(convert(value))
+        except MISFITS as error:
+            raise InputError(
+                f"`expect_keys` has a key that the stream cannot have: {value!r} at place {len(stored)} is no {kind}, "
+                f"the type of {name!r}: {error}. Correct the list."
+            ) from None
+    return pa.array(stored, kind)

@@ -1,0 +1,220 @@
+"""Python functions as aggregates: `reduce` and `aggregate`, record by record, in order.
+
+A function runs in the batch its record came in, so that one that raises stops there and not when the window closes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.errors import AggregationError
+from tidegate.kernel.aggregates.base import valid_rows
+from tidegate.kernel.columns.arrays import Ints, array, ints
+from tidegate.kernel.rows.conversion import MISFITS, as_python, column_as_python, converter, is_nested
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.time.stream_time import NEVER
+from tidegate.kernel.windows import arrow_functions
+from tidegate.kernel.windows.touched import Touched, in_time
+from tidegate.spec.aggregates import Fold, Reduce
+
+_Window = tuple[int, int] | None
+
+
+def take_in(layout: Layout, held: pa.Table | None, rows: pa.Table, every: bool) -> tuple[pa.Table, pa.Table]:
+    """The tables after the records in `rows`, and the updates: every one, or the last of each key and window.
+
+    Only entries that `rows` touches become Python objects. In front of a bounded buffer a deleted entry stays, with a
+    null for its aggregate: it takes room until its window closes (SEMANTICS 6.1).
+
+    Raises AggregationError naming key, window and record if a function raises, or gives a value of another type.
+    """
+    touched = Touched.of(layout, held, rows)
+    function = layout.op.function
+    if isinstance(function, Fold) and function.vectorized:
+        return arrow_functions.take_in(layout, function, touched, rows, every)
+    call, room = Caller(layout), layout.op.buffer is not None
+    add, subtract = call.add, call.subtract
+    changes = layout.op.stream.changes
+    signs, silent = (rows[name].to_pylist() if changes else repeat(v) for name, v in (("sign", 1), ("silent", False)))
+    values, since, stamps = touched.values.to_pylist(), touched.since.tolist(), touched.since.tolist()
+    told: list[tuple[int, Any, int]] = []
+    numbers, records = touched.number.tolist(), records_of(layout, rows)
+    given = zip(numbers, keys_of(layout, rows), _windows(layout, rows), rows["ts"].to_pylist(), records, strict=True)
+    for (group, key, window, ts, record), sign, half in zip(given, signs, silent, strict=False):
+        value, stamp = values[group], since[group]
+        stamp = max(stamp, ts)
+        if sign > 0:
+            value = add(key, window, record, value, value is None)
+        elif value is not None:
+            value = subtract(key, window, record, value)
+        values[group] = value
+        stamps[group] = stamp
+        # A deleted entry is forgotten with its time. Not between the halves of a change: the other one follows.
+        since[group] = NEVER if value is None and (room or not half) else stamp
+        if every and not half:
+            told.append((group, value, stamp))
+    after = _table(layout, touched.heads, values, stamps)
+    alive = np.ones(len(values), np.bool_) if room else valid_rows(array(after["s:0:0"]))
+    merged = touched.with_rest(after.filter(pa.array(alive)))
+    if every:
+        heads = touched.heads.take(pa.array([group for group, _, _ in told], pa.int64()))
+        return merged, _deleted(_table(layout, heads, [v for _, v, _ in told], [stamp for _, _, stamp in told]))
+    updates = _deleted(after)
+    # Created and deleted within the batch: nobody has heard of it (SEMANTICS 13).
+    heard = touched.stored | ~updates["deleted"].to_numpy()
+    loud = _in_order(touched.number[~rows["silent"].to_numpy()]) if changes else np.arange(len(values))
+    return merged, in_time(updates.take(pa.array(loud[heard[loud]])))
+
+
+def _in_order(numbers: Ints) -> Ints:
+    """Each number once, in the order in which they come first."""
+    _, first = np.unique(numbers, return_index=True)
+    return numbers[np.sort(first)]
+
+
+def _windows(layout: Layout, rows: pa.Table) -> Iterable[_Window]:
+    if layout.op.windows is None:
+        return repeat(None, rows.num_rows)
+    starts = ints(rows["start"])
+    ends: Any = layout.aligned.end_ms(starts)  # type: ignore[arg-type]
+    return zip(starts.tolist(), np.broadcast_to(ends, starts.shape).tolist(), strict=True)
+
+
+class Caller:
+    """Calls the user's functions: what they return becomes a value of the declared type after every call.
+
+    A function may change what it is given: it gets an aggregate of its own, which no update, window or output shares.
+
+    Raises AggregationError, naming key, window and value, if a function raises or returns what the type cannot hold.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        function = layout.op.function
+        assert function is not None
+        self._function: Reduce | Fold = function
+        self._reduces = isinstance(function, Reduce)
+        self._single = len(layout.op.key) == 1
+        self._type = layout.function_type
+        self._stored = converter(self._type)
+        self._nested = is_nested(self._type)
+
+    def add(self, key: Any, window: _Window, record: Any, value: Any, fresh: bool) -> Any:
+        """The aggregate with `record` added; `fresh` if there is none yet. The key as in `keys_of`."""
+        f = self._function
+        if fresh and not self._reduces:
+            value = self.initial(key, window, record)
+        elif self._nested:
+            value = self._own(value)
+        try:
+            if isinstance(f, Fold):
+                found = f.aggregator(key, record, value)
+            else:
+                found = record if value is None else f.function(value, record)
+        except Exception as error:
+            raise self._raised(error, key, window, record) from error
+        try:
+            return self._stored(found)
+        except MISFITS as error:
+            raise self._mistyped(found, key, window, error) from error
+
+    def initial(self, key: Any, window: _Window, record: Any = None) -> Any:
+        """The aggregate of no record at all; None for a reduce."""
+        f = self._function
+        return None if isinstance(f, Reduce) else self._call(f.initializer, (), key, window, record)
+
+    def subtract(self, key: Any, window: _Window, record: Any, value: Any) -> Any:
+        """The aggregate with `record` taken out again."""
+        f = self._function
+        assert f.subtractor is not None
+        held = self._own(value)
+        given = (held, record) if isinstance(f, Reduce) else (key, record, held)
+        return self._call(f.subtractor, given, key, window, record)
+
+    def merge(self, key: Any, window: _Window, record: Any, held: list[Any]) -> Any:
+        """The aggregates of sessions that `record` joins, merged in order, from the initializer on (SEMANTICS 4)."""
+        f = self._function
+        if isinstance(f, Reduce):
+            merged = None
+            for value in map(self._own, held):
+                merged = value if merged is None else self._call(f.function, (merged, value), key, window, record)
+            return merged
+        assert f.merger is not None
+        merged = self.initial(key, window, record)
+        for value in map(self._own, held):
+            merged = self._call(f.merger, (key, merged, value), key, window, record)
+        return merged
+
+    def _own(self, value: Any) -> Any:
+        return self._stored(value) if self._nested else value
+
+    def _call(
+        self, function: Callable[..., Any], given: tuple[Any, ...], key: Any, window: _Window, record: Any
+    ) -> Any:
+        try:
+            found = function(*given)
+        except Exception as error:
+            raise self._raised(error, key, window, record) from error
+        try:
+            return self._stored(found)
+        except MISFITS as error:
+            raise self._mistyped(found, key, window, error) from error
+
+    def _raised(self, error: Exception, key: Any, window: _Window, record: Any) -> AggregationError:
+        where = f"window {window[0]} to {window[1]} ms, " if window else ""
+        return AggregationError(
+            f"{self._function} raised {type(error).__name__}: {error} — for key {key!r}, "
+            f"{where}record {record!r}. Nothing of this batch was emitted or stored. "
+            "Correct the function, or filter such records out before tg.stream, and restart."
+        )
+
+    def _mistyped(self, value: Any, key: Any, window: _Window, error: Exception) -> AggregationError:
+        where = f", window starting at {window[0]} ms" if window else ""
+        return AggregationError(
+            f"{self._function} gave {value!r} ({type(value).__name__}) for key {(key,) if self._single else key!r}"
+            f"{where}, which is not a {self._type}: {error}. Nothing of this batch was emitted or stored. "
+            "Return that type, or declare another `type`."
+        )
+
+
+def keys_of(layout: Layout, rows: pa.Table) -> list[Any]:
+    """The key of each row as a function is given it: a value, or a tuple of them for several columns."""
+    columns = [column_as_python(rows[name], name[2:], f"`{layout.op.aggregations[0][0]}`") for name in layout.keys]
+    return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+
+
+def records_of(layout: Layout, rows: pa.Table) -> list[Any]:
+    """What a function is given for each record: the value of the column of a reduce, or a dict of the value columns."""
+    function, whose = layout.op.function, f"`{layout.op.aggregations[0][0]}`"
+    if isinstance(function, Reduce):
+        return column_as_python(rows[f"v:{function.column}"], function.column, whose)
+    named = rows.select(layout.values).rename_columns([name[2:] for name in layout.values])
+    return as_python(named, whose)
+
+
+def copier(layout: Layout, rows: pa.Table) -> Callable[[Any], Any]:
+    """A function that copies one of `records_of`, for where a record goes to several windows."""
+    function = layout.op.function
+    if isinstance(function, Reduce):
+        kind = rows.schema.field(f"v:{function.column}").type
+        return converter(kind) if is_nested(kind) else lambda value: value
+    kinds = {name[2:]: rows.schema.field(name).type for name in layout.values}
+    nested = {name: converter(kind) for name, kind in kinds.items() if is_nested(kind)}
+    return lambda record: record | {name: convert(record[name]) for name, convert in nested.items()}
+
+
+def typed(layout: Layout, values: list[Any]) -> pa.Array:
+    """Aggregates, each as a `Caller` gave it, as a column."""
+    return array(pa.chunked_array([pa.array(values, layout.function_type)]))
+
+
+def _table(layout: Layout, heads: pa.Table, values: list[Any], stamps: list[int]) -> pa.Table:
+    return heads.append_column("ts", pa.array(stamps, pa.int64())).append_column("s:0:0", typed(layout, values))
+
+
+def _deleted(rows: pa.Table) -> pa.Table:
+    return rows.append_column("deleted", pa.array(~valid_rows(array(rows["s:0:0"]))))

@@ -1,0 +1,82 @@
+"""Records that were not taken, as rows: whole, with the reason, and for each closed window the one it was too late for.
+
+Whether a record is late is known behind the shuffle alone, where all of its stream time is. So a plan that keeps them
+ships every record whole, beside what it aggregates (kernel.exchange.packing).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.kernel.columns.arrays import ints
+from tidegate.kernel.exchange.batch import Batch
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.time.stream_time import NEVER
+from tidegate.kernel.windows import window_table
+from tidegate.spec.columns import END, LATE_BY, REASON, START, STREAM_TIME, TIMESTAMP
+
+
+def rows(layout: Layout, batch: Batch) -> pa.Table:
+    """Rows of `Layout.late_schema`: one per late record and closed window, then one per record that was skipped."""
+    parts = [_late(layout, batch), _skipped(layout, batch)]
+    made = [part for part in parts if part is not None]
+    return pa.concat_tables(made) if made else layout.late_schema.empty_table()
+
+
+def _late(layout: Layout, batch: Batch) -> pa.Table | None:
+    """One row per (record, closed window): as many as the metric `late` counts."""
+    records = batch.whole()
+    if records is None or not (layout.paned or layout.keyed):
+        return None
+    found = _closed_to(layout, records) if layout.paned else _noted(records, batch.late)
+    by = ints(_seen(found)) - ints(found["ts"])
+    return _shaped(layout, found, found["start"], found["end"], "late", by)
+
+
+def _closed_to(layout: Layout, records: pa.Table) -> pa.Table:
+    """The records once for every time window that was closed to them."""
+    panes = layout.panes
+    pane = panes.pane(ints(records["ts"]))
+    last_closed = panes.first_open(ints(records["seen"])) - panes.windows.advance_ms
+    found = window_table.expand(
+        layout, records, panes.first_window(pane), np.minimum(last_closed, panes.last_window(pane))
+    )
+    ends: Any = ints(found["start"]) + panes.windows.size_ms
+    return found.append_column("end", pa.array(ends))
+
+
+def _noted(records: pa.Table, late: list[tuple[int, int, int]]) -> pa.Table:
+    """The records that the windows of keys noted as late."""
+    at, start, end = np.array(late, np.int64).reshape(-1, 3).T
+    found = records.take(pa.array(at))
+    return found.append_column("start", pa.array(start)).append_column("end", pa.array(end))
+
+
+def _skipped(layout: Layout, batch: Batch) -> pa.Table | None:
+    found = batch.outside()
+    if found is None:
+        return None
+    nothing = pa.nulls(found.num_rows, pa.int64())
+    return _shaped(layout, found, nothing, nothing, found["reason"], nothing)
+
+
+def _shaped(layout: Layout, found: pa.Table, start: Any, end: Any, reason: Any, by: Any) -> pa.Table:
+    columns: dict[str, Any] = {name: found[column] for name, column in layout.record.items()}
+    columns |= {START: start, END: end} if layout.op.windows is not None else {}
+    columns[TIMESTAMP] = _from_zero(found["ts"])
+    columns[REASON] = pa.repeat(reason, found.num_rows) if isinstance(reason, str) else reason
+    columns |= {LATE_BY: by, STREAM_TIME: _from_zero(_seen(found))}
+    return pa.table(columns).select(layout.late_schema.names).cast(layout.late_schema)
+
+
+def _seen(found: pa.Table) -> Any:
+    return found["actual" if "actual" in found.schema.names else "seen"]
+
+
+def _from_zero(times: Any) -> Any:
+    """Null for what is no instant: a timestamp that could not be read, and stream time before the first record."""
+    return pc.if_else(pc.greater(times, NEVER), times, None)

@@ -1,0 +1,189 @@
+"""What a window of a key consists of, and the aggregates of many such windows at once."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.kernel.aggregates import Overflow
+from tidegate.kernel.columns.arrays import array, unite
+from tidegate.kernel.rows import grouping, results
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.suppress.prior_values import PRIOR, window_columns
+from tidegate.kernel.windows import functions
+
+INITIAL: Any = object()
+"""The node of what an aggregation starts with."""
+
+
+class Entry(NamedTuple):
+    """A window of a key: bounds and newest timestamp in ms, and its aggregate as `Aggregates` knows it (None: none).
+
+    `prior` is what its first row is told to replace: the aggregate that it began with.
+    """
+
+    start: int
+    end: int
+    ts: int
+    node: Any
+    prior: Any = INITIAL
+
+
+class Update(NamedTuple):
+    """A window as it is after the record numbered `record`, whose key it has."""
+
+    record: int
+    entry: Entry
+
+
+class Entries:
+    """The windows of one key: `at` their places, which `places` has in ascending order."""
+
+    def __init__(self) -> None:
+        self.places: list[Any] = []
+        self.at: dict[Any, Entry] = {}
+
+    def put(self, place: Any, entry: Entry) -> None:
+        """Make or replace the window at this place; one without an aggregate is removed."""
+        if entry.node is None:
+            self.remove(place)
+            return
+        if place not in self.at:
+            insort(self.places, place)
+        self.at[place] = entry
+
+    def remove(self, place: Any) -> None:
+        """Remove the window at this place, if there is one."""
+        if self.at.pop(place, None) is not None:
+            del self.places[bisect_left(self.places, place)]
+
+
+class Aggregates(Protocol):
+    """The aggregates of windows while records come; a node stands for one of them."""
+
+    def held(self, row: int) -> Any:
+        """The node of a stored row."""
+
+    def add(self, record: int, window: tuple[int, int], node: Any, fresh: bool) -> Any:
+        """The node of `node` (or of nothing yet, if `fresh`) with a record added; None if that deletes it."""
+
+    def join(self, record: int, window: tuple[int, int], nodes: Sequence[Any]) -> Any:
+        """The node of sessions merged in this order, before the record that merges them is added."""
+
+    def table(self, keys: pa.Table, updates: list[Update]) -> pa.Table:
+        """Rows (key, start, end, ts, state) of these windows, with `deleted`; `keys` are those of the records."""
+
+
+def _bounds(keys: pa.Table, updates: list[Update]) -> dict[str, Any]:
+    rows = keys.take(pa.array([update.record for update in updates], pa.int64()))
+    columns: dict[str, Any] = {name: rows[name] for name in keys.schema.names}
+    for name in ("start", "end", "ts"):
+        columns[name] = pa.array([getattr(update.entry, name) for update in updates], pa.int64())
+    columns["deleted"] = pa.array([update.entry.node is None for update in updates], pa.bool_())
+    return columns
+
+
+class Lineage:
+    """Built-in aggregates. A node is a number: of a stored row, of a record, or of a sequence of earlier nodes."""
+
+    def __init__(self, layout: Layout, stored: pa.Table, records: pa.Table) -> None:
+        lifted = grouping.lift(layout, records).select(layout.state)
+        self._leaves = unite([stored.select(layout.state), lifted]) if stored.num_rows else lifted
+        self._first_record = stored.num_rows
+        self._first_node = stored.num_rows + records.num_rows
+        self._parts: list[tuple[int, ...]] = []
+        self._layout = layout
+
+    def held(self, row: int) -> int:
+        return row
+
+    def add(self, record: int, window: tuple[int, int], node: Any, fresh: bool) -> int:
+        leaf = self._first_record + record
+        return leaf if node is None else self._sequence((node, leaf))
+
+    def join(self, record: int, window: tuple[int, int], nodes: Sequence[int]) -> int | None:
+        return self._sequence(tuple(nodes)) if nodes else None
+
+    def _sequence(self, parts: tuple[int, ...]) -> int:
+        self._parts.append(parts)
+        return self._first_node + len(self._parts) - 1
+
+    def _flat(self, node: int) -> list[int]:
+        leaves: list[int] = []
+        stack = [node]
+        while stack:
+            top = stack.pop()
+            if top < self._first_node:
+                leaves.append(top)
+            else:
+                stack.extend(reversed(self._parts[top - self._first_node]))
+        return leaves
+
+    def table(self, keys: pa.Table, updates: list[Update]) -> pa.Table:
+        columns = _bounds(keys, updates)
+        runs = [self._flat(update.entry.node) if update.entry.node is not None else [] for update in updates]
+        alive = [bool(run) for run in runs]
+        merged = self._merged([run for run in runs if run], columns)
+        if not all(alive):
+            # A tombstone has no state: its columns are null.
+            place = np.cumsum(alive) - 1
+            at = pa.array([int(p) if ok else None for p, ok in zip(place, alive, strict=True)], pa.int64())
+            merged = {name: column.take(at) for name, column in merged.items()}
+        return pa.table(columns | merged)
+
+    def _merged(self, runs: list[list[int]], heads: dict[str, Any]) -> dict[str, pa.Array]:
+        flat = pa.array([leaf for run in runs for leaf in run], pa.int64())
+        sizes = np.array([len(run) for run in runs], np.int64)
+        starts = np.cumsum(sizes) - sizes
+        leaves = self._leaves.take(flat)
+        merged: dict[str, pa.Array] = {}
+        for index, (acc, names) in enumerate(zip(self._layout.accumulators, self._layout.states, strict=True)):
+            state = [array(leaves[name]) for name in names]
+            try:
+                merged |= zip(names, acc.merge_runs(state, starts) if runs else state, strict=True)
+            except Overflow as overflow:
+                raise grouping.overflowed(self._layout, pa.table(heads), overflow, index) from None
+        return merged
+
+
+class Functions:
+    """Python functions: a node is the aggregate itself."""
+
+    def __init__(self, layout: Layout, stored: pa.Table, records: pa.Table) -> None:
+        self._layout = layout
+        self._call = functions.Caller(layout)
+        self._stored = stored["s:0:0"].to_pylist()
+        self._keys = functions.keys_of(layout, records)
+        self._records = functions.records_of(layout, records)
+        self._copy = functions.copier(layout, records)
+
+    def held(self, row: int) -> Any:
+        return self._stored[row]
+
+    def add(self, record: int, window: tuple[int, int], node: Any, fresh: bool) -> Any:
+        return self._call.add(self._keys[record], window, self._copy(self._records[record]), node, fresh)
+
+    def join(self, record: int, window: tuple[int, int], nodes: Sequence[Any]) -> Any:
+        return self._call.merge(self._keys[record], window, self._records[record], list(nodes))
+
+    def table(self, keys: pa.Table, updates: list[Update]) -> pa.Table:
+        nodes = [update.entry.node for update in updates]
+        return pa.table(_bounds(keys, updates) | {"s:0:0": functions.typed(self._layout, nodes)})
+
+
+def prior_values_of_made(layout: Layout, aggregates: Aggregates, keys: pa.Table, updates: list[Update]) -> pa.Table:
+    """(key, start, end, priors) of the windows among the updates that were made of others."""
+    mine = [update for update in updates if update.entry.prior is not INITIAL]
+    of = [Update(u.record, Entry(u.entry.start, u.entry.end, u.entry.ts, u.entry.prior)) for u in mine]
+    rows = aggregates.table(keys, of)
+    done = results.finish(layout.telling["updates"], rows)
+    columns: dict[str, Any] = {name: rows[name] for name in window_columns(layout)}
+    for name in layout.result_types:
+        column = array(done[name])
+        columns[PRIOR + name] = pc.if_else(array(rows["deleted"]), pa.scalar(None, column.type), column)
+    return pa.table(columns)

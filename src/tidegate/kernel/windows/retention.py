@@ -1,0 +1,61 @@
+"""Results that stay readable after their window has closed (Materialized.with_retention).
+
+A window closes at a stream time c that follows from its bounds, and its result stays readable until stream time has
+reached c + retention: the same however the stream was cut. What closes is appended to logs by stretches of c, and such
+a log is dropped as a whole; so a batch costs what closes in it.
+
+        retention 16        stretches [0,1) [1,2) ... [40,41) ...       a log is dropped when its last c is 16 behind
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.instants import later_ms
+from tidegate.kernel.columns.arrays import unite
+from tidegate.kernel.rows.closing import closed_at
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.state.state import State
+
+STRETCHES = 16
+"""A log holds what closed in this part of the retention."""
+
+
+def keep(layout: Layout, state: State, rows: pa.Table) -> None:
+    """Take the results of windows that closed, and drop the logs that have been readable for long enough."""
+    retention = layout.op.retention_ms
+    if retention is None:  # there was one, in an earlier plan
+        for name in list(state.closed):
+            _logs(state).forget(name)
+        return
+    width = max(1, retention // STRETCHES)
+    times = closed_at(layout, rows)
+    logs = _logs(state)
+    stretch = np.where(later_ms(times, retention) > state.stream_time, times // width * width, -1)
+    for start in np.unique(stretch[stretch >= 0]).tolist():
+        mine = stretch == start
+        logs.append(start, rows.filter(pa.array(mine)))
+        logs.note(start, base=max(logs.logs[start].base, int(times[mine].max())))
+    # What closed in a stretch closed at its start or later.
+    for start in logs.logs.leading(lambda start: start + retention <= state.stream_time):
+        if logs.logs[start].base + retention <= state.stream_time:
+            logs.forget(start)
+
+
+def rows(layout: Layout, state: State) -> pa.Table:
+    """The results that are readable, of the schema of final results."""
+    schema = layout.telling["final"].result_schema
+    logs = _logs(state)
+    held = [table for name in logs.logs for table in logs.read(name)]
+    retention = layout.op.retention_ms
+    if not held or retention is None:
+        return schema.empty_table()
+    # An aggregate that was added later is null in what had closed.
+    found = unite([schema.empty_table(), *held]).select(schema.names)
+    return found.filter(pa.array(later_ms(closed_at(layout, found), retention) > state.stream_time)).cast(schema)
+
+
+def _logs(state: State) -> State:
+    """The logs of closed windows as a state of their own, in a section of the same store."""
+    return State(state.closed.store, state.identity, state.tasks, logs=state.closed)

@@ -1,0 +1,113 @@
+"""Sessions of many keys at once, where the order of the records cannot matter.
+
+Stored sessions and records of a key, sorted by their start, fall into stretches with no more than the gap between
+neighbours. A stretch is one session whatever the order of arrival, if each of its members was still open when the
+neighbour that it joins came: then every record found the session of those that came before it. A key for which that
+does not hold, or which has a record that was late by itself, is left to `sessions.take`, record by record.
+
+    gap 5, no grace: A@0, B@6, A@5 leaves A two sessions: B closed that of 0 before 5 came. So A is taken in order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidegate.kernel.columns import radix_sort
+from tidegate.kernel.columns.arrays import Ints, array, ints
+from tidegate.kernel.columns.groups import Groups
+from tidegate.kernel.rows import grouping
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.time.stream_time import NEVER
+from tidegate.spec.windows import SessionWindows
+
+_ROOM = 2**62
+
+Flags = npt.NDArray[np.bool_]
+
+
+def applies(layout: Layout) -> bool:
+    """Whether only what a session is at the end counts: final results of aggregates that no order can change."""
+    at_the_end = layout.op.emits == "final" and layout.op.buffer is None
+    return isinstance(layout.op.windows, SessionWindows) and at_the_end and layout.op.combinable
+
+
+def take_in(
+    layout: Layout, stored: pa.Table, held: Ints, records: pa.Table, codes: Ints
+) -> tuple[pa.Table, Flags, Flags]:
+    """The sessions of the keys that can be taken at once, and which stored rows and which records are left.
+
+    `held` and `codes` number the keys of `stored` and of `records`.
+    """
+    windows = layout.op.windows
+    assert isinstance(windows, SessionWindows)
+    members = _members(layout, stored, records)
+    seen = np.concatenate((np.full(len(held), NEVER), ints(records["seen"])))
+    start, end = ints(members["start"]), ints(members["end"])
+    stretch, in_order = stretches(windows, np.concatenate((held, codes)), start, end, seen)
+    if in_order.any():
+        members, stretch = members.filter(pa.array(~in_order)), stretch[~in_order]
+    return _merged(layout, members, stretch), in_order[: len(held)], in_order[len(held) :]
+
+
+def stretches(windows: SessionWindows, codes: Ints, start: Ints, end: Ints, seen: Ints) -> tuple[Ints, Flags]:
+    """The stretch of each member, and which members belong to a key whose records must be taken in order.
+
+    A member is a stored session or a record of the key `codes` says; `seen` is the stream time at a record's arrival,
+    NEVER for a stored session. Stretches are numbered from 0.
+    """
+    low = int(start.min())
+    span = int(end.max()) - low + 1
+    if int(codes.max(initial=0)) * span > _ROOM:
+        return np.zeros(len(codes), np.int64), np.ones(len(codes), np.bool_)
+    # On one axis, on which each key has a span of its own.
+    own = codes * span
+    begins, reach = own + (start - low), own + (end - low)
+    order = radix_sort.argsort(begins)
+    own, begins, reach = own[order], begins[order], reach[order]
+    now: Any = seen[order]
+    furthest = np.maximum.accumulate(reach)
+    before = np.concatenate((own[:1] - 1, furthest[:-1]))
+    joins = (before >= own) & (begins - before <= windows.inactivity_gap_ms)
+    # The member that reaches furthest among those before, which is what the next one joins.
+    place = np.maximum.accumulate(np.where(reach == furthest, np.arange(len(order)), 0))
+    later: Any = np.maximum(now[1:], now[place[:-1]])
+    to_time = low - own
+    open_by_itself = (now == NEVER) | (reach + to_time >= windows.open_from_ms(now))
+    open_when_joined = np.minimum(reach, before)[1:] + to_time[1:] >= windows.open_from_ms(later)
+    stretch = np.empty(len(order), np.int64)
+    stretch[order] = np.cumsum(~joins) - 1
+    unsafe = ~open_by_itself
+    unsafe[1:] |= joins[1:] & ~open_when_joined
+    if not unsafe.any():
+        return stretch, unsafe
+    in_order = np.zeros(int(codes.max()) + 1, np.bool_)
+    in_order[codes[order[unsafe]]] = True
+    return stretch, in_order[codes]
+
+
+def _merged(layout: Layout, members: pa.Table, stretch: Ints) -> pa.Table:
+    """One session per stretch (key, start, end, ts, state); `members` have the same columns."""
+    if members.num_rows == 0:
+        return members
+    groups = Groups.of(stretch)
+    rows = grouping.merge(layout, members, [*layout.keys, "start"], groups)
+    start = groups.fold(array(members["start"]), "min")
+    rows = rows.set_column(rows.schema.get_field_index("start"), "start", start)
+    end = groups.fold(array(members["end"]), "max")
+    # The timestamp of a session is its end.
+    rows = rows.set_column(rows.schema.get_field_index("ts"), "ts", end).append_column("end", end)
+    return rows.select(members.schema.names)
+
+
+def _members(layout: Layout, stored: pa.Table, records: pa.Table) -> pa.Table:
+    """Stored sessions, then records as sessions of one instant."""
+    lifted = grouping.lift(layout, records)
+    ts = ints(records["ts"])
+    columns = {name: lifted[name] for name in layout.keys} | {"start": ts, "end": ts, "ts": ts}
+    fresh = pa.table(columns | {name: lifted[name] for name in layout.state})
+    both = [stored.select(fresh.schema.names), fresh] if stored.num_rows else [fresh]
+    return pa.concat_tables(both, promote_options="default")

@@ -1,0 +1,553 @@
+"""Sliding windows of many keys at once, for keys none of whose records finds a window closed.
+
+The windows of such a key follow from the times of its records alone, in whatever order they arrive (SEMANTICS 3): one
+ends with each record (that of all early ones is [0, difference]), and one begins after each record if another record
+falls in it. A window holds all records between its bounds. What earlier batches brought to a new window is in a stored
+one: the last that begins no later, if its newest record is not older than the new window.
+
+    difference 4        records 10, 13, 15        windows [6, 10] [9, 13] [11, 15] [14, 18]
+
+So windows are sorted numbers and their contents ranges of records sorted by time. A range no longer than the difference
+is the end of one block of that length and the beginning of the next, so two running aggregates give all of them.
+
+A record that finds some of its windows closed makes windows that differ from that. Its key, and a key whose stored
+windows look as if there had been such a record, is left to `sliding.take`, record by record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidegate.instants import MAX_MS
+from tidegate.kernel.aggregates import Accumulator, Overflow
+from tidegate.kernel.aggregates.ordered import CollectList, First, Last
+from tidegate.kernel.columns import radix_sort
+from tidegate.kernel.columns.arrays import Ints, array, ints, unite
+from tidegate.kernel.columns.groups import Groups
+from tidegate.kernel.exchange.batch import Batch
+from tidegate.kernel.rows import grouping
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.suppress import prior_values
+from tidegate.kernel.time.stream_time import running_max
+from tidegate.spec.windows import SlidingWindows
+
+Flags = npt.NDArray[np.bool_]
+
+_ROOM = 2**61
+_NEVER = 2**62
+"""After every record of a batch."""
+_SKETCHES = 4_096
+"""So many windows are merged at a time where the state of each is a list."""
+_STORED = -1
+"""Before every record of a batch."""
+
+
+def applies(layout: Layout, batch: Batch) -> bool:
+    """Whether the aggregates are built in, and no buffer counts what each record makes of them."""
+    op = layout.op
+    counted = op.buffer is not None or prior_values.counted(layout)
+    return isinstance(op.windows, SlidingWindows) and op.function is None and not counted and not batch.single
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Windows (key, start, end, ts, state, deleted) after the batch, and their updates.
+
+    Updates of one time come in the order of the `record` that made them, then of `step` and `place`: of the things that
+    one record does. `left_stored` and `left` say which stored rows and records are not in here; `late` are the drops of
+    the others, by (record, start, end).
+    """
+
+    rows: pa.Table
+    updates: pa.Table
+    record: Ints
+    step: Ints
+    place: Ints
+    left_stored: Flags
+    left: Flags
+    late: list[tuple[int, int, int]]
+
+
+def take_in(layout: Layout, stored: pa.Table, held: Ints, records: pa.Table, codes: Ints) -> Taken | None:
+    """The windows of the keys that can be taken at once. None if that is no key.
+
+    `held` and `codes` number the keys of `stored` and of `records`, which are in the order in which they are taken.
+    """
+    windows = layout.op.windows
+    assert isinstance(windows, SlidingWindows)
+    d = windows.time_difference_ms
+    key = Groups.of(np.concatenate((held, codes))).number
+    held, codes = key[: len(held)], key[len(held) :]
+    ts, starts = ints(records["ts"]), ints(stored["start"])
+    if d > _ROOM or int(ts.max()) > MAX_MS - 2 * d - 2:
+        return None
+    open_from: Any = windows.open_from_ms(ints(records["seen"]))  # type: ignore[arg-type]
+    gone = ts + d < open_from
+    left = np.zeros(int(key.max()) + 1, np.bool_)
+    # The earliest end of a window of each record: its own one's, or that of all early records.
+    left[codes[~gone & (np.maximum(ts, d) < open_from)]] = True
+    axis = _Axis.of(d, len(left), np.concatenate((held, codes[~gone])), np.concatenate((starts, ts[~gone])))
+    if axis is None:
+        return None
+    left[_irregular(axis, stored, held, ts[~gone], codes[~gone], open_from[~gone])] = True
+    late = [(int(i), int(ts[i]), int(ts[i]) + d) for i in np.flatnonzero(gone & ~left[codes])]
+
+    mine = np.flatnonzero(~left[held])
+    mine = mine[radix_sort.argsort(axis.at(held[mine], starts[mine]))]
+    kept = stored.take(pa.array(mine))
+    arrived = np.flatnonzero(~left[codes] & ~gone)
+    order = radix_sort.argsort(axis.at(codes[arrived], ts[arrived]))
+    theirs = arrived[order]
+    if not len(theirs):
+        none = np.zeros(0, np.int64)
+        return Taken(kept, kept.slice(0, 0), none, none, none, left[held], left[codes], late)
+    contents = _Contents(d, axis.at(codes[theirs], ts[theirs]), order, ts[theirs] < d)
+    shape = _Shape.of(contents, axis, held[mine], starts[mine], ints(kept["ts"]), codes[theirs], ts[theirs])
+    states = _States.of(layout, kept, records.take(pa.array(theirs)))
+    try:
+        after = _rows(layout, states, contents, shape)
+        updates, made = _updates(layout, states, contents, shape, after)
+    except Overflow:
+        # A block may overflow where no window does; and where one does, its record is told.
+        return None
+    untouched = kept.filter(pa.array(shape.untouched))
+    rows = unite([untouched, after.select(stored.schema.names)]) if untouched.num_rows else after
+    return Taken(rows, updates, arrived[made.record], made.step, made.place, left[held], left[codes], late)
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """All keys on one line of time, each with a stretch of its own, further from the next than windows reach."""
+
+    difference: int
+    offset: Ints
+    """What is added to the times of each key."""
+
+    @classmethod
+    def of(cls, difference: int, keys: int, key: Ints, times: Ints) -> _Axis | None:
+        """None if the stretches are too long for one line."""
+        low, high = np.full(keys, MAX_MS), np.full(keys, -1)
+        np.minimum.at(low, key, times)
+        np.maximum.at(high, key, times)
+        low = np.minimum(low, high)
+        margin = 2 * (difference + 2)
+        if float((high - low).astype(np.float64).sum()) + 2.0 * margin * keys > _ROOM:
+            return None
+        span = high - low + 2 * margin
+        return cls(difference, np.cumsum(span) - span - low + margin)
+
+    def at(self, key: Ints, times: Any) -> Ints:
+        """Where these times of these keys are."""
+        places: Ints = self.offset[key] + times
+        return places
+
+
+def _has(ordered: Ints, places: Ints) -> Flags:
+    """Whether each place is among `ordered`."""
+    found: Flags = _place(ordered, places) >= 0
+    return found
+
+
+def _place(ordered: Ints, places: Ints) -> Ints:
+    """Where each place is among `ordered`, -1 if it is not."""
+    if not len(ordered):
+        return np.full(len(places), -1)
+    at = np.minimum(np.searchsorted(ordered, places), len(ordered) - 1)
+    return np.where(ordered[at] == places, at, -1)
+
+
+def _base(stored: Ints, reaches: Ints, places: Ints) -> Ints:
+    """The stored window whose records are those from each place to one difference behind it; -1 for none."""
+    found = np.searchsorted(stored, places, side="right") - 1
+    return np.where(np.append(reaches, _STORED)[found] >= places, found, -1)
+
+
+def _next(ordered: Ints, places: Ints) -> Ints:
+    """The first of `ordered` behind each place."""
+    return np.append(ordered, _NEVER)[np.searchsorted(ordered, places, side="right")]
+
+
+def _irregular(axis: _Axis, stored: pa.Table, held: Ints, ts: Ints, codes: Ints, open_from: Ints) -> Ints:
+    """The keys whose stored windows are not those that the times of their records make.
+
+    Looked at are windows that the records of the batch can meet, which are not older than two differences. While the
+    window of the early records is open, no record has found one closed.
+    """
+    d, keys = axis.difference, len(axis.offset)
+    first, opened = np.full(keys, MAX_MS), np.full(keys, -1)
+    np.minimum.at(first, codes, ts)
+    np.maximum.at(opened, codes, open_from)
+    asked = (first < MAX_MS) & (opened > d)
+    # Early records have no windows of their own that would tell their times.
+    near = asked & (first <= 3 * d)
+    of_near = held[near[held]]
+    rows = np.flatnonzero((asked & ~near)[held])
+    if not len(rows):
+        return of_near
+    held, starts, newest = held[rows], ints(stored["start"])[rows], ints(stored["ts"])[rows]
+    start = axis.at(held, starts)
+    order = radix_sort.argsort(start)
+    held, start, newest = held[order], start[order], axis.at(held, newest)[order]
+    end, low = start + d, axis.at(held, first[held] - 2 * d)
+    known = newest == end
+    times, of_times = end[known], held[known]
+    before = np.searchsorted(times, end, side="right") - 1
+    wrong = (before < 0) | (np.append(times, _NEVER)[before] != newest) | ~(known | _has(times, start - 1))
+    follows = _next(times, times) <= times + 1 + d
+    alone = follows & ~_has(start, times + 1) & (times >= axis.at(of_times, first[of_times] - 2 * d))
+    return np.concatenate((of_near, held[wrong & (start > low)], of_times[alone]))
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """The records of the batch by key and time, those of one instant as they arrived."""
+
+    difference: int
+    at: Ints
+    arrival: Ints
+    early: Flags
+
+    @property
+    def block(self) -> Ints:
+        """The number of the block that each record is in."""
+        return self.at // (self.difference + 1)
+
+    def block_starts(self) -> Ints:
+        """The first record of each block that has one."""
+        return np.flatnonzero(np.diff(self.block, prepend=-1))
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """The windows that the batch touches, by key and start.
+
+    place       of its start on the axis; `start` and `newest` are times
+    base        the stored window with which it begins, -1 for none; `own` says that it is that window
+    low, high   its records: from `low` to before `high`
+    after_old   whether it begins right after a record that was there before the batch
+    """
+
+    place: Ints
+    start: Ints
+    newest: Ints
+    base: Ints
+    own: Flags
+    low: Ints
+    high: Ints
+    after_old: Flags
+    stored: Ints
+    """Where each stored window begins on the axis; `reaches`: where its newest record is."""
+    reaches: Ints
+    untouched: Flags
+    """Which stored windows the batch does not touch."""
+
+    @classmethod
+    def of(
+        cls, contents: _Contents, axis: _Axis, held: Ints, starts: Ints, newest: Ints, codes: Ints, ts: Ints
+    ) -> _Shape:
+        d, at = contents.difference, contents.at
+        stored, reach = axis.at(held, starts), axis.at(held, newest)
+
+        first = np.diff(at, prepend=-1) > 0
+        times = at[first]
+        lefts = axis.at(codes[first], np.maximum(ts[first] - d, 0))
+        rights = times + 1
+        rights = rights[(_next(times, times) <= rights + d) | (_base(stored, reach, rights) >= 0)]
+        old = np.unique(reach)
+        after_old = old[_next(times, old) <= old + 1 + d] + 1
+        place = np.unique(np.concatenate((stored, lefts, rights, after_old)))
+        own = _place(stored, place)
+        low, high = np.searchsorted(at, place), np.searchsorted(at, place + d, side="right")
+        touched = (own < 0) | (high > low)
+        untouched = np.ones(len(stored), np.bool_)
+        untouched[own[touched & (own >= 0)]] = False
+        place, own, low, high = place[touched], own[touched], low[touched], high[touched]
+        base = np.where(own >= 0, own, _base(stored, reach, place))
+        some = high > low
+        offset = np.where(
+            some, np.append(axis.offset[codes], 0)[low], np.append(axis.offset[held], 0)[np.maximum(base, -1)]
+        )
+        newest = np.maximum(np.where(some, at[high - 1], _STORED), np.append(reach, _STORED)[base])
+        begins, whole = _has(after_old, place), (stored, reach, untouched)
+        return cls(place, place - offset, newest - offset, base, own >= 0, low, high, begins, *whole)
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """The records of windows: a block from `suffix` on, and the next one up to `prefix`, that included; -1 for none."""
+
+    suffix: Ints
+    prefix: Ints
+
+    @classmethod
+    def of(cls, contents: _Contents, shape: _Shape) -> _Pieces:
+        block, length = contents.block, contents.difference + 1
+        first, last = shape.place // length, (shape.place + contents.difference) // length
+        some = shape.high > shape.low
+        suffix = some & (np.append(block, -1)[shape.low] == first)
+        prefix = some & (block[shape.high - 1] == last) & (last != first)
+        return cls(np.where(suffix, shape.low, -1), np.where(prefix, shape.high - 1, -1))
+
+    def most(self, contents: _Contents, values: Ints) -> Ints:
+        """The largest of the values (from 0 to the number of records) in each window; -1 where there is none."""
+        n, number = len(values) + 1, np.cumsum(np.diff(contents.block, prepend=-1) > 0)
+        up, down = number * n, (int(number[-1]) - number) * n
+        prefixes = np.maximum.accumulate(values + up) - up
+        suffixes = (np.maximum.accumulate((values + down)[::-1]))[::-1] - down
+        return np.maximum(
+            np.where(self.suffix >= 0, suffixes[self.suffix], -1), np.where(self.prefix >= 0, prefixes[self.prefix], -1)
+        )
+
+    def latest(self, contents: _Contents) -> Ints:
+        """The last of the records of each window to arrive; -1 for none."""
+        return self.most(contents, contents.arrival)
+
+    def earliest(self, contents: _Contents) -> Ints:
+        """The first of the records of each window to arrive; `_NEVER` for none."""
+        n = len(contents.arrival) - 1
+        found = self.most(contents, n - contents.arrival)
+        return np.where(found >= 0, n - found, _NEVER)
+
+
+@dataclass(frozen=True)
+class _States:
+    """Key and state of stored windows, and of the records behind them, each as if it were a window."""
+
+    layout: Layout
+    stored: int
+    rows: pa.Table
+
+    @classmethod
+    def of(cls, layout: Layout, stored: pa.Table, records: pa.Table) -> _States:
+        names = [*layout.keys, *layout.state]
+        lifted = grouping.lift(layout, records).select(names)
+        return cls(layout, stored.num_rows, unite([stored.select(names), lifted]) if stored.num_rows else lifted)
+
+    def heads(self, shape: _Shape) -> dict[str, Any]:
+        """Key and bounds of the windows."""
+        some = shape.high > shape.low
+        row = pa.array(np.where(some, self.stored + shape.low, shape.base))
+        windows = self.layout.op.windows
+        assert isinstance(windows, SlidingWindows)
+        columns: dict[str, Any] = {name: self.rows[name].take(row) for name in self.layout.keys}
+        columns |= {"start": pa.array(shape.start), "end": pa.array(shape.start + windows.time_difference_ms)}
+        return columns
+
+    def columns(self, names: list[str]) -> list[pa.Array]:
+        """These columns of the state."""
+        return [array(self.rows[name]) for name in names]
+
+
+def _rows(layout: Layout, states: _States, contents: _Contents, shape: _Shape) -> pa.Table:
+    """The touched windows after the batch: (key, start, end, ts, state), none of them `deleted`."""
+    columns = states.heads(shape) | {"ts": pa.array(shape.newest)}
+    pieces = _Pieces.of(contents, shape)
+    ordered = any(acc.merges is None for acc in layout.accumulators)
+    by_arrival = _by_arrival(contents) if ordered else np.zeros(0, np.int64)
+    for acc, names in zip(layout.accumulators, layout.states, strict=True):
+        state = states.columns(names)
+        if isinstance(acc, CollectList):
+            flat, starts = _flat(states, contents, shape)
+            merged = acc.merge_runs([column.take(pa.array(flat)) for column in state], starts)
+        elif isinstance(acc, First):
+            one = _one(acc, states, contents, shape, pieces, by_arrival)
+            merged = [column.take(pa.array(one)) for column in state]
+        else:
+            merged = _merged(acc, state, states.stored, contents, shape, pieces)
+        columns |= zip(names, merged, strict=True)
+    return _alive(pa.table(columns))
+
+
+def _by_arrival(contents: _Contents) -> Ints:
+    """The record that arrived as each of the numbers says."""
+    records = np.empty_like(contents.arrival)
+    records[contents.arrival] = np.arange(len(records))
+    return records
+
+
+def _one(
+    acc: Accumulator, states: _States, contents: _Contents, shape: _Shape, pieces: _Pieces, by_arrival: Ints
+) -> Ints:
+    """The row of `states` that has the first, or the last, value of each window."""
+    if isinstance(acc, Last):
+        latest = pieces.latest(contents)
+        return np.where(latest >= 0, states.stored + by_arrival[latest], shape.base)
+    earliest = pieces.earliest(contents)
+    record = by_arrival[np.where(earliest < _NEVER, earliest, 0)]
+    return np.where(shape.base >= 0, shape.base, states.stored + record)
+
+
+def _merged(
+    acc: Accumulator, state: list[pa.Array], stored: int, contents: _Contents, shape: _Shape, pieces: _Pieces
+) -> list[pa.Array]:
+    """The state of each window: the stored one it begins with, the end of a block, the beginning of the next."""
+    n, starts = len(contents.at), contents.block_starts()
+    of_records = [column.slice(stored) for column in state]
+    prefixes = acc.scan_runs(of_records, starts)
+    backwards = pa.array(np.arange(n - 1, -1, -1))
+    ends = np.append(starts[1:], n)
+    suffixes = acc.scan_runs([column.take(backwards) for column in of_records], (n - ends)[::-1])
+    parts = np.stack(
+        (
+            shape.base,
+            np.where(pieces.suffix >= 0, stored + n - 1 - pieces.suffix, -1),
+            np.where(pieces.prefix >= 0, stored + n + pieces.prefix, -1),
+        ),
+        axis=1,
+    )
+    every = [
+        unite([pa.table({"x": column}) for column in (own.slice(0, stored), suffix, prefix)])["x"]
+        for own, suffix, prefix in zip(state, suffixes, prefixes, strict=True)
+    ]
+    at_a_time = _SKETCHES if any(pa.types.is_list(kind) for kind in acc.state_types) else len(parts)
+    slices = [parts[low : low + at_a_time] for low in range(0, len(parts), at_a_time)]
+    merged = [_merged_slice(acc, [array(column) for column in every], mine) for mine in slices]
+    return [pa.concat_arrays(columns) for columns in zip(*merged, strict=True)]
+
+
+def _merged_slice(acc: Accumulator, every: list[pa.Array], parts: Ints) -> list[pa.Array]:
+    some = parts >= 0
+    sizes = some.sum(axis=1)
+    flat = pa.array(parts[some])
+    return acc.merge_runs([column.take(flat) for column in every], np.cumsum(sizes) - sizes)
+
+
+def _flat(states: _States, contents: _Contents, shape: _Shape) -> tuple[Ints, Ints]:
+    """The rows of `states` that each window has: its base, then its records as they arrived. And the first of each."""
+    sizes = shape.high - shape.low
+    window = np.repeat(np.arange(len(sizes)), sizes)
+    record = np.arange(len(window)) + np.repeat(shape.low - (np.cumsum(sizes) - sizes), sizes)
+    based = np.flatnonzero(shape.base >= 0)
+    rows = np.concatenate((shape.base[based], states.stored + record))
+    arrival = np.concatenate((np.full(len(based), _STORED), contents.arrival[record]))
+    order = np.lexsort((arrival, np.concatenate((based, window))))
+    sizes = sizes + (shape.base >= 0)
+    return rows[order], np.cumsum(sizes) - sizes
+
+
+UPDATED, PREVIOUS_RIGHT, LEFT, OWN_RIGHT = range(4)
+"""What a record does: in the order of its rows if it is not early."""
+_EARLY_STEP = np.array([0, 2, 3, 1])
+"""The order of the rows of an early record: updates, its own right window, that of the record before, the left one."""
+
+
+@dataclass(frozen=True)
+class _Made:
+    """How updates came about: by the arrival of which record, by which step of its turn, and where in that step."""
+
+    record: Ints
+    step: Ints
+    place: Ints
+
+    @classmethod
+    def of(cls, contents: _Contents, shape: _Shape, window: Ints, record: Ints, step: Ints) -> _Made:
+        early = contents.early[_by_arrival(contents)[record]]
+        step = np.where(early & (shape.start[window] == 0), LEFT, step)
+        # A regular record updates windows from the last to the first, an early one from the first to the last.
+        place = np.where(early, shape.place[window], -shape.place[window])
+        return cls(record, np.where(early, _EARLY_STEP[step], step), np.where(step == UPDATED, place, 0))
+
+
+@dataclass(frozen=True)
+class _Creations:
+    """When the touched windows were made: `record` is `_STORED - 1` for stored ones."""
+
+    record: Ints
+    step: Ints
+    both: Flags
+    """Whether the record that made it is its last instant, and was the first to fall behind the record before it."""
+
+    @classmethod
+    def of(cls, contents: _Contents, shape: _Shape, earliest: Ints) -> _Creations:
+        first = np.diff(contents.at, prepend=-1) > 0
+        times, arrival = contents.at[first], np.append(contents.arrival[first], _NEVER)
+        before = np.where(shape.after_old, _STORED, arrival[_place(times, shape.place - 1)])
+        left = arrival[_place(times, shape.place + contents.difference)]
+        content = np.where(shape.base >= 0, _STORED, earliest)
+        right = np.where(before < _NEVER, np.maximum(before, content), _NEVER)
+        record = np.minimum(right, left)
+        zero = shape.start == 0
+        record = np.where(zero, np.minimum(record, earliest), record)
+        step = np.where(left == record, LEFT, np.where(before == record, OWN_RIGHT, PREVIOUS_RIGHT))
+        both = ~shape.own & (left == right) & (left < _NEVER) & ~zero
+        return cls(np.where(shape.own, _STORED - 1, record), step, both)
+
+
+def _updates(
+    layout: Layout, states: _States, contents: _Contents, shape: _Shape, after: pa.Table
+) -> tuple[pa.Table, _Made]:
+    """The updates that leave, with `deleted`: the last of each window, or every one."""
+    if layout.op.emits == "final":
+        none = np.zeros(0, np.int64)
+        return after.slice(0, 0), _Made(none, none, none)
+    pieces = _Pieces.of(contents, shape)
+    created = _Creations.of(contents, shape, pieces.earliest(contents))
+    if layout.op.every_update:
+        return _every_update(layout, states, contents, shape, created)
+    latest = pieces.latest(contents)
+    record = np.maximum(latest, created.record)
+    step = np.where(created.record == record, created.step, UPDATED)
+    made = _Made.of(contents, shape, np.arange(len(record)), record, step)
+    return after, made
+
+
+def _alive(rows: pa.Table) -> pa.Table:
+    return rows.append_column("deleted", pa.array(np.zeros(rows.num_rows, np.bool_)))
+
+
+def _every_update(
+    layout: Layout, states: _States, contents: _Contents, shape: _Shape, created: _Creations
+) -> tuple[pa.Table, _Made]:
+    """A row for each record of each window from its creation on, and those of copies."""
+    flat, starts = _flat(states, contents, shape)
+    sizes = np.diff(starts, append=len(flat))
+    window = np.repeat(np.arange(len(sizes)), sizes)
+    is_record = flat >= states.stored
+    of_batch = np.maximum(flat - states.stored, -1)
+    record = np.where(is_record, np.append(contents.arrival, _STORED)[of_batch], _STORED)
+    since = created.record[window]
+    told = is_record & (record >= since)
+    # A copy is told with what came before it.
+    copied = np.flatnonzero(~shape.own & (created.step == OWN_RIGHT))
+    behind = np.zeros(len(sizes), np.int64)
+    np.add.at(behind, window, record < since)
+    again = np.flatnonzero(told & _twice(contents, shape, created)[window] & (record == since))
+    at = np.concatenate((np.flatnonzero(told), starts[copied] + behind[copied] - 1, again))
+    made_by = np.concatenate((record[told], created.record[copied], record[again]))
+    of = window[at]
+    step = np.where(made_by == created.record[of], created.step[of], UPDATED)
+    step[len(step) - len(again) :] = PREVIOUS_RIGHT
+    columns = {name: column.take(pa.array(of)) for name, column in states.heads(shape).items()}
+    times = np.where(is_record, np.append(contents.at, 0)[of_batch], np.append(shape.reaches, 0)[shape.base[window]])
+    columns["ts"] = pa.array((running_max(times, starts) - (shape.place - shape.start)[window])[at])
+    for acc, names in zip(layout.accumulators, layout.states, strict=True):
+        scanned = acc.scan_runs([column.take(pa.array(flat)) for column in states.columns(names)], starts)
+        columns |= {name: column.take(pa.array(at)) for name, column in zip(names, scanned, strict=True)}
+    return _alive(pa.table(columns)), _Made.of(contents, shape, of, made_by, step)
+
+
+def _twice(contents: _Contents, shape: _Shape, created: _Creations) -> Flags:
+    """Which windows are made as the right one of the record before, and again as the left one: both rows leave.
+
+    The record before lies one instant before the window. It is found by a window that begins no earlier than one
+    difference before it (SEMANTICS 3.1): one after another record, or that of the early records.
+    """
+    d, at = contents.difference, shape.place
+    twice = created.both & (shape.start <= d)
+    asked = np.flatnonzero(created.both & ~twice)
+    if not len(asked):
+        return twice
+    low = np.searchsorted(contents.at, at[asked] - d - 1)
+    high = np.searchsorted(contents.at, at[asked] - 1)
+    arrival = np.append(contents.arrival, _NEVER)
+    earliest = np.minimum.reduceat(arrival, np.stack((low, high), axis=1).ravel())[::2]
+    met = (high > low) & (earliest < created.record[asked])
+    begins = np.searchsorted(shape.stored, at[asked]) > np.searchsorted(shape.stored, at[asked] - d)
+    met |= np.where(shape.after_old[asked], begins, _base(shape.stored, shape.reaches, at[asked] - d - 1) >= 0)
+    twice[asked[met]] = True
+    return twice

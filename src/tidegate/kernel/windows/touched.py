@@ -1,0 +1,68 @@
+"""The entries (key and window) that the records of a batch touch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.kernel.aggregates.base import Flags, valid_rows
+from tidegate.kernel.columns.arrays import Ints, array, ints, unite
+from tidegate.kernel.columns.groups import Groups
+from tidegate.kernel.rows.grouping import codes
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.time.stream_time import NEVER
+
+
+@dataclass(frozen=True)
+class Touched:
+    """The entries (key and window) that records touch, numbered from 0 in the order of their first records."""
+
+    number: Ints
+    """Which entry each record is of."""
+    heads: pa.Table
+    """Key and start of each entry."""
+    values: pa.Array
+    """The aggregate that is held for each, null if there is none."""
+    since: Ints
+    """The timestamp that is held for each, NEVER if there is none."""
+    stored: Flags
+    """Whether each was held, be it as one that was deleted."""
+    rest: pa.Table | None
+    """What is held of other entries."""
+
+    @classmethod
+    def of(cls, layout: Layout, held: pa.Table | None, rows: pa.Table) -> Touched:
+        by = [*layout.keys, "start"]
+        if held is None:
+            groups = Groups.of(codes([rows[name] for name in by]))
+            size = len(groups.first)
+            nothing = pa.nulls(size, layout.function_type)
+            since, stored = np.full(size, NEVER), np.zeros(size, np.bool_)
+            return cls(groups.number, rows.select(by).take(pa.array(groups.first)), nothing, since, stored, None)
+        # The records first: so the entries that they touch have the lowest numbers.
+        both = unite([rows.select(by), held.select(by)])
+        groups = Groups.of(codes([both[name] for name in by]))
+        number, of_held = groups.number[: rows.num_rows], groups.number[rows.num_rows :]
+        size = int(number.max(initial=-1)) + 1
+        mine = np.flatnonzero(of_held < size)
+        place = np.full(size, -1)
+        place[of_held[mine]] = mine
+        stored = place >= 0
+        heads = both.take(pa.array(np.where(stored, rows.num_rows + place, groups.first[:size])))
+        values = array(held["s:0:0"]).take(pa.array(place, mask=~stored))
+        since = np.where(stored, ints(held["ts"])[place], NEVER)
+        if layout.op.buffer is not None:
+            since[~valid_rows(values)] = NEVER  # deleted, and there only for the room it takes
+        rest = held.select([*by, "ts", "s:0:0"]).filter(pa.array(of_held >= size))
+        return cls(number, heads, values, since, stored, rest)
+
+    def with_rest(self, table: pa.Table) -> pa.Table:
+        """Everything that is held after the batch."""
+        return table if self.rest is None else unite([self.rest, table.select(self.rest.schema.names)])
+
+
+def in_time(updates: pa.Table) -> pa.Table:
+    """Updates in timestamp order, then by the start of their windows."""
+    return updates.take(pa.array(np.lexsort((ints(updates["start"]), ints(updates["ts"])))))

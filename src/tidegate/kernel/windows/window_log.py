@@ -1,0 +1,265 @@
+"""Final results only: a log per pane, merged once, when a window closes.
+
+An update needs no read: a batch appends its partial aggregates to the log of their pane. When a window closes, the
+logs of its panes are merged and the rows leave; a pane's log is dropped with the last window that holds it. So a batch
+costs what the batch is large, however many windows are open.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.instants import MAX_MS
+from tidegate.kernel.columns import radix_sort
+from tidegate.kernel.columns.arrays import Ints, ints, unite
+from tidegate.kernel.exchange.batch import Batch
+from tidegate.kernel.rows import grouping, results
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.state import frames
+from tidegate.kernel.state.state import State
+
+COMPACT_ROWS = 4_000_000
+"""A log shorter than this is never compacted."""
+
+COMPACT_GROWTH = 4
+"""A log is compacted when it has this many times the rows it had after it was last compacted."""
+
+CLOSE_ROWS = 1_500_000
+"""Rows of closing windows that are merged at once; a window that has more is dealt into parts by key."""
+
+PART_ROWS = 500_000
+"""About how many rows of such a window are merged at a time."""
+
+_MANY_WINDOWS = 16
+"""The rows of a pane in more windows than this are repeated at once; of fewer, each window shares their columns."""
+
+
+def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[Iterator[pa.Table], int]:
+    """Take the batch into the logs and let out the windows that `closes_at` closes; also the records dropped late.
+
+    The logs are as the batch leaves them when the last of the parts has been taken, of which there is at least one.
+    """
+    rows, late = batch.partials()
+    fresh = {} if rows is None else _by_pane(layout, rows.drop_columns(["n"]))
+    return _let_out(layout, state, fresh, batch.closed_to, closes_at), late
+
+
+def _let_out(
+    layout: Layout, state: State, fresh: dict[int, pa.Table], before: int, closes_at: int
+) -> Iterator[pa.Table]:
+    panes = sorted({*_leading(layout, state, before, closes_at), *fresh})
+    windows = closing(layout, panes, before, closes_at)
+    for group in _groups(layout, state, fresh, panes, windows):
+        yield from _close(layout, state, fresh, group)
+    if not len(windows):
+        yield layout.result_schema.empty_table()
+    for pane in panes:
+        if _done(layout, pane, closes_at):
+            state.forget(pane)
+        elif pane in fresh:
+            append(layout, state, pane, fresh[pane])
+            _compact(layout, state, pane)
+
+
+def append(layout: Layout, state: State, pane: int, rows: pa.Table) -> None:
+    """Add rows to the log of a pane."""
+    state.append(pane, rows, layout.panes.windows_of(pane) if layout.panes.shared else 1)
+
+
+def _leading(layout: Layout, state: State, before: int, closes_at: int) -> list[int]:
+    """The panes with a log, up to the last that is in a window which closes after `before`, up to `closes_at`."""
+    if closes_at == MAX_MS:
+        return list(state.logs)
+    panes = layout.panes
+    first, end = int(panes.first_open(before)), int(panes.first_open(closes_at))
+    if end <= first:
+        return []
+    beyond = end - panes.windows.advance_ms + panes.windows.size_ms
+    return state.logs.leading(lambda pane: pane < beyond)
+
+
+def _by_pane(layout: Layout, rows: pa.Table) -> dict[int, pa.Table]:
+    if not layout.panes.shared:
+        rows = rows.drop_columns(["open"])
+    pane = ints(rows["pane"])
+    rows = rows.drop_columns(["pane"])
+    names, counts = np.unique(pane, return_counts=True)
+    if len(names) == 1:
+        return {int(names[0]): rows}
+    # A stable order keeps the rows of a pane in order of arrival.
+    rows = rows.take(pa.array(np.argsort(pane, kind="stable")))
+    starts = np.cumsum(counts) - counts
+    return {int(n): rows.slice(s, c) for n, s, c in zip(names, starts, counts, strict=True)}
+
+
+def closing(layout: Layout, panes: list[int], before: int, closes_at: int) -> Ints:
+    """The windows that hold one of `panes` (ascending) and close after `before`, up to `closes_at`, ascending."""
+    first, last = _ranges(layout, panes)
+    advance = layout.panes.windows.advance_ms
+    first = np.maximum(first, layout.panes.first_open(before))
+    if closes_at < MAX_MS:
+        last = np.minimum(last, layout.panes.first_open(closes_at) - advance)
+    counts = np.where(first <= last, (last - first) // advance + 1, 0)
+    # Each pane has the windows that no pane before it has.
+    again = np.flatnonzero(first[1:] <= last[:-1]) + 1
+    first[again] = last[again - 1] + advance
+    counts[again] = (last[again] - last[again - 1]) // advance
+    return _expanded(first, counts, advance)
+
+
+def _ranges(layout: Layout, panes: list[int]) -> tuple[Ints, Ints]:
+    """The first and the last window that hold each pane."""
+    held = np.array(panes, np.int64)
+    return layout.panes.first_window(held), layout.panes.last_window(held)
+
+
+def _expanded(first: Ints, counts: Ints, step: int) -> Ints:
+    """From each `first` so many numbers, one `step` apart."""
+    nth = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+    found: Ints = np.repeat(first, counts) + nth * step
+    return found
+
+
+def pending(layout: Layout, state: State) -> list[pa.Table]:
+    """The results so far of the windows that are open, which stay as they are."""
+    panes = list(state.logs)
+    groups = _groups(layout, state, {}, panes, closing(layout, panes, state.closed_to, MAX_MS))
+    return [rows for group in groups for rows in _close(layout, state, {}, group)]
+
+
+def windows(layout: Layout, state: State) -> dict[int, pa.Table]:
+    """A table of state rows for each window that is open."""
+    panes = list(state.logs)
+    starts = closing(layout, panes, state.closed_to, MAX_MS)
+    found = {}
+    for at, start in enumerate(starts.tolist()):
+        one = _Group.of(layout, panes, starts[at : at + 1], 0)
+        found[start] = _merged(layout, _read(layout, state, {}, one), "start")
+    return found
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Windows that close together, about how many rows they have, and the panes that there is something of in them.
+
+    The windows from `low[i]` up to `high[i]` (places in `windows`) hold the pane i.
+    """
+
+    windows: Ints
+    rows: int
+    panes: list[int]
+    low: Ints
+    high: Ints
+
+    @classmethod
+    def of(cls, layout: Layout, panes: list[int], windows: Ints, rows: int) -> _Group:
+        begin = bisect_left(panes, int(windows[0]))
+        end = bisect_left(panes, int(windows[-1]) + layout.panes.windows.size_ms)
+        mine = panes[begin:end]
+        first, last = _ranges(layout, mine)
+        return cls(windows, rows, mine, np.searchsorted(windows, first), np.searchsorted(windows, last, side="right"))
+
+
+def _groups(
+    layout: Layout, state: State, fresh: dict[int, pa.Table], panes: list[int], windows: Ints
+) -> Iterator[_Group]:
+    """Closing windows in stretches of about CLOSE_ROWS rows, so that a large close needs not all memory."""
+    if not len(windows):
+        return
+    whole = _Group.of(layout, panes, windows, 0)
+    sizes = [_rows(state, fresh, pane) for pane in whole.panes]
+    change = np.zeros(len(windows) + 1, np.int64)
+    np.add.at(change, whole.low, sizes)
+    np.subtract.at(change, whole.high, sizes)
+    begin = rows = 0
+    for at, size in enumerate(np.cumsum(change)[:-1].tolist()):
+        if at > begin and rows + size > CLOSE_ROWS:
+            yield _Group.of(layout, whole.panes, windows[begin:at], rows)
+            begin, rows = at, 0
+        rows += size
+    yield _Group.of(layout, whole.panes, windows[begin:], rows)
+
+
+def _rows(state: State, fresh: dict[int, pa.Table], pane: int) -> int:
+    log = state.logs.get(pane)
+    return (0 if log is None else log.rows) + (fresh[pane].num_rows if pane in fresh else 0)
+
+
+def _close(layout: Layout, state: State, fresh: dict[int, pa.Table], group: _Group) -> Iterator[pa.Table]:
+    rows = _read(layout, state, fresh, group)
+    # The order in which rows leave is that of whole windows.
+    whole = layout.sorts or group.rows <= CLOSE_ROWS
+    parts = [rows] if whole else _decoded(_dealt(layout, rows, group.rows))
+    yield from (results.finish(layout, _merged(layout, part, "start"), sort=layout.sorts) for part in parts)
+
+
+def _read(layout: Layout, state: State, fresh: dict[int, pa.Table], group: _Group) -> Iterator[pa.Table]:
+    """What the logs of these windows and the batch have of each, one segment after the other."""
+    for pane, low, high in zip(group.panes, group.low.tolist(), group.high.tolist(), strict=True):
+        mine = group.windows[low:high]
+        if not len(mine):
+            continue
+        for rows in chain(state.segments(pane), [fresh[pane]] if pane in fresh else []):
+            if len(mine) > _MANY_WINDOWS:
+                yield _of_windows(rows, mine)
+            else:
+                yield from (_of_window(layout, rows, window) for window in mine.tolist())
+
+
+def _merged(layout: Layout, tables: Iterable[pa.Table], *by: str) -> pa.Table:
+    parts = list(tables)
+    rows = unite([part for part in parts if part.num_rows] or parts)
+    return grouping.merge(layout, rows, [*layout.keys, *by])
+
+
+def _dealt(layout: Layout, tables: Iterable[pa.Table], rows: int) -> list[list[bytes]]:
+    """So many rows in parts by key, compressed: all tables at once would be too much."""
+    parts = -(-rows // PART_ROWS)
+    dealt: list[list[bytes]] = [[] for _ in range(parts)]
+    for table in tables:
+        # The low half of the hash chose the task.
+        place = (grouping.key_hash(layout, table) >> np.uint64(32)) % np.uint64(parts)
+        for mine, rows_of_it in zip(dealt, radix_sort.split(table, place.astype(np.int64), parts), strict=True):
+            mine.append(frames.encode(frames.SEGMENT, {}, rows_of_it))
+    return dealt
+
+
+def _decoded(dealt: list[list[bytes]]) -> Iterator[Iterator[pa.Table]]:
+    """The tables of each part of `_dealt`, which is let go of."""
+    while dealt:
+        yield (frames.decode(frames.SEGMENT, table)[1][0] for table in dealt.pop(0))
+
+
+def _of_window(layout: Layout, rows: pa.Table, window: int) -> pa.Table:
+    if layout.panes.shared:
+        held = ints(rows["open"]) <= window
+        rows = (rows if held.all() else rows.filter(pa.array(held))).drop_columns(["open"])
+    return rows.append_column("start", pa.array(np.full(rows.num_rows, window, np.int64)))
+
+
+def _of_windows(rows: pa.Table, windows: Ints) -> pa.Table:
+    """The rows of one pane once for each of these windows, one `advance` apart, that was open to them."""
+    first = np.searchsorted(windows, ints(rows["open"]))
+    counts = len(windows) - first
+    at = np.repeat(np.arange(rows.num_rows), counts)
+    taken = rows.drop_columns(["open"]).take(pa.array(at))
+    return taken.append_column("start", pa.array(windows[_expanded(first, counts, 1)]))
+
+
+def _done(layout: Layout, pane: int, closes_at: int) -> bool:
+    return layout.aligned.close_ms(int(layout.panes.last_window(pane))) <= closes_at
+
+
+def _compact(layout: Layout, state: State, pane: int) -> None:
+    log = state.logs[pane]
+    if log.rows > max(COMPACT_ROWS, COMPACT_GROWTH * log.base):
+        by = ["open"] if layout.panes.shared else []
+        # Read now: what is written below takes its place.
+        dealt = _dealt(layout, state.segments(pane), log.rows)
+        state.replace_by(pane, (_merged(layout, part, *by) for part in _decoded(dealt)), log.windows)

@@ -1,0 +1,250 @@
+"""A table per window: for everything that must know what a key's window holds when a record comes.
+
+Updates, Python functions and bounded buffers read the tables of the windows a batch touches, take the batch in, and
+write them back. The cost follows the windows touched, not the open ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.kernel.aggregates import Overflow
+from tidegate.kernel.columns.arrays import Ints, array, ints, unite
+from tidegate.kernel.columns.groups import Groups
+from tidegate.kernel.exchange.batch import Batch
+from tidegate.kernel.rows import grouping, results
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.rows.schema_evolution import BORN
+from tidegate.kernel.state.state import State
+from tidegate.kernel.suppress import strict_bound
+from tidegate.kernel.time.stream_time import running_max
+from tidegate.kernel.windows import functions
+from tidegate.spec.windows import BatchWindows, TimeWindows, UnlimitedWindows
+
+MOST_TABLES = 16
+"""In about so many tables a record of hopping windows is at most; windows that are more share tables."""
+
+
+def stretch_ms(layout: Layout) -> int:
+    """The length of a stretch of windows that share a table, with `start` as a column; 0 if each has its own.
+
+    In front of a buffer with a bound each has its own, for there the index must know what each one holds.
+    """
+    windows = layout.op.windows
+    if not isinstance(windows, TimeWindows) or layout.op.buffer is not None:
+        return 0
+    together = -(-windows.size_ms // (windows.advance_ms * MOST_TABLES))
+    return together * windows.advance_ms if together > 1 else 0
+
+
+def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[list[pa.Table], int]:
+    """Take the batch into the tables of its windows and let out what the plan emits; also the records dropped late."""
+    tables, out, late = _taken_in(layout, state, batch)
+    stretch = stretch_ms(layout)
+    last = stretch - layout.panes.windows.advance_ms if stretch else 0
+    for name in sorted({*state.logs.leading(lambda start: _closed(layout, start, closes_at)), *tables}):
+        ended = _closed(layout, name + last, closes_at)
+        rows = tables.get(name)
+        if rows is None:
+            if ended and layout.op.emits == "updates":
+                state.forget(name)
+                continue
+            if not ended and not _closed(layout, state.logs[name].due, closes_at):
+                continue
+            rows = whole(state, name)
+        leaving, rest = (rows, rows.slice(0, 0)) if ended else _divided(layout, rows, closes_at)
+        if layout.op.emits != "updates":
+            leaving = _final(layout, leaving)
+            out += [results.told(layout, "final", leaving, layout.sorts)] if leaving.num_rows else []
+        _store(layout, state, name, rest)
+    return [results.concat(layout, out)], late
+
+
+def _divided(layout: Layout, rows: pa.Table, closes_at: int) -> tuple[pa.Table, pa.Table]:
+    """The rows of the windows of a table that have closed, and the others, where its last window is open."""
+    if not stretch_ms(layout):
+        return rows.slice(0, 0), rows
+    is_open = pa.array(ints(rows["start"]) >= layout.panes.first_open(closes_at))
+    return rows.filter(pc.invert(is_open)), rows.filter(is_open)
+
+
+def _taken_in(layout: Layout, state: State, batch: Batch) -> tuple[dict[int, pa.Table], list[pa.Table], int]:
+    """The tables of the windows that the batch touches, as it leaves them; its updates; the records dropped late.
+
+    Here, so that all it took to make them is let go of before they are stored and leave.
+    """
+    rows, late = _entries(layout, batch)
+    if rows is None or not rows.num_rows:
+        return {}, [], late
+    touched = np.unique(_names(layout, rows))
+    held = _held(state, touched)
+    merged, updates = take_in(layout, held, rows, batch.single)
+    if layout.op.buffer is not None:
+        merged = strict_bound.check(layout, state, held, rows, updates, merged)
+    told = [] if layout.op.emits == "final" else [results.told(layout, "updates", updates)]
+    return _by_table(layout, merged, touched), told, late
+
+
+def _final(layout: Layout, rows: pa.Table) -> pa.Table:
+    """The entries of a window that have a result: what was deleted took room in the buffer, and leaves no row."""
+    if layout.op.buffer is None or layout.op.function is None:
+        return rows
+    return rows.filter(pc.is_valid(rows[layout.state[0]]))
+
+
+def store_anew(layout: Layout, state: State, rows: pa.Table) -> None:
+    """Store the rows of windows (with their `start`), of whose tables none is stored."""
+    names = np.unique(_names(layout, rows))
+    for name, table in _by_table(layout, rows, names).items():
+        _store(layout, state, name, table)
+
+
+def _store(layout: Layout, state: State, name: int, table: pa.Table) -> None:
+    if table.num_rows == 0:
+        state.forget(name)
+    elif stretch_ms(layout):
+        starts = np.unique(ints(table["start"]))
+        state.replace(name, table, len(starts))
+        state.note(name, due=int(starts[0]))
+    else:
+        state.replace(name, table.drop_columns(["start"]))
+        if "bytes" in table.schema.names:
+            state.note(name, counts=int(ints(table["bytes"]).sum()))
+
+
+def _closed(layout: Layout, start: int, closes_at: int) -> bool:
+    return layout.aligned.close_ms(start) <= closes_at
+
+
+def _entries(layout: Layout, batch: Batch) -> tuple[pa.Table | None, int]:
+    """One row per record (or combined row) and open window, in order; `at` is the row it came from."""
+    if layout.op.combines:
+        rows, late = batch.partials()
+        if rows is None:
+            return None, late
+        first_open, last = ints(rows["open"]), layout.panes.last_window(ints(rows["pane"]))
+        return expand(layout, rows.drop_columns(["open", "pane", "n"]), first_open, last), late
+    records = batch.records()
+    if records is None:
+        return None, 0
+    ts, seen = ints(records["ts"]), ints(records["seen"])
+    windows = layout.op.windows
+    if isinstance(windows, BatchWindows):
+        # The window of the stream time that the record sees is open by its nature.
+        current = seen // windows.size_ms * windows.size_ms
+        return expand(layout, records, current, current), 0
+    if isinstance(windows, UnlimitedWindows):
+        start = np.full(len(ts), windows.start_ms)
+        return expand(layout, records, start, np.where(ts >= windows.start_ms, start, start - 1)), 0
+    first, last = layout.panes.first_window(layout.panes.pane(ts)), layout.panes.last_window(ts)
+    first_open = np.maximum(layout.panes.first_open(seen), first)
+    late = int(layout.panes.closed(first, last, first_open).sum())
+    return expand(layout, records, first_open, last), late
+
+
+def expand(layout: Layout, rows: pa.Table, first: Any, last: Any) -> pa.Table:
+    """Each row once for every window from its `first` to its `last`, with the window's `start`; `at` is the row."""
+    advance = layout.panes.windows.advance_ms if layout.paned else 1
+    windows = np.maximum((last - first) // advance + 1, 0)
+    at = np.repeat(np.arange(rows.num_rows), windows)
+    nth = np.arange(len(at)) - np.repeat(np.cumsum(windows) - windows, windows)
+    taken = rows if np.all(windows == 1) else rows.take(pa.array(at))
+    return taken.append_column("start", pa.array(first[at] + nth * advance)).append_column("at", pa.array(at))
+
+
+def starts(layout: Layout, state: State) -> list[int]:
+    """The starts of all windows that have a table."""
+    if not stretch_ms(layout):
+        return list(state.logs)
+    tables = (ints(whole(state, name)["start"]) for name in state.logs)
+    return [start for table in tables for start in np.unique(table).tolist()]
+
+
+def whole(state: State, name: int) -> pa.Table:
+    """A table that is stored, with the `start` of each row's window."""
+    return placed(unite(state.read(name)), name)
+
+
+def placed(rows: pa.Table, name: int) -> pa.Table:
+    """Rows of the table `name`, with the `start` of each one's window."""
+    if "start" in rows.schema.names:
+        return rows
+    return rows.append_column("start", pa.array(np.full(rows.num_rows, name, np.int64)))
+
+
+def _names(layout: Layout, rows: pa.Table) -> Ints:
+    """The name of the table that each row is in: the start of its window, or of its stretch."""
+    stretch = stretch_ms(layout)
+    start = ints(rows["start"])
+    return start // stretch * stretch if stretch else start
+
+
+def _held(state: State, names: Any) -> pa.Table | None:
+    """These tables as one, None if none of them is stored."""
+    held = [whole(state, name) for name in names.tolist() if name in state.logs]
+    return unite(held) if held else None
+
+
+def _by_table(layout: Layout, rows: pa.Table, touched: Ints) -> dict[int, pa.Table]:
+    """The rows of each of these tables, in their order."""
+    if len(touched) == 1:
+        return {int(touched[0]): rows}
+    names = _names(layout, rows)
+    order = np.argsort(names, kind="stable")
+    rows, names = rows.take(pa.array(order)), names[order]
+    lows, highs = np.searchsorted(names, touched), np.searchsorted(names, touched, side="right")
+    return {int(n): rows.slice(low, high - low) for n, low, high in zip(touched, lows, highs, strict=True)}
+
+
+def take_in(layout: Layout, held: pa.Table | None, rows: pa.Table, single: bool) -> tuple[pa.Table, pa.Table]:
+    """The tables after the batch, and the updates: the last of each key and window, or with every record's one."""
+    if layout.op.function is not None:
+        return functions.take_in(layout, held, rows, every=layout.op.every_update or single)
+    if not layout.op.combines:
+        rows = grouping.lift(layout, rows)
+    kept = [*layout.keys, "start", "ts", *layout.state]
+    if layout.since and not layout.closes:
+        rows = rows.append_column(BORN, pa.repeat(max(0, *layout.since), rows.num_rows))
+        kept.append(BORN)
+    both = unite([held.select(kept), rows.select(kept)]) if held is not None else rows.select(kept)
+    by = [*layout.keys, "start"]
+    groups = Groups.of(grouping.codes([both[name] for name in by]))
+    merged = grouping.merge(layout, both, by, groups)
+    before = both.num_rows - rows.num_rows
+    if layout.op.every_update:
+        updates = _every_update(layout, both, groups, before)
+        told = updates.filter(pc.invert(rows["silent"])) if layout.op.stream.changes else updates
+        return merged, told
+    return merged, _touched(merged, groups.number[before:])
+
+
+def _touched(merged: pa.Table, changed: Any) -> pa.Table:
+    """The merged rows of the groups with these numbers, in timestamp order."""
+    touched = np.zeros(merged.num_rows, np.bool_)
+    touched[changed] = True
+    return merged.filter(pa.array(touched)).sort_by([("ts", "ascending"), ("start", "ascending")])
+
+
+def _every_update(layout: Layout, both: pa.Table, groups: Groups, held: int) -> pa.Table:
+    """The running aggregate at every new row, in order of arrival."""
+    order, starts = groups.runs()
+    by_group, place = pa.array(order), np.empty_like(order)
+    place[order] = np.arange(len(order))
+    of_new = place[held:]
+    back = pa.array(of_new)
+    columns: dict[str, Any] = {name: both[name].slice(held) for name in [*layout.keys, "start"]}
+    for index, (acc, names) in enumerate(zip(layout.accumulators, layout.states, strict=True)):
+        try:
+            scanned = acc.scan_runs([array(both[name]).take(by_group) for name in names], starts)
+        except Overflow as overflow:
+            heads = both.take(pa.array(groups.first))
+            raise grouping.overflowed(layout, heads, overflow, index) from None
+        columns |= {name: column.take(back) for name, column in zip(names, scanned, strict=True)}
+    columns["ts"] = running_max(ints(both["ts"])[order], starts)[of_new]
+    if BORN in both.schema.names:
+        columns[BORN] = both[BORN].take(pa.array(groups.first[groups.number[held:]]))
+    return pa.table(columns)
