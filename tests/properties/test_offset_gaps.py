@@ -113,7 +113,7 @@ def test_a_promise_that_is_broken_is_noticed() -> None:
 
 
 def points_do_not_travel(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(packing.headers, "points", lambda chunks, counts: None)
+    patch.setattr(packing.chunk_headers, "points", lambda chunks, counts: None)
 
 
 def only_the_end_travels(patch: pytest.MonkeyPatch) -> None:

@@ -115,12 +115,12 @@ def a_drain_runs_twice(patch: pytest.MonkeyPatch) -> None:
         state.drain = drain.BEGUN if drains and not state.drain else drain.DONE if drains else ""
         return drains
 
-    patch.setattr(stage.draining, "ends", ends)
+    patch.setattr(stage.drain, "ends", ends)
 
 
 def a_drained_state_takes_records(patch: pytest.MonkeyPatch) -> None:
     ends = drain.ends
-    patch.setattr(stage.draining, "ends", lambda state, drains: ends(state, drains) if drains else False)
+    patch.setattr(stage.drain, "ends", lambda state, drains: ends(state, drains) if drains else False)
 
 
 def map_tasks_differ(patch: pytest.MonkeyPatch) -> None:
