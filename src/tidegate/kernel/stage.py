@@ -8,7 +8,7 @@ A stage holds no state of its own between steps; everything is in the store.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -32,7 +32,8 @@ from tidegate.kernel.time.slowest_partition import SlowestFold
 from tidegate.kernel.time.stream_time import NEVER, Fold
 from tidegate.kernel.upgrade import compatibility, description, drain
 from tidegate.kernel.upgrade.flush import Released
-from tidegate.kernel.windows import changelog, expected_keys, keyed, retention, unwindowed, window_log, window_table
+from tidegate.kernel.windows import expected_keys, retention
+from tidegate.kernel.windows.choice import operator_of
 from tidegate.plan import Operation
 
 DROPS = ("late", "null_key", "null_value", "bad_timestamp")
@@ -114,8 +115,9 @@ class Stage:
         batch.closed_to = state.closed_to
         state.closed_to = max(state.closed_to, state.stream_time)
         closes_at = MAX_MS if end_of_input else state.closed_to
-        held = suppression_metrics.held(layout, state)
-        made, late = _way(layout)(layout, state, batch, closes_at)
+        operator = operator_of(layout)
+        buffered = operator.buffered(state)
+        made, late = operator.process(state, batch, closes_at)
         metrics["late"] += late
         metrics["emitted"] = 0
         wake_at = None
@@ -129,7 +131,8 @@ class Stage:
             yield rows
         metrics |= _lateness(batch) if metrics.pop("first") else {"records": 0, "lateness_sum": 0.0}
         metrics["stream_time"] = state.stream_time
-        metrics |= pending.metrics(layout, state) | suppression_metrics.told(layout, state, held)
+        metrics |= pending.metrics(layout, state)
+        metrics |= suppression_metrics.told(layout.op, state, buffered, operator.buffered(state))
         description.write(layout, state)
         state.save()
         step.metrics |= metrics
@@ -178,14 +181,6 @@ class Stage:
         if batch.chunks and not batch.came:
             return reached  # records that were filtered out: neither silence nor input of this operator
         return state.idle.advance(after_ms, batch.came, state.wall_clock, reached, alone=alone)
-
-
-def _way(layout: Layout) -> Callable[[Layout, State, Batch, int], tuple[Iterable[pa.Table], int]]:
-    if layout.op.windows is None:
-        return unwindowed.run if layout.op.plain else changelog.run
-    if layout.keyed:
-        return keyed.run
-    return window_log.run if layout.op.logs else window_table.run
 
 
 def _lateness(batch: Batch) -> dict[str, Any]:

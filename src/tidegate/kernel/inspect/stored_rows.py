@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import DefinitionError, DefinitionTypeError
 from tidegate.instants import instant_ms, later_ms
-from tidegate.kernel.columns.arrays import ints, unite
-from tidegate.kernel.rows import results
+from tidegate.kernel.columns.arrays import ints
 from tidegate.kernel.rows.closing import closed_at
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import Store
-from tidegate.kernel.suppress import buffered_rows, keyed_strict_bound
+from tidegate.kernel.suppress import buffered_rows
 from tidegate.kernel.upgrade import compatibility
 from tidegate.kernel.upgrade.description import Described
-from tidegate.kernel.windows import retention, window_log, window_table
+from tidegate.kernel.windows import retention
+from tidegate.kernel.windows.choice import operator_of
 from tidegate.plan import STATE_COLUMNS
 from tidegate.spec.columns import END, SINCE, STATUS, UNTIL, public_name
 
@@ -105,41 +104,10 @@ def _aggregated(layout: Layout) -> Layout:
 
 
 def _of_aggregation(layout: Layout, state: State) -> list[pa.Table]:
-    parts = [("open", part) for part in _open(layout, state)]
+    parts = [("open", part) for part in operator_of(layout).results_so_far(state)]
     if layout.op.windows is not None:
         parts.append(("closed", retention.rows(layout, state)))
     return [rows.append_column(STATUS, pa.repeat(status, rows.num_rows)) for status, rows in parts]
-
-
-def _open(layout: Layout, state: State) -> list[pa.Table]:
-    """Results so far of the windows that are open, as final results look."""
-    shape = _aggregated(layout)
-    op = layout.op
-    if op.logs:
-        return window_log.pending(shape, state)
-    held: list[pa.Table] = []
-    for window in sorted(state.logs):
-        segments = state.read(window)
-        if segments:
-            held.append(_placed(layout, unite(segments), window, state.closed_to))
-    return [results.finish(shape, _undeleted(layout, rows)) for rows in held]
-
-
-def _placed(layout: Layout, rows: pa.Table, window: int, stream_time: int) -> pa.Table:
-    if layout.keyed:
-        windows: Any = layout.op.windows
-        rows, _ = keyed_strict_bound.split(layout, rows)
-        return rows.filter(pa.array(ints(rows["end"]) >= windows.open_from_ms(stream_time)))
-    return window_table.placed(rows, window)
-
-
-def _undeleted(layout: Layout, rows: pa.Table) -> pa.Table:
-    """Stored rows without deleted ones, which are there only for the room that they take in a bounded buffer."""
-    if layout.op.function is not None:
-        rows = rows.filter(rows["s:0:0"].is_valid())
-    if "deleted" in rows.schema.names:
-        rows = rows.drop_columns(["deleted"])
-    return rows.append_column("deleted", pa.array(np.zeros(rows.num_rows, bool)))
 
 
 def _of_buffer(what: Described, state: State) -> list[pa.Table]:
@@ -147,5 +115,5 @@ def _of_buffer(what: Described, state: State) -> list[pa.Table]:
     if limit is not None:
         held = buffered_rows.rows(what.layout, what.held, state.store)
         return [held.append_column(UNTIL, pa.array(later_ms(ints(held[SINCE]), limit.limit_ms)))]
-    parts = _open(what.layout, state)
+    parts = operator_of(what.layout).results_so_far(state)
     return [part.append_column(UNTIL, pa.array(closed_at(what.layout, part))) for part in parts]

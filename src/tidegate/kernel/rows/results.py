@@ -117,3 +117,12 @@ def serial(column: pa.ChunkedArray) -> Any:
     if pa.types.is_decimal(kind) or pa.types.is_null(kind) or pa.types.is_boolean(kind):
         return column.cast(pa.string()) if pa.types.is_null(kind) else column
     return column
+
+
+def undeleted(layout: Layout, rows: pa.Table) -> pa.Table:
+    """Stored rows without deleted ones, which are there only for the room that they take in a bounded buffer."""
+    if layout.op.function is not None:
+        rows = rows.filter(rows["s:0:0"].is_valid())
+    if "deleted" in rows.schema.names:
+        rows = rows.drop_columns(["deleted"])
+    return rows.append_column("deleted", pa.array(np.zeros(rows.num_rows, bool)))

@@ -12,7 +12,8 @@ from tidegate.errors import CheckpointError
 from tidegate.kernel.rows.schema_evolution import Column, Fitting
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.log_index import Log, LogIndex
-from tidegate.kernel.state.store import CAME, CLOSED, KEPT, Section, Store
+from tidegate.kernel.state.store import Section, Store
+from tidegate.kernel.state.tables import BUFFERED_OLD_VALUES, OLD_VALUES, RETAINED
 from tidegate.kernel.time.idle import Idle
 from tidegate.kernel.time.slowest_partition import Partition, Reached
 from tidegate.kernel.time.stream_time import NEVER
@@ -66,7 +67,7 @@ class State:
     """How stored rows become rows of the plan, where they differ; not stored."""
 
     def __post_init__(self) -> None:
-        for index, section in ((self.kept, KEPT), (self.came, CAME), (self.closed, CLOSED)):
+        for index, section in ((self.kept, OLD_VALUES), (self.came, BUFFERED_OLD_VALUES), (self.closed, RETAINED)):
             if not index:
                 index.store = Section(self.store, section)
         if not self.logs:
@@ -111,9 +112,9 @@ class State:
             expected=expected,
             wall_clock=meta.get("wall_clock", NEVER),
             idle=Idle(*meta.get("idle", [])),
-            kept=LogIndex.load(Section(store, KEPT), meta.get("kept")),
-            came=LogIndex.load(Section(store, CAME), meta.get("came")),
-            closed=LogIndex.load(Section(store, CLOSED), meta.get("closed")),
+            kept=LogIndex.load(Section(store, OLD_VALUES), meta.get("kept")),
+            came=LogIndex.load(Section(store, BUFFERED_OLD_VALUES), meta.get("came")),
+            closed=LogIndex.load(Section(store, RETAINED), meta.get("closed")),
             described=meta.get("described", ""),
             closed_to=meta.get("closed_to", meta["stream_time"]),
             columns=[Column(*column) for column in meta.get("columns", [])],

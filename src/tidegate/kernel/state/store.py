@@ -5,14 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-CLOSED = -(2**61)
-"""The top of the section of results that stay readable (`kernel.windows.retention`).
-
-It lies far from the time buckets of `kernel.suppress.time_buckets`.
-"""
-
-KEPT, CAME = -(2**62), -(2**62) - 2**40
-"""The tops of the sections of rows that left (`kernel.exchange.retract_insert`), and of those that came to a buffer."""
+from tidegate.kernel.state.tables import TableSpec
 
 
 class Store(Protocol):
@@ -105,10 +98,10 @@ class Overlay:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a store for logs of another kind: the log `number` lies at `top` - `number`, where no window begins."""
+    """The part of a store that a table owns: its partition n lies where the table says (`state.tables`)."""
 
     store: Store
-    top: int
+    table: TableSpec
 
     def get(self, name: str) -> bytes | None:
         return self.store.get(name)
@@ -117,10 +110,10 @@ class Section:
         self.store.put(name, value)
 
     def read(self, window: int, segment: int) -> bytes:
-        return self.store.read(self.top - window, segment)
+        return self.store.read(self.table.place(window), segment)
 
     def write(self, window: int, segment: int, value: bytes) -> None:
-        self.store.write(self.top - window, segment, value)
+        self.store.write(self.table.place(window), segment, value)
 
     def remove(self, window: int, segment: int) -> None:
-        self.store.remove(self.top - window, segment)
+        self.store.remove(self.table.place(window), segment)

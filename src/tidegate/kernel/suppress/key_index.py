@@ -18,10 +18,8 @@ import pyarrow as pa
 from tidegate.kernel.columns.arrays import Ints
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.store import Store
+from tidegate.kernel.state.tables import KEY_INDEX_BASE, KEY_INDEX_RECENT
 from tidegate.kernel.suppress.key_index_table import BITS, CODES, HIGH, Numbers, Table
-
-INDEX, RECENT = -1, -2
-"""Windows that cannot exist, under which the store keeps base and log."""
 
 NOWHERE = -1
 """The shelf of a key that does not wait."""
@@ -123,7 +121,7 @@ class Index:
         names, which = np.unique(numbers, return_inverse=True)
         codes = np.array([known[shelf] for shelf in names.tolist()], np.uint64)[which]
         packed = self.short(hashes) | codes
-        store.write(RECENT, max(len(self.tokens) - 1, 0), _encode(packed))
+        store.write(KEY_INDEX_RECENT.place(0), max(len(self.tokens) - 1, 0), _encode(packed))
         if not self.tokens:
             self.tokens = ["empty"]
         self.tokens.append(_token(self.tokens[-1], packed))
@@ -136,9 +134,9 @@ class Index:
     def clear(self, store: Store) -> None:
         """Forget everything: nothing waits."""
         for segment in range(self.chunks):
-            store.remove(INDEX, segment)
+            store.remove(KEY_INDEX_BASE.place(0), segment)
         for segment in range(max(len(self.tokens) - 1, 0)):
-            store.remove(RECENT, segment)
+            store.remove(KEY_INDEX_RECENT.place(0), segment)
         _cache.pop(self.owner, None)
         self.tokens, self.shelves, self.bounds, self.chunks, self.rows, self.owner = [], [], [0], 0, 0, ""
         self.bits = BITS
@@ -148,9 +146,11 @@ class Index:
         if content is None or not content.tokens or content.tokens != self.tokens[: len(content.tokens)]:
             # What was kept is let go before the new one is read: the two together would be twice the memory.
             content = _Content(self.tokens[:1], list(self.bounds))
-            content.chunks = [Table.decode(store.read(INDEX, i)) for i in range(self.chunks)] or content.chunks
+            content.chunks = [
+                Table.decode(store.read(KEY_INDEX_BASE.place(0), i)) for i in range(self.chunks)
+            ] or content.chunks
         for segment in range(len(content.tokens) - 1, len(self.tokens) - 1):
-            content.recent = _override(content.recent, _decode(store.read(RECENT, segment)))
+            content.recent = _override(content.recent, _decode(store.read(KEY_INDEX_RECENT.place(0), segment)))
         if self.tokens:
             self._keep(content)
         return content
@@ -182,11 +182,11 @@ class Index:
             chunks += [Table.of(part) for part in parts]
             token = _token(token, whole)
         for segment, part in enumerate(chunks):
-            store.write(INDEX, segment, part.encode())
+            store.write(KEY_INDEX_BASE.place(0), segment, part.encode())
         for segment in range(len(chunks), self.chunks):
-            store.remove(INDEX, segment)
+            store.remove(KEY_INDEX_BASE.place(0), segment)
         for segment in range(len(self.tokens) - 1):
-            store.remove(RECENT, segment)
+            store.remove(KEY_INDEX_RECENT.place(0), segment)
         self.tokens, self.shelves, self.bounds = [token], kept, bounds
         self.chunks, self.rows = len(chunks), sum(len(part.rest) for part in chunks)
         content.chunks, content.bounds, content.recent = chunks, list(bounds), _NONE

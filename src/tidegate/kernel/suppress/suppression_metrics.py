@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from tidegate.instants import later_ms
 from tidegate.kernel.columns.arrays import Ints, ints
-from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State
+from tidegate.plan import Operation
 from tidegate.spec.columns import OURS, TIMESTAMP
 from tidegate.spec.metrics import FILL, HELD, change_of
 from tidegate.spec.suppressed import Buffer, UntilTimeLimit
@@ -45,15 +45,6 @@ class Held(NamedTuple):
     rows: int
     size: int
     spilled: int
-
-
-def held(layout: Layout, state: State) -> Held:
-    """What waits for its window in the logs."""
-    totals = state.logs.totals()
-    # A buffer with a bound keeps its bytes, as the bound counts them, beside each window.
-    if layout.op.buffer is not None:
-        return Held(totals.waits if layout.keyed else totals.rows, totals.counts, totals.size)
-    return Held(totals.windows if layout.keyed else totals.rows, totals.size, totals.size)
 
 
 def of_limit(entries: pa.Table, shelves: Shelves) -> Held:
@@ -106,11 +97,9 @@ def _updated(how: UntilTimeLimit, left: Left) -> Ints:
     return ints(pc.coalesce(updated, pa.array(left.since))) if updated.null_count else ints(updated)
 
 
-def told(layout: Layout, state: State, before: Held) -> dict[str, float]:
-    """All that this step has to tell; `before` is what waited for its window at the beginning."""
-    op = layout.op
+def told(op: Operation, state: State, before: Held, now: Held) -> dict[str, float]:
+    """The metrics of this step, given what waited for its window `before` it and waits `now`."""
     if op.limit is None and "suppression" in op.measured:
-        now = held(layout, state)
         tell(state, now, before)
         if op.buffer is not None and "suppression_buffer_fill" not in state.told:
             tell_peaks(state, op.buffer, now.rows, now.size)

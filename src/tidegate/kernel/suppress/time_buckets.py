@@ -20,7 +20,8 @@ from tidegate.kernel.columns.arrays import Ints, ints
 from tidegate.kernel.state.log_index import Log
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import Store
-from tidegate.kernel.suppress.key_index import INDEX, NOWHERE, RECENT, Index
+from tidegate.kernel.state.tables import TIME_BUCKETS
+from tidegate.kernel.suppress.key_index import NOWHERE, Index
 from tidegate.spec.columns import OURS
 
 BUFFER_TIME = OURS + "buffer_time"
@@ -80,12 +81,12 @@ class Shelves:
 
     def read(self, numbers: list[int]) -> list[pa.Table]:
         """The rows of these shelves, in the order in which they came."""
-        return [table for number in numbers for table in self._state(number).read(_window(number))]
+        return [table for number in numbers for table in self._state(number).read(TIME_BUCKETS.place(number))]
 
     def forget(self, numbers: list[int]) -> None:
         """Take these shelves away."""
         for number in numbers:
-            self._state(number).forget(_window(number))
+            self._state(number).forget(TIME_BUCKETS.place(number))
             del self.logs[number]
         if not self.logs:
             self.index.clear(self.store)
@@ -103,8 +104,8 @@ class Shelves:
                 int(ints(mine[BUFFER_TIME]).min()), self.logs[number].base if number in self.logs else MAX_MS
             )
             state = self._state(number)
-            state.append(_window(number), mine)
-            self.logs[number] = state.logs[_window(number)]._replace(base=earliest)
+            state.append(TIME_BUCKETS.place(number), mine)
+            self.logs[number] = state.logs[TIME_BUCKETS.place(number)]._replace(base=earliest)
         return [n for n in names.tolist() if self.logs[n].segments > SEGMENTS + n % SEGMENTS]
 
     def place(self, rows: pa.Table, hashes: Hashes, limit_ms: int, opened: list[int]) -> None:
@@ -132,13 +133,13 @@ class Shelves:
         """Let `rows`, with the same keys as before, be all that is on a shelf."""
         earliest = self.logs[number].base
         state = self._state(number)
-        state.replace(_window(number), rows)
-        self.logs[number] = state.logs[_window(number)]._replace(base=earliest)
+        state.replace(TIME_BUCKETS.place(number), rows)
+        self.logs[number] = state.logs[TIME_BUCKETS.place(number)]._replace(base=earliest)
 
     def _state(self, number: int) -> State:
         state = State(self.store, {}, 1)
         if number in self.logs:
-            state.logs[_window(number)] = self.logs[number]
+            state.logs[TIME_BUCKETS.place(number)] = self.logs[number]
         return state
 
 
@@ -201,8 +202,3 @@ def newest(code: Ints, since: Ints, restarts: bool) -> tuple[Ints, Ints]:
 def waiting_since(rows: pa.Table, since: Ints) -> pa.Table:
     """The rows with these buffer times."""
     return rows.set_column(rows.schema.get_field_index(BUFFER_TIME), BUFFER_TIME, pa.array(since))
-
-
-def _window(number: int) -> int:
-    """Where the store keeps a shelf: below the index, which is below the windows of the aggregation."""
-    return min(INDEX, RECENT) - 1 - number

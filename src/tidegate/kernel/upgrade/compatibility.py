@@ -6,7 +6,7 @@
                   none any more   what waited leaves first (kernel.upgrade.flush)
     final         updates         the results so far of open windows leave first
     updates       final           windows that are open give a final result
-    buffer        bound or not    the stored form is rewritten (kernel.upgrade.rewrite), as for the two above
+    buffer        bound or not    the stored form is rewritten (Operator.rewrite_from), as for the two above
     retention, bounds, lengths of limits and the code of functions are in no identity: they go on without being asked
 
 Everything else is refused, before anything is touched. A new grace moves the close time reached by the difference, for
@@ -32,9 +32,10 @@ from tidegate.kernel.rows.schema_evolution import FROM_THE_START, Column, Fittin
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import Store
 from tidegate.kernel.time.stream_time import NEVER
-from tidegate.kernel.upgrade import description, flush, rewrite
+from tidegate.kernel.upgrade import description, flush
 from tidegate.kernel.upgrade.description import Described
 from tidegate.kernel.upgrade.flush import Released
+from tidegate.kernel.windows.choice import operator_class, operator_of
 from tidegate.plan import Operation
 from tidegate.spec.aggregates import Aggregate
 from tidegate.spec.suppressed import StrictBuffer
@@ -54,7 +55,7 @@ _LOSES = {
     "old rows": "the rows that a change must take out of their groups, which are not known",
     "types": "what is stored has the old types",
 }
-_TURNED = "what is stored takes the other form"  # kernel.upgrade.rewrite
+_TURNED = "what is stored takes the other form"  # windows.operator.Operator.rewrite_from
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,8 @@ def load(store: Store, layout: Layout, tasks: int) -> Loaded:
 def start(loaded: Loaded) -> Released:
     """Store what was kept as the plan needs it; gives what suppressions held back that the plan does not have."""
     state, layout, told = loaded.state, loaded.layout, loaded.told
-    rewrite.turn(layout, state, loaded.old)
+    was = operator_class(loaded.old)(layout)
+    operator_of(layout).rewrite_from(was, state, bounded=loaded.old.buffer is not None)
     gone = Released()
     if told is not None and flush.limit_gone(told.layout.op.limit, layout.op.limit):
         gone.behind = flush.behind_limit(told, layout, state)

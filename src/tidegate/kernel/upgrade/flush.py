@@ -16,15 +16,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from tidegate.kernel.columns.arrays import ints, unite
+from tidegate.kernel.columns.arrays import ints
 from tidegate.kernel.exchange import old_values
 from tidegate.kernel.rows import map_filter, result_keys, results
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State
-from tidegate.kernel.suppress import keyed_strict_bound, time_limit
+from tidegate.kernel.suppress import time_limit
 from tidegate.kernel.suppress.time_buckets import BUFFER_TIME
 from tidegate.kernel.upgrade.description import Described
-from tidegate.kernel.windows import window_table
+from tidegate.kernel.windows.choice import operator_of
 from tidegate.plan import Output
 from tidegate.spec.columns import DELETED
 from tidegate.spec.suppressed import UntilTimeLimit
@@ -109,17 +109,7 @@ def _as(schema: pa.Schema, rows: pa.Table) -> pa.Table:
 
 def open_results(layout: Layout, state: State) -> Iterator[pa.Table]:
     """The results so far of every open window, as updates; `state` is already as the plan keeps it."""
-    for window in sorted(state.logs):
-        held = state.read(window)
-        if not held:
-            continue
-        rows = unite(held)
-        if layout.keyed:
-            rows, _ = keyed_strict_bound.split(layout, rows)
-            windows = layout.op.windows
-            rows = rows.filter(pa.array(ints(rows["end"]) >= windows.open_from_ms(state.closed_to)))  # type: ignore[union-attr]
-        else:
-            rows = window_table.placed(rows, window)
+    for rows in operator_of(layout).stored_rows(state):
         if "deleted" not in rows.schema.names:
             rows = rows.append_column("deleted", pa.repeat(pa.scalar(False), rows.num_rows))
         yield results.told(layout, "updates", rows.sort_by([("ts", "ascending"), ("start", "ascending")]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -11,14 +12,22 @@ from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.map_filter import SEEN
 from tidegate.kernel.state.state import State
+from tidegate.kernel.windows.operator import Operator
 from tidegate.spec.columns import DELETED, TIMESTAMP
 
 
-def run(layout: Layout, _state: State, batch: Batch, _closes_at: int) -> tuple[list[pa.Table], int]:
+class Changelog(Operator):
+    """Forwards the changes of a table; stores nothing."""
+
+    def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
+        return [_changes(self.layout, batch)], 0
+
+
+def _changes(layout: Layout, batch: Batch) -> pa.Table:
     """The changes of the batch as result rows; a tombstone's value columns are null. Nothing is late."""
     records = batch.records()
     if records is None:
-        return [layout.result_schema.empty_table()], 0
+        return layout.result_schema.empty_table()
     columns: dict[str, Any] = {name: records[f"k:{name}"] for name in layout.op.key}
     values = {name: records[f"v:{name}"] for name in layout.result_types}
     if layout.op.deleted is None:
@@ -28,4 +37,4 @@ def run(layout: Layout, _state: State, batch: Batch, _closes_at: int) -> tuple[l
         kept = {name: pc.if_else(gone, pa.scalar(None, column.type), column) for name, column in values.items()}
         columns |= kept | {TIMESTAMP: records["ts"], DELETED: gone}
     rows = pa.table(columns).cast(layout.result_schema)
-    return [rows.append_column(SEEN, records["seen"]) if layout.op.follows_time else rows], 0
+    return rows.append_column(SEEN, records["seen"]) if layout.op.follows_time else rows

@@ -9,7 +9,7 @@ taken all at once for the keys where the order cannot matter (`coalescing`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.instants import MAX_MS, later_ms
+from tidegate.instants import MAX_MS, Window, later_ms
 from tidegate.kernel.columns.arrays import Ints, array, ints, unite
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.rows import grouping, results
@@ -27,9 +27,12 @@ from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state import hash_tree
 from tidegate.kernel.state.log_index import Log
 from tidegate.kernel.state.state import State
+from tidegate.kernel.state.tables import KEY_WINDOWS
 from tidegate.kernel.suppress import keyed_strict_bound, prior_values
+from tidegate.kernel.suppress.suppression_metrics import Held
 from tidegate.kernel.windows import session_batch, sessions, sliding, sliding_batch
 from tidegate.kernel.windows.lineage import Aggregates, Entries, Entry, Functions, Lineage, Update, prior_values_of_made
+from tidegate.kernel.windows.operator import OpenWindows, Operator
 from tidegate.spec.windows import SessionWindows, SlidingWindows
 
 _Late = list[tuple[int, int, int]]
@@ -44,8 +47,59 @@ _STRETCH = 10_000
 """So many records are looked at before it is asked whether all buckets are touched already."""
 
 
-def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[list[pa.Table], int]:
-    """Take the batch into the windows of its keys and let out what the plan emits; also the records dropped late."""
+class KeyedWindows(Operator):
+    """Sliding windows and sessions, in buckets of a tree over the hash of the key."""
+
+    tables = (KEY_WINDOWS,)
+
+    def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
+        return _process(self.layout, state, batch, closes_at)
+
+    @property
+    def windows(self) -> SlidingWindows | SessionWindows:
+        """The definition of the windows."""
+        windows = self.layout.op.windows
+        assert isinstance(windows, SlidingWindows | SessionWindows)
+        return windows
+
+    def open_windows(self, state: State) -> list[tuple[Window, int]]:
+        found: set[Window] = set()
+        for rows in self.stored_rows(state):
+            found |= set(map(Window, ints(rows["start"]).tolist(), ints(rows["end"]).tolist()))
+        return [(window, self.windows.close_of_end_ms(window.end)) for window in found]
+
+    def count_open(self, state: State) -> OpenWindows:
+        totals = state.logs.totals()
+        # A bucket without open windows closes at MAX_MS.
+        return OpenWindows(totals.windows, self.windows.close_of_end_ms(totals.closes) if totals.windows else None)
+
+    def buffered(self, state: State) -> Held:
+        totals = state.logs.totals()
+        if self.layout.op.buffer is not None:
+            return Held(totals.waits, totals.counts, totals.size)
+        return Held(totals.windows, totals.size, totals.size)
+
+    def stored_rows(self, state: State) -> Iterable[pa.Table]:
+        opens = self.windows.open_from_ms(state.closed_to)
+        for bucket in sorted(state.logs):
+            if segments := state.read(bucket):
+                rows, _ = keyed_strict_bound.split(self.layout, unite(segments))
+                yield rows.filter(pa.array(ints(rows["end"]) >= opens))
+
+    def results_so_far(self, state: State) -> list[pa.Table]:
+        shape = self.layout.telling["final"]
+        return [results.finish(shape, results.undeleted(self.layout, rows)) for rows in self.stored_rows(state)]
+
+    def rewrite_from(self, old: Operator, state: State, *, bounded: bool) -> None:
+        if bounded == (self.layout.op.buffer is not None):
+            return
+        opens_after = self.windows.open_from_ms(state.closed_to)
+        loaded = _load(self.layout, state, list(state.logs), opens_after)
+        _store(self.layout, state, loaded, loaded.rows, loaded.entries, opens_after, None)
+
+
+def _process(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[list[pa.Table], int]:
+    """Apply the batch to the windows of its keys; the rows that the plan emits, and the records dropped late."""
     windows = layout.op.windows
     assert isinstance(windows, SlidingWindows | SessionWindows)
     records = batch.arrived() if session_batch.applies(layout) else batch.records()
@@ -70,15 +124,6 @@ def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[lis
     kept = ends >= opens_after if isinstance(windows, SessionWindows) else sliding.kept(windows, rows, opens_after)
     _store(layout, state, loaded, rows.filter(pa.array(kept)), entries, opens_after, records)
     return [results.concat(layout, out)], len(late)
-
-
-def store_anew(layout: Layout, state: State) -> None:
-    """Store all windows with the entries of a buffer, or without, as the plan has it."""
-    windows = layout.op.windows
-    assert isinstance(windows, SlidingWindows | SessionWindows)
-    opens_after = windows.open_from_ms(state.closed_to)
-    loaded = _load(layout, state, list(state.logs), opens_after)
-    _store(layout, state, loaded, loaded.rows, loaded.entries, opens_after, None)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from tidegate.instants import MAX_MS
+from tidegate.instants import MAX_MS, Window
 from tidegate.kernel.columns import radix_sort
 from tidegate.kernel.columns.arrays import Ints, ints, unite
 from tidegate.kernel.exchange.batch import Batch
@@ -23,6 +23,10 @@ from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.state import State
+from tidegate.kernel.state.tables import PANES
+from tidegate.kernel.windows import window_table
+from tidegate.kernel.windows.operator import OpenWindows, Operator
+from tidegate.kernel.windows.window_table import aligned_window
 
 COMPACT_ROWS = 4_000_000
 """A log shorter than this is never compacted."""
@@ -40,17 +44,64 @@ _MANY_WINDOWS = 16
 """The rows of a pane in more windows than this are repeated at once; of fewer, each window shares their columns."""
 
 
-def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[Iterator[pa.Table], int]:
-    """Take the batch into the logs and let out the windows that `closes_at` closes; also the records dropped late.
+class WindowLog(Operator):
+    """A log per pane, for final results of time windows that no order of records can change."""
 
-    The logs are as the batch leaves them when the last of the parts has been taken, of which there is at least one.
-    """
-    rows, late = batch.partials()
-    fresh = {} if rows is None else _by_pane(layout, rows.drop_columns(["n"]))
-    return _let_out(layout, state, fresh, batch.closed_to, closes_at), late
+    tables = (PANES,)
+
+    def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
+        rows, late = batch.partials()
+        fresh = {} if rows is None else _by_pane(self.layout, rows.drop_columns(["n"]))
+        return _emit_closed(self.layout, state, fresh, batch.closed_to, closes_at), late
+
+    def open_windows(self, state: State) -> list[tuple[Window, int]]:
+        starts = closing(self.layout, list(state.logs), state.closed_to, MAX_MS).tolist()
+        return [aligned_window(self.layout, start) for start in starts]
+
+    def count_open(self, state: State) -> OpenWindows:
+        totals, panes = state.logs.totals(), self.layout.panes
+        if not totals.logs:
+            return OpenWindows(totals.windows, None)
+        # The index counts the closed windows of the first pane alone: earlier panes are dropped.
+        first = int(panes.first_window(totals.first))
+        start = max(first, int(panes.first_open(state.closed_to)))
+        closed = (start - first) // panes.windows.advance_ms
+        return OpenWindows(totals.windows - closed, self.layout.aligned.close_ms(start))
+
+    def stored_rows(self, state: State) -> Iterable[pa.Table]:
+        found = self.windows_stored(state)
+        return (window_table.placed(rows, start) for start, rows in found.items())
+
+    def results_so_far(self, state: State) -> list[pa.Table]:
+        shape, panes = self.layout.telling["final"], list(state.logs)
+        groups = _groups(shape, state, {}, panes, closing(shape, panes, state.closed_to, MAX_MS))
+        return [rows for group in groups for rows in _close(shape, state, {}, group)]
+
+    def windows_stored(self, state: State) -> dict[int, pa.Table]:
+        panes = list(state.logs)
+        starts = closing(self.layout, panes, state.closed_to, MAX_MS)
+        found = {}
+        for at, start in enumerate(starts.tolist()):
+            one = _Group.of(self.layout, panes, starts[at : at + 1], 0)
+            found[start] = _merged(self.layout, _read(self.layout, state, {}, one), "start")
+        return found
+
+    def rewrite_from(self, old: Operator, state: State, *, bounded: bool) -> None:
+        if isinstance(old, WindowLog):
+            return
+        for start, rows in window_table.take_windows(old, state, bounded).items():
+            append(self.layout, state, start, _as_pane(self.layout, start, rows))
 
 
-def _let_out(
+def _as_pane(layout: Layout, start: int, rows: pa.Table) -> pa.Table:
+    """The rows of a window as rows of the pane that begins with it: no earlier window is open to them."""
+    rows = window_table.unplaced(rows)
+    if not layout.panes.shared:
+        return rows
+    return rows.append_column("open", pa.array(np.full(rows.num_rows, start, np.int64)))
+
+
+def _emit_closed(
     layout: Layout, state: State, fresh: dict[int, pa.Table], before: int, closes_at: int
 ) -> Iterator[pa.Table]:
     panes = sorted({*_leading(layout, state, before, closes_at), *fresh})
@@ -123,24 +174,6 @@ def _expanded(first: Ints, counts: Ints, step: int) -> Ints:
     """From each `first` so many numbers, one `step` apart."""
     nth = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
     found: Ints = np.repeat(first, counts) + nth * step
-    return found
-
-
-def pending(layout: Layout, state: State) -> list[pa.Table]:
-    """The results so far of the windows that are open, which stay as they are."""
-    panes = list(state.logs)
-    groups = _groups(layout, state, {}, panes, closing(layout, panes, state.closed_to, MAX_MS))
-    return [rows for group in groups for rows in _close(layout, state, {}, group)]
-
-
-def windows(layout: Layout, state: State) -> dict[int, pa.Table]:
-    """A table of state rows for each window that is open."""
-    panes = list(state.logs)
-    starts = closing(layout, panes, state.closed_to, MAX_MS)
-    found = {}
-    for at, start in enumerate(starts.tolist()):
-        one = _Group.of(layout, panes, starts[at : at + 1], 0)
-        found[start] = _merged(layout, _read(layout, state, {}, one), "start")
     return found
 
 

@@ -6,12 +6,14 @@ write them back. The cost follows the windows touched, not the open ones.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.instants import MAX_MS, Window
 from tidegate.kernel.aggregates import Overflow
 from tidegate.kernel.columns.arrays import Ints, array, ints, unite
 from tidegate.kernel.columns.groups import Groups
@@ -20,9 +22,11 @@ from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.schema_evolution import BORN
 from tidegate.kernel.state.state import State
+from tidegate.kernel.state.tables import WINDOW_TABLES
 from tidegate.kernel.suppress import strict_bound
 from tidegate.kernel.time.stream_time import running_max
 from tidegate.kernel.windows import functions
+from tidegate.kernel.windows.operator import OpenWindows, Operator
 from tidegate.spec.windows import BatchWindows, TimeWindows, UnlimitedWindows
 
 MOST_TABLES = 16
@@ -41,8 +45,83 @@ def stretch_ms(layout: Layout) -> int:
     return together * windows.advance_ms if together > 1 else 0
 
 
-def run(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[list[pa.Table], int]:
-    """Take the batch into the tables of its windows and let out what the plan emits; also the records dropped late."""
+class WindowTable(Operator):
+    """A table per window, or per stretch of hopping windows, which the batch reads and writes."""
+
+    tables = (WINDOW_TABLES,)
+
+    def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
+        return _process(self.layout, state, batch, closes_at)
+
+    def open_windows(self, state: State) -> list[tuple[Window, int]]:
+        return [aligned_window(self.layout, start) for start in starts(self.layout, state)]
+
+    def count_open(self, state: State) -> OpenWindows:
+        totals = state.logs.totals()
+        if not totals.logs:
+            return OpenWindows(totals.windows, None)
+        start = totals.first if totals.due == MAX_MS else totals.due
+        return OpenWindows(totals.windows, self.layout.aligned.close_ms(start))
+
+    def stored_rows(self, state: State) -> Iterable[pa.Table]:
+        return (whole(state, name) for name in sorted(state.logs))
+
+    def results_so_far(self, state: State) -> list[pa.Table]:
+        shape = self.layout.telling["final"]
+        return [results.finish(shape, results.undeleted(self.layout, rows)) for rows in self.stored_rows(state)]
+
+    def windows_stored(self, state: State) -> dict[int, pa.Table]:
+        found: dict[int, pa.Table] = {}
+        for rows in self.stored_rows(state):
+            start = ints(rows["start"])
+            found |= {window: rows.filter(pa.array(start == window)) for window in np.unique(start).tolist()}
+        return found
+
+    def rewrite_from(self, old: Operator, state: State, *, bounded: bool) -> None:
+        if isinstance(old, WindowTable) and bounded == (self.layout.op.buffer is not None):
+            return
+        found = take_windows(old, state, bounded)
+        if self.layout.op.buffer is not None:
+            for start, rows in found.items():
+                _store_bounded(self.layout, state, start, rows)
+        elif found:
+            store_anew(self.layout, state, unite([placed(rows, start) for start, rows in found.items()]))
+
+
+def take_windows(old: Operator, state: State, bounded: bool) -> dict[int, pa.Table]:
+    """The rows of each open window by its start (ms), as `old` stored them; they are dropped from the store.
+
+    Entries of a buffer with a bound lose their bytes, and deleted entries are left out.
+    """
+    found = old.windows_stored(state)
+    for name in list(state.logs):
+        state.forget(name)
+    if bounded:
+        found = {start: _without_bytes(old.layout, rows) for start, rows in found.items()}
+    return {start: rows for start, rows in found.items() if rows.num_rows}
+
+
+def _without_bytes(layout: Layout, rows: pa.Table) -> pa.Table:
+    rows = rows.drop_columns(["bytes"])
+    return rows if layout.op.function is None else rows.filter(pc.is_valid(rows[layout.state[0]]))
+
+
+def _store_bounded(layout: Layout, state: State, start: int, rows: pa.Table) -> None:
+    """Store the rows of a window with the bytes of each entry. Its prior value is not known and counts nothing."""
+    rows = unplaced(rows)
+    fresh = placed(rows.append_column("deleted", pa.repeat(pa.scalar(False), rows.num_rows)), start)
+    sizes = strict_bound.waiting_bytes(layout, fresh)
+    state.replace(start, rows.append_column("bytes", pa.array(sizes)))
+    state.note(start, counts=int(sizes.sum()))
+
+
+def aligned_window(layout: Layout, start: int) -> tuple[Window, int]:
+    """A window with this start, and the stream time (ms) at which it closes."""
+    return Window(start, layout.aligned.end_ms(start)), layout.aligned.close_ms(start)
+
+
+def _process(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[list[pa.Table], int]:
+    """Apply the batch to the tables of its windows; the rows that the plan emits, and the records dropped late."""
     tables, out, late = _taken_in(layout, state, batch)
     stretch = stretch_ms(layout)
     last = stretch - layout.panes.windows.advance_ms if stretch else 0
@@ -167,6 +246,11 @@ def starts(layout: Layout, state: State) -> list[int]:
 def whole(state: State, name: int) -> pa.Table:
     """A table that is stored, with the `start` of each row's window."""
     return placed(unite(state.read(name)), name)
+
+
+def unplaced(rows: pa.Table) -> pa.Table:
+    """Rows without the `start` of their window."""
+    return rows.drop_columns([name for name in ("start",) if name in rows.schema.names])
 
 
 def placed(rows: pa.Table, name: int) -> pa.Table:

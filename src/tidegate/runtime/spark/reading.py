@@ -22,13 +22,13 @@ from pyspark.sql.types import StructType
 from tidegate.errors import CheckpointError
 from tidegate.instants import Window
 from tidegate.kernel.inspect import stored_rows
-from tidegate.kernel.inspect.pending import open_windows
 from tidegate.kernel.inspect.pending import pending as waits
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import DictStore
 from tidegate.kernel.upgrade import description
 from tidegate.kernel.upgrade.compatibility import fitted
 from tidegate.kernel.upgrade.description import Described
+from tidegate.kernel.windows.choice import operator_of
 from tidegate.runtime.spark.attach import public
 from tidegate.runtime.spark.flow import spark_schema
 from tidegate.runtime.spark.state import LOG, NAMED, NAMES, part_of
@@ -95,7 +95,7 @@ def _teller(what: Described) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
         for store in _stores(batches):
             if (state := State.open(store)) is not None:
                 layout = fitted(state, what.layout)
-                windows = [window for window, _ in open_windows(layout, state)]
+                windows = [window for window, _ in operator_of(layout).open_windows(state)]
                 text = json.dumps({"pending": asdict(waits(layout, state)), "windows": windows})
                 yield pa.record_batch([pa.array([text])], ["pending"])
 

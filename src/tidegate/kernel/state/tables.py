@@ -1,0 +1,121 @@
+"""The tables that operators declare: numbered partitions of Arrow segments, each with a bound in the index.
+
+A store holds one space of integers (`state.store.Store`). Every table owns a part of it, from `top` on in one
+direction. No identifier is used that is not declared here. The pages of a table's index lie at the segments -1, -2, ...
+of the partition that begins each page (`state.log_index`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """A table of an operator.
+
+    name            as the docs and errors call it
+    top             the integer of its partition 0
+    ascending       whether partition n lies at top + n; otherwise at top - n
+    partitioned_by  what the number of a partition is, with its unit
+    columns         the columns of its segments (`rows.layout` explains the prefixes)
+    bound           what the bound in the index says: when the partition must be looked at
+    """
+
+    name: str
+    top: int
+    ascending: bool
+    partitioned_by: str
+    columns: tuple[str, ...]
+    bound: str
+
+    def place(self, number: int) -> int:
+        """Where the store keeps a partition."""
+        return self.top + number if self.ascending else self.top - number
+
+
+_STATE = ("k:... (key)", "ts (largest timestamp, ms)", "s:i:j (state column j of aggregate i)")
+
+PANES = TableSpec(
+    "windows",
+    0,
+    True,
+    "start of the pane (ms)",
+    (*_STATE, "open (first window still open to the row, ms; hopping windows)"),
+    "the pane's number: a window of the pane closes no earlier than the rule of the window says",
+)
+WINDOW_TABLES = TableSpec(
+    "windows",
+    0,
+    True,
+    "start of the window, or of a stretch of hopping windows (ms)",
+    (*_STATE, "start (of the window, ms; in a stretch)", "bytes (of the entry; in front of a bounded buffer)"),
+    "start of the first window in it that is open (ms)",
+)
+KEY_WINDOWS = TableSpec(
+    "windows",
+    0,
+    True,
+    "node of a tree over the hash of the key (state.hash_tree)",
+    (*_STATE, "start (ms)", "end (ms)", "bytes, deleted (of the entry; in front of a bounded buffer)"),
+    "smallest end of an open window (ms)",
+)
+KEYS = TableSpec("keys", 0, True, "node of a tree over the hash of the key (state.hash_tree)", _STATE, "none")
+RETAINED = TableSpec(
+    "retained results",
+    -(2**61),
+    False,
+    "stretch of closing times, a sixteenth of the retention (ms)",
+    ("columns of final results",),
+    "largest closing time in it (ms): after the retention the partition is dropped",
+)
+OLD_VALUES = TableSpec(
+    "old values",
+    -(2**62),
+    False,
+    "node of a tree over the hash of the key (state.hash_tree)",
+    ("columns of results",),
+    "none",
+)
+BUFFERED_OLD_VALUES = TableSpec(
+    "buffered old values",
+    -(2**62) - 2**40,
+    False,
+    "node of a tree over the hash of the key (state.hash_tree)",
+    ("columns of results",),
+    "none",
+)
+_INDEX_TOP = -1
+KEY_INDEX_BASE = TableSpec(
+    "key index of the time limit: base",
+    _INDEX_TOP,
+    False,
+    "always 0",
+    ("sorted hashes and time buckets, three or four bytes a key (suppress.key_index_table)",),
+    "none",
+)
+KEY_INDEX_RECENT = TableSpec(
+    "key index of the time limit: log",
+    _INDEX_TOP - 1,
+    False,
+    "always 0",
+    ("hash and time bucket of keys that were added since",),
+    "none",
+)
+TIME_BUCKETS = TableSpec(
+    "time buckets of the time limit",
+    _INDEX_TOP - 2,
+    False,
+    "buffer time in narrow widths (suppress.time_buckets)",
+    ("columns of results", "buffer time (ms)", "time of the last update (ms; wall clock)"),
+    "earliest buffer time in it (ms)",
+)
+
+RETENTION_TABLES = (RETAINED,)
+"""Of an operator whose results stay readable (Materialized.with_retention)."""
+
+OLD_VALUE_TABLES = (OLD_VALUES, BUFFERED_OLD_VALUES)
+"""Of an operator whose rows replace other rows: tables that are grouped anew, buffers whose bytes are counted."""
+
+TIME_LIMIT_TABLES = (KEY_INDEX_BASE, KEY_INDEX_RECENT, TIME_BUCKETS)
+"""Of an operator behind which `until_time_limit` holds rows back."""

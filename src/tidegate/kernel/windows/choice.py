@@ -1,0 +1,34 @@
+"""Which operator computes a plan. This is the only place that decides it."""
+
+from __future__ import annotations
+
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.windows.changelog import Changelog
+from tidegate.kernel.windows.keyed import KeyedWindows
+from tidegate.kernel.windows.operator import Operator
+from tidegate.kernel.windows.unwindowed import Unwindowed
+from tidegate.kernel.windows.window_log import WindowLog
+from tidegate.kernel.windows.window_table import WindowTable
+from tidegate.plan import Operation
+from tidegate.spec.windows import SessionWindows, SlidingWindows
+
+OPERATORS: tuple[type[Operator], ...] = (Changelog, Unwindowed, KeyedWindows, WindowLog, WindowTable)
+
+
+def operator_of(layout: Layout) -> Operator:
+    """The operator of a layout."""
+    return operator_class(layout.op)(layout)
+
+
+def operator_class(op: Operation) -> type[Operator]:
+    """The kind of operator that computes a plan.
+
+    A table that is given as its changes is forwarded. An aggregation without windows keeps a row per key. Sliding
+    windows and sessions depend on what their key has. Of the other windows a log is enough where only final results
+    leave and no order of records can change them; everything else reads and writes a table per window.
+    """
+    if op.windows is None:
+        return Unwindowed if op.plain else Changelog
+    if isinstance(op.windows, SlidingWindows | SessionWindows):
+        return KeyedWindows
+    return WindowLog if op.logs else WindowTable

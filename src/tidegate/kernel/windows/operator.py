@@ -1,0 +1,81 @@
+"""What an operator is: one micro-batch in, rows out, and an answer to every question about what it stores.
+
+`stage` drives a micro-batch of any operator. Looking inside, upgrades and metrics ask the operator as well, so that
+nobody has to know which kind it is. `windows.choice.operator_of` chooses the kind, once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import pyarrow as pa
+
+from tidegate.instants import Window
+from tidegate.kernel.exchange.batch import Batch
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.state.state import State
+from tidegate.kernel.state.tables import TableSpec
+from tidegate.kernel.suppress.suppression_metrics import Held
+
+
+class OpenWindows(NamedTuple):
+    """How many windows are open, and the stream time (ms) at which the first of them closes; None if none does."""
+
+    windows: int
+    next_close: int | None
+
+
+@dataclass(frozen=True)
+class Operator(ABC):
+    """The stateful operator of a layout.
+
+    `tables` are the tables that it declares; `table` is the one that holds its windows or keys.
+    """
+
+    layout: Layout
+
+    tables: ClassVar[tuple[TableSpec, ...]] = ()
+
+    @abstractmethod
+    def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
+        """One micro-batch: the rows that the aggregation makes, in at least one part, and the records dropped late.
+
+        `closes_at` is the stream time (ms) up to which windows close. The state is stored when the last part is taken.
+        """
+
+    def open_windows(self, state: State) -> list[tuple[Window, int]]:
+        """Every window that is open to some key, and the stream time (ms) at which it closes."""
+        return []
+
+    def count_open(self, state: State) -> OpenWindows:
+        """The number of open windows and the next close, from the index alone: no row is read."""
+        return OpenWindows(0, None)
+
+    def buffered(self, state: State) -> Held:
+        """What waits for its window to close: rows, bytes, and bytes on disk alone."""
+        totals = state.logs.totals()
+        if self.layout.op.buffer is not None:
+            # A buffer with a bound keeps its bytes, as the bound counts them, beside each window.
+            return Held(totals.rows, totals.counts, totals.size)
+        return Held(totals.rows, totals.size, totals.size)
+
+    def stored_rows(self, state: State) -> Iterable[pa.Table]:
+        """The stored rows of open windows with the bounds of each one's window, table by table."""
+        return ()
+
+    def results_so_far(self, state: State) -> list[pa.Table]:
+        """Rows of the layout's result schema: what each open window or key holds. The state stays as it is."""
+        return []
+
+    def windows_stored(self, state: State) -> dict[int, pa.Table]:
+        """A table of state rows for each open window, by its start (ms); what `rewrite_from` of another kind reads."""
+        return {}
+
+    def rewrite_from(self, old: Operator, state: State, *, bounded: bool) -> None:  # noqa: B027 - most need not
+        """Store what the operator `old` stored in the form that this operator needs, where the forms differ.
+
+        `bounded`: whether `old` stored the entries of a buffer with a bound. Both operators have the layout of now.
+        """
