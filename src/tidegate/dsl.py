@@ -17,9 +17,9 @@ from tidegate.plan import (
     RESULT_COLUMNS,
     Changelog,
     LateRecords,
+    MapFilter,
     Outputs,
     Plan,
-    Stepped,
     Stream,
     Suppress,
     Table,
@@ -686,7 +686,7 @@ class KTable(Result):
         return root_of(self.node).key
 
     def _then(self, step: Step) -> KTable:
-        return KTable(Stepped(self.node, step))
+        return KTable(MapFilter(self.node, step))
 
     def suppress(self, suppressed: UntilWindowCloses | UntilTimeLimit) -> KTable:
         """Hold updates back as `suppressed` says.

@@ -150,7 +150,7 @@ class LateRecords:
 
 
 @dataclass(frozen=True)
-class Stepped:
+class MapFilter:
     """The rows of `parent` after a stateless step."""
 
     parent: Table
@@ -164,7 +164,7 @@ class Outputs:
     named: tuple[tuple[str, Table | LateRecords], ...]
 
 
-Table: TypeAlias = "WindowedAggregate | Changelog | Suppress | Stepped"
+Table: TypeAlias = "WindowedAggregate | Changelog | Suppress | MapFilter"
 Plan: TypeAlias = "Table | LateRecords | Outputs | Stream"
 
 
@@ -183,7 +183,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Regroup:
+class Repartition:
     """The groups that an operation's rows go to: their key, and the columns that are aggregated (None: all).
 
     changes  whether old rows are taken out; otherwise every row is a record of its own
@@ -232,10 +232,10 @@ class Operation:
     expects: Any = field(default=None, compare=False, repr=False)
     before: tuple[Step, ...] = ()
     after: tuple[Step, ...] = ()
-    regroup: Regroup | None = None
+    regroup: Repartition | None = None
 
     @property
-    def told(self) -> tuple[Output, ...]:
+    def all_outputs(self) -> tuple[Output, ...]:
         """What leaves: `outputs`, or the rows of the one table."""
         kind = "final" if self.emits == "final" else "updates"
         return self.outputs or (Output("", kind, self.limit, self.before, self.after),)
@@ -246,7 +246,7 @@ class Operation:
         return any(output.name for output in self.outputs)
 
     @property
-    def keeps(self) -> bool:
+    def keeps_late(self) -> bool:
         """Whether records that are not taken leave as rows, so that whole records travel."""
         return any(output.kind == "late" for output in self.outputs)
 
@@ -261,15 +261,15 @@ class Operation:
         return self.buffer is not None or (self.emits != "final" and not self.caching)
 
     @property
-    def combines(self) -> bool:
+    def pre_aggregates(self) -> bool:
         """Whether records are aggregated before they travel; otherwise they travel one by one, in order."""
         regular = self.windows is None or isinstance(self.windows, TimeWindows)
         return regular and self.combinable and not self.every_update
 
     @property
-    def logs(self) -> bool:
+    def append_only(self) -> bool:
         """Whether a record only adds to a log, because nothing is told of a window before it closes."""
-        return self.windows is not None and self.combines and self.emits == "final"
+        return self.windows is not None and self.pre_aggregates and self.emits == "final"
 
     @property
     def without_bound(self) -> Operation:
@@ -290,7 +290,7 @@ class Operation:
 
     def spread_over(self, tasks: int) -> int:
         """How many of `tasks` tasks run the operator: fewer where each one's share of a bound would be too small."""
-        if self.alone:
+        if self.single_task:
             return 1
         buffers = [self.buffer, None if self.limit is None else self.limit.buffer]
         return min([tasks, *(buffer.worth_tasks for buffer in buffers if buffer is not None and buffer.bounded)])
@@ -298,7 +298,7 @@ class Operation:
     @property
     def measured(self) -> frozenset[str]:
         """What there is to be told about this operation (`spec.metrics.GROUPS`)."""
-        final = any(output.kind == "final" for output in self.told)
+        final = any(output.kind == "final" for output in self.all_outputs)
         bounds = [self.buffer] if self.limit is None else [self.limit.buffer if self.limit.buffer.bounded else None]
         held = final or self.limit is not None
         bounded = bounds != [None]
@@ -311,19 +311,19 @@ class Operation:
             metrics.OVERTIME: self.limit is not None,
             metrics.WAITS: self.windows is not None and self.emits != "updates",
             metrics.SLOWEST: self.stream.clock.slowest,
-            metrics.WAKES: self.wakes,
+            metrics.WAKES: self.uses_timers,
         }
         return frozenset(group for group, there in groups.items() if there)
 
     @property
-    def follows_time(self) -> bool:
+    def buffers_by_stream_time(self) -> bool:
         """Whether updates wait for stream time, so that every task must know how it passed within a batch."""
-        return any(output.kind == "updates" and _by_stream_time(output) for output in self.told)
+        return any(output.kind == "updates" and _by_stream_time(output) for output in self.all_outputs)
 
     @property
-    def alone(self) -> bool:
+    def single_task(self) -> bool:
         """Whether it must be one task: stream time behind final results is theirs, which no other task knows."""
-        return any(output.kind == "final" and _by_stream_time(output) for output in self.told)
+        return any(output.kind == "final" and _by_stream_time(output) for output in self.all_outputs)
 
     @property
     def plain(self) -> bool:
@@ -333,12 +333,12 @@ class Operation:
     @property
     def needs_wall_clock(self) -> bool:
         """Whether every blob must say what the wall clock was when its micro-batch began."""
-        return self.wakes or self.stream.clock.needs_wall_clock
+        return self.uses_timers or self.stream.clock.needs_wall_clock
 
     @property
-    def wakes(self) -> bool:
+    def uses_timers(self) -> bool:
         """Whether something may have to leave because time passed, though no record came."""
-        return self.stream.clock.wakes or (self.limit is not None and self.limit.clock == "wall")
+        return self.stream.clock.uses_timers or (self.limit is not None and self.limit.clock == "wall")
 
     @property
     def skips_null_values(self) -> bool:
@@ -365,7 +365,7 @@ class Operation:
     def other_columns(self, available: tuple[str, ...]) -> tuple[str, ...]:
         """The columns that nothing reads, but that belong to a whole record; none where records are not kept."""
         used = {*self.key, *self.input_columns(available)}
-        return tuple(name for name in available if name not in used) if self.keeps else ()
+        return tuple(name for name in available if name not in used) if self.keeps_late else ()
 
     def identity(self) -> dict[str, str]:
         """What a checkpoint must agree with to go on, by name; a bound of a buffer may change."""
@@ -410,7 +410,7 @@ def chain(op: Operation) -> list[Operation]:
         return [op]
     values = None if isinstance(function, Fold) else op.input_columns(())
     told_by = (function.column,) if isinstance(function, Reduce) else ()
-    groups = Regroup(op.key, values, stream.changes, told_by, (*stream.key, *op.key))
+    groups = Repartition(op.key, values, stream.changes, told_by, (*stream.key, *op.key))
     return [*chain(replace(operation(stream.table), regroup=groups)), op]
 
 
@@ -419,8 +419,8 @@ def operation(table: Plan) -> Operation:
     op = _together(table) if isinstance(table, Outputs) else _alone(table)
     if op.retention_ms is not None and op.emits == "updates":
         # What closes is kept, told or not.
-        op = replace(op, emits="both", outputs=op.told)
-    kinds = {output.kind for output in op.told}
+        op = replace(op, emits="both", outputs=op.all_outputs)
+    kinds = {output.kind for output in op.all_outputs}
     if op.expects is not None and "updates" in kinds and "final" not in kinds:
         raise DefinitionError(
             "`expect_keys` needs final results: that a key is missing shows when the window closes, and this "
@@ -498,8 +498,8 @@ def _steps(table: Table) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
     after: tuple[Step, ...] = ()
     root = root_of(table)
     limited, closes = False, isinstance(root, WindowedAggregate) and root.emit == EmitStrategy.on_window_close()
-    while isinstance(table, Suppress | Stepped):
-        if isinstance(table, Stepped):
+    while isinstance(table, Suppress | MapFilter):
+        if isinstance(table, MapFilter):
             # Of a window only the last update leaves, and not if it is a tombstone.
             step = table.step
             if closes and isinstance(step, Filter):
@@ -536,7 +536,7 @@ def _together(outputs: Outputs) -> Operation:
                 f"{', '.join(differs)}. Build the aggregation once and derive both from it "
                 "(final = counts.suppress(...)), or give each a query of its own."
             )
-    told = tuple(_beside_others(name, part) for name, op in parts for part in op.told)
+    told = tuple(_beside_others(name, part) for name, op in parts for part in op.all_outputs)
     limited = [output for output in told if output.limit is not None]
     if len(limited) > 1:
         raise DefinitionError(
@@ -589,7 +589,7 @@ def _aggregation(one: Operation, other: Operation) -> Iterator[tuple[str, Any, A
 
 
 def _suppressions(table: Table) -> Iterator[UntilWindowCloses | UntilTimeLimit]:
-    while isinstance(table, Suppress | Stepped):
+    while isinstance(table, Suppress | MapFilter):
         if isinstance(table, Suppress):
             yield table.how
         table = table.parent
@@ -675,7 +675,7 @@ def headline(table: Plan) -> str:
         return " -> ".join([of, *map(str, table.steps)])
     if isinstance(table, Suppress):
         return f"{headline(table.parent)} -> suppress({table.how})"
-    if isinstance(table, Stepped):
+    if isinstance(table, MapFilter):
         return f"{headline(table.parent)} -> {table.step}"
     if isinstance(table, Changelog):
         return f"table {table.stream.name} by {', '.join(table.key)}"
@@ -711,8 +711,8 @@ def describe(table: Plan) -> str:
         lines.extend("   " * depth + "   " + detail for detail in details)
         depth += 1
 
-    while isinstance(table, Suppress | Stepped):
-        if isinstance(table, Stepped):
+    while isinstance(table, Suppress | MapFilter):
+        if isinstance(table, MapFilter):
             add(str(table.step), "spark    behind the operator")
             table = table.parent
             continue
@@ -727,7 +727,7 @@ def describe(table: Plan) -> str:
         f"columns  {', '.join(f'{name} = {a}' for name, a in table.aggregations)}",
         *([f"windows  {table.windows}", f"grace    {show_ms(table.windows.grace_ms)}"] if table.windows else []),
         f"emits    {_emits(fused, table.materialized.caching, table.windows is not None)}",
-        f"spark    {'mapInArrow (pre-aggregates), ' if op.combines else 'mapInArrow (packs records), '}{stateful}",
+        f"spark    mapInArrow ({'pre-aggregates' if op.pre_aggregates else 'packs records'}), {stateful}",
     )
     add(f"GroupBy {', '.join(table.key)}")
     lines += ["   " * (depth - 1) + line for line in _below(_input_lines(table.stream))]

@@ -70,13 +70,13 @@ def test_late_records_are_not_its_business() -> None:
 
 @pytest.mark.parametrize("way", ["at once", "record by record"])
 def test_both_ways_give_it_and_are_what_they_are_called(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, taken = sliding_batch.take_in, []
+    real, taken = sliding_batch.apply, []
 
     def counting(*given: Any) -> Any:
         taken.append(1)
         return real(*given)
 
-    monkeypatch.setattr(sliding_batch, "take_in", counting)
+    monkeypatch.setattr(sliding_batch, "apply", counting)
     driver = TopologyTestDriver(final(tg.stream("events", key="user", timestamp="ts")))
     with no_key_at_once() if way == "record by record" else nullcontext():
         for batch in batches(SHAPE):

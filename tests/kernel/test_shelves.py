@@ -1,4 +1,4 @@
-"""A buffer without a bound, on shelves, against one that is held in memory: the same rows at the same time."""
+"""A buffer without a bound, on buckets, against one that is held in memory: the same rows at the same time."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import tidegate as tg
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.store import DictStore
+from tidegate.kernel.state.tables import KEY_INDEX_RECENT
 from tidegate.kernel.suppress import key_index, time_buckets, time_limit
 from tidegate.kernel.suppress.key_index_table import HIGH, Table
 from tidegate.plan import operation
@@ -45,7 +46,7 @@ steps = st.lists(st.one_of(st.integers(1, 60), st.lists(rows, min_size=1, max_si
 def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts so small that everything happens: put together, folded, split; and hashes of three bits."""
     if request.param != "as it is":
-        monkeypatch.setattr(time_buckets, "SHELVES", 3)
+        monkeypatch.setattr(time_buckets, "BUCKETS_PER_LEVEL", 3)
         monkeypatch.setattr(time_buckets, "SEGMENTS", 1)
         monkeypatch.setattr(key_index, "CHUNK_ROWS", 2)
         monkeypatch.setattr(key_index, "FOLD_ROWS", 3)
@@ -126,7 +127,7 @@ def test_an_index_with_other_bits_is_made_anew() -> None:
     meta, rows = frames.decode(frames.SEGMENT, frame)
     assert meta["index"].pop("bits") == 32
     state.store.put("buffer", frames.encode(frames.SEGMENT, meta, *rows))
-    state.store.write(key_index.RECENT, 0, b"another format")
+    state.store.write(KEY_INDEX_RECENT.place(0), 0, b"another format")
     expected, driver = driver, TopologyTestDriver(told, state=state)
     key_index._cache.clear()
     for batch in ([{"k": 3, "ts": 45, "v": -1}], [{"k": 9, "ts": 70, "v": -2}], [{"k": 9, "ts": 500, "v": -3}]):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import combinations
 
 import pytest
-from golden.families import BEFORE, families, piped
 
+from golden.families import BEFORE, families, piped
 from tidegate.kernel.state.tables import OLD_VALUE_TABLES, RETENTION_TABLES, TIME_LIMIT_TABLES, TableSpec
 from tidegate.kernel.windows.choice import OPERATORS
 from tidegate.kernel.windows.operator import Operator

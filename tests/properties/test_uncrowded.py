@@ -33,9 +33,9 @@ KEYS: dict[str, list[Any]] = {
 @contextlib.contextmanager
 def both_ways() -> Iterator[list[bool]]:
     """Take every batch in both ways, and compare; gives whether there was room, batch by batch."""
-    at_once, room = within_bound.take_in, []
+    at_once, room = within_bound.apply, []
 
-    def take_in(layout: Any, state: Any, both: Any, waited: int, clocks: Any) -> Taken | None:
+    def apply(layout: Any, state: Any, both: Any, waited: int, clocks: Any) -> Taken | None:
         found = at_once(layout, state, both, waited, clocks)
         room.append(found is not None)
         try:
@@ -54,7 +54,7 @@ def both_ways() -> Iterator[list[bool]]:
             assert found.most == wanted.most
         return found
 
-    with mock.patch.object(within_bound, "take_in", take_in):
+    with mock.patch.object(within_bound, "apply", apply):
         yield room
 
 

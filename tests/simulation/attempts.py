@@ -81,7 +81,7 @@ def _in_kernel(
     operator: Operator, version: Version, blobs: Iterator[bytes], came: bool, clock: int, calls: Calls, made: Attempt
 ) -> Iterator[pa.Table]:
     store = KernelStore(version, calls)
-    if came or (operator.layout.op.wakes and any(due < clock for due in version.timers)):
+    if came or (operator.layout.op.uses_timers and any(due < clock for due in version.timers)):
         step = operator.stage.begin(store, blobs, wall_clock=None if came else clock)
         yield from (table for table in step.parts if table.num_rows)
         store.timers = set() if step.wake_at is None else {step.wake_at}
@@ -117,7 +117,7 @@ def _on_spark(
 ) -> Iterator[pa.Table]:
     handle = Handle(version, calls)
     stage = SparkStage(operator.stage)
-    processor = _Processor(stage, operator.layout.op.wakes)
+    processor = _Processor(stage, operator.layout.op.uses_timers)
     processor.init(handle)  # type: ignore[arg-type]
     made.steps = False
     if came:

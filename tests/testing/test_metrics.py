@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
+from tidegate.kernel.inspect.totals import Totals
 from tidegate.spec.metrics import METRICS, NUMBERS, combined, formula, numbers
 from tidegate.testing import TopologyTestDriver
 
@@ -234,10 +235,9 @@ def test_tasks_are_put_together_as_the_formulas_say() -> None:
 
 
 def test_only_some_tasks_are_heard_without_input() -> None:
-    from tidegate.kernel.inspect.totals import Tally
 
     held = changes().suppress(limit("10 seconds", clock="wall"))
-    tally = Tally("users", numbers(tg.plan.operation(held.node).measured), 0)
+    tally = Totals("users", numbers(tg.plan.operation(held.node).measured), 0)
     count = "suppression_buffer_count_current"
     tally.add({"tasks": 2, "tasks_heard": 2, count: 9, "suppression_buffer_count_change": 9}, 10)
     tally.add({"tasks": 2, "tasks_heard": 1, count: 1, "suppression_buffer_count_change": -3}, 20)

@@ -14,16 +14,16 @@ from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.map_filter import SEEN
 from tidegate.kernel.state.state import State
 from tidegate.kernel.suppress import suppression_metrics, time_limit
-from tidegate.kernel.upgrade.flush import Released
+from tidegate.kernel.upgrade.flush import Flushed
 from tidegate.kernel.windows import late_records
 from tidegate.plan import Output
 from tidegate.spec.columns import KIND, OUTPUT, TIMESTAMP
 
 
 def run(
-    layout: Layout, state: State, rows: pa.Table, batch: Batch, gone: Released, end_of_input: bool
+    layout: Layout, state: State, rows: pa.Table, batch: Batch, gone: Flushed, end_of_input: bool
 ) -> tuple[pa.Table, int | None]:
-    """The rows that leave, of `Layout.output_schema`, given those that the aggregation made (`results.told`).
+    """The rows that leave, of `Layout.output_schema`, given those that the aggregation made (`results.for_kind`).
 
     `gone` is what suppressions of an earlier plan held back, which leaves first.
 
@@ -33,12 +33,12 @@ def run(
     parts, wake_at = [], None
     if gone.results:
         rows = _first(gone.results, rows)
-    for output in layout.op.told:
+    for output in layout.op.all_outputs:
         part = map_filter.on_results(output.before, _of(layout, rows, output, batch), layout.op.key)
         if output.kind == "final":
-            suppression_metrics.tell_final(state, part.num_rows)
+            suppression_metrics.record_final(state, part.num_rows)
         if output.limit is not None:
-            waiting = replace(layout.telling[output.kind], shape=output.before)
+            waiting = replace(layout.for_kind[output.kind], shape=output.before)
             part, wake_at = time_limit.run(waiting, state, batch, part, end_of_input)
         part = map_filter.on_results(output.after, part, layout.op.key)
         if output.name in gone.behind:
@@ -51,7 +51,7 @@ def run(
         return parts[0], wake_at
     named = [
         part.append_column(OUTPUT, pa.repeat(output.name, part.num_rows))
-        for output, part in zip(layout.op.told, parts, strict=True)
+        for output, part in zip(layout.op.all_outputs, parts, strict=True)
     ]
     shape = layout.output_schema.empty_table()
     return pa.concat_tables([shape, *named], promote_options="default").cast(layout.output_schema), wake_at
@@ -71,10 +71,10 @@ def _of(layout: Layout, rows: pa.Table, output: Output, batch: Batch) -> pa.Tabl
 
 
 def of_kind(layout: Layout, rows: pa.Table, kind: str) -> pa.Table:
-    """Those of the rows that an aggregation made (`results.told`) that are of a kind."""
+    """Those of the rows that an aggregation made (`results.for_kind`) that are of a kind."""
     if layout.op.emits != "both":
         return rows
-    schema = layout.telling[kind].result_schema
+    schema = layout.for_kind[kind].result_schema
     if rows.num_rows == 0:
         return schema.empty_table()
     return rows.filter(pc.equal(rows[KIND], kind)).select(schema.names)

@@ -31,7 +31,7 @@ from tidegate.kernel.time.idle import Idle
 from tidegate.kernel.time.slowest_partition import SlowestFold
 from tidegate.kernel.time.stream_time import NEVER, Fold
 from tidegate.kernel.upgrade import compatibility, description, drain
-from tidegate.kernel.upgrade.flush import Released
+from tidegate.kernel.upgrade.flush import Flushed
 from tidegate.kernel.windows import expected_keys, retention
 from tidegate.kernel.windows.choice import operator_of
 from tidegate.plan import Operation
@@ -96,10 +96,10 @@ class Stage:
     ) -> Step:
         """`step`, done while the parts of its rows are taken: a window that is too large for it is never whole."""
         step = Step()
-        step.parts = self._let_out(step, store, blobs, end_of_input, wall_clock)
+        step.parts = self._emit(step, store, blobs, end_of_input, wall_clock)
         return step
 
-    def _let_out(
+    def _emit(
         self, step: Step, store: Store, blobs: Iterable[bytes], end_of_input: bool, wall_clock: int | None
     ) -> Iterator[pa.Table]:
         loaded = compatibility.load(store, self.layout, self.tasks)
@@ -132,13 +132,13 @@ class Stage:
         metrics |= _lateness(batch) if metrics.pop("first") else {"records": 0, "lateness_sum": 0.0}
         metrics["stream_time"] = state.stream_time
         metrics |= pending.metrics(layout, state)
-        metrics |= suppression_metrics.told(layout.op, state, buffered, operator.buffered(state))
+        metrics |= suppression_metrics.of_step(layout.op, state, buffered, operator.buffered(state))
         description.write(layout, state)
         state.save()
         step.metrics |= metrics
         step.wake_at = min((time for time in (wake_at, state.idle.tick) if time not in (None, NEVER)), default=None)
 
-    def _in_parts(self, state: State, gone: Released) -> bool:
+    def _in_parts(self, state: State, gone: Flushed) -> bool:
         """Whether the rows that an aggregation makes leave as they are made, each part for itself."""
         op = self.layout.op
         looked_at = self.expected is not None or op.retention_ms is not None or state.closed or self.layout.sorts

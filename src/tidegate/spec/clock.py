@@ -76,7 +76,7 @@ class Clock:
         return any(ms is not None for ms in (self.idle_after_ms, self.idle_advance_ms, self.max_future_skew_ms))
 
     @property
-    def wakes(self) -> bool:
+    def uses_timers(self) -> bool:
         """Whether stream time may move though no record came."""
         return self.idle_advance_ms is not None
 

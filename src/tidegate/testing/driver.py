@@ -14,7 +14,7 @@ from tidegate.errors import CheckpointError, DefinitionError, DefinitionTypeErro
 from tidegate.instants import Duration, Window, duration_ms, instant_ms, show_ms
 from tidegate.kernel.exchange.packing import pack
 from tidegate.kernel.inspect import pending, stored_rows
-from tidegate.kernel.inspect.totals import Tally
+from tidegate.kernel.inspect.totals import Totals
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage, reasons
 from tidegate.kernel.state.state import State
@@ -96,7 +96,7 @@ class TopologyTestDriver:
         self._drained = state.drained if state else False
         self._output: list[dict[str, Any]] = []
         self._wall_clock_ms = state.wall_clock_ms if state else instant_ms(initial_wall_clock_time)
-        self._tallies = [Tally(op.stream.name, numbers(op.measured), self._wall_clock_ms) for op in ops]
+        self._tallies = [Totals(op.stream.name, numbers(op.measured), self._wall_clock_ms) for op in ops]
 
     def pipe_input(self, record: Record, stream: str | None = None) -> None:
         """Process one record, of the input of this name."""
@@ -204,7 +204,7 @@ class TopologyTestDriver:
                 raise DefinitionError(f"`operator` is {operator!r}; there are {', '.join(map(repr, told)) or 'none'}.")
             return told[operator]
         if not told:
-            return Tally("", numbers(()), self._wall_clock_ms).values(self._wall_clock_ms)
+            return Totals("", numbers(()), self._wall_clock_ms).values(self._wall_clock_ms)
         first, *_, last = [*told.values()] * 2
         return first | {name: value for name, value in last.items() if name not in first or name in LEAVING}
 
@@ -221,7 +221,7 @@ class TopologyTestDriver:
             )
         self._wall_clock_ms += passed
         ops = [op for op in (self._op, *(op for op, _ in self._behind)) if op is not None]
-        if self._op is not None and any(op.wakes for op in ops) and self._types.columns:
+        if self._op is not None and any(op.uses_timers for op in ops) and self._types.columns:
             self._step(self._op, self._types, [])
 
     @property

@@ -37,7 +37,7 @@ def run(
     `contiguous`: the source promises that each map task reads an unbroken stretch of each partition, as `pack` has it.
     """
     op, *after = chain(operation(table.node))
-    tasks = 1 if any(one.alone for one in (op, *after)) else tasks
+    tasks = 1 if any(one.single_task for one in (op, *after)) else tasks
     types = Types.of(op.stream.schema)
     for batch in batches:
         types.learn(batch)

@@ -20,6 +20,6 @@ def array(column: pa.ChunkedArray) -> pa.Array:
     return whole.combine_chunks() if isinstance(whole, pa.ChunkedArray) else whole
 
 
-def unite(tables: list[pa.Table]) -> pa.Table:
+def concat_tables(tables: list[pa.Table]) -> pa.Table:
     """The rows of tables with the same columns; a column that had no type yet takes the others'."""
     return pa.concat_tables(tables, promote_options="default") if len(tables) > 1 else tables[0]

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columns.arrays import Ints, ints, unite
+from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
 from tidegate.kernel.exchange import time_progress
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.results import serial
@@ -41,8 +41,13 @@ class Batch:
         """Take one blob: headers; rows of dense and scattered chunks; two of records that are kept; how time passed."""
         base = len(self.chunks)
         self.chunks += chunks
-        kept = (self._whole, self._outside) if self.layout.op.keeps else ()
-        sections = (self._dense, self._scattered, *kept, *((self._passed,) if self.layout.op.follows_time else ()))
+        kept = (self._whole, self._outside) if self.layout.op.keeps_late else ()
+        sections = (
+            self._dense,
+            self._scattered,
+            *kept,
+            *((self._passed,) if self.layout.op.buffers_by_stream_time else ()),
+        )
         for held, rows in zip(sections, tables, strict=True):
             if rows.num_rows:
                 at = rows.schema.get_field_index("chunk")
@@ -63,7 +68,7 @@ class Batch:
         kept: list[pa.Table] = []
         late = 0
         if self.layout.op.windows is None:
-            return (unite(dense).drop_columns(["chunk"]) if dense else None), 0
+            return (concat_tables(dense).drop_columns(["chunk"]) if dense else None), 0
         for rows, before in ((rows, self._before_chunks(rows)) for rows in dense):
             rows, dropped = self._drop(rows, before)
             kept, late = [*kept, rows.drop_columns(["chunk"])], late + dropped
@@ -71,7 +76,7 @@ class Batch:
             rows, dropped = self._drop(rows, before)
             kept, late = [*kept, rows.drop_columns(["chunk", "offset"])], late + dropped
         whole = [rows for rows in kept if rows.num_rows]
-        return (unite(whole) if whole else None), late
+        return (concat_tables(whole) if whole else None), late
 
     def records(self) -> pa.Table | None:
         """Record by record (key, values, ts, seen), in the order (stream time seen, partition, offset).
@@ -86,11 +91,11 @@ class Batch:
     def arrived(self) -> pa.Table | None:
         """`records` as they came, with `chunk` and `offset`; `order` says how to put them in order."""
         dense = self._let_go()
-        return self._closing(unite(dense)) if dense else None
+        return self._closing(concat_tables(dense)) if dense else None
 
     def _let_go(self) -> list[pa.Table]:
         dense = self._dense
-        if not self.layout.op.keeps:
+        if not self.layout.op.keeps_late:
             self._dense = []
         return dense
 
@@ -103,7 +108,7 @@ class Batch:
 
     def whole(self) -> pa.Table | None:
         """The records that were read, with all their columns, where the plan keeps them."""
-        return self._in_order(self._whole) if self.layout.op.combines else self.records()
+        return self._in_order(self._whole) if self.layout.op.pre_aggregates else self.records()
 
     def outside(self) -> pa.Table | None:
         """The records that were skipped, with all their columns and the `reason`, where the plan keeps them."""
@@ -113,13 +118,13 @@ class Batch:
         """How stream time passed, for a time limit."""
         if not self._passed:
             return time_progress.Passed(np.zeros(0, np.int64), np.zeros(0, np.uint64))
-        rows = unite(self._passed)
+        rows = concat_tables(self._passed)
         return time_progress.passed(self.layout, rows, self._seen(rows), self._partitions(rows))
 
     def _in_order(self, tables: list[pa.Table]) -> pa.Table | None:
         if not tables:
             return None
-        rows = self._closing(unite(tables))
+        rows = self._closing(concat_tables(tables))
         return rows.take(pa.array(self.order(rows))).drop_columns(["chunk", "offset"])
 
     def _closing(self, rows: pa.Table) -> pa.Table:

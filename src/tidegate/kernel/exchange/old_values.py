@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columns.arrays import Ints, array, unite
+from tidegate.kernel.columns.arrays import Ints, array, concat_tables
 from tidegate.kernel.columns.groups import previous_rows
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.closing import closed_at
@@ -51,7 +51,7 @@ def replaced(layout: Layout, state: State, index: LogIndex, rows: pa.Table, *, l
     hashes = _hashes(layout, rows)
     touched = np.unique(hash_tree.find(kept, hashes))
     held = hash_tree.read(kept, touched) if rows.num_rows else None
-    both = rows if held is None else unite([_like(held, rows), rows])
+    both = rows if held is None else concat_tables([_like(held, rows), rows])
     place = [name for name in (*layout.op.key, START, END) if name in rows.schema.names]
     codes = np.unique(grouping.codes([both[name] for name in place]), return_inverse=True)[1]
     before, has = previous_rows(codes)

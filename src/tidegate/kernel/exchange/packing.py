@@ -99,8 +99,8 @@ def _routes(layout: Layout, table: pa.Table, tasks: int, contiguous: bool) -> tu
     read = _read(layout, table, contiguous)
     dense, scattered = (_route(layout, rows, tasks) for rows in _sections(layout, read))
     routes = [dense, [compacted(rows, along="offset") if rows.num_rows else rows for rows in scattered]]
-    routes += _kept(layout, read, tasks) if layout.op.keeps else []
-    if layout.op.follows_time:
+    routes += _kept(layout, read, tasks) if layout.op.keeps_late else []
+    if layout.op.buffers_by_stream_time:
         routes += [[time_progress.told(layout, read.rows, read.ts, read.seen, read.chunk, read.offset)] * tasks]
     wall_clock = table["wall_clock"][0].as_py() if layout.op.needs_wall_clock else None
     return _Told(read.chunks, read.drops, read.came, wall_clock), routes
@@ -167,7 +167,7 @@ def _read(layout: Layout, table: pa.Table, contiguous: bool) -> _Slice:
     result = _Slice(table, ts, seen, chunk, offset, chunks, drops)
     taken = result if valid.all() else _keep(result, valid)
     taken.came = bool(kept.any())
-    if layout.op.keeps:
+    if layout.op.keeps_late:
         reason = np.select(list(skipped.values()), list(skipped), "")
         outside = _records(layout, result).append_column("reason", pa.array(reason, pa.string()))
         taken.outside = outside.filter(pa.array(kept & ~valid))
@@ -176,7 +176,7 @@ def _read(layout: Layout, table: pa.Table, contiguous: bool) -> _Slice:
 
 def _closing(layout: Layout, seen: Ints) -> Ints | None:
     """Which windows are open at `seen` (`header`), where rows are compared with the ends of windows alone."""
-    if not layout.op.combines or layout.op.keeps or layout.op.follows_time:
+    if not layout.op.pre_aggregates or layout.op.keeps_late or layout.op.buffers_by_stream_time:
         return None
     if layout.op.windows is None:
         return np.zeros(len(seen), np.int64)
@@ -225,7 +225,7 @@ def _keep(read: _Slice, mask: Any) -> _Slice:
 
 def _sections(layout: Layout, read: _Slice) -> tuple[pa.Table, pa.Table]:
     """The rows of dense chunks, combined if they can be, and those of scattered chunks, record by record."""
-    if not layout.op.combines:
+    if not layout.op.pre_aggregates:
         return _records(layout, read), _records(layout, _keep(read, np.zeros(len(read.ts), bool)))
     if layout.op.windows is None:
         # Nothing can be late, so it does not matter which chunk a record was in.
@@ -261,7 +261,7 @@ def _sections(layout: Layout, read: _Slice) -> tuple[pa.Table, pa.Table]:
 
 def _kept(layout: Layout, read: _Slice, tasks: int) -> list[list[pa.Table]]:
     """Whole records where the others are combined, and those that were skipped, which the first task tells."""
-    whole = read if layout.op.combines else _keep(read, np.zeros(len(read.ts), bool))
+    whole = read if layout.op.pre_aggregates else _keep(read, np.zeros(len(read.ts), bool))
     assert read.outside is not None
     nobody = read.outside.slice(0, 0)
     return [_route(layout, _records(layout, whole), tasks), [read.outside, *[nobody] * (tasks - 1)]]

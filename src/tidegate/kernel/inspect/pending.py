@@ -30,10 +30,10 @@ def pending(layout: Layout, state: State) -> Pending:
 
 
 def _buffered(layout: Layout, state: State) -> Buffered | None:
-    for output in layout.op.told:
+    for output in layout.op.all_outputs:
         if output.limit is None:
             continue
-        limited = replace(layout.telling[output.kind], shape=output.before)
+        limited = replace(layout.for_kind[output.kind], shape=output.before)
         if (found := time_limit.first_due(limited, state.store, SHOWN)) is not None:
             keys, first, shown = found
             now = state.wall_clock if output.limit.clock == "wall" else shown

@@ -28,7 +28,7 @@ from tidegate.spec.columns import END, SINCE, STATUS, UNTIL, public_name
 def stores(what: Described) -> tuple[str, ...]:
     """The names of the stores of an operator: that of its aggregation, and that of a suppression behind it."""
     op = what.layout.op
-    suppressed = any(output.kind == "final" or output.limit is not None for output in op.told)
+    suppressed = any(output.kind == "final" or output.limit is not None for output in op.all_outputs)
     return (op.name, op.buffer_name) if suppressed else (op.name,)
 
 
@@ -100,7 +100,7 @@ def _ending(layout: Layout, found: pa.Table, earliest: int | None, latest: int |
 
 
 def _aggregated(layout: Layout) -> Layout:
-    return layout.telling["updates" if layout.op.windows is None else "final"]
+    return layout.for_kind["updates" if layout.op.windows is None else "final"]
 
 
 def _of_aggregation(layout: Layout, state: State) -> list[pa.Table]:

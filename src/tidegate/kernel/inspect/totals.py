@@ -28,7 +28,7 @@ _WEIGHED = {
 _LATENCY = "emit_final_latency_avg"
 
 
-class Tally:
+class Totals:
     """What the batches of one operator add up to.
 
     hows      the numbers that the operator tells of a batch (`spec.metrics.numbers`)

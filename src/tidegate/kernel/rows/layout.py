@@ -176,7 +176,7 @@ class Layout:
         return pa.schema(fields)
 
     @cached_property
-    def telling(self) -> dict[str, Layout]:
+    def for_kind(self) -> dict[str, Layout]:
         """This layout for one table alone, by the kind of its rows: "updates" and "final"."""
         return {
             kind: self if self.op.emits == kind else replace(self, op=replace(self.op, emits=kind))
@@ -192,11 +192,11 @@ class Layout:
         if self.op.regroup is not None:
             return self._halves if self.op.regroup.changes else self.forwarded
         named = pa.schema([pa.field(OUTPUT, pa.string())] if self.op.named else [])
-        told = [output for output in self.op.told if output.kind != "late"]
-        shapes = {o.name: replace(self.telling[o.kind], shape=o.before + o.after).result_schema for o in told}
+        told = [output for output in self.op.all_outputs if output.kind != "late"]
+        shapes = {o.name: replace(self.for_kind[o.kind], shape=o.before + o.after).result_schema for o in told}
         _check_types(shapes)
         schema = pa.unify_schemas([named, *shapes.values()])
-        if not self.op.keeps:
+        if not self.op.keeps_late:
             return schema
         late = self.late_schema
         _check_names(schema, late, self.record)
@@ -217,7 +217,7 @@ class Layout:
     @property
     def order_of_forwarded(self) -> dict[str, str]:
         """The columns by which the next operator orders rows at the same time: name there, and that in the row."""
-        (output,) = self.op.told
+        (output,) = self.op.all_outputs
         bounds = [END, START] if isinstance(self.op.windows, SessionWindows) else [START]
         closes = output.kind == "final" and output.limit is None
         return {f"o:{i}": name for i, name in enumerate([*(bounds if closes else []), *self.op.key])}
@@ -237,8 +237,8 @@ class Layout:
 
     @property
     def _taken(self) -> tuple[list[pa.Field], pa.Schema]:
-        (output,) = self.op.told
-        rows = replace(self.telling[output.kind], shape=output.before + output.after).result_schema
+        (output,) = self.op.all_outputs
+        rows = replace(self.for_kind[output.kind], shape=output.before + output.after).result_schema
         return [pa.field(name, rows.field(column).type) for name, column in self.halves_of(rows.names).items()], rows
 
     @cached_property

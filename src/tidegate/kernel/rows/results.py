@@ -37,13 +37,13 @@ def finish(layout: Layout, rows: pa.Table, sort: bool = False) -> pa.Table:
     return pa.table(columns).cast(layout.result_schema)
 
 
-def told(layout: Layout, kind: str, rows: pa.Table, sort: bool = False) -> pa.Table:
+def for_kind(layout: Layout, kind: str, rows: pa.Table, sort: bool = False) -> pa.Table:
     """Result rows of one kind, "updates" or "final"; where the plan makes both, `KIND` says which they are.
 
     Both kinds then have the same columns, so that a batch with rows of one kind alone looks like every other: a final
     result is no tombstone, and says so in `DELETED` if updates have that column.
     """
-    done = finish(layout.telling[kind], rows, sort)
+    done = finish(layout.for_kind[kind], rows, sort)
     if layout.op.emits != "both":
         return done
     if layout.op.deletes and DELETED not in done.schema.names:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.kernel.columns import radix_sort
-from tidegate.kernel.columns.arrays import Ints, unite
+from tidegate.kernel.columns.arrays import Ints, concat_tables
 from tidegate.kernel.state.log_index import Log
 from tidegate.kernel.state.state import State
 
@@ -37,7 +37,7 @@ def find(state: State, hashes: Hashes) -> Ints:
 def read(state: State, buckets: Ints) -> pa.Table | None:
     """The rows of these buckets as one table, None if there are none."""
     segments = [rows for bucket in np.unique(buckets).tolist() for rows in state.read(bucket)]
-    return unite(segments) if segments else None
+    return concat_tables(segments) if segments else None
 
 
 def write(

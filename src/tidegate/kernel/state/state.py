@@ -55,7 +55,7 @@ class State:
     """Which of the tasks this is, in a step that takes blobs."""
     due: tuple[int, int] | None = None
     """When the first row that a time limit holds back is to leave, and what its clock shows; told, not stored."""
-    told: dict[str, float] = field(default_factory=dict)
+    step_metrics: dict[str, float] = field(default_factory=dict)
     """What this step has to tell about suppressions and final results (spec.metrics); not stored."""
     closed_to: int = NEVER
     """The stream time whose windows have closed, by the grace of now: stream time itself, unless grace has changed."""

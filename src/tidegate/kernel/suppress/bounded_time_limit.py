@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.instants import MAX_MS
-from tidegate.kernel.columns.arrays import Ints, ints, unite
+from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
 from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.exchange import old_values
 from tidegate.kernel.rows import result_keys
@@ -25,7 +25,7 @@ from tidegate.kernel.suppress.suppression_metrics import SIZE, Left
 from tidegate.kernel.suppress.time_buckets import BUFFER_TIME
 
 
-def take_in(
+def apply(
     layout: Layout, state: State, held: pa.Table, rows: pa.Table, clocks: Ints, made: pa.Table | None
 ) -> tuple[Left, pa.Table]:
     """Take rows into a buffer with a bound; gives those that leave, in order, and the entries that stay.
@@ -38,12 +38,12 @@ def take_in(
         rows = buffer_entries.with_prior(layout, state, rows, made)
     elif state.came:
         old_values.forget(state, state.came)
-    both = unite([held, rows])
-    taken = within_bound.take_in(layout, state, both, held.num_rows, clocks) or _one_by_one(
+    both = concat_tables([held, rows])
+    taken = within_bound.apply(layout, state, both, held.num_rows, clocks) or _one_by_one(
         layout, state, both, held.num_rows, clocks
     )
     assert layout.op.limit is not None
-    suppression_metrics.tell_peaks(state, layout.op.limit.buffer, *taken.most)
+    suppression_metrics.record_peaks(state, layout.op.limit.buffer, *taken.most)
     return taken.left, taken.stay
 
 

@@ -22,7 +22,7 @@ from tidegate.kernel.state.tables import KEY_INDEX_BASE, KEY_INDEX_RECENT
 from tidegate.kernel.suppress.key_index_table import BITS, CODES, HIGH, Numbers, Table
 
 NOWHERE = -1
-"""The shelf of a key that does not wait."""
+"""The bucket of a key that does not wait."""
 
 CHUNK_ROWS = 200_000
 PIECE_ROWS = 50_000
@@ -64,13 +64,13 @@ _cache: dict[str, _Content] = {}
 
 @dataclass
 class Index:
-    """What the meta frame knows of an index; `shelves` has the shelf that each code stands for.
+    """What the meta frame knows of an index; `buckets` has the bucket that each code stands for.
 
-    bits  of the hash; an index with another number is `outdated`, and its shelves are to be placed anew
+    bits  of the hash; an index with another number is `outdated`, and its buckets are to be placed anew
     """
 
     tokens: list[str] = field(default_factory=list)
-    shelves: list[int] = field(default_factory=list)
+    buckets: list[int] = field(default_factory=list)
     bounds: list[int] = field(default_factory=lambda: [0])
     chunks: int = 0
     rows: int = 0
@@ -84,7 +84,7 @@ class Index:
 
     @property
     def outdated(self) -> bool:
-        """Whether it was written with another number of bits: keys that had shelves of their own may share one now."""
+        """Whether it was written with another number of bits: keys that had buckets of their own may share one now."""
         return bool(self.tokens) and self.bits != BITS
 
     def saved(self) -> dict[str, Any]:
@@ -97,29 +97,29 @@ class Index:
         return hashes & _HIGH
 
     def find(self, store: Store, hashes: Numbers) -> Ints:
-        """The shelf last noted for each key, NOWHERE if none ever was; it may be gone."""
+        """The bucket last noted for each key, NOWHERE if none ever was; it may be gone."""
         if not self.tokens or not len(hashes):
             return np.full(len(hashes), NOWHERE, np.int64)
         content = self._content(store)
-        shelves = np.array([*self.shelves, NOWHERE], np.int64)
+        buckets = np.array([*self.buckets, NOWHERE], np.int64)
         # In pieces: what is computed of each number is several times its size.
         pieces = (hashes[low : low + PIECE_ROWS] for low in range(0, len(hashes), PIECE_ROWS))
-        return np.concatenate([shelves[content.find(self.short(piece))] for piece in pieces])
+        return np.concatenate([buckets[content.find(self.short(piece))] for piece in pieces])
 
     def add(self, store: Store, hashes: Numbers, numbers: Ints, live: list[int]) -> None:
-        """Note the shelves of these keys; `live` are all shelves that there are."""
+        """Note the buckets of these keys; `live` are all buckets that there are."""
         if not len(hashes):
             return
         content = self._content(store)
-        known = {shelf: code for code, shelf in enumerate(self.shelves)}
-        fresh = [shelf for shelf in np.unique(numbers).tolist() if shelf not in known]
-        if len(self.shelves) + len(fresh) > CODES:
+        known = {bucket: code for code, bucket in enumerate(self.buckets)}
+        fresh = [bucket for bucket in np.unique(numbers).tolist() if bucket not in known]
+        if len(self.buckets) + len(fresh) > CODES:
             self._fold(store, content, live)
-            known = {shelf: code for code, shelf in enumerate(self.shelves)}
-        known |= {shelf: len(self.shelves) + i for i, shelf in enumerate(fresh)}
-        self.shelves += fresh
+            known = {bucket: code for code, bucket in enumerate(self.buckets)}
+        known |= {bucket: len(self.buckets) + i for i, bucket in enumerate(fresh)}
+        self.buckets += fresh
         names, which = np.unique(numbers, return_inverse=True)
-        codes = np.array([known[shelf] for shelf in names.tolist()], np.uint64)[which]
+        codes = np.array([known[bucket] for bucket in names.tolist()], np.uint64)[which]
         packed = self.short(hashes) | codes
         store.write(KEY_INDEX_RECENT.place(0), max(len(self.tokens) - 1, 0), _encode(packed))
         if not self.tokens:
@@ -138,7 +138,7 @@ class Index:
         for segment in range(max(len(self.tokens) - 1, 0)):
             store.remove(KEY_INDEX_RECENT.place(0), segment)
         _cache.pop(self.owner, None)
-        self.tokens, self.shelves, self.bounds, self.chunks, self.rows, self.owner = [], [], [0], 0, 0, ""
+        self.tokens, self.buckets, self.bounds, self.chunks, self.rows, self.owner = [], [], [0], 0, 0, ""
         self.bits = BITS
 
     def _content(self, store: Store) -> _Content:
@@ -163,10 +163,10 @@ class Index:
             del _cache[next(iter(_cache))]
 
     def _fold(self, store: Store, content: _Content, live: list[int]) -> None:
-        """Put the log into the base, without the keys whose shelves are gone."""
-        kept = sorted(set(live) & set(self.shelves))
-        code = {shelf: i for i, shelf in enumerate(kept)}
-        recode = np.array([code.get(shelf, CODES) for shelf in self.shelves], np.uint64)
+        """Put the log into the base, without the keys whose buckets are gone."""
+        kept = sorted(set(live) & set(self.buckets))
+        code = {bucket: i for i, bucket in enumerate(kept)}
+        recode = np.array([code.get(bucket, CODES) for bucket in self.buckets], np.uint64)
         cuts = np.searchsorted(content.recent, np.array(content.bounds[1:], np.uint64)).tolist()
         lows, highs = [0, *cuts], [*cuts, len(content.recent)]
         content.tokens = []  # so that nobody takes it for whole if this fails half-way
@@ -187,7 +187,7 @@ class Index:
             store.remove(KEY_INDEX_BASE.place(0), segment)
         for segment in range(len(self.tokens) - 1):
             store.remove(KEY_INDEX_RECENT.place(0), segment)
-        self.tokens, self.shelves, self.bounds = [token], kept, bounds
+        self.tokens, self.buckets, self.bounds = [token], kept, bounds
         self.chunks, self.rows = len(chunks), sum(len(part.rest) for part in chunks)
         content.chunks, content.bounds, content.recent = chunks, list(bounds), _NONE
         self._keep(content)

@@ -17,7 +17,7 @@ from tidegate.kernel.columns.arrays import Ints
 from tidegate.kernel.state import frames
 
 BITS = 32
-"""Of a hash; keys that share them share a shelf. With ten million keys in a task every four hundredth key does."""
+"""Of a hash; keys that share them share a bucket. With ten million keys in a task every four hundredth key does."""
 
 HIGH = np.uint64(2**64 - 2 ** (64 - BITS))
 CODES = 1 << 16

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columns.arrays import Ints, array, ints, unite
+from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
 from tidegate.kernel.columns.groups import previous_rows
 from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.layout import Layout
@@ -59,7 +59,7 @@ def check(
     aside    entries and bytes of the buckets that were not read, none of which closes in this batch
     """
     names = [*layout.keys, "start", "end"]
-    both = unite([held.select(names), updates.select(names)])
+    both = concat_tables([held.select(names), updates.select(names)])
     codes = np.unique(grouping.codes([both[name] for name in names]), return_inverse=True)[1]
     previous, has_previous = previous_rows(codes)
     first = np.unique(codes, return_index=True)[1][codes]
@@ -82,7 +82,7 @@ def check(
 def stored(layout: Layout, windows: pa.Table, entries: pa.Table, opens_after: float) -> pa.Table:
     """The rows to store: windows with their bytes, and entries that are deleted and have not closed."""
     names = [*layout.keys, "start", "end"]
-    both = unite([entries.select(names), windows.select(names)])
+    both = concat_tables([entries.select(names), windows.select(names)])
     codes = np.unique(grouping.codes([both[name] for name in names]), return_inverse=True)[1]
     at = np.full(int(codes.max(initial=-1)) + 1, -1, np.int64)
     at[codes[: entries.num_rows]] = np.arange(entries.num_rows)
@@ -98,7 +98,7 @@ def stored(layout: Layout, windows: pa.Table, entries: pa.Table, opens_after: fl
     gone = gone.append_column("ts", gone["end"])
     for field in layout.state_fields:
         gone = gone.append_column(field.name, pa.nulls(gone.num_rows, field.type))
-    return unite([windows, gone.select(windows.schema.names)])
+    return concat_tables([windows, gone.select(windows.schema.names)])
 
 
 def totals(rows: pa.Table, opens_after: float) -> tuple[int, int]:
@@ -128,7 +128,7 @@ def _sizes(
 
 
 def _values(layout: Layout, rows: pa.Table) -> list[pa.ChunkedArray]:
-    done = results.finish(layout.telling["updates"], rows)
+    done = results.finish(layout.for_kind["updates"], rows)
     return [done[name] for name in layout.result_types]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columns.arrays import array, unite
+from tidegate.kernel.columns.arrays import array, concat_tables
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.suppress import strict_bound
@@ -38,7 +38,7 @@ def of(layout: Layout, rows: pa.Table, begun: pa.Table | None) -> list[pa.Array]
     initial = strict_bound.repeated(strict_bound.initial(layout), rows.num_rows)
     if begun is None or not begun.num_rows or not rows.num_rows:
         return initial
-    both = unite([begun.select(window_columns(layout)), rows.select(window_columns(layout))])
+    both = concat_tables([begun.select(window_columns(layout)), rows.select(window_columns(layout))])
     codes = np.unique(grouping.codes([both[name] for name in window_columns(layout)]), return_inverse=True)[1]
     at = np.full(int(codes.max()) + 1, -1, np.int64)
     at[codes[: begun.num_rows]] = np.arange(begun.num_rows)

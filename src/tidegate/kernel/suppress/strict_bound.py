@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import BufferFullError
-from tidegate.kernel.columns.arrays import Ints, array, ints, unite
+from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
 from tidegate.kernel.columns.groups import previous_rows
 from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.layout import Layout
@@ -40,7 +40,7 @@ def entry_bytes(key: Any, prior: Any, old: Any, new: Any) -> Any:
 
 def waiting_bytes(layout: Layout, rows: pa.Table) -> Ints:
     """The bytes of entries of which only the newest value is known: state rows, with `deleted`."""
-    done = results.finish(layout.telling["updates"], rows)
+    done = results.finish(layout.for_kind["updates"], rows)
     key = total([array(rows[name]) for name in layout.keys]) + bounds_bytes(layout)
     sizes: Ints = entry_bytes(key, prior_bytes(layout), 0, total([array(done[name]) for name in layout.result_types]))
     return sizes
@@ -65,7 +65,7 @@ def check(
         rows.select(by),
         merged.select(by),
     ]
-    codes = np.unique(grouping.codes([unite(parts)[name] for name in by]), return_inverse=True)[1]
+    codes = np.unique(grouping.codes([concat_tables(parts)[name] for name in by]), return_inverse=True)[1]
     n_held, n_both = parts[0].num_rows, parts[0].num_rows + rows.num_rows
     previous, has_previous = previous_rows(codes[:n_both])
     new = (~has_previous[n_held:]).astype(np.int64)
@@ -99,7 +99,7 @@ def compare(layout: Layout, state: State, records: Ints, sizes: Ints) -> None:
     most_records = np.inf if buffer.max_records is None else buffer.max_records
     most_bytes = np.inf if buffer.max_bytes is None else buffer.max_bytes
     peaks = int(records.max(initial=0)), int(sizes.max(initial=0))
-    suppression_metrics.tell_peaks(state, layout.op.buffer, *peaks)
+    suppression_metrics.record_peaks(state, layout.op.buffer, *peaks)
     over = np.flatnonzero((records > most_records) | (sizes > most_bytes))
     if len(over):
         at = over[0]
@@ -142,10 +142,10 @@ def _sizes_of_entries(
 ) -> Ints:
     """The bytes of its entry after each row: first the held ones, which know theirs, then those of the batch."""
     known = ints(held["bytes"]) if held is not None else np.zeros(0, np.int64)
-    told = layout.telling["final"]  # in which a tombstone is a null, as in what is held
+    told = layout.for_kind["final"]  # in which a tombstone is a null, as in what is held
     tables = [results.finish(told, held)] if held is not None and held.num_rows else []
     tables.append(results.finish(told, updates))
-    done = unite([table.select(list(layout.result_types)) for table in tables])
+    done = concat_tables([table.select(list(layout.result_types)) for table in tables])
     values = [array(done[name]) for name in layout.result_types]
     new = total(values)
     initially = repeated(initial(layout), len(previous))

@@ -1,6 +1,6 @@
 """What a step tells about suppressions and final results, under the names of `spec.metrics.NUMBERS`.
 
-Nothing is read for it: counts and bytes are those that the indexes of logs and shelves hold anyway.
+Nothing is read for it: counts and bytes are those that the indexes of logs and buckets hold anyway.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidegate.spec.metrics import FILL, HELD, change_of
 from tidegate.spec.suppressed import Buffer, UntilTimeLimit
 
 if TYPE_CHECKING:
-    from tidegate.kernel.suppress.time_buckets import Shelves
+    from tidegate.kernel.suppress.time_buckets import TimeBuckets
 
 UPDATED = OURS + "updated"
 """When a row that waits was last updated, where nothing else says it: by the wall clock."""
@@ -47,34 +47,34 @@ class Held(NamedTuple):
     spilled: int
 
 
-def of_limit(entries: pa.Table, shelves: Shelves) -> Held:
-    """What waits for a time limit: entries of a buffer with a bound, and the shelves of one without."""
-    spilled = sum(log.size for log in shelves.logs.values())
+def of_limit(entries: pa.Table, buckets: TimeBuckets) -> Held:
+    """What waits for a time limit: entries of a buffer with a bound, and the buckets of one without."""
+    spilled = sum(log.size for log in buckets.logs.values())
     size = int(ints(entries[SIZE]).sum()) if entries.num_rows else 0
-    return Held(entries.num_rows + shelves.keys, size + spilled, spilled)
+    return Held(entries.num_rows + buckets.keys, size + spilled, spilled)
 
 
-def tell(state: State, now: Held, before: Held) -> None:
+def record_buffered(state: State, now: Held, before: Held) -> None:
     """Say what waits, and how that changed in this step."""
-    state.told |= dict(zip(HELD, now, strict=True))
-    state.told |= {change_of(name): new - old for name, new, old in zip(HELD, now, before, strict=True)}
+    state.step_metrics |= dict(zip(HELD, now, strict=True))
+    state.step_metrics |= {change_of(name): new - old for name, new, old in zip(HELD, now, before, strict=True)}
 
 
-def tell_peaks(state: State, buffer: Buffer, records: int, size: int) -> None:
+def record_peaks(state: State, buffer: Buffer, records: int, size: int) -> None:
     """Say how much a buffer with a bound has held at most within this step, and how full that was."""
     mine = buffer.share(state.task, state.tasks)
     parts = [(records, mine.max_records), (size, mine.max_bytes)]
     full = max(min(held / max(bound, 1), 1.0) for held, bound in parts if bound is not None)
-    state.told |= {
+    state.step_metrics |= {
         "suppression_buffer_count_max": records,
         "suppression_buffer_size_max": size,
         "suppression_buffer_fill": int(full * FILL),
     }
 
 
-def tell_final(state: State, rows: int) -> None:
+def record_final(state: State, rows: int) -> None:
     """Say that final results have left; of several such outputs each counts."""
-    state.told["emit_final_records"] = state.told.get("emit_final_records", 0) + rows
+    state.step_metrics["emit_final_records"] = state.step_metrics.get("emit_final_records", 0) + rows
 
 
 def overtime(how: UntilTimeLimit, left: Left) -> dict[str, float]:
@@ -97,11 +97,11 @@ def _updated(how: UntilTimeLimit, left: Left) -> Ints:
     return ints(pc.coalesce(updated, pa.array(left.since))) if updated.null_count else ints(updated)
 
 
-def told(op: Operation, state: State, before: Held, now: Held) -> dict[str, float]:
+def of_step(op: Operation, state: State, before: Held, now: Held) -> dict[str, float]:
     """The metrics of this step, given what waited for its window `before` it and waits `now`."""
     if op.limit is None and "suppression" in op.measured:
-        tell(state, now, before)
-        if op.buffer is not None and "suppression_buffer_fill" not in state.told:
-            tell_peaks(state, op.buffer, now.rows, now.size)
-        state.told["suppression_emit"] = state.told.get("emit_final_records", 0)
-    return {**state.told, "tasks": state.tasks, "tasks_heard": 1}
+        record_buffered(state, now, before)
+        if op.buffer is not None and "suppression_buffer_fill" not in state.step_metrics:
+            record_peaks(state, op.buffer, now.rows, now.size)
+        state.step_metrics["suppression_emit"] = state.step_metrics.get("emit_final_records", 0)
+    return {**state.step_metrics, "tasks": state.tasks, "tasks_heard": 1}

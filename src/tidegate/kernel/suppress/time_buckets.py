@@ -1,9 +1,9 @@
-"""What waits behind a time limit, on shelves by buffer time: a batch touches the shelves of its keys and those due.
+"""Rows that wait behind a time limit, in buckets by buffer time: a batch touches the buckets of its keys and those due.
 
-A shelf is a log of rows whose entries begin to wait in one stretch of time. An update of a key that waits is appended
-to the key's shelf, unread; when a shelf is due it is read, and its rows, in their order, say what waits and since when.
-An index gives the shelf of each key (`kernel.suppress.key_index`). All rows of keys with the same number there are on
-the same shelf, so that two keys that happen to share one cannot lose or repeat anything.
+A time bucket is a log of rows whose entries begin to wait in one stretch of time. An update of a buffered key is
+appended, unread, to the bucket of the key. When a bucket is due it is read; its rows, in their order, say which entries
+wait and since when. An index gives the bucket of each key (`kernel.suppress.key_index`). All rows of keys with the same
+number there are in the same bucket, so two keys that share a number cannot lose or repeat anything.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from tidegate.kernel.suppress.key_index import NOWHERE, Index
 from tidegate.spec.columns import OURS
 
 BUFFER_TIME = OURS + "buffer_time"
-"""The column with the buffer time of a row on a shelf."""
+"""The column with the buffer time of a row on a bucket."""
 
-SHELVES = 64
-"""About how many shelves a limit is cut into: more of them make an update write more, fewer a due one read more. One
+BUCKETS_PER_LEVEL = 64
+"""About how many buckets a limit is cut into: more of them make an update write more, fewer a due one read more. One
 that begins to be due is cut into as many again, so that it is read whole only once.
 """
 
 SEGMENTS = 64
-"""A shelf of more segments than this is put together, each shelf after a different number of batches."""
+"""A bucket of more segments than this is put together, each bucket after a different number of batches."""
 
 Hashes = npt.NDArray[np.uint64]
 
 
 @dataclass
-class Shelves:
-    """The shelves of one task; `logs` has one per number, with the earliest buffer time of its rows in `base`.
+class TimeBuckets:
+    """The buckets of one task; `logs` has one per number, with the earliest buffer time of its rows in `base`.
 
-    `keys` is how many keys wait. Two that the index cannot tell apart count once until their shelf is due.
+    `keys` is how many keys wait. Two that the index cannot tell apart count once until their bucket is due.
     """
 
     store: Store
@@ -52,8 +52,8 @@ class Shelves:
     keys: int = 0
 
     @classmethod
-    def load(cls, store: Store, meta: dict[str, Any]) -> Shelves:
-        """The shelves as `meta` (of `saved`) knows them."""
+    def load(cls, store: Store, meta: dict[str, Any]) -> TimeBuckets:
+        """The buckets as `meta` (of `saved`) knows them."""
         logs = {number: Log(*log) for number, *log in meta.get("shelves", [])}
         # Before keys were counted only their rows were: there are not more keys than these.
         keys = meta.get("keys", sum(log.rows for log in logs.values()))
@@ -62,17 +62,17 @@ class Shelves:
     def saved(self) -> dict[str, Any]:
         """What to remember of them; the rows are in the store."""
         index = self.index.saved()
-        shelves = [[number, log.segments, log.rows, log.base, log.size] for number, log in self.logs.items()]
-        return {"shelves": shelves, "width": self.width, "index": index, "keys": self.keys}
+        buckets = [[number, log.segments, log.rows, log.base, log.size] for number, log in self.logs.items()]
+        return {"shelves": buckets, "width": self.width, "index": index, "keys": self.keys}
 
     def find(self, hashes: Hashes) -> Ints:
-        """The shelf of each key, NOWHERE if none of its rows waits."""
+        """The bucket of each key, NOWHERE if none of its rows waits."""
         found = self.index.find(self.store, hashes)
         live = np.isin(found, np.array(list(self.logs), np.int64))
         return np.where(live, found, NOWHERE)
 
     def due(self, until: int) -> list[int]:
-        """The shelves that may have rows with a buffer time of at most `until`."""
+        """The buckets that may have rows with a buffer time of at most `until`."""
         return sorted(number for number, log in self.logs.items() if log.base <= until)
 
     def earliest(self) -> int | None:
@@ -80,11 +80,11 @@ class Shelves:
         return min((log.base for log in self.logs.values()), default=None)
 
     def read(self, numbers: list[int]) -> list[pa.Table]:
-        """The rows of these shelves, in the order in which they came."""
+        """The rows of these buckets, in the order in which they came."""
         return [table for number in numbers for table in self._state(number).read(TIME_BUCKETS.place(number))]
 
     def forget(self, numbers: list[int]) -> None:
-        """Take these shelves away."""
+        """Take these buckets away."""
         for number in numbers:
             self._state(number).forget(TIME_BUCKETS.place(number))
             del self.logs[number]
@@ -93,7 +93,7 @@ class Shelves:
             self.keys = 0
 
     def append(self, numbers: Ints, rows: pa.Table) -> list[int]:
-        """Put each row on its shelf; gives the shelves that should be put together."""
+        """Put each row on its bucket; gives the buckets that should be put together."""
         order = np.argsort(numbers, kind="stable")
         names, starts = np.unique(numbers[order], return_index=True)
         ends = [*starts[1:].tolist(), len(order)]
@@ -109,18 +109,20 @@ class Shelves:
         return [n for n in names.tolist() if self.logs[n].segments > SEGMENTS + n % SEGMENTS]
 
     def place(self, rows: pa.Table, hashes: Hashes, limit_ms: int, opened: list[int]) -> None:
-        """Put entries (one row per key) on the shelves of their buffer times, and note where they are.
+        """Put entries (one row per key) on the buckets of their buffer times, and note where they are.
 
-        Those that share a stretch of time with shelves that were `opened` go on narrow ones. A number is a buffer time
-        in narrow widths; a wide shelf has that of the first narrow one in it.
+        Those that share a stretch of time with buckets that were `opened` go on narrow ones. A number is a buffer time
+        in narrow widths; a wide bucket has that of the first narrow one in it.
         """
         if not rows.num_rows:
             return
         if not self.logs:
-            self.width = max(1, limit_ms // SHELVES**2)
+            self.width = max(1, limit_ms // BUCKETS_PER_LEVEL**2)
         narrow = ints(rows[BUFFER_TIME]) // self.width
-        wide = narrow // SHELVES * SHELVES
-        numbers = np.where(np.isin(wide, [number // SHELVES * SHELVES for number in opened]), narrow, wide)
+        wide = narrow // BUCKETS_PER_LEVEL * BUCKETS_PER_LEVEL
+        numbers = np.where(
+            np.isin(wide, [number // BUCKETS_PER_LEVEL * BUCKETS_PER_LEVEL for number in opened]), narrow, wide
+        )
         same, group = np.unique(self.index.short(hashes), return_inverse=True)
         earliest = np.full(len(same), MAX_MS)
         np.minimum.at(earliest, group, numbers)
@@ -130,7 +132,7 @@ class Shelves:
         self.index.add(self.store, hashes[moved], numbers[moved], list(self.logs))
 
     def replace(self, number: int, rows: pa.Table) -> None:
-        """Let `rows`, with the same keys as before, be all that is on a shelf."""
+        """Let `rows`, with the same keys as before, be all that is on a bucket."""
         earliest = self.logs[number].base
         state = self._state(number)
         state.replace(TIME_BUCKETS.place(number), rows)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.instants import MAX_MS, later_ms
-from tidegate.kernel.columns.arrays import Ints, ints, unite
+from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.rows import grouping, result_keys
 from tidegate.kernel.rows.layout import Layout
@@ -27,7 +27,7 @@ from tidegate.kernel.state.store import Store
 from tidegate.kernel.suppress import bounded_time_limit, buffer_entries, suppression_metrics
 from tidegate.kernel.suppress.key_index import NOWHERE
 from tidegate.kernel.suppress.suppression_metrics import SIZE, UPDATED, Left
-from tidegate.kernel.suppress.time_buckets import BUFFER_TIME, Shelves, newest, settle, waiting_since
+from tidegate.kernel.suppress.time_buckets import BUFFER_TIME, TimeBuckets, newest, settle, waiting_since
 from tidegate.spec.columns import END, OURS, START, TIMESTAMP
 
 _BUFFER = "buffer"
@@ -47,7 +47,7 @@ def run(layout: Layout, state: State, batch: Batch, rows: pa.Table, end_of_input
         # Updates of many records come in timestamp order, however tasks and partitions made them. What one record
         # forwards, final results and changes of a table have an order already, and so have all updates of groups.
         rows = rows.sort_by([(TIMESTAMP, "ascending")])
-    held, shelves, now, ordered = _load(layout, state.store)
+    held, buckets, now, ordered = _load(layout, state.store)
     if wall:
         now = max(now, state.wall_clock)
         finds, end = np.full(rows.num_rows, now), now
@@ -68,21 +68,21 @@ def run(layout: Layout, state: State, batch: Batch, rows: pa.Table, end_of_input
     rows = rows.append_column(BUFFER_TIME, pa.array(since))
     if wall and how.measured_from != "latest_update":
         rows = rows.append_column(UPDATED, pa.array(times))
-    before = suppression_metrics.of_limit(held, shelves)
+    before = suppression_metrics.of_limit(held, buckets)
     if how.buffer.bounded:
-        if shelves.logs or not ordered:
+        if buckets.logs or not ordered:
             held = bounded_time_limit.as_they_leave(
-                layout, unite([held, *buffer_entries.without_bound(layout, _newest(layout, shelves))])
+                layout, concat_tables([held, *buffer_entries.without_bound(layout, _newest(layout, buckets))])
             )
-        left, stay = bounded_time_limit.take_in(layout, state, held, rows, clocks, batch.made)
-        shelves.forget(list(shelves.logs))
+        left, stay = bounded_time_limit.apply(layout, state, held, rows, clocks, batch.made)
+        buckets.forget(list(buckets.logs))
         due = int(stay[BUFFER_TIME][0].as_py()) if stay.num_rows else None
     else:
-        left = _on_shelves(layout, shelves, held, rows, clocks)
-        stay, due = held.slice(0, 0), shelves.earliest()
-    suppression_metrics.tell(state, suppression_metrics.of_limit(stay, shelves), before)
-    state.told |= {"suppression_emit": left.rows.num_rows, **suppression_metrics.overtime(how, left)}
-    meta = {"stream_time": now, "ordered": True, **shelves.saved()}
+        left = _on_shelves(layout, buckets, held, rows, clocks)
+        stay, due = held.slice(0, 0), buckets.earliest()
+    suppression_metrics.record_buffered(state, suppression_metrics.of_limit(stay, buckets), before)
+    state.step_metrics |= {"suppression_emit": left.rows.num_rows, **suppression_metrics.overtime(how, left)}
+    meta = {"stream_time": now, "ordered": True, **buckets.saved()}
     state.store.put(_BUFFER, frames.encode(frames.SEGMENT, meta, stay))
     state.due = None if due is None else (later_ms(due, how.limit_ms), now)
     wakes = wall and due is not None and due <= MAX_MS - how.limit_ms
@@ -128,85 +128,85 @@ def _shown(row: dict[str, Any]) -> str:
 
 
 def waiting(layout: Layout, store: Store) -> pa.Table:
-    """The rows that are held back, with the time from which the limit counts (`shelves.BUFFER_TIME`)."""
-    held, shelves, *_ = _load(layout, store)
-    return unite([_rows(held), *_newest(layout, shelves)])
+    """The rows that are held back, with the time from which the limit counts (`buckets.BUFFER_TIME`)."""
+    held, buckets, *_ = _load(layout, store)
+    return concat_tables([_rows(held), *_newest(layout, buckets)])
 
 
 def empty(layout: Layout, store: Store) -> pa.Table:
     """What is held back (`waiting`), which from then on is not: the buffer is as if nothing had ever come."""
-    held, shelves, *_ = _load(layout, store)
-    rows = unite([_rows(held), *_newest(layout, shelves)])
-    shelves.forget(list(shelves.logs))
-    meta = {"stream_time": -1, "ordered": True, **shelves.saved()}
+    held, buckets, *_ = _load(layout, store)
+    rows = concat_tables([_rows(held), *_newest(layout, buckets)])
+    buckets.forget(list(buckets.logs))
+    meta = {"stream_time": -1, "ordered": True, **buckets.saved()}
     store.put(_BUFFER, frames.encode(frames.SEGMENT, meta, held.slice(0, 0)))
     return rows
 
 
 def _rows(held: pa.Table) -> pa.Table:
-    """Entries of a buffer with a bound as rows on a shelf."""
+    """Entries of a buffer with a bound as rows on a bucket."""
     return held.drop_columns([SIZE, *buffer_entries.prior_names(held)])
 
 
-def _load(layout: Layout, store: Store) -> tuple[pa.Table, Shelves, int, bool]:
-    """The entries of a buffer with a bound, the shelves of one without, what the clock has shown so far, and whether
+def _load(layout: Layout, store: Store) -> tuple[pa.Table, TimeBuckets, int, bool]:
+    """The entries of a buffer with a bound, the buckets of one without, what the clock has shown so far, and whether
     the entries are in the order in which they leave.
     """
     frame = store.get(_BUFFER)
     if frame is None:
         schema = layout.result_schema
         empty = schema.append(pa.field(BUFFER_TIME, pa.int64())).append(pa.field(SIZE, pa.int64())).empty_table()
-        return empty, Shelves(store), -1, True
+        return empty, TimeBuckets(store), -1, True
     meta, (table,) = frames.decode(frames.SEGMENT, frame)
-    return table, Shelves.load(store, meta), meta["stream_time"], meta.get("ordered", False)
+    return table, TimeBuckets.load(store, meta), meta["stream_time"], meta.get("ordered", False)
 
 
-def _on_shelves(layout: Layout, shelves: Shelves, held: pa.Table, rows: pa.Table, clocks: Ints) -> Left:
+def _on_shelves(layout: Layout, buckets: TimeBuckets, held: pa.Table, rows: pa.Table, clocks: Ints) -> Left:
     """Take rows in where nothing has to leave before its time; gives those that leave, in order."""
     how = layout.op.limit
     assert how is not None
     restarts = how.measured_from == "latest_update"
     until = MAX_MS if clocks[-1] == MAX_MS else int(clocks[-1]) - how.limit_ms
-    if shelves.index.outdated:
-        held = unite([held, *buffer_entries.without_bound(layout, _newest(layout, shelves))])
-        shelves.forget(list(shelves.logs))
-    where = shelves.find(result_keys.hashes(layout, rows))
-    # A row so old that it is due itself makes its shelf due: it may be what its key waits since from now on.
+    if buckets.index.outdated:
+        held = concat_tables([held, *buffer_entries.without_bound(layout, _newest(layout, buckets))])
+        buckets.forget(list(buckets.logs))
+    where = buckets.find(result_keys.hashes(layout, rows))
+    # A row so old that it is due itself makes its bucket due: it may be what its key waits since from now on.
     old = where[(where != NOWHERE) & (ints(rows[BUFFER_TIME]) <= until)]
-    due = sorted({*shelves.due(until), *old.tolist()})
-    # Rows of keys on shelves that are not due only follow those that wait there.
+    due = sorted({*buckets.due(until), *old.tolist()})
+    # Rows of keys on buckets that are not due only follow those that wait there.
     follow = (where != NOWHERE) & ~np.isin(where, due)
     step = 2 * np.arange(rows.num_rows) + 1
-    many = shelves.append(where[follow], rows.filter(pa.array(follow))) if follow.any() else []
+    many = buckets.append(where[follow], rows.filter(pa.array(follow))) if follow.any() else []
     for number in many:
-        whole = unite(shelves.read([number]))
+        whole = concat_tables(buckets.read([number]))
         at, since = newest(result_keys.codes(layout, whole), ints(whole[BUFFER_TIME]), restarts)
-        shelves.replace(number, waiting_since(whole.take(pa.array(at)), since))
-    waited = [_rows(held), *shelves.read(due)]
+        buckets.replace(number, waiting_since(whole.take(pa.array(at)), since))
+    waited = [_rows(held), *buckets.read(due)]
     both = pa.concat_tables([*waited, rows.filter(pa.array(~follow))], promote_options="default")
     steps = np.concatenate([np.full(both.num_rows - int((~follow).sum()), -1), step[~follow]])
     codes = result_keys.codes(layout, both)
     gone, rest = settle(codes, steps, ints(both[BUFFER_TIME]), clocks, how.limit_ms, restarts)
-    waiting_elsewhere = shelves.keys - len(np.unique(codes[held.num_rows : both.num_rows - int((~follow).sum())]))
-    shelves.forget(due)
-    shelves.keys = max(waiting_elsewhere, 0) if shelves.logs else 0
+    waiting_elsewhere = buckets.keys - len(np.unique(codes[held.num_rows : both.num_rows - int((~follow).sum())]))
+    buckets.forget(due)
+    buckets.keys = max(waiting_elsewhere, 0) if buckets.logs else 0
     stay = waiting_since(both.take(pa.array(rest[0])), rest[1])
     leaving = both.take(pa.array(gone[0]))
     order = result_keys.in_order(layout, leaving, gone[1], gone[2])
     left = Left(leaving.take(order), gone[2][order], clocks[gone[1][order]])
     del waited, both, steps, codes, gone, rest, leaving  # the index needs room for its own
-    shelves.place(stay, result_keys.hashes(layout, stay), how.limit_ms, due)
-    shelves.keys += stay.num_rows
+    buckets.place(stay, result_keys.hashes(layout, stay), how.limit_ms, due)
+    buckets.keys += stay.num_rows
     return left
 
 
-def _newest(layout: Layout, shelves: Shelves) -> list[pa.Table]:
-    """What is on all shelves, one row per key."""
+def _newest(layout: Layout, buckets: TimeBuckets) -> list[pa.Table]:
+    """What is on all buckets, one row per key."""
     how = layout.op.limit
     assert how is not None
-    tables = shelves.read(sorted(shelves.logs))
+    tables = buckets.read(sorted(buckets.logs))
     if not tables:
         return []
-    whole = unite(tables)
+    whole = concat_tables(tables)
     at, since = newest(result_keys.codes(layout, whole), ints(whole[BUFFER_TIME]), how.measured_from == "latest_update")
     return [waiting_since(whole.take(pa.array(at)), since)]

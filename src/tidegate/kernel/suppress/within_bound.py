@@ -34,7 +34,7 @@ class Taken(NamedTuple):
     most: tuple[int, int]
 
 
-def take_in(layout: Layout, state: State, both: pa.Table, waited: int, clocks: Ints) -> Taken | None:
+def apply(layout: Layout, state: State, both: pa.Table, waited: int, clocks: Ints) -> Taken | None:
     """Take rows into a buffer with a bound, unless they are more than it holds: None.
 
     both    the `waited` entries that wait, then the rows that came

@@ -34,7 +34,7 @@ from tidegate.kernel.state.store import Store
 from tidegate.kernel.time.stream_time import NEVER
 from tidegate.kernel.upgrade import description, flush
 from tidegate.kernel.upgrade.description import Described
-from tidegate.kernel.upgrade.flush import Released
+from tidegate.kernel.upgrade.flush import Flushed
 from tidegate.kernel.windows.choice import operator_class, operator_of
 from tidegate.plan import Operation
 from tidegate.spec.aggregates import Aggregate
@@ -62,13 +62,13 @@ _TURNED = "what is stored takes the other form"  # windows.operator.Operator.rew
 class Loaded:
     """The state that an operator goes on from, and its layout as it must be over it.
 
-    `old` is the plan that kept it; `told` what it says of itself, if that is another plan than the layout's.
+    `old` is the plan that wrote it. `description` is the store's own, if another plan than the layout's wrote it.
     """
 
     state: State
     layout: Layout
     old: Operation
-    told: Described | None = None
+    description: Described | None = None
 
 
 def load(store: Store, layout: Layout, tasks: int) -> Loaded:
@@ -77,7 +77,7 @@ def load(store: Store, layout: Layout, tasks: int) -> Loaded:
     Raises CheckpointError if it cannot go on under this plan, or if another number of tasks wrote it.
     """
     state = State.load(store, layout.identity, tasks)
-    if layout.op.logs and layout.panes.shared:
+    if layout.op.append_only and layout.panes.shared:
         state.logs.shares = layout.panes.windows_shared
     if state.identity == layout.identity:
         return Loaded(state, fitted(state, layout), layout.op)
@@ -93,12 +93,12 @@ def load(store: Store, layout: Layout, tasks: int) -> Loaded:
     return Loaded(state, fitted(state, layout), old, what)
 
 
-def start(loaded: Loaded) -> Released:
+def start(loaded: Loaded) -> Flushed:
     """Store what was kept as the plan needs it; gives what suppressions held back that the plan does not have."""
-    state, layout, told = loaded.state, loaded.layout, loaded.told
+    state, layout, told = loaded.state, loaded.layout, loaded.description
     was = operator_class(loaded.old)(layout)
     operator_of(layout).rewrite_from(was, state, bounded=loaded.old.buffer is not None)
-    gone = Released()
+    gone = Flushed()
     if told is not None and flush.limit_gone(told.layout.op.limit, layout.op.limit):
         gone.behind = flush.behind_limit(told, layout, state)
     if told is not None and flush.closing_gone(told.layout, layout):

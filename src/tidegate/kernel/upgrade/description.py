@@ -92,10 +92,10 @@ def read(frame: bytes) -> Described:
 
 def _held(layout: Layout) -> pa.Schema:
     """The rows that a suppression holds back: as they are when they come to it."""
-    limited = next((output for output in layout.op.told if output.limit is not None), None)
+    limited = next((output for output in layout.op.all_outputs if output.limit is not None), None)
     if limited is None:
-        return layout.telling["final" if layout.op.windows is not None else "updates"].result_schema
-    return replace(layout.telling[limited.kind], shape=limited.before).result_schema
+        return layout.for_kind["final" if layout.op.windows is not None else "updates"].result_schema
+    return replace(layout.for_kind[limited.kind], shape=limited.before).result_schema
 
 
 def _description(layout: Layout) -> tuple[dict[str, Any], pa.Table, pa.Table]:
@@ -116,9 +116,9 @@ def _description(layout: Layout) -> tuple[dict[str, Any], pa.Table, pa.Table]:
         "buffer_name": op.buffer_name,
         "limit": limit,
         "deleted": op.deleted,
-        "outputs": [[output.name, output.kind, output.limit is not None] for output in op.told],
+        "outputs": [[output.name, output.kind, output.limit is not None] for output in op.all_outputs],
         "retention_ms": op.retention_ms,
-        "steps": next((len(output.before) for output in op.told if output.limit is not None), 0),
+        "steps": next((len(output.before) for output in op.all_outputs if output.limit is not None), 0),
     }
     types = layout.schema
     if op.function is not None:

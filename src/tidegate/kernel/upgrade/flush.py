@@ -31,7 +31,7 @@ from tidegate.spec.suppressed import UntilTimeLimit
 
 
 @dataclass
-class Released:
+class Flushed:
     """Rows that leave before those of the batch: `results` of the aggregation, `behind` the limit of an output."""
 
     results: list[pa.Table] = field(default_factory=list)
@@ -45,7 +45,7 @@ def limit_gone(old: UntilTimeLimit | None, new: UntilTimeLimit | None) -> bool:
 
 def closing_gone(old: Layout, new: Layout) -> bool:
     """Whether results waited for their windows to close, and are now told before that and not again."""
-    had, has = ({output.kind for output in layout.op.told} for layout in (old, new))
+    had, has = ({output.kind for output in layout.op.all_outputs} for layout in (old, new))
     return "final" in had and "updates" not in had and "updates" in has and "final" not in has
 
 
@@ -54,8 +54,8 @@ def way_of(what: Described, layout: Layout) -> tuple[Output, int] | None:
 
     None if there is no such output, or if it would give them other columns than they have.
     """
-    limited = next(output for output in what.layout.op.told if output.limit is not None)
-    told = [output for output in layout.op.told if output.kind != "late"]
+    limited = next(output for output in what.layout.op.all_outputs if output.limit is not None)
+    told = [output for output in layout.op.all_outputs if output.kind != "late"]
     mine = [output for output in told if output.name == limited.name] or (told if len(told) == 1 else [])
     if not mine:
         return None
@@ -78,7 +78,7 @@ def _alike(one: pa.Field, other: pa.Field) -> bool:
 
 def _shape(layout: Layout, output: Output, taken: int) -> Layout:
     """The layout of an output's rows once they have taken so many of its steps."""
-    return replace(layout.telling[output.kind], shape=(*output.before, *output.after)[:taken])
+    return replace(layout.for_kind[output.kind], shape=(*output.before, *output.after)[:taken])
 
 
 def behind_limit(what: Described, layout: Layout, state: State) -> dict[str, pa.Table]:
@@ -112,4 +112,4 @@ def open_results(layout: Layout, state: State) -> Iterator[pa.Table]:
     for rows in operator_of(layout).stored_rows(state):
         if "deleted" not in rows.schema.names:
             rows = rows.append_column("deleted", pa.repeat(pa.scalar(False), rows.num_rows))
-        yield results.told(layout, "updates", rows.sort_by([("ts", "ascending"), ("start", "ascending")]))
+        yield results.for_kind(layout, "updates", rows.sort_by([("ts", "ascending"), ("start", "ascending")]))

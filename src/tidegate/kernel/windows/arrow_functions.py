@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from tidegate.kernel.windows.touched import Touched
 
 
-def take_in(layout: Layout, fold: Fold, touched: Touched, rows: pa.Table, every: bool) -> tuple[pa.Table, pa.Table]:
-    """As `functions.take_in`."""
+def apply(layout: Layout, fold: Fold, touched: Touched, rows: pa.Table, every: bool) -> tuple[pa.Table, pa.Table]:
+    """As `functions.apply`."""
     counts = np.bincount(touched.number, minlength=touched.heads.num_rows)
     entries = np.argsort(-counts, kind="stable")
     order, sizes = _rounds(touched.number, counts, entries)

@@ -37,4 +37,4 @@ def _changes(layout: Layout, batch: Batch) -> pa.Table:
         kept = {name: pc.if_else(gone, pa.scalar(None, column.type), column) for name, column in values.items()}
         columns |= kept | {TIMESTAMP: records["ts"], DELETED: gone}
     rows = pa.table(columns).cast(layout.result_schema)
-    return rows.append_column(SEEN, records["seen"]) if layout.op.follows_time else rows
+    return rows.append_column(SEEN, records["seen"]) if layout.op.buffers_by_stream_time else rows

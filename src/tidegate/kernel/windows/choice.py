@@ -31,4 +31,4 @@ def operator_class(op: Operation) -> type[Operator]:
         return Unwindowed if op.plain else Changelog
     if isinstance(op.windows, SlidingWindows | SessionWindows):
         return KeyedWindows
-    return WindowLog if op.logs else WindowTable
+    return WindowLog if op.append_only else WindowTable

@@ -116,7 +116,7 @@ def _blank(layout: Layout, keys: pa.Table, starts: Any) -> pa.Table:
     """A row of the aggregate over no records for every key and window, with the last instant of the window."""
     n, m = keys.num_rows, len(starts)
     at = pa.array(np.tile(np.arange(n), m))
-    schema = layout.telling["final"].result_schema
+    schema = layout.for_kind["final"].result_schema
     first = (functions.keys_of(layout, keys.slice(0, 1))[0], (int(starts[0]), int(layout.aligned.end_ms(starts[0]))))
     columns: dict[str, Any] = {name: keys[f"k:{name}"].take(at) for name in layout.op.key}
     columns[START] = np.repeat(starts, n)

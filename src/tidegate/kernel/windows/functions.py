@@ -25,7 +25,7 @@ from tidegate.spec.aggregates import Fold, Reduce
 _Window = tuple[int, int] | None
 
 
-def take_in(layout: Layout, held: pa.Table | None, rows: pa.Table, every: bool) -> tuple[pa.Table, pa.Table]:
+def apply(layout: Layout, held: pa.Table | None, rows: pa.Table, every: bool) -> tuple[pa.Table, pa.Table]:
     """The tables after the records in `rows`, and the updates: every one, or the last of each key and window.
 
     Only entries that `rows` touches become Python objects. In front of a bounded buffer a deleted entry stays, with a
@@ -36,7 +36,7 @@ def take_in(layout: Layout, held: pa.Table | None, rows: pa.Table, every: bool) 
     touched = Touched.of(layout, held, rows)
     function = layout.op.function
     if isinstance(function, Fold) and function.vectorized:
-        return arrow_functions.take_in(layout, function, touched, rows, every)
+        return arrow_functions.apply(layout, function, touched, rows, every)
     call, room = Caller(layout), layout.op.buffer is not None
     add, subtract = call.add, call.subtract
     changes = layout.op.stream.changes

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.instants import MAX_MS, Window, later_ms
-from tidegate.kernel.columns.arrays import Ints, array, ints, unite
+from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.layout import Layout
@@ -83,11 +83,11 @@ class KeyedWindows(Operator):
         opens = self.windows.open_from_ms(state.closed_to)
         for bucket in sorted(state.logs):
             if segments := state.read(bucket):
-                rows, _ = keyed_strict_bound.split(self.layout, unite(segments))
+                rows, _ = keyed_strict_bound.split(self.layout, concat_tables(segments))
                 yield rows.filter(pa.array(ints(rows["end"]) >= opens))
 
     def results_so_far(self, state: State) -> list[pa.Table]:
-        shape = self.layout.telling["final"]
+        shape = self.layout.for_kind["final"]
         return [results.finish(shape, results.undeleted(self.layout, rows)) for rows in self.stored_rows(state)]
 
     def rewrite_from(self, old: Operator, state: State, *, bounded: bool) -> None:
@@ -115,12 +115,12 @@ def _process(layout: Layout, state: State, batch: Batch, closes_at: int) -> tupl
         open_before = entries.filter(pa.array(ints(entries["end"]) >= opens_before))
         began = prior_values.of(layout, updates, batch.made)
         entries = keyed_strict_bound.check(layout, state, open_before, updates, began, seen, _elsewhere(state, loaded))
-    out = [results.told(layout, "updates", updates)] if layout.op.emits != "final" and updates.num_rows else []
+    out = [results.for_kind(layout, "updates", updates)] if layout.op.emits != "final" and updates.num_rows else []
     ends = ints(rows["end"])
     if layout.op.emits != "updates":
         # What was closed before this batch has been let out; sliding windows outlive that (see sliding.forget_before).
         leaving = rows.filter(pa.array((ends < opens_after) & (ends >= opens_before)))
-        out += [results.told(layout, "final", leaving, layout.sorts)] if leaving.num_rows else []
+        out += [results.for_kind(layout, "final", leaving, layout.sorts)] if leaving.num_rows else []
     kept = ends >= opens_after if isinstance(windows, SessionWindows) else sliding.kept(windows, rows, opens_after)
     _store(layout, state, loaded, rows.filter(pa.array(kept)), entries, opens_after, records)
     return [results.concat(layout, out)], len(late)
@@ -155,7 +155,7 @@ def _touched(layout: Layout, state: State, records: pa.Table | None) -> set[int]
 def _load(layout: Layout, state: State, numbers: list[int], opens: float) -> _Loaded:
     """The windows in these buckets, as they were stored when windows that end from `opens` on were open."""
     tables = [table for number in numbers for table in state.read(number)]
-    rows, entries = keyed_strict_bound.split(layout, unite(tables) if tables else _no_windows(layout))
+    rows, entries = keyed_strict_bound.split(layout, concat_tables(tables) if tables else _no_windows(layout))
     if isinstance(layout.op.windows, SlidingWindows):
         rows = rows.filter(pa.array(sliding.kept(layout.op.windows, rows, opens)))
     return _Loaded(numbers, rows, entries)
@@ -211,7 +211,7 @@ def _take_in(
     """
     if records is None:
         return loaded.rows, loaded.rows.slice(0, 0), [], np.zeros(0, np.int64)
-    both = unite([loaded.rows.select(layout.keys), records.select(layout.keys)])
+    both = concat_tables([loaded.rows.select(layout.keys), records.select(layout.keys)])
     codes = grouping.codes([both[name] for name in layout.keys])
     held, new = codes[: loaded.rows.num_rows], codes[loaded.rows.num_rows :]
     place = np.arange(len(new))
@@ -221,22 +221,22 @@ def _take_in(
     untouched = loaded.rows.filter(pa.array(~touched))
     mine, held = loaded.rows.filter(pa.array(touched)), held[touched]
     if session_batch.applies(layout):
-        whole, rest, in_order = session_batch.take_in(layout, mine, held, records, new)
-        untouched = unite([untouched.select(whole.schema.names), whole])
+        whole, rest, in_order = session_batch.apply(layout, mine, held, records, new)
+        untouched = concat_tables([untouched.select(whole.schema.names), whole])
         mine, held = mine.filter(pa.array(rest)), held[rest]
         order = batch.order(records) if in_order.any() else place[:0]
         place = np.flatnonzero(in_order[order])
         records, new = records.take(pa.array(order[place])).drop_columns(["chunk", "offset"]), new[order[place]]
     at_once: sliding_batch.Taken | None = None
     if sliding_batch.applies(layout, batch):
-        at_once = sliding_batch.take_in(layout, mine, held, records, new)
+        at_once = sliding_batch.apply(layout, mine, held, records, new)
     if at_once is not None:
-        untouched = unite([untouched.select(at_once.rows.schema.names), at_once.rows])
+        untouched = concat_tables([untouched.select(at_once.rows.schema.names), at_once.rows])
         mine, held = mine.filter(pa.array(at_once.left_stored)), held[at_once.left_stored]
         place = np.flatnonzero(at_once.left)
         records, new = records.take(pa.array(place)), new[place]
     rows, updates, late, seen = _one_by_one(layout, mine, held, records, new, batch)
-    rows = unite([untouched, rows.select(untouched.schema.names)]) if untouched.num_rows else rows
+    rows = concat_tables([untouched, rows.select(untouched.schema.names)]) if untouched.num_rows else rows
     late = [(int(place[i]), start, end) for i, start, end in late]
     if at_once is None:
         return rows, updates.table, late, seen
@@ -271,7 +271,7 @@ def _one_by_one(
 
 def _in_order(layout: Layout, updates: _Updates, place: Ints, at_once: sliding_batch.Taken) -> pa.Table:
     """The updates of both ways in one order: every one by record, else the last of each window by its time."""
-    both = unite([updates.table, at_once.updates.select(updates.table.schema.names)])
+    both = concat_tables([updates.table, at_once.updates.select(updates.table.schema.names)])
     one_by_one = np.arange(updates.table.num_rows)
     by = (
         np.concatenate((np.zeros_like(one_by_one), at_once.place)),

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.kernel.aggregates import Overflow
-from tidegate.kernel.columns.arrays import array, unite
+from tidegate.kernel.columns.arrays import array, concat_tables
 from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.suppress.prior_values import PRIOR, window_columns
@@ -93,7 +93,7 @@ class Lineage:
 
     def __init__(self, layout: Layout, stored: pa.Table, records: pa.Table) -> None:
         lifted = grouping.lift(layout, records).select(layout.state)
-        self._leaves = unite([stored.select(layout.state), lifted]) if stored.num_rows else lifted
+        self._leaves = concat_tables([stored.select(layout.state), lifted]) if stored.num_rows else lifted
         self._first_record = stored.num_rows
         self._first_node = stored.num_rows + records.num_rows
         self._parts: list[tuple[int, ...]] = []
@@ -181,7 +181,7 @@ def prior_values_of_made(layout: Layout, aggregates: Aggregates, keys: pa.Table,
     mine = [update for update in updates if update.entry.prior is not INITIAL]
     of = [Update(u.record, Entry(u.entry.start, u.entry.end, u.entry.ts, u.entry.prior)) for u in mine]
     rows = aggregates.table(keys, of)
-    done = results.finish(layout.telling["updates"], rows)
+    done = results.finish(layout.for_kind["updates"], rows)
     columns: dict[str, Any] = {name: rows[name] for name in window_columns(layout)}
     for name in layout.result_types:
         column = array(done[name])

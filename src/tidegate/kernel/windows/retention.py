@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.instants import later_ms
-from tidegate.kernel.columns.arrays import unite
+from tidegate.kernel.columns.arrays import concat_tables
 from tidegate.kernel.rows.closing import closed_at
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State
@@ -45,14 +45,14 @@ def keep(layout: Layout, state: State, rows: pa.Table) -> None:
 
 def rows(layout: Layout, state: State) -> pa.Table:
     """The results that are readable, of the schema of final results."""
-    schema = layout.telling["final"].result_schema
+    schema = layout.for_kind["final"].result_schema
     logs = _logs(state)
     held = [table for name in logs.logs for table in logs.read(name)]
     retention = layout.op.retention_ms
     if not held or retention is None:
         return schema.empty_table()
     # An aggregate that was added later is null in what had closed.
-    found = unite([schema.empty_table(), *held]).select(schema.names)
+    found = concat_tables([schema.empty_table(), *held]).select(schema.names)
     return found.filter(pa.array(later_ms(closed_at(layout, found), retention) > state.stream_time)).cast(schema)
 
 

@@ -35,7 +35,7 @@ def applies(layout: Layout) -> bool:
     return isinstance(layout.op.windows, SessionWindows) and at_the_end and layout.op.combinable
 
 
-def take_in(
+def apply(
     layout: Layout, stored: pa.Table, held: Ints, records: pa.Table, codes: Ints
 ) -> tuple[pa.Table, Flags, Flags]:
     """The sessions of the keys that can be taken at once, and which stored rows and which records are left.

@@ -27,7 +27,7 @@ from tidegate.instants import MAX_MS
 from tidegate.kernel.aggregates import Accumulator, Overflow
 from tidegate.kernel.aggregates.ordered import CollectList, First, Last
 from tidegate.kernel.columns import radix_sort
-from tidegate.kernel.columns.arrays import Ints, array, ints, unite
+from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
 from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.rows import grouping
@@ -73,7 +73,7 @@ class Taken:
     late: list[tuple[int, int, int]]
 
 
-def take_in(layout: Layout, stored: pa.Table, held: Ints, records: pa.Table, codes: Ints) -> Taken | None:
+def apply(layout: Layout, stored: pa.Table, held: Ints, records: pa.Table, codes: Ints) -> Taken | None:
     """The windows of the keys that can be taken at once. None if that is no key.
 
     `held` and `codes` number the keys of `stored` and of `records`, which are in the order in which they are taken.
@@ -116,7 +116,7 @@ def take_in(layout: Layout, stored: pa.Table, held: Ints, records: pa.Table, cod
         # A block may overflow where no window does; and where one does, its record is told.
         return None
     untouched = kept.filter(pa.array(shape.untouched))
-    rows = unite([untouched, after.select(stored.schema.names)]) if untouched.num_rows else after
+    rows = concat_tables([untouched, after.select(stored.schema.names)]) if untouched.num_rows else after
     return Taken(rows, updates, arrived[made.record], made.step, made.place, left[held], left[codes], late)
 
 
@@ -326,7 +326,9 @@ class _States:
     def of(cls, layout: Layout, stored: pa.Table, records: pa.Table) -> _States:
         names = [*layout.keys, *layout.state]
         lifted = grouping.lift(layout, records).select(names)
-        return cls(layout, stored.num_rows, unite([stored.select(names), lifted]) if stored.num_rows else lifted)
+        return cls(
+            layout, stored.num_rows, concat_tables([stored.select(names), lifted]) if stored.num_rows else lifted
+        )
 
     def heads(self, shape: _Shape) -> dict[str, Any]:
         """Key and bounds of the windows."""
@@ -401,7 +403,7 @@ def _merged(
         axis=1,
     )
     every = [
-        unite([pa.table({"x": column}) for column in (own.slice(0, stored), suffix, prefix)])["x"]
+        concat_tables([pa.table({"x": column}) for column in (own.slice(0, stored), suffix, prefix)])["x"]
         for own, suffix, prefix in zip(state, suffixes, prefixes, strict=True)
     ]
     at_a_time = _SKETCHES if any(pa.types.is_list(kind) for kind in acc.state_types) else len(parts)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.kernel.aggregates.base import Flags, valid_rows
-from tidegate.kernel.columns.arrays import Ints, array, ints, unite
+from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
 from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.rows.grouping import codes
 from tidegate.kernel.rows.layout import Layout
@@ -42,7 +42,7 @@ class Touched:
             since, stored = np.full(size, NEVER), np.zeros(size, np.bool_)
             return cls(groups.number, rows.select(by).take(pa.array(groups.first)), nothing, since, stored, None)
         # The records first: so the entries that they touch have the lowest numbers.
-        both = unite([rows.select(by), held.select(by)])
+        both = concat_tables([rows.select(by), held.select(by)])
         groups = Groups.of(codes([both[name] for name in by]))
         number, of_held = groups.number[: rows.num_rows], groups.number[rows.num_rows :]
         size = int(number.max(initial=-1)) + 1
@@ -60,7 +60,7 @@ class Touched:
 
     def with_rest(self, table: pa.Table) -> pa.Table:
         """Everything that is held after the batch."""
-        return table if self.rest is None else unite([self.rest, table.select(self.rest.schema.names)])
+        return table if self.rest is None else concat_tables([self.rest, table.select(self.rest.schema.names)])
 
 
 def in_time(updates: pa.Table) -> pa.Table:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tidegate.instants import MAX_MS, Window
 from tidegate.kernel.columns import radix_sort
-from tidegate.kernel.columns.arrays import Ints, ints, unite
+from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.layout import Layout
@@ -73,7 +73,7 @@ class WindowLog(Operator):
         return (window_table.placed(rows, start) for start, rows in found.items())
 
     def results_so_far(self, state: State) -> list[pa.Table]:
-        shape, panes = self.layout.telling["final"], list(state.logs)
+        shape, panes = self.layout.for_kind["final"], list(state.logs)
         groups = _groups(shape, state, {}, panes, closing(shape, panes, state.closed_to, MAX_MS))
         return [rows for group in groups for rows in _close(shape, state, {}, group)]
 
@@ -247,7 +247,7 @@ def _read(layout: Layout, state: State, fresh: dict[int, pa.Table], group: _Grou
 
 def _merged(layout: Layout, tables: Iterable[pa.Table], *by: str) -> pa.Table:
     parts = list(tables)
-    rows = unite([part for part in parts if part.num_rows] or parts)
+    rows = concat_tables([part for part in parts if part.num_rows] or parts)
     return grouping.merge(layout, rows, [*layout.keys, *by])
 
 

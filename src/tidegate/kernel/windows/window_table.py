@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from tidegate.instants import MAX_MS, Window
 from tidegate.kernel.aggregates import Overflow
-from tidegate.kernel.columns.arrays import Ints, array, ints, unite
+from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
 from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.rows import grouping, results
@@ -67,7 +67,7 @@ class WindowTable(Operator):
         return (whole(state, name) for name in sorted(state.logs))
 
     def results_so_far(self, state: State) -> list[pa.Table]:
-        shape = self.layout.telling["final"]
+        shape = self.layout.for_kind["final"]
         return [results.finish(shape, results.undeleted(self.layout, rows)) for rows in self.stored_rows(state)]
 
     def windows_stored(self, state: State) -> dict[int, pa.Table]:
@@ -85,7 +85,7 @@ class WindowTable(Operator):
             for start, rows in found.items():
                 _store_bounded(self.layout, state, start, rows)
         elif found:
-            store_anew(self.layout, state, unite([placed(rows, start) for start, rows in found.items()]))
+            store_anew(self.layout, state, concat_tables([placed(rows, start) for start, rows in found.items()]))
 
 
 def take_windows(old: Operator, state: State, bounded: bool) -> dict[int, pa.Table]:
@@ -138,7 +138,7 @@ def _process(layout: Layout, state: State, batch: Batch, closes_at: int) -> tupl
         leaving, rest = (rows, rows.slice(0, 0)) if ended else _divided(layout, rows, closes_at)
         if layout.op.emits != "updates":
             leaving = _final(layout, leaving)
-            out += [results.told(layout, "final", leaving, layout.sorts)] if leaving.num_rows else []
+            out += [results.for_kind(layout, "final", leaving, layout.sorts)] if leaving.num_rows else []
         _store(layout, state, name, rest)
     return [results.concat(layout, out)], late
 
@@ -161,10 +161,10 @@ def _taken_in(layout: Layout, state: State, batch: Batch) -> tuple[dict[int, pa.
         return {}, [], late
     touched = np.unique(_names(layout, rows))
     held = _held(state, touched)
-    merged, updates = take_in(layout, held, rows, batch.single)
+    merged, updates = apply(layout, held, rows, batch.single)
     if layout.op.buffer is not None:
         merged = strict_bound.check(layout, state, held, rows, updates, merged)
-    told = [] if layout.op.emits == "final" else [results.told(layout, "updates", updates)]
+    told = [] if layout.op.emits == "final" else [results.for_kind(layout, "updates", updates)]
     return _by_table(layout, merged, touched), told, late
 
 
@@ -201,7 +201,7 @@ def _closed(layout: Layout, start: int, closes_at: int) -> bool:
 
 def _entries(layout: Layout, batch: Batch) -> tuple[pa.Table | None, int]:
     """One row per record (or combined row) and open window, in order; `at` is the row it came from."""
-    if layout.op.combines:
+    if layout.op.pre_aggregates:
         rows, late = batch.partials()
         if rows is None:
             return None, late
@@ -245,7 +245,7 @@ def starts(layout: Layout, state: State) -> list[int]:
 
 def whole(state: State, name: int) -> pa.Table:
     """A table that is stored, with the `start` of each row's window."""
-    return placed(unite(state.read(name)), name)
+    return placed(concat_tables(state.read(name)), name)
 
 
 def unplaced(rows: pa.Table) -> pa.Table:
@@ -270,7 +270,7 @@ def _names(layout: Layout, rows: pa.Table) -> Ints:
 def _held(state: State, names: Any) -> pa.Table | None:
     """These tables as one, None if none of them is stored."""
     held = [whole(state, name) for name in names.tolist() if name in state.logs]
-    return unite(held) if held else None
+    return concat_tables(held) if held else None
 
 
 def _by_table(layout: Layout, rows: pa.Table, touched: Ints) -> dict[int, pa.Table]:
@@ -284,17 +284,17 @@ def _by_table(layout: Layout, rows: pa.Table, touched: Ints) -> dict[int, pa.Tab
     return {int(n): rows.slice(low, high - low) for n, low, high in zip(touched, lows, highs, strict=True)}
 
 
-def take_in(layout: Layout, held: pa.Table | None, rows: pa.Table, single: bool) -> tuple[pa.Table, pa.Table]:
+def apply(layout: Layout, held: pa.Table | None, rows: pa.Table, single: bool) -> tuple[pa.Table, pa.Table]:
     """The tables after the batch, and the updates: the last of each key and window, or with every record's one."""
     if layout.op.function is not None:
-        return functions.take_in(layout, held, rows, every=layout.op.every_update or single)
-    if not layout.op.combines:
+        return functions.apply(layout, held, rows, every=layout.op.every_update or single)
+    if not layout.op.pre_aggregates:
         rows = grouping.lift(layout, rows)
     kept = [*layout.keys, "start", "ts", *layout.state]
     if layout.since and not layout.closes:
         rows = rows.append_column(BORN, pa.repeat(max(0, *layout.since), rows.num_rows))
         kept.append(BORN)
-    both = unite([held.select(kept), rows.select(kept)]) if held is not None else rows.select(kept)
+    both = concat_tables([held.select(kept), rows.select(kept)]) if held is not None else rows.select(kept)
     by = [*layout.keys, "start"]
     groups = Groups.of(grouping.codes([both[name] for name in by]))
     merged = grouping.merge(layout, both, by, groups)

@@ -178,7 +178,7 @@ def _operate(op: Operation, drains: bool = False) -> tuple[DataFrame, Layout]:
         stage=SparkStage(Stage(layout, tasks, keys, drains)),
         tasks=tasks,
         name=op.stream.name,
-        wakes=op.wakes,
+        wakes=op.uses_timers,
         marks=partial(drain.marks, layout, tasks) if drains else None,
     )
     return out, layout

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from tidegate.kernel.inspect.totals import Tally
+from tidegate.kernel.inspect.totals import Totals
 from tidegate.runtime.spark.pending import observed
 
 ENDED = 100
@@ -35,7 +35,7 @@ class _Query:
     began_ms: float
     run: str = ""
     active: bool = True
-    tallies: dict[str, Tally] = field(default_factory=dict)
+    tallies: dict[str, Totals] = field(default_factory=dict)
 
 
 class Listener(StreamingQueryListener):
@@ -62,7 +62,7 @@ class Listener(StreamingQueryListener):
         with self._lock:
             query = self._query(str(progress.id), progress.name, began)
             for name, row in told.items():
-                tally = query.tallies.setdefault(name, Tally(name, dict.fromkeys(row, ""), query.began_ms))
+                tally = query.tallies.setdefault(name, Totals(name, dict.fromkeys(row, ""), query.began_ms))
                 tally.add(row, began + (progress.batchDuration or 0))
 
     def onQueryIdle(self, event: Any) -> None:
