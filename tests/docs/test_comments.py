@@ -1,0 +1,61 @@
+"""Modules and names that docstrings and comments mention exist, so that a rename leaves no stale reference."""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from docs.pages import ROOT, SOURCE
+
+FILES = sorted(path for folder in ("src", "tests", "benchmarks") for path in (ROOT / folder).rglob("*.py"))
+ROOMS = "|".join(sorted(path.name.removesuffix(".py") for path in SOURCE.iterdir() if path.name[0] not in "_."))
+MODULE = re.compile(rf"(?<![\w./])(?:tidegate\.)?((?:{ROOMS})(?:\.\w+)+)")
+PATH = re.compile(rf"(?<![\w./])((?:{ROOMS})(?:/\w+)*\.py)(?::([\w.]+\w))?")
+FILE = re.compile(r"`(\w+\.py)`")
+NAMES = {
+    path.name
+    for folder in ("src", "tests", "benchmarks", "tools", "parity", "examples")
+    for path in (ROOT / folder).rglob("*.py")
+}
+OTHERS = ("testing.postgresql",)
+"""What looks like a module of ours and is none."""
+
+
+def prose(path: Path) -> Iterator[tuple[int, str]]:
+    """The comments and docstrings of a file, with their lines."""
+    before = tokenize.NEWLINE
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
+        starts = before in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.NL)
+        if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and starts):
+            yield token.start[0], token.string
+        before = token.type
+
+
+def exists(dotted: str) -> bool:
+    """Whether `kernel.state.tables.TableSpec` is a module, or a name that a module has."""
+    parts = dotted.split(".")
+    for size in range(len(parts), 0, -1):
+        place = SOURCE.joinpath(*parts[:size])
+        module = place.with_suffix(".py") if place.with_suffix(".py").is_file() else place / "__init__.py"
+        if module.is_file():
+            rest = parts[size:]
+            return not rest or re.search(rf"\b{rest[0]}\b", module.read_text(encoding="utf-8")) is not None
+    return False
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_comments_mention_exists(path: Path) -> None:
+    stale = []
+    for line, text in prose(path):
+        for match in MODULE.finditer(text):
+            if not exists(match[1]) and match[1] not in OTHERS and not match[1].endswith(".py"):
+                stale.append(f"line {line}: {match[1]}")
+        for match in PATH.finditer(text):
+            if not (SOURCE / match[1]).is_file():
+                stale.append(f"line {line}: {match[1]}")
+        stale += [f"line {line}: {name}" for name in FILE.findall(text) if name not in NAMES]
+    assert stale == []
