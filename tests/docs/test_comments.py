@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from docs.pages import ROOT, SOURCE
 
 FILES = sorted(path for folder in ("src", "tests", "benchmarks") for path in (ROOT / folder).rglob("*.py"))
@@ -51,11 +52,9 @@ def exists(dotted: str) -> bool:
 def test_what_comments_mention_exists(path: Path) -> None:
     stale = []
     for line, text in prose(path):
-        for match in MODULE.finditer(text):
-            if not exists(match[1]) and match[1] not in OTHERS and not match[1].endswith(".py"):
-                stale.append(f"line {line}: {match[1]}")
-        for match in PATH.finditer(text):
-            if not (SOURCE / match[1]).is_file():
-                stale.append(f"line {line}: {match[1]}")
-        stale += [f"line {line}: {name}" for name in FILE.findall(text) if name not in NAMES]
+        modules = [match[1] for match in MODULE.finditer(text) if not match[1].endswith(".py")]
+        missing = [name for name in modules if not exists(name) and name not in OTHERS]
+        missing += [match[1] for match in PATH.finditer(text) if not (SOURCE / match[1]).is_file()]
+        missing += [name for name in FILE.findall(text) if name not in NAMES]
+        stale += [f"line {line}: {name}" for name in missing]
     assert stale == []
