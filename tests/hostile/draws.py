@@ -29,7 +29,7 @@ FUNCTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "Appending": (("long",), "pa.list_(pa.int64())"),
     "Growing": (("struct", "list", "structs", "map", "binary"), "pa.list_({})"),
     "Story": (("string",), 'pa.struct([("n", pa.int64()), ("seen", pa.list_(pa.string()))])'),
-    "Totals": (("string", "long", "boolean"), "pa.map_(pa.string(), pa.int64())"),
+    "Tally": (("string", "long", "boolean"), "pa.map_(pa.string(), pa.int64())"),
     "Events": (("long", "string", "struct", "decimal"), 'pa.list_(pa.struct([("s", {}), ("i", pa.int64())]))'),
     "Numbers": (("long",), "pa.int64()"),
     "Halves": (("long",), "pa.int64()"),

@@ -47,7 +47,7 @@ def test_every_kind_of_topology_is_drawn() -> None:
     assert {"windows: Sliding", "windows: NoWindows", "windows: Unlimited", "out: final+late+updates"} <= kinds.keys()
     assert {"out: final limit", "out: limit", "step: select_key", "aggregate: reduce"} <= kinds.keys()
     assert {"key: pa.float64()", "key: pa.binary()"} <= kinds.keys()
-    assert {"Appending", "Growing", "Totals", "merged", "Failing"} <= kinds.keys()
+    assert {"Appending", "Growing", "Tally", "merged", "Failing"} <= kinds.keys()
     assert min(kinds[name] for name in ("expects", "idle", "retention", "strict", "unordered")) > 10
     assert {"__deleted", "__start", "start", "a.b", "back`tick", "k:k", "N"} <= names
 

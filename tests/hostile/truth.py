@@ -35,6 +35,8 @@ class Truth:
 
     scenario: Scenario
     taken: list[tuple[list[Row], int]] = field(default_factory=list)
+    left: list[Row] = field(default_factory=list)
+    """What left before a batch that failed: it is read with the next one."""
 
     def __post_init__(self) -> None:
         self._begin()
@@ -45,16 +47,22 @@ class Truth:
         self.idle = _Idle(self.scenario.idle)
 
     def batch(self, records: list[Row], clock: int = 0) -> list[Row]:
-        """The rows of a batch, and of the time that passed before it. Raises Stopped, and is as before."""
-        rows = []
+        """The rows of a batch, and of the time that passed before it. Raises Stopped, and is as before the batch.
+
+        The time that passed before a batch is a step of its own: what left in it has left, also if the batch fails.
+        """
+        rows, self.left = self.left, []
         if self.scenario.idle is not None:
-            rows = self._batch([], clock)
+            rows += self._batch([], clock)
             self.taken.append(([], clock))
+        before = list(rows)
         try:
             rows += self._batch(records, clock)
         except (Misfit, functions.Failed):
+            self.left = before
             return self._failed("AggregationError")
         except Full:
+            self.left = before
             return self._failed("AggregationError" if self._misfits(records, clock) else "BufferFullError")
         self.taken.append((records, clock))
         return rows

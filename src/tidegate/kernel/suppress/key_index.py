@@ -80,7 +80,11 @@ class Index:
     @classmethod
     def load(cls, meta: dict[str, Any] | None) -> Index:
         """The index as `saved` told it, or an empty one."""
-        return cls(**{"bits": _FIRST_BITS, **meta}) if meta else cls()
+        if not meta:
+            return cls()
+        # The stored name of the buckets is older than their name here.
+        known = {"buckets" if name == "shelves" else name: value for name, value in meta.items()}
+        return cls(**{"bits": _FIRST_BITS, **known})
 
     @property
     def outdated(self) -> bool:
@@ -89,7 +93,7 @@ class Index:
 
     def saved(self) -> dict[str, Any]:
         """What to remember of it; its numbers are in the store."""
-        return vars(self)
+        return {"shelves" if name == "buckets" else name: value for name, value in vars(self).items()}
 
     @staticmethod
     def short(hashes: Numbers) -> Numbers:
