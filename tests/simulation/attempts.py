@@ -81,8 +81,9 @@ def _in_kernel(
     operator: Operator, version: Version, blobs: Iterator[bytes], came: bool, clock: int, calls: Calls, made: Attempt
 ) -> Iterator[pa.Table]:
     store = KernelStore(version, calls)
-    if came or (operator.layout.op.uses_timers and any(due < clock for due in version.timers)):
-        step = operator.stage.begin(store, blobs, wall_clock=None if came else clock)
+    expired = operator.layout.op.uses_timers and any(due < clock for due in version.timers)
+    if came or expired:
+        step = operator.stage.begin(store, blobs, wall_clock=clock if expired else None)
         yield from (table for table in step.parts if table.num_rows)
         store.timers = set() if step.wake_at is None else {step.wake_at}
         made.metrics = dict(step.metrics)

@@ -22,8 +22,8 @@ PACKING = """
 import resource, sys
 import numpy as np, pyarrow as pa
 import tidegate as tg
-from tidegate.kernel.layout import Layout
-from tidegate.kernel.packing import pack
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.exchange.packing import pack
 from tidegate.plan import operation
 from tidegate.runtime.spark.memory import give_back, keep
 

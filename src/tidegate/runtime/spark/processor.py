@@ -62,11 +62,18 @@ class StageProcessor(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
         # One by one: nobody holds a blob that the step is done with.
-        outcome = self._stage.begin(self._store, (blob for frame in rows for blob in frame["blob"]))
+        blobs = (blob for frame in rows for blob in frame["blob"])
+        if not self._wakes:
+            yield from self._frames(self._stage.begin(self._store, blobs))
+            return
+        # Marks of a drain bring no wall clock. Where a drain runs a batch again in which a timer went off, the rows
+        # that left then must leave again.
+        now = timerValues.getCurrentProcessingTimeInMs()
+        expired = any(due < now for due in self._handle.listTimers())
+        outcome = self._stage.begin(self._store, blobs, wall_clock=now if expired else None)
         yield from self._frames(outcome)
-        if self._wakes:
-            # Timers go off after the rows of their batch, and this step has done what they are for.
-            self._rearm(outcome.wake_at, timerValues.getCurrentProcessingTimeInMs(), fired=None)
+        # Timers go off after the rows of their batch, and this step has done what they are for.
+        self._rearm(outcome.wake_at, now, fired=None)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
         # Spark passes these arguments by name. The time is that of the batch, as current_timestamp() has it.
