@@ -20,6 +20,7 @@ from tidegate.kernel.aggregates import Accumulator, accumulator
 from tidegate.kernel.rows import map_filter
 from tidegate.kernel.time.panes import Panes
 from tidegate.plan import LATE_COLUMNS, RESULT_COLUMNS, Operation
+from tidegate.plan.identity import identity
 from tidegate.spec.aggregates import Aggregate, Fold
 from tidegate.spec.columns import (
     DELETED,
@@ -68,7 +69,7 @@ class Layout:
         """What a checkpoint must agree with to go on, by name."""
         types = {name: str(self.schema.field(name).type) for name in [*self.keys, *self.values]}
         typed = {"types": ", ".join(f"{name[2:]} {kind}" for name, kind in types.items())}
-        return self.op.identity() | (typed if self.typed else {})
+        return identity(self.op) | (typed if self.typed else {})
 
     @property
     def closes(self) -> bool:

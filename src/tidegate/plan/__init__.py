@@ -1,0 +1,56 @@
+"""The plan: an immutable tree that the DSL builds (`nodes`), the operators that compute it (`planner` makes `physical`
+ones), what a checkpoint must agree with (`identity`), and the plan as text (`text`).
+"""
+
+from tidegate.plan.nodes import (
+    DROP,
+    KEEP,
+    LATE_COLUMNS,
+    LATE_RECORDS,
+    RESULT_COLUMNS,
+    STATE_COLUMNS,
+    Changelog,
+    LateRecords,
+    MapFilter,
+    Outputs,
+    Plan,
+    Stream,
+    Suppress,
+    Table,
+    WindowedAggregate,
+    inputs_of,
+    merge_conflict,
+    root_of,
+)
+from tidegate.plan.physical import Operation, Output, Repartition
+from tidegate.plan.planner import chain, operation, surprises
+from tidegate.plan.text import describe, headline
+
+__all__ = [
+    "DROP",
+    "KEEP",
+    "LATE_COLUMNS",
+    "LATE_RECORDS",
+    "RESULT_COLUMNS",
+    "STATE_COLUMNS",
+    "Changelog",
+    "LateRecords",
+    "MapFilter",
+    "Operation",
+    "Output",
+    "Outputs",
+    "Plan",
+    "Repartition",
+    "Stream",
+    "Suppress",
+    "Table",
+    "WindowedAggregate",
+    "chain",
+    "describe",
+    "headline",
+    "inputs_of",
+    "merge_conflict",
+    "operation",
+    "root_of",
+    "surprises",
+]

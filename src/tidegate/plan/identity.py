@@ -1,0 +1,35 @@
+"""What a checkpoint must agree with to go on."""
+
+from __future__ import annotations
+
+from tidegate.instants import show_ms
+from tidegate.plan.physical import Operation
+from tidegate.spec.aggregates import Aggregation, Fold, Reduce
+
+
+def identity(op: Operation) -> dict[str, str]:
+    """What a checkpoint must agree with, by name; a bound of a buffer may change."""
+    # Another key changes groups, not the rows that are kept for it; but without it none are kept.
+    kept = {"old rows": "kept"} if op.regroup is not None and op.regroup.changes else {}
+    return kept | {
+        "key": ", ".join(op.key),
+        "timestamp": op.stream.timestamp,
+        "order": "partition and offset" if op.stream.ordered else "timestamps",
+        "windows": str(op.windows),
+        "grace": show_ms(op.windows.grace_ms if op.windows else 0),
+        "aggregation": ", ".join(f"{name}={_identify(a)}" for name, a in op.aggregations),
+        # Final results beside updates are kept in the same state as updates alone.
+        "emits": "final" if op.emits == "final" else "updates",
+        "buffer": "unbounded" if op.buffer is None else "bounded",
+        "limit": "none" if op.limit is None else f"by {op.limit.clock} time",
+        "store": op.name,
+    }
+
+
+def _identify(aggregation: Aggregation) -> str:
+    # A function's code is the user's to change; its column and type are what the state holds.
+    if isinstance(aggregation, Reduce):
+        return f"reduce({aggregation.column})"
+    if isinstance(aggregation, Fold):
+        return f"aggregate as {aggregation.type}"
+    return str(aggregation)

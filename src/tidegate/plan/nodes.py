@@ -1,0 +1,191 @@
+"""The logical plan: an immutable tree of streams and tables that the DSL builds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from tidegate.spec.aggregates import Aggregation
+from tidegate.spec.clock import Clock
+from tidegate.spec.emit import EmitStrategy
+from tidegate.spec.materialized import Materialized
+from tidegate.spec.steps import Step
+from tidegate.spec.suppressed import UntilTimeLimit, UntilWindowCloses
+from tidegate.spec.windows import Windows
+
+RESULT_COLUMNS = ("window", "timestamp", "deleted", "output")
+"""Names that rows of a result use themselves."""
+
+LATE_COLUMNS = ("reason", "late_by", "stream_time")
+"""Names that rows of late records use besides."""
+
+STATE_COLUMNS = ("status", "since", "until")
+"""Names that rows of a store use besides."""
+
+DROP, KEEP = LATE_RECORDS = ("drop", "keep")
+"""What becomes of a record that is not taken."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """An input: a bound DataFrame (`frame`) or a name that is bound later, and the stateless steps its records take.
+
+    sources  the streams that were merged into this one; each has steps and a number of its own
+    table    the table whose changes these are; key, timestamp and columns are those of its rows
+    aside    columns that are no values, besides key, timestamp, partition and offset
+    changes  whether each change takes an old row out and puts a new one in, as in a table that is grouped anew
+    forwarded
+             whether records are the rows that another operator lets out, one by one
+    raw      what Spark hands over instead of rows of `frame`, where workers make them (runtime.spark.raw)
+    """
+
+    name: str
+    key: tuple[str, ...]
+    timestamp: str
+    partition: str | None = None
+    offset: str | None = None
+    schema: Any = None
+    clock: Clock = Clock()  # noqa: RUF009 - a frozen value
+    frame: Any = field(default=None, compare=False, repr=False)
+    late_records: str | None = None
+    steps: tuple[Step, ...] = ()
+    sources: tuple[Stream, ...] = ()
+    number: int | None = None
+    table: Table | Stream | None = None
+    aside: tuple[str, ...] = ()
+    changes: bool = False
+    forwarded: bool = False
+    raw: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def branches(self) -> tuple[Stream, ...]:
+        """The inputs."""
+        return self.sources or (self,)
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The columns that are no values."""
+        order = (self.partition, self.offset)
+        return (*self.key, self.timestamp, *(name for name in order if name is not None), *self.aside)
+
+    def then(self, step: Step) -> Stream:
+        """The stream after one more step."""
+        if self.sources:
+            return replace(self, sources=tuple(source.then(step) for source in self.sources))
+        return replace(self, steps=(*self.steps, step))
+
+    @property
+    def unbound(self) -> Stream:
+        """The stream without DataFrames and tables, which stay where the query is written."""
+        sources = tuple(source.unbound for source in self.sources)
+        return replace(self, frame=None, raw=None, table=None, sources=sources)
+
+    @property
+    def as_read(self) -> bool:
+        """Whether the records are those of one input, as they are."""
+        return not (self.steps or self.sources or self.table)
+
+    @property
+    def behind(self) -> bool:
+        """Whether the records come from another operator."""
+        return self.changes or self.forwarded
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the source says in which order its records came."""
+        return self.offset is not None
+
+
+@dataclass(frozen=True)
+class WindowedAggregate:
+    """An aggregation of a stream grouped by `key`, per window or (`windows` None) over the whole of each group."""
+
+    stream: Stream
+    key: tuple[str, ...]
+    windows: Windows | None
+    aggregations: tuple[tuple[str, Aggregation], ...]
+    emit: EmitStrategy
+    materialized: Materialized
+    expects: Any = field(default=None, compare=False, repr=False)
+    late_records: str | None = None
+
+
+@dataclass(frozen=True)
+class Changelog:
+    """A table given as its changes: upserts, and tombstones where the column `deleted` is true."""
+
+    stream: Stream
+    deleted: str | None
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key of the table is that of the stream."""
+        return self.stream.key
+
+
+@dataclass(frozen=True)
+class Suppress:
+    """Updates of `parent`, held back."""
+
+    parent: Table
+    how: UntilWindowCloses | UntilTimeLimit
+
+
+@dataclass(frozen=True)
+class LateRecords:
+    """The records that `parent` does not take, as rows."""
+
+    parent: WindowedAggregate | Changelog
+
+
+@dataclass(frozen=True)
+class MapFilter:
+    """The rows of `parent` after a stateless step."""
+
+    parent: Table
+    step: Step
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Several tables of one aggregation, by the names their rows carry."""
+
+    named: tuple[tuple[str, Table | LateRecords], ...]
+
+
+Table: TypeAlias = "WindowedAggregate | Changelog | Suppress | MapFilter"
+Plan: TypeAlias = "Table | LateRecords | Outputs | Stream"
+
+
+def root_of(table: Plan) -> WindowedAggregate | Changelog:
+    """The aggregation or the changelog at the root of `table`."""
+    if isinstance(table, Outputs):
+        table = table.named[0][1]
+    while not isinstance(table, WindowedAggregate | Changelog):
+        if isinstance(table, Stream):
+            assert table.table is not None
+            table = table.table
+        else:
+            table = table.parent
+    return table
+
+
+def inputs_of(table: Plan) -> tuple[Stream, ...]:
+    """The streams that records come from."""
+    if isinstance(table, Stream):
+        return table.branches if table.table is None else inputs_of(table.table)
+    return inputs_of(root_of(table).stream)
+
+
+def merge_conflict(one: Stream, other: Stream) -> str:
+    """Why two streams cannot be merged; empty if they can."""
+    if one.table is not None or other.table is not None:
+        return "merge: a stream of a table's changes cannot be merged. Merge the streams before the aggregation."
+    for what in ("key", "timestamp", "partition", "offset", "clock"):
+        mine, theirs = getattr(one, what), getattr(other, what)
+        if mine != theirs:
+            return (
+                f"merge: the {what} of {one.name!r} is {mine!r} and that of {other.name!r} {theirs!r}. Name "
+                "the columns alike, or use select_key."
+            )
+    return ""

@@ -1,0 +1,217 @@
+"""The physical plan: what one stateful operator computes, which of its rows leave, and how a checkpoint knows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tidegate.plan.nodes import Stream
+from tidegate.spec import metrics
+from tidegate.spec.aggregates import Aggregate, Aggregation, Fold, Reduce
+from tidegate.spec.steps import Step
+from tidegate.spec.suppressed import StrictBuffer, UntilTimeLimit
+from tidegate.spec.windows import SessionWindows, SlidingWindows, TimeWindows, Windows
+
+
+@dataclass(frozen=True)
+class Output:
+    """What leaves an operation under one name: `kind` is "updates", "final" or "late".
+
+    `limit` holds it back, after the steps `before` and before those `after` it.
+    """
+
+    name: str
+    kind: str
+    limit: UntilTimeLimit | None = None
+    before: tuple[Step, ...] = ()
+    after: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True)
+class Repartition:
+    """The groups that an operation's rows go to: their key, and the columns that are aggregated (None: all).
+
+    changes  whether old rows are taken out; otherwise every row is a record of its own
+    told_by  the columns that are the value of such a record; empty for all but those `aside`
+    """
+
+    key: tuple[str, ...]
+    values: tuple[str, ...] | None
+    changes: bool = True
+    told_by: tuple[str, ...] = ()
+    aside: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What one stateful operator computes: an aggregation and which of its rows leave.
+
+    emits    "final": one row per key and window, when it closes; "updates": as they happen; "both"
+    caching  of updates, only the last one per key, window and micro-batch
+    buffer   the bound on how many final results may wait, None if there is none
+    limit    updates wait until then, None if they do not
+    before, after
+             the stateless steps of the rows that leave, before the limit and after it
+    windows  None where there are none: a table that is given as its changes (it has no aggregations, and `deleted` is
+             its column), or one result per key
+    regroup  the groups that its rows go to, if another operator aggregates them
+    expects  keys that give a final row in every window, with or without a record: a static DataFrame or a list
+    outputs  what leaves under which name; empty for one table, whose rows carry none
+    retention_ms
+             for how long after it closed a window's result stays readable, None for no longer than it is needed
+    """
+
+    stream: Stream
+    key: tuple[str, ...]
+    windows: Windows | None
+    aggregations: tuple[tuple[str, Aggregation], ...]
+    emits: str
+    caching: bool
+    buffer: StrictBuffer | None
+    name: str
+    buffer_name: str = "suppress"
+    limit: UntilTimeLimit | None = None
+    deleted: str | None = None
+    outputs: tuple[Output, ...] = ()
+    retention_ms: int | None = None
+    expects: Any = field(default=None, compare=False, repr=False)
+    before: tuple[Step, ...] = ()
+    after: tuple[Step, ...] = ()
+    regroup: Repartition | None = None
+
+    @property
+    def all_outputs(self) -> tuple[Output, ...]:
+        """What leaves: `outputs`, or the rows of the one table."""
+        kind = "final" if self.emits == "final" else "updates"
+        return self.outputs or (Output("", kind, self.limit, self.before, self.after),)
+
+    @property
+    def named(self) -> bool:
+        """Whether rows say which output they are of."""
+        return any(output.name for output in self.outputs)
+
+    @property
+    def keeps_late(self) -> bool:
+        """Whether records that are not taken leave as rows, so that whole records travel."""
+        return any(output.kind == "late" for output in self.outputs)
+
+    @property
+    def combinable(self) -> bool:
+        """Whether records may be aggregated before they meet: built-in aggregates that no order can change."""
+        return bool(self.aggregations) and all(isinstance(a, Aggregate) and not a.ordered for _, a in self.aggregations)
+
+    @property
+    def every_update(self) -> bool:
+        """Whether every single update matters: to be emitted, or because a bound is checked record by record."""
+        return self.buffer is not None or (self.emits != "final" and not self.caching)
+
+    @property
+    def pre_aggregates(self) -> bool:
+        """Whether records are aggregated before they travel; otherwise they travel one by one, in order."""
+        regular = self.windows is None or isinstance(self.windows, TimeWindows)
+        return regular and self.combinable and not self.every_update
+
+    @property
+    def append_only(self) -> bool:
+        """Whether a record only adds to a log, because nothing is told of a window before it closes."""
+        return self.windows is not None and self.pre_aggregates and self.emits == "final"
+
+    @property
+    def without_bound(self) -> Operation:
+        """The same operation without a bound on how many final results may wait."""
+        return replace(self, buffer=None)
+
+    @property
+    def function(self) -> Reduce | Fold | None:
+        """The Python function that aggregates, if it is one."""
+        aggregation = self.aggregations[0][1] if self.aggregations else None
+        return aggregation if isinstance(aggregation, Reduce | Fold) else None
+
+    @property
+    def deletes(self) -> bool:
+        """Whether rows can be tombstones: a function may return None, and sessions merge into other ones."""
+        merges = self.function is not None or isinstance(self.windows, SessionWindows)
+        return self.emits != "final" and (merges or self.deleted is not None)
+
+    def spread_over(self, tasks: int) -> int:
+        """How many of `tasks` tasks run the operator: fewer where each one's share of a bound would be too small."""
+        if self.single_task:
+            return 1
+        buffers = [self.buffer, None if self.limit is None else self.limit.buffer]
+        return min([tasks, *(buffer.worth_tasks for buffer in buffers if buffer is not None and buffer.bounded)])
+
+    @property
+    def measured(self) -> frozenset[str]:
+        """What there is to be told about this operation (`spec.metrics.GROUPS`)."""
+        final = any(output.kind == "final" for output in self.all_outputs)
+        bounds = [self.buffer] if self.limit is None else [self.limit.buffer if self.limit.buffer.bounded else None]
+        held = final or self.limit is not None
+        bounded = bounds != [None]
+        groups = {
+            metrics.SKEW: self.stream.clock.max_future_skew_ms is not None,
+            metrics.FINAL: final,
+            metrics.SUPPRESSION: held,
+            metrics.BOUND: held and bounded,
+            metrics.UNBOUND: held and not bounded,
+            metrics.OVERTIME: self.limit is not None,
+            metrics.WAITS: self.windows is not None and self.emits != "updates",
+            metrics.SLOWEST: self.stream.clock.slowest,
+            metrics.WAKES: self.uses_timers,
+        }
+        return frozenset(group for group, there in groups.items() if there)
+
+    @property
+    def buffers_by_stream_time(self) -> bool:
+        """Whether updates wait for stream time, so that every task must know how it passed within a batch."""
+        return any(output.kind == "updates" and _by_stream_time(output) for output in self.all_outputs)
+
+    @property
+    def single_task(self) -> bool:
+        """Whether it must be one task: stream time behind final results is theirs, which no other task knows."""
+        return any(output.kind == "final" and _by_stream_time(output) for output in self.all_outputs)
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is an aggregation without windows: one result per key."""
+        return self.windows is None and bool(self.aggregations)
+
+    @property
+    def needs_wall_clock(self) -> bool:
+        """Whether every blob must say what the wall clock was when its micro-batch began."""
+        return self.uses_timers or self.stream.clock.needs_wall_clock
+
+    @property
+    def uses_timers(self) -> bool:
+        """Whether something may have to leave because time passed, though no record came."""
+        return self.stream.clock.uses_timers or (self.limit is not None and self.limit.clock == "wall")
+
+    @property
+    def skips_null_values(self) -> bool:
+        """Whether a record without a value is skipped and moves no stream time: in sliding windows, and in none."""
+        return isinstance(self.windows, SlidingWindows) or (self.plain and not self.stream.changes)
+
+    def counts_as_value(self, available: tuple[str, ...]) -> tuple[str, ...]:
+        """The columns that are a record's value: all but key, timestamp and order; for `reduce`, its column."""
+        if isinstance(self.function, Reduce):
+            return (self.function.column,)
+        stream = self.stream
+        aside = {*stream.key, *self.key, stream.timestamp, stream.partition, stream.offset, *stream.aside}
+        return tuple(name for name in available if name not in aside)
+
+    def input_columns(self, available: tuple[str, ...]) -> tuple[str, ...]:
+        """The columns the aggregation reads besides key, timestamp, partition and offset."""
+        if isinstance(self.function, Fold):
+            return available
+        if not self.aggregations:
+            return tuple(name for name in self.counts_as_value(available) if name != self.deleted)
+        used = dict.fromkeys(a.column for _, a in self.aggregations if not isinstance(a, Fold) and a.column)
+        return tuple(column for column in used if column)
+
+    def other_columns(self, available: tuple[str, ...]) -> tuple[str, ...]:
+        """The columns that nothing reads, but that belong to a whole record; none where records are not kept."""
+        used = {*self.key, *self.input_columns(available)}
+        return tuple(name for name in available if name not in used) if self.keeps_late else ()
+
+
+def _by_stream_time(output: Output) -> bool:
+    return output.limit is not None and output.limit.clock == "stream"

@@ -1,0 +1,258 @@
+"""From the logical plan to operators: which operators compute a table, and what each of them does.
+
+This is where `suppress(until_window_closes(...))` and `emit_strategy(on_window_close())` become the same thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from tidegate.errors import DefinitionError
+from tidegate.instants import show_ms
+from tidegate.plan.nodes import (
+    Changelog,
+    LateRecords,
+    MapFilter,
+    Outputs,
+    Plan,
+    Stream,
+    Suppress,
+    Table,
+    WindowedAggregate,
+    root_of,
+)
+from tidegate.plan.physical import Operation, Output, Repartition
+from tidegate.spec.aggregates import Fold, Reduce
+from tidegate.spec.emit import EmitStrategy
+from tidegate.spec.steps import Filter, MapValues, Step
+from tidegate.spec.suppressed import StrictBuffer, UntilTimeLimit, UntilWindowCloses
+from tidegate.spec.windows import UnlimitedWindows, Windows
+
+
+def chain(op: Operation) -> list[Operation]:
+    """The operators that records go through until `op` has its rows, in order."""
+    stream, function = op.stream, op.function
+    if stream.table is None or not stream.behind:
+        return [op]
+    values = None if isinstance(function, Fold) else op.input_columns(())
+    told_by = (function.column,) if isinstance(function, Reduce) else ()
+    groups = Repartition(op.key, values, stream.changes, told_by, (*stream.key, *op.key))
+    return [*chain(replace(operation(stream.table), regroup=groups)), op]
+
+
+def operation(table: Plan) -> Operation:
+    """The one operator that computes `table`. Raises DefinitionError for one that cannot be."""
+    op = _together(table) if isinstance(table, Outputs) else _alone(table)
+    if op.retention_ms is not None and op.emits == "updates":
+        # What closes is kept, told or not.
+        op = replace(op, emits="both", outputs=op.all_outputs)
+    kinds = {output.kind for output in op.all_outputs}
+    if op.expects is not None and "updates" in kinds and "final" not in kinds:
+        raise DefinitionError(
+            "`expect_keys` needs final results: that a key is missing shows when the window closes, and this "
+            "table gives updates alone. Use emit_strategy(EmitStrategy.on_window_close()), or suppress until the "
+            "window closes."
+        )
+    return op
+
+
+def _alone(table: Table | LateRecords | Stream) -> Operation:
+    if isinstance(table, LateRecords):
+        op = _alone(table.parent)
+        return replace(op, emits="updates" if op.windows is None else "final", outputs=(Output("", "late"),))
+    if isinstance(table, Stream):
+        if table.table is None:
+            raise DefinitionError(f"The stream {table.name!r} has no aggregation, so there is no operator.")
+        op = operation(table.table)
+        return replace(op, after=op.after + table.steps)
+    suppressions = list(_suppressions(table))
+    limits = [how for how in suppressions if isinstance(how, UntilTimeLimit)]
+    named = next((how.name for how in suppressions if how.name), "suppress")
+    if len(limits) > 1:
+        raise DefinitionError(
+            f"This table has {len(limits)} suppressions until a time limit, one behind the other, and one operator "
+            "holds one. Use the longer limit alone."
+        )
+    aggregate = root_of(table)
+    store = "table" if isinstance(aggregate, Changelog) else aggregate.materialized.name
+    if suppressions and store == named:
+        raise DefinitionError(
+            f"The store and the suppression behind it are both called {named!r}, so that neither can be read or told "
+            'apart in a checkpoint. Name one of them otherwise: Materialized.as_("name"), .with_name("name").'
+        )
+    before, after = _steps(table)
+    if isinstance(aggregate, Changelog):
+        return Operation(
+            stream=aggregate.stream,
+            key=aggregate.key,
+            windows=None,
+            aggregations=(),
+            emits="updates",
+            caching=False,
+            buffer=None,
+            name=store,
+            buffer_name=named,
+            limit=limits[0] if limits else None,
+            deleted=aggregate.deleted,
+            before=before,
+            after=after,
+        )
+    bound = _bound(suppressions)
+    on_close = aggregate.emit == EmitStrategy.on_window_close()
+    return Operation(
+        stream=aggregate.stream,
+        key=aggregate.key,
+        windows=aggregate.windows,
+        aggregations=aggregate.aggregations,
+        emits="final" if _final(aggregate, suppressions) else "updates",
+        caching=aggregate.materialized.caching,
+        # Behind an aggregation that emits on close, a buffer never holds anything.
+        buffer=None if on_close else bound,
+        name=aggregate.materialized.name,
+        buffer_name=named,
+        limit=limits[0] if limits else None,
+        retention_ms=aggregate.materialized.retention_ms if _closes(aggregate.windows) else None,
+        expects=aggregate.expects,
+        before=before,
+        after=after,
+    )
+
+
+def _steps(table: Table) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+    """The steps of a table's rows before and behind its time limit; without one, all are behind."""
+    before: tuple[Step, ...] = ()
+    after: tuple[Step, ...] = ()
+    root = root_of(table)
+    limited, closes = False, isinstance(root, WindowedAggregate) and root.emit == EmitStrategy.on_window_close()
+    while isinstance(table, Suppress | MapFilter):
+        if isinstance(table, MapFilter):
+            # Of a window only the last update leaves, and not if it is a tombstone.
+            step = table.step
+            if closes and isinstance(step, Filter):
+                step = replace(step, tombstones=False)
+            before = (step, *before)
+        elif isinstance(table.how, UntilTimeLimit):
+            before, after, limited = (), before, True
+        else:
+            closes = True
+        table = table.parent
+    untyped = next((step for step in before if isinstance(step, MapValues) and not step.typed), None)
+    if limited and untyped is not None:
+        raise DefinitionError(
+            f"{untyped} is followed by a suppression, whose buffer must know the types of its columns. Give "
+            'map_values(..., types={"column": "long"}), or expressions instead of functions.'
+        )
+    return (before, after) if limited else ((), before)
+
+
+def _final(root: WindowedAggregate, suppressions: Iterable[UntilWindowCloses | UntilTimeLimit]) -> bool:
+    on_close = root.emit == EmitStrategy.on_window_close()
+    return on_close or any(isinstance(how, UntilWindowCloses) for how in suppressions)
+
+
+def _together(outputs: Outputs) -> Operation:
+    """The one operator behind several tables of one aggregation."""
+    parts = [(name, _alone(table)) for name, table in outputs.named]
+    (first_name, first), *others = parts
+    for name, op in others:
+        differs = [what for what, mine, theirs in _aggregation(first, op) if mine != theirs]
+        if differs:
+            raise DefinitionError(
+                f"The outputs {first_name!r} and {name!r} are not of one aggregation: they differ in their "
+                f"{', '.join(differs)}. Build the aggregation once and derive both from it "
+                "(final = counts.suppress(...)), or give each a query of its own."
+            )
+    told = tuple(_beside_others(name, part) for name, op in parts for part in op.all_outputs)
+    limited = [output for output in told if output.limit is not None]
+    if len(limited) > 1:
+        raise DefinitionError(
+            f"The outputs {limited[0].name!r} and {limited[1].name!r} are both held back until a time limit, and one "
+            "operator holds one such buffer. Give one of them a query of its own."
+        )
+    kinds = {output.kind for output in told} - {"late"}
+    bounded = next((op for _, op in parts if op.buffer is not None), first)
+    if bounded.buffer is not None and "updates" in kinds and first.caching:
+        raise DefinitionError(
+            f"An output waits in a buffer with a bound ({bounded.buffer}), which is checked record by record, and "
+            "another one gives the last update per micro-batch. Use BufferConfig.unbounded(), or "
+            "Materialized.as_(...).with_caching_disabled()."
+        )
+    held = next((op for _, op in parts if op.limit is not None), bounded)
+    emits = "both" if len(kinds) > 1 else kinds.pop() if kinds else first.emits
+    return replace(
+        first,
+        emits=emits,
+        buffer=bounded.buffer,
+        buffer_name=held.buffer_name,
+        limit=held.limit,
+        outputs=told,
+    )
+
+
+def _beside_others(name: str, output: Output) -> Output:
+    """An output that leaves beside others under `name`: in its rows the column `output` says so, and nothing else."""
+
+    def checked(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        for step in steps:
+            if isinstance(step, MapValues) and "output" in step.columns:
+                raise DefinitionError(
+                    f"{step} of the output {name!r} gives a column 'output': among several outputs that column says "
+                    "which one a row is of. Choose another name."
+                )
+        return tuple(replace(s, kept=(*s.kept, "output")) if isinstance(s, MapValues) else s for s in steps)
+
+    return replace(output, name=name, before=checked(output.before), after=checked(output.after))
+
+
+def _aggregation(one: Operation, other: Operation) -> Iterator[tuple[str, Any, Any]]:
+    """What two operations must have in common to be one aggregation: (what, of one, of the other)."""
+    yield "stream", (one.stream, id(one.stream.frame)), (other.stream, id(other.stream.frame))
+    yield "key", one.key, other.key
+    yield "windows", one.windows, other.windows
+    yield "aggregates", one.aggregations, other.aggregations
+    yield "expected keys", id(one.expects), id(other.expects)
+    yield "store", (one.name, one.caching, one.retention_ms), (other.name, other.caching, other.retention_ms)
+
+
+def _suppressions(table: Table) -> Iterator[UntilWindowCloses | UntilTimeLimit]:
+    while isinstance(table, Suppress | MapFilter):
+        if isinstance(table, Suppress):
+            yield table.how
+        table = table.parent
+
+
+def _bound(suppressions: list[UntilWindowCloses | UntilTimeLimit]) -> StrictBuffer | None:
+    for how in suppressions:
+        if isinstance(how, UntilWindowCloses) and how.buffer.bounded:
+            return how.buffer
+    return None
+
+
+def surprises(table: Suppress) -> Iterator[str]:
+    """What is legal about the outermost suppression of `table`, but probably not meant; each a sentence or two."""
+    how, root, buffer = table.how, root_of(table), table.how.buffer
+    windows = None if isinstance(root, Changelog) else root.windows
+    if isinstance(how, UntilWindowCloses):
+        if isinstance(windows, UnlimitedWindows):
+            yield (
+                f"suppress({how}) on {windows}: an unlimited window never closes, so nothing ever comes out and the "
+                "state only grows. Use until_time_limit, or no suppression."
+            )
+        elif not isinstance(root, Changelog) and _final(root, _suppressions(table.parent)):
+            yield (
+                f"suppress({how}) has nothing to do: the table before it emits final results already (on window "
+                "close, or through another suppress). Leave one of the two out."
+            )
+    elif how.limit_ms and how.measured_from == "latest_update" and not _closes(windows) and not buffer.bounded:
+        yield (
+            f"suppress({how}): the limit begins again with every update and the buffer has no bound, so a key that is "
+            f'updated more often than every {show_ms(how.limit_ms)} never comes out. Use measured_from="first_update", '
+            "or a bound, as in BufferConfig.max_records(1_000_000)."
+        )
+
+
+def _closes(windows: Windows | None) -> bool:
+    """Whether the updates of a key and window come to an end."""
+    return windows is not None and not isinstance(windows, UnlimitedWindows)

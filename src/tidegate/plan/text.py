@@ -1,0 +1,110 @@
+"""The plan as text, for people."""
+
+from __future__ import annotations
+
+from textwrap import indent
+
+from tidegate.instants import show_ms
+from tidegate.plan.nodes import Changelog, LateRecords, MapFilter, Outputs, Plan, Stream, Suppress
+from tidegate.plan.planner import operation
+from tidegate.spec.emit import EmitStrategy
+
+
+def headline(table: Plan) -> str:
+    """`table` in one line: what it is computed from, what it computes, and what holds its rows back."""
+    if isinstance(table, Outputs):
+        return ", ".join(f"{name}: {headline(output)}" for name, output in table.named)
+    if isinstance(table, LateRecords):
+        return f"late records of {headline(table.parent)}"
+    if isinstance(table, Stream):
+        of = f"changes of {headline(table.table)}" if table.table is not None else table.name
+        return " -> ".join([of, *map(str, table.steps)])
+    if isinstance(table, Suppress):
+        return f"{headline(table.parent)} -> suppress({table.how})"
+    if isinstance(table, MapFilter):
+        return f"{headline(table.parent)} -> {table.step}"
+    if isinstance(table, Changelog):
+        return f"table {table.stream.name} by {', '.join(table.key)}"
+    columns = ", ".join(f"{name} = {aggregation}" for name, aggregation in table.aggregations)
+    windows = f" in {table.windows}" if table.windows is not None else ""
+    close = ", on window close" if table.emit == EmitStrategy.on_window_close() else ""
+    return f"{columns} of {table.stream.name} by {', '.join(table.key)}{windows}{close}"
+
+
+def describe(table: Plan) -> str:
+    """The tree of `table` as text: every node with its name, windows, grace, buffer and Spark operator."""
+    if isinstance(table, Outputs):
+        operation(table)
+        trees = (f"{name}:\n{indent(describe(output), '   ')}" for name, output in table.named)
+        return "\n".join(["Outputs of one operator", *trees])
+    if isinstance(table, LateRecords):
+        return f"Late records, whole, in the operator of\n{indent(describe(table.parent), '   ')}"
+    if isinstance(table, Stream):
+        below = _input_lines(table) if table.table is None else describe(table.table).splitlines()
+        steps = table.steps if table.table is not None else ()
+        for step in steps:
+            below = [str(step), *_below(below)]
+        return "\n".join(below)
+    lines: list[str] = []
+    stateful = "transformWithStateInPandas"
+    depth = 0
+    op = operation(table)
+    fused, limited = op.emits == "final", op.limit is not None
+
+    def add(text: str, *details: str) -> None:
+        nonlocal depth
+        lines.append(("   " * (depth - 1) + "└─ " if depth else "") + text)
+        lines.extend("   " * depth + "   " + detail for detail in details)
+        depth += 1
+
+    while isinstance(table, Suppress | MapFilter):
+        if isinstance(table, MapFilter):
+            add(str(table.step), "spark    behind the operator")
+            table = table.parent
+            continue
+        as_operator = "in the operator of the aggregation" if fused or limited else "passes everything through"
+        add(f"Suppress {table.how.name or ''}".rstrip(), f"when     {table.how}", f"spark    {as_operator}")
+        table = table.parent
+    if isinstance(table, Changelog):
+        add(f"Table {table.stream.name}", f"key      {', '.join(table.key)}", f"time     {table.stream.timestamp}")
+        return "\n".join(lines)
+    add(
+        f"{'WindowedAggregate' if table.windows else 'Aggregate'} {table.materialized.name}",
+        f"columns  {', '.join(f'{name} = {a}' for name, a in table.aggregations)}",
+        *([f"windows  {table.windows}", f"grace    {show_ms(table.windows.grace_ms)}"] if table.windows else []),
+        f"emits    {_emits(fused, table.materialized.caching, table.windows is not None)}",
+        f"spark    mapInArrow ({'pre-aggregates' if op.pre_aggregates else 'packs records'}), {stateful}",
+    )
+    add(f"GroupBy {', '.join(table.key)}")
+    lines += ["   " * (depth - 1) + line for line in _below(_input_lines(table.stream))]
+    return "\n".join(lines)
+
+
+def _input_lines(stream: Stream) -> list[str]:
+    """A stream with its steps, or the streams it was merged from."""
+    if stream.table is not None:
+        return describe(stream.table).splitlines()
+    if stream.sources:
+        return ["Merge", *(line for source in stream.sources for line in _below(_input_lines(source)))]
+    order = f"partition {stream.partition}, offset {stream.offset}" if stream.ordered else "timestamps"
+    lines = [
+        f"Stream {stream.name}",
+        f"   key      {', '.join(stream.key)}",
+        f"   time     {stream.timestamp}",
+        f"   order    {order}",
+        *(f"   clock    {line}" for line in stream.clock.lines()),
+    ]
+    for step in stream.steps:
+        lines = [str(step), *_below(lines)]
+    return lines
+
+
+def _below(lines: list[str]) -> list[str]:
+    """A tree one level down."""
+    return [("└─ " if i == 0 else "   ") + line for i, line in enumerate(lines)]
+
+
+def _emits(final: bool, caching: bool, windowed: bool) -> str:
+    if final:
+        return "final results, once, when the window closes"
+    return f"the last update per key{', window' if windowed else ''} and micro-batch" if caching else "every update"
