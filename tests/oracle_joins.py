@@ -89,7 +89,7 @@ class StreamJoin(StreamStream):
     def take(
         self, side: str, key: Any, value: Any, timestamp: int | None, stream_time: int | None = None
     ) -> list[JoinedRow]:
-        """The rows of one record; `stream_time` is the S that it sees, itself included where nothing else is said."""
+        """The rows of one record; `stream_time` is the S that it sees, without it the largest timestamp so far."""
         alone = [copy for copy in self.copies(side) if self.preserves(copy)]
         # 1: counted, and moves nothing. 6: of a self join it counts only where both copies are skipped.
         reason = skipped(key, value, timestamp, preserved=bool(alone))
@@ -100,7 +100,7 @@ class StreamJoin(StreamStream):
         if null(key):
             # 1: can meet nobody: at once, not counted, moves nothing.
             return [_row(copy, key, value, None, timestamp) for copy in alone]
-        rows = self.advance(max(self.stream_time, timestamp) if stream_time is None else stream_time)
+        rows = self.advance(timestamp if stream_time is None else stream_time)
         for copy in self.copies(side):
             rows += self._come(Taken(copy, key, value, timestamp, len(self.taken)))
         # 4, and 6: late where both copies are.
@@ -342,13 +342,13 @@ class StreamTableJoin:
         if null(key):
             # 5: at once, moving nothing, not counted.
             return [JoinedRow(key, value, None, timestamp)]
-        rows = self.advance(max(self.stream_time, timestamp) if stream_time is None else stream_time)
+        self.stream_time = max(self.stream_time, timestamp if stream_time is None else stream_time)
         record = Taken(side, key, value, timestamp, self.arrivals)
         if self.grace is None or timestamp < self.stream_time - self.grace:
-            return rows + self._look_up(record)
-        # What waits as long as it does leaves by the same order, so it joins them before they leave.
+            return self._leave() + self._look_up(record)
+        # It may be due at once, and then leaves in one order with what waited.
         self.waiting.append(record)
-        return rows + self._leave()
+        return self._leave()
 
     def advance(self, stream_time: int) -> list[JoinedRow]:
         """The stream's own time moves: what is due leaves."""
