@@ -395,3 +395,23 @@ def test_stores_refuse_what_their_segments_have_left_behind() -> None:
     assert join.drops == 0
     join.take("left", "k", "b", 1000)
     assert join.drops == 1
+
+
+def test_before_its_history_a_table_has_its_newest_versions_only() -> None:
+    join = StreamTableJoin("left", history=10)
+    for key, value, timestamp in [("k", "old", 3), ("k", "new", 5), ("other", "x", 50), ("m", "m", 45)]:
+        join.take("right", key, value, timestamp)
+    seen = [join.take("left", key, "s", timestamp)[0].right for key, timestamp in [("k", 4), ("k", 5), ("m", 39)]]
+    assert seen == [None, "new", None]
+    join.take("right", "m", "late", 39)
+    assert join.drops == {"late": 1}
+
+
+def test_kafkas_walk_ends_behind_an_open_record_of_both_sides() -> None:
+    join = KafkaStreamJoin(5, 5, 0, "outer")
+    records = [("left", "a", 10), ("right", "b", 11), ("left", "c", 12), ("left", "d", 13), ("left", "e", 15)]
+    for side, key, timestamp in [*records, ("right", "q", 16)]:
+        rows = join.take(side, key, key, timestamp)
+    assert [row.key for row in rows] == ["a"]
+    # It got as far as d, whose timestamp is what the next scan goes by.
+    assert [row.key for row in join.take("right", "q", "q", 19)] == ["b", "c", "d"]
