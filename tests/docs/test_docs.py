@@ -36,7 +36,8 @@ def relative(page: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", ["docs/how-it-works.md", "docs/semantics.md", "docs/errors.md", "docs/upgrades.md", *PICTURED]
+    "name",
+    ["docs/how-it-works.md", "docs/semantics.md", "docs/concepts.md", "docs/errors.md", "docs/upgrades.md", *PICTURED],
 )
 def test_the_code_of_a_page_runs_and_prints_what_it_shows(name: str) -> None:
     """All Python blocks of a page in one namespace, in order; the text block after one is its output."""

@@ -23,7 +23,7 @@ BatchWindows proposal, the article on suppress), and what there is here. *Not ye
 ([what is missing](notyet.md)); *never* has its reason. A test holds every row to the code: what is said to be there
 is, and what is said to be missing is not.
 
-How it behaves is another matter: [where we differ](semantics.md#where-we-differ-from-kafka-streams), and
+How it behaves is another matter: [where we differ](concepts.md#where-we-differ-from-kafka-streams), and
 [every scenario](scenarios.md), one by one.
 """
 
