@@ -51,7 +51,14 @@ from tidegate.spec.materialized import Materialized
 from tidegate.spec.pending import Buffered, Pending, Waiting
 from tidegate.spec.suppressed import BufferConfig, EagerBuffer, StrictBuffer, Suppressed
 from tidegate.spec.upgrade import Change, Upgrade
-from tidegate.spec.windows import BatchWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+from tidegate.spec.windows import (
+    BatchWindows,
+    JoinWindows,
+    SessionWindows,
+    SlidingWindows,
+    TimeWindows,
+    UnlimitedWindows,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,6 +85,7 @@ __all__ = [
     "EagerBuffer",
     "EmitStrategy",
     "InputError",
+    "JoinWindows",
     "KGroupedStream",
     "KGroupedTable",
     "KLateRecords",
@@ -121,7 +129,6 @@ __all__ = [
 
 
 _WITH_SPARK = ("files", "kafka", "metrics")
-_NOT_YET = {"JoinWindows": "join streams with Spark's own joins, before tg.stream or behind to_df()."}
 
 
 Session = TypeVar("Session")
@@ -160,8 +167,6 @@ def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
 
 def __getattr__(name: str) -> Any:
     """`tg.files`, `tg.kafka` and `tg.metrics`, which need Spark, when they are first asked for."""
-    if name in _NOT_YET:
-        raise AttributeError(f"tidegate has no {name} yet: {_NOT_YET[name]} docs/notyet.md says what it will be.")
     if name not in _WITH_SPARK:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return importlib.import_module(f"tidegate.runtime.spark.{name}")

@@ -21,6 +21,7 @@ from tidegate.plan import (
     Outputs,
     Plan,
     Stream,
+    StreamJoin,
     Suppress,
     Table,
     WindowedAggregate,
@@ -31,17 +32,20 @@ from tidegate.plan import (
     operation,
     root_of,
     surprises,
+    table_root,
 )
 from tidegate.spec.aggregates import Aggregate, Aggregation, Fold, Reduce
 from tidegate.spec.aggregates import count as count_
-from tidegate.spec.clock import Clock
+from tidegate.spec.clock import Clock, check_aggregated, joined_clock
 from tidegate.spec.columns import check_user_name
 from tidegate.spec.emit import EmitStrategy
+from tidegate.spec.joined import Joined, checked_how, checked_suffixes, join_values_of
 from tidegate.spec.materialized import Materialized
 from tidegate.spec.steps import MapValues, SelectKey, Step, filter_of, map_values_of
 from tidegate.spec.suppressed import UntilTimeLimit, UntilWindowCloses
 from tidegate.spec.windows import (
     BatchWindows,
+    JoinWindows,
     SessionWindows,
     SlidingWindows,
     TimeWindows,
@@ -70,7 +74,7 @@ def stream(
     offset: str | None = None,
     name: str | None = None,
     schema: pa.Schema | None = None,
-    stream_time: Literal["max", "min_partition"] = "max",
+    stream_time: Literal["max", "min_partition"] | None = None,
     late_records: Literal["drop", "keep"] | None = None,
     idle_after: Duration | None = None,
     idle_advance: Duration | None = None,
@@ -86,7 +90,7 @@ def stream(
     schema     a pyarrow.Schema for an unbound input
     stream_time
                "max": the largest timestamp seen; "min_partition": that of the slowest partition, so that a partition
-               which is behind loses nothing
+               which is behind loses nothing. Left out: "max"; of a join, the slower side
     late_records
                "drop" or "keep" what is not taken; left out, it is kept where an output asks for it
                (`KTable.late_records`); an aggregation may say otherwise
@@ -285,6 +289,65 @@ class KStream(Result):
         aside = tuple(dict.fromkeys(name for branch in branches for name in branch.aside))
         return KStream(replace(self.node, frame=None, steps=(), sources=numbered, aside=aside))
 
+    def join(
+        self,
+        right: KStream,
+        windows: JoinWindows,
+        how: Literal["inner", "left", "outer"] = "inner",
+        value_joiner: Callable[..., Any] | Mapping[str, Any] | None = None,
+        suffixes: Sequence[str] | None = None,
+        *,
+        types: Mapping[str, Any] | None = None,
+        materialized: Materialized | None = None,
+    ) -> KStream:
+        """The records of this stream and of `right` that have the same key and meet within `windows` (SEMANTICS 7b).
+
+        A row has the key columns, the value columns of both sides and `timestamp`, the later of the two. In a left
+        join a left record that meets nobody leaves once, with nulls for the right side, as soon as nothing can join it
+        any more; in an outer join so do the records of both sides. What has left so is never contradicted.
+
+        value_joiner  what the value columns are instead: a function of (left, right) or (key, left, right) that gets
+                      the values of each side as a dict, None for the missing side, and returns a dict; or a dict of
+                      columns, each a function of the two or an expression such as `pc.field("left", "price") * 2`
+        suffixes      what is added to names that both sides have, as in ("_left", "_right")
+        types         the types of what a `value_joiner` function gives, by column; needed on Spark
+        materialized  names the operator and its stores: "name-left" and "name-right"
+
+        `clicks.join(clicks, ...)` joins a stream with itself: each record comes as left and then as right.
+
+        Stream time is over both inputs. Unless the streams say otherwise it is that of the slower side
+        (`stream_time="min_partition"`); give `idle_after`, so that a silent side does not hold the other one for ever.
+
+        Raises DefinitionError if the streams differ in their key columns, or if two columns would have one name.
+        """
+        return _join(self, right, windows, how, value_joiner, suffixes, types, materialized)
+
+    def left_join(
+        self,
+        right: KStream,
+        windows: JoinWindows,
+        value_joiner: Callable[..., Any] | Mapping[str, Any] | None = None,
+        suffixes: Sequence[str] | None = None,
+        *,
+        types: Mapping[str, Any] | None = None,
+        materialized: Materialized | None = None,
+    ) -> KStream:
+        """`join(..., how="left")`."""
+        return _join(self, right, windows, "left", value_joiner, suffixes, types, materialized)
+
+    def outer_join(
+        self,
+        right: KStream,
+        windows: JoinWindows,
+        value_joiner: Callable[..., Any] | Mapping[str, Any] | None = None,
+        suffixes: Sequence[str] | None = None,
+        *,
+        types: Mapping[str, Any] | None = None,
+        materialized: Materialized | None = None,
+    ) -> KStream:
+        """`join(..., how="outer")`."""
+        return _join(self, right, windows, "outer", value_joiner, suffixes, types, materialized)
+
     def group_by_key(self) -> KGroupedStream:
         """Group by the key of the stream."""
         return self.group_by(*self.node.key)
@@ -298,16 +361,101 @@ class KStream(Result):
         return KGroupedStream(self.node, key)
 
     def _forwarded(self, key: tuple[str, ...]) -> Stream:
-        """A table's changes as the input of another operator."""
-        for column in key:
-            if column in RESULT_COLUMNS:
-                raise DefinitionError(
-                    f"{column!r} is what rows of a result call their {column}, and no key. Give what you want of it "
-                    f'a name of its own first: to_stream().map_values({{"since": lambda row: ...}}, types=...).'
-                )
-        assert self.node.table is not None
-        name = f"{root_of(self.node.table).stream.name} by {', '.join(key)}"
-        return Stream(name, self.node.key, "timestamp", table=self.node, aside=self.node.aside, forwarded=True)
+        return _forwarded(self.node, key)
+
+
+def _forwarded(node: Stream, key: tuple[str, ...]) -> Stream:
+    """The rows of an operator as the input of another one: changes of a table, or rows of a join."""
+    for column in key:
+        if column in RESULT_COLUMNS:
+            raise DefinitionError(
+                f"{column!r} is what rows of a result call their {column}, and no key. Give what you want of it "
+                f'a name of its own first: to_stream().map_values({{"since": lambda row: ...}}, types=...).'
+            )
+    assert node.table is not None
+    name = f"{root_of(node.table).stream.name} by {', '.join(key)}"
+    return Stream(name, node.key, "timestamp", table=node, aside=node.aside, forwarded=True)
+
+
+def _join(
+    left: KStream,
+    right: Any,
+    windows: Any,
+    how: Any,
+    value_joiner: Any,
+    suffixes: Any,
+    types: Mapping[str, Any] | None,
+    materialized: Materialized | None,
+) -> KStream:
+    if not isinstance(right, KStream):
+        raise DefinitionTypeError(
+            f"`right` is {right!r}, not a stream. Use for example clicks.join(views, windows); a table becomes a "
+            "stream of its changes by to_stream()."
+        )
+    if not isinstance(windows, JoinWindows):
+        raise DefinitionTypeError(
+            f"`windows` is {windows!r}. Use JoinWindows, for example "
+            'JoinWindows.of_time_difference_and_grace("5 minutes", "1 minute").'
+        )
+    if materialized is not None and not isinstance(materialized, Materialized):
+        raise DefinitionTypeError(f'`materialized` is {materialized!r}. Use Materialized.as_("name").')
+    key = left.node.key
+    if right.node.key != key:
+        raise DefinitionError(
+            f"join: the key of {left.node.name!r} is {', '.join(key)} and that of {right.node.name!r} "
+            f"{', '.join(right.node.key)}. Records meet by key: use select_key, so that the columns have one name."
+        )
+    for column in key:
+        if column in RESULT_COLUMNS:
+            _reserved(column)
+    alone = _same_stream(left.node, right.node)
+    values = join_values_of(value_joiner, types, key, (*key, "timestamp"))
+    joined = Joined(windows, checked_how(how), checked_suffixes(suffixes), values, alone)
+    _check_joined(joined, left.node, right.node)
+    sides = [node if node.table is None else _forwarded(node, key) for node in (left.node, right.node)]
+    clock = left.node.clock if alone else joined_clock(_clock_of(left.node), _clock_of(right.node))
+    if clock.slowest and clock.idle_after_ms is None and not clock.chosen:
+        warn(
+            f"The join of {left.node.name!r} with {right.node.name!r} goes by the time of the slower side, and a side "
+            'that is silent holds the other one back for ever. Give the streams idle_after="5 minutes", or '
+            'stream_time="max" for the largest timestamp of both.'
+        )
+    name = f"{left.node.name} join {right.node.name}"
+    store = "join" if materialized is None else materialized.name
+    join = StreamJoin(sides[0], None if alone else sides[1], joined, name, store, clock)
+    return KStream(Stream(name, key, "timestamp", table=join))
+
+
+def _clock_of(node: Stream) -> Clock:
+    """The clock of one side; the rows of a join go by that of the join."""
+    return node.table.clock if isinstance(node.table, StreamJoin) else node.clock
+
+
+def _same_stream(one: Stream, other: Stream) -> bool:
+    """Whether both are one stream, and not only alike: DataFrames are not compared by their equality."""
+    frames = zip(one.branches, other.branches, strict=False)
+    return one == other and all(a.frame is b.frame for a, b in frames)
+
+
+def _check_joined(joined: Joined, left: Stream, right: Stream) -> None:
+    """Check the names of value columns as far as they are known, and that they are known where they must be."""
+    of_left, of_right = _values(left), _values(right)
+    if joined.values is None and of_left is not None and of_right is not None:
+        joined.names(of_left, of_right)
+    needs = "an expression of a `value_joiner`" if joined.values is not None and joined.values.expressions else None
+    needs = "`suffixes`" if joined.values is None and joined.suffixes is not None else needs
+    for node, known in ((left, of_left), (right, of_right)):
+        if needs is not None and known is None and node.table is None and not joined.self_join:
+            raise DefinitionError(
+                f"join: {needs} must know the columns of both sides, and those of {node.name!r} are not known yet. "
+                "Give tg.stream(..., schema=pyarrow.schema(...))."
+            )
+
+
+def _values(node: Stream) -> tuple[str, ...] | None:
+    """The value columns of a stream, None if they are not known yet."""
+    available = None if node.table is not None else _available(node)
+    return None if available is None else tuple(name for name in available if name not in node.kept)
 
 
 def _check_new_key(node: Stream, name: str) -> None:
@@ -478,6 +626,7 @@ class _Aggregating:
                 _reserved(column)
         if materialized is not None and not isinstance(materialized, Materialized):
             raise DefinitionTypeError(f'`materialized` is {materialized!r}. Use Materialized.as_("name").')
+        check_aggregated(self.stream.clock)
         node = WindowedAggregate(
             self.stream,
             self.key,
@@ -635,7 +784,7 @@ class KTable(Result):
 
         Raises DefinitionError where the stream or the aggregation says late_records="drop".
         """
-        root = root_of(self.node)
+        root = table_root(self.node)
         if root.stream.table is not None:
             taken = "A table that was grouped anew takes every change."
             rows = "The records of this aggregation are the rows of another one, and only counted if they are late."
@@ -667,7 +816,7 @@ class KTable(Result):
 
     def to_stream(self) -> KStream:
         """The changes of this table as records; of a tombstone `deleted` is true and the values are null."""
-        root, (first, *_) = root_of(self.node), inputs_of(self.node)
+        root, (first, *_) = table_root(self.node), inputs_of(self.node)
         return KStream(Stream(first.name, root.key, "timestamp", table=self.node, aside=("window", "deleted")))
 
     def group_by(self, *columns: str, key: str | Sequence[str] | None = None) -> KGroupedTable:
@@ -683,7 +832,7 @@ class KTable(Result):
 
     @property
     def _key(self) -> tuple[str, ...]:
-        return root_of(self.node).key
+        return table_root(self.node).key
 
     def _then(self, step: Step) -> KTable:
         return KTable(MapFilter(self.node, step))
@@ -697,7 +846,7 @@ class KTable(Result):
             raise DefinitionTypeError(
                 f"`suppressed` is {suppressed!r}. Use Suppressed.until_window_closes(BufferConfig.unbounded())."
             )
-        root = root_of(self.node)
+        root = table_root(self.node)
         if isinstance(suppressed, UntilWindowCloses) and (isinstance(root, Changelog) or root.windows is None):
             raise DefinitionError(
                 "until_window_closes: Window close time is only defined for windowed computations, and this table "

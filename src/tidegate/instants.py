@@ -138,7 +138,7 @@ def _epoch_micros(value: datetime) -> int:
 def later_ms(instant: Any, by: int) -> Any:
     """`instant` plus the duration `by`, at most MAX_MS: no instant is later. A number or a numpy array, in ms."""
     by = min(by, MAX_MS)
-    last = MAX_MS - by
+    last = MAX_MS - max(by, 0)
     return (instant.clip(max=last) if hasattr(instant, "clip") else min(instant, last)) + by
 
 

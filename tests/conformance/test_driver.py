@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from conformance import buffer, runner
+from conformance import buffer, joins, runner
 from conformance.runner import Row, Scenario
 from conformance.status import GAPS, SUPPORTED
 from tidegate.kernel.suppress import strict_bound
@@ -32,7 +32,7 @@ def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(strict_bound, "entry_bytes", sizes)
 
 
-RUNNING = [name for name in SUPPORTED if runner.load(name).kind not in ("definition", "buffer")]
+RUNNING = [name for name in SUPPORTED if runner.load(name).kind not in ("definition", "buffer", *joins.KINDS)]
 FINAL = [name for name in RUNNING if runner.load(name).final and "expected_error" not in runner.load(name).data]
 STOPPING = [name for name in RUNNING if runner.load(name).stops]
 UPDATING = [name for name in RUNNING if not runner.load(name).final and "expected_error" not in runner.load(name).data]
@@ -55,6 +55,8 @@ def run(scenario: Scenario) -> None:
         return check_definition(scenario)
     if scenario.kind == "buffer":
         return buffer.check(scenario)
+    if scenario.kind in joins.KINDS:
+        return joins.check(scenario)
     if "expected_error" in scenario.data and not scenario.stops:
         with pytest.raises(runner.expected_error(scenario)) as raised:
             driver_of(runner.build(scenario, stream()))

@@ -46,7 +46,7 @@ def state_changed(random: Random) -> None:
     name = random.choice(list(piped()))
     before, right = piped()[name]
     state = before.state()
-    store = random.choice((state.store, *state.behind))
+    store = random.choice(state.stores)
     held = random.choice([held for held in (store.values, store.log) if held])
     place = random.choice(list(held))
     held[place] = damaged(held[place], random)  # type: ignore[index]

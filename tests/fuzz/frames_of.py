@@ -76,7 +76,7 @@ def written() -> tuple[Written, ...]:
         with _blobs() as blobs:
             TopologyTestDriver(table, state=state).pipe_batch(NEXT)
         found += [Written(frames.BLOB, blob, f"{name}: a blob") for blob in blobs]
-        for store in (state.store, *state.behind):
+        for store in state.stores:
             found += [Written(frame[5], frame, f"{name}: {what}") for what, frame in _stored(store)]
     return tuple(found)
 

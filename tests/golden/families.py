@@ -108,17 +108,17 @@ def written(table: tg.KTable) -> str:
     driver = TopologyTestDriver(table)
     piped(driver, BEFORE)
     state = driver.state()
-    stores = [_packed(store) for store in (state.store, *state.behind)]
+    stores = [_packed(store) for store in state.stores]
     return json.dumps({"stores": stores, "rows": piped(driver, AFTER)}, indent=1) + "\n"
 
 
 def read(path: Path, table: tg.KTable) -> tuple[TopologyTestDriver, list[str]]:
     """A driver that goes on from a golden file, and the rows it must let out."""
     golden = json.loads(path.read_text())
-    first, *behind = map(_unpacked, golden["stores"])
+    stores = tuple(map(_unpacked, golden["stores"]))
     fresh = TopologyTestDriver(table).state()
     piped_before = sum(map(len, BEFORE))
-    state = replace(fresh, store=first, behind=tuple(behind), piped=piped_before)
+    state = replace(fresh, stores=stores, piped=piped_before)
     return TopologyTestDriver(table, state=state), golden["rows"]
 
 

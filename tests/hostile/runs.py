@@ -24,7 +24,7 @@ from tidegate.kernel.stage import Stage, reasons
 from tidegate.kernel.state.store import DictStore
 from tidegate.kernel.upgrade import drain
 from tidegate.kernel.windows import expected_keys
-from tidegate.plan import chain, inputs_of, operation
+from tidegate.plan import inputs_of, operation
 from tidegate.testing import TopologyTestDriver
 from tidegate.testing.driver import to_rows
 from tidegate.testing.inputs import Inputs, to_batch
@@ -85,7 +85,7 @@ class InLayout:
 
     def _start(self, drains: bool) -> None:
         node = self.what.table().node
-        (op,) = chain(operation(node))
+        op = operation(node)
         self.inputs = Inputs.of(inputs_of(node))
         self.types = self.inputs.types()
         fields = to_batch(op, self.types, [], 0).schema

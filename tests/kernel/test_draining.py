@@ -105,13 +105,11 @@ def test_nothing_goes_on_afterwards() -> None:
 def test_another_run_is_refused_between_the_two_steps() -> None:
     driver = TopologyTestDriver(counts(TIME).suppress(FINAL))
     driver.pipe_input(RECORDS[0])
-    op = driver._op
-    assert op is not None
-    driver._step(op, driver._types, [], drains=True)
+    driver._step(driver._entries, [[]], 0, drains=True)
     with pytest.raises(tg.CheckpointError, match="has begun"):
         driver.pipe_input(RECORDS[1])
     assert driver.read_output() == []
-    driver._step(op, driver._types, [], drains=True)
+    driver._step(driver._entries, [[]], 0, drains=True)
     assert [row["n"] for row in driver.read_output()] == [1]
 
 

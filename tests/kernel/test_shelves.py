@@ -112,7 +112,7 @@ def test_what_waits_can_be_read() -> None:
     driver.pipe_batch([{"k": 1, "ts": 3, "v": 1}, {"k": 2, "ts": 4, "v": 2}, {"k": 1, "ts": 9, "v": 3}])
     op = operation(table(SPILLING, 50, "stream", "first_update", windowed=False).node)
     schema = pa.schema({"k:k": pa.int64(), "v:v": pa.int64(), "ts": pa.int64()})
-    held = time_limit.waiting(Layout(op, schema), driver.state().store).to_pylist()
+    held = time_limit.waiting(Layout(op, schema), driver.state().stores[0]).to_pylist()
     assert sorted((row["k"], row["v"], row[time_buckets.BUFFER_TIME]) for row in held) == [(1, 3, 3), (2, 2, 4)]
 
 
@@ -122,12 +122,12 @@ def test_an_index_with_other_bits_is_made_anew() -> None:
     driver = TopologyTestDriver(told)
     driver.pipe_batch([{"k": n % 40, "ts": n, "v": n} for n in range(45)])
     state = driver.state()
-    frame = state.store.get("buffer")
+    frame = state.stores[0].get("buffer")
     assert frame is not None
     meta, rows = frames.decode(frames.SEGMENT, frame)
     assert meta["index"].pop("bits") == 32
-    state.store.put("buffer", frames.encode(frames.SEGMENT, meta, *rows))
-    state.store.write(KEY_INDEX_RECENT.place(0), 0, b"another format")
+    state.stores[0].put("buffer", frames.encode(frames.SEGMENT, meta, *rows))
+    state.stores[0].write(KEY_INDEX_RECENT.place(0), 0, b"another format")
     expected, driver = driver, TopologyTestDriver(told, state=state)
     key_index._cache.clear()
     for batch in ([{"k": 3, "ts": 45, "v": -1}], [{"k": 9, "ts": 70, "v": -2}], [{"k": 9, "ts": 500, "v": -3}]):
@@ -178,12 +178,12 @@ def test_an_update_does_not_read_what_waits(measured_from: str) -> None:
         held = tg.Suppressed.until_time_limit("1 day", SPILLING, clock="stream", measured_from=measured_from)
         told = tg.table("prices", key="k", timestamp="ts").suppress(held)
         driver = TopologyTestDriver(told)
-        driver._store = Counting()
+        driver._stores = [Counting()]
         driver.pipe_batch([{"k": n, "ts": n % 1000, "v": n} for n in range(keys)])
-        before = driver._store.copy()
-        driver._store = Counting(before.values, before.log)
-        driver._store.copy = lambda: driver._store  # type: ignore[method-assign]
+        before = driver._stores[0].copy()
+        counting = Counting(before.values, before.log)
+        driver._stores = [counting]
         driver.pipe_batch([{"k": n, "ts": 1000, "v": -n} for n in range(100)])
-        return driver._store.moved
+        return counting.moved
 
     assert moved(20_000) <= 1.1 * moved(200)

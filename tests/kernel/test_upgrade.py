@@ -94,7 +94,7 @@ def test_a_change_that_cannot_go_on_is_refused(before: Any, now: Any, what: str,
     assert message.endswith(f"Going on would lose: {lost}.")
     # The old plan goes on, and what the refused one was given is not in it.
     again = restarted(driver, before)
-    assert again.state().store == state.store
+    assert again.state().stores == state.stores
     again.pipe_input(record(7))
 
 
@@ -189,7 +189,7 @@ def test_a_retention_that_changes() -> None:
     driver = restarted(driver, kept(None))
     driver.pipe_input(record(61))
     assert [row["status"] for row in driver.read_state()] == ["open"]
-    assert all(window >= 0 for window, _ in driver.state().store.log)
+    assert all(window >= 0 for window, _ in driver.state().stores[0].log)
 
 
 def test_what_waits_is_shown_before_the_first_batch() -> None:
@@ -211,7 +211,7 @@ def test_what_a_check_says_of_changes_that_go_on() -> None:
         "  events: length of the limit: '5 milliseconds' -> '9 milliseconds'\n"
         "    goes on: what waits leaves by the new one"
     )
-    assert driver.state().store == state.store
+    assert driver.state().stores[0] == state.stores[0]
     assert str(driver.check_upgrade(held())) == "This plan goes on: it is the one that wrote the checkpoint."
     assert [change.what for change in after(final(), 1).check_upgrade(strict()).changes] == ["buffer"]
 

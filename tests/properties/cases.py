@@ -64,7 +64,9 @@ def zero() -> int:
 
 
 def total(key: Any, row: Row, aggregate: int) -> int:
-    return (aggregate * 2 + (row["n"] or 0)) % PRIME  # the order of records matters, and a long holds any number of them
+    return (
+        aggregate * 2 + (row["n"] or 0)
+    ) % PRIME  # the order of records matters, and a long holds any number of them
 
 
 def bridged(key: Any, a: str, b: str) -> str:

@@ -363,7 +363,7 @@ def test_a_checkpoint_without_old_rows_is_refused() -> None:
     driver = TopologyTestDriver(table)
     driver.pipe_input({"k": "a", "g": "x", "ts": 0})
     state = driver.state()
-    state.behind = (type(state.store)(),)
+    state.stores = (*state.stores, type(state.stores[0])())
     with pytest.raises(tg.CheckpointError, match="old rows: None -> 'kept'"):
         TopologyTestDriver(table.group_by("g").count(), state=state).pipe_input({"k": "a", "g": "y", "ts": 0})
 

@@ -27,7 +27,7 @@ from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage, reasons
 from tidegate.kernel.upgrade import drain
 from tidegate.kernel.windows import expected_keys
-from tidegate.plan import Operation, chain, operation
+from tidegate.plan import Operation, graph, operation
 from tidegate.testing.inputs import Record, Types, to_batch
 
 MOST_DEATHS = 3
@@ -232,7 +232,7 @@ class Cluster:
 def operators(table: Any, tasks: int, drains: bool) -> list[Operator]:
     """The operators of a plan, as Spark lays them out."""
     made: list[Operator] = []
-    for op in chain(operation(table.node)):
+    for op in (node.op for node in graph(operation(table.node)).upstream_first):
         schema = _schema(op, made)
         layout = Layout(replace(op, stream=op.stream.unbound, expects=None), schema, sorts=False)
         keys = None if op.expects is None else expected_keys.pack(layout, op.expects)

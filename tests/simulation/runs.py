@@ -19,7 +19,7 @@ from tidegate.kernel.exchange import packing
 from tidegate.kernel.state import hash_tree
 from tidegate.kernel.suppress import key_index, time_buckets
 from tidegate.kernel.windows import window_log
-from tidegate.plan import chain, operation
+from tidegate.plan import operation
 from tidegate.runtime.spark import state, wire
 
 SIZES: list[tuple[Any, str, int]] = [
@@ -95,7 +95,7 @@ def _compared(what: Scenario, adversary: Adversary) -> str:
     query = Query(Cluster(adversary, what.tasks, what.on_spark), _deal(what, adversary), what.clocks)
     plans = _live(what, adversary, query)
     right = truth(what)
-    key = chain(operation(plans[0].table().node))[-1].key
+    key = operation(plans[0].table().node).key
     for number in range(len(what.batches)):
         if number and number in plans:
             right.start(plans[number])

@@ -52,10 +52,16 @@ def test_a_description_says_what_is_not_usual() -> None:
 
 
 def test_idle_after_belongs_to_the_slowest_partition() -> None:
-    assert refused(idle_after="5 minutes", **ORDER) == (
+    refusal = (
         "`idle_after` is '5 minutes', but with stream_time='max' no partition ever holds stream time back. "
         "Leave it out, or use stream_time='min_partition'."
     )
+    assert refused(stream_time="max", idle_after="5 minutes", **ORDER) == refusal
+    # A join of streams that say no rule goes by the slower side, so only an aggregation must refuse it.
+    stream = tg.stream("events", key="user", timestamp="ts", idle_after="5 minutes", **ORDER)
+    with pytest.raises(tg.DefinitionError) as raised:
+        stream.group_by_key().count()
+    assert str(raised.value) == refusal
 
 
 @pytest.mark.parametrize("argument", ["idle_advance", "max_future_skew"])

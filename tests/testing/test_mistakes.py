@@ -88,12 +88,6 @@ def test_the_types_of_a_table_are_those_of_its_columns() -> None:
         driver.pipe_input({"k": "a", "ts": 1, "v": 1000})
 
 
-def test_a_name_that_is_not_there_yet_says_what_to_use() -> None:
-    with pytest.raises(AttributeError, match=r"tidegate has no JoinWindows yet: join streams with Spark's own joins"):
-        _ = tg.JoinWindows
-    assert not hasattr(tg, "join_windows")
-
-
 def test_dir_shows_every_name() -> None:
     assert {*tg.__all__, "files", "kafka", "metrics"} <= set(dir(tg))
 

@@ -98,13 +98,13 @@ def test_nothing_is_kept_for_longer(kind: str) -> None:
     driver = TopologyTestDriver(table(windows).suppress(FINAL))
     for ts in range(0, 60, 12):
         driver.pipe_input({"k": "a", "ts": ts, "x": 1})
-    state = State.open(driver.state().store)
+    state = State.open(driver.state().stores[0])
     assert state is not None
     assert state.closed
-    assert any(name < 0 for name, _ in driver.state().store.log)
+    assert any(name < 0 for name, _ in driver.state().stores[0].log)
     driver.pipe_input({"k": "a", "ts": 10_000, "x": 1})
     assert {row["status"] for row in driver.read_state()} == {"open"}
-    assert not any(name < 0 for name, _ in driver.state().store.log)
+    assert not any(name < 0 for name, _ in driver.state().stores[0].log)
 
 
 def test_without_retention_nothing_closed_is_kept() -> None:

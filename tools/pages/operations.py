@@ -59,6 +59,7 @@ PANELS: list[tuple[str, str, list[tuple[str, str]]]] = [
     ("Stream time behind the wall clock", "ms", _all("stream_time_lag")),
     ("Stream time", "dateTimeAsIso", _all("stream_time")),
     ("Open windows", "short", _all("open_windows")),
+    ("Joins: open records", "short", _all("open_left_records", "open_right_records")),
     ("Final results per second", "short", _per_second("emit_final_records_total")),
     ("Final results: latency", "ms", _all("emit_final_latency_avg", "emit_final_latency_max")),
     ("Suppressions: rows out per second", "short", _per_second("suppression_emit_total")),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable
 
+from tidegate.kernel.choice import OPERATORS
 from tidegate.kernel.state.tables import OLD_VALUE_TABLES, RETENTION_TABLES, TIME_LIMIT_TABLES, TableSpec
-from tidegate.kernel.windows.choice import OPERATORS
 
 INTRODUCTION = """\
 # What a checkpoint stores: the tables of every operator

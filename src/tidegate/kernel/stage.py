@@ -18,8 +18,9 @@ import pyarrow as pa
 from tidegate.errors import CheckpointError
 from tidegate.instants import MAX_MS
 from tidegate.kernel import outputs
+from tidegate.kernel.choice import operator_of
 from tidegate.kernel.exchange import chunk_headers
-from tidegate.kernel.exchange.batch import Batch
+from tidegate.kernel.exchange.batch import Batch, JoinBatch
 from tidegate.kernel.inspect import pending
 from tidegate.kernel.rows import results
 from tidegate.kernel.rows.layout import Layout
@@ -28,12 +29,11 @@ from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import Store
 from tidegate.kernel.suppress import suppression_metrics
 from tidegate.kernel.time.idle import Idle
-from tidegate.kernel.time.slowest_partition import SlowestFold
+from tidegate.kernel.time.slowest_partition import SlowestFold, with_inputs
 from tidegate.kernel.time.stream_time import NEVER, Fold
 from tidegate.kernel.upgrade import compatibility, description, drain
 from tidegate.kernel.upgrade.flush import Flushed
 from tidegate.kernel.windows import expected_keys, retention
-from tidegate.kernel.windows.choice import operator_of
 from tidegate.plan import Operation
 
 DROPS = ("late", "null_key", "null_value", "bad_timestamp")
@@ -145,7 +145,7 @@ class Stage:
         return not (looked_at or gone.results or gone.behind or op.limit or op.regroup or op.named)
 
     def _decode(self, blobs: Iterable[bytes], layout: Layout) -> tuple[Batch, dict[str, float]]:
-        batch = Batch(layout)
+        batch = Batch(layout) if layout.op.joined is None else JoinBatch(layout)
         drops: Counter[str] = Counter()
         first = False
         # The shuffle delivers blobs in any order. In one order a replayed batch gives the same rows to the last bit.
@@ -155,7 +155,11 @@ class Stage:
             _same_run(meta, self.layout.identity, self.tasks)
             if meta["chunks"]:  # else it is a mark (`draining.marks`)
                 points = rows.pop() if meta.get("points") else None
-                batch.add(chunk_headers.read(meta["chunks"], points), *rows)
+                chunks = chunk_headers.read(meta["chunks"], points)
+                if isinstance(batch, JoinBatch):
+                    batch.add_side(meta["side"], chunks, *rows)
+                else:
+                    batch.add(chunks, *rows)
             batch.task, batch.came = meta["task"], batch.came or meta["came"]
             batch.wall_clock = max(batch.wall_clock, meta.get("wall_clock", NEVER))
             drops.update(meta["drops"])
@@ -167,7 +171,10 @@ class Stage:
         clock = self.layout.op.stream.clock
         if not clock.slowest or not batch.chunks:
             return Fold(batch.chunks, state.stream_time)
-        fold = SlowestFold(batch.chunks, state.stream_time, state.partitions, state.wall_clock, clock.idle_after_ms)
+        reached = state.partitions
+        if self.layout.op.joined is not None:
+            reached = with_inputs(reached, len(self.layout.op.sides), state.wall_clock)
+        fold = SlowestFold(batch.chunks, state.stream_time, reached, state.wall_clock, clock.idle_after_ms)
         state.partitions = fold.partitions
         return fold
 

@@ -2,6 +2,7 @@
 ones), what a checkpoint must agree with (`identity`), and the plan as text (`text`).
 """
 
+from tidegate.plan.graph import Edge, Node, graph
 from tidegate.plan.nodes import (
     DROP,
     KEEP,
@@ -15,15 +16,17 @@ from tidegate.plan.nodes import (
     Outputs,
     Plan,
     Stream,
+    StreamJoin,
     Suppress,
     Table,
     WindowedAggregate,
     inputs_of,
     merge_conflict,
     root_of,
+    table_root,
 )
 from tidegate.plan.physical import Operation, Output, Repartition
-from tidegate.plan.planner import chain, operation, surprises
+from tidegate.plan.planner import operation, surprises
 from tidegate.plan.text import describe, headline
 
 __all__ = [
@@ -34,23 +37,27 @@ __all__ = [
     "RESULT_COLUMNS",
     "STATE_COLUMNS",
     "Changelog",
+    "Edge",
     "LateRecords",
     "MapFilter",
+    "Node",
     "Operation",
     "Output",
     "Outputs",
     "Plan",
     "Repartition",
     "Stream",
+    "StreamJoin",
     "Suppress",
     "Table",
     "WindowedAggregate",
-    "chain",
     "describe",
+    "graph",
     "headline",
     "inputs_of",
     "merge_conflict",
     "operation",
     "root_of",
     "surprises",
+    "table_root",
 ]

@@ -11,6 +11,8 @@ def identity(op: Operation) -> dict[str, str]:
     """What a checkpoint must agree with, by name; a bound of a buffer may change."""
     # Another key changes groups, not the rows that are kept for it; but without it none are kept.
     kept = {"old rows": "kept"} if op.regroup is not None and op.regroup.changes else {}
+    if op.joined is not None:
+        return _of_join(op)
     return kept | {
         "key": ", ".join(op.key),
         "timestamp": op.stream.timestamp,
@@ -22,6 +24,19 @@ def identity(op: Operation) -> dict[str, str]:
         "emits": "final" if op.emits == "final" else "updates",
         "buffer": "unbounded" if op.buffer is None else "bounded",
         "limit": "none" if op.limit is None else f"by {op.limit.clock} time",
+        "store": op.name,
+    }
+
+
+def _of_join(op: Operation) -> dict[str, str]:
+    assert op.joined is not None
+    return {
+        "key": ", ".join(op.key),
+        "timestamp": ", ".join(side.timestamp for side in op.sides),
+        "order": ", ".join("partition and offset" if side.ordered else "timestamps" for side in op.sides),
+        "windows": str(op.joined.windows),
+        "grace": show_ms(op.joined.windows.grace_ms),
+        "join": f"{op.joined.how}{' with itself' if op.joined.self_join else ''}",
         "store": op.name,
     }
 

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from tidegate.spec.aggregates import Aggregation
 from tidegate.spec.clock import Clock
 from tidegate.spec.emit import EmitStrategy
+from tidegate.spec.joined import Joined
 from tidegate.spec.materialized import Materialized
 from tidegate.spec.steps import Step
 from tidegate.spec.suppressed import UntilTimeLimit, UntilWindowCloses
@@ -31,7 +32,7 @@ class Stream:
     """An input: a bound DataFrame (`frame`) or a name that is bound later, and the stateless steps its records take.
 
     sources  the streams that were merged into this one; each has steps and a number of its own
-    table    the table whose changes these are; key, timestamp and columns are those of its rows
+    table    the table whose changes these are, or the join whose rows; key, timestamp and columns are those of its rows
     aside    columns that are no values, besides key, timestamp, partition and offset
     changes  whether each change takes an old row out and puts a new one in, as in a table that is grouped anew
     forwarded
@@ -51,7 +52,7 @@ class Stream:
     steps: tuple[Step, ...] = ()
     sources: tuple[Stream, ...] = ()
     number: int | None = None
-    table: Table | Stream | None = None
+    table: Table | Stream | StreamJoin | None = None
     aside: tuple[str, ...] = ()
     changes: bool = False
     forwarded: bool = False
@@ -124,6 +125,33 @@ class Changelog:
 
 
 @dataclass(frozen=True)
+class StreamJoin:
+    """The records of two streams that meet by key. `right` is None where a stream is joined with itself."""
+
+    left: Stream
+    right: Stream | None
+    joined: Joined
+    name: str
+    store: str
+    clock: Clock
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key of the rows is that of both streams."""
+        return self.left.key
+
+    @property
+    def sides(self) -> tuple[Stream, ...]:
+        """The inputs: left and right, or the one that is both."""
+        return (self.left,) if self.right is None else (self.left, self.right)
+
+    @property
+    def stream(self) -> Stream:
+        """Both inputs as one, which has no columns but those of a row."""
+        return Stream(self.name, self.key, "timestamp", clock=self.clock)
+
+
+@dataclass(frozen=True)
 class Suppress:
     """Updates of `parent`, held back."""
 
@@ -153,15 +181,16 @@ class Outputs:
     named: tuple[tuple[str, Table | LateRecords], ...]
 
 
+Root: TypeAlias = "WindowedAggregate | Changelog | StreamJoin"
 Table: TypeAlias = "WindowedAggregate | Changelog | Suppress | MapFilter"
 Plan: TypeAlias = "Table | LateRecords | Outputs | Stream"
 
 
-def root_of(table: Plan) -> WindowedAggregate | Changelog:
-    """The aggregation or the changelog at the root of `table`."""
+def root_of(table: Plan | StreamJoin) -> Root:
+    """The aggregation, the changelog or the join at the root of `table`."""
     if isinstance(table, Outputs):
         table = table.named[0][1]
-    while not isinstance(table, WindowedAggregate | Changelog):
+    while not isinstance(table, WindowedAggregate | Changelog | StreamJoin):
         if isinstance(table, Stream):
             assert table.table is not None
             table = table.table
@@ -170,11 +199,20 @@ def root_of(table: Plan) -> WindowedAggregate | Changelog:
     return table
 
 
-def inputs_of(table: Plan) -> tuple[Stream, ...]:
-    """The streams that records come from."""
+def table_root(table: Table) -> WindowedAggregate | Changelog:
+    """The aggregation or the changelog at the root of a table; the rows of a join are a stream, and no table."""
+    root = root_of(table)
+    assert not isinstance(root, StreamJoin)
+    return root
+
+
+def inputs_of(table: Plan | StreamJoin) -> tuple[Stream, ...]:
+    """The streams that records come from, each once."""
     if isinstance(table, Stream):
         return table.branches if table.table is None else inputs_of(table.table)
-    return inputs_of(root_of(table).stream)
+    root = root_of(table)
+    streams = root.sides if isinstance(root, StreamJoin) else (root.stream,)
+    return tuple(branch for stream in streams for branch in inputs_of(stream))
 
 
 def merge_conflict(one: Stream, other: Stream) -> str:

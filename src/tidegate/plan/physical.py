@@ -8,9 +8,10 @@ from typing import Any
 from tidegate.plan.nodes import Stream
 from tidegate.spec import metrics
 from tidegate.spec.aggregates import Aggregate, Aggregation, Fold, Reduce
+from tidegate.spec.joined import Joined
 from tidegate.spec.steps import Step
 from tidegate.spec.suppressed import StrictBuffer, UntilTimeLimit
-from tidegate.spec.windows import SessionWindows, SlidingWindows, TimeWindows, Windows
+from tidegate.spec.windows import LEFT, RIGHT, SessionWindows, SlidingWindows, TimeWindows, Windows
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Repartition:
 
     changes  whether old rows are taken out; otherwise every row is a record of its own
     told_by  the columns that are the value of such a record; empty for all but those `aside`
+    whole    whether the columns `aside` are among all; the records of a join have their values alone
     """
 
     key: tuple[str, ...]
@@ -40,6 +42,7 @@ class Repartition:
     changes: bool = True
     told_by: tuple[str, ...] = ()
     aside: tuple[str, ...] = ()
+    whole: bool = True
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,9 @@ class Operation:
              the stateless steps of the rows that leave, before the limit and after it
     windows  None where there are none: a table that is given as its changes (it has no aggregations, and `deleted` is
              its column), or one result per key
-    regroup  the groups that its rows go to, if another operator aggregates them
+    regroup  the groups that its rows go to, if another operator aggregates or joins them
+    joined   of a join, how its sides meet; its rows are those of both `sides` (one, if a stream is joined with itself)
+    side     of which side of a join the map step is, None for the whole operation
     expects  keys that give a final row in every window, with or without a record: a static DataFrame or a list
     outputs  what leaves under which name; empty for one table, whose rows carry none
     retention_ms
@@ -78,6 +83,21 @@ class Operation:
     before: tuple[Step, ...] = ()
     after: tuple[Step, ...] = ()
     regroup: Repartition | None = None
+    joined: Joined | None = None
+    sides: tuple[Stream, ...] = ()
+    side: int | None = None
+
+    def of_side(self, side: int) -> Operation:
+        """What the map step of one input of a join does: whole records travel, one by one."""
+        stream = self.sides[min(side, len(self.sides) - 1)]
+        return replace(self, stream=replace(stream, clock=self.stream.clock), sides=(), side=side)
+
+    @property
+    def keeps_null_keys(self) -> bool:
+        """Whether records without a key go on, because they leave without a partner."""
+        if self.joined is None or self.side is None:
+            return False
+        return any(self.joined.preserves(side) for side in ((LEFT, RIGHT) if self.joined.self_join else (self.side,)))
 
     @property
     def all_outputs(self) -> tuple[Output, ...]:
@@ -154,9 +174,10 @@ class Operation:
             metrics.BOUND: held and bounded,
             metrics.UNBOUND: held and not bounded,
             metrics.OVERTIME: self.limit is not None,
-            metrics.WAITS: self.windows is not None and self.emits != "updates",
+            metrics.WAITS: (self.windows is not None and self.emits != "updates") or self.joined is not None,
             metrics.SLOWEST: self.stream.clock.slowest,
             metrics.WAKES: self.uses_timers,
+            metrics.JOIN: self.joined is not None,
         }
         return frozenset(group for group, there in groups.items() if there)
 
@@ -187,8 +208,9 @@ class Operation:
 
     @property
     def skips_null_values(self) -> bool:
-        """Whether a record without a value is skipped and moves no stream time: in sliding windows, and in none."""
-        return isinstance(self.windows, SlidingWindows) or (self.plain and not self.stream.changes)
+        """Whether a record without a value is skipped and moves no stream time: sliding windows, joins, no windows."""
+        plain = (self.plain and not self.stream.changes) or self.joined is not None
+        return isinstance(self.windows, SlidingWindows) or plain
 
     def counts_as_value(self, available: tuple[str, ...]) -> tuple[str, ...]:
         """The columns that are a record's value: all but key, timestamp and order; for `reduce`, its column."""

@@ -18,31 +18,21 @@ from tidegate.plan.nodes import (
     Outputs,
     Plan,
     Stream,
+    StreamJoin,
     Suppress,
     Table,
     WindowedAggregate,
     root_of,
+    table_root,
 )
-from tidegate.plan.physical import Operation, Output, Repartition
-from tidegate.spec.aggregates import Fold, Reduce
+from tidegate.plan.physical import Operation, Output
 from tidegate.spec.emit import EmitStrategy
 from tidegate.spec.steps import Filter, MapValues, Step
 from tidegate.spec.suppressed import StrictBuffer, UntilTimeLimit, UntilWindowCloses
 from tidegate.spec.windows import UnlimitedWindows, Windows
 
 
-def chain(op: Operation) -> list[Operation]:
-    """The operators that records go through until `op` has its rows, in order."""
-    stream, function = op.stream, op.function
-    if stream.table is None or not stream.behind:
-        return [op]
-    values = None if isinstance(function, Fold) else op.input_columns(())
-    told_by = (function.column,) if isinstance(function, Reduce) else ()
-    groups = Repartition(op.key, values, stream.changes, told_by, (*stream.key, *op.key))
-    return [*chain(replace(operation(stream.table), regroup=groups)), op]
-
-
-def operation(table: Plan) -> Operation:
+def operation(table: Plan | StreamJoin) -> Operation:
     """The one operator that computes `table`. Raises DefinitionError for one that cannot be."""
     op = _together(table) if isinstance(table, Outputs) else _alone(table)
     if op.retention_ms is not None and op.emits == "updates":
@@ -58,7 +48,9 @@ def operation(table: Plan) -> Operation:
     return op
 
 
-def _alone(table: Table | LateRecords | Stream) -> Operation:
+def _alone(table: Table | LateRecords | Stream | StreamJoin) -> Operation:
+    if isinstance(table, StreamJoin):
+        return _of_join(table)
     if isinstance(table, LateRecords):
         op = _alone(table.parent)
         return replace(op, emits="updates" if op.windows is None else "final", outputs=(Output("", "late"),))
@@ -75,7 +67,7 @@ def _alone(table: Table | LateRecords | Stream) -> Operation:
             f"This table has {len(limits)} suppressions until a time limit, one behind the other, and one operator "
             "holds one. Use the longer limit alone."
         )
-    aggregate = root_of(table)
+    aggregate = table_root(table)
     store = "table" if isinstance(aggregate, Changelog) else aggregate.materialized.name
     if suppressions and store == named:
         raise DefinitionError(
@@ -117,6 +109,23 @@ def _alone(table: Table | LateRecords | Stream) -> Operation:
         expects=aggregate.expects,
         before=before,
         after=after,
+    )
+
+
+def _of_join(join: StreamJoin) -> Operation:
+    values = join.joined.values
+    return Operation(
+        stream=join.stream,
+        key=join.key,
+        windows=None,
+        aggregations=(),
+        emits="updates",
+        caching=False,
+        buffer=None,
+        name=join.store,
+        after=() if values is None else (values,),
+        joined=join.joined,
+        sides=join.sides,
     )
 
 
@@ -232,7 +241,7 @@ def _bound(suppressions: list[UntilWindowCloses | UntilTimeLimit]) -> StrictBuff
 
 def surprises(table: Suppress) -> Iterator[str]:
     """What is legal about the outermost suppression of `table`, but probably not meant; each a sentence or two."""
-    how, root, buffer = table.how, root_of(table), table.how.buffer
+    how, root, buffer = table.how, table_root(table), table.how.buffer
     windows = None if isinstance(root, Changelog) else root.windows
     if isinstance(how, UntilWindowCloses):
         if isinstance(windows, UnlimitedWindows):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textwrap import indent
 
 from tidegate.instants import show_ms
-from tidegate.plan.nodes import Changelog, LateRecords, MapFilter, Outputs, Plan, Stream, Suppress
+from tidegate.plan.nodes import Changelog, LateRecords, MapFilter, Outputs, Plan, Stream, StreamJoin, Suppress
 from tidegate.plan.planner import operation
 from tidegate.spec.emit import EmitStrategy
 
@@ -17,7 +17,11 @@ def headline(table: Plan) -> str:
     if isinstance(table, LateRecords):
         return f"late records of {headline(table.parent)}"
     if isinstance(table, Stream):
-        of = f"changes of {headline(table.table)}" if table.table is not None else table.name
+        of = table.name
+        if isinstance(table.table, StreamJoin):
+            of = _join_line(table.table)
+        elif table.table is not None:
+            of = f"changes of {headline(table.table)}"
         return " -> ".join([of, *map(str, table.steps)])
     if isinstance(table, Suppress):
         return f"{headline(table.parent)} -> suppress({table.how})"
@@ -40,8 +44,9 @@ def describe(table: Plan) -> str:
     if isinstance(table, LateRecords):
         return f"Late records, whole, in the operator of\n{indent(describe(table.parent), '   ')}"
     if isinstance(table, Stream):
-        below = _input_lines(table) if table.table is None else describe(table.table).splitlines()
-        steps = table.steps if table.table is not None else ()
+        if table.table is None or isinstance(table.table, StreamJoin):
+            return "\n".join(_input_lines(table))
+        below, steps = describe(table.table).splitlines(), table.steps
         for step in steps:
             below = [str(step), *_below(below)]
         return "\n".join(below)
@@ -80,8 +85,30 @@ def describe(table: Plan) -> str:
     return "\n".join(lines)
 
 
+def _join_line(join: StreamJoin) -> str:
+    left, *others = [headline(side) for side in join.sides]
+    return f"{join.joined.how} join of {left} with {others[0] if others else 'itself'} in {join.joined.windows}"
+
+
+def _join_lines(join: StreamJoin) -> list[str]:
+    lines = [
+        f"StreamJoin {join.name}",
+        f"   how      {join.joined.how}{' join with itself' if join.joined.self_join else ''}",
+        f"   windows  {join.joined.windows}",
+        f"   grace    {show_ms(join.joined.windows.grace_ms)}",
+        *(f"   clock    {line}" for line in join.clock.lines()),
+        "   spark    mapInArrow (packs records of both sides), transformWithStateInPandas",
+    ]
+    return [*lines, *(line for side in join.sides for line in _below(_input_lines(side)))]
+
+
 def _input_lines(stream: Stream) -> list[str]:
     """A stream with its steps, or the streams it was merged from."""
+    if isinstance(stream.table, StreamJoin):
+        lines = _join_lines(stream.table)
+        for step in stream.steps:
+            lines = [str(step), *_below(lines)]
+        return lines
     if stream.table is not None:
         return describe(stream.table).splitlines()
     if stream.sources:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tidegate.errors import DefinitionError
 from tidegate.instants import Duration, duration_ms, show_ms
@@ -18,17 +18,19 @@ class Clock:
     idle_after_ms  with "min_partition": a partition without a record for so long (wall clock) holds nothing back
     idle_advance_ms     without a record for so long (wall clock), stream time goes on at the pace of the wall clock
     max_future_skew_ms  a record further ahead of the wall clock is kept out
+    chosen         whether somebody said the rule; a join of streams that do not goes by the slower side
     """
 
     rule: str = LARGEST
     idle_after_ms: int | None = None
     idle_advance_ms: int | None = None
     max_future_skew_ms: int | None = None
+    chosen: bool = field(default=False, compare=False)
 
     @classmethod
     def of(
         cls,
-        stream_time: str,
+        stream_time: str | None,
         *,
         partition: str | None,
         idle_after: Duration | None = None,
@@ -36,23 +38,21 @@ class Clock:
         max_future_skew: Duration | None = None,
     ) -> Clock:
         """The clock of a stream, checked. Raises DefinitionError for arguments that do not go together."""
-        if stream_time not in (LARGEST, SLOWEST):
+        if stream_time not in (None, LARGEST, SLOWEST):
             raise DefinitionError(f"`stream_time` is {stream_time!r}. Use {LARGEST!r} or {SLOWEST!r}.")
         if stream_time == SLOWEST and partition is None:
             raise DefinitionError(
                 f"`stream_time` is {SLOWEST!r}, but the stream has no partitions to compare. "
                 'Give partition="partition", offset="offset".'
             )
-        if stream_time != SLOWEST and idle_after is not None:
-            raise DefinitionError(
-                f"`idle_after` is {idle_after!r}, but with stream_time={LARGEST!r} no partition ever holds stream time "
-                f"back. Leave it out, or use stream_time={SLOWEST!r}."
-            )
+        if stream_time == LARGEST and idle_after is not None:
+            raise _nothing_idle(show_ms(_at_least("idle_after", idle_after, 1)))
         return cls(
-            stream_time,
+            stream_time or LARGEST,
             _positive("idle_after", idle_after),
             _positive("idle_advance", idle_advance),
             None if max_future_skew is None else _at_least("max_future_skew", max_future_skew, 0),
+            chosen=stream_time is not None,
         )
 
     def lines(self) -> list[str]:
@@ -79,6 +79,45 @@ class Clock:
     def uses_timers(self) -> bool:
         """Whether stream time may move though no record came."""
         return self.idle_advance_ms is not None
+
+
+def check_aggregated(clock: Clock) -> None:
+    """Raise DefinitionError if the clock of a stream that is aggregated says what only another one needs."""
+    if clock.idle_after_ms is not None and not clock.slowest:
+        raise _nothing_idle(show_ms(clock.idle_after_ms))
+
+
+def _nothing_idle(idle_after: str) -> DefinitionError:
+    return DefinitionError(
+        f"`idle_after` is {idle_after!r}, but with stream_time={LARGEST!r} no partition ever holds stream time "
+        f"back. Leave it out, or use stream_time={SLOWEST!r}."
+    )
+
+
+def joined_clock(left: Clock, right: Clock) -> Clock:
+    """The clock of a join: what the sides say, and the slower side if none says a rule.
+
+    Raises DefinitionError if they say different things.
+    """
+    rules = {clock.rule for clock in (left, right) if clock.chosen}
+    if len(rules) > 1:
+        raise DefinitionError(
+            f"join: `stream_time` is {left.rule!r} on the left and {right.rule!r} on the right. A join has one stream "
+            "time over both: say the same, or say it once."
+        )
+    found = {}
+    for name in ("idle_after_ms", "idle_advance_ms", "max_future_skew_ms"):
+        said = {value for clock in (left, right) if (value := getattr(clock, name)) is not None}
+        if len(said) > 1:
+            one, other = (show_ms(getattr(clock, name)) for clock in (left, right))
+            raise DefinitionError(
+                f"join: `{name.removesuffix('_ms')}` is {one} on the left and {other} on the right. A join has one "
+                "stream time over both: say the same, or say it once."
+            )
+        found[name] = next(iter(said), None)
+    clock = Clock(rules.pop() if rules else SLOWEST, **found, chosen=bool(left.chosen or right.chosen))
+    check_aggregated(clock)
+    return clock
 
 
 def _positive(argument: str, value: Duration | None) -> int | None:

@@ -15,7 +15,7 @@ NOTHING = float("nan")
 """A metric without a sample, as in Kafka."""
 
 # Which operators tell a number; `plan.Operation.measured` says which groups one is in.
-ALWAYS, SKEW, FINAL, SUPPRESSION, BOUND, UNBOUND, OVERTIME, WAITS, SLOWEST, WAKES = GROUPS = (
+ALWAYS, SKEW, FINAL, SUPPRESSION, BOUND, UNBOUND, OVERTIME, WAITS, SLOWEST, WAKES, JOIN = GROUPS = (
     "always",
     "skew",
     "final",
@@ -26,6 +26,7 @@ ALWAYS, SKEW, FINAL, SUPPRESSION, BOUND, UNBOUND, OVERTIME, WAITS, SLOWEST, WAKE
     "waits",
     "slowest",
     "wakes",
+    "join",
 )
 
 SKIPPED = ("null_key", "null_value", "bad_timestamp", "future")
@@ -90,6 +91,8 @@ NUMBERS = (
     Number("future", "sum", SKEW),
     Number("emitted", "sum"),
     Number("open_windows", "max"),
+    Number("open_left_records", "sum", JOIN),
+    Number("open_right_records", "sum", JOIN),
     Number("stream_time", "max"),
     Number("stream_time_lag", "min"),
     Number("record_lateness_max", "max"),
@@ -112,6 +115,7 @@ NUMBERS = (
     Number("intermediate_result_suppression_overtime_avg", "sum(overtime_sum) / sum(suppression_emit)", OVERTIME),
     Number("next_close", "min", WAITS),
     Number("slowest_partition", "max", SLOWEST),
+    Number("slowest_side", "max", SLOWEST),
     Number("slowest_time", "max", SLOWEST),
     # Without input only the tasks whose time has come are heard, so that what all hold must be followed by changes.
     Number("tasks", "max", WAKES),
@@ -206,6 +210,11 @@ def _gauge(kafka: str, unit: str, means: str, needs: str = "records") -> Metric:
     return Metric(kafka.replace("-", "_"), "gauge", unit, means, kafka, needs)
 
 
+def _open_records(side: str) -> Metric:
+    means = f"{side} records of a join that are kept, because they may still find partners"
+    return Metric(f"open_{side}_records", "gauge", "records", means, "", f"open_{side}_records")
+
+
 _COUNT, _SIZE = "suppression_buffer_count_current", "suppression_buffer_size_current"
 _OVERTIME = "intermediate_result_suppression_overtime_min"
 
@@ -228,6 +237,8 @@ METRICS: tuple[Metric, ...] = (
         "records",
         "records skipped, by reason: null_key, null_value, bad_timestamp, future",
     ),
+    _open_records("left"),
+    _open_records("right"),
     _gauge("suppression-buffer-count-current", "rows", "rows that wait now", _COUNT),
     _gauge("suppression-buffer-count-avg", "rows", "rows that wait, on average over the batches", _COUNT),
     _gauge("suppression-buffer-count-max", "rows", "the most rows that waited", _COUNT),

@@ -53,7 +53,13 @@ class Pending:
     held_by: tuple[int | str, int] | None = None
     buffered: Buffered | None = None
 
+    @property
+    def _held_lines(self) -> list[str]:
+        return [] if self.held_by is None else [f"  {_holding(*self.held_by)}"]
+
     def __str__(self) -> str:
+        if self.stream_time is None and self.held_by is not None:
+            return f"{self.name}: stream time has not begun. {_holding(*self.held_by)}"
         if self.stream_time is None:
             return f"{self.name}: no record has come yet, so nothing waits."
         lines = [f"{self.name}: stream time is {show_instant(self.stream_time)}."]
@@ -68,11 +74,17 @@ class Pending:
         if self.waiting and more > 0:
             lines.append(f"  and {more} more after {'it' if len(self.waiting) == 1 else 'them'}.")
         if self.held_by is not None:
-            partition, time = self.held_by
-            lines.append(f"  Partition {partition!r} holds stream time back: it has come to {show_instant(time)}.")
+            lines += self._held_lines
         elif self.waiting or (self.buffered is not None and self.buffered.clock == "stream"):
             lines.append("  A record with a later timestamp, of any key and partition, moves stream time on.")
         return "\n".join(lines)
+
+
+def _holding(partition: int | str, time: int) -> str:
+    side = str(partition).startswith(("left side", "right side"))  # of a join
+    who = f"The {partition}" if side else f"Partition {partition!r}"
+    how_far = f"it has come to {show_instant(time)}" if time >= 0 else "no record of it has come yet"
+    return f"{who} holds stream time back: {how_far}."
 
 
 def together(tasks: Iterable[Pending], open_windows: int) -> Pending:

@@ -86,14 +86,19 @@ def is_expression(value: Any) -> bool:
     return type(value).__name__ == "Expression" and type(value).__module__.startswith("pyarrow")
 
 
-def takes_key(function: Callable[..., Any]) -> bool:
-    """Whether a function wants the key and the row, rather than the row alone."""
+def takes_key(function: Callable[..., Any], others: int = 1) -> bool:
+    """Whether a function wants the key and the row, rather than the row alone; or the key and so many `others`."""
+    return _needs(function) == others + 1
+
+
+def _needs(function: Callable[..., Any]) -> int:
+    """How many arguments a function must be given."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # some built-in functions have none
-        return False
+        return 0
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return len([p for p in positional if p.default is p.empty]) == 2
+    return len([p for p in positional if p.default is p.empty])
 
 
 def filter_of(predicate: Any, key: tuple[str, ...], tombstones: bool) -> Filter:

@@ -289,6 +289,109 @@ class UnlimitedWindows:
         return f"UnlimitedWindows from {self.start_ms} ms"
 
 
+LEFT, RIGHT = 0, 1
+"""The sides of a join."""
+
+
+@dataclass(frozen=True)
+class JoinWindows:
+    """Which records of two streams meet: a left record at t meets the right ones in [t - before, t + after].
+
+    Both bounds belong to the window. `before` and `after` are relative to the left record; one of them may be negative.
+    `JoinWindows.of_time_difference_and_grace("5 minutes", "1 minute")` has 5 minutes on either side.
+
+    A record is open until stream time passes its timestamp plus its reach ahead plus the grace. Until then records
+    of the other side that come may join it, and afterwards none.
+
+    Source: Kafka Streams `JoinWindows`, KIP-328 (grace), KIP-633 (no default grace), SEMANTICS 7b (the close rule).
+    """
+
+    before_ms: int
+    after_ms: int
+    grace_ms: int
+
+    @classmethod
+    def of_time_difference_and_grace(cls, time_difference: Duration, grace: Duration) -> JoinWindows:
+        """Records at most `time_difference` apart meet, until stream time has passed the later one's by `grace`.
+
+        Raises DefinitionError if one of them is negative.
+        """
+        difference_ms = duration_ms(time_difference, "time_difference")
+        return _not_backwards(cls(difference_ms, difference_ms, _grace_ms(grace)), "time_difference", difference_ms)
+
+    @classmethod
+    def of_time_difference_with_no_grace(cls, time_difference: Duration) -> JoinWindows:
+        """Records at most `time_difference` apart meet; a record out of order may find its partners closed."""
+        return cls.of_time_difference_and_grace(time_difference, "0 seconds")
+
+    def before(self, before: Duration) -> JoinWindows:
+        """The same windows with another reach back from the left record; keeps the grace.
+
+        Raises DefinitionError if the window would end before it begins: -`before` is later than `after`.
+        """
+        before_ms = duration_ms(before, "before")
+        return _not_backwards(replace(self, before_ms=before_ms), "before", before_ms)
+
+    def after(self, after: Duration) -> JoinWindows:
+        """The same windows with another reach ahead from the left record; keeps the grace.
+
+        Raises DefinitionError if the window would end before it begins: `after` is earlier than -`before`.
+        """
+        after_ms = duration_ms(after, "after")
+        return _not_backwards(replace(self, after_ms=after_ms), "after", after_ms)
+
+    def grace(self, grace: Duration) -> JoinWindows:
+        """Raises DefinitionError: the grace is chosen where the windows are made, once."""
+        raise DefinitionError(
+            f"`grace` is {show_ms(self.grace_ms)} already and is chosen once. Use "
+            f"JoinWindows.of_time_difference_and_grace(difference, {show_ms(duration_ms(grace, 'grace'))!r})."
+        )
+
+    def ahead_ms(self, side: int) -> int:
+        """How far after a record of this side its partners may be."""
+        return self.before_ms if side == RIGHT else self.after_ms
+
+    def back_ms(self, side: int) -> int:
+        """How far before a record of this side its partners may be."""
+        return self.after_ms if side == RIGHT else self.before_ms
+
+    def open_from_ms(self, side: int, stream_time: int) -> int:
+        """The earliest timestamp at which a record of this side is open at `stream_time`; earlier ones are closed.
+
+        Closed iff stream time > timestamp + reach ahead + grace (SEMANTICS 7b).
+        """
+        open_from: int = earlier_ms(stream_time, self.ahead_ms(side) + self.grace_ms)
+        return open_from
+
+    def close_ms(self, side: int, timestamp_ms: int) -> int:
+        """The stream time at which a record of this side closes: `open_from_ms` turned around."""
+        close: int = later_ms(timestamp_ms, self.ahead_ms(side) + self.grace_ms + 1)
+        return close
+
+    def late_before_ms(self, side: int, stream_time: int) -> int:
+        """A record of this side before this timestamp is late at `stream_time`: nothing can join it any more.
+
+        Late iff stream time > timestamp + reach ahead + max(reach back, 0) + grace (SEMANTICS 7b.4).
+        """
+        reach = self.ahead_ms(side) + max(self.back_ms(side), 0) + self.grace_ms
+        late_before: int = earlier_ms(stream_time, reach)
+        return late_before
+
+    def __str__(self) -> str:
+        return f"JoinWindows of {show_ms(self.before_ms)} before and {show_ms(self.after_ms)} after"
+
+
+def _not_backwards(windows: JoinWindows, argument: str, value_ms: int) -> JoinWindows:
+    """The windows, unless they end before they begin because `argument` is what it is."""
+    if windows.before_ms + windows.after_ms < 0:
+        raise DefinitionError(
+            f"`{argument}` is {show_ms(value_ms)}, so that the window of a left record at t would be "
+            f"[t - {show_ms(windows.before_ms)}, t + {show_ms(windows.after_ms)}]: its end must not lie before its "
+            "start. Use a time difference that is not negative, or a before and an after whose sum is not."
+        )
+    return windows
+
+
 def needed_ms(windows: Windows) -> tuple[int, str]:
     """How long windows need their state at least, and what that is made of (SEMANTICS 8, Kafka's rule)."""
     if isinstance(windows, SlidingWindows):

@@ -10,26 +10,19 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.dsl import KLateRecords, KTable, Result, outputs
-from tidegate.errors import CheckpointError, DefinitionError, DefinitionTypeError
+from tidegate.errors import CheckpointError, DefinitionError, DefinitionTypeError, InputError
 from tidegate.instants import Duration, Window, duration_ms, instant_ms, show_ms
 from tidegate.kernel.exchange.packing import pack
 from tidegate.kernel.inspect import pending, stored_rows
 from tidegate.kernel.inspect.totals import Totals
 from tidegate.kernel.rows.layout import Layout
-from tidegate.kernel.stage import Stage, reasons
+from tidegate.kernel.stage import Stage, Step, reasons
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import DictStore, Overlay
 from tidegate.kernel.upgrade import compatibility, description
 from tidegate.kernel.upgrade.drain import DONE, drained
 from tidegate.kernel.windows import expected_keys
-from tidegate.plan import (
-    Operation,
-    Plan,
-    Stream,
-    chain,
-    inputs_of,
-    operation,
-)
+from tidegate.plan import Node, Operation, Plan, Stream, graph, inputs_of, operation
 from tidegate.spec.columns import END, START, public_name
 from tidegate.spec.metrics import LEAVING, combined, numbers, timed
 from tidegate.spec.pending import Pending
@@ -40,15 +33,32 @@ _PARTITION, _OFFSET = OWN
 
 
 @dataclass
-class DriverState:
-    """What a driver remembers; a new driver given it goes on as after a restart."""
+class Entry:
+    """An input of an operator: the streams that records are piped into, and the types of their columns behind steps.
 
-    store: DictStore
-    types: Types
-    piped: int
+    place, side  the operator, among all upstream first; and the side of a join
+    """
+
+    place: int
+    side: int
     inputs: Inputs
+    types: Types
+
+    def copy(self) -> Entry:
+        """The same, learning on its own."""
+        return Entry(self.place, self.side, self.inputs.copy(), self.types.copy())
+
+
+@dataclass
+class DriverState:
+    """What a driver remembers; a new driver given it goes on as after a restart. `stores`: of the operators in order,
+    upstream first.
+    """
+
+    stores: tuple[DictStore, ...]
+    entries: tuple[Entry, ...]
+    piped: int
     wall_clock_ms: int = 0
-    behind: tuple[DictStore, ...] = ()
     drained: bool = False
 
 
@@ -65,7 +75,8 @@ class TopologyTestDriver:
     Several outputs of one aggregation are given by name, `TopologyTestDriver({"raw": counts, "final": final})` or
     `TopologyTestDriver(tg.outputs(raw=counts, final=final))`: each row then says its `output`.
 
-    Where streams were merged, the name of its input goes with a record: `driver.pipe_input(record, "clicks")`.
+    Where streams were merged or joined, the name of its input goes with a record:
+    `driver.pipe_input(record, "clicks")`.
 
     Supported: everything the Spark runtime runs. Not supported: tasks and source layouts (`tidegate.testing.layout`).
     """
@@ -77,26 +88,25 @@ class TopologyTestDriver:
         *,
         initial_wall_clock_time: int | datetime = 0,
     ) -> None:
-        node, ops = _operators(table)
-        self._inputs = Inputs.of(inputs_of(node))
+        self._plan, self._nodes = _operators(table)
+        self._entries = _entries(self._plan, self._nodes)
+        _check_names(self._entries)
         if state:
-            self._inputs.go_on(state.inputs)
-        self._op = _in_piped_order(ops[0]) if ops else None
-        self._behind = [(op, DictStore()) for op in ops[1:]]
-        if state:
-            if len(state.behind) != len(self._behind):
-                raise CheckpointError(refusal(other_operators(len(state.behind) + 1, len(ops)).changes))
-            stores = (store.copy() for store in state.behind)
-            self._behind = [(op, store) for (op, _), store in zip(self._behind, stores, strict=True)]
-        self._store = state.store.copy() if state else DictStore()
-        self._types = self._inputs.types()
-        if state:
-            self._types.go_on(state.types)
+            if self._nodes and len(state.stores) != len(self._nodes):
+                raise CheckpointError(refusal(other_operators(len(state.stores), len(self._nodes)).changes))
+            before = {(entry.place, entry.side): entry for entry in state.entries}
+            for entry in self._entries:
+                if (known := before.get((entry.place, entry.side))) is not None:
+                    entry.inputs.go_on(known.inputs)
+                    entry.types.go_on(known.types)
+        self._stores = [store.copy() for store in state.stores] if state else [DictStore() for _ in self._nodes]
         self._piped = state.piped if state else 0
         self._drained = state.drained if state else False
         self._output: list[dict[str, Any]] = []
         self._wall_clock_ms = state.wall_clock_ms if state else instant_ms(initial_wall_clock_time)
-        self._tallies = [Totals(op.stream.name, numbers(op.measured), self._wall_clock_ms) for op in ops]
+        self._tallies = [
+            Totals(node.op.stream.name, numbers(node.op.measured), self._wall_clock_ms) for node in self._nodes
+        ]
 
     def pipe_input(self, record: Record, stream: str | None = None) -> None:
         """Process one record, of the input of this name."""
@@ -112,23 +122,25 @@ class TopologyTestDriver:
         schema, records = schema_of(records), as_records(records)
         if not records:
             return
-        types = Types(dict(self._types.columns), self._types.declared)
-        inputs = self._inputs.copy()
-        if schema is not None:
-            inputs.learn(schema, stream)
-            if self._op is not None and self._op.stream.as_read:
-                types.learn_schema(schema)
-        records = inputs.take(records, stream, self._piped)
+        _check_input(self._entries, stream)
+        entries = [entry.copy() for entry in self._entries]
+        taken: list[list[Record]] = []
+        for entry in entries:
+            if schema is not None:
+                entry.inputs.learn(schema, stream)
+                if self._nodes and entry.inputs.reads(stream) and all(b.as_read for b in entry.inputs.branches):
+                    entry.types.learn_schema(schema)
+            taken.append(entry.inputs.take(records, stream, self._piped) if entry.inputs.reads(stream) else [])
         if self._drained:
             raise drained()
-        if self._op is None or not records:
-            self._inputs = inputs
-            self._output += records
+        if not self._nodes or not any(taken):
+            self._entries = entries
+            self._output += taken[0]
             return
-        records = self._numbered(self._op, records)
-        types.learn(records)
-        self._step(self._op, types, records)
-        self._inputs = inputs
+        numbered = [self._numbered(entry, found) for entry, found in zip(entries, taken, strict=True)]
+        for entry, found in zip(entries, numbered, strict=True):
+            entry.types.learn(found)
+        self._step(entries, numbered, len(records))
 
     def drain(self) -> None:
         """Let everything out and end, as `tg.drain` does on Spark: what is piped afterwards is refused.
@@ -137,38 +149,60 @@ class TopologyTestDriver:
         """
         if self._drained:
             raise drained()
-        while self._op is not None and self._types.columns and not self._drained:
+        while self._nodes and self._heard and not self._drained:
             # It begins, and it ends; where the end failed before, that alone is left.
-            self._step(self._op, self._types, [], drains=True)
-            state = State.open(self._store)
+            self._step(self._entries, [[] for _ in self._entries], 0, drains=True)
+            state = State.open(self._stores[0])
             self._drained = state is not None and state.drain == DONE
         self._drained = True
 
-    def _step(self, op: Operation, types: Types, records: list[Record], drains: bool = False) -> None:
-        layout, batch = _lay_out(op, types, records, self._piped, self._wall_clock_ms)
-        # The driver is the only map task, so nobody else reads what is missing between two offsets.
-        blobs = [blob for _, blob in pack(layout, [batch], [0], contiguous=True)]
-        store = Overlay(self._store)
-        keys = None if op.expects is None else expected_keys.pack(layout, op.expects)
-        now = self._wall_clock_ms if op.needs_wall_clock else None
-        step = Stage(layout, expected=keys, drains=drains).step(store, blobs, wall_clock=now)
-        stores = [store]
-        steps = [step]
-        for op_behind, held in self._behind:
+    @property
+    def _heard(self) -> bool:
+        """Whether the columns of any input are known."""
+        return any(entry.types.columns for entry in self._entries)
+
+    def _step(self, entries: list[Entry], records: list[list[Record]], count: int, drains: bool = False) -> None:
+        """A micro-batch through all operators: `records` of each entry, `count` of them piped."""
+        stores = [Overlay(store) for store in self._stores]
+        steps: list[Step] = []
+        declared = all(entry.types.declared for entry in entries)
+
+        def step(node: Node, rows: list[pa.Table | None]) -> pa.Table:
+            place = len(steps)
+            mine = [(entry, found) for entry, found in zip(entries, records, strict=True) if entry.place == place]
             # Caching works between records: what one record makes is forwarded update by update.
-            told = replace(op_behind, caching=op_behind.caching and len(records) > 1)
-            layout_behind, blobs = _forwarded(told, steps[-1].rows, types.declared, self._wall_clock_ms)
-            stores.append(Overlay(held))
-            now = self._wall_clock_ms if told.needs_wall_clock else None
-            keys = None if told.expects is None else expected_keys.pack(layout_behind, told.expects)
-            steps.append(Stage(layout_behind, expected=keys, drains=drains).step(stores[-1], blobs, wall_clock=now))
+            behind = any(table is not None for table in rows)
+            op = replace(node.op, caching=node.op.caching and count > 1) if behind else node.op
+            sides = [self._input(node, entry, found) for entry, found in mine]
+            sides += [
+                (edge.side, self._with_clock(node.op, table))
+                for edge, table in zip(node.edges, rows, strict=True)
+                if table is not None
+            ]
+            layout, blobs = _packed(op, dict(sides), declared)
+            keys = None if op.expects is None else expected_keys.pack(layout, op.expects)
+            now = self._wall_clock_ms if op.needs_wall_clock else None
+            steps.append(Stage(layout, expected=keys, drains=drains).step(stores[place], blobs, wall_clock=now))
+            return steps[-1].rows
+
+        rows = self._nodes[-1].walk(step)
         for changed in stores:
             changed.commit()
-        self._types, self._piped = types, self._piped + len(records)
-        self._output += to_rows(steps[-1].rows)
+        self._entries, self._piped = entries, self._piped + count
+        self._output += to_rows(rows)
         for tally, done in zip(self._tallies, steps, strict=True):
             numbers_of_step = done.metrics | timed(done.metrics, self._wall_clock_ms, self._wall_clock_ms)
             tally.add(combined(tally.hows, [numbers_of_step]), self._wall_clock_ms)
+
+    def _input(self, node: Node, entry: Entry, records: list[Record]) -> tuple[int, pa.Table]:
+        """The columns that an operator reads of records."""
+        op = _of_entry(node.op, entry.side)
+        return entry.side, self._with_clock(op, _read(op, entry.types, records, self._piped))
+
+    def _with_clock(self, op: Operation, rows: pa.Table) -> pa.Table:
+        if not op.needs_wall_clock:
+            return rows
+        return rows.append_column("wall_clock", pa.array([self._wall_clock_ms] * rows.num_rows, pa.int64()))
 
     def read_output(self) -> list[dict[str, Any]]:
         """The rows that came out since the last call, in order: keys, `window`, values, `timestamp`.
@@ -182,7 +216,8 @@ class TopologyTestDriver:
     def drops(self) -> dict[str, int]:
         """Records not taken by any operator, by reason; "late" counts (record, closed window) pairs."""
         told = [tally.values(self._wall_clock_ms) for tally in self._tallies]
-        return {reason: sum(int(one.get(reason, 0)) for one in told) for reason in reasons(self._op)}
+        known = dict.fromkeys(reason for node in self._nodes for reason in reasons(node.op)) or reasons(None)
+        return {reason: sum(int(one.get(reason, 0)) for one in told) for reason in known}
 
     @property
     def dropped(self) -> int:
@@ -220,9 +255,8 @@ class TopologyTestDriver:
                 f"`by` is {show_ms(passed)}: the wall clock does not go back. Use a positive duration."
             )
         self._wall_clock_ms += passed
-        ops = [op for op in (self._op, *(op for op, _ in self._behind)) if op is not None]
-        if self._op is not None and any(op.uses_timers for op in ops) and self._types.columns:
-            self._step(self._op, self._types, [])
+        if self._heard and any(node.op.uses_timers for node in self._nodes):
+            self._step(self._entries, [[] for _ in self._entries], 0)
 
     @property
     def wall_clock(self) -> timedelta:
@@ -231,21 +265,35 @@ class TopologyTestDriver:
 
     def pending(self) -> Pending:
         """What waits, for what stream time, and how far away that is; `tg.explain_pending(driver)` prints it."""
-        if self._op is None or not self._types.columns:
-            return Pending("stream" if self._op is None else self._op.stream.name, None, (), 0)
-        layout, _ = _lay_out(self._op, self._types, [], self._piped, self._wall_clock_ms)
-        loaded = compatibility.load(self._store.copy(), layout, 1)
+        if not self._nodes or not self._heard:
+            return Pending(self._nodes[0].op.stream.name if self._nodes else "stream", None, (), 0)
+        layout = self._layout(self._nodes[0], 0)
+        if layout is None:
+            return self._pending(self._stores[0]) or Pending(self._nodes[0].op.stream.name, None, (), 0)
+        loaded = compatibility.load(self._stores[0].copy(), layout, 1)
         # As the first batch under a changed plan will find it.
         compatibility.start(loaded)
         return pending.pending(loaded.layout, loaded.state)
 
     def pending_of_chain(self) -> list[Pending]:
         """`pending` of each operator, where a table was grouped anew or its changes were."""
-        stores = [(description.of(store), State.open(store)) for _, store in self._behind]
-        behind = [
-            pending.pending(compatibility.fitted(state, what.layout), state) for what, state in stores if what and state
-        ]
+        behind = [found for store in self._stores[1:] if (found := self._pending(store)) is not None]
         return [self.pending(), *behind]
+
+    def _pending(self, store: DictStore) -> Pending | None:
+        """What waits in a store, as it says itself."""
+        what, state = description.of(store), State.open(store)
+        if what is None or state is None:
+            return None
+        return pending.pending(compatibility.fitted(state, what.layout), state)
+
+    def _layout(self, node: Node, place: int) -> Layout | None:
+        """The layout of an operator that reads sources alone, as far as its columns are known."""
+        if len(node.sources) < len(node.edges):
+            return None
+        mine = [entry for entry in self._entries if entry.place == place]
+        sides = dict(self._input(node, entry, []) for entry in mine)
+        return _packed(node.op, sides, all(entry.types.declared for entry in self._entries))[0]
 
     def read_state(
         self,
@@ -255,7 +303,7 @@ class TopologyTestDriver:
         ended_to: int | datetime | None = None,
     ) -> list[dict[str, Any]]:
         """The rows of a store (of the aggregation, if none is named), as `tg.read_state` gives them on Spark."""
-        found = [(what, held) for held in (self._store, *self._stores()) if (what := description.of(held)) is not None]
+        found = [(what, held) for held in self._stores if (what := description.of(held)) is not None]
         for what, held in found:
             if (name := stored_rows.named(what, store)) is not None:
                 return to_rows(stored_rows.rows(what, held, name, stored_rows.ended(ended_from, ended_to)))
@@ -265,77 +313,127 @@ class TopologyTestDriver:
 
     def check_upgrade(self, table: Result | Mapping[str, KTable | KLateRecords]) -> Upgrade:
         """What would become of this driver's state under another topology, as `tg.check_upgrade` says it on Spark."""
-        node, ops = _operators(table)
-        stores = [self._store, *self._stores()] if self._op is not None else []
-        if len(ops) != len(stores):
-            return other_operators(len(stores), len(ops))
-        types = Inputs.of(inputs_of(node)).types()
+        plan, nodes = _operators(table)
+        stores = self._stores
+        if len(nodes) != len(stores):
+            return other_operators(len(stores), len(nodes))
+        other = TopologyTestDriver(table)
         changes: list[Change] = []
-        for number, (op, store) in enumerate(zip(ops, stores, strict=True)):
-            op = _in_piped_order(op) if number == 0 else op
-            typed = types.declared and number == 0
-            layout = _lay_out(op, types, [], 0, 0)[0] if typed else None
-            found = compatibility.preview(store, op, layout, None)
-            changes += (replace(change, operator=op.stream.name) for change in found)
+        for place, (node, store) in enumerate(zip(nodes, stores, strict=True)):
+            mine = [entry for entry in _entries(plan, nodes) if entry.place == place]
+            typed = bool(mine) and all(entry.types.declared for entry in mine)
+            layout = other._layout(node, place) if typed else None
+            found = compatibility.preview(store, node.op, layout, None)
+            changes += (replace(change, operator=node.op.stream.name) for change in found)
         return Upgrade(tuple(changes))
 
     def state(self) -> DriverState:
         """What a restart would find: `TopologyTestDriver(table, state=driver.state())` goes on from here."""
-        return DriverState(
-            self._store.copy(),
-            self._types,
-            self._piped,
-            self._inputs.copy(),
-            self._wall_clock_ms,
-            self._stores(),
-            self._drained,
-        )
+        stores = tuple(store.copy() for store in self._stores)
+        entries = tuple(entry.copy() for entry in self._entries)
+        return DriverState(stores, entries, self._piped, self._wall_clock_ms, self._drained)
 
-    def _stores(self) -> tuple[DictStore, ...]:
-        return tuple(store.copy() for _, store in self._behind)
-
-    def _numbered(self, op: Operation, records: Sequence[Record]) -> list[Record]:
-        if op.stream.partition != _PARTITION:
-            return list(records)
+    def _numbered(self, entry: Entry, records: list[Record]) -> list[Record]:
+        """Records of a stream without partition and offset, as one partition in the order piped."""
+        if not self._nodes or _of_entry(self._nodes[entry.place].op, entry.side).stream.partition != _PARTITION:
+            return records
         return [{**record, _PARTITION: 0, _OFFSET: self._piped + i} for i, record in enumerate(records)]
 
 
-def _operators(table: Result | Mapping[str, KTable | KLateRecords]) -> tuple[Plan, list[Operation]]:
+def _operators(table: Result | Mapping[str, KTable | KLateRecords]) -> tuple[Plan, list[Node]]:
     if not isinstance(table, Result | Mapping):
         raise DefinitionTypeError(
             f"A driver runs a topology, not {table!r}. Give what a query is made of, for example "
             'TopologyTestDriver(tg.stream("events", key="user", timestamp="ts").group_by_key().count()).'
         )
     node = (table if isinstance(table, Result) else outputs(**table)).node
-    return node, [] if isinstance(node, Stream) and node.table is None else chain(operation(node))
+    return node, [] if isinstance(node, Stream) and node.table is None else _piped(
+        graph(operation(node))
+    ).upstream_first
 
 
-def _in_piped_order(op: Operation) -> Operation:
-    if op.stream.ordered:
-        return op
-    return replace(op, stream=replace(op.stream, partition=_PARTITION, offset=_OFFSET))
+def _piped(node: Node) -> Node:
+    """The operators, with records in the order piped where a stream does not say its own."""
+    edges = tuple(edge if edge.node is None else replace(edge, node=_piped(edge.node)) for edge in node.edges)
+    op = node.op
+    if op.joined is not None:
+        op = replace(op, sides=tuple(side if side.behind else _in_piped_order(side) for side in op.sides))
+    elif not op.stream.behind:
+        op = replace(op, stream=_in_piped_order(op.stream))
+    return Node(op, edges)
 
 
-def _forwarded(op: Operation, rows: pa.Table, typed: bool, wall_clock_ms: int) -> tuple[Layout, list[bytes]]:
-    """What an operator gets of the one before it."""
-    if op.needs_wall_clock:
-        rows = rows.append_column("wall_clock", pa.array([wall_clock_ms] * rows.num_rows, pa.int64()))
-    layout = Layout(op, rows.schema, typed=typed)
-    return layout, [blob for _, blob in pack(layout, rows.combine_chunks().to_batches(), [0])]
+def _in_piped_order(stream: Stream) -> Stream:
+    return stream if stream.ordered else replace(stream, partition=_PARTITION, offset=_OFFSET)
 
 
-def _lay_out(
-    op: Operation, types: Types, records: list[Record], start: int, wall_clock_ms: int
-) -> tuple[Layout, pa.RecordBatch]:
+def _of_entry(op: Operation, side: int) -> Operation:
+    """What is done with the records of an entry."""
+    return op if op.joined is None else op.of_side(side)
+
+
+def _entries(plan: Plan, nodes: list[Node]) -> list[Entry]:
+    """The inputs of all operators; of stateless steps alone, the one that there is."""
+    if not nodes:
+        inputs = Inputs.of(inputs_of(plan))
+        return [Entry(0, 0, inputs, inputs.types())]
+    entries = []
+    for place, node in enumerate(nodes):
+        for side in dict.fromkeys(edge.side for edge in node.sources):
+            inputs = Inputs.of(tuple(edge.stream for edge in node.sources if edge.side == side))
+            entries.append(Entry(place, side, inputs, inputs.types()))
+    return entries
+
+
+def _check_names(entries: list[Entry]) -> None:
+    """Raise DefinitionError where two inputs that are not one have the same name."""
+    named: dict[str, Stream] = {}
+    for entry in entries:
+        for branch in entry.inputs.branches:
+            first = named.setdefault(branch.name, branch)
+            if (first.frame, first.schema) != (branch.frame, branch.schema):
+                raise DefinitionError(
+                    f"Two inputs are called {branch.name!r}, so nobody can say whose a record is. "
+                    "Name them: tg.stream(..., name=...)."
+                )
+
+
+def _check_input(entries: list[Entry], stream: str | None) -> None:
+    """Raise InputError unless it is clear which input records are of."""
+    names = list(dict.fromkeys(branch.name for entry in entries for branch in entry.inputs.branches))
+    if stream is None and len(names) > 1:
+        raise InputError(
+            f"This topology has the inputs {', '.join(names)}. Say which: pipe_input(record, {names[0]!r})."
+        )
+    if stream is not None and stream not in names:
+        raise InputError(f"There is no input {stream!r}, only {', '.join(map(repr, names))}.")
+
+
+def _packed(op: Operation, inputs: dict[int, pa.Table], typed: bool) -> tuple[Layout, list[bytes]]:
+    """The layout of an operator and the blobs of its inputs, by side."""
+    if op.joined is None:
+        (rows,) = inputs.values()
+        layout = Layout(op, rows.schema, typed=typed)
+        layouts = {0: layout}
+    else:
+        layout = Layout.of_join(op, [inputs[side].schema for side in sorted(inputs)], typed=typed)
+        layouts = {side: layout.of_side(side, rows.schema) for side, rows in inputs.items()}
+    # The driver is the only map task, so nobody else reads what is missing between two offsets.
+    contiguous = not op.stream.behind
+    return layout, [
+        blob
+        for side, rows in inputs.items()
+        for _, blob in pack(layouts[side], rows.combine_chunks().to_batches(), [0], contiguous=contiguous)
+    ]
+
+
+def _read(op: Operation, types: Types, records: list[Record], start: int) -> pa.Table:
     known = {name: kind for name, kind in types.columns.items() if name not in (_PARTITION, _OFFSET)}
     batch = to_batch(op, types, records, start)
     shown = [f"v:{name}" for name in op.input_columns(tuple(known))]
     shown += [f"r:{name}" for name in op.other_columns(tuple(known))]
     kept = [*(f"k:{name}" for name in op.key), *shown, "empty", "deleted", "ts", "partition", "offset"]
-    batch = batch.select([name for name in kept if name in batch.schema.names])
-    if op.needs_wall_clock:
-        batch = batch.append_column("wall_clock", pa.array([wall_clock_ms] * len(records), pa.int64()))
-    return Layout(op, batch.schema, typed=types.declared), batch
+    return pa.Table.from_batches([batch.select([name for name in kept if name in batch.schema.names])])
 
 
 def to_rows(rows: pa.Table) -> list[dict[str, Any]]:

@@ -65,6 +65,10 @@ class Types:
             if _unknown(known):
                 self.columns[column.name] = _with(known, column.type)
 
+    def copy(self) -> Types:
+        """The same, learning on its own."""
+        return Types(dict(self.columns), self.declared)
+
     def go_on(self, before: Types) -> None:
         """Know besides what was known before a restart."""
         self.columns |= before.columns
@@ -101,12 +105,16 @@ class Inputs:
 
     def copy(self) -> Inputs:
         """The same, learning on its own."""
-        return Inputs(self.branches, {n: Types(dict(t.columns), t.declared) for n, t in self.types_of.items()})
+        return Inputs(self.branches, {name: types.copy() for name, types in self.types_of.items()})
 
     def go_on(self, before: Inputs) -> None:
         """Know besides what was known of inputs of the same name before a restart."""
         for name in self.types_of.keys() & before.types_of.keys():
             self.types_of[name].go_on(before.types_of[name])
+
+    def reads(self, name: str | None) -> bool:
+        """Whether records of the input of this name come here; of any, if None."""
+        return name is None or any(branch.name == name for branch in self.branches)
 
     def learn(self, schema: pa.Schema, name: str | None) -> None:
         """Take in the types of a table that is piped into `name`."""
@@ -124,13 +132,6 @@ class Inputs:
 
     def take(self, records: Sequence[Record], name: str | None, start: int) -> list[Record]:
         """The records piped into `name`, after the steps of each stream that begins there, in order."""
-        names = list(dict.fromkeys(branch.name for branch in self.branches))
-        if name is None and len(names) > 1:
-            raise InputError(
-                f"This topology has the inputs {', '.join(names)}. Say which: pipe_input(record, {names[0]!r})."
-            )
-        if name is not None and name not in names:
-            raise InputError(f"There is no input {name!r}, only {', '.join(map(repr, names))}.")
         mine = [branch for branch in self.branches if name in (None, branch.name)]
         taken = [entry for branch in mine for entry in self._through(branch, records, start)]
         return [record for _, record in sorted(taken, key=lambda entry: entry[0])]

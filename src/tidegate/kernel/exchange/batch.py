@@ -41,6 +41,10 @@ class Batch:
         """Take one blob: headers; rows of dense and scattered chunks; two of records that are kept; how time passed."""
         base = len(self.chunks)
         self.chunks += chunks
+        self.take(base, tables)
+
+    def take(self, base: int, tables: tuple[pa.Table, ...]) -> None:
+        """Take the rows of a blob, whose first chunk is `base` among all."""
         kept = (self._whole, self._outside) if self.layout.op.keeps_late else ()
         sections = (
             self._dense,
@@ -143,7 +147,7 @@ class Batch:
 
     def _partitions(self, rows: pa.Table) -> Ints:
         """The place of each row's partition among all."""
-        place = {name: i for i, name in enumerate(sorted({c.partition for c in self.chunks}))}  # type: ignore[type-var]
+        place = {name: i for i, name in enumerate(sorted({c.partition for c in self.chunks}, key=_natural))}
         return np.array([place[c.partition] for c in self.chunks], np.int64)[ints(rows["chunk"])]
 
     def _by_content(self, rows: pa.Table) -> Ints:
@@ -186,6 +190,35 @@ class Batch:
         moved = np.maximum(first_open, opens)
         rows = rows.set_column(rows.schema.get_field_index("open"), "open", pa.array(moved))
         return rows.filter(pa.array(moved <= last)), int(late.sum())
+
+
+class JoinBatch(Batch):
+    """The decoded blobs of both inputs of a join. Chunks are of both; each side has rows of its own."""
+
+    def __init__(self, layout: Layout) -> None:
+        super().__init__(layout)
+        self._sides = [Batch(layout.of_side(side)) for side in range(len(layout.op.sides))]
+
+    def add_side(self, side: int, chunks: list[Chunk], *tables: pa.Table) -> None:
+        """Take one blob of a side (`add`). Inputs have partitions of their own, though they may number them alike."""
+        for chunk in chunks:
+            chunk.source = side
+            if chunk.partition is not None:
+                chunk.partition = f"{side}:{chunk.partition}"
+        base = len(self.chunks)
+        self.chunks += chunks
+        self._sides[side].take(base, tables)
+
+    def side(self, side: int) -> Batch:
+        """The records of one side, which see the stream time of both."""
+        one = self._sides[min(side, len(self._sides) - 1)]
+        one.chunks, one.fold, one.closed_to = self.chunks, self.fold, self.closed_to
+        return one
+
+
+def _natural(partition: int | str | None) -> list[tuple[int, int | str]]:
+    """What partitions are compared by: "0:10" comes behind "0:9"."""
+    return [(0, int(part)) if part.isdigit() else (1, part) for part in str(partition).split(":")]
 
 
 def _sortable(kind: pa.DataType) -> bool:

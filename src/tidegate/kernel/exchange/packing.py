@@ -75,6 +75,8 @@ def pack(
                 "task": number,
                 "came": told.came,
             }
+            if layout.op.side is not None:
+                meta["side"] = layout.op.side
             if told.wall_clock is not None:
                 meta["wall_clock"] = told.wall_clock
             sections = [route[number] for route in routes]
@@ -143,8 +145,11 @@ def _read(layout: Layout, table: pa.Table, contiguous: bool) -> _Slice:
     kept = table["kept"].to_numpy() if "kept" in table.schema.names else np.ones(len(ts), bool)
     bad = (ts < 0) & kept
     no_key = _any_null(table, layout.keys) & kept & ~bad
-    no_value = _no_value(layout, table) & kept & ~(bad | no_key)
+    empty = _no_value(layout, table)
+    no_value = empty & kept & ~(bad | no_key)
     valid = kept & ~(bad | no_key | no_value)
+    goes_on = no_key & ~empty if layout.op.keeps_null_keys else np.zeros(len(ts), bool)
+    no_key &= ~goes_on
     skipped = {"bad_timestamp": bad, "null_key": no_key, "null_value": no_value}
     if (skew_ms := layout.op.stream.clock.max_future_skew_ms) is not None:
         skipped["future"] = valid & (ts > table["wall_clock"][0].as_py() + skew_ms)
@@ -165,7 +170,7 @@ def _read(layout: Layout, table: pa.Table, contiguous: bool) -> _Slice:
         chunks[-1].contiguous = contiguous and cuts is not None
     chunk = np.repeat(np.arange(len(starts)), ends - starts)
     result = _Slice(table, ts, seen, chunk, offset, chunks, drops)
-    taken = result if valid.all() else _keep(result, valid)
+    taken = result if valid.all() else _keep(result, valid | goes_on)
     taken.came = bool(kept.any())
     if layout.op.keeps_late:
         reason = np.select(list(skipped.values()), list(skipped), "")

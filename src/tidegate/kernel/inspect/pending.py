@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidegate.instants import MAX_MS
+from tidegate.kernel.choice import operator_of
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State
 from tidegate.kernel.suppress import time_limit
 from tidegate.kernel.time.stream_time import NEVER
-from tidegate.kernel.windows.choice import operator_of
+from tidegate.spec.joined import SIDES
 from tidegate.spec.pending import SHOWN, Buffered, Pending, Waiting
 
 
@@ -18,15 +19,23 @@ def pending(layout: Layout, state: State) -> Pending:
     waits = layout.op.emits != "updates"
     found = operator_of(layout).open_windows(state)
     waiting = [Waiting(window, at, at - state.stream_time) for window, at in found if waits and at < MAX_MS]
+    if (closes := operator_of(layout).next_close(state)) is not None:
+        waiting.append(Waiting(None, closes, closes - state.stream_time))
     slowest = slowest_partition(state) if state.partitions else None
     return Pending(
         layout.op.stream.name,
         None if state.stream_time == NEVER else state.stream_time,
         tuple(sorted(waiting, key=lambda one: (one.leaves_at, one.window or (0, 0)))),
         len(found),
-        slowest,
+        slowest if slowest is None or layout.op.joined is None else (_side(str(slowest[0])), slowest[1]),
         _buffered(layout, state),
     )
+
+
+def _side(partition: str) -> str:
+    """What people call a partition of one input of a join."""
+    side, _, rest = partition.partition(":")
+    return f"{SIDES[int(side)]} side{f', partition {rest}' if rest else ''}"
 
 
 def _buffered(layout: Layout, state: State) -> Buffered | None:
@@ -48,15 +57,20 @@ def metrics(layout: Layout, state: State) -> dict[str, float]:
     told: dict[str, float] = {"open_windows": 0}
     if state.due is not None and layout.op.limit is not None:
         told[f"next_due_{layout.op.limit.clock}"], told["limit_clock"] = state.due
+    told |= operator_of(layout).counts(state)
+    if (closes := operator_of(layout).next_close(state)) is not None:
+        told["next_close"] = closes
+    if layout.op.stream.clock.slowest and (slowest := slowest_partition(state)) is not None:
+        name, told["slowest_time"] = slowest
+        if layout.op.joined is not None:
+            told["slowest_side"] = int(str(name).partition(":")[0])
+        elif isinstance(name, int):
+            told["slowest_partition"] = name
     if layout.op.windows is None:
         return told
     told["open_windows"], next_close = operator_of(layout).count_open(state)
     if layout.op.emits != "updates" and next_close is not None and next_close < MAX_MS:
         told["next_close"] = next_close
-    if layout.op.stream.clock.slowest and (slowest := slowest_partition(state)) is not None:
-        name, told["slowest_time"] = slowest
-        if isinstance(name, int):
-            told["slowest_partition"] = name
     return told
 
 

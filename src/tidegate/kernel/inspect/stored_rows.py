@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from tidegate.errors import DefinitionError, DefinitionTypeError
 from tidegate.instants import instant_ms, later_ms
+from tidegate.kernel.choice import operator_of
 from tidegate.kernel.columns.arrays import ints
 from tidegate.kernel.rows.closing import closed_at
 from tidegate.kernel.rows.layout import Layout
@@ -20,7 +21,6 @@ from tidegate.kernel.suppress import buffered_rows
 from tidegate.kernel.upgrade import compatibility
 from tidegate.kernel.upgrade.description import Described
 from tidegate.kernel.windows import retention
-from tidegate.kernel.windows.choice import operator_of
 from tidegate.plan import STATE_COLUMNS
 from tidegate.spec.columns import END, SINCE, STATUS, UNTIL, public_name
 
@@ -28,13 +28,15 @@ from tidegate.spec.columns import END, SINCE, STATUS, UNTIL, public_name
 def stores(what: Described) -> tuple[str, ...]:
     """The names of the stores of an operator: that of its aggregation, and that of a suppression behind it."""
     op = what.layout.op
+    if own := operator_of(what.layout).own_stores:
+        return own
     suppressed = any(output.kind == "final" or output.limit is not None for output in op.all_outputs)
     return (op.name, op.buffer_name) if suppressed else (op.name,)
 
 
 def named(what: Described, store: str | None) -> str | None:
     """The store that is meant, None if there is none of that name; the aggregation's if nothing is said."""
-    return what.layout.op.name if store is None else store if store in stores(what) else None
+    return stores(what)[0] if store is None else store if store in stores(what) else None
 
 
 def ended(earliest: int | datetime | None, latest: int | datetime | None) -> tuple[int | None, int | None]:
@@ -58,9 +60,15 @@ def unknown(store: str | None, known: Iterable[str]) -> DefinitionError:
 def schema(what: Described, store: str) -> pa.Schema:
     """Rows of a store: those of a result, and of an aggregation `STATUS` ("open" or "closed").
 
+    Of one side of a join, key, values and timestamp of its open records, `STATUS` ("open", or "joined" if the record
+    has a partner already) and `UNTIL` (the last stream time at which it is open, ms).
+
     Of a buffer instead `SINCE` (what the limit counts from; null until a window closes) and `UNTIL` (the time at
     which the row leaves, by the clock of the limit), in ms.
     """
+    operator = operator_of(what.layout)
+    if store in operator.own_stores:
+        return _with(store, operator.own_schema(store), pa.field(STATUS, pa.string()), pa.field(UNTIL, pa.int64()))
     if store == what.layout.op.name:
         return _with(store, _aggregated(what.layout).result_schema, pa.field(STATUS, pa.string()))
     return _with(store, what.held, pa.field(SINCE, pa.int64()), pa.field(UNTIL, pa.int64()))
@@ -86,7 +94,11 @@ def rows(what: Described, store: Store, name: str, ended: tuple[int | None, int 
         return shape.empty_table()
     layout = compatibility.fitted(state, layout)
     what = replace(what, layout=layout)
-    found = _of_aggregation(layout, state) if name == layout.op.name else _of_buffer(what, state)
+    operator = operator_of(layout)
+    if name in operator.own_stores:
+        found = operator.own_rows(state, name)
+    else:
+        found = _of_aggregation(layout, state) if name == layout.op.name else _of_buffer(what, state)
     found = pa.concat_tables([shape.empty_table(), *found], promote_options="default").select(shape.names).cast(shape)
     return found if ended == (None, None) else _ending(layout, found, *ended)
 

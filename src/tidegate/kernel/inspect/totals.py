@@ -19,7 +19,7 @@ _LARGEST = (
     "suppression_buffer_size_max",
 )
 _SMALLEST = "intermediate_result_suppression_overtime_min"
-_LATEST = ("open_windows", "stream_time", "suppression_buffer_fill")
+_LATEST = ("open_windows", "open_left_records", "open_right_records", "stream_time", "suppression_buffer_fill")
 _WEIGHED = {
     "record_lateness_avg": "records",
     "intermediate_result_suppression_overtime_avg": "suppression_emit",

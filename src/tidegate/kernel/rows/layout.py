@@ -9,7 +9,7 @@ Prefixes keep the user's names apart from each other and from ours:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -34,9 +34,12 @@ from tidegate.spec.columns import (
     TIMESTAMP,
     public_name,
 )
+from tidegate.spec.joined import SIDES
 from tidegate.spec.steps import Step
 from tidegate.spec.types import arrow_type
 from tidegate.spec.windows import (
+    LEFT,
+    RIGHT,
     AlignedWindows,
     BatchWindows,
     SessionWindows,
@@ -63,10 +66,37 @@ class Layout:
     """Whether rows leave in Kafka's order; where tasks mix them afterwards, sorting them would only cost."""
     since: tuple[int, ...] = ()
     """Per aggregation since when the state has it (`fitting.Column`); empty if all are from the first plan."""
+    whole: Layout | None = None
+    """The join that this is one side of."""
+
+    @classmethod
+    def of_join(cls, op: Operation, sides: Sequence[pa.Schema], *, typed: bool = True, sorts: bool = True) -> Layout:
+        """The layout of a join, given the columns that each of its inputs reads (`v:left:` and `v:right:`).
+
+        Raises DefinitionError if a column of the key is of one type on one side and of another one on the other.
+        """
+        fields = [_same_key(name, sides) for name in op.key]
+        for name, schema in zip(SIDES, (sides[0], sides[-1]), strict=True):
+            fields += [pa.field(f"v:{name}:{f.name[2:]}", f.type) for f in schema if f.name.startswith("v:")]
+        return cls(op, pa.schema(fields), typed=typed, sorts=sorts)
+
+    def of_side(self, side: int, schema: pa.Schema | None = None) -> Layout:
+        """The layout of one input of a join; `schema` is what it reads, if more than key and values is asked for."""
+        if schema is None:
+            values = [pa.field(f"v:{name}", kind) for name, kind in self.values_of(side).items()]
+            schema = pa.schema([*(self.schema.field(name) for name in self.keys), *values])
+        return Layout(self.op.of_side(side), schema, typed=self.typed, sorts=self.sorts, whole=self)
+
+    def values_of(self, side: int) -> dict[str, pa.DataType]:
+        """The value columns of one side of a join, by the user's names."""
+        prefix = f"v:{SIDES[side]}:"
+        return {f.name.removeprefix(prefix): f.type for f in self.schema if f.name.startswith(prefix)}
 
     @cached_property
     def identity(self) -> dict[str, str]:
         """What a checkpoint must agree with to go on, by name."""
+        if self.whole is not None:
+            return self.whole.identity
         types = {name: str(self.schema.field(name).type) for name in [*self.keys, *self.values]}
         typed = {"types": ", ".join(f"{name[2:]} {kind}" for name, kind in types.items())}
         return identity(self.op) | (typed if self.typed else {})
@@ -156,9 +186,28 @@ class Layout:
             return {field.name: field.type for field in self.result_schema if field.name not in aside}
         if self.op.function:
             return {self.op.aggregations[0][0]: self.function_type}
+        if self.op.joined is not None:
+            return self._joined_types
         if not self.op.aggregations:
             return {name[2:]: self.schema.field(name).type for name in self.values}
         return {name: a.result_type for (name, _), a in zip(self.op.aggregations, self.accumulators, strict=True)}
+
+    @property
+    def _joined_types(self) -> dict[str, pa.DataType]:
+        assert self.op.joined is not None
+        left, right = self.values_of(LEFT), self.values_of(RIGHT)
+        if self.op.joined.values is not None:
+            return {name: pa.struct(list(types.items())) for name, types in zip(SIDES, (left, right), strict=True)}
+        names = self.op.joined.names(list(left), list(right))
+        found = {names[LEFT][name]: kind for name, kind in left.items()}
+        found |= {names[RIGHT][name]: kind for name, kind in right.items()}
+        for name in found:
+            if name in (*RESULT_COLUMNS, *self.op.key):
+                raise DefinitionError(
+                    f"join: a row would have a value column {name!r}, a name that rows of a result use themselves "
+                    f"({', '.join((*RESULT_COLUMNS, *self.op.key))}). Rename it with map_values."
+                )
+        return found
 
     @cached_property
     def result_schema(self) -> pa.Schema:
@@ -208,7 +257,8 @@ class Layout:
         assert self.op.regroup is not None
         values = self.op.regroup.values
         if values is None:
-            values = tuple(name for name in available if not name.startswith(OURS))
+            left_out = () if self.op.regroup.whole else self.op.regroup.aside
+            values = tuple(name for name in available if not name.startswith(OURS) and name not in left_out)
         for name in (*self.op.regroup.key, *values):
             if name not in available:
                 known = ", ".join(n for n in available if not n.startswith(OURS))
@@ -257,6 +307,18 @@ class Layout:
         record = {name: self.schema.field(column).type for name, column in self.record.items()}
         keys = [pa.field(name, record[name]) for name in self.op.key]
         return pa.schema([*keys, *ours, *(pa.field(n, kind) for n, kind in record.items() if n not in self.op.key)])
+
+
+def _same_key(name: str, sides: Sequence[pa.Schema]) -> pa.Field:
+    """The column of the key, which has one type on both sides; a side of which nothing was read yet has none."""
+    kinds = [schema.field(f"k:{name}").type for schema in sides]
+    known = list(dict.fromkeys(kind for kind in kinds if not pa.types.is_null(kind)))
+    if len(known) > 1:
+        raise DefinitionError(
+            f"join: the key column {name!r} is {kinds[0]} on the left and {kinds[-1]} on the right. Cast one of them: "
+            "equal keys of two types would never meet."
+        )
+    return pa.field(f"k:{name}", known[0] if known else pa.null())
 
 
 def _check_types(outputs: Mapping[str, pa.Schema]) -> None:

@@ -13,7 +13,7 @@ from tidegate.kernel.rows.schema_evolution import Column, Fitting
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.log_index import Log, LogIndex
 from tidegate.kernel.state.store import Section, Store
-from tidegate.kernel.state.tables import BUFFERED_OLD_VALUES, OLD_VALUES, RETAINED
+from tidegate.kernel.state.tables import BUFFERED_OLD_VALUES, OLD_VALUES, OPEN_RIGHT, RETAINED
 from tidegate.kernel.time.idle import Idle
 from tidegate.kernel.time.slowest_partition import Partition, Reached
 from tidegate.kernel.time.stream_time import NEVER
@@ -49,6 +49,8 @@ class State:
     """The same of rows that came to a buffer whose bytes are counted (kernel.suppress.time_limit)."""
     closed: LogIndex = field(default_factory=LogIndex)
     """Logs of results that stay readable (kernel.windows.retention)."""
+    right: LogIndex = field(default_factory=LogIndex)
+    """Of a join, the open records of the right side; `logs` has those of the left."""
     described: str = ""
     """The digest of the description in the store (kernel.upgrade.description)."""
     task: int = 0
@@ -67,7 +69,8 @@ class State:
     """How stored rows become rows of the plan, where they differ; not stored."""
 
     def __post_init__(self) -> None:
-        for index, section in ((self.kept, OLD_VALUES), (self.came, BUFFERED_OLD_VALUES), (self.closed, RETAINED)):
+        sections = ((self.kept, OLD_VALUES), (self.came, BUFFERED_OLD_VALUES), (self.closed, RETAINED))
+        for index, section in (*sections, (self.right, OPEN_RIGHT)):
             if not index:
                 index.store = Section(self.store, section)
         if not self.logs:
@@ -115,6 +118,7 @@ class State:
             kept=LogIndex.load(Section(store, OLD_VALUES), meta.get("kept")),
             came=LogIndex.load(Section(store, BUFFERED_OLD_VALUES), meta.get("came")),
             closed=LogIndex.load(Section(store, RETAINED), meta.get("closed")),
+            right=LogIndex.load(Section(store, OPEN_RIGHT), meta.get("right")),
             described=meta.get("described", ""),
             closed_to=meta.get("closed_to", meta["stream_time"]),
             columns=[Column(*column) for column in meta.get("columns", [])],
@@ -135,8 +139,8 @@ class State:
             meta["columns"] = [[column.slot, column.since] for column in self.columns]
         if self.drain:
             meta["drain"] = self.drain
-        others = {"kept": self.kept.save(), "came": self.came.save(), "closed": self.closed.save()}
-        meta |= {name: saved for name, saved in others.items() if saved}
+        others = {"kept": self.kept, "came": self.came, "closed": self.closed, "right": self.right}
+        meta |= {name: saved for name, index in others.items() if (saved := index.save())}
         if self.described:
             meta["described"] = self.described
         if self.partitions:

@@ -111,6 +111,26 @@ TIME_BUCKETS = TableSpec(
     "earliest buffer time in it (ms)",
 )
 
+_OPEN = ("k:... (key)", "v:... (values)", "ts (ms)", "h (hash of the key)")
+OPEN_LEFT = TableSpec(
+    "open left records",
+    0,
+    True,
+    "start of a stretch of timestamps (ms)",
+    _OPEN,
+    "smallest timestamp of a record that is open (ms)",
+)
+OPEN_RIGHT = TableSpec(
+    "open right records",
+    -1,
+    False,
+    "start of a stretch of timestamps (ms)",
+    _OPEN,
+    "smallest timestamp of a record that is open (ms)",
+)
+MATCHED_SEGMENT = -1000
+"""The segment of a partition of open records that says which of them have joined: one column `matched`."""
+
 RETENTION_TABLES = (RETAINED,)
 """Of an operator whose results stay readable (Materialized.with_retention)."""
 

@@ -49,12 +49,18 @@ class SlowestFold(Fold):
         self.partitions = dict(reached)
         for chunk in chunks:
             if chunk.max_ts > NEVER:
-                before = self.partitions.get(chunk.partition, Reached(NEVER, NEVER))
-                self.partitions[chunk.partition] = Reached(max(before.time, chunk.max_ts), wall_clock)
+                name = partition_of(chunk)
+                before = self.partitions.get(name, Reached(NEVER, NEVER))
+                self.partitions[name] = Reached(max(before.time, chunk.max_ts), wall_clock)
+                if chunk.partition is not None:
+                    self.partitions.pop(str(chunk.source), None)
         awake = [p for p, at in self.partitions.items() if not _idle(at, wall_clock, idle_after_ms)]
         self.stream_time = max(stream_time, min((self.partitions[p].time for p in awake), default=stream_time))
         others = sorted((self.floor(p), str(p)) for p in awake)
-        self._ceilings = np.array([_first_other(others, str(chunk.partition)) for chunk in chunks], np.int64)
+        self._ceilings = np.array([_first_other(others, str(partition_of(chunk))) for chunk in chunks], np.int64)
+
+    def before(self, chunk: Chunk) -> int:
+        return self.floor(partition_of(chunk)) if chunk.partition is None else super().before(chunk)
 
     def floor(self, partition: Partition) -> int:
         """The time of the partition itself when the previous batch ended."""
@@ -63,6 +69,23 @@ class SlowestFold(Fold):
     def ceilings(self) -> Ints:
         """Per chunk, the smallest time of another partition when the previous batch ended."""
         return self._ceilings
+
+
+def partition_of(chunk: Chunk) -> Partition:
+    """The partition of a chunk; where the source names none, its input is one."""
+    return str(chunk.source) if chunk.partition is None else chunk.partition
+
+
+def with_inputs(reached: dict[Partition, Reached], inputs: int, wall_clock: int) -> dict[Partition, Reached]:
+    """`reached`, with a partition that has come nowhere for each input of a join that was not heard of yet.
+
+    So the side that comes first waits for the other one, until that counts as idle.
+    """
+    heard = {str(name).partition(":")[0] for name in reached}
+    silent: dict[Partition, Reached] = {
+        str(n): Reached(NEVER, wall_clock) for n in range(inputs) if str(n) not in heard
+    }
+    return {**reached, **silent}
 
 
 def _idle(at: Reached, wall_clock: int, idle_after_ms: int | None) -> bool:

@@ -49,7 +49,7 @@ class Chunk:
     is 0 unless more steps than a header carries were put into one. `opening` is [offset, timestamp] of the
     first record. `points` are the rows (offset, running maximum) of a scattered chunk at which a window may close, its
     last one included; `sample` are up to STEPS of the others, for the lateness metric. `contiguous`: the source
-    promises that no other map task reads between `first` and `last`.
+    promises that no other map task reads between `first` and `last`. `source` is the input of a join that it is of.
     """
 
     partition: int | str | None
@@ -64,6 +64,7 @@ class Chunk:
     steps: list[list[int]] = field(default_factory=list)
     opening: list[int] = field(default_factory=list)
     contiguous: bool = False
+    source: int = 0
     points: Ints = field(default_factory=_no_points, compare=False)
     sample: Ints = field(default_factory=_no_points, compare=False)
 

@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from tidegate.errors import CheckpointError
 from tidegate.instants import show_ms
+from tidegate.kernel.choice import operator_class, operator_of
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.schema_evolution import FROM_THE_START, Column, Fitting
@@ -35,7 +36,6 @@ from tidegate.kernel.time.stream_time import NEVER
 from tidegate.kernel.upgrade import description, flush
 from tidegate.kernel.upgrade.description import Described
 from tidegate.kernel.upgrade.flush import Flushed
-from tidegate.kernel.windows.choice import operator_class, operator_of
 from tidegate.plan import Operation
 from tidegate.spec.aggregates import Aggregate
 from tidegate.spec.suppressed import StrictBuffer
@@ -55,7 +55,7 @@ _LOSES = {
     "old rows": "the rows that a change must take out of their groups, which are not known",
     "types": "what is stored has the old types",
 }
-_TURNED = "what is stored takes the other form"  # windows.operator.Operator.rewrite_from
+_TURNED = "what is stored takes the other form"  # operator.Operator.rewrite_from
 
 
 @dataclass(frozen=True)

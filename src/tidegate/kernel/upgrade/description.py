@@ -18,8 +18,16 @@ from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import Store
 from tidegate.plan import Operation, Output, Stream
 from tidegate.spec.aggregates import Aggregate, Aggregation, Fold, Reduce
+from tidegate.spec.joined import Joined, JoinValues
 from tidegate.spec.suppressed import StrictBuffer, UntilTimeLimit
-from tidegate.spec.windows import BatchWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+from tidegate.spec.windows import (
+    BatchWindows,
+    JoinWindows,
+    SessionWindows,
+    SlidingWindows,
+    TimeWindows,
+    UnlimitedWindows,
+)
 
 LAYOUT = "layout"
 """The name under which a store has its description."""
@@ -84,6 +92,8 @@ def read(frame: bytes) -> Described:
             deleted=op["deleted"],
             outputs=tuple(Output(name, kind, limit if limited else None) for name, kind, limited in op["outputs"]),
             retention_ms=op["retention_ms"],
+            joined=None if op.get("join") is None else _joined(op["join"], tuple(op["key"])),
+            sides=tuple(Stream(name, tuple(op["key"]), timestamp) for name, timestamp in op.get("sides", ())),
         ),
         types.schema,
     )
@@ -118,12 +128,34 @@ def _description(layout: Layout) -> tuple[dict[str, Any], pa.Table, pa.Table]:
         "deleted": op.deleted,
         "outputs": [[output.name, output.kind, output.limit is not None] for output in op.all_outputs],
         "retention_ms": op.retention_ms,
+        "join": op.joined and _of_join(op.joined),
+        "sides": [[side.name, side.timestamp] for side in op.sides],
         "steps": next((len(output.before) for output in op.all_outputs if output.limit is not None), 0),
     }
     types = layout.schema
     if op.function is not None:
         types = types.append(pa.field(_FUNCTION, layout.function_type))
     return {"operation": about}, types.remove_metadata().empty_table(), _held(layout).empty_table()
+
+
+def _of_join(joined: Joined) -> dict[str, Any]:
+    return {
+        "windows": asdict(joined.windows),
+        "how": joined.how,
+        "suffixes": joined.suffixes,
+        "self_join": joined.self_join,
+        "structs": joined.values is not None,
+    }
+
+
+def _joined(about: dict[str, Any], key: tuple[str, ...]) -> Joined:
+    return Joined(
+        JoinWindows(**about["windows"]),
+        about["how"],
+        None if about["suffixes"] is None else (about["suffixes"][0], about["suffixes"][1]),
+        JoinValues(_not_here, key, ()) if about["structs"] else None,
+        about["self_join"],
+    )
 
 
 def _told(aggregation: Aggregation) -> dict[str, Any]:

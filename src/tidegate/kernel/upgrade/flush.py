@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
+from tidegate.kernel.choice import operator_of
 from tidegate.kernel.columns.arrays import ints
 from tidegate.kernel.exchange import old_values
 from tidegate.kernel.rows import map_filter, result_keys, results
@@ -24,7 +25,6 @@ from tidegate.kernel.state.state import State
 from tidegate.kernel.suppress import time_limit
 from tidegate.kernel.suppress.time_buckets import BUFFER_TIME
 from tidegate.kernel.upgrade.description import Described
-from tidegate.kernel.windows.choice import operator_of
 from tidegate.plan import Output
 from tidegate.spec.columns import DELETED
 from tidegate.spec.suppressed import UntilTimeLimit

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.kernel.exchange.batch import Batch
+from tidegate.kernel.operator import Operator
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.map_filter import SEEN
 from tidegate.kernel.state.state import State
-from tidegate.kernel.windows.operator import Operator
 from tidegate.spec.columns import DELETED, TIMESTAMP
 
 

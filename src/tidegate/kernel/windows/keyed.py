@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from tidegate.instants import MAX_MS, Window, later_ms
 from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
 from tidegate.kernel.exchange.batch import Batch
+from tidegate.kernel.operator import OpenWindows, Operator
 from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state import hash_tree
@@ -32,7 +33,6 @@ from tidegate.kernel.suppress import keyed_strict_bound, prior_values
 from tidegate.kernel.suppress.suppression_metrics import Held
 from tidegate.kernel.windows import session_batch, sessions, sliding, sliding_batch
 from tidegate.kernel.windows.lineage import Aggregates, Entries, Entry, Functions, Lineage, Update, prior_values_of_made
-from tidegate.kernel.windows.operator import OpenWindows, Operator
 from tidegate.spec.windows import SessionWindows, SlidingWindows
 
 _Late = list[tuple[int, int, int]]

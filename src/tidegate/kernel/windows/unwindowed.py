@@ -9,13 +9,13 @@ import pyarrow as pa
 
 from tidegate.kernel.columns.arrays import concat_tables
 from tidegate.kernel.exchange.batch import Batch
+from tidegate.kernel.operator import Operator
 from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state import hash_tree
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import KEYS
 from tidegate.kernel.windows import window_table
-from tidegate.kernel.windows.operator import Operator
 
 
 class Unwindowed(Operator):

@@ -19,13 +19,13 @@ from tidegate.instants import MAX_MS, Window
 from tidegate.kernel.columns import radix_sort
 from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
 from tidegate.kernel.exchange.batch import Batch
+from tidegate.kernel.operator import OpenWindows, Operator
 from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import PANES
 from tidegate.kernel.windows import window_table
-from tidegate.kernel.windows.operator import OpenWindows, Operator
 from tidegate.kernel.windows.window_table import aligned_window
 
 COMPACT_ROWS = 4_000_000

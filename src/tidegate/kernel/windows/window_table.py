@@ -18,6 +18,7 @@ from tidegate.kernel.aggregates import Overflow
 from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
 from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.exchange.batch import Batch
+from tidegate.kernel.operator import OpenWindows, Operator
 from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.schema_evolution import BORN
@@ -26,7 +27,6 @@ from tidegate.kernel.state.tables import WINDOW_TABLES
 from tidegate.kernel.suppress import strict_bound
 from tidegate.kernel.time.stream_time import running_max
 from tidegate.kernel.windows import functions
-from tidegate.kernel.windows.operator import OpenWindows, Operator
 from tidegate.spec.windows import BatchWindows, TimeWindows, UnlimitedWindows
 
 MOST_TABLES = 16

@@ -22,7 +22,7 @@ from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.kernel.stage import Stage, Step
 from tidegate.kernel.upgrade import drain
 from tidegate.kernel.windows import expected_keys
-from tidegate.plan import Operation, Plan, Stream, chain, operation
+from tidegate.plan import Edge, Node, Operation, Plan, Stream, graph, operation
 from tidegate.runtime.spark import config, contiguous, order
 from tidegate.runtime.spark.carried import check_carried
 from tidegate.runtime.spark.columns import check_columns
@@ -139,41 +139,38 @@ def to_df(table: Plan, drains: bool = False) -> DataFrame:
     """
     if isinstance(table, Stream) and table.table is None:
         return stepped(table)
-    out, layout = _operate(operation(table), drains)
+    out, layout = _operate(graph(operation(table)), drains)
     return out.select(*public(layout.output_schema.names))
 
 
-def laid_out(op: Operation) -> tuple[Layout, int]:
-    """How `op` would be run on the DataFrames its streams are bound to, and by how many tasks; nothing is started."""
+def laid_out(node: Node) -> tuple[Layout, int]:
+    """How an operator would be run on the DataFrames that its streams are bound to; nothing is started."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TidegateWarning)
-        out, layout = _operate(op)
-    return layout, task_count(op, out)
+        out, layout = _operate(node)
+    return layout, task_count(node.op, out)
 
 
-def _operate(op: Operation, drains: bool = False) -> tuple[DataFrame, Layout]:
+def _operate(node: Node, drains: bool = False) -> tuple[DataFrame, Layout]:
     """The rows of one operator behind those it gets them from, under the kernel's names, and their layout."""
-    check_typed([*(s for branch in op.stream.branches for s in branch.steps), *op.before, *op.after])
-    inputs = [_behind(op, drains)] if op.stream.behind else [_input(op, branch) for branch in op.stream.branches]
+    op = node.op
+    check_typed([*(s for edge in node.sources for s in edge.stream.steps), *op.before, *op.after])
+    inputs = [_edge(op, edge, drains) for edge in node.edges]
     frame = inputs[0].frame
     config.check(frame.sparkSession, streaming=frame.isStreaming)
-    if not op.stream.ordered and not op.stream.behind:
-        _warn_unordered(op, frame.isStreaming)
-    _check_alike(op, inputs)
+    for stream in op.sides or (op.stream,):
+        if not stream.ordered and not stream.behind:
+            _warn_unordered(op, stream, frame.isStreaming)
+    _check_alike(node, inputs)
     tasks = task_count(op, frame)
-    # The operation travels to the workers; the DataFrames it is bound to cannot.
-    layout = Layout(replace(op, stream=op.stream.unbound, expects=None), inputs[0].schema, sorts=False)
+    layout = _layout(node, inputs)
     if op.regroup is None:
         check_apart(_public_names(layout.output_schema.names), frame.sparkSession, "A row of the result has")
     keys = None if op.expects is None else _shipped(expected_keys.pack(layout, op.expects))
     out = flow(
         [
-            (
-                entry.frame,
-                entry.columns,
-                Packer(layout, tasks, entry.order_as_one, entry.branch, entry.opener, entry.contiguous),
-            )
-            for entry in inputs
+            (entry.frame, entry.columns, entry.packer(_side_of(layout, edge.side, entry), tasks))
+            for edge, entry in zip(node.edges, inputs, strict=True)
         ],
         stage=SparkStage(Stage(layout, tasks, keys, drains)),
         tasks=tasks,
@@ -184,9 +181,26 @@ def _operate(op: Operation, drains: bool = False) -> tuple[DataFrame, Layout]:
     return out, layout
 
 
-def _behind(op: Operation, drains: bool) -> _Input:
-    """What an operator gets of the one before it in the chain."""
-    frame, layout = _operate(chain(op)[-2], drains)
+def _layout(node: Node, inputs: list[_Input]) -> Layout:
+    """The layout of an operator. It travels to the workers; the DataFrames that it is bound to cannot."""
+    op = replace(node.op, stream=node.op.stream.unbound, expects=None)
+    if op.joined is None:
+        return Layout(op, inputs[0].schema, sorts=False)
+    schemas = {edge.side: entry.schema for edge, entry in zip(node.edges, inputs, strict=True)}
+    op = replace(op, sides=tuple(side.unbound for side in op.sides))
+    return Layout.of_join(op, [schemas[side] for side in sorted(schemas)], sorts=False)
+
+
+def _side_of(layout: Layout, side: int, entry: _Input) -> Layout:
+    return layout if layout.op.joined is None else layout.of_side(side, entry.schema)
+
+
+def _edge(op: Operation, edge: Edge, drains: bool) -> _Input:
+    """What an operator reads of one of its inputs."""
+    read = op if op.joined is None else op.of_side(edge.side)
+    if edge.node is None:
+        return _input(read, edge.stream)
+    frame, layout = _operate(edge.node, drains)
     columns = [col(name) for name in layout.output_schema.names]
     if op.needs_wall_clock:
         columns.append(_wall_clock("wall_clock"))
@@ -208,6 +222,10 @@ class _Input:
     branch: Stream | None = None
     opener: Opener | None = None
     contiguous: bool = False
+
+    def packer(self, layout: Layout, tasks: int) -> Packer:
+        """The map step over it."""
+        return Packer(layout, tasks, self.order_as_one, self.branch, self.opener, self.contiguous)
 
 
 def _input(op: Operation, branch: Stream) -> _Input:
@@ -249,20 +267,22 @@ def _of_raw(op: Operation, branch: Stream) -> _Input:
     return _Input(frame, columns, schema, branch=branch.unbound, opener=opener, contiguous=unbroken)
 
 
-def _check_alike(op: Operation, inputs: list[_Input]) -> None:
-    first, *others = inputs
-    for branch, entry in zip(op.stream.branches[1:], others, strict=True):
-        if entry.frame.isStreaming != first.frame.isStreaming:
+def _check_alike(node: Node, inputs: list[_Input]) -> None:
+    """Raise DefinitionError if inputs do not go together: streaming and static ones, or branches of other types."""
+    called = "join" if node.op.joined is not None else "merge"
+    for number, (edge, entry) in enumerate(zip(node.edges, inputs, strict=True)):
+        first = next(i for i, other in enumerate(node.edges) if other.side == edge.side)
+        if entry.frame.isStreaming != inputs[0].frame.isStreaming:
             raise DefinitionError(
-                f"merge: of {op.stream.branches[0].name!r} and {branch.name!r} one is a streaming DataFrame and the "
-                "other a static one. Merge streams with streams."
+                f"{called}: of {node.edges[0].stream.name!r} and {edge.stream.name!r} one is a streaming DataFrame and "
+                f"the other a static one. {called.capitalize()} streams with streams."
             )
-        for field in first.schema:
+        for field in inputs[first].schema if number > first else ():
             theirs = entry.schema.field(field.name).type
             if theirs != field.type:
                 raise DefinitionError(
                     f"merge: the column {field.name.partition(':')[2] or field.name!r} is {field.type} in "
-                    f"{op.stream.branches[0].name!r} and {theirs} in {branch.name!r}. Cast one of them."
+                    f"{node.edges[first].stream.name!r} and {theirs} in {edge.stream.name!r}. Cast one of them."
                 )
 
 
@@ -345,16 +365,16 @@ def _public_names(names: Iterable[str]) -> list[str]:
     return ["window" if name == START else public_name(name) for name in names if name != END]
 
 
-def _warn_unordered(op: Operation, streaming: bool) -> None:
+def _warn_unordered(op: Operation, stream: Stream, streaming: bool) -> None:
     if streaming:
         warn(
-            f"The stream {op.stream.name!r} has no partition and offset, so each micro-batch is taken in timestamp "
+            f"The stream {stream.name!r} has no partition and offset, so each micro-batch is taken in timestamp "
             "order: no record is late because of its own batch, and results depend on where batches are cut. Give "
             'partition="partition", offset="offset" (Kafka\'s source has both) for results that do not.'
         )
     elif op.windows is not None and op.windows.grace_ms:
         warn(
-            f"The grace of {show_ms(op.windows.grace_ms)} is not used: {op.stream.name!r} is a static DataFrame "
+            f"The grace of {show_ms(op.windows.grace_ms)} is not used: {stream.name!r} is a static DataFrame "
             "without partition and offset, which is taken in timestamp order, so no record is late. Give "
             'partition="partition", offset="offset" for the results a stream would have, or windows without grace.'
         )

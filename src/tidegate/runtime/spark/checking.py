@@ -12,7 +12,7 @@ from tidegate.dsl import Result
 from tidegate.errors import DefinitionTypeError
 from tidegate.kernel.state.store import DictStore
 from tidegate.kernel.upgrade import compatibility, description
-from tidegate.plan import Operation, Stream, chain, operation
+from tidegate.plan import Node, Operation, Stream, graph, operation
 from tidegate.runtime.spark.attach import laid_out
 from tidegate.runtime.spark.reading import memories
 from tidegate.spec.upgrade import Change, Upgrade, other_operators
@@ -23,16 +23,18 @@ def check_upgrade(spark: SparkSession, checkpoint: str, table: Any) -> Upgrade:
     if not isinstance(table, Result):
         raise DefinitionTypeError(f"`table` is {table!r}, not a table or outputs of tidegate. Give what you run.")
     node = table.node
-    ops = [] if isinstance(node, Stream) and node.table is None else chain(operation(node))
+    alone = isinstance(node, Stream) and node.table is None
+    nodes = [] if alone else graph(operation(node)).upstream_first
     found = memories(spark, checkpoint)
-    if len(ops) != len(found):
-        return other_operators(len(found), len(ops))
-    return Upgrade(tuple(change for op, stores in zip(ops, found, strict=True) for change in _of(op, stores)))
+    if len(nodes) != len(found):
+        return other_operators(len(found), len(nodes))
+    return Upgrade(tuple(change for one, stores in zip(nodes, found, strict=True) for change in _of(one, stores)))
 
 
-def _of(op: Operation, stores: list[DictStore]) -> Iterator[Change]:
+def _of(node: Node, stores: list[DictStore]) -> Iterator[Change]:
     """What changes for an operator; every task that remembers something is asked."""
-    layout, tasks = laid_out(op) if _bound(op) else (None, None)
+    op = node.op
+    layout, tasks = laid_out(node) if _bound(node) else (None, None)
     unbound = replace(op, stream=op.stream.unbound) if layout is None else op
     changes = [change for store in stores for change in compatibility.preview(store, unbound, layout, tasks)]
     changes += [change for store in stores for change in _ticking(store, op)]
@@ -50,5 +52,5 @@ def _ticking(store: DictStore, op: Operation) -> Iterator[Change]:
         yield Change("ticks", names[before], names[after], loses + ". To take it away, set it to zero")
 
 
-def _bound(op: Operation) -> bool:
-    return all(branch.frame is not None for branch in chain(op)[0].stream.branches)
+def _bound(node: Node) -> bool:
+    return all(edge.stream.frame is not None for one in node.upstream_first for edge in one.sources)

@@ -8,6 +8,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from tidegate.runtime.spark.reading import pending as of_state
+from tidegate.spec.joined import SIDES
 from tidegate.spec.pending import Buffered, Pending, Waiting
 
 
@@ -51,6 +52,8 @@ def _of(name: str, told: Mapping[str, Any]) -> Pending:
     stands = now is not None and now >= 0
     waiting = (Waiting(None, close, close - now),) if close is not None and stands else ()
     partition, time = told.get("slowest_partition"), told.get("slowest_time")
+    if (side := told.get("slowest_side")) is not None and side >= 0:
+        partition = f"{SIDES[int(side)]} side"
     held_by = (partition, time) if partition is not None and time is not None else None
     return Pending(name, now if stands else None, waiting, told["open_windows"], held_by, _buffered(told))
 

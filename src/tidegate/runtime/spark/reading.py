@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from tidegate.errors import CheckpointError
 from tidegate.instants import Window
+from tidegate.kernel.choice import operator_of
 from tidegate.kernel.inspect import stored_rows
 from tidegate.kernel.inspect.pending import pending as waits
 from tidegate.kernel.state.state import State
@@ -28,7 +29,6 @@ from tidegate.kernel.state.store import DictStore
 from tidegate.kernel.upgrade import description
 from tidegate.kernel.upgrade.compatibility import fitted
 from tidegate.kernel.upgrade.description import Described
-from tidegate.kernel.windows.choice import operator_of
 from tidegate.runtime.spark.attach import public
 from tidegate.runtime.spark.flow import spark_schema
 from tidegate.runtime.spark.state import LOG, NAMED, NAMES, part_of

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from tidegate.kernel.joins.stream_join import StreamJoin
+from tidegate.kernel.operator import Operator
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.windows.changelog import Changelog
 from tidegate.kernel.windows.keyed import KeyedWindows
-from tidegate.kernel.windows.operator import Operator
 from tidegate.kernel.windows.unwindowed import Unwindowed
 from tidegate.kernel.windows.window_log import WindowLog
 from tidegate.kernel.windows.window_table import WindowTable
 from tidegate.plan import Operation
 from tidegate.spec.windows import SessionWindows, SlidingWindows
 
-OPERATORS: tuple[type[Operator], ...] = (Changelog, Unwindowed, KeyedWindows, WindowLog, WindowTable)
+OPERATORS: tuple[type[Operator], ...] = (
+    Changelog,
+    Unwindowed,
+    KeyedWindows,
+    WindowLog,
+    WindowTable,
+    StreamJoin,
+)
 
 
 def operator_of(layout: Layout) -> Operator:
@@ -23,10 +31,13 @@ def operator_of(layout: Layout) -> Operator:
 def operator_class(op: Operation) -> type[Operator]:
     """The kind of operator that computes a plan.
 
-    A table that is given as its changes is forwarded. An aggregation without windows keeps a row per key. Sliding
-    windows and sessions depend on what their key has. Of the other windows a log is enough where only final results
-    leave and no order of records can change them; everything else reads and writes a table per window.
+    A join has two inputs. A table that is given as its changes is forwarded. An aggregation without windows keeps a
+    row per key. Sliding windows and sessions depend on what their key has. Of the other windows a log is enough where
+    only final results leave and no order of records can change them; everything else reads and writes a table per
+    window.
     """
+    if op.joined is not None:
+        return StreamJoin
     if op.windows is None:
         return Unwindowed if op.plain else Changelog
     if isinstance(op.windows, SlidingWindows | SessionWindows):

@@ -1,7 +1,7 @@
 """What an operator is: one micro-batch in, rows out, and an answer to every question about what it stores.
 
 `stage` drives a micro-batch of any operator. Looking inside, upgrades and metrics ask the operator as well, so that
-nobody has to know which kind it is. `windows.choice.operator_of` chooses the kind, once.
+nobody has to know which kind it is. `choice.operator_of` chooses the kind, once.
 """
 
 from __future__ import annotations
@@ -53,6 +53,27 @@ class Operator(ABC):
     def count_open(self, state: State) -> OpenWindows:
         """The number of open windows and the next close, from the index alone: no row is read."""
         return OpenWindows(0, None)
+
+    def next_close(self, state: State) -> int | None:
+        """The stream time (ms) at which the next record of a join closes that may leave then; None elsewhere."""
+        return None
+
+    def counts(self, state: State) -> dict[str, float]:
+        """What the operator tells besides of what it holds, by the names of `spec.metrics`."""
+        return {}
+
+    @property
+    def own_stores(self) -> tuple[str, ...]:
+        """The names of stores that have rows of other columns than results; `read_state` reads them as they are."""
+        return ()
+
+    def own_schema(self, store: str) -> pa.Schema:
+        """The columns of one of `own_stores`."""
+        raise NotImplementedError
+
+    def own_rows(self, state: State, store: str) -> list[pa.Table]:
+        """The rows of one of `own_stores`."""
+        raise NotImplementedError
 
     def buffered(self, state: State) -> Held:
         """What waits for its window to close: rows, bytes, and bytes on disk alone."""

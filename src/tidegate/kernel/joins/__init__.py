@@ -1,0 +1,1 @@
+"""Joins: records of two inputs that meet by key."""

@@ -1,0 +1,409 @@
+"""The join of two streams: records that are open wait for partners, and what closes without one leaves null-joined.
+
+One micro-batch (SEMANTICS 7b): its records in order meet the open records of the other side that came before them, in
+this batch or an earlier one. Then everything closes that stream time has passed; of a preserved side, records that
+joined nothing leave. What is still open is kept (`joins.open_records`).
+
+A row has a place in the order of the rows: that of the record at which it leaves, then what closes, pairs, and the
+record's own null-joined row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.instants import later_ms
+from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
+from tidegate.kernel.exchange.batch import Batch, JoinBatch
+from tidegate.kernel.joins.matching import Bools, Records, pairs
+from tidegate.kernel.joins.open_records import OpenRecords, stretches, width_ms
+from tidegate.kernel.operator import Operator
+from tidegate.kernel.rows import grouping
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.rows.results import serial
+from tidegate.kernel.state.state import State
+from tidegate.kernel.state.tables import OPEN_LEFT, OPEN_RIGHT
+from tidegate.spec.columns import STATUS, TIMESTAMP, UNTIL
+from tidegate.spec.joined import SIDES, Joined
+from tidegate.spec.windows import LEFT, RIGHT, JoinWindows
+
+_CLOSES, _PAIR, _OWN = 0, 1, 2
+"""What leaves at a record, in this order: what closes, its pairs, its own null-joined row."""
+
+_Part = tuple[pa.Table, pa.Table | None]
+"""Rows that leave, and a table by which they are sorted where they leave in order."""
+
+
+@dataclass
+class _Side:
+    """One side of a join in a batch: open records of earlier batches, then those of the batch in order.
+
+    rows     key and value columns
+    keyed    whether a record has a key; those without one meet nobody
+    matched  whether a record has joined; `before`: by an earlier batch
+    stored   per stretch that was read: its start, and the rows that are its records
+    """
+
+    records: Records
+    rows: pa.Table
+    keyed: Bools
+    matched: Bools
+    stored: list[tuple[int, slice]]
+    before: Bools
+
+    @property
+    def new(self) -> Bools:
+        """Which records are of this batch."""
+        return self.records.arrived >= 0
+
+
+class StreamJoin(Operator):
+    """Keeps the open records of both sides, in stretches of their timestamps."""
+
+    tables = (OPEN_LEFT, OPEN_RIGHT)
+
+    def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
+        assert isinstance(batch, JoinBatch)
+        arrived = _arrived(self.layout, batch)
+        late = _late(self._joined, arrived)
+        made = self._rows(state, arrived, batch.closed_to, closes_at)
+        # Rows without an order of their own leave part by part; the others are put in order as a whole.
+        return made, late
+
+    def next_close(self, state: State) -> int | None:
+        windows, joined = self._joined.windows, self._joined
+        sides = [side for side in (LEFT, RIGHT) if joined.preserves(side)]
+        first = {side: OpenRecords.of(state, side, preserved=True).first_open for side in sides}
+        return min((windows.close_ms(side, at) for side, at in first.items() if at is not None), default=None)
+
+    def counts(self, state: State) -> dict[str, float]:
+        return {f"open_{name}_records": OpenRecords.of(state, side, False).rows for side, name in enumerate(SIDES)}
+
+    @property
+    def own_stores(self) -> tuple[str, ...]:
+        return tuple(f"{self.layout.op.name}-{side}" for side in SIDES)
+
+    def own_schema(self, store: str) -> pa.Schema:
+        side = self.own_stores.index(store)
+        keys = [pa.field(name, self.layout.schema.field(f"k:{name}").type) for name in self.layout.op.key]
+        values = [pa.field(name, kind) for name, kind in self.layout.values_of(side).items()]
+        return pa.schema([*keys, *values, pa.field(TIMESTAMP, pa.int64())])
+
+    def own_rows(self, state: State, store: str) -> list[pa.Table]:
+        side, joined = self.own_stores.index(store), self._joined
+        held = OpenRecords.of(state, side, joined.preserves(side))
+        found = []
+        for start in held.index:
+            rows = held.read(start)
+            closes = _close_ms(joined.windows, side, ints(rows["ts"]))
+            matched = held.matched(start) if held.preserved else np.zeros(rows.num_rows, bool)
+            columns: dict[str, Any] = {name: rows[f"k:{name}"] for name in self.layout.op.key}
+            for name in self.layout.values_of(side):
+                columns[name] = _columns(rows, [f"v:{name}"])[f"v:{name}"]
+            columns |= {TIMESTAMP: rows["ts"], STATUS: np.where(matched, "joined", "open"), UNTIL: closes - 1}
+            found.append(pa.table(columns).filter(pa.array(closes > state.closed_to)))
+        return found
+
+    @property
+    def _joined(self) -> Joined:
+        assert self.layout.op.joined is not None
+        return self.layout.op.joined
+
+    def _rows(
+        self, state: State, arrived: tuple[_Arrived, _Arrived], closed_to: int, closes_at: int
+    ) -> Iterator[pa.Table]:
+        joined, layout = self._joined, self.layout
+        kept = tuple(OpenRecords.of(state, side, joined.preserves(side)) for side in (LEFT, RIGHT))
+        sides = tuple(self._side(kept, arrived, side, closes_at) for side in (LEFT, RIGHT))
+        parts = chain(self._pairs(sides), self._null_joined(sides, arrived, closed_to, closes_at))
+        yield layout.result_schema.empty_table()
+        if layout.sorts:
+            collected = list(parts)
+            if collected:
+                yield _in_order(collected)
+        else:
+            yield from (rows for rows, _ in parts if rows.num_rows)
+        for side in (LEFT, RIGHT):
+            _store(kept[side], sides[side], joined.windows, side, closes_at)
+
+    def _pairs(self, sides: tuple[_Side, ...]) -> Iterator[_Part]:
+        """Rows of pairs; which records have joined is known when all parts are taken."""
+        windows = self._joined.windows
+        for side in (LEFT, RIGHT):
+            mine, other = sides[side], sides[1 - side]
+            for rows, partners in pairs(mine.records, other.records, windows.back_ms(side), windows.ahead_ms(side)):
+                mine.matched[rows] = True
+                other.matched[partners] = True
+                left, right = (rows, partners) if side == LEFT else (partners, rows)
+                order = _order_of_pairs(mine.records, other.records, rows, partners) if self.layout.sorts else None
+                yield _joined_rows(self.layout, sides, left, right), order
+
+    def _null_joined(
+        self, sides: tuple[_Side, ...], arrived: tuple[_Arrived, _Arrived], closed_to: int, closes_at: int
+    ) -> Iterator[_Part]:
+        """Rows of records that close without a partner."""
+        arrivals = _arrivals(arrived, doubled=self._joined.self_join)
+        for side in (LEFT, RIGHT):
+            if not self._joined.preserves(side):
+                continue
+            closing = _closing(sides[side], closed_to, closes_at)
+            sorts = self.layout.sorts
+            order = _order_of_closing(self.layout, sides[side], side, closing, arrivals) if sorts else None
+            yield _null_joined(self.layout, sides, side, closing), order
+
+    def _side(
+        self, kept: tuple[OpenRecords, ...], arrived: tuple[_Arrived, _Arrived], side: int, closes_at: int
+    ) -> _Side:
+        """The records of a side that this batch is about: those it may join, those that close, and its own."""
+        windows, held, other = self._joined.windows, kept[side], arrived[1 - side]
+        wanted: set[int] = set()
+        if len(other.times):
+            first = int(other.times.min()) - windows.back_ms(1 - side)
+            last = later_ms(int(other.times.max()), windows.ahead_ms(1 - side))
+            wanted |= set(held.between(first, last))
+        if held.preserved:
+            # What closes: the first open record of the stretch is older than any that stays open.
+            wanted |= {s for s, log in held.index.items() if windows.close_ms(side, log.due) <= closes_at}
+        return _loaded(self.layout, held, sorted(wanted), arrived[side], windows, side)
+
+
+@dataclass(frozen=True)
+class _Arrived:
+    """The records of a batch on one side, in order: their rows, timestamps, what they see, and their places."""
+
+    rows: pa.Table | None
+    times: Ints
+    seen: Ints
+    places: Ints
+    keyed: Bools
+
+
+def _arrived(layout: Layout, batch: JoinBatch) -> tuple[_Arrived, _Arrived]:
+    """The records of both sides, with one order over both: (stream time seen, left before right, order of the side)."""
+    joined = layout.op.joined
+    assert joined is not None
+    tables = []
+    for side in (LEFT,) if joined.self_join else (LEFT, RIGHT):
+        one = batch.side(side)
+        rows = one.arrived()
+        tables.append(None if rows is None else rows.take(pa.array(one.order(rows))))
+    seen = [np.zeros(0, np.int64) if rows is None else ints(rows["seen"]) for rows in tables]
+    if joined.self_join:
+        left = _one_side(layout, tables[0], seen[0], 2 * np.arange(len(seen[0])))
+        right = _Arrived(left.rows, left.times, left.seen, left.places + 1, left.keyed)
+        return left, right
+    both = np.concatenate(seen)
+    side_of = np.repeat([LEFT, RIGHT], [len(one) for one in seen])
+    places = np.empty(len(both), np.int64)
+    places[np.lexsort((np.arange(len(both)), side_of, both))] = np.arange(len(both))
+    return (
+        _one_side(layout, tables[0], seen[0], places[: len(seen[0])]),
+        _one_side(layout, tables[1], seen[1], places[len(seen[0]) :]),
+    )
+
+
+def _one_side(layout: Layout, rows: pa.Table | None, seen: Ints, places: Ints) -> _Arrived:
+    if rows is None:
+        return _Arrived(None, np.zeros(0, np.int64), seen, places, np.zeros(0, bool))
+    keyed = np.ones(rows.num_rows, bool)
+    for name in layout.keys:
+        if rows[name].null_count:
+            keyed &= rows[name].is_valid().to_numpy()
+    return _Arrived(rows, ints(rows["ts"]), seen, places, keyed)
+
+
+def _late(joined: Joined, arrived: tuple[_Arrived, _Arrived]) -> int:
+    """How many records nothing can join any more, in a join of a stream with itself as left and as right."""
+    late = []
+    for side, one in enumerate(arrived):
+        # Late iff t < S - reach: stream times differ by record, so the reach is added to t instead.
+        reach = -joined.windows.late_before_ms(side, 0)
+        late.append((later_ms(one.times, reach) < one.seen) & one.keyed)
+    return int((late[LEFT] & late[RIGHT]).sum()) if joined.self_join else int(late[LEFT].sum() + late[RIGHT].sum())
+
+
+def _arrivals(arrived: tuple[_Arrived, _Arrived], doubled: bool) -> tuple[Ints, int]:
+    """The stream time that each record of the batch sees, in their order, and how many places a record has."""
+    if doubled:
+        return arrived[LEFT].seen, 2
+    places = np.concatenate([one.places for one in arrived])
+    seen = np.concatenate([one.seen for one in arrived])
+    return seen[np.argsort(places)], 1
+
+
+def _loaded(
+    layout: Layout, held: OpenRecords, starts: list[int], arrived: _Arrived, windows: JoinWindows, side: int
+) -> _Side:
+    values = list(layout.values_of(side))
+    columns = [*layout.keys, *(f"v:{name}" for name in values)]
+    tables, hashes, times, flags, stored = [], [], [], [], []
+    at = 0
+    for start in starts:
+        rows = held.read(start)
+        stored.append((start, slice(at, at + rows.num_rows)))
+        at += rows.num_rows
+        tables.append(_columns(rows, columns))
+        hashes.append(ints(rows["h"]).view(np.uint64))
+        times.append(ints(rows["ts"]))
+        flags.append(held.matched(start) if held.preserved else np.zeros(rows.num_rows, bool))
+    if arrived.rows is not None:
+        rows = _columns(arrived.rows, columns)
+        tables.append(rows)
+        hashes.append(grouping.key_hash(layout, rows))
+        times.append(arrived.times)
+        flags.append(np.zeros(rows.num_rows, bool))
+    keyed = np.concatenate([np.ones(at, bool), arrived.keyed])
+    places = np.concatenate([np.full(at, -1, np.int64), arrived.places])
+    all_times = np.concatenate([np.zeros(0, np.int64), *times])
+    whole = concat_tables(tables).combine_chunks() if tables else layout.of_side(side).schema.empty_table()
+    closes = _close_ms(windows, side, all_times)
+    # A record without a key closes at once, and so meets nobody.
+    closes = np.where(keyed, closes, -1)
+    records = Records(
+        whole.select(layout.keys),
+        np.concatenate([np.zeros(0, np.uint64), *hashes]),
+        all_times,
+        places,
+        np.concatenate([np.full(at, -1, np.int64), arrived.seen]),
+        closes,
+    )
+    before = np.concatenate([np.zeros(0, bool), *flags])
+    return _Side(records, whole, keyed, before.copy(), stored, before)
+
+
+def _close_ms(windows: JoinWindows, side: int, times: Ints) -> Ints:
+    closes: Ints = later_ms(times, windows.close_ms(side, 0))
+    return closes
+
+
+def _columns(rows: pa.Table, columns: list[str]) -> pa.Table:
+    """These columns; one that a side had not yet when the rows were stored is null."""
+    missing = [name for name in columns if name not in rows.schema.names]
+    for name in missing:
+        rows = rows.append_column(name, pa.nulls(rows.num_rows))
+    return rows.select(columns)
+
+
+def _closing(side: _Side, closed_to: int, closes_at: int) -> Ints:
+    """Rows of records that have joined nothing and close in this batch, or were closed when they came."""
+    records = side.records
+    closed = records.closes <= closes_at
+    closed &= side.new | (records.closes > closed_to)  # what closed in earlier batches has left
+    return np.flatnonzero(closed & ~side.matched)
+
+
+def _store(held: OpenRecords, side: _Side, windows: JoinWindows, side_number: int, closes_at: int) -> None:
+    """Keep what is open; drop stretches that are closed."""
+    records = side.records
+    for start, rows in side.stored:
+        if held.preserved and not np.array_equal(side.matched[rows], side.before[rows]):
+            held.mark(start, side.matched[rows])
+    open_ = side.new & (records.closes > closes_at)
+    if open_.any():
+        at = np.flatnonzero(open_)
+        starts = stretches(records.times[at], width_ms(windows))
+        for start in np.unique(starts).tolist():
+            mine = at[starts == start]
+            rows = side.rows.take(pa.array(mine))
+            rows = rows.append_column("ts", pa.array(records.times[mine]))
+            rows = rows.append_column("h", pa.array(records.hashes[mine].view(np.int64)))
+            held.add(start, rows, side.matched[mine])
+    open_from = closes_at - windows.close_ms(side_number, 0) + 1
+    for start, log in held.index.items():
+        if windows.close_ms(side_number, log.closes) <= closes_at:
+            held.forget(start)
+        elif log.due < open_from:
+            held.opened_from(start, open_from)
+
+
+# -- rows ------------------------------------------------------------------------------------------------------------
+
+
+def _joined_rows(layout: Layout, sides: tuple[_Side, ...], left: Ints, right: Ints) -> pa.Table:
+    """Rows of pairs: the key, the values of both, and the later timestamp."""
+    taken = [sides[side].rows.take(pa.array(rows)) for side, rows in ((LEFT, left), (RIGHT, right))]
+    times = np.maximum(sides[LEFT].records.times[left], sides[RIGHT].records.times[right])
+    return _made(layout, taken[LEFT], taken[LEFT], taken[RIGHT], times)
+
+
+def _null_joined(layout: Layout, sides: tuple[_Side, ...], side: int, rows: Ints) -> pa.Table:
+    """Rows of records without a partner: the key, their own values, nulls of the other side, their own timestamp."""
+    mine = sides[side].rows.take(pa.array(rows))
+    both = [mine, None] if side == LEFT else [None, mine]
+    return _made(layout, mine, both[LEFT], both[RIGHT], sides[side].records.times[rows])
+
+
+def _made(layout: Layout, keys: pa.Table, left: pa.Table | None, right: pa.Table | None, times: Ints) -> pa.Table:
+    joined = layout.op.joined
+    assert joined is not None
+    columns: dict[str, Any] = {name: keys[f"k:{name}"] for name in layout.op.key}
+    types = [layout.values_of(side) for side in (LEFT, RIGHT)]
+    if joined.values is not None:
+        for side, table in ((LEFT, left), (RIGHT, right)):
+            columns[SIDES[side]] = _struct(types[side], table, len(times))
+    else:
+        for named, types_of, table in zip(joined.names(*map(list, types)), types, (left, right), strict=True):
+            for name, kind in types_of.items():
+                columns[named[name]] = pa.nulls(len(times), kind) if table is None else table[f"v:{name}"]
+    columns[TIMESTAMP] = pa.array(times)
+    return pa.table(columns).cast(layout.result_schema)
+
+
+def _struct(types: dict[str, pa.DataType], table: pa.Table | None, rows: int) -> pa.Array:
+    kind = pa.struct(list(types.items()))
+    if table is None:
+        return pa.nulls(rows, kind)
+    if not types:
+        return pa.array([{}] * rows, kind)
+    return pa.StructArray.from_arrays(
+        [array(table[f"v:{name}"]).cast(t) for name, t in types.items()], fields=list(kind)
+    )
+
+
+# -- the order in which rows leave -----------------------------------------------------------------------------------
+
+
+def _order_of_pairs(one: Records, other: Records, rows: Ints, partners: Ints) -> pa.Table:
+    """Where pairs leave: those of a record by (timestamp, arrival) of the partner."""
+    return pa.table(
+        {
+            "place": one.arrived[rows],
+            "what": np.full(len(rows), _PAIR),
+            "time": other.times[partners],
+            "arrival": partners,
+        }
+    )
+
+
+def _order_of_closing(layout: Layout, side: _Side, number: int, rows: Ints, arrivals: tuple[Ints, int]) -> pa.Table:
+    """Where null-joined rows leave: what closes by (timestamp, right before left, key bytes, arrival)."""
+    records, (seen, places) = side.records, arrivals
+    at_once = side.new[rows] & (records.seen[rows] >= records.closes[rows])
+    place = np.searchsorted(seen, records.closes[rows], side="left") * places
+    place = np.where(at_once, records.arrived[rows], place)
+    columns: dict[str, Any] = {
+        "place": place,
+        "what": np.where(at_once, _OWN, _CLOSES),
+        "time": records.times[rows],
+        "side": np.full(len(rows), 1 - number),
+    }
+    keys = side.rows.select(layout.keys).take(pa.array(rows))
+    columns |= {name: serial(keys[name]) for name in layout.keys}
+    columns["arrival"] = rows
+    return pa.table(columns)
+
+
+def _in_order(parts: list[_Part]) -> pa.Table:
+    """Rows as they leave."""
+    rows = concat_tables([rows for rows, _ in parts])
+    by = pa.concat_tables([order for _, order in parts if order is not None], promote_options="default")
+    keys = [name for name in by.schema.names if name.startswith("k:")]
+    names = [name for name in ("place", "what", "time", "side", *keys, "arrival") if name in by.schema.names]
+    return rows.take(pc.sort_indices(by, sort_keys=[(name, "ascending") for name in names]))

@@ -1,0 +1,79 @@
+"""The graph of operators: which operator reads which streams, and which the rows of another operator.
+
+clicks --.                                        one node per operator, edges are its inputs;
+join -- repartition -- aggregation      rows on an edge between two operators are
+views  --'                                        records of the one that reads them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from tidegate.plan.nodes import Stream
+from tidegate.plan.physical import Operation, Repartition
+from tidegate.plan.planner import operation
+from tidegate.spec.aggregates import Fold, Reduce
+
+Rows = TypeVar("Rows")
+
+
+@dataclass(frozen=True)
+class Edge:
+    """An input of an operator: the records of `stream`, which are the rows of `node` if there is one.
+
+    side  of which side of a join the records are; 0 elsewhere
+    """
+
+    stream: Stream
+    side: int = 0
+    node: Node | None = None
+
+
+@dataclass(frozen=True)
+class Node:
+    """An operator and its inputs. Several branches of a merged stream are an edge each."""
+
+    op: Operation
+    edges: tuple[Edge, ...]
+
+    @property
+    def upstream_first(self) -> list[Node]:
+        """This operator and all before it: an operator comes behind those whose rows it reads.
+
+        It is the reverse of the order in which Spark numbers its stateful operators, which is from the sink on.
+        """
+        before = [node for edge in reversed(self.edges) if edge.node is not None for node in edge.node.upstream_first]
+        return [*before, self]
+
+    @property
+    def sources(self) -> list[Edge]:
+        """The inputs of this operator that are read from a source."""
+        return [edge for edge in self.edges if edge.node is None]
+
+    def walk(self, step: Callable[[Node, list[Rows | None]], Rows]) -> Rows:
+        """Call `step` for each operator, upstream first; it gets the rows of each edge, None for a source."""
+        rows = [None if edge.node is None else edge.node.walk(step) for edge in reversed(self.edges)]
+        return step(self, rows[::-1])
+
+
+def graph(op: Operation) -> Node:
+    """The operators that records go through until `op` has its rows."""
+    if op.joined is None:
+        return Node(op, tuple(_edges(op, op.stream, 0)))
+    return Node(op, tuple(edge for side, stream in enumerate(op.sides) for edge in _edges(op, stream, side)))
+
+
+def _edges(op: Operation, stream: Stream, side: int) -> list[Edge]:
+    if stream.table is None or not stream.behind:
+        return [Edge(branch, side) for branch in stream.branches]
+    return [Edge(stream, side, graph(replace(operation(stream.table), regroup=_repartition(op, stream))))]
+
+
+def _repartition(op: Operation, stream: Stream) -> Repartition:
+    function = op.function
+    aside = (*stream.key, *op.key, *(stream.aside if op.joined is not None else ()))
+    values = None if isinstance(function, Fold) or op.joined is not None else op.input_columns(())
+    told_by = (function.column,) if isinstance(function, Reduce) else ()
+    return Repartition(op.key, values, stream.changes, told_by, aside, whole=op.joined is None)

@@ -1,0 +1,173 @@
+"""Joined: how two streams are joined, and what the value columns of a row are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.spec.columns import check_user_name
+from tidegate.spec.steps import MapValues, is_expression, takes_key
+from tidegate.spec.windows import LEFT, RIGHT, JoinWindows
+
+INNER, LEFT_JOIN, OUTER = HOWS = ("inner", "left", "outer")
+SIDES = ("left", "right")
+"""The names of the sides LEFT and RIGHT."""
+
+
+@dataclass(frozen=True)
+class JoinValues(MapValues):
+    """A value joiner, as a step of rows whose value columns are the structs `left` and `right`, null if missing."""
+
+    @property
+    def expressions(self) -> bool:
+        """Whether a column is given as an expression."""
+        return not callable(self.mapper) and any(is_expression(how) for _, how in self.mapper)
+
+    def __str__(self) -> str:
+        return super().__str__().replace("map_values", "value_joiner", 1)
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A join of two streams.
+
+    how       "inner": pairs alone; "left": and left records without a partner; "outer": and those of either side
+    suffixes  what columns that both sides have are called besides, None if there must be none
+    self_join whether both sides are one stream, each record of which comes as left and then as right
+    """
+
+    windows: JoinWindows
+    how: str
+    suffixes: tuple[str, str] | None = None
+    values: JoinValues | None = None
+    self_join: bool = False
+
+    def preserves(self, side: int) -> bool:
+        """Whether records of this side leave without a partner, too: null-joined."""
+        return self.how == OUTER or (self.how == LEFT_JOIN and side == LEFT)
+
+    def names(self, left: Sequence[str], right: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+        """The value columns of either side: what a row calls them.
+
+        Raises DefinitionError for a name that would mean two columns.
+        """
+        both = [name for name in left if name in set(right)]
+        if both and self.suffixes is None:
+            raise DefinitionError(
+                f'join: both sides have a column {both[0]!r}. Give suffixes=("_left", "_right"), a value_joiner, or '
+                "rename it with map_values."
+            )
+        named = [
+            {name: name + self.suffixes[side] if name in both else name for name in names}  # type: ignore[index]
+            for side, names in ((LEFT, left), (RIGHT, right))
+        ]
+        taken = [*named[LEFT].values(), *named[RIGHT].values()]
+        for name in taken:
+            if taken.count(name) > 1:
+                raise DefinitionError(
+                    f"join: two columns of a row would be called {name!r} with suffixes={self.suffixes!r}. "
+                    "Choose other suffixes, or rename one with map_values."
+                )
+        return named[LEFT], named[RIGHT]
+
+    def __str__(self) -> str:
+        return f"{self.how} join in {self.windows}"
+
+
+def checked_how(how: Any) -> str:
+    """Raise DefinitionError unless this is a kind of join."""
+    if how not in HOWS:
+        hint = " A right join is the left join of the other stream." if how == "right" else ""
+        raise DefinitionError(f'`how` is {how!r}. Use "inner", "left" or "outer".{hint}')
+    return str(how)
+
+
+def checked_suffixes(suffixes: Any) -> tuple[str, str] | None:
+    """Raise DefinitionTypeError unless these are two different texts."""
+    if suffixes is None:
+        return None
+    pair = tuple(suffixes) if isinstance(suffixes, list | tuple) else ()
+    if len(pair) != 2 or not all(isinstance(one, str) for one in pair):
+        raise DefinitionTypeError(f'`suffixes` is {suffixes!r}. Use a pair of texts, such as ("_left", "_right").')
+    if pair[0] == pair[1]:
+        raise DefinitionError(f"`suffixes` is {suffixes!r}: the two must differ.")
+    return pair[0], pair[1]
+
+
+def join_values_of(
+    joiner: Any, types: Mapping[str, Any] | None, key: tuple[str, ...], kept: tuple[str, ...]
+) -> JoinValues | None:
+    """Raises DefinitionTypeError for a value joiner of the wrong kind, DefinitionError for a column it cannot set."""
+    from tidegate.spec.types import arrow_type  # here, because it imports pyarrow
+
+    if joiner is None:
+        if types:
+            raise DefinitionError("`types` are of what a `value_joiner` gives, and there is none. Leave them out.")
+        return None
+    mapper = _mapper_of(joiner)
+    for name in key:
+        if name in SIDES:
+            raise DefinitionError(
+                f"The key column {name!r} has the name that a `value_joiner` gives to a side. Rename it."
+            )
+    given = tuple((types or {}).items())
+    for _, kind in given:
+        arrow_type(kind)
+    for name in [*([] if callable(mapper) else (name for name, _ in mapper)), *(name for name, _ in given)]:
+        check_user_name(name, "A column that `value_joiner` gives")
+        if name in kept:
+            raise DefinitionError(
+                f"`value_joiner` sets the column {name!r}, which is no value: the key and the time of a row stay as "
+                "they are. Use another name."
+            )
+    return JoinValues(mapper, key, kept, given)
+
+
+def _mapper_of(joiner: Any) -> Any:
+    """A value joiner as what `MapValues` calls."""
+    if isinstance(joiner, Mapping):
+        for name, how in joiner.items():
+            if not (callable(how) or is_expression(how)):
+                raise DefinitionTypeError(
+                    f"`value_joiner` gives the column {name!r} as {how!r}. Use a function of (left, right), or an "
+                    'expression such as pc.field("left", "price") * pc.field("right", "pieces").'
+                )
+        return tuple((name, how if is_expression(how) else _of_sides(how)) for name, how in joiner.items())
+    if callable(joiner):
+        return _of_sides(joiner)
+    raise DefinitionTypeError(
+        f"`value_joiner` is {joiner!r}. Use a function that takes the values of both sides and returns a dict of "
+        "value columns, or a dict of them, each as a function or an expression."
+    )
+
+
+@dataclass(frozen=True)
+class _OfSides:
+    """A function of (left, right) as one of the row that holds both."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, row: dict[str, Any]) -> Any:
+        return self.function(row["left"], row["right"])
+
+    def __str__(self) -> str:
+        return getattr(self.function, "__qualname__", None) or str(self.function)
+
+
+@dataclass(frozen=True)
+class _OfKeyAndSides:
+    """A function of (key, left, right) as one of the key and the row that holds both."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, key: Any, row: dict[str, Any]) -> Any:
+        return self.function(key, row["left"], row["right"])
+
+    def __str__(self) -> str:
+        return getattr(self.function, "__qualname__", None) or str(self.function)
+
+
+def _of_sides(function: Callable[..., Any]) -> Callable[..., Any]:
+    return _OfKeyAndSides(function) if takes_key(function, others=2) else _OfSides(function)

@@ -1,0 +1,78 @@
+"""Scenarios of joins through the public API: whose record it is, and rows in the scenarios' shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tidegate as tg
+from conformance import runner
+from conformance.runner import Row, Scenario
+
+KINDS = ("stream_join",)
+"""Kinds of topologies that are joins and that there are."""
+
+SIDES = ("left", "right")
+
+
+def windows(scenario: Scenario) -> Any:
+    spec = scenario.topology["windows"]
+    made = tg.JoinWindows.of_time_difference_and_grace(
+        runner.ms(max(spec["before_ms"], 0)), runner.ms(spec["grace_ms"])
+    )
+    # Widen first: at no time may the end lie before the start.
+    steps = sorted((("before", spec["before_ms"]), ("after", spec["after_ms"])), key=lambda step: -step[1])
+    for name, value in steps:
+        made = getattr(made, name)(runner.ms(value))
+    return made
+
+
+def value(left: Row | None, right: Row | None) -> Row:
+    """The values of both sides as one text."""
+    texts = ["null" if side is None or side["value"] is None else str(side["value"]) for side in (left, right)]
+    return {"value": "+".join(texts)}
+
+
+def build(scenario: Scenario, left: Any, right: Any) -> Any:
+    """The join of a scenario; `right` is `left` in a join with itself."""
+    how = scenario.topology["join"]
+    return left.join(right, windows(scenario), how=how, value_joiner=value, types={"value": "string"})
+
+
+def unbound(scenario: Scenario) -> Any:
+    """The join of a scenario over unbound streams."""
+    sides = [tg.stream(name, key="key", timestamp="ts", stream_time="max") for name in SIDES]
+    return build(scenario, sides[0], sides[0] if scenario.topology.get("self") else sides[1])
+
+
+def input_of(entry: Row) -> str:
+    """The name of the stream that a record is piped into."""
+    return entry.get("side", "left")
+
+
+def records(scenario: Scenario) -> list[tuple[str, Row]]:
+    """Each record with the stream that it is piped into."""
+    return [(input_of(entry), runner.record_of(entry)) for entry in scenario.data["input"]]
+
+
+def check_drops(scenario: Scenario, driver: Any) -> None:
+    """Compare what was dropped with what the scenario says, in all and by reason."""
+    runner.check_dropped(scenario, driver.dropped)
+    if (wanted := scenario.data.get("expected_drops")) is not None:
+        assert {reason: n for reason, n in driver.drops.items() if n} == wanted
+
+
+def check(scenario: Scenario) -> None:
+    """Replay a scenario record by record."""
+    from tidegate.testing import TopologyTestDriver
+
+    driver = TopologyTestDriver(unbound(scenario))
+    rows: list[Row] = []
+    after = [0]
+    for side, record in records(scenario):
+        driver.pipe_input(record, side)
+        rows += [runner.row_of(row) for row in driver.read_output()]
+        after.append(len(rows))
+    runner.check(scenario, rows)
+    for checkpoint in scenario.data.get("checkpoints", []):
+        assert after[checkpoint["after_inputs"]] == checkpoint["outputs_so_far"], checkpoint
+    check_drops(scenario, driver)

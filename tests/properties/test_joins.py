@@ -1,0 +1,199 @@
+"""Joins of two streams against the oracle: in the driver record by record, and in layouts of several tasks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tidegate as tg
+from oracle_joins import JoinedRow, StreamJoin
+from tidegate.kernel.joins import matching, open_records
+from tidegate.testing import TopologyTestDriver, layout
+
+Row = dict[str, Any]
+SIDES = ("left", "right")
+KEYS = ["a", "b", "é", "Z", ""]
+SCHEMA = pa.schema({"k": pa.string(), "n": pa.int64(), "ts": pa.int64(), "partition": pa.int32(), "offset": pa.int64()})
+
+
+@dataclass(frozen=True)
+class Case:
+    """A join: reaches and grace in ms, how, and whether with itself."""
+
+    before: int
+    after: int
+    grace: int
+    how: str
+    self_join: bool
+
+    @property
+    def windows(self) -> Any:
+        made = tg.JoinWindows.of_time_difference_and_grace(span(max(self.before, 0)), span(self.grace))
+        for name, value in sorted((("before", self.before), ("after", self.after)), key=lambda step: -step[1]):
+            made = getattr(made, name)(span(value))
+        return made
+
+    def table(self, ordered: bool) -> Any:
+        order = {"partition": "partition", "offset": "offset"} if ordered else {}
+        schema = SCHEMA if ordered else pa.schema([SCHEMA.field(name) for name in ("k", "n", "ts")])
+        left, right = (
+            tg.stream(name, key="k", timestamp="ts", schema=schema, stream_time="max", **order) for name in SIDES
+        )
+        return left.join(left if self.self_join else right, self.windows, how=self.how, suffixes=("_l", "_r"))
+
+    @property
+    def oracle(self) -> StreamJoin:
+        return StreamJoin(self.before, self.after, self.grace, self.how, self.self_join)
+
+
+def span(ms: int) -> timedelta:
+    return timedelta(milliseconds=ms)
+
+
+@st.composite
+def joins(draw: Any) -> Case:
+    before = draw(st.integers(-4, 8))
+    after = draw(st.integers(max(-4, -before), 8))
+    how = draw(st.sampled_from(["inner", "left", "outer", "outer"]))
+    return Case(before, after, draw(st.integers(0, 6)), how, draw(st.sampled_from([False, False, True])))
+
+
+@st.composite
+def records(draw: Any, *, max_size: int = 30) -> list[tuple[str, Row]]:
+    """Records of both sides as they come: mostly in order, some far back, some that are skipped."""
+    now, made = draw(st.integers(0, 3)), []
+    for n in range(draw(st.integers(0, max_size))):
+        now += draw(st.sampled_from([0, 0, 1, 1, 2, 5, 20]))
+        ts = max(0, now - draw(st.sampled_from([0, 0, 0, 1, 3, 7, 15])))
+        odd = draw(st.integers(0, 19))
+        row = {"k": draw(st.sampled_from(KEYS)), "n": n, "ts": ts}
+        if odd == 0:
+            row["k"] = None
+        elif odd == 1:
+            row["n"] = None
+        elif odd == 2:
+            row |= {"ts": draw(st.sampled_from([None, -1]))}
+        elif odd == 3:
+            row |= {"k": None, "n": None}
+        made.append((draw(st.sampled_from(SIDES)), row))
+    return made
+
+
+def shown(row: Row) -> JoinedRow:
+    return JoinedRow(row["k"], row.get("n_l"), row.get("n_r"), row["timestamp"])
+
+
+def nonzero(drops: Any) -> dict[str, int]:
+    return {reason: n for reason, n in drops.items() if n}
+
+
+@given(case=joins(), stream=records())
+def test_record_by_record(case: Case, stream: list[tuple[str, Row]]) -> None:
+    """The rows of every record, in order, with a restart in the middle."""
+    oracle, driver = case.oracle, TopologyTestDriver(case.table(ordered=False))
+    drops: Counter[str] = Counter()
+    for n, (side, record) in enumerate(stream):
+        side = "left" if case.self_join else side
+        driver.pipe_input(record, side)
+        wanted = oracle.take(side, record["k"], record["n"], record["ts"])
+        assert [shown(row) for row in driver.read_output()] == wanted, (n, record)
+        if n == len(stream) // 2:
+            drops.update(driver.drops)
+            driver = TopologyTestDriver(case.table(ordered=False), state=driver.state())
+    drops.update(driver.drops)
+    assert nonzero(drops) == nonzero(oracle.drops)
+
+
+@given(case=joins(), stream=records(), data=st.data())
+def test_cutting_into_batches(case: Case, stream: list[tuple[str, Row]], data: Any) -> None:
+    """Runs of records of one side as batches give the rows of record by record, in order."""
+    oracle, driver = case.oracle, TopologyTestDriver(case.table(ordered=False))
+    wanted: list[JoinedRow] = []
+    got: list[JoinedRow] = []
+    batch: list[Row] = []
+    for n, (side, record) in enumerate(stream):
+        side = "left" if case.self_join else side
+        wanted += oracle.take(side, record["k"], record["n"], record["ts"])
+        batch.append(record)
+        ends = n + 1 == len(stream) or (not case.self_join and stream[n + 1][0] != side)
+        if ends or data.draw(st.booleans()):
+            driver.pipe_batch(batch, side)
+            got += [shown(row) for row in driver.read_output()]
+            batch = []
+    assert got == wanted
+    assert nonzero(driver.drops) == nonzero(oracle.drops)
+
+
+# -- several partitions, map tasks and stateful tasks ----------------------------------------------------------------
+
+
+@st.composite
+def placed(draw: Any, self_join: bool) -> list[list[tuple[int, Row]]]:
+    """Batches of records of several partitions of both sides, each partition in offset order."""
+    partitions = {side: draw(st.integers(1, 3)) for side in range(2)}
+    offsets: Counter[tuple[int, int]] = Counter()
+    batches: list[list[tuple[int, Row]]] = [[]]
+    for name, record in draw(records()):
+        side = 0 if self_join else SIDES.index(name)
+        partition = draw(st.integers(0, partitions[side] - 1))
+        batches[-1].append((side, {**record, "partition": partition, "offset": offsets[side, partition]}))
+        offsets[side, partition] += draw(st.sampled_from([1, 1, 3]))
+        if draw(st.integers(0, 4)) == 0:
+            batches.append([])
+    return [batch for batch in batches if batch]
+
+
+def valid(record: Row) -> bool:
+    return record["k"] is not None and record["n"] is not None and record["ts"] is not None and record["ts"] >= 0
+
+
+def by_oracle(case: Case, batches: list[list[tuple[int, Row]]]) -> tuple[list[Counter[JoinedRow]], Counter[str]]:
+    """The rows of each batch: records in the order (stream time seen, left before right, partition, offset)."""
+    oracle, before, found = case.oracle, -1, []
+    for batch in batches:
+        seen: dict[tuple[int, int], int] = {}
+        entries = []
+        for side, record in sorted(batch, key=lambda one: one[1]["offset"]):
+            at = (side, record["partition"])
+            now = max(seen.get(at, -1), record["ts"] if valid(record) else -1)
+            seen[at] = now
+            entries.append((max(now, before), side, record["partition"], record["offset"], record))
+        rows: list[JoinedRow] = []
+        for now, side, _, _, record in sorted(entries, key=lambda entry: entry[:4]):
+            rows += oracle.take(SIDES[side], record["k"], record["n"], record["ts"], stream_time=now)
+        before = max([before, *seen.values()])
+        rows += oracle.advance(before)
+        found.append(Counter(rows))
+    return found, oracle.drops
+
+
+@pytest.mark.parametrize("small", [False, True])
+@given(case=joins(), data=st.data())
+def test_layouts(small: bool, case: Case, data: Any) -> None:
+    """Several map tasks read each side, several tasks join: the rows and drops of the oracle, batch by batch."""
+    batches = data.draw(placed(case.self_join))
+    tasks = data.draw(st.integers(1, 3))
+    splits, sides = [], []
+    for batch in batches:
+        parts: dict[tuple[int, int], list[Row]] = {}
+        for side, record in batch:
+            parts.setdefault((side, data.draw(st.integers(0, 1))), []).append(record)
+        splits.append(list(parts.values()))
+        sides.append([side for side, _ in parts])
+    wanted, drops = by_oracle(case, batches)
+    with pytest.MonkeyPatch.context() as patch:
+        if small:
+            patch.setattr(matching, "PAIRS", 2)
+            patch.setattr(open_records, "MERGED_ROWS", 3)
+        got, dropped = layout.run(
+            case.table(ordered=True), [[r for _, r in b] for b in batches], tasks=tasks, splits=splits, sides=sides
+        )
+    assert Counter(map(shown, got)) == sum(wanted, Counter())
+    assert nonzero(dropped) == nonzero(drops)

@@ -1,0 +1,115 @@
+"""Joins on Spark: scenarios as real streaming queries, and random streams against the oracle."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+import tidegate as tg
+from conformance import joins, runner
+from conformance.status import SUPPORTED
+from properties import test_joins as cases
+
+pytest.importorskip("pyspark")
+
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from spark.replay import Replay, Row, schema_of, with_offsets
+
+pytestmark = pytest.mark.spark
+
+cloudpickle.register_pickle_by_value(joins)
+
+QUICK = {
+    "boundary__join_late_record_is_dropped",
+    "stream_join__inner_self_join",
+    "stream_join__outer_null_keys_leave_at_once",
+}
+JOINS = [name for name in SUPPORTED if runner.load(name).kind == "stream_join"]
+SCHEMA = schema_of(side=pa.string(), key=pa.string(), value=pa.string())
+
+
+def stream(frame: DataFrame, side: str | None, name: str) -> Any:
+    """One side of an input that says whose each record is."""
+    mine = frame if side is None else frame.where(F.col("side") == side)
+    order = {"partition": "partition", "offset": "offset"}
+    return tg.stream(mine.drop("side"), key="key", timestamp="ts", name=name, stream_time="max", **order)
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.full) for n in JOINS])
+def test_record_by_record(name: str, spark: SparkSession, tmp_path: Path) -> None:
+    """One micro-batch per record."""
+    scenario = runner.load(name)
+    alone = bool(scenario.topology.get("self"))
+
+    def topology(frame: DataFrame) -> DataFrame:
+        if alone:
+            left = right = stream(frame, None, "left")
+        else:
+            left, right = stream(frame, "left", "left"), stream(frame, "right", "right")
+        return joins.build(scenario, left, right).to_df()
+
+    records = [{**record, "side": side} for side, record in joins.records(scenario)]
+    replay = Replay(spark, tmp_path, SCHEMA, topology, name="left join left" if alone else "left join right")
+    replayed = replay.run(with_offsets([[record] for record in records]))
+    rows = [[runner.row_of(row) for row in batch] for batch in replayed.rows]
+    place = lambda row: (row["timestamp_ms"], str(row["key"]).encode(), str(row["value"]))  # noqa: E731
+    got: list[Row] = [row for batch in rows for row in batch]
+    assert sorted(got, key=place) == sorted(scenario.expected or [], key=place)
+    so_far = [sum(map(len, rows[: n + 1])) for n in range(len(rows))]
+    for checkpoint in scenario.data.get("checkpoints", []):
+        if (n := checkpoint["after_inputs"]) and n <= len(so_far):
+            assert so_far[n - 1] == checkpoint["outputs_so_far"], checkpoint
+    runner.check_dropped(scenario, replayed.dropped())
+
+
+# -- random streams: Spark against the oracle ---------------------------------------------------------------------
+
+
+@settings(
+    max_examples=int(os.environ.get("TIDEGATE_SPARK_EXAMPLES", "2")),
+    derandomize=True,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+@given(case=cases.joins(), data=st.data())
+def test_random_streams_are_what_the_oracle_says(spark: SparkSession, case: cases.Case, data: Any) -> None:
+    """Several partitions of both sides, each batch read by several map tasks, two tasks, a restart in the middle."""
+    batches = data.draw(cases.placed(case.self_join))
+    splits: list[list[list[Row]]] = []
+    for batch in batches:
+        parts: list[list[Row]] = [[], []]
+        for side, record in batch:
+            parts[data.draw(st.integers(0, 1))].append({**record, "side": cases.SIDES[side]})
+        splits.append(parts)
+
+    def topology(frame: DataFrame) -> DataFrame:
+        sides = []
+        for name in cases.SIDES:
+            mine = frame if case.self_join else frame.where(F.col("side") == name)
+            order = {"partition": "partition", "offset": "offset"}
+            sides.append(tg.stream(mine.drop("side"), key="k", timestamp="ts", name=name, stream_time="max", **order))
+        left, right = sides[0], sides[0] if case.self_join else sides[1]
+        return left.join(right, case.windows, how=case.how, suffixes=("_l", "_r")).to_df()
+
+    wanted, drops = cases.by_oracle(case, batches)
+    schema = schema_of(side=pa.string(), k=pa.string(), n=pa.int64())
+    with TemporaryDirectory() as folder:
+        name = "left join left" if case.self_join else "left join right"
+        replay = Replay(spark, Path(folder), schema, topology, files_per_batch=2, name=name)
+        half = len(splits) // 2
+        runs = [replay.run_split(part) for part in (splits[:half], splits[half:]) if part]
+    got = [Counter(map(cases.shown, rows)) for run in runs for rows in run.rows]
+    assert got == wanted
+    assert sum(run.dropped() for run in runs) == sum(drops.values())
