@@ -21,7 +21,9 @@ import tidegate as tg
 from docs.pages import PAGES, ROOT, SOURCE, anchors, blocks, links, mentions
 
 PICTURED = sorted(
-    str(page.relative_to(ROOT)) for folder in ("windows", "suppress", "joins") for page in (ROOT / "docs" / folder).glob("*.md")
+    str(page.relative_to(ROOT))
+    for folder in ("windows", "suppress", "joins")
+    for page in (ROOT / "docs" / folder).glob("*.md")
 )
 PLACE = re.compile(r"([\w./-]+\.py)(?::([\w.]+))?")
 FILE = re.compile(r"[\w.-]*/[\w./-]*|[\w-]+\.(?:md|toml|py)")
