@@ -105,23 +105,41 @@ def stream(
     Raises DefinitionError for a column that does not exist or has the wrong type, DefinitionTypeError for an
     argument of the wrong kind.
     """
+    clock = Clock.of(
+        stream_time,
+        partition=partition,
+        idle_after=idle_after,
+        idle_advance=idle_advance,
+        max_future_skew=max_future_skew,
+    )
+    named = name or (source if isinstance(source, str) else "stream")
+    node = _source(source, key, timestamp, (partition, offset), named, schema, clock=clock)
+    return KStream(replace(node, late_records=_late_records(late_records)))
+
+
+def _source(
+    source: Any,
+    key: str | Sequence[str],
+    timestamp: str,
+    order: tuple[str | None, str | None],
+    name: str,
+    schema: pa.Schema | None,
+    *,
+    clock: Clock = Clock(),  # noqa: B008 - a frozen value
+    deleted: str | None = None,
+) -> Stream:
+    """The input `source`, checked; `deleted` is the column of a table's deletions."""
+    partition, offset = order
     bound = not isinstance(source, str)
     node = Stream(
-        name=name or (source if isinstance(source, str) else "stream"),
+        name=name,
         key=_columns(key, "key"),
         timestamp=_column(timestamp, "timestamp"),
         partition=None if partition is None else _column(partition, "partition"),
         offset=None if offset is None else _column(offset, "offset"),
         schema=schema,
-        clock=Clock.of(
-            stream_time,
-            partition=partition,
-            idle_after=idle_after,
-            idle_advance=idle_advance,
-            max_future_skew=max_future_skew,
-        ),
+        clock=clock,
         frame=source if bound else None,
-        late_records=_late_records(late_records),
     )
     if (partition is None) != (offset is None):
         given, missing = ("partition", "offset") if offset is None else ("offset", "partition")
@@ -131,8 +149,8 @@ def stream(
         )
     _check_schema(node)
     if bound and check_frame is not None:
-        check_frame(node)
-    return KStream(node)
+        check_frame(node, deleted)
+    return node
 
 
 def table(
@@ -155,30 +173,21 @@ def table(
     history  for how long a join of a stream with the table finds versions of a row by their timestamps; left out, it
              finds the row that came last (SEMANTICS 16)
     """
-    changes = stream(
-        source,
-        key=key,
-        timestamp=timestamp,
-        partition=partition,
-        offset=offset,
-        name=name or (source if isinstance(source, str) else "table"),
-        schema=schema,
-    )
     if deleted is not None:
-        _check_deleted(changes.node, _column(deleted, "deleted"))
+        deleted = _column(deleted, "deleted")
+    named = name or (source if isinstance(source, str) else "table")
+    node = _source(source, key, timestamp, (partition, offset), named, schema, deleted=deleted)
+    if deleted is not None:
+        _check_deleted(node, deleted)
     history_ms = None if history is None else duration_ms(history, "history")
     if history_ms is not None and history_ms < 0:
         raise DefinitionError(f"`history` is {show_ms(history_ms)}: it must not be negative. Use for example '1 hour'.")
-    return KTable(Changelog(changes.node, deleted, history_ms))
+    return KTable(Changelog(node, deleted, history_ms))
 
 
 def _check_deleted(node: Stream, deleted: str) -> None:
     """Raise DefinitionError if `deleted` is known not to be a boolean column."""
-    if node.frame is not None:
-        if check_frame is not None:
-            check_frame(node, deleted)
-        return
-    if node.schema is None:
+    if node.frame is not None or node.schema is None:
         return
     _check_schema(node, deleted)
     kind = str(node.schema.field(deleted).type)

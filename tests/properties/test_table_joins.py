@@ -34,16 +34,20 @@ class Case:
     grace: int | None = None
 
     def table(self, ordered: bool) -> Any:
-        order = ORDER if ordered else {}
-        schema = SCHEMA if ordered else pa.schema(FIELDS)
+        """The join over unbound inputs."""
+        return self.over("left", "right", SCHEMA if ordered else pa.schema(FIELDS), ORDER if ordered else {})
+
+    def over(self, left: Any, right: Any, schema: pa.Schema | None = None, order: Row = ORDER) -> Any:
+        """The join over these sources."""
+        given: Row = {"key": "k", "timestamp": "ts", "schema": schema, **order}
         more: Row = {} if self.history is None else {"history": span(self.history)}
-        right = tg.table("right", key="k", timestamp="ts", deleted="gone", schema=schema, **order, **more)
+        table = tg.table(right, deleted="gone", name="right", **given, **more)
         if self.of_tables:
-            left = tg.table("left", key="k", timestamp="ts", deleted="gone", schema=schema, **order)
-            return left.join(right, self.how, suffixes=("_l", "_r"), materialized=UNCACHED)
-        stream = tg.stream("left", key="k", timestamp="ts", schema=schema, stream_time="max", **order)
+            other = tg.table(left, deleted="gone", name="left", **given)
+            return other.join(table, self.how, suffixes=("_l", "_r"), materialized=UNCACHED)
+        stream = tg.stream(left, stream_time="max", name="left", **given)
         grace = None if self.grace is None else span(self.grace)
-        return stream.join(right, how=self.how, grace=grace, suffixes=("_l", "_r"))
+        return stream.join(table, how=self.how, grace=grace, suffixes=("_l", "_r"))
 
     @property
     def oracle(self) -> Any:
