@@ -191,9 +191,7 @@ def test_rows_of_a_join_are_aggregated_and_joined_again() -> None:
     assert [(row["k"], row["count"], tuple(row["window"])) for row in found] == [("a", 2, (0, 20))]
     assert "StreamStreamJoin orders join payments" in counted.describe()
 
-    refunds = tg.stream("refunds", key="k", timestamp="ts", stream_time="max", schema=PAYMENTS).map_values(
-        {"b": "paid"}
-    )
+    refunds = tg.stream("refunds", key="k", timestamp="ts", stream_time="max", schema=PAYMENTS)
     again = TopologyTestDriver(joined.join(refunds.map_values({"b": "paid"}), WINDOWS, "left"))
     found = rows(again, order("a", 1), payment("a", 3), ("refunds", {"k": "a", "ts": 5, "paid": 9}))
     assert [(row["price"], row["paid"], row["b"], row["timestamp"]) for row in found] == [(1, 1, 9, 5)]
