@@ -76,18 +76,19 @@ def arrived(layout: Layout, batch: JoinBatch, first: int = LEFT) -> tuple[Arrive
     """The records of both sides; of records that see the same stream time those of the side `first` come first."""
     assert layout.op.joined is not None
     if layout.op.joined.self_join:
-        rows, seen, _ = _in_order(batch.side(LEFT))
-        left = _arrived(layout, rows, seen, 2 * np.arange(len(seen)))
+        rows, sees, _ = _in_order(batch.side(LEFT))
+        left = _arrived(layout, rows, sees, 2 * np.arange(len(sees)))
         return left, Arrived(left.rows, left.times, left.seen, left.places + 1, left.keyed)
     found = [_in_order(batch.side(side)) for side in (LEFT, RIGHT)]
-    sizes = [len(seen) for _, seen, _ in found]
-    behind = np.repeat([first != LEFT, first != RIGHT], sizes)
-    order = np.lexsort((np.arange(sum(sizes)), behind, np.concatenate([seen for _, seen, _ in found])))
-    places = np.empty(sum(sizes), np.int64)
-    places[order] = np.arange(sum(sizes))
+    # Both are sorted by what they see, so a record comes behind its own and those of the other side that see less.
+    seen = [times for _, times, _ in found]
+    places = [
+        np.arange(len(seen[side])) + np.searchsorted(seen[1 - side], seen[side], "left" if side == first else "right")
+        for side in (LEFT, RIGHT)
+    ]
     return (
-        _arrived(layout, found[LEFT][0], found[LEFT][1], places[: sizes[LEFT]]),
-        _arrived(layout, found[RIGHT][0], found[RIGHT][1], places[sizes[LEFT] :]),
+        _arrived(layout, found[LEFT][0], seen[LEFT], places[LEFT]),
+        _arrived(layout, found[RIGHT][0], seen[RIGHT], places[RIGHT]),
     )
 
 

@@ -143,13 +143,13 @@ class StreamStreamJoin(Operator):
         self, sides: tuple[_Side, ...], arrived: tuple[Arrived, Arrived], closed_to: int, closes_at: int
     ) -> Iterator[_Part]:
         """Rows of records that close without a partner."""
-        arrivals = _arrivals(arrived, doubled=self._joined.self_join)
         for side in (LEFT, RIGHT):
             if not self._joined.preserves(side):
                 continue
-            closing = _closing(sides[side], closed_to, closes_at)
-            sorts = self.layout.sorts
-            order = _order_of_closing(self.layout, sides[side], side, closing, arrivals) if sorts else None
+            closing, order = _closing(sides[side], closed_to, closes_at), None
+            if self.layout.sorts:
+                arrivals = _arrivals(arrived, doubled=self._joined.self_join)
+                order = _order_of_closing(self.layout, sides[side], side, closing, arrivals)
             yield _null_joined(self.layout, sides, side, closing), order
 
     def _side(
