@@ -198,15 +198,18 @@ def _check_deleted(node: Stream, deleted: str) -> None:
         )
 
 
-def outputs(**tables: KTable | KLateRecords) -> KOutputs:
+def outputs(**tables: KTable | KStream | KLateRecords) -> KOutputs:
     """Several tables of one aggregation as one: `outputs(raw=counts, final=final)`, computed together.
+
+    Of a join, its rows and its late records: `outputs(joined=joined, late=joined.late_records())`.
 
     Raises DefinitionError if they are not of one aggregation.
     """
     if not tables:
         raise DefinitionError("There is no output. Name at least one, for example tg.outputs(raw=counts, final=final).")
     for name, table_ in tables.items():
-        if not isinstance(table_, KTable | KLateRecords):
+        joined = isinstance(table_, KStream) and isinstance(table_.node.table, Join)
+        if not isinstance(table_, KTable | KLateRecords) and not joined:
             raise DefinitionTypeError(f"The output {name!r} is {table_!r}, not a table. Use for example {name}=counts.")
     node = Outputs(tuple((name, table_.node) for name, table_ in tables.items()))
     operation(node)
@@ -390,6 +393,22 @@ class KStream(Result):
     ) -> KStream:
         """`join(..., how="outer")`."""
         return self.join(right, windows, "outer", value_joiner, suffixes, types=types, materialized=materialized)
+
+    def late_records(self) -> KLateRecords:
+        """The records that came too late for a join of two streams, and those that were skipped, with their `side`.
+
+        A row has the key, the values of its side (those of the other one are null), `timestamp`, `side` ("left" or
+        "right"; "both" in a join of a stream with itself), `reason`, `late_by` and `stream_time`.
+
+        Raises DefinitionError for a stream that is no join of two streams, or behind other steps.
+        """
+        join = self.node.table
+        if not isinstance(join, Join) or any(join.joined.tables) or self.node.steps:
+            raise DefinitionError(
+                "Only a join of two streams has late records, before any other step: joined = clicks.join(views, "
+                "windows), joined.late_records(). Of an aggregation, ask its table."
+            )
+        return KLateRecords(LateRecords(join))
 
     def group_by_key(self) -> KGroupedStream:
         """Group by the key of the stream."""

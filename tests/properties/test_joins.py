@@ -131,6 +131,25 @@ def test_cutting_into_batches(case: Case, stream: list[tuple[str, Row]], data: A
     assert nonzero(driver.drops) == nonzero(oracle.drops)
 
 
+@given(case=joins(), stream=records())
+def test_late_records(case: Case, stream: list[tuple[str, Row]]) -> None:
+    """Beside the rows of the join leaves what was dropped: as many records of each reason as are counted."""
+    joined = case.table(ordered=False)
+    driver, alone = (
+        TopologyTestDriver(tg.outputs(joined=joined, late=joined.late_records())),
+        TopologyTestDriver(joined),
+    )
+    for side, record in stream:
+        for one in (driver, alone):
+            one.pipe_input(record, "left" if case.self_join else side)
+    found = driver.read_output()
+    late = [row for row in found if row["output"] == "late"]
+    assert Counter(row["reason"] for row in late) == nonzero(driver.drops) == nonzero(alone.drops)
+    assert {row["side"] for row in late} <= ({"both"} if case.self_join else {"left", "right"})
+    assert all(row["late_by"] == row["stream_time"] - row["timestamp"] for row in late if row["reason"] == "late")
+    assert [shown(row) for row in found if row["output"] == "joined"] == list(map(shown, alone.read_output()))
+
+
 # -- several partitions, map tasks and stateful tasks ----------------------------------------------------------------
 
 

@@ -145,6 +145,30 @@ def test_a_drain_lets_out_what_is_open() -> None:
     assert [(row["k"], row["price"], row["paid"]) for row in driver.read_output()] == [("a", 1, None), ("b", None, 1)]
 
 
+def test_late_records_say_their_side() -> None:
+    joined = orders().left_join(payments(), WINDOWS)
+    driver = TopologyTestDriver(joined.late_records())
+    rows(driver, order("a", 100), order("b", 100))
+    (late,) = rows(driver, payment("a", 3))
+    assert late == {
+        "k": "a",
+        "price": None,
+        "paid": 1,
+        "timestamp": 3,
+        "side": "right",
+        "reason": "late",
+        "late_by": 97,
+        "stream_time": 100,
+    }
+    for stream in (orders(), joined.filter(lambda row: True), orders().left_join(prices())):
+        with pytest.raises(tg.DefinitionError, match="Only a join of two streams has late records"):
+            stream.late_records()
+    named = payments(schema=None).join(orders(schema=None), WINDOWS).late_records()
+    driver = TopologyTestDriver(named)
+    with pytest.raises(tg.DefinitionError, match="would have a value column 'side'"):
+        driver.pipe_input({"k": "a", "ts": 1, "side": 1}, "orders")
+
+
 # -- changed plans ---------------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from tidegate.kernel.exchange import retract_insert, to_stream
 from tidegate.kernel.exchange.batch import Batch
+from tidegate.kernel.joins import late_records as late_in_joins
 from tidegate.kernel.rows import map_filter
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.map_filter import SEEN
@@ -66,7 +67,8 @@ def _first(gone: list[pa.Table], rows: pa.Table) -> pa.Table:
 
 def _of(layout: Layout, rows: pa.Table, output: Output, batch: Batch) -> pa.Table:
     if output.kind == "late":
-        return late_records.rows(layout, batch)
+        of_join = layout.op.joined is not None
+        return late_in_joins.rows(layout, batch) if of_join else late_records.rows(layout, batch)
     return of_kind(layout, rows, output.kind)
 
 

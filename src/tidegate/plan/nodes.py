@@ -172,7 +172,7 @@ class Suppress:
 class LateRecords:
     """The records that `parent` does not take, as rows."""
 
-    parent: WindowedAggregate | Changelog
+    parent: WindowedAggregate | Changelog | Join
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class MapFilter:
 class Outputs:
     """Several tables of one aggregation, by the names their rows carry."""
 
-    named: tuple[tuple[str, Table | LateRecords], ...]
+    named: tuple[tuple[str, Table | LateRecords | Stream], ...]
 
 
 Root: TypeAlias = "WindowedAggregate | Changelog | Join"

@@ -230,6 +230,7 @@ def _aggregation(one: Operation, other: Operation) -> Iterator[tuple[str, Any, A
     """What two operations must have in common to be one aggregation: (what, of one, of the other)."""
     yield "stream", (one.stream, id(one.stream.frame)), (other.stream, id(other.stream.frame))
     yield "key", one.key, other.key
+    yield "join", (one.joined, one.sides), (other.joined, other.sides)
     yield "windows", one.windows, other.windows
     yield "aggregates", one.aggregations, other.aggregations
     yield "expected keys", id(one.expects), id(other.expects)

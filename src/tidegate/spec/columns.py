@@ -38,6 +38,9 @@ REASON = OURS + "reason"
 LATE_BY = OURS + "late_by"
 """By how many ms a record was late."""
 
+SIDE = OURS + "side"
+"""Of which side of a join a late record is."""
+
 STREAM_TIME = OURS + "stream_time"
 """The stream time that a late record saw, epoch ms."""
 

@@ -177,7 +177,7 @@ def _read(layout: Layout, table: pa.Table, contiguous: bool) -> _Slice:
     if layout.op.keeps_late:
         reason = np.select(list(skipped.values()), list(skipped), "")
         outside = _records(layout, result).append_column("reason", pa.array(reason, pa.string()))
-        taken.outside = outside.filter(pa.array(kept & ~valid))
+        taken.outside = outside.filter(pa.array(kept & ~(valid | goes_on)))
     return taken
 
 

@@ -24,6 +24,7 @@ from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
 from tidegate.kernel.exchange.batch import Batch, JoinBatch
 from tidegate.kernel.joins.arrivals import Arrived, arrived
 from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns
+from tidegate.kernel.joins.late_records import late
 from tidegate.kernel.joins.matching import Bools, Records, pairs
 from tidegate.kernel.joins.open_records import OpenRecords, stretches, width_ms
 from tidegate.kernel.joins.table_rows import shown_rows, shown_schema
@@ -74,7 +75,8 @@ class StreamStreamJoin(Operator):
     def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
         assert isinstance(batch, JoinBatch)
         came = arrived(self.layout, batch)
-        return self._rows(state, came, batch.closed_to, closes_at), _late(self._joined, came)
+        dropped = sum(int(one.sum()) for one in late(self._joined, came))
+        return self._rows(state, came, batch.closed_to, closes_at), dropped
 
     def next_close(self, state: State) -> int | None:
         windows, joined = self._joined.windows, self._joined
@@ -166,16 +168,6 @@ class StreamStreamJoin(Operator):
             # What closes: the first open record of the stretch is older than any that stays open.
             wanted |= {s for s, log in held.index.items() if windows.close_ms(side, log.due) <= closes_at}
         return _loaded(self.layout, held, sorted(wanted), arrived[side], windows, side)
-
-
-def _late(joined: StreamStream, arrived: tuple[Arrived, Arrived]) -> int:
-    """How many records nothing can join any more, in a join of a stream with itself as left and as right."""
-    late = []
-    for side, one in enumerate(arrived):
-        # Late iff t < S - reach: stream times differ by record, so the reach is added to t instead.
-        reach = -joined.windows.late_before_ms(side, 0)
-        late.append((later_ms(one.times, reach) < one.seen) & one.keyed)
-    return int((late[LEFT] & late[RIGHT]).sum()) if joined.self_join else int(late[LEFT].sum() + late[RIGHT].sum())
 
 
 def _arrivals(arrived: tuple[Arrived, Arrived], doubled: bool) -> tuple[Ints, int]:

@@ -29,6 +29,7 @@ from tidegate.spec.columns import (
     OURS,
     OUTPUT,
     REASON,
+    SIDE,
     START,
     STREAM_TIME,
     TIMESTAMP,
@@ -202,10 +203,11 @@ class Layout:
         found = {names[LEFT][name]: kind for name, kind in left.items()}
         found |= {names[RIGHT][name]: kind for name, kind in right.items()}
         for name in found:
-            if name in (*RESULT_COLUMNS, *self.op.key):
+            late = (*LATE_COLUMNS, "side") if self.op.keeps_late else ()
+            if name in (*RESULT_COLUMNS, *self.op.key, *late):
                 raise DefinitionError(
                     f"join: a row would have a value column {name!r}, a name that rows of a result use themselves "
-                    f"({', '.join((*RESULT_COLUMNS, *self.op.key))}). Rename it with map_values."
+                    f"({', '.join((*RESULT_COLUMNS, *late, *self.op.key))}). Rename it with map_values."
                 )
         return found
 
@@ -249,7 +251,8 @@ class Layout:
         if not self.op.keeps_late:
             return schema
         late = self.late_schema
-        _check_names(schema, late, self.record)
+        if self.op.joined is None:
+            _check_names(schema, late, self.record)
         return pa.unify_schemas([schema, late])
 
     def halves_of(self, available: Iterable[str]) -> dict[str, str]:
@@ -299,12 +302,17 @@ class Layout:
 
     @cached_property
     def record(self) -> dict[str, str]:
-        """Every column of a whole record: its name, and the one it travels as."""
+        """Every column of a whole record: its name, and the one it travels as. Of a join, values as they leave."""
+        if self.op.joined is not None and self.whole is None:
+            return {name: name for name in self._joined_types}
         return {name[2:]: name for name in [*self.others, *self.values, *self.keys]}
 
     @cached_property
     def late_schema(self) -> pa.Schema:
         """Rows of records that were not taken."""
+        if self.op.joined is not None:
+            late = [pa.field(SIDE, pa.string()), pa.field(REASON, pa.string()), pa.field(LATE_BY, pa.int64())]
+            return pa.schema([*self.result_schema, *late, pa.field(STREAM_TIME, pa.int64())])
         bounds = (START, END) if self.op.windows is not None else ()
         ours = [pa.field(name, pa.int64()) for name in (*bounds, TIMESTAMP)]
         ours += [pa.field(REASON, pa.string()), pa.field(LATE_BY, pa.int64())]

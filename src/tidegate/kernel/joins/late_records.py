@@ -1,0 +1,77 @@
+"""Records of a join that nothing can join any more, and records that were skipped, as rows that say their side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.instants import later_ms
+from tidegate.kernel.columns.arrays import Ints, ints
+from tidegate.kernel.exchange.batch import Batch, JoinBatch
+from tidegate.kernel.joins.arrivals import Arrived, Bools, arrived
+from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.time.stream_time import NEVER
+from tidegate.spec.columns import LATE_BY, REASON, SIDE, STREAM_TIME, TIMESTAMP
+from tidegate.spec.joined import SIDES, StreamStream
+from tidegate.spec.windows import LEFT, RIGHT
+
+BOTH = "both"
+"""The side of a record of a stream that is joined with itself."""
+
+
+def late(joined: StreamStream, came: tuple[Arrived, Arrived]) -> tuple[Bools, Bools]:
+    """Which records nothing can join any more; of a stream with itself neither as left nor as right."""
+    found = []
+    for side, one in enumerate(came):
+        # Late iff t < S - reach: stream times differ by record, so the reach is added to t instead.
+        reach = -joined.windows.late_before_ms(side, 0)
+        found.append((later_ms(one.times, reach) < one.seen) & one.keyed)
+    if joined.self_join:
+        found = [found[LEFT] & found[RIGHT], np.zeros(len(came[RIGHT]), bool)]
+    return found[LEFT], found[RIGHT]
+
+
+def rows(layout: Layout, batch: Batch) -> pa.Table:
+    """Rows of `Layout.late_schema`: one per late record, then one per record that was skipped."""
+    assert isinstance(batch, JoinBatch)
+    joined = layout.op.joined
+    assert isinstance(joined, StreamStream)
+    came = arrived(layout, batch)
+    parts = []
+    for side, mine in enumerate(late(joined, came)):
+        one = came[side].rows
+        name = BOTH if joined.self_join else SIDES[side]
+        if one is not None and mine.any():
+            found = one.filter(pa.array(mine))
+            by = ints(_seen(found)) - ints(found["ts"])
+            parts.append(_shaped(layout, found, side, name, pa.repeat("late", found.num_rows), by))
+    for side in (LEFT,) if joined.self_join else (LEFT, RIGHT):
+        name = BOTH if joined.self_join else SIDES[side]
+        if (found := batch.side(side).outside()) is not None:
+            nothing = pa.nulls(found.num_rows, pa.int64())
+            parts.append(_shaped(layout, found, side, name, found["reason"], nothing))
+    return pa.concat_tables(parts) if parts else layout.late_schema.empty_table()
+
+
+def _shaped(layout: Layout, found: pa.Table, side: int, name: str, reason: Any, by: Ints | pa.Array) -> pa.Table:
+    mine = conformed(found, side_columns(layout, side))
+    sides = (mine, None) if side == LEFT else (None, mine)
+    made = joined_rows(layout, mine, sides, ints(found["ts"]))
+    made = made.set_column(made.schema.get_field_index(TIMESTAMP), TIMESTAMP, _from_zero(found["ts"]))
+    more = {SIDE: pa.repeat(name, found.num_rows), REASON: reason, LATE_BY: by, STREAM_TIME: _from_zero(_seen(found))}
+    for column, values in more.items():
+        made = made.append_column(column, pa.array(values) if isinstance(values, np.ndarray) else values)
+    return made.select(layout.late_schema.names).cast(layout.late_schema)
+
+
+def _seen(found: pa.Table) -> Any:
+    return found["actual" if "actual" in found.schema.names else "seen"]
+
+
+def _from_zero(times: Any) -> Any:
+    """Null for what is no instant: a timestamp that could not be read, and stream time before the first record."""
+    return pc.if_else(pc.greater(times, NEVER), times, None)
