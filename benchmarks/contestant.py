@@ -49,7 +49,7 @@ def source(spark: SparkSession, folder: Path) -> DataFrame:
     return spark.readStream.schema(schema).options(**ONE_BATCH).parquet(str(folder))
 
 
-_COLUMNS = {"key": "user", "timestamp": "ts", "partition": "partition", "offset": "offset"}
+_COLUMNS: dict[str, Any] = {"key": "user", "timestamp": "ts", "partition": "partition", "offset": "offset"}
 
 
 def streamed(spark: SparkSession, folder: Path, **more: Any) -> tg.KStream:

@@ -8,7 +8,7 @@ with what tidegate lets out over the same files, in a run that is not timed.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from benchmarks.contestant import FILES, Contestant
-from benchmarks.measure import Digest, Run, run
+from benchmarks.measure import Digest, Run, rows_of, run
 from benchmarks.options import Options, say
 from benchmarks.race import Bar, alternate, judged, report
 from benchmarks.two_sides import Shape, first, write
@@ -74,13 +74,9 @@ class JoinRace:
             if not any(each.name.startswith("tidegate") for each in same):
                 reference = next(each for each in self.contestants if each.name == FILES)
                 digests[f"{reference.label} (not timed)"] = [Digest.all(run(spark, reference, folder).digests)]
-            told.append(f"{compared(digests).rows:,} rows over {folder_of(folder)}, equal in every run of {len(same)}")
+            rows, batches = compared(digests).rows, len(rows_of(folder)) - 1
+            told.append(f"{rows:,} rows of {batches} micro-batches, equal in every run of {len(same)} contestants")
         return "; ".join(told) or "nothing to compare"
-
-
-def folder_of(folder: Path) -> str:
-    batches = len(list((folder / "left").glob("*.parquet")))
-    return f"{batches // 2} micro-batches"
 
 
 def timed(one: Run) -> Run:
@@ -88,7 +84,7 @@ def timed(one: Run) -> Run:
     return replace(one, rows=one.rows[:-1], seconds=one.seconds[:-1])
 
 
-def compared(digests: dict[str, Iterable[Digest]]) -> Digest:
+def compared(digests: Mapping[str, Sequence[Digest]]) -> Digest:
     """The digest that all have; AssertionError if they differ."""
     (label, reference), *_ = ((label, each) for label, mine in digests.items() for each in mine)
     for other, mine in digests.items():

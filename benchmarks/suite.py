@@ -24,6 +24,7 @@ from benchmarks.workloads import (
     joins,
     latency,
     open_entries,
+    open_joins,
     sessions,
     sliding,
     startup,
@@ -59,7 +60,7 @@ WORKLOADS: tuple[Workload, ...] = (
     gaps.W13,
     startup.START,
 )
-JOINS: tuple[Workload, ...] = (*joins.J1, joins.J2)
+JOINS: tuple[Workload, ...] = (*joins.J1, joins.J2, open_joins.J3, open_joins.J4)
 """Run when asked for: in each of them Spark's own takes many minutes."""
 
 

@@ -26,14 +26,16 @@ WINDOW_MS = 30_000
 
 FORMAT = "spark.sql.streaming.join.stateFormatVersion"
 MEMORY_FORMAT, ROCKSDB_FORMATS = 2, (2, 3, 4)
-"""Those that Spark 4.3 has, without 1, which is deprecated. 3 and 4 keep one store with column families, which RocksDB
-alone has; no other setting turns them on. An older Spark lacks the last ones and says so."""
+"""Those that Spark 4.3 runs: it refuses 1. 3 and 4 keep one store with column families and need no other setting, but
+RocksDB; over its in-memory store Spark takes 2 whatever is set. Spark 4.1 has no 4."""
 
 MEMORY_BATCHES, ROCKSDB_BATCHES = 4, 3
 """How many micro-batches Spark's own runs."""
 
 
-def tidegate(spark: SparkSession, folder: Path, how: str, window_ms: int, opened: Callable[..., tg.KStream]) -> DataFrame:
+def tidegate(
+    spark: SparkSession, folder: Path, how: str, window_ms: int, opened: Callable[..., tg.KStream]
+) -> DataFrame:
     left, right = (opened(spark, folder / side, name=side, stream_time="max") for side in SIDES)
     windows = tg.JoinWindows.of_time_difference_and_grace(f"{window_ms} milliseconds", f"{GRACE_MS} milliseconds")
     rows: DataFrame = left.join(right, windows, how=how).to_df()  # type: ignore[arg-type]
@@ -107,7 +109,9 @@ def ours(how: str, window_ms: int) -> tuple[Contestant, Contestant]:
 
 def in_memory(how: str, window_ms: int, batches: int | None = MEMORY_BATCHES) -> Contestant:
     frame = partial(spark_native, how=how, window_ms=window_ms)
-    return Contestant("spark_memory", "Spark's own, in-memory store", frame, _of(MEMORY_FORMAT, IN_MEMORY), batches=batches)
+    return Contestant(
+        "spark_memory", "Spark's own, in-memory store", frame, _of(MEMORY_FORMAT, IN_MEMORY), batches=batches
+    )
 
 
 def on_rocksdb(how: str, window_ms: int, version: int, batches: int | None = ROCKSDB_BATCHES) -> Contestant:
@@ -166,7 +170,7 @@ def shapes(keys: int, pairs: float) -> dict[str, Shape]:
         return Shape(keys, WINDOW_MS, (Stretch(batches, rows, span_for(pairs, rows, keys, WINDOW_MS)),))
 
     return {
-        "smoke": of(keys // 500, 2_000, 3),
+        "smoke": of(keys // 500, 2_000, 4),
         "default": of(keys, 1_000_000, 5),
         "full": of(keys, 1_000_000, 10),
     }
@@ -175,7 +179,9 @@ def shapes(keys: int, pairs: float) -> dict[str, Shape]:
 SPARKS = ("spark_memory", *(f"spark_rocksdb_{version}" for version in ROCKSDB_FORMATS), "spark_bucketed")
 
 
-def race(name: str, title: str, how: str, keys: int, pairs: float, bars: tuple[float, float], formats: bool) -> JoinRace:
+def race(
+    name: str, title: str, how: str, keys: int, pairs: float, bars: tuple[float, float], formats: bool
+) -> JoinRace:
     """`formats`: whether Spark runs its disk-based store, in all of its formats, which takes many times as long."""
     return JoinRace(
         name,
@@ -197,7 +203,7 @@ def race(name: str, title: str, how: str, keys: int, pairs: float, bars: tuple[f
 J1 = tuple(
     race(
         f"J1-{how}-{pairs}",
-        f"{how} join, ±30 s, grace 10 s, 100 k keys, 1 M rows a batch and side, about {pairs} pairs a record",
+        f"{how} join, ±30 s, grace 10 s, 100 k keys, 1 M rows a batch and side, pairs a record: {pairs}",
         how,
         100_000,
         pairs,
