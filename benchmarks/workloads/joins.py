@@ -33,12 +33,17 @@ MEMORY_BATCHES, ROCKSDB_BATCHES = 4, 3
 """How many micro-batches Spark's own runs."""
 
 
+def asked(left: tg.KStream, right: tg.KStream, how: str, window_ms: int) -> tg.KStream:
+    """The question of all of these workloads."""
+    windows = tg.JoinWindows.of_time_difference_and_grace(f"{window_ms} milliseconds", f"{GRACE_MS} milliseconds")
+    return left.join(right, windows, how=how)  # type: ignore[arg-type]
+
+
 def tidegate(
     spark: SparkSession, folder: Path, how: str, window_ms: int, opened: Callable[..., tg.KStream]
 ) -> DataFrame:
     left, right = (opened(spark, folder / side, name=side, stream_time="max") for side in SIDES)
-    windows = tg.JoinWindows.of_time_difference_and_grace(f"{window_ms} milliseconds", f"{GRACE_MS} milliseconds")
-    rows: DataFrame = left.join(right, windows, how=how).to_df()  # type: ignore[arg-type]
+    rows: DataFrame = asked(left, right, how, window_ms).to_df()
     return rows.select("user", "amount", "price", "timestamp")
 
 
