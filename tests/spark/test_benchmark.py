@@ -46,8 +46,8 @@ def test_smoke_of_a_race_of_joins(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_smoke_of_all_joins(tmp_path: Path) -> None:
-    asked = ["J1-inner-1", "J1-inner-5", "J1-left-1", "J1-outer-0.3", "J1-outer-1", "J2", "J3", "J4"]
+def test_smoke_of_the_other_joins(tmp_path: Path) -> None:
+    asked = ["J1-inner-1", "J1-outer-1", "J2", "J3", "J4"]
     _, report = smoke("benchmarks.suite", tmp_path / "report.json", "--only", *asked)
     found = report["workloads"]
     assert list(found) == asked
