@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -48,17 +49,17 @@ def source(spark: SparkSession, folder: Path) -> DataFrame:
     return spark.readStream.schema(schema).options(**ONE_BATCH).parquet(str(folder))
 
 
-def streamed(spark: SparkSession, folder: Path) -> tg.KStream:
-    """What Spark's reader gives as a stream, partition and offset given."""
-    events = source(spark, folder)
-    return tg.stream(events, key="user", timestamp="ts", partition="partition", offset="offset")
+_COLUMNS: dict[str, Any] = {"key": "user", "timestamp": "ts", "partition": "partition", "offset": "offset"}
 
 
-def from_files(spark: SparkSession, folder: Path) -> tg.KStream:
+def streamed(spark: SparkSession, folder: Path, **more: Any) -> tg.KStream:
+    """What Spark's reader gives as a stream, partition and offset given; `more` is what else `tg.stream` takes."""
+    return tg.stream(source(spark, folder), **_COLUMNS, **more)
+
+
+def from_files(spark: SparkSession, folder: Path, **more: Any) -> tg.KStream:
     """The same by `tg.files.source`, whose workers read the files themselves."""
-    return tg.files.source(
-        spark, str(folder), key="user", timestamp="ts", partition="partition", offset="offset", options=ONE_BATCH
-    )
+    return tg.files.source(spark, str(folder), **_COLUMNS, options=ONE_BATCH, **more)
 
 
 def ours(ask: Callable[[tg.KStream], DataFrame], mode: str = "append") -> tuple[Contestant, Contestant]:

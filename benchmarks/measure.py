@@ -21,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.contestant import Contestant
 from benchmarks.inputs import HALVES
+from benchmarks.two_sides import SIDES
 
 WARM_UP = 2
 """Batches not counted: the first starts the Python workers, the second still compiles."""
@@ -156,8 +157,10 @@ def digest(progress: dict[str, Any]) -> Digest:
 
 
 def rows_of(folder: Path) -> list[int]:
-    """The rows of each micro-batch; Spark counts files where it reads no rows."""
-    rows = [pq.read_metadata(path).num_rows for path in sorted(folder.glob("*.parquet"))]
+    """The rows of each micro-batch, of both sides if there are two; Spark counts files where it reads no rows."""
+    sides = [side for name in SIDES if (side := folder / name).is_dir()] or [folder]
+    of_sides = [[pq.read_metadata(path).num_rows for path in sorted(side.glob("*.parquet"))] for side in sides]
+    rows = [sum(files) for files in zip(*of_sides, strict=True)]
     return [sum(rows[at : at + HALVES]) for at in range(0, len(rows), HALVES)]
 
 

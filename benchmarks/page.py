@@ -101,7 +101,7 @@ def _value(of: Any) -> str:
 def _workload(name: str, found: dict[str, Any], how: str) -> str:
     lines = [f"{HEADING}{name}: {found['title']}", "", how, ""]
     contestants = found.get("contestants", {})
-    if name == "W5":
+    if "found" in found:
         lines += _open_entries(found["found"])
     elif name == "W10":
         lines += ["| | p50 ms | p99 ms | ms a batch |", "|---|---|---|---|"]

@@ -1,7 +1,7 @@
 """Every workload that needs nothing but the package: tidegate against what a PySpark user would run instead.
 
-`make bench` is the whole measurement, `make bench BENCH_ARGS="--only W3"` a part of it, `--smoke` a trial, `--full` the
-larger sizes.
+`make bench` is the whole measurement but for the joins, `make bench BENCH_ARGS="--only W3"` a part of it, `--smoke` a
+trial, `--full` the larger sizes. Joins are asked for: `--only J1` or, one race of it, `--only J1-left-1`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from benchmarks.workloads import (
     functions,
     gaps,
     hopping,
+    joins,
     latency,
     open_entries,
+    open_joins,
     sessions,
     sliding,
     startup,
@@ -58,23 +60,31 @@ WORKLOADS: tuple[Workload, ...] = (
     gaps.W13,
     startup.START,
 )
+JOINS: tuple[Workload, ...] = (*joins.J1, joins.J2, open_joins.J3, open_joins.J4)
+"""Run when asked for: in each of them Spark's own takes many minutes."""
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = arguments(argparse.ArgumentParser(prog="make bench", description=__doc__), "suite.json")
-    choices(parser, WORKLOADS)
+    choices(parser, (*WORKLOADS, *JOINS))
     parser.add_argument("--contestants", nargs="+", default=[], help="by name, as the JSON has them; all if left out")
     options = parser.parse_args(argv)
-    return carry_out(WORKLOADS, options, tuple(options.contestants))
+    workloads = (*WORKLOADS, *JOINS) if options.only else WORKLOADS
+    return carry_out(workloads, options, tuple(options.contestants))
 
 
 def choices(parser: argparse.ArgumentParser, workloads: tuple[Workload, ...]) -> None:
     """What one may choose of `workloads`."""
-    names = [each.name for each in workloads]
-    parser.add_argument("--only", nargs="+", choices=names, default=[], help="workloads")
+    names = dict.fromkeys(name for each in workloads for name in (family(each.name), each.name))
+    parser.add_argument("--only", nargs="+", choices=list(names), default=[], help="workloads")
     parser.add_argument("--repeat", type=int, default=0, help="turns of each contestant, over all workloads")
     parser.add_argument("--full", action="store_true", help="the larger sizes (an hour)")
     parser.add_argument("--data", type=Path, help="keep the generated input here for the next time")
+
+
+def family(name: str) -> str:
+    """What several workloads are chosen by together: J1 is J1-inner-1, J1-left-1 and so on."""
+    return name.partition("-")[0]
 
 
 def carry_out(
@@ -94,7 +104,7 @@ def carry_out(
         found = {
             each.name: measured(spark, each, chosen, options.data or Path(scratch))
             for each in workloads
-            if not options.only or each.name in options.only
+            if not options.only or each.name in options.only or family(each.name) in options.only
         }
         report: dict[str, Any] = {"workloads": found, "settings": settings(options), "versions": versions(spark)}
     report["seconds"] = round(time.monotonic() - began)

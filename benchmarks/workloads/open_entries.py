@@ -138,7 +138,7 @@ class OpenEntries:
             agreed[str(entries)] = _compared(entries, digests)
             if options.size == "full":
                 shutil.rmtree(given)
-        return {"agreement": agreed, "found": [asdict(each) for each in found], "bars": _judged(found)}
+        return {"agreement": agreed, "found": [asdict(each) for each in found], "bars": judged(found, MOST_RATIO)}
 
 
 def _compared(entries: int, digests: dict[str, Digest]) -> str:
@@ -147,12 +147,13 @@ def _compared(entries: int, digests: dict[str, Digest]) -> str:
     return f"{entries:,} rows, equal in {', '.join(digests)}"
 
 
-def _judged(found: list[Found]) -> list[dict[str, Any]]:
+def judged(found: list[Found], most: float) -> list[dict[str, Any]]:
+    """How many times as long a batch takes each contestant with the most entries open as with the fewest."""
     told = []
     for name in dict.fromkeys(each.contestant for each in found):
         mine = [each for each in found if each.contestant == name]
         times = round(mine[-1].median_s / mine[0].median_s, 2)
-        told.append({"contestant": name, "times": times, "at_most": MOST_RATIO, "of": mine[-1].entries})
+        told.append({"contestant": name, "times": times, "at_most": most, "of": mine[-1].entries})
         worker, jvm = max(each.worker_mib for each in mine), max(each.jvm_mib for each in mine)
         say(
             f"  {mine[0].label}: {times:.2f} times as long with {mine[-1].entries:,} open as with {mine[0].entries:,};"

@@ -31,6 +31,37 @@ def test_smoke_of_missing_offsets(tmp_path: Path) -> None:
     assert all(bar["times"] > 0 for bar in found["bars"])
 
 
+def test_smoke_of_a_race_of_joins(tmp_path: Path) -> None:
+    """Who runs fewer micro-batches is compared over those."""
+    two = ("tidegate_files", "spark_rocksdb_4")
+    printed, report = smoke("benchmarks.suite", tmp_path / "report.json", "--only", "J1-left-1", "--contestants", *two)
+    found = report["workloads"]["J1-left-1"]
+    assert "of 4 micro-batches, equal in every run of 1 contestants; " in printed
+    assert "of 3 micro-batches, equal in every run of 1 contestants" in printed
+    assert set(found["agreement"]) == {"timed runs", *two}
+    assert [len(found["contestants"][name]["runs"][0]["rows"]) for name in two] == [4, 3]
+    (bar,) = found["bars"]
+    assert bar["at_least"] == 12.0
+    assert bar["times"] > 0
+
+
+@pytest.mark.slow
+def test_smoke_of_the_other_joins(tmp_path: Path) -> None:
+    asked = ["J1-inner-1", "J1-outer-1", "J2", "J3", "J4"]
+    _, report = smoke("benchmarks.suite", tmp_path / "report.json", "--only", *asked)
+    found = report["workloads"]
+    assert list(found) == asked
+    for name, workload in found.items():
+        assert workload["agreement"], name
+        assert all(bar["times"] > 0 for bar in workload["bars"]), name
+        assert [bar["contestant"] for bar in workload["bars"]][:2] == ["tidegate", "tidegate_files"], name
+    for name in asked[:-2]:
+        assert {"tidegate", "tidegate_files", "spark_memory", "floor"} <= set(found[name]["contestants"]), name
+    for name in ("J3", "J4"):
+        assert len({each["entries"] for each in found[name]["found"]}) == 2, name
+        assert len(found[name]["found"]) == 8, name
+
+
 @pytest.mark.slow
 def test_smoke_of_the_race_of_tumbling_windows(tmp_path: Path) -> None:
     """With every contestant, against a direct computation as well."""
