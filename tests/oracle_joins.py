@@ -68,6 +68,14 @@ class StreamStream:
         """B, how far before it."""
         return self.before if side == "left" else self.after
 
+    def close(self, record: Taken) -> int:
+        """7b: a record is open while S <= this, and closed for good after that."""
+        return record.timestamp + self.ahead(record.side) + self.grace
+
+    def late(self, side: str, timestamp: int) -> bool:
+        """7b.4: S > t + A + max(B, 0) + g."""
+        return self.stream_time > timestamp + self.ahead(side) + max(self.back(side), 0) + self.grace
+
     def preserves(self, side: str) -> bool:
         return self.how == "outer" or (self.how == "left" and side == "left")
 
@@ -113,14 +121,6 @@ class StreamJoin(StreamStream):
         self.stream_time = max(self.stream_time, stream_time)
         return self._leave()
 
-    def close(self, record: Taken) -> int:
-        """A record is open while S <= this, and closed for good after that."""
-        return record.timestamp + self.ahead(record.side) + self.grace
-
-    def late(self, side: str, timestamp: int) -> bool:
-        """4: S > t + A + max(B, 0) + g."""
-        return self.stream_time > timestamp + self.ahead(side) + max(self.back(side), 0) + self.grace
-
     def meet(self, one: Taken, other: Taken) -> bool:
         """Equal keys, and in each other's window, as defined and not clamped at 0 (2)."""
         if one.side == other.side or one.key != other.key:
@@ -158,9 +158,11 @@ class KafkaStreamJoin(StreamStream):
 
     One task, the wall clock of TopologyTestDriver (no throttle), and not the operator that `topology.optimization`
     makes of an inner self join. `drops` is one count, with what the stores refuse; in a self join each copy counts.
+    `in_memory`: the stores are in memory, which refuse more than those on disk (7).
     """
 
     legacy: bool = False
+    in_memory: bool = False
     drops: int = 0
     stored: list[Taken] = field(default_factory=list)
     pending: list[Taken] = field(default_factory=list)
@@ -173,13 +175,16 @@ class KafkaStreamJoin(StreamStream):
             # Dropped before it reaches the join.
             self.drops += 1
             return []
-        # 1: first, even if the record is skipped then.
-        self.stream_time = max(self.stream_time, timestamp)
+        self._move(key, value, timestamp)
         rows = []
         for copy in self.copies(side):
             self.arrivals += 1
             rows += self._come(Taken(copy, key, value, timestamp, self.arrivals))
         return rows
+
+    def _move(self, key: Any, value: Any, timestamp: int) -> None:
+        """1: first, even if the record is skipped then."""
+        self.stream_time = max(self.stream_time, timestamp)
 
     def _come(self, record: Taken) -> list[JoinedRow]:
         # 2
@@ -204,49 +209,75 @@ class KafkaStreamJoin(StreamStream):
 
     def _alone(self, record: Taken) -> list[JoinedRow]:
         """5: the window is over, grace or not, or (9) nobody waits: at once. Otherwise it is pending."""
-        if self.legacy or max(0, record.timestamp + self.ahead(record.side)) < self.stream_time:
+        if self.legacy or self._is_over(record):
+            record.left_alone = True
             return [record.alone()]
         self.pending.append(record)
         self.min_time = min(self.min_time, record.timestamp)
         return []
 
+    def _is_over(self, record: Taken) -> bool:
+        """5: whether its window is over, grace ignored."""
+        return self._bound(record.timestamp + self.ahead(record.side)) < self.stream_time
+
     def _matches(self, record: Taken) -> list[Taken]:
         """4: bounds are clamped at 0; and only what the other side's store still shows."""
-        low = max(0, record.timestamp - self.back(record.side))
-        high = max(0, record.timestamp + self.ahead(record.side))
+        low = self._bound(record.timestamp - self.back(record.side))
+        high = self._bound(record.timestamp + self.ahead(record.side))
         other = "right" if record.side == "left" else "left"
-        hidden = self._newest(other) - self._retention()
-        shown = [s for s in self.stored if s.side == other and s.timestamp > hidden]
-        found = [s for s in shown if s.key == record.key and low <= s.timestamp <= high]
-        return sorted(found, key=lambda s: (s.timestamp, s.arrival))
+        found = [s for s in self.stored if s.side == other and s.key == record.key and low <= s.timestamp <= high]
+        return sorted(filter(self._shows, found), key=lambda s: (s.timestamp, s.arrival))
+
+    def _bound(self, bound: int) -> int:
+        """4 and 5: a bound of a window."""
+        return max(0, bound)
+
+    def _shows(self, record: Taken) -> bool:
+        """7: whether the store of its side still shows it."""
+        return record.timestamp > self._newest(record.side) - self._retention()
 
     def _store(self, record: Taken) -> None:
-        """6 and 7: a put into a segment that has expired is refused and counted."""
-        retention = self._retention()
-        segment = max(60_000, retention // 2)
-        newest = max(self._newest(record.side), record.timestamp)
-        if record.timestamp // segment < (newest - retention) // segment:
+        """6 and 7: what is refused is counted."""
+        if self._refuses(record):
             self.drops += 1
         else:
             self.stored.append(record)
 
+    def _refuses(self, record: Taken) -> bool:
+        """7: a put into a segment that has expired; in memory, of what the store would not show."""
+        retention = self._retention()
+        newest = max(self._newest(record.side), record.timestamp)
+        if self.in_memory:
+            return record.timestamp <= newest - retention
+        segment = max(60_000, retention // 2)
+        return record.timestamp // segment < (newest - retention) // segment
+
     def _scan(self, arriving: str) -> list[JoinedRow]:
         """8: who leaves null-joined."""
-        if self.min_time + self.ahead(arriving) + self.grace >= self.stream_time:
+        if self._nothing_due(arriving):
             return []
         self.min_time = LONG_MAX
         seen_open: set[str] = set()
         rows = []
         for record in sorted(self.pending, key=Taken.place):
             self.min_time = record.timestamp
-            if seen_open == {"left", "right"}:
+            if self._ends_at(seen_open):
                 break
             if record.timestamp + self.ahead(record.side) + self.grace >= self.stream_time:
                 seen_open.add(record.side)
             else:
+                record.left_alone = True
                 rows.append(record.alone())
                 self.pending.remove(record)
         return rows
+
+    def _nothing_due(self, arriving: str) -> bool:
+        """8: what guards the scan."""
+        return self.min_time + self.ahead(arriving) + self.grace >= self.stream_time
+
+    def _ends_at(self, seen_open: set[str]) -> bool:
+        """8: the walk ends where an open one of both sides was seen."""
+        return seen_open == {"left", "right"}
 
     def _retention(self) -> int:
         return self.before + self.after + self.grace
