@@ -58,15 +58,16 @@ class Between(KafkaStreamJoin):
     def _is_open(self, record: Taken) -> bool:
         return self.stream_time <= self.close(record)
 
-    def _store(self, record: Taken) -> None:
-        before = self.drops
-        super()._store(record)
-        refused = self.drops > before
-        if refused and "D6" in self.ours and self._is_open(record):
-            self.stored.append(record)
-            self.drops = before
+    def _put(self, record: Taken) -> bool:
+        drops = self.drops
+        if record.value is None and "D7" in self.ours:
+            return False
+        put = super()._put(record)
+        if not put and "D6" in self.ours and self._is_open(record):
+            put, self.drops = True, drops
         if "D3" in self.ours:
-            self.drops = before + self.late(record.side, record.timestamp)
+            self.drops = drops + (record.value is not None and self.late(record.side, record.timestamp))
+        return put
 
     def _nothing_due(self, arriving: str) -> bool:
         if "D4" in self.ours:

@@ -158,7 +158,8 @@ class KafkaStreamJoin(StreamStream):
 
     One task, the wall clock of TopologyTestDriver (no throttle), and not the operator that `topology.optimization`
     makes of an inner self join. `drops` is one count, with what the stores refuse; in a self join each copy counts.
-    `in_memory`: the stores are in memory, which refuse more than those on disk (7).
+    `in_memory`: the stores are in memory. They refuse more than those on disk (7), and take null values as puts: M moves
+    and such a put may be refused and counted, a second time for this record.
     """
 
     legacy: bool = False
@@ -166,6 +167,7 @@ class KafkaStreamJoin(StreamStream):
     drops: int = 0
     stored: list[Taken] = field(default_factory=list)
     pending: list[Taken] = field(default_factory=list)
+    newest: dict[str, int] = field(default_factory=lambda: {"left": -1, "right": -1})  # M (7)
     min_time: int = LONG_MAX
     arrivals: int = 0
 
@@ -192,6 +194,8 @@ class KafkaStreamJoin(StreamStream):
             if record.value is not None and self.preserves(record.side):
                 return [record.alone()]
             self.drops += 1
+            if self.in_memory and not null(record.key):
+                self._put(record)
             return []
         # 3
         rows = self._scan(record.side) if record.timestamp == self.stream_time else []
@@ -204,7 +208,8 @@ class KafkaStreamJoin(StreamStream):
         if not record.joined and self.preserves(record.side):
             rows += self._alone(record)
         # 6
-        self._store(record)
+        if self._put(record):
+            self.stored.append(record)
         return rows
 
     def _alone(self, record: Taken) -> list[JoinedRow]:
@@ -234,19 +239,18 @@ class KafkaStreamJoin(StreamStream):
 
     def _shows(self, record: Taken) -> bool:
         """7: whether the store of its side still shows it."""
-        return record.timestamp > self._newest(record.side) - self._retention()
+        return record.timestamp > self.newest[record.side] - self._retention()
 
-    def _store(self, record: Taken) -> None:
-        """6 and 7: what is refused is counted."""
-        if self._refuses(record):
-            self.drops += 1
-        else:
-            self.stored.append(record)
+    def _put(self, record: Taken) -> bool:
+        """6 and 7: moves M; false, and counted, if the store of its side refuses it."""
+        self.newest[record.side] = max(self.newest[record.side], record.timestamp)
+        refused = self._refuses(record)
+        self.drops += refused
+        return not refused
 
     def _refuses(self, record: Taken) -> bool:
         """7: a put into a segment that has expired; in memory, of what the store would not show."""
-        retention = self._retention()
-        newest = max(self._newest(record.side), record.timestamp)
+        retention, newest = self._retention(), self.newest[record.side]
         if self.in_memory:
             return record.timestamp <= newest - retention
         segment = max(60_000, retention // 2)
@@ -281,10 +285,6 @@ class KafkaStreamJoin(StreamStream):
 
     def _retention(self) -> int:
         return self.before + self.after + self.grace
-
-    def _newest(self, side: str) -> int:
-        """M, the newest timestamp in a side's store."""
-        return max((s.timestamp for s in self.stored if s.side == side), default=-1)
 
 
 @dataclass(frozen=True)
