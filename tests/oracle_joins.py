@@ -158,8 +158,8 @@ class KafkaStreamJoin(StreamStream):
 
     One task, the wall clock of TopologyTestDriver (no throttle), and not the operator that `topology.optimization`
     makes of an inner self join. `drops` is one count, with what the stores refuse; in a self join each copy counts.
-    `in_memory`: the stores are in memory. They refuse more than those on disk (7), and take null values as puts: M moves
-    and such a put may be refused and counted, a second time for this record.
+    `in_memory`: the stores are in memory. They refuse more than those on disk (7). A null value is a put there: it
+    moves M, and it may be refused and counted, a second time for this record.
     """
 
     legacy: bool = False
