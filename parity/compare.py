@@ -1,7 +1,7 @@
 """Random cases through Kafka Streams and through tidegate: `make kafka-parity CASES=500`.
 
 Exits with 0 if they agree but for the rules of rules.py and the deviations of deviations.py, 1 if not, 77 if Kafka
-Streams cannot be run here. Joins are compared by joins.py, everything else here.
+Streams cannot be run here. Joins are compared by joins.py and table_joins.py, everything else here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from tools.maven import MavenError
 
 import tidegate as tg
-from parity import joins, ours
+from parity import joins, ours, table_joins
 from parity.cases import Case, Json, generate
 from parity.kafka import Kafka
 from parity.rules import Ask, Expected, RuleError, bounded, expected, is_final
@@ -28,14 +28,15 @@ NOT_RUN = 77
 """The exit code for "skipped" that test harnesses know."""
 
 
-ONLY = ("joins", "aggregations")
-"""What may be drawn alone; aggregations: with tables."""
+ONLY = ("joins", "table-joins", "aggregations")
+"""What may be drawn alone. joins: of two streams; table-joins: a table is in them; aggregations: and tables."""
 
 
 def draw(seed: int, only: str | None) -> Case:
     """The case of a seed; that of a join is the same where joins are drawn alone."""
-    join = joins.is_drawn(seed) if only is None else only == "joins"
-    return joins.generate(seed) if join else generate(seed)
+    if only is None:
+        only = "joins" if joins.is_drawn(seed) else "table-joins" if table_joins.is_drawn(seed) else "aggregations"
+    return {"joins": joins.generate, "table-joins": table_joins.generate, "aggregations": generate}[only](seed)
 
 
 def is_join(case: Case) -> bool:
@@ -46,6 +47,8 @@ def differences(case: Case, ask: Ask) -> list[str]:
     """What tidegate gives otherwise than Kafka, one line each; empty if they agree."""
     if is_join(case):
         return joins.compared(case, ask).found
+    if case.topology["kind"] in table_joins.KINDS:
+        return table_joins.differences(case, ask)
     try:
         wanted = expected(case, ask)
     except RuleError as error:
@@ -152,6 +155,8 @@ def family(case: Case) -> str:
     """What kind of case it is, for the table at the end."""
     if is_join(case):
         return joins.family(case)
+    if case.topology["kind"] in table_joins.KINDS:
+        return table_joins.family(case)
     topology, held = case.topology, case.topology["suppress"]
     shape = topology["windows"]["type"] if topology["kind"] == "windowed" else topology["kind"]
     out = f", {held['kind']}" if held else ""
@@ -201,7 +206,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="the first seed (default: a random one, printed)")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
     parser.add_argument("--show", type=int, default=10, help="how many differing cases to make minimal and print")
-    parser.add_argument("--only", choices=ONLY, default=None, help="draw nothing else (default: a fifth are joins)")
+    parser.add_argument("--only", choices=ONLY, default=None, help="draw nothing else (default: all kinds)")
     given = parser.parse_args()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # what was found is shown even if the run is stopped

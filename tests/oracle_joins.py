@@ -409,11 +409,15 @@ class StreamTableJoin:
 
 @dataclass
 class TableTableJoin:
-    """Section 17, with caching off. `history` has the h of the sides that keep versions."""
+    """Section 17, with caching off. `history` has the h of the sides that keep versions.
+
+    `not_newest` counts changes that are not the newest version of their key: Kafka counts them as dropped.
+    """
 
     how: str = "inner"
     history: Mapping[str, int] = field(default_factory=dict)
     drops: Counter[str] = field(default_factory=Counter)
+    not_newest: int = 0
     tables: dict[str, History] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -431,7 +435,8 @@ class TableTableJoin:
         newest = own.version(key)
         own.add(key, value, timestamp)
         if own.kept is not None and newest is not None and timestamp < newest.timestamp:
-            return []  # not the newest version of its key
+            self.not_newest += 1
+            return []
         return self._row(side, key, value, timestamp, had_a_row)
 
     def _row(self, side: str, key: Any, value: Any, timestamp: int, had_a_row: bool) -> list[JoinedRow]:

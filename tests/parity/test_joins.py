@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 if not (ROOT / "parity").is_dir():
     pytest.skip("parity/ is not part of this distribution", allow_module_level=True)
 
-from parity import cases, compare, deviations, joins  # noqa: E402
+from parity import cases, compare, deviations, joins, table_joins  # noqa: E402
 
 SCENARIOS = [scenario for scenario in map(runner.load, runner.names()) if scenario.kind == "stream_join"]
 SEEDS = range(400)
@@ -134,8 +134,11 @@ def test_a_fifth_of_the_cases_are_joins_and_a_seed_means_one_join() -> None:
     found = [case for case in drawn if case.topology["kind"] == "stream_join"]
     assert 0.15 < len(found) / len(SEEDS) < 0.25
     assert all(compare.draw(case.seed, "joins") == case for case in found)
-    assert {compare.draw(seed, "joins").topology["kind"] for seed in SEEDS} == {"stream_join"}
-    assert "stream_join" not in {compare.draw(seed, "aggregations").topology["kind"] for seed in SEEDS}
+    kinds = {only: {compare.draw(seed, only).topology["kind"] for seed in SEEDS} for only in compare.ONLY}
+    assert kinds["joins"] == {"stream_join"}
+    assert kinds["table-joins"] == {"stream_table_join", "table_table_join"}
+    assert kinds["aggregations"] == {"windowed", "plain", "table"}
+    assert {case.topology["kind"] for case in drawn} == set.union(*kinds.values())
 
 
 def test_what_is_drawn() -> None:
@@ -150,6 +153,30 @@ def test_what_is_drawn() -> None:
     records = [record for case in drawn for record in case.records]
     assert all(any(record[name] is None for record in records) for name in ("key", "value"))
     assert {compare.family(case).split(",")[0] for case in drawn} == {"stream join"}
+
+
+def test_joins_with_tables_are_compared_with_the_oracle() -> None:
+    case = next(case for case in map(table_joins.generate, SEEDS) if case.topology["how"] == "outer")
+    join = table_joins.kafkas(case.topology)
+    rows = [join.take(record["side"], record["key"], record["value"], record["ts"]) for record in case.records]
+    dropped = join.drops.total() + getattr(join, "not_newest", 0)
+    answer: cases.Json = {"raw": [table_joins.shown(of_record) for of_record in rows], "dropped": dropped}
+    assert table_joins.differences(case, lambda *_: answer) == []
+    assert table_joins.differences(case, lambda *_: answer | {"dropped": dropped + 1}) == [
+        f"Kafka dropped {dropped + 1}, the oracle {dropped}"
+    ]
+    answer["raw"][2] = [{"key": "A", "value": "0+0", "timestamp_ms": 0}]
+    assert table_joins.differences(case, lambda *_: answer)[0].startswith("record 2:\n")
+
+
+def test_what_is_drawn_of_joins_with_tables() -> None:
+    families = {compare.family(table_joins.generate(seed)) for seed in range(1000)}
+    streams = {f"stream table join, {how}{more}" for how in ("inner", "left") for more in MORE}
+    tables = {f"table table join, {how}{more}" for how in ("inner", "left", "outer") for more in MORE[:2]}
+    assert families == streams | tables
+
+
+MORE = ("", ", history", ", history, grace")
 
 
 def test_the_summary_counts_deviations() -> None:

@@ -60,7 +60,7 @@ final class Run {
 
     private Topology topology() {
         JsonNode spec = asked.get("topology");
-        return spec.get("kind").asText().equals("stream_join")
+        return spec.get("kind").asText().endsWith("_join")
             ? new Joins(spec, row -> raw.add(json(row))).build()
             : new Topologies(spec, row -> raw.add(json(row)), row -> suppressed.add(json(row))).build();
     }
