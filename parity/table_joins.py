@@ -3,13 +3,14 @@
 Of a stream with a table the stream is left, the table right. Null values of tables are tombstones.
 
 Kafka differs from 16.2 in one thing. A tombstone at the timestamp of its key's newest version replaces that version. If
-nothing was valid just before it, Kafka's versioned store then forgets the tombstone too: an older version that comes
-later becomes the newest. `ForgetfulHistory` does the same.
+no earlier version ends there, Kafka's store then forgets the tombstone too: an older version that comes later becomes
+the newest. `ForgetfulHistory` does the same.
 """
 
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass, field
 from typing import Any
 
 from oracle_joins import History, JoinedRow, StreamTableJoin, TableTableJoin
@@ -95,15 +96,48 @@ def differences(case: Case, ask: Ask) -> list[str]:
 class ForgetfulHistory(History):
     """The versions of a table's keys in Kafka's store."""
 
+    def __init__(self, kept: int | None) -> None:
+        super().__init__(kept)
+        self.stores: dict[Any, Intervals] = {}
+
     def add(self, key: Any, value: Any, timestamp: int) -> None:
-        newest = self.version(key)
         super().add(key, value, timestamp)
-        if self.kept is None or value is not None or newest is None or newest.timestamp != timestamp:
-            return
-        older = [version for version in self.versions[key] if version.timestamp < timestamp]
-        before = max(older, key=lambda version: (version.timestamp, version.arrival), default=None)
-        if newest.value is not None and (before is None or before.value is None):
-            self.versions[key] = older
+        if self.kept is not None and self.stores.setdefault(key, Intervals()).put(value, timestamp):
+            self.versions[key] = [version for version in self.versions[key] if version.timestamp < timestamp]
+
+
+@dataclass
+class Intervals:
+    """What Kafka's versioned store knows of a key: the newest value, and the intervals of what was before it.
+
+    A tombstone that is the newest version is no entry of its own: it is where the interval before it ends.
+    """
+
+    newest: int | None = None
+    ends: dict[int, int] = field(default_factory=dict)  # by the start of an interval
+
+    def put(self, value: Any, timestamp: int) -> bool:
+        """Take a version; whether it is a tombstone that is forgotten at once."""
+        if self.newest is not None and timestamp >= self.newest:
+            if timestamp > self.newest:
+                self.ends[self.newest] = timestamp
+            self.newest = None if value is None else timestamp
+            return value is None and not self._is_known(timestamp)
+        around = [start for start, end in self.ends.items() if start <= timestamp < end]
+        later = [start for start in (*self.ends, self.newest) if start is not None and start > timestamp]
+        if around:
+            end = self.ends[around[0]]
+            self.ends |= {around[0]: timestamp, timestamp: end}
+        elif later:
+            self.ends[timestamp] = min(later)
+        elif value is None:
+            self.ends[timestamp] = timestamp
+        else:
+            self.newest = timestamp
+        return False
+
+    def _is_known(self, timestamp: int) -> bool:
+        return any(start >= timestamp or end == timestamp for start, end in self.ends.items())
 
 
 def kafkas(topology: Json) -> StreamTableJoin | TableTableJoin:

@@ -169,6 +169,20 @@ def test_joins_with_tables_are_compared_with_the_oracle() -> None:
     assert table_joins.differences(case, lambda *_: answer)[0].startswith("record 2:\n")
 
 
+def test_kafka_forgets_a_tombstone_at_the_instant_of_the_only_version() -> None:
+    """Found by the parity run (table joins, seed 340)."""
+    topology = {"kind": "stream_table_join", "how": "left", "history_ms": {"right": 20}, "grace_ms": None}
+    changes = [("1", 5), (None, 5), ("3", 2)]
+    for join, row in ((table_joins.oracle(topology), None), (table_joins.kafkas(topology), "3")):
+        for value, at in changes:
+            join.take("right", "A", value, at)
+        assert [found.right for found in join.take("left", "A", "9", 6)] == [row]
+    join = table_joins.kafkas(topology)
+    for value, at in [("0", 4), *changes]:  # that of 4 ends at 5
+        join.take("right", "A", value, at)
+    assert [found.right for found in join.take("left", "A", "9", 6)] == [None]
+
+
 def test_what_is_drawn_of_joins_with_tables() -> None:
     families = {compare.family(table_joins.generate(seed)) for seed in range(1000)}
     streams = {f"stream table join, {how}{more}" for how in ("inner", "left") for more in MORE}
