@@ -193,10 +193,10 @@ class Tally:
         """The summary of a run."""
         if not self.cases:
             return []
-        counts = self.cases - self.equal - self.rows_differ
+        rows, drops = self.rows_differ, self.cases - self.equal - self.rows_differ
         lines = [
-            f"{self.cases} joins: {self.equal} equal to Kafka, {self.rows_differ} with other rows, {counts} with other",
-            "drop counts alone. Deviations of SEMANTICS 7c, and how many joins have each:",
+            f"{self.cases} joins: {self.equal} equal to Kafka, {rows} with other rows, {drops} with other drops alone.",
+            "Deviations of SEMANTICS 7c, and how many joins have each:",
         ]
         for name, meaning in deviations.DEVIATIONS.items():
             many, alone = self.deviations[name], self.alone[name]
