@@ -10,21 +10,22 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from tidegate.errors import DefinitionError, DefinitionTypeError, warn
-from tidegate.instants import Duration, show_ms
+from tidegate.instants import Duration, duration_ms, show_ms
 from tidegate.plan import (
     DROP,
     LATE_RECORDS,
     RESULT_COLUMNS,
     Changelog,
+    Join,
     LateRecords,
     MapFilter,
     Outputs,
     Plan,
     Stream,
-    StreamJoin,
     Suppress,
     Table,
     WindowedAggregate,
+    available_columns,
     describe,
     headline,
     inputs_of,
@@ -32,16 +33,16 @@ from tidegate.plan import (
     operation,
     root_of,
     surprises,
-    table_root,
+    windows_of,
 )
+from tidegate.plan.joins import Asked, forwarded, join_streams, join_table, join_tables
 from tidegate.spec.aggregates import Aggregate, Aggregation, Fold, Reduce
 from tidegate.spec.aggregates import count as count_
-from tidegate.spec.clock import Clock, check_aggregated, joined_clock
+from tidegate.spec.clock import Clock, check_aggregated
 from tidegate.spec.columns import check_user_name
 from tidegate.spec.emit import EmitStrategy
-from tidegate.spec.joined import Joined, checked_how, checked_suffixes, join_values_of
 from tidegate.spec.materialized import Materialized
-from tidegate.spec.steps import MapValues, SelectKey, Step, filter_of, map_values_of
+from tidegate.spec.steps import SelectKey, Step, filter_of, map_values_of
 from tidegate.spec.suppressed import UntilTimeLimit, UntilWindowCloses
 from tidegate.spec.windows import (
     BatchWindows,
@@ -104,23 +105,41 @@ def stream(
     Raises DefinitionError for a column that does not exist or has the wrong type, DefinitionTypeError for an
     argument of the wrong kind.
     """
+    clock = Clock.of(
+        stream_time,
+        partition=partition,
+        idle_after=idle_after,
+        idle_advance=idle_advance,
+        max_future_skew=max_future_skew,
+    )
+    named = name or (source if isinstance(source, str) else "stream")
+    node = _source(source, key, timestamp, (partition, offset), named, schema, clock=clock)
+    return KStream(replace(node, late_records=_late_records(late_records)))
+
+
+def _source(
+    source: Any,
+    key: str | Sequence[str],
+    timestamp: str,
+    order: tuple[str | None, str | None],
+    name: str,
+    schema: pa.Schema | None,
+    *,
+    clock: Clock = Clock(),  # noqa: B008 - a frozen value
+    deleted: str | None = None,
+) -> Stream:
+    """The input `source`, checked; `deleted` is the column of a table's deletions."""
+    partition, offset = order
     bound = not isinstance(source, str)
     node = Stream(
-        name=name or (source if isinstance(source, str) else "stream"),
+        name=name,
         key=_columns(key, "key"),
         timestamp=_column(timestamp, "timestamp"),
         partition=None if partition is None else _column(partition, "partition"),
         offset=None if offset is None else _column(offset, "offset"),
         schema=schema,
-        clock=Clock.of(
-            stream_time,
-            partition=partition,
-            idle_after=idle_after,
-            idle_advance=idle_advance,
-            max_future_skew=max_future_skew,
-        ),
+        clock=clock,
         frame=source if bound else None,
-        late_records=_late_records(late_records),
     )
     if (partition is None) != (offset is None):
         given, missing = ("partition", "offset") if offset is None else ("offset", "partition")
@@ -130,8 +149,8 @@ def stream(
         )
     _check_schema(node)
     if bound and check_frame is not None:
-        check_frame(node)
-    return KStream(node)
+        check_frame(node, deleted)
+    return node
 
 
 def table(
@@ -144,33 +163,31 @@ def table(
     offset: str | None = None,
     name: str | None = None,
     schema: pa.Schema | None = None,
+    history: Duration | None = None,
 ) -> KTable:
     """A table given as its changes: each record upserts the row of its key, or deletes it where `deleted` is true.
 
     The arguments are those of `stream`; `deleted` names a boolean column. Every change is forwarded, with its own
     timestamp, deletions of unknown keys too (SEMANTICS 15).
+
+    history  for how long a join of a stream with the table finds versions of a row by their timestamps; left out, it
+             finds the row that came last (SEMANTICS 16)
     """
-    changes = stream(
-        source,
-        key=key,
-        timestamp=timestamp,
-        partition=partition,
-        offset=offset,
-        name=name or (source if isinstance(source, str) else "table"),
-        schema=schema,
-    )
     if deleted is not None:
-        _check_deleted(changes.node, _column(deleted, "deleted"))
-    return KTable(Changelog(changes.node, deleted))
+        deleted = _column(deleted, "deleted")
+    named = name or (source if isinstance(source, str) else "table")
+    node = _source(source, key, timestamp, (partition, offset), named, schema, deleted=deleted)
+    if deleted is not None:
+        _check_deleted(node, deleted)
+    history_ms = None if history is None else duration_ms(history, "history")
+    if history_ms is not None and history_ms < 0:
+        raise DefinitionError(f"`history` is {show_ms(history_ms)}: it must not be negative. Use for example '1 hour'.")
+    return KTable(Changelog(node, deleted, history_ms))
 
 
 def _check_deleted(node: Stream, deleted: str) -> None:
     """Raise DefinitionError if `deleted` is known not to be a boolean column."""
-    if node.frame is not None:
-        if check_frame is not None:
-            check_frame(node, deleted)
-        return
-    if node.schema is None:
+    if node.frame is not None or node.schema is None:
         return
     _check_schema(node, deleted)
     kind = str(node.schema.field(deleted).type)
@@ -291,20 +308,30 @@ class KStream(Result):
 
     def join(
         self,
-        right: KStream,
-        windows: JoinWindows,
+        right: KStream | KTable,
+        windows: JoinWindows | None = None,
         how: Literal["inner", "left", "outer"] = "inner",
         value_joiner: Callable[..., Any] | Mapping[str, Any] | None = None,
         suffixes: Sequence[str] | None = None,
         *,
+        grace: Duration | None = None,
         types: Mapping[str, Any] | None = None,
         materialized: Materialized | None = None,
     ) -> KStream:
-        """The records of this stream and of `right` that have the same key and meet within `windows` (SEMANTICS 7b).
+        """The records of this stream that meet those of another stream within `windows`, or rows of a table, by key.
 
-        A row has the key columns, the value columns of both sides and `timestamp`, the later of the two. In a left
-        join a left record that meets nobody leaves once, with nulls for the right side, as soon as nothing can join it
-        any more; in an outer join so do the records of both sides. What has left so is never contradicted.
+        A row has the key columns, the value columns of both sides and `timestamp`.
+
+        With a stream (SEMANTICS 7b) the timestamp is the later of the two. In a left join a left record that meets
+        nobody leaves once, with nulls for the right side, as soon as nothing can join it any more; in an outer join so
+        do the records of both sides. What has left so is never contradicted. Stream time is over both inputs. Unless
+        the streams say otherwise it is that of the slower side (`stream_time="min_partition"`); give `idle_after`, so
+        that a silent side does not hold the other one for ever. `clicks.join(clicks, ...)` joins a stream with itself:
+        each record comes as left and then as right.
+
+        With a table (SEMANTICS 16) each record looks up the row of its key and keeps its own timestamp: the row that
+        came last or, of a table with a `history`, the row as of the record's timestamp. With a `grace` the record waits
+        until the stream's own time has reached its timestamp plus the grace, so that late changes of the table count.
 
         value_joiner  what the value columns are instead: a function of (left, right) or (key, left, right) that gets
                       the values of each side as a dict, None for the missing side, and returns a dict; or a dict of
@@ -313,27 +340,43 @@ class KStream(Result):
         types         the types of what a `value_joiner` function gives, by column; needed on Spark
         materialized  names the operator and its stores: "name-left" and "name-right"
 
-        `clicks.join(clicks, ...)` joins a stream with itself: each record comes as left and then as right.
-
-        Stream time is over both inputs. Unless the streams say otherwise it is that of the slower side
-        (`stream_time="min_partition"`); give `idle_after`, so that a silent side does not hold the other one for ever.
-
-        Raises DefinitionError if the streams differ in their key columns, or if two columns would have one name.
+        Raises DefinitionError if the inputs differ in their key columns, or if two columns would have one name.
         """
-        return _join(self, right, windows, how, value_joiner, suffixes, types, materialized)
+        if isinstance(windows, str):  # join(table, "left")
+            windows, how = None, windows
+        asked = Asked(how, value_joiner, suffixes, types, materialized)
+        if isinstance(right, KTable):
+            if windows is not None:
+                raise DefinitionError(
+                    f"`windows` is {windows}, and a table has no windows to meet in: a record looks up its row. Leave "
+                    "it out, or join the stream of the table's changes, table.to_stream()."
+                )
+            return _joined(join_table(self.node, right.node, grace, asked))
+        if not isinstance(right, KStream):
+            raise DefinitionTypeError(
+                f"`right` is {right!r}, neither a stream nor a table. Use for example clicks.join(views, windows)."
+            )
+        if grace is not None:
+            raise DefinitionError(
+                "`grace` is for joins with a table; of two streams the windows have it. Use "
+                "JoinWindows.of_time_difference_and_grace(difference, grace)."
+            )
+        return _joined(join_streams(self.node, right.node, windows, asked))
 
     def left_join(
         self,
-        right: KStream,
-        windows: JoinWindows,
+        right: KStream | KTable,
+        windows: JoinWindows | None = None,
         value_joiner: Callable[..., Any] | Mapping[str, Any] | None = None,
         suffixes: Sequence[str] | None = None,
         *,
+        grace: Duration | None = None,
         types: Mapping[str, Any] | None = None,
         materialized: Materialized | None = None,
     ) -> KStream:
         """`join(..., how="left")`."""
-        return _join(self, right, windows, "left", value_joiner, suffixes, types, materialized)
+        more: dict[str, Any] = {"grace": grace, "types": types, "materialized": materialized}
+        return self.join(right, windows, "left", value_joiner, suffixes, **more)
 
     def outer_join(
         self,
@@ -346,7 +389,7 @@ class KStream(Result):
         materialized: Materialized | None = None,
     ) -> KStream:
         """`join(..., how="outer")`."""
-        return _join(self, right, windows, "outer", value_joiner, suffixes, types, materialized)
+        return self.join(right, windows, "outer", value_joiner, suffixes, types=types, materialized=materialized)
 
     def group_by_key(self) -> KGroupedStream:
         """Group by the key of the stream."""
@@ -356,106 +399,14 @@ class KStream(Result):
         """Group by these columns; a record with a null in one of them is skipped and counted."""
         key = _columns(columns, "columns")
         if self.node.table is not None:
-            return KGroupedStream(self._forwarded(key), key)
+            return KGroupedStream(forwarded(self.node, key), key)
         _keyed(self.node, key)
         return KGroupedStream(self.node, key)
 
-    def _forwarded(self, key: tuple[str, ...]) -> Stream:
-        return _forwarded(self.node, key)
 
-
-def _forwarded(node: Stream, key: tuple[str, ...]) -> Stream:
-    """The rows of an operator as the input of another one: changes of a table, or rows of a join."""
-    for column in key:
-        if column in RESULT_COLUMNS:
-            raise DefinitionError(
-                f"{column!r} is what rows of a result call their {column}, and no key. Give what you want of it "
-                f'a name of its own first: to_stream().map_values({{"since": lambda row: ...}}, types=...).'
-            )
-    assert node.table is not None
-    name = f"{root_of(node.table).stream.name} by {', '.join(key)}"
-    return Stream(name, node.key, "timestamp", table=node, aside=node.aside, forwarded=True)
-
-
-def _join(
-    left: KStream,
-    right: Any,
-    windows: Any,
-    how: Any,
-    value_joiner: Any,
-    suffixes: Any,
-    types: Mapping[str, Any] | None,
-    materialized: Materialized | None,
-) -> KStream:
-    if not isinstance(right, KStream):
-        raise DefinitionTypeError(
-            f"`right` is {right!r}, not a stream. Use for example clicks.join(views, windows); a table becomes a "
-            "stream of its changes by to_stream()."
-        )
-    if not isinstance(windows, JoinWindows):
-        raise DefinitionTypeError(
-            f"`windows` is {windows!r}. Use JoinWindows, for example "
-            'JoinWindows.of_time_difference_and_grace("5 minutes", "1 minute").'
-        )
-    if materialized is not None and not isinstance(materialized, Materialized):
-        raise DefinitionTypeError(f'`materialized` is {materialized!r}. Use Materialized.as_("name").')
-    key = left.node.key
-    if right.node.key != key:
-        raise DefinitionError(
-            f"join: the key of {left.node.name!r} is {', '.join(key)} and that of {right.node.name!r} "
-            f"{', '.join(right.node.key)}. Records meet by key: use select_key, so that the columns have one name."
-        )
-    for column in key:
-        if column in RESULT_COLUMNS:
-            _reserved(column)
-    alone = _same_stream(left.node, right.node)
-    values = join_values_of(value_joiner, types, key, (*key, "timestamp"))
-    joined = Joined(windows, checked_how(how), checked_suffixes(suffixes), values, alone)
-    _check_joined(joined, left.node, right.node)
-    sides = [node if node.table is None else _forwarded(node, key) for node in (left.node, right.node)]
-    clock = left.node.clock if alone else joined_clock(_clock_of(left.node), _clock_of(right.node))
-    if clock.slowest and clock.idle_after_ms is None and not clock.chosen:
-        warn(
-            f"The join of {left.node.name!r} with {right.node.name!r} goes by the time of the slower side, and a side "
-            'that is silent holds the other one back for ever. Give the streams idle_after="5 minutes", or '
-            'stream_time="max" for the largest timestamp of both.'
-        )
-    name = f"{left.node.name} join {right.node.name}"
-    store = "join" if materialized is None else materialized.name
-    join = StreamJoin(sides[0], None if alone else sides[1], joined, name, store, clock)
-    return KStream(Stream(name, key, "timestamp", table=join))
-
-
-def _clock_of(node: Stream) -> Clock:
-    """The clock of one side; the rows of a join go by that of the join."""
-    return node.table.clock if isinstance(node.table, StreamJoin) else node.clock
-
-
-def _same_stream(one: Stream, other: Stream) -> bool:
-    """Whether both are one stream, and not only alike: DataFrames are not compared by their equality."""
-    frames = zip(one.branches, other.branches, strict=False)
-    return one == other and all(a.frame is b.frame for a, b in frames)
-
-
-def _check_joined(joined: Joined, left: Stream, right: Stream) -> None:
-    """Check the names of value columns as far as they are known, and that they are known where they must be."""
-    of_left, of_right = _values(left), _values(right)
-    if joined.values is None and of_left is not None and of_right is not None:
-        joined.names(of_left, of_right)
-    needs = "an expression of a `value_joiner`" if joined.values is not None and joined.values.expressions else None
-    needs = "`suffixes`" if joined.values is None and joined.suffixes is not None else needs
-    for node, known in ((left, of_left), (right, of_right)):
-        if needs is not None and known is None and node.table is None and not joined.self_join:
-            raise DefinitionError(
-                f"join: {needs} must know the columns of both sides, and those of {node.name!r} are not known yet. "
-                "Give tg.stream(..., schema=pyarrow.schema(...))."
-            )
-
-
-def _values(node: Stream) -> tuple[str, ...] | None:
-    """The value columns of a stream, None if they are not known yet."""
-    available = None if node.table is not None else _available(node)
-    return None if available is None else tuple(name for name in available if name not in node.kept)
+def _joined(join: Join) -> KStream:
+    """The rows of a join as a stream."""
+    return KStream(Stream(join.name, join.key, "timestamp", table=join))
 
 
 def _check_new_key(node: Stream, name: str) -> None:
@@ -476,7 +427,7 @@ def _keyed(node: Stream, key: tuple[str, ...]) -> Stream:
         _check_schema(regrouped)
         if node.frame is not None and check_frame is not None:
             check_frame(regrouped)
-    elif (available := _available(regrouped)) is not None:
+    elif (available := available_columns(regrouped)) is not None:
         for column in key:
             if column not in available:
                 raise DefinitionError(
@@ -643,7 +594,7 @@ class _Aggregating:
         return KTable(node)
 
     def _check_inputs(self, node: WindowedAggregate) -> None:
-        available = _available(self.stream)
+        available = available_columns(self.stream)
         if available is None:
             return
         for name, aggregation in node.aggregations:
@@ -784,7 +735,7 @@ class KTable(Result):
 
         Raises DefinitionError where the stream or the aggregation says late_records="drop".
         """
-        root = table_root(self.node)
+        root = root_of(self.node)
         if root.stream.table is not None:
             taken = "A table that was grouped anew takes every change."
             rows = "The records of this aggregation are the rows of another one, and only counted if they are late."
@@ -797,6 +748,8 @@ class KTable(Result):
                 'The late records are asked for, but late_records="drop" says to drop them. Use late_records="keep", '
                 "or leave it out: they are kept where an output asks for them."
             )
+        if isinstance(root, Join):
+            raise DefinitionError("A join of tables takes every change, so it has no late records.")
         return KLateRecords(LateRecords(root))
 
     def filter(self, predicate: Callable[..., Any] | Any) -> KTable:
@@ -814,9 +767,57 @@ class KTable(Result):
         kept = (*self._key, "window", "timestamp", "deleted")
         return self._then(map_values_of(mapper, types, self._key, kept))
 
+    def join(
+        self,
+        other: KTable,
+        how: Literal["inner", "left", "outer"] = "inner",
+        value_joiner: Callable[..., Any] | Mapping[str, Any] | None = None,
+        suffixes: Sequence[str] | None = None,
+        *,
+        types: Mapping[str, Any] | None = None,
+        materialized: Materialized | None = None,
+    ) -> KTable:
+        """The table of the rows of both tables with the same key (SEMANTICS 17).
+
+        Each change of a side meets the other side's current row; its timestamp is the later of the two. A deletion
+        gives a tombstone, or in a left or outer join the row of the side that is still there. With caching only the
+        last row of a key leaves in a micro-batch; `Materialized.as_(...).with_caching_disabled()` gives every row.
+        The other arguments are those of `KStream.join`.
+        """
+        if not isinstance(other, KTable):
+            raise DefinitionTypeError(
+                f"`other` is {other!r}, not a table. A stream is joined with a table: stream.join(table)."
+            )
+        asked = Asked(how, value_joiner, suffixes, types, materialized)
+        return KTable(join_tables(self.node, other.node, asked))
+
+    def left_join(
+        self,
+        other: KTable,
+        value_joiner: Callable[..., Any] | Mapping[str, Any] | None = None,
+        suffixes: Sequence[str] | None = None,
+        *,
+        types: Mapping[str, Any] | None = None,
+        materialized: Materialized | None = None,
+    ) -> KTable:
+        """`join(..., how="left")`."""
+        return self.join(other, "left", value_joiner, suffixes, types=types, materialized=materialized)
+
+    def outer_join(
+        self,
+        other: KTable,
+        value_joiner: Callable[..., Any] | Mapping[str, Any] | None = None,
+        suffixes: Sequence[str] | None = None,
+        *,
+        types: Mapping[str, Any] | None = None,
+        materialized: Materialized | None = None,
+    ) -> KTable:
+        """`join(..., how="outer")`."""
+        return self.join(other, "outer", value_joiner, suffixes, types=types, materialized=materialized)
+
     def to_stream(self) -> KStream:
         """The changes of this table as records; of a tombstone `deleted` is true and the values are null."""
-        root, (first, *_) = table_root(self.node), inputs_of(self.node)
+        root, (first, *_) = root_of(self.node), inputs_of(self.node)
         return KStream(Stream(first.name, root.key, "timestamp", table=self.node, aside=("window", "deleted")))
 
     def group_by(self, *columns: str, key: str | Sequence[str] | None = None) -> KGroupedTable:
@@ -832,7 +833,7 @@ class KTable(Result):
 
     @property
     def _key(self) -> tuple[str, ...]:
-        return table_root(self.node).key
+        return root_of(self.node).key
 
     def _then(self, step: Step) -> KTable:
         return KTable(MapFilter(self.node, step))
@@ -846,17 +847,13 @@ class KTable(Result):
             raise DefinitionTypeError(
                 f"`suppressed` is {suppressed!r}. Use Suppressed.until_window_closes(BufferConfig.unbounded())."
             )
-        root = table_root(self.node)
-        if isinstance(suppressed, UntilWindowCloses) and (isinstance(root, Changelog) or root.windows is None):
+        windows = windows_of(self.node)
+        if isinstance(suppressed, UntilWindowCloses) and windows is None:
             raise DefinitionError(
                 "until_window_closes: Window close time is only defined for windowed computations, and this table "
                 "has no windows. Use until_time_limit, or windowed_by(...) before the aggregation."
             )
-        if (
-            isinstance(suppressed, UntilTimeLimit)
-            and suppressed.measured_from == "window_start"
-            and (isinstance(root, Changelog) or root.windows is None)
-        ):
+        if isinstance(suppressed, UntilTimeLimit) and suppressed.measured_from == "window_start" and windows is None:
             raise DefinitionError(
                 'until_time_limit(measured_from="window_start") counts from the start of a window, and this table has '
                 'no windows. Use "first_update" or "latest_update", or windowed_by(...) before the aggregation.'
@@ -913,22 +910,6 @@ def _late_records(value: str | None) -> str | None:
     if value is not None and value not in LATE_RECORDS:
         raise DefinitionError(f'`late_records` is {value!r}. Use "drop" or "keep".')
     return value
-
-
-def _available(node: Stream) -> tuple[str, ...] | None:
-    """The columns of a stream, None if they are not known yet."""
-    node = node.branches[0]
-    if node.frame is None and node.schema is None:
-        return None
-    columns = tuple(node.schema.names) if node.frame is None else tuple(node.frame.columns)
-    for step in node.steps:
-        if isinstance(step, SelectKey):
-            columns = (*(name for name in columns if name != step.name), step.name)
-        elif isinstance(step, MapValues):
-            if not step.typed and callable(step.mapper):
-                return None
-            columns = (*(name for name in columns if name in step.kept), *step.columns)
-    return columns
 
 
 def _check_schema(node: Stream, deleted: str | None = None) -> None:

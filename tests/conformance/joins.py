@@ -8,7 +8,7 @@ import tidegate as tg
 from conformance import runner
 from conformance.runner import Row, Scenario
 
-KINDS = ("stream_join",)
+KINDS = ("stream_join", "stream_table_join", "table_table_join")
 """Kinds of topologies that are joins and that there are."""
 
 SIDES = ("left", "right")
@@ -35,12 +35,32 @@ def value(left: Row | None, right: Row | None) -> Row:
 def build(scenario: Scenario, left: Any, right: Any) -> Any:
     """The join of a scenario; `right` is `left` in a join with itself."""
     how = scenario.topology["join"]
-    return left.join(right, windows(scenario), how=how, value_joiner=value, types={"value": "string"})
+    more: dict[str, Any] = {"how": how, "value_joiner": value, "types": {"value": "string"}}
+    if scenario.kind == "stream_join":
+        return left.join(right, windows(scenario), **more)
+    if scenario.kind == "stream_table_join":
+        grace = scenario.topology.get("grace_ms")
+        return left.join(right, grace=None if grace is None else runner.ms(grace), **more)
+    return left.join(right, materialized=tg.Materialized.as_("join").with_caching_disabled(), **more)
+
+
+def side(scenario: Scenario, source: Any, name: str, **order: str) -> Any:
+    """The stream or the table that is one side of the join."""
+    if is_table(scenario, name):
+        history = scenario.topology.get("history_ms")
+        more = {} if history is None else {"history": runner.ms(history)}
+        return tg.table(source, key="key", timestamp="ts", deleted="deleted", name=name, **order, **more)
+    return tg.stream(source, key="key", timestamp="ts", name=name, stream_time="max", **order)
+
+
+def is_table(scenario: Scenario, name: str) -> bool:
+    """Whether this side of the join is a table."""
+    return scenario.kind == "table_table_join" or (scenario.kind == "stream_table_join" and name == "right")
 
 
 def unbound(scenario: Scenario) -> Any:
     """The join of a scenario over unbound streams."""
-    sides = [tg.stream(name, key="key", timestamp="ts", stream_time="max") for name in SIDES]
+    sides = [side(scenario, name, name) for name in SIDES]
     return build(scenario, sides[0], sides[0] if scenario.topology.get("self") else sides[1])
 
 
@@ -51,7 +71,8 @@ def input_of(entry: Row) -> str:
 
 def records(scenario: Scenario) -> list[tuple[str, Row]]:
     """Each record with the stream that it is piped into."""
-    return [(input_of(entry), runner.record_of(entry)) for entry in scenario.data["input"]]
+    sides = [(input_of(entry), entry) for entry in scenario.data["input"]]
+    return [(name, runner.record_of(entry, is_table(scenario, name))) for name, entry in sides]
 
 
 def check_drops(scenario: Scenario, driver: Any) -> None:

@@ -172,6 +172,11 @@ SUPPORTED = (
     "stream_join__outer_testRightExpiredNonJoinedRecordsAreEmittedByTheRightProcessor",
     "stream_join__outer_testShouldNotEmitLeftJoinResultForAsymmetricBeforeWindow",
     "stream_join__outer_time_jump_loses_nothing",
+    "stream_table_join__inner_as_of_history",
+    "stream_table_join__inner_latest_row",
+    "stream_table_join__left_grace_waits_for_the_table",
+    "stream_table_join__left_latest_row",
+    "stream_table_join__left_table_does_not_move_the_stream",
     "suppress_buffer__old_value_shared_with_prior",
     "suppress_buffer__shouldEvictOldestAndUpdateSizeAndCountAndMinTimestamp",
     "suppress_buffer__shouldRespectEvictionPredicate",
@@ -195,6 +200,9 @@ SUPPORTED = (
     "suppress_scenario__shouldSuppressIntermediateEventsWithBytesLimit",
     "suppress_scenario__shouldSuppressIntermediateEventsWithRecordLimit",
     "suppress_scenario__shouldWorkBeforeJoinRight_suppress_side",
+    "table_table_join__inner_tombstones",
+    "table_table_join__left_tombstones",
+    "table_table_join__outer_tombstones",
     "time_windows__expired_window_by_grace_close",
     "time_windows__expired_window_by_grace_update",
     "time_windows__expired_window_hopping_close",
@@ -209,20 +217,6 @@ SUPPORTED = (
 )
 
 GAPS = (
-    Gap(
-        "the joins issue",
-        "joins with tables are not there yet",
-        (
-            "stream_table_join__inner_as_of_history",
-            "stream_table_join__inner_latest_row",
-            "stream_table_join__left_grace_waits_for_the_table",
-            "stream_table_join__left_latest_row",
-            "stream_table_join__left_table_does_not_move_the_stream",
-            "table_table_join__inner_tombstones",
-            "table_table_join__left_tombstones",
-            "table_table_join__outer_tombstones",
-        ),
-    ),
     Gap(
         "never",
         "legacy factories with a default grace do not exist here (SEMANTICS 14.10)",

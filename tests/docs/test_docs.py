@@ -21,7 +21,9 @@ import tidegate as tg
 from docs.pages import PAGES, ROOT, SOURCE, anchors, blocks, links, mentions
 
 PICTURED = sorted(
-    str(page.relative_to(ROOT)) for folder in ("windows", "suppress") for page in (ROOT / "docs" / folder).glob("*.md")
+    str(page.relative_to(ROOT))
+    for folder in ("windows", "suppress", "joins")
+    for page in (ROOT / "docs" / folder).glob("*.md")
 )
 PLACE = re.compile(r"([\w./-]+\.py)(?::([\w.]+))?")
 FILE = re.compile(r"[\w.-]*/[\w./-]*|[\w-]+\.(?:md|toml|py)")
@@ -37,7 +39,15 @@ def relative(page: Path) -> str:
 
 @pytest.mark.parametrize(
     "name",
-    ["docs/how-it-works.md", "docs/semantics.md", "docs/concepts.md", "docs/errors.md", "docs/upgrades.md", *PICTURED],
+    [
+        "docs/how-it-works.md",
+        "docs/semantics.md",
+        "docs/concepts.md",
+        "docs/errors.md",
+        "docs/upgrades.md",
+        "docs/joins.md",
+        *PICTURED,
+    ],
 )
 def test_the_code_of_a_page_runs_and_prints_what_it_shows(name: str) -> None:
     """All Python blocks of a page in one namespace, in order; the text block after one is its output."""

@@ -68,7 +68,19 @@ def _limit(buffer: Any, measured_from: str = "first_update") -> Any:
     return tg.Suppressed.until_time_limit("15 ms", buffer, clock="stream", measured_from=measured_from)
 
 
-def families() -> dict[str, tg.KTable]:
+def _stream() -> tg.KStream:
+    return tg.stream("events", key="k", timestamp="ts", schema=SCHEMA, stream_time="max")
+
+
+def _table(**more: Any) -> tg.KTable:
+    return tg.table("events", key="k", timestamp="ts", schema=SCHEMA, **more)
+
+
+_NAMES = ("_left", "_right")
+_MEETS = tg.JoinWindows.of_time_difference_and_grace("8 ms", "4 ms")
+
+
+def families() -> dict[str, tg.KTable | tg.KStream]:
     """A plan of every family, by the name of its file."""
     retained = tg.Materialized.as_("kept").with_retention("1 minute")
     return {
@@ -89,6 +101,9 @@ def families() -> dict[str, tg.KTable]:
         "limit-unbounded": _all(_grouped().windowed_by(_TIME)).suppress(_limit(_UNBOUNDED)),
         "limit-records": _all(_grouped()).suppress(_limit(tg.BufferConfig.max_records(3))),
         "limit-bytes": _all(_grouped()).suppress(_limit(tg.BufferConfig.max_bytes(900), "latest_update")),
+        "join-streams": _stream().join(_stream(), _MEETS, "outer", suffixes=_NAMES),
+        "join-table": _stream().left_join(_table(history="30 ms"), grace="5 ms", suffixes=_NAMES),
+        "join-tables": _table().outer_join(_table(), suffixes=_NAMES),
         "strict-time": _all(_grouped().windowed_by(_TIME)).suppress(_STRICT),
         "strict-sessions": _all(_grouped().windowed_by(_SESSIONS)).suppress(_STRICT),
     }
@@ -103,7 +118,7 @@ def piped(driver: TopologyTestDriver, batches: list[list[dict[str, Any]]]) -> li
     return out
 
 
-def written(table: tg.KTable) -> str:
+def written(table: tg.KTable | tg.KStream) -> str:
     """A golden file: the stores after the first batches, and what the others then let out."""
     driver = TopologyTestDriver(table)
     piped(driver, BEFORE)
@@ -112,7 +127,7 @@ def written(table: tg.KTable) -> str:
     return json.dumps({"stores": stores, "rows": piped(driver, AFTER)}, indent=1) + "\n"
 
 
-def read(path: Path, table: tg.KTable) -> tuple[TopologyTestDriver, list[str]]:
+def read(path: Path, table: tg.KTable | tg.KStream) -> tuple[TopologyTestDriver, list[str]]:
     """A driver that goes on from a golden file, and the rows it must let out."""
     golden = json.loads(path.read_text())
     stores = tuple(map(_unpacked, golden["stores"]))

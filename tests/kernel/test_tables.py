@@ -8,7 +8,6 @@ import pytest
 
 from golden.families import BEFORE, families, piped
 from tidegate.kernel.choice import OPERATORS
-from tidegate.kernel.joins.stream_join import StreamJoin
 from tidegate.kernel.operator import Operator
 from tidegate.kernel.state.tables import OLD_VALUE_TABLES, RETENTION_TABLES, TIME_LIMIT_TABLES, TableSpec
 from tidegate.testing import TopologyTestDriver
@@ -27,9 +26,7 @@ def span(table: TableSpec) -> tuple[int, int]:
 
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.__name__)
 def test_tables_of_an_operator_do_not_meet(operator: type[Operator]) -> None:
-    # What a join lets out is a stream: nothing is retained, replaced or held back there.
-    others = () if operator is StreamJoin else OTHERS
-    for one, other in combinations((*operator.tables, *others), 2):
+    for one, other in combinations((*operator.tables, *OTHERS), 2):
         (low, high), (first, last) = span(one), span(other)
         assert high < first or last < low, f"{one.name} and {other.name}"
 

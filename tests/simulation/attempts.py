@@ -22,6 +22,13 @@ class Operator:
 
     layout: Layout
     stage: Stage
+    input: Layout | None = None
+    """How the one input of a join is packed, as both sides or as one of them."""
+
+    @property
+    def packs(self) -> Layout:
+        """The layout by which records are packed."""
+        return self.layout if self.input is None else self.input
 
     @property
     def tasks(self) -> int:

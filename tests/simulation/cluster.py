@@ -110,7 +110,7 @@ class Cluster:
     # -- map tasks ---------------------------------------------------------------------------------------------------
 
     def _map(self, at: str, batch: Batch, records: Sequence[Record], blobs: Blobs) -> None:
-        layout = self.operators[0].layout
+        layout = self.operators[0].packs
         rows = first_rows(layout.op, records, batch.clock)
         self._packed(at, 0, [rows], blobs)
 
@@ -141,7 +141,7 @@ class Cluster:
 
     def _pack(self, worker: Worker, place: int, batches: list[pa.RecordBatch]) -> Any:
         operator = worker.plan(self.started, self._pickled)[place]
-        return pack(operator.layout, batches, range(operator.tasks))
+        return pack(operator.packs, batches, range(operator.tasks))
 
     def _forwarded(self, at: str, place: int, batch: Batch, attempts: list[Attempt]) -> Blobs:
         """What an operator gets of the one before it: each of its tasks is a map task."""
@@ -233,11 +233,22 @@ def operators(table: Any, tasks: int, drains: bool) -> list[Operator]:
     """The operators of a plan, as Spark lays them out."""
     made: list[Operator] = []
     for op in (node.op for node in graph(operation(table.node)).upstream_first):
+        if op.joined is not None:
+            made.append(_join(op, tasks, drains))
+            continue
         schema = _schema(op, made)
         layout = Layout(replace(op, stream=op.stream.unbound, expects=None), schema, sorts=False)
         keys = None if op.expects is None else expected_keys.pack(layout, op.expects)
         made.append(Operator(layout, Stage(layout, op.spread_over(tasks), keys, drains)))
     return made
+
+
+def _join(op: Operation, tasks: int, drains: bool) -> Operator:
+    """A join of the input with itself."""
+    side = op.of_side(0)
+    schema = _schema(side, [])
+    layout = Layout.of_join(replace(op, sides=tuple(one.unbound for one in op.sides)), [schema], sorts=False)
+    return Operator(layout, Stage(layout, op.spread_over(tasks), None, drains), layout.of_side(0, schema))
 
 
 def _schema(op: Operation, before: list[Operator]) -> pa.Schema:

@@ -304,6 +304,24 @@ def expecting(random: Random) -> tuple[list[Plan], str, bool]:
     return [Plan(case.table, case, f"{case.topology}, expects {keys}")], "one task", True
 
 
+def joins(random: Random) -> tuple[list[Plan], str, bool]:
+    """A stream with itself: inner, left and outer, in windows that reach back and ahead; other graces later."""
+    ordered, how = random.random() < 0.8, random.choice(["inner", "left", "outer"])
+    before, after = random.randint(0, 20), random.randint(0, 20)
+    graces = [random.choice([0, 5, 30]) for _ in range(random.choice([1, 1, 2]))]
+
+    def plan(grace: int) -> Plan:
+        windows = tg.JoinWindows.of_time_difference_and_grace(_ms(before), _ms(grace)).after(_ms(after))
+
+        def table() -> Any:
+            stream = _stream(ordered, stream_time="max")
+            return stream.join(stream, windows, how, suffixes=("_l", "_r"))
+
+        return Plan(table, None, f"{how} join of the stream with itself in {windows}, grace {grace}")
+
+    return [plan(grace) for grace in graces], "same tasks", ordered
+
+
 FAMILIES: dict[str, tuple[int, Callable[[Random], tuple[list[Plan], str, bool]]]] = {
     "aggregation": (45, aggregation),
     "turns": (5, turns),
@@ -315,6 +333,7 @@ FAMILIES: dict[str, tuple[int, Callable[[Random], tuple[list[Plan], str, bool]]]
     "outputs": (6, outputs),
     "clocks": (5, clocks),
     "expecting": (3, expecting),
+    "joins": (6, joins),
 }
 
 

@@ -17,6 +17,7 @@ import tidegate as tg
 from conformance import joins, runner
 from conformance.status import SUPPORTED
 from properties import test_joins as cases
+from properties import test_table_joins as table_cases
 
 pytest.importorskip("pyspark")
 
@@ -34,16 +35,23 @@ QUICK = {
     "boundary__join_late_record_is_dropped",
     "stream_join__inner_self_join",
     "stream_join__outer_null_keys_leave_at_once",
+    "stream_table_join__left_grace_waits_for_the_table",
+    "table_table_join__outer_tombstones",
 }
-JOINS = [name for name in SUPPORTED if runner.load(name).kind == "stream_join"]
-SCHEMA = schema_of(side=pa.string(), key=pa.string(), value=pa.string())
+JOINS = [name for name in SUPPORTED if runner.load(name).kind in joins.KINDS]
+SCHEMA = schema_of(side=pa.string(), key=pa.string(), value=pa.string(), deleted=pa.bool_())
+ORDER = {"partition": "partition", "offset": "offset"}
 
 
-def stream(frame: DataFrame, side: str | None, name: str) -> Any:
-    """One side of an input that says whose each record is."""
-    mine = frame if side is None else frame.where(F.col("side") == side)
-    order = {"partition": "partition", "offset": "offset"}
-    return tg.stream(mine.drop("side"), key="key", timestamp="ts", name=name, stream_time="max", **order)
+def of_side(frame: DataFrame, side: str | None) -> DataFrame:
+    """The records of one side of an input that says whose each record is."""
+    return (frame if side is None else frame.where(F.col("side") == side)).drop("side")
+
+
+def input_of(scenario: Any, frame: DataFrame, side: str) -> Any:
+    """A side of the join; a stream has no column that says what is deleted."""
+    mine = of_side(frame, side)
+    return joins.side(scenario, mine if joins.is_table(scenario, side) else mine.drop("deleted"), side, **ORDER)
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.full) for n in JOINS])
@@ -54,9 +62,9 @@ def test_record_by_record(name: str, spark: SparkSession, tmp_path: Path) -> Non
 
     def topology(frame: DataFrame) -> DataFrame:
         if alone:
-            left = right = stream(frame, None, "left")
+            left = right = joins.side(scenario, of_side(frame, None).drop("deleted"), "left", **ORDER)
         else:
-            left, right = stream(frame, "left", "left"), stream(frame, "right", "right")
+            left, right = (input_of(scenario, frame, side) for side in joins.SIDES)
         return joins.build(scenario, left, right).to_df()
 
     records = [{**record, "side": side} for side, record in joins.records(scenario)]
@@ -98,8 +106,7 @@ def test_random_streams_are_what_the_oracle_says(spark: SparkSession, case: case
         sides = []
         for name in cases.SIDES:
             mine = frame if case.self_join else frame.where(F.col("side") == name)
-            order = {"partition": "partition", "offset": "offset"}
-            sides.append(tg.stream(mine.drop("side"), key="k", timestamp="ts", name=name, stream_time="max", **order))
+            sides.append(tg.stream(mine.drop("side"), key="k", timestamp="ts", name=name, stream_time="max", **ORDER))
         left, right = sides[0], sides[0] if case.self_join else sides[1]
         return left.join(right, case.windows, how=case.how, suffixes=("_l", "_r")).to_df()
 
@@ -111,5 +118,38 @@ def test_random_streams_are_what_the_oracle_says(spark: SparkSession, case: case
         half = len(splits) // 2
         runs = [replay.run_split(part) for part in (splits[:half], splits[half:]) if part]
     got = [Counter(map(cases.shown, rows)) for run in runs for rows in run.rows]
+    assert got == wanted
+    assert sum(run.dropped() for run in runs) == sum(drops.values())
+
+
+@settings(
+    max_examples=int(os.environ.get("TIDEGATE_SPARK_EXAMPLES", "2")),
+    derandomize=True,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+@given(case=table_cases.cases(), data=st.data())
+def test_random_tables_are_what_the_oracle_says(spark: SparkSession, case: table_cases.Case, data: Any) -> None:
+    """Joins with tables: several partitions, map tasks and tasks, a restart in the middle."""
+    batches = data.draw(table_cases.placed())
+    splits: list[list[list[Row]]] = []
+    for batch in batches:
+        parts: list[list[Row]] = [[], []]
+        for side, record in batch:
+            name = cases.SIDES[side]
+            parts[data.draw(st.integers(0, 1))].append({**table_cases.prepared(case, name, record), "side": name})
+        splits.append(parts)
+
+    def topology(frame: DataFrame) -> DataFrame:
+        return case.over(*(of_side(frame, side) for side in cases.SIDES)).to_df()
+
+    wanted, drops = table_cases.by_oracle(case, batches)
+    schema = schema_of(side=pa.string(), k=pa.string(), n=pa.int64(), gone=pa.bool_())
+    with TemporaryDirectory() as folder:
+        replay = Replay(spark, Path(folder), schema, topology, files_per_batch=2, name="left join right")
+        half = len(splits) // 2
+        runs = [replay.run_split(part) for part in (splits[:half], splits[half:]) if part]
+    got = Counter(table_cases.shown(row) for run in runs for rows in run.rows for row in rows)
     assert got == wanted
     assert sum(run.dropped() for run in runs) == sum(drops.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tools.pages import DOCS, operations, parity, scenarios, state_tables, suppress, windows
+from tools.pages import DOCS, joins, operations, parity, scenarios, state_tables, suppress, windows
 
 FILES: dict[Path, Callable[[], str]] = {
     DOCS / "parity.md": parity.page,
@@ -19,6 +19,9 @@ FILES: dict[Path, Callable[[], str]] = {
     DOCS / "windows" / "session.svg": windows.session,
     DOCS / "windows" / "unlimited.svg": windows.unlimited,
     DOCS / "windows" / "batch.svg": windows.batch,
+    DOCS / "joins" / "kinds.svg": joins.kinds,
+    DOCS / "joins" / "reaches.svg": joins.reaches,
+    DOCS / "joins" / "clocks.svg": joins.clocks,
     DOCS / "suppress" / "until-window-closes.svg": suppress.until_window_closes,
     DOCS / "suppress" / "until-time-limit.svg": suppress.until_time_limit,
     DOCS / "suppress" / "buffers.svg": suppress.buffers,

@@ -18,13 +18,12 @@ INTRODUCTION = """\
 
 <!-- Made from docs/parity.toml by `python -m tools.pages` (make docs). -->
 
-Every class and method of the documents tidegate follows (KIP-328 suppress and grace, KIP-825 emit strategies, the
-BatchWindows proposal, the article on suppress), and what there is here. *Not yet* is designed and missing
-([what is missing](notyet.md)); *never* has its reason. A test holds every row to the code: what is said to be there
-is, and what is said to be missing is not.
+tidegate follows KIP-328 (suppress and grace), KIP-825 (emit strategies), the BatchWindows proposal and the article on
+suppress. This page lists every class and method of these documents with its counterpart in tidegate. *Not yet* means
+designed and [missing](notyet.md). *Never* means rejected, with the reason. A test compares every row with the code.
 
-How it behaves is another matter: [where we differ](concepts.md#where-we-differ-from-kafka-streams), and
-[every scenario](scenarios.md), one by one.
+This page compares names. For behaviour see [where we differ](concepts.md#where-we-differ-from-kafka-streams) and
+[every scenario](scenarios.md).
 """
 
 

@@ -245,7 +245,7 @@ def _legend(
     if any(lane.left for lane in lanes):
         marks.append(("the final result leaves", lambda x, y: swatch(drawing, x, y, LEAVES)))
     if any(moment.late for moment in moments):
-        marks.append(("too late: dropped and counted", lambda x, y: _late(drawing, x + 12, y - 4)))
+        marks.append(("too late: dropped and counted", lambda x, y: late_sign(drawing, x + 12, y - 4)))
     legend(drawing, y, [(words.get(text, text), mark) for text, mark in marks])
 
 
@@ -264,7 +264,8 @@ def swatch(drawing: Drawing, x: float, y: float, color: str) -> None:
     drawing.rect(x + 6, y - 10, 18, 12, fill=color, rx="3")
 
 
-def _late(drawing: Drawing, x: float, y: float) -> None:
+def late_sign(drawing: Drawing, x: float, y: float) -> None:
+    """The sign of a record that is too late."""
     drawing.circle(x - 3, y + 1, 7, fill="#ffffff", edge=LATE, thick="1.5")
     _cross(drawing, x + 5, y - 5)
 

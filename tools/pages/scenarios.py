@@ -19,10 +19,11 @@ INTRODUCTION = """\
 
 <!-- Made from tests/conformance by `python -m tools.pages` (make docs). -->
 
-A scenario says what goes in and what must come out; each is a file in `tests/conformance/scenarios`, most of them the
-data of Kafka's own tests or of the tables in the KIPs. *Holds* means: on the test driver record by record, there in
-batches too where only final results leave, and those with windows on Spark (`make test-spark`). *As Kafka* means that
-Kafka Streams 4.x gives the same for the same input. *Explained*: as it stands it contradicts the semantics.
+A scenario is a file in `tests/conformance/scenarios` with records and the expected rows. Most scenarios come from
+Kafka's own tests or from the tables in the KIPs. *Holds* means that the rows are right on the test driver, record by
+record; in batches too, if only final results leave; and on Spark, if the scenario has windows (`make test-spark`).
+*As Kafka* means that Kafka Streams 4.x gives the same rows. *Explained* means that the scenario contradicts the
+[semantics](semantics.md).
 """
 
 FAMILIES = {

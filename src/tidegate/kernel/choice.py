@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tidegate.kernel.joins.stream_join import StreamJoin
+from tidegate.kernel.joins.stream_stream import StreamStreamJoin
+from tidegate.kernel.joins.stream_table import StreamTableJoin
+from tidegate.kernel.joins.table_table import TableTableJoin
 from tidegate.kernel.operator import Operator
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.windows.changelog import Changelog
@@ -11,6 +13,7 @@ from tidegate.kernel.windows.unwindowed import Unwindowed
 from tidegate.kernel.windows.window_log import WindowLog
 from tidegate.kernel.windows.window_table import WindowTable
 from tidegate.plan import Operation
+from tidegate.spec.joined import Joined, StreamStream, StreamTable, TableTable
 from tidegate.spec.windows import SessionWindows, SlidingWindows
 
 OPERATORS: tuple[type[Operator], ...] = (
@@ -19,8 +22,15 @@ OPERATORS: tuple[type[Operator], ...] = (
     KeyedWindows,
     WindowLog,
     WindowTable,
-    StreamJoin,
+    StreamStreamJoin,
+    StreamTableJoin,
+    TableTableJoin,
 )
+_JOINS: dict[type[Joined], type[Operator]] = {
+    StreamStream: StreamStreamJoin,
+    StreamTable: StreamTableJoin,
+    TableTable: TableTableJoin,
+}
 
 
 def operator_of(layout: Layout) -> Operator:
@@ -37,7 +47,7 @@ def operator_class(op: Operation) -> type[Operator]:
     window.
     """
     if op.joined is not None:
-        return StreamJoin
+        return _JOINS[type(op.joined)]
     if op.windows is None:
         return Unwindowed if op.plain else Changelog
     if isinstance(op.windows, SlidingWindows | SessionWindows):

@@ -68,12 +68,13 @@ def graph(op: Operation) -> Node:
 def _edges(op: Operation, stream: Stream, side: int) -> list[Edge]:
     if stream.table is None or not stream.behind:
         return [Edge(branch, side) for branch in stream.branches]
-    return [Edge(stream, side, graph(replace(operation(stream.table), regroup=_repartition(op, stream))))]
+    return [Edge(stream, side, graph(replace(operation(stream.table), regroup=_repartition(op, stream, side))))]
 
 
-def _repartition(op: Operation, stream: Stream) -> Repartition:
+def _repartition(op: Operation, stream: Stream, side: int) -> Repartition:
     function = op.function
     aside = (*stream.key, *op.key, *(stream.aside if op.joined is not None else ()))
     values = None if isinstance(function, Fold) or op.joined is not None else op.input_columns(())
     told_by = (function.column,) if isinstance(function, Reduce) else ()
-    return Repartition(op.key, values, stream.changes, told_by, aside, whole=op.joined is None)
+    table = op.joined is not None and op.joined.tables[side]
+    return Repartition(op.key, values, stream.changes, told_by, aside, whole=op.joined is None, table=table)

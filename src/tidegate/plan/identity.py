@@ -5,6 +5,7 @@ from __future__ import annotations
 from tidegate.instants import show_ms
 from tidegate.plan.physical import Operation
 from tidegate.spec.aggregates import Aggregation, Fold, Reduce
+from tidegate.spec.joined import StreamStream, StreamTable
 
 
 def identity(op: Operation) -> dict[str, str]:
@@ -29,16 +30,23 @@ def identity(op: Operation) -> dict[str, str]:
 
 
 def _of_join(op: Operation) -> dict[str, str]:
-    assert op.joined is not None
-    return {
+    joined = op.joined
+    assert joined is not None
+    found = {
         "key": ", ".join(op.key),
         "timestamp": ", ".join(side.timestamp for side in op.sides),
         "order": ", ".join("partition and offset" if side.ordered else "timestamps" for side in op.sides),
-        "windows": str(op.joined.windows),
-        "grace": show_ms(op.joined.windows.grace_ms),
-        "join": f"{op.joined.how}{' with itself' if op.joined.self_join else ''}",
+        "join": f"{joined.how}{' with itself' if joined.self_join else ''}",
+        "limit": "none" if op.limit is None else f"by {op.limit.clock} time",
         "store": op.name,
     }
+    if isinstance(joined, StreamStream):
+        return found | {"windows": str(joined.windows), "grace": show_ms(joined.windows.grace_ms)}
+    if isinstance(joined, StreamTable):
+        history = "latest row" if joined.history_ms is None else f"versions of {show_ms(joined.history_ms)}"
+        return found | {"table": history, "grace": show_ms(joined.grace_ms)}
+    kept = {"old rows": "kept"} if op.regroup is not None and op.regroup.changes else {}
+    return found | kept | {"table": "two tables"}
 
 
 def _identify(aggregation: Aggregation) -> str:

@@ -10,7 +10,7 @@ from tidegate.spec.clock import Clock
 from tidegate.spec.emit import EmitStrategy
 from tidegate.spec.joined import Joined
 from tidegate.spec.materialized import Materialized
-from tidegate.spec.steps import Step
+from tidegate.spec.steps import MapValues, SelectKey, Step
 from tidegate.spec.suppressed import UntilTimeLimit, UntilWindowCloses
 from tidegate.spec.windows import Windows
 
@@ -52,7 +52,7 @@ class Stream:
     steps: tuple[Step, ...] = ()
     sources: tuple[Stream, ...] = ()
     number: int | None = None
-    table: Table | Stream | StreamJoin | None = None
+    table: Table | Stream | Join | None = None
     aside: tuple[str, ...] = ()
     changes: bool = False
     forwarded: bool = False
@@ -113,10 +113,14 @@ class WindowedAggregate:
 
 @dataclass(frozen=True)
 class Changelog:
-    """A table given as its changes: upserts, and tombstones where the column `deleted` is true."""
+    """A table given as its changes: upserts, and tombstones where the column `deleted` is true.
+
+    history_ms  for how long a join finds versions of its rows by their timestamps, None for the latest row alone
+    """
 
     stream: Stream
     deleted: str | None
+    history_ms: int | None = None
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -125,8 +129,12 @@ class Changelog:
 
 
 @dataclass(frozen=True)
-class StreamJoin:
-    """The records of two streams that meet by key. `right` is None where a stream is joined with itself."""
+class Join:
+    """Records of two inputs that meet by key. `right` is None where a stream is joined with itself.
+
+    The rows of a join of two tables are a table, those of the others a stream. `deletions` are the columns of the sides
+    that say which rows of a table are deleted.
+    """
 
     left: Stream
     right: Stream | None
@@ -134,6 +142,7 @@ class StreamJoin:
     name: str
     store: str
     clock: Clock
+    deletions: tuple[str | None, str | None] = (None, None)
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -181,16 +190,16 @@ class Outputs:
     named: tuple[tuple[str, Table | LateRecords], ...]
 
 
-Root: TypeAlias = "WindowedAggregate | Changelog | StreamJoin"
-Table: TypeAlias = "WindowedAggregate | Changelog | Suppress | MapFilter"
+Root: TypeAlias = "WindowedAggregate | Changelog | Join"
+Table: TypeAlias = "WindowedAggregate | Changelog | Join | Suppress | MapFilter"
 Plan: TypeAlias = "Table | LateRecords | Outputs | Stream"
 
 
-def root_of(table: Plan | StreamJoin) -> Root:
+def root_of(table: Plan | Join) -> Root:
     """The aggregation, the changelog or the join at the root of `table`."""
     if isinstance(table, Outputs):
         table = table.named[0][1]
-    while not isinstance(table, WindowedAggregate | Changelog | StreamJoin):
+    while not isinstance(table, WindowedAggregate | Changelog | Join):
         if isinstance(table, Stream):
             assert table.table is not None
             table = table.table
@@ -199,20 +208,35 @@ def root_of(table: Plan | StreamJoin) -> Root:
     return table
 
 
-def table_root(table: Table) -> WindowedAggregate | Changelog:
-    """The aggregation or the changelog at the root of a table; the rows of a join are a stream, and no table."""
+def windows_of(table: Plan | Join) -> Windows | None:
+    """The windows of the aggregation at the root of `table`, None if there is none or it has none."""
     root = root_of(table)
-    assert not isinstance(root, StreamJoin)
-    return root
+    return root.windows if isinstance(root, WindowedAggregate) else None
 
 
-def inputs_of(table: Plan | StreamJoin) -> tuple[Stream, ...]:
+def inputs_of(table: Plan | Join) -> tuple[Stream, ...]:
     """The streams that records come from, each once."""
     if isinstance(table, Stream):
         return table.branches if table.table is None else inputs_of(table.table)
     root = root_of(table)
-    streams = root.sides if isinstance(root, StreamJoin) else (root.stream,)
+    streams = root.sides if isinstance(root, Join) else (root.stream,)
     return tuple(branch for stream in streams for branch in inputs_of(stream))
+
+
+def available_columns(node: Stream) -> tuple[str, ...] | None:
+    """The columns of a stream, None if they are not known yet."""
+    node = node.branches[0]
+    if node.table is not None or (node.frame is None and node.schema is None):
+        return None
+    columns = tuple(node.schema.names) if node.frame is None else tuple(node.frame.columns)
+    for step in node.steps:
+        if isinstance(step, SelectKey):
+            columns = (*(name for name in columns if name != step.name), step.name)
+        elif isinstance(step, MapValues):
+            if not step.typed and callable(step.mapper):
+                return None
+            columns = (*(name for name in columns if name in step.kept), *step.columns)
+    return columns
 
 
 def merge_conflict(one: Stream, other: Stream) -> str:

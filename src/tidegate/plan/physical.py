@@ -35,6 +35,7 @@ class Repartition:
     changes  whether old rows are taken out; otherwise every row is a record of its own
     told_by  the columns that are the value of such a record; empty for all but those `aside`
     whole    whether the columns `aside` are among all; the records of a join have their values alone
+    table    whether the rows are a table's, whose tombstones are changes and whose order is that in which they left
     """
 
     key: tuple[str, ...]
@@ -43,6 +44,7 @@ class Repartition:
     told_by: tuple[str, ...] = ()
     aside: tuple[str, ...] = ()
     whole: bool = True
+    table: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class Operation:
              its column), or one result per key
     regroup  the groups that its rows go to, if another operator aggregates or joins them
     joined   of a join, how its sides meet; its rows are those of both `sides` (one, if a stream is joined with itself)
+    deletions
+             of a join with a table, the column of each side that says which rows are deleted
     side     of which side of a join the map step is, None for the whole operation
     expects  keys that give a final row in every window, with or without a record: a static DataFrame or a list
     outputs  what leaves under which name; empty for one table, whose rows carry none
@@ -85,17 +89,24 @@ class Operation:
     regroup: Repartition | None = None
     joined: Joined | None = None
     sides: tuple[Stream, ...] = ()
+    deletions: tuple[str | None, str | None] = (None, None)
     side: int | None = None
 
     def of_side(self, side: int) -> Operation:
         """What the map step of one input of a join does: whole records travel, one by one."""
         stream = self.sides[min(side, len(self.sides) - 1)]
-        return replace(self, stream=replace(stream, clock=self.stream.clock), sides=(), side=side)
+        deleted = self.deletions[side]
+        return replace(self, stream=replace(stream, clock=self.stream.clock), sides=(), side=side, deleted=deleted)
+
+    @property
+    def tells_time(self) -> bool:
+        """Whether the map step of one input of a join tells every task how the time of that input passes."""
+        return self.joined is not None and self.side is not None and self.joined.tells_time
 
     @property
     def keeps_null_keys(self) -> bool:
         """Whether records without a key go on, because they leave without a partner."""
-        if self.joined is None or self.side is None:
+        if self.joined is None or self.side is None or self.joined.tables[self.side]:
             return False
         return any(self.joined.preserves(side) for side in ((LEFT, RIGHT) if self.joined.self_join else (self.side,)))
 
@@ -151,7 +162,8 @@ class Operation:
     def deletes(self) -> bool:
         """Whether rows can be tombstones: a function may return None, and sessions merge into other ones."""
         merges = self.function is not None or isinstance(self.windows, SessionWindows)
-        return self.emits != "final" and (merges or self.deleted is not None)
+        joins = self.joined is not None and all(self.joined.tables)
+        return self.emits != "final" and (merges or joins or self.deleted is not None)
 
     def spread_over(self, tasks: int) -> int:
         """How many of `tasks` tasks run the operator: fewer where each one's share of a bound would be too small."""
@@ -209,8 +221,9 @@ class Operation:
     @property
     def skips_null_values(self) -> bool:
         """Whether a record without a value is skipped and moves no stream time: sliding windows, joins, no windows."""
-        plain = (self.plain and not self.stream.changes) or self.joined is not None
-        return isinstance(self.windows, SlidingWindows) or plain
+        if self.joined is not None:
+            return self.side is not None and not self.joined.tables[self.side]
+        return isinstance(self.windows, SlidingWindows) or (self.plain and not self.stream.changes)
 
     def counts_as_value(self, available: tuple[str, ...]) -> tuple[str, ...]:
         """The columns that are a record's value: all but key, timestamp and order; for `reduce`, its column."""

@@ -13,17 +13,18 @@ from tidegate.errors import DefinitionError
 from tidegate.instants import show_ms
 from tidegate.plan.nodes import (
     Changelog,
+    Join,
     LateRecords,
     MapFilter,
     Outputs,
     Plan,
+    Root,
     Stream,
-    StreamJoin,
     Suppress,
     Table,
     WindowedAggregate,
     root_of,
-    table_root,
+    windows_of,
 )
 from tidegate.plan.physical import Operation, Output
 from tidegate.spec.emit import EmitStrategy
@@ -32,7 +33,7 @@ from tidegate.spec.suppressed import StrictBuffer, UntilTimeLimit, UntilWindowCl
 from tidegate.spec.windows import UnlimitedWindows, Windows
 
 
-def operation(table: Plan | StreamJoin) -> Operation:
+def operation(table: Plan | Join) -> Operation:
     """The one operator that computes `table`. Raises DefinitionError for one that cannot be."""
     op = _together(table) if isinstance(table, Outputs) else _alone(table)
     if op.retention_ms is not None and op.emits == "updates":
@@ -48,9 +49,7 @@ def operation(table: Plan | StreamJoin) -> Operation:
     return op
 
 
-def _alone(table: Table | LateRecords | Stream | StreamJoin) -> Operation:
-    if isinstance(table, StreamJoin):
-        return _of_join(table)
+def _alone(table: Table | LateRecords | Stream | Join) -> Operation:
     if isinstance(table, LateRecords):
         op = _alone(table.parent)
         return replace(op, emits="updates" if op.windows is None else "final", outputs=(Output("", "late"),))
@@ -67,14 +66,19 @@ def _alone(table: Table | LateRecords | Stream | StreamJoin) -> Operation:
             f"This table has {len(limits)} suppressions until a time limit, one behind the other, and one operator "
             "holds one. Use the longer limit alone."
         )
-    aggregate = table_root(table)
-    store = "table" if isinstance(aggregate, Changelog) else aggregate.materialized.name
+    aggregate = root_of(table)
+    store = _store_of(aggregate)
     if suppressions and store == named:
         raise DefinitionError(
             f"The store and the suppression behind it are both called {named!r}, so that neither can be read or told "
             'apart in a checkpoint. Name one of them otherwise: Materialized.as_("name"), .with_name("name").'
         )
     before, after = _steps(table)
+    if isinstance(aggregate, Join):
+        op = _of_join(aggregate)
+        return replace(
+            op, buffer_name=named, limit=limits[0] if limits else None, before=before, after=(*op.after, *after)
+        )
     if isinstance(aggregate, Changelog):
         return Operation(
             stream=aggregate.stream,
@@ -112,7 +116,13 @@ def _alone(table: Table | LateRecords | Stream | StreamJoin) -> Operation:
     )
 
 
-def _of_join(join: StreamJoin) -> Operation:
+def _store_of(root: Root) -> str:
+    if isinstance(root, WindowedAggregate):
+        return root.materialized.name
+    return "table" if isinstance(root, Changelog) else root.store
+
+
+def _of_join(join: Join) -> Operation:
     values = join.joined.values
     return Operation(
         stream=join.stream,
@@ -126,6 +136,7 @@ def _of_join(join: StreamJoin) -> Operation:
         after=() if values is None else (values,),
         joined=join.joined,
         sides=join.sides,
+        deletions=join.deletions,
     )
 
 
@@ -241,15 +252,15 @@ def _bound(suppressions: list[UntilWindowCloses | UntilTimeLimit]) -> StrictBuff
 
 def surprises(table: Suppress) -> Iterator[str]:
     """What is legal about the outermost suppression of `table`, but probably not meant; each a sentence or two."""
-    how, root, buffer = table.how, table_root(table), table.how.buffer
-    windows = None if isinstance(root, Changelog) else root.windows
+    how, root, buffer = table.how, root_of(table), table.how.buffer
+    windows = windows_of(table)
     if isinstance(how, UntilWindowCloses):
         if isinstance(windows, UnlimitedWindows):
             yield (
                 f"suppress({how}) on {windows}: an unlimited window never closes, so nothing ever comes out and the "
                 "state only grows. Use until_time_limit, or no suppression."
             )
-        elif not isinstance(root, Changelog) and _final(root, _suppressions(table.parent)):
+        elif isinstance(root, WindowedAggregate) and _final(root, _suppressions(table.parent)):
             yield (
                 f"suppress({how}) has nothing to do: the table before it emits final results already (on window "
                 "close, or through another suppress). Leave one of the two out."

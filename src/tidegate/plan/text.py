@@ -5,9 +5,10 @@ from __future__ import annotations
 from textwrap import indent
 
 from tidegate.instants import show_ms
-from tidegate.plan.nodes import Changelog, LateRecords, MapFilter, Outputs, Plan, Stream, StreamJoin, Suppress
+from tidegate.plan.nodes import Changelog, Join, LateRecords, MapFilter, Outputs, Plan, Stream, Suppress
 from tidegate.plan.planner import operation
 from tidegate.spec.emit import EmitStrategy
+from tidegate.spec.joined import StreamStream, StreamTable
 
 
 def headline(table: Plan) -> str:
@@ -18,7 +19,7 @@ def headline(table: Plan) -> str:
         return f"late records of {headline(table.parent)}"
     if isinstance(table, Stream):
         of = table.name
-        if isinstance(table.table, StreamJoin):
+        if isinstance(table.table, Join):
             of = _join_line(table.table)
         elif table.table is not None:
             of = f"changes of {headline(table.table)}"
@@ -27,6 +28,8 @@ def headline(table: Plan) -> str:
         return f"{headline(table.parent)} -> suppress({table.how})"
     if isinstance(table, MapFilter):
         return f"{headline(table.parent)} -> {table.step}"
+    if isinstance(table, Join):
+        return _join_line(table)
     if isinstance(table, Changelog):
         return f"table {table.stream.name} by {', '.join(table.key)}"
     columns = ", ".join(f"{name} = {aggregation}" for name, aggregation in table.aggregations)
@@ -44,12 +47,7 @@ def describe(table: Plan) -> str:
     if isinstance(table, LateRecords):
         return f"Late records, whole, in the operator of\n{indent(describe(table.parent), '   ')}"
     if isinstance(table, Stream):
-        if table.table is None or isinstance(table.table, StreamJoin):
-            return "\n".join(_input_lines(table))
-        below, steps = describe(table.table).splitlines(), table.steps
-        for step in steps:
-            below = [str(step), *_below(below)]
-        return "\n".join(below)
+        return "\n".join(_input_lines(table))
     lines: list[str] = []
     stateful = "transformWithStateInPandas"
     depth = 0
@@ -70,6 +68,9 @@ def describe(table: Plan) -> str:
         as_operator = "in the operator of the aggregation" if fused or limited else "passes everything through"
         add(f"Suppress {table.how.name or ''}".rstrip(), f"when     {table.how}", f"spark    {as_operator}")
         table = table.parent
+    if isinstance(table, Join):
+        lines += ["   " * (depth - 1) + line for line in (_below(_join_lines(table)) if depth else _join_lines(table))]
+        return "\n".join(lines)
     if isinstance(table, Changelog):
         add(f"Table {table.stream.name}", f"key      {', '.join(table.key)}", f"time     {table.stream.timestamp}")
         return "\n".join(lines)
@@ -85,32 +86,35 @@ def describe(table: Plan) -> str:
     return "\n".join(lines)
 
 
-def _join_line(join: StreamJoin) -> str:
+def _join_line(join: Join) -> str:
     left, *others = [headline(side) for side in join.sides]
-    return f"{join.joined.how} join of {left} with {others[0] if others else 'itself'} in {join.joined.windows}"
+    of, how = f"{join.joined.how} join of {left} with {others[0] if others else 'itself'}", str(join.joined)
+    return of + how.removeprefix(f"{join.joined.how} join").removeprefix(" of tables").replace(" with ", ", ", 1)
 
 
-def _join_lines(join: StreamJoin) -> list[str]:
-    lines = [
-        f"StreamJoin {join.name}",
-        f"   how      {join.joined.how}{' join with itself' if join.joined.self_join else ''}",
-        f"   windows  {join.joined.windows}",
-        f"   grace    {show_ms(join.joined.windows.grace_ms)}",
-        *(f"   clock    {line}" for line in join.clock.lines()),
-        "   spark    mapInArrow (packs records of both sides), transformWithStateInPandas",
-    ]
+def _join_lines(join: Join) -> list[str]:
+    joined = join.joined
+    lines = [f"{type(joined).__name__}Join {join.name}"]
+    lines.append(f"   how      {joined.how}{' join with itself' if joined.self_join else ''}")
+    if isinstance(joined, StreamStream):
+        lines += [f"   windows  {joined.windows}", f"   grace    {show_ms(joined.windows.grace_ms)}"]
+    if isinstance(joined, StreamTable):
+        history = (
+            "the latest one" if joined.history_ms is None else f"as of the record, {show_ms(joined.history_ms)} back"
+        )
+        lines += [f"   row      {history}", f"   grace    {show_ms(joined.grace_ms)}"]
+    lines += [f"   clock    {line}" for line in join.clock.lines()]
+    lines.append("   spark    mapInArrow (packs records of both sides), transformWithStateInPandas")
     return [*lines, *(line for side in join.sides for line in _below(_input_lines(side)))]
 
 
 def _input_lines(stream: Stream) -> list[str]:
     """A stream with its steps, or the streams it was merged from."""
-    if isinstance(stream.table, StreamJoin):
-        lines = _join_lines(stream.table)
+    if stream.table is not None:
+        lines = _join_lines(stream.table) if isinstance(stream.table, Join) else describe(stream.table).splitlines()
         for step in stream.steps:
             lines = [str(step), *_below(lines)]
         return lines
-    if stream.table is not None:
-        return describe(stream.table).splitlines()
     if stream.sources:
         return ["Merge", *(line for source in stream.sources for line in _below(_input_lines(source)))]
     order = f"partition {stream.partition}, offset {stream.offset}" if stream.ordered else "timestamps"

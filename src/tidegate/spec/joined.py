@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.instants import show_ms
 from tidegate.spec.columns import check_user_name
 from tidegate.spec.steps import MapValues, is_expression, takes_key
 from tidegate.spec.windows import LEFT, RIGHT, JoinWindows
@@ -29,24 +30,30 @@ class JoinValues(MapValues):
         return super().__str__().replace("map_values", "value_joiner", 1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Joined:
-    """A join of two streams.
+    """How the two inputs of a join meet.
 
     how       "inner": pairs alone; "left": and left records without a partner; "outer": and those of either side
     suffixes  what columns that both sides have are called besides, None if there must be none
     self_join whether both sides are one stream, each record of which comes as left and then as right
+    tables    which sides are tables: their records are changes, and a null value is a value
     """
 
-    windows: JoinWindows
     how: str
     suffixes: tuple[str, str] | None = None
     values: JoinValues | None = None
     self_join: bool = False
+    tables: ClassVar[tuple[bool, bool]] = (False, False)
 
     def preserves(self, side: int) -> bool:
         """Whether records of this side leave without a partner, too: null-joined."""
         return self.how == OUTER or (self.how == LEFT_JOIN and side == LEFT)
+
+    @property
+    def tells_time(self) -> bool:
+        """Whether every task must know how the time of each input passes within a batch."""
+        return False
 
     def names(self, left: Sequence[str], right: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
         """The value columns of either side: what a row calls them.
@@ -56,8 +63,8 @@ class Joined:
         both = [name for name in left if name in set(right)]
         if both and self.suffixes is None:
             raise DefinitionError(
-                f'join: both sides have a column {both[0]!r}. Give suffixes=("_left", "_right"), a value_joiner, or '
-                "rename it with map_values."
+                f'join: both sides have a column {both[0]!r}. Give suffixes=("_left", "_right"), a value_joiner, '
+                "or rename it with map_values."
             )
         named = [
             {name: name + self.suffixes[side] if name in both else name for name in names}  # type: ignore[index]
@@ -72,8 +79,52 @@ class Joined:
                 )
         return named[LEFT], named[RIGHT]
 
+
+@dataclass(frozen=True, kw_only=True)
+class StreamStream(Joined):
+    """Two streams whose records meet within windows (SEMANTICS 7b)."""
+
+    windows: JoinWindows
+
     def __str__(self) -> str:
         return f"{self.how} join in {self.windows}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamTable(Joined):
+    """A stream whose records look up rows of a table (SEMANTICS 16).
+
+    history_ms  the row as of the record's timestamp, of versions kept for so long; None: the latest row
+    grace_ms    how long a record waits for changes of the table that come late
+    """
+
+    history_ms: int | None = None
+    grace_ms: int = 0
+    tables: ClassVar[tuple[bool, bool]] = (False, True)
+
+    @property
+    def tells_time(self) -> bool:
+        return self.history_ms is not None or self.grace_ms > 0
+
+    def __str__(self) -> str:
+        back = "" if self.history_ms is None else show_ms(self.history_ms)
+        of = f"the row as of the record, {back} back" if back else "the latest row"
+        waits = f", after a grace of {show_ms(self.grace_ms)}" if self.grace_ms else ""
+        return f"{self.how} join with {of}{waits}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableTable(Joined):
+    """Two tables, each change of which meets the other one's row (SEMANTICS 17).
+
+    caching  whether of a key only the last row of a micro-batch leaves
+    """
+
+    caching: bool = True
+    tables: ClassVar[tuple[bool, bool]] = (True, True)
+
+    def __str__(self) -> str:
+        return f"{self.how} join of tables"
 
 
 def checked_how(how: Any) -> str:

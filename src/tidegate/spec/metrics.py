@@ -219,31 +219,31 @@ _COUNT, _SIZE = "suppression_buffer_count_current", "suppression_buffer_size_cur
 _OVERTIME = "intermediate_result_suppression_overtime_min"
 
 METRICS: tuple[Metric, ...] = (
-    Metric("records_total", "total", "records", "records taken or dropped late, without those that were skipped"),
+    Metric("records_total", "total", "records", "records taken or dropped late, without skipped records"),
     Metric("emitted_total", "total", "rows", "rows that left the operator, of all outputs"),
-    _gauge("record-lateness-avg", "ms", "by how much records lay behind the stream time they saw, on average"),
-    _gauge("record-lateness-max", "ms", "by how much the latest record lay behind the stream time it saw"),
+    _gauge("record-lateness-avg", "ms", "stream time that a record saw less its timestamp, on average"),
+    _gauge("record-lateness-max", "ms", "the largest lateness of a record"),
     *_counted("late-record-drop", "records", "records dropped because a window was closed, once per window", "late"),
     *_counted(
         "expired-window-record-drop",
         "records",
-        "records that a store refused because their window had expired; always 0: what is not late is never refused",
+        "records that a store refused because their window had expired; always 0, as no store forgets an open window",
         "late",
     ),
-    Metric("skipped_records_rate", "rate", "records/s", "records that could not be taken, per second"),
+    Metric("skipped_records_rate", "rate", "records/s", "records skipped, per second"),
     Metric(
         "skipped_records_total",
         "total",
         "records",
-        "records that could not be taken, by reason: null_key, null_value, bad_timestamp, future",
+        "records skipped, by reason: null_key, null_value, bad_timestamp, future",
     ),
     _open_records("left"),
     _open_records("right"),
     _gauge("suppression-buffer-count-current", "rows", "rows that wait now", _COUNT),
     _gauge("suppression-buffer-count-avg", "rows", "rows that wait, on average over the batches", _COUNT),
     _gauge("suppression-buffer-count-max", "rows", "the most rows that waited", _COUNT),
-    _gauge("suppression-buffer-size-current", "bytes", "bytes of what waits now", _SIZE),
-    _gauge("suppression-buffer-size-avg", "bytes", "bytes of what waits, on average over the batches", _SIZE),
+    _gauge("suppression-buffer-size-current", "bytes", "bytes of the rows that wait now", _SIZE),
+    _gauge("suppression-buffer-size-avg", "bytes", "bytes of the rows that wait, on average over the batches", _SIZE),
     _gauge("suppression-buffer-size-max", "bytes", "the most bytes that waited", _SIZE),
     Metric(
         "suppression_buffer_fill",
@@ -252,32 +252,32 @@ METRICS: tuple[Metric, ...] = (
         "how full a bounded buffer has been in the last batch, 0 to 1, in the task where it was fullest",
         needs="suppression_buffer_fill",
     ),
-    Metric("spilled_bytes", "gauge", "bytes", "bytes of what waits on disk alone, in the state store", needs=_COUNT),
-    *_counted("suppression-emit", "rows", "rows that a suppression let out", "suppression_emit"),
+    Metric("spilled_bytes", "gauge", "bytes", "bytes of waiting rows that are on disk only", needs=_COUNT),
+    *_counted("suppression-emit", "rows", "rows that a suppression emitted", "suppression_emit"),
     _gauge(
         "intermediate-result-suppression-overtime-min",
         "ms",
-        "how long rows waited for a time limit after their last update, at least",
+        "shortest wait of a row for a time limit after its last update",
         _OVERTIME,
     ),
     _gauge(
         "intermediate-result-suppression-overtime-avg",
         "ms",
-        "how long rows waited for a time limit after their last update, on average",
+        "wait of a row for a time limit after its last update, on average",
         _OVERTIME,
     ),
     _gauge(
         "emit-final-latency-avg",
         "ms",
-        "wall clock from when the operator took up the batch in which a final result could leave until it left, on "
+        "wall clock from the start of the batch in the operator until its final results left, on "
         "average over the batches with final results",
         "emit_final_records",
     ),
     _gauge("emit-final-latency-max", "ms", "the largest such latency", "emit_final_records"),
     *_counted("emit-final-records", "rows", "final results that left", "emit_final_records"),
-    Metric("open_windows", "gauge", "windows", "windows that are open, in the task with most"),
+    Metric("open_windows", "gauge", "windows", "open windows, in the task that has most"),
     Metric("stream_time", "gauge", "ms since 1970", "the stream time; -1 before the first record"),
-    Metric("stream_time_lag", "gauge", "ms", "by how much stream time lies behind the wall clock of the one who asks"),
+    Metric("stream_time_lag", "gauge", "ms", "wall clock at the time of reading less stream time"),
 )
 
 LEAVING = frozenset(

@@ -226,7 +226,7 @@ def _check(op: Operation, types: Types, records: Sequence[Record], start: int) -
                     f"{', '.join(repr(given) for given in record if given not in OWN)}. "
                     "Give it a value, or None for a null."
                 )
-    for name in _read_by_name(op):
+    for name in _read_by_name(op) if types.columns else ():
         if name not in types.columns:
             known = ", ".join(map(repr, (column for column in types.columns if column not in OWN)))
             raise InputError(

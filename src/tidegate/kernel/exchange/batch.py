@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -50,7 +52,7 @@ class Batch:
             self._dense,
             self._scattered,
             *kept,
-            *((self._passed,) if self.layout.op.buffers_by_stream_time else ()),
+            *((self._passed,) if self.layout.op.buffers_by_stream_time or self.layout.op.tells_time else ()),
         )
         for held, rows in zip(sections, tables, strict=True):
             if rows.num_rows:
@@ -125,6 +127,19 @@ class Batch:
         rows = concat_tables(self._passed)
         return time_progress.passed(self.layout, rows, self._seen(rows), self._partitions(rows))
 
+    def passing(self) -> Points:
+        """The records at which the time of this input grows, from all map tasks: of a join that must know it."""
+        if not self._passed:
+            return Points(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, 2), np.int64))
+        rows = concat_tables(self._passed)
+        return Points(ints(rows["time"]), self._seen(rows), self.positions(rows))
+
+    def positions(self, rows: pa.Table) -> Ints:
+        """(partition, offset) of each row, with partitions as places among all; zeros where the source has none."""
+        if not self.layout.op.stream.ordered:
+            return np.zeros((rows.num_rows, 2), np.int64)
+        return np.stack([self._partitions(rows), ints(rows["offset"])], axis=1)
+
     def _in_order(self, tables: list[pa.Table]) -> pa.Table | None:
         if not tables:
             return None
@@ -153,7 +168,9 @@ class Batch:
     def _by_content(self, rows: pa.Table) -> Ints:
         if self.layout.op.stream.forwarded:
             by = {name: serial(rows[name]) for name in rows.schema.names if name.startswith("o:")}
-            sortable = pa.table({"ts": rows["ts"]} | by | {"offset": rows["offset"]})
+            # Rows of a table stay in the order in which they left; records of a stream go by their timestamps.
+            by = {"o:rank": by.pop("o:rank"), **by} if "o:rank" in by else {"ts": rows["ts"], **by}
+            sortable = pa.table(by | {"offset": rows["offset"]})
             return pc.sort_indices(sortable, sort_keys=[(n, "ascending") for n in sortable.schema.names]).to_numpy()
         ties = [name for name in [*self.layout.keys, *self.layout.values] if _sortable(rows.schema.field(name).type)]
         first = ["rank", "offset", "ts"] if self.layout.op.stream.changes else ["ts"]
@@ -190,6 +207,14 @@ class Batch:
         moved = np.maximum(first_open, opens)
         rows = rows.set_column(rows.schema.get_field_index("open"), "open", pa.array(moved))
         return rows.filter(pa.array(moved <= last)), int(late.sum())
+
+
+class Points(NamedTuple):
+    """Records at which the time of an input grows: timestamps, what they see (ms), and (partition, offset)."""
+
+    times: Ints
+    seen: Ints
+    order: Ints
 
 
 class JoinBatch(Batch):

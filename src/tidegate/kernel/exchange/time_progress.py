@@ -64,6 +64,18 @@ def told(layout: Layout, rows: pa.Table, ts: Ints, seen: Ints, chunk: Ints, offs
     return pa.table(columns)
 
 
+def growing(ts: Ints, seen: Ints, chunk: Ints, offset: Ints | None) -> pa.Table:
+    """What a map task tells of the records at which time grows in its chunks: chunk, time, seen (ms) and offset."""
+    if offset is None:
+        counted = np.flatnonzero(ts == seen)
+        at = counted[np.unique(ts[counted], return_index=True)[1]]
+        offset = np.zeros(len(ts), np.int64)
+    else:
+        new = np.append(True, np.diff(chunk) != 0)[: len(ts)]
+        at = np.flatnonzero((ts == seen) & (new | (np.diff(seen, prepend=-1) > 0)))
+    return pa.table({"chunk": chunk[at], "time": ts[at], "seen": seen[at], "offset": offset[at]})
+
+
 def follows_order(layout: Layout) -> bool:
     """Whether updates come in the order of their records, not of their own timestamps: changes of a table do."""
     return not layout.op.aggregations and layout.op.stream.ordered

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import DefinitionError
-from tidegate.kernel.columns.arrays import array
+from tidegate.kernel.columns.arrays import array, ints
 from tidegate.kernel.rows.layout import Layout
 from tidegate.spec.columns import DELETED, OURS, TIMESTAMP
 
@@ -35,5 +35,8 @@ def run(layout: Layout, rows: pa.Table) -> pa.Table:
     if values:
         nulls = np.logical_and.reduce([rows[name].is_null().to_numpy() for name in values])
         gone = pc.or_(gone, pa.array(nulls, pa.bool_()))
+    if regroup.table:
+        deleted = array(rows[DELETED]) if DELETED in rows.schema.names else pa.repeat(False, rows.num_rows)
+        taken |= {"o:rank": pa.array(np.maximum.accumulate(ints(rows[TIMESTAMP]))), "deleted": deleted}
     taken |= {"ts": rows[TIMESTAMP], "empty": gone, "place": pa.array(np.arange(rows.num_rows))}
     return pa.table(taken).cast(layout.forwarded) if layout.typed else pa.table(taken)

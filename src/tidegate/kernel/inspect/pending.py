@@ -9,6 +9,7 @@ from tidegate.kernel.choice import operator_of
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State
 from tidegate.kernel.suppress import time_limit
+from tidegate.kernel.time.slowest_partition import is_idle
 from tidegate.kernel.time.stream_time import NEVER
 from tidegate.spec.joined import SIDES
 from tidegate.spec.pending import SHOWN, Buffered, Pending, Waiting
@@ -21,7 +22,7 @@ def pending(layout: Layout, state: State) -> Pending:
     waiting = [Waiting(window, at, at - state.stream_time) for window, at in found if waits and at < MAX_MS]
     if (closes := operator_of(layout).next_close(state)) is not None:
         waiting.append(Waiting(None, closes, closes - state.stream_time))
-    slowest = slowest_partition(state) if state.partitions else None
+    slowest = slowest_partition(layout, state) if state.partitions else None
     return Pending(
         layout.op.stream.name,
         None if state.stream_time == NEVER else state.stream_time,
@@ -60,7 +61,7 @@ def metrics(layout: Layout, state: State) -> dict[str, float]:
     told |= operator_of(layout).counts(state)
     if (closes := operator_of(layout).next_close(state)) is not None:
         told["next_close"] = closes
-    if layout.op.stream.clock.slowest and (slowest := slowest_partition(state)) is not None:
+    if layout.op.stream.clock.slowest and (slowest := slowest_partition(layout, state)) is not None:
         name, told["slowest_time"] = slowest
         if layout.op.joined is not None:
             told["slowest_side"] = int(str(name).partition(":")[0])
@@ -74,9 +75,11 @@ def metrics(layout: Layout, state: State) -> dict[str, float]:
     return told
 
 
-def slowest_partition(state: State) -> tuple[int | str, int] | None:
+def slowest_partition(layout: Layout, state: State) -> tuple[int | str, int] | None:
     """The partition that has come least far, and how far; where its time is that of the stream or less."""
-    reached = [(at.time, str(name), name) for name, at in state.partitions.items() if name is not None]
+    idle_after = layout.op.stream.clock.idle_after_ms
+    awake = [(name, at) for name, at in state.partitions.items() if not is_idle(at, state.wall_clock, idle_after)]
+    reached = [(at.time, str(name), name) for name, at in awake if name is not None]
     if not reached or min(reached)[0] > state.stream_time:
         return None
     time, _, name = min(reached)

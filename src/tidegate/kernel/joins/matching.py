@@ -70,10 +70,10 @@ def pairs(one: Records, other: Records, back_ms: int, ahead_ms: int) -> Iterator
         return ((np.clip(times, first, last) - first) >> shift).astype(np.uint64)
 
     codes = _code(other.hashes, place(other.times))
-    order = np.argsort(codes, kind="stable")
+    order = np.argsort(codes)  # equal codes in any order: rows that must leave in order are sorted behind
     codes = codes[order]
     low_codes = _code(one.hashes[rows], place(low_ms))
-    by_code = np.argsort(low_codes, kind="stable")  # a search in order stays in the cache
+    by_code = np.argsort(low_codes)  # a search in order stays in the cache
     rows, high_ms = rows[by_code], high_ms[by_code]
     low = np.searchsorted(codes, low_codes[by_code], side="left")
     high = np.searchsorted(codes, _code(one.hashes[rows], place(high_ms)), side="right")

@@ -269,6 +269,8 @@ class Layout:
     def order_of_forwarded(self) -> dict[str, str]:
         """The columns by which the next operator orders rows at the same time: name there, and that in the row."""
         (output,) = self.op.all_outputs
+        if self.op.regroup is not None and self.op.regroup.table:
+            return {}
         bounds = [END, START] if isinstance(self.op.windows, SessionWindows) else [START]
         closes = output.kind == "final" and output.limit is None
         return {f"o:{i}": name for i, name in enumerate([*(bounds if closes else []), *self.op.key])}
@@ -279,6 +281,9 @@ class Layout:
         shape, rows = self._taken
         order = [pa.field(name, rows.field(column).type) for name, column in self.order_of_forwarded.items()]
         ours = [pa.field("ts", pa.int64()), pa.field("empty", pa.bool_()), pa.field("place", pa.int64())]
+        if self.op.regroup is not None and self.op.regroup.table:
+            # The rank never goes back, so that changes stay in the order in which they left.
+            ours = [pa.field("o:rank", pa.int64()), pa.field("deleted", pa.bool_()), *ours]
         return pa.schema([*shape, *order, *ours])
 
     @property

@@ -51,6 +51,8 @@ class State:
     """Logs of results that stay readable (kernel.windows.retention)."""
     right: LogIndex = field(default_factory=LogIndex)
     """Of a join, the open records of the right side; `logs` has those of the left."""
+    input_times: list[int] = field(default_factory=lambda: [NEVER, NEVER])
+    """Of a join with a table, the largest timestamp of each input (ms)."""
     described: str = ""
     """The digest of the description in the store (kernel.upgrade.description)."""
     task: int = 0
@@ -119,6 +121,7 @@ class State:
             came=LogIndex.load(Section(store, BUFFERED_OLD_VALUES), meta.get("came")),
             closed=LogIndex.load(Section(store, RETAINED), meta.get("closed")),
             right=LogIndex.load(Section(store, OPEN_RIGHT), meta.get("right")),
+            input_times=meta.get("input_times", [NEVER, NEVER]),
             described=meta.get("described", ""),
             closed_to=meta.get("closed_to", meta["stream_time"]),
             columns=[Column(*column) for column in meta.get("columns", [])],
@@ -141,6 +144,8 @@ class State:
             meta["drain"] = self.drain
         others = {"kept": self.kept, "came": self.came, "closed": self.closed, "right": self.right}
         meta |= {name: saved for name, index in others.items() if (saved := index.save())}
+        if self.input_times != [NEVER, NEVER]:
+            meta["input_times"] = self.input_times
         if self.described:
             meta["described"] = self.described
         if self.partitions:

@@ -120,9 +120,10 @@ OPEN_LEFT = TableSpec(
     _OPEN,
     "smallest timestamp of a record that is open (ms)",
 )
+_RIGHT_TOP = -(2**56)
 OPEN_RIGHT = TableSpec(
     "open right records",
-    -1,
+    _RIGHT_TOP,
     False,
     "start of a stretch of timestamps (ms)",
     _OPEN,
@@ -130,6 +131,27 @@ OPEN_RIGHT = TableSpec(
 )
 MATCHED_SEGMENT = -1000
 """The segment of a partition of open records that says which of them have joined: one column `matched`."""
+
+WAITING = TableSpec(
+    "stream records that wait",
+    0,
+    True,
+    "start of a stretch of timestamps (ms)",
+    _OPEN,
+    "smallest timestamp of a record that waits (ms)",
+)
+_ROWS = ("k:... (key)", "v:... (values)", "ts (ms)", "deleted (whether the version says that there is no row)")
+TABLE_LEFT = TableSpec(
+    "rows of the left table", 0, True, "node of a tree over the hash of the key (state.hash_tree)", _ROWS, "none"
+)
+TABLE_RIGHT = TableSpec(
+    "rows of the right table",
+    _RIGHT_TOP,
+    False,
+    "node of a tree over the hash of the key (state.hash_tree)",
+    _ROWS,
+    "none",
+)
 
 RETENTION_TABLES = (RETAINED,)
 """Of an operator whose results stay readable (Materialized.with_retention)."""

@@ -54,7 +54,7 @@ class SlowestFold(Fold):
                 self.partitions[name] = Reached(max(before.time, chunk.max_ts), wall_clock)
                 if chunk.partition is not None:
                     self.partitions.pop(str(chunk.source), None)
-        awake = [p for p, at in self.partitions.items() if not _idle(at, wall_clock, idle_after_ms)]
+        awake = [p for p, at in self.partitions.items() if not is_idle(at, wall_clock, idle_after_ms)]
         self.stream_time = max(stream_time, min((self.partitions[p].time for p in awake), default=stream_time))
         others = sorted((self.floor(p), str(p)) for p in awake)
         self._ceilings = np.array([_first_other(others, str(partition_of(chunk))) for chunk in chunks], np.int64)
@@ -88,7 +88,8 @@ def with_inputs(reached: dict[Partition, Reached], inputs: int, wall_clock: int)
     return {**reached, **silent}
 
 
-def _idle(at: Reached, wall_clock: int, idle_after_ms: int | None) -> bool:
+def is_idle(at: Reached, wall_clock: int, idle_after_ms: int | None) -> bool:
+    """Whether a partition holds nothing back, because it was silent for so long by the wall clock."""
     return idle_after_ms is not None and wall_clock - at.heard >= idle_after_ms
 
 

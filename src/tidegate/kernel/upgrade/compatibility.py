@@ -38,6 +38,7 @@ from tidegate.kernel.upgrade.description import Described
 from tidegate.kernel.upgrade.flush import Flushed
 from tidegate.plan import Operation
 from tidegate.spec.aggregates import Aggregate
+from tidegate.spec.joined import StreamStream
 from tidegate.spec.suppressed import StrictBuffer
 from tidegate.spec.upgrade import Change, refusal
 
@@ -54,6 +55,8 @@ _LOSES = {
     "store": "the rows of the store by its old name",
     "old rows": "the rows that a change must take out of their groups, which are not known",
     "types": "what is stored has the old types",
+    "join": "records that have left without a partner, or were not kept because they could not",
+    "table": "rows of the table as the other kind of join keeps them",
 }
 _TURNED = "what is stored takes the other form"  # operator.Operator.rewrite_from
 
@@ -173,7 +176,7 @@ def _lengths(old: Operation, new: Operation) -> Iterator[Change]:
 def _effect(name: str, what: Described, new: Layout) -> str | None:
     """What a change means for a query that goes on; None if it cannot."""
     old = what.layout
-    if name == "grace" and type(old.op.windows) is type(new.op.windows):
+    if name == "grace" and type(old.op.windows) is type(new.op.windows) and _closes_by_grace(new):
         return _of_grace(_grace(old), _grace(new))
     if name == "aggregation":
         return _of_aggregation(old, new)
@@ -230,7 +233,14 @@ def _counted(layout: Layout) -> bool:
     return bounded or op.stream.changes or op.regroup is not None
 
 
+def _closes_by_grace(layout: Layout) -> bool:
+    """Whether the grace says when something closes; a record that waits for a table is due by the grace of its time."""
+    return layout.op.joined is None or isinstance(layout.op.joined, StreamStream)
+
+
 def _grace(layout: Layout) -> int:
+    if isinstance(layout.op.joined, StreamStream):
+        return layout.op.joined.windows.grace_ms
     return layout.op.windows.grace_ms if layout.op.windows is not None else 0
 
 

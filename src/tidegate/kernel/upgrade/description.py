@@ -18,7 +18,7 @@ from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import Store
 from tidegate.plan import Operation, Output, Stream
 from tidegate.spec.aggregates import Aggregate, Aggregation, Fold, Reduce
-from tidegate.spec.joined import Joined, JoinValues
+from tidegate.spec.joined import Joined, JoinValues, StreamStream, StreamTable, TableTable
 from tidegate.spec.suppressed import StrictBuffer, UntilTimeLimit
 from tidegate.spec.windows import (
     BatchWindows,
@@ -140,22 +140,28 @@ def _description(layout: Layout) -> tuple[dict[str, Any], pa.Table, pa.Table]:
 
 def _of_join(joined: Joined) -> dict[str, Any]:
     return {
-        "windows": asdict(joined.windows),
+        "kind": type(joined).__name__,
         "how": joined.how,
         "suffixes": joined.suffixes,
         "self_join": joined.self_join,
         "structs": joined.values is not None,
+        **({"windows": asdict(joined.windows)} if isinstance(joined, StreamStream) else {}),
+        **({"history_ms": joined.history_ms, "grace_ms": joined.grace_ms} if isinstance(joined, StreamTable) else {}),
     }
 
 
 def _joined(about: dict[str, Any], key: tuple[str, ...]) -> Joined:
-    return Joined(
-        JoinWindows(**about["windows"]),
-        about["how"],
-        None if about["suffixes"] is None else (about["suffixes"][0], about["suffixes"][1]),
-        JoinValues(_not_here, key, ()) if about["structs"] else None,
-        about["self_join"],
-    )
+    every: dict[str, Any] = {
+        "how": about["how"],
+        "suffixes": None if about["suffixes"] is None else tuple(about["suffixes"]),
+        "values": JoinValues(_not_here, key, ()) if about["structs"] else None,
+        "self_join": about["self_join"],
+    }
+    if about["kind"] == "StreamStream":
+        return StreamStream(windows=JoinWindows(**about["windows"]), **every)
+    if about["kind"] == "StreamTable":
+        return StreamTable(history_ms=about["history_ms"], grace_ms=about["grace_ms"], **every)
+    return TableTable(**every)
 
 
 def _told(aggregation: Aggregation) -> dict[str, Any]:

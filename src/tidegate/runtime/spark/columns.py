@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pyspark.sql import DataFrame
 from pyspark.sql.types import (
     ArrayType,
@@ -33,7 +35,8 @@ def check_columns(stream: Stream, deleted: str | None = None) -> None:
         )
     fields = stream.frame.schema.fields
     types: dict[str, DataType] = {field.name: field.dataType for field in fields}
-    _reserved(types)
+    # The column of deletions is no value, so no row of a result has it besides its own.
+    _reserved(name for name in types if name != deleted)
     check_apart([field.name for field in fields], stream.frame.sparkSession, "The DataFrame has")
     named: list[tuple[str, str | None]] = [("key", name) for name in stream.key]
     named += [("timestamp", stream.timestamp), ("partition", stream.partition), ("offset", stream.offset)]
@@ -56,8 +59,8 @@ def check_columns(stream: Stream, deleted: str | None = None) -> None:
         _order(stream.partition, types[stream.partition], stream.offset, types[stream.offset])
 
 
-def _reserved(types: dict[str, DataType]) -> None:
-    for name in types:
+def _reserved(names: Iterable[str]) -> None:
+    for name in names:
         check_user_name(name, "A column of the DataFrame")
         if name in RESULT_COLUMNS:
             raise DefinitionError(

@@ -20,18 +20,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.instants import later_ms
-from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
+from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
 from tidegate.kernel.exchange.batch import Batch, JoinBatch
+from tidegate.kernel.joins.arrivals import Arrived, arrived
+from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns
 from tidegate.kernel.joins.matching import Bools, Records, pairs
 from tidegate.kernel.joins.open_records import OpenRecords, stretches, width_ms
+from tidegate.kernel.joins.table_rows import shown_rows, shown_schema
 from tidegate.kernel.operator import Operator
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.results import serial
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import OPEN_LEFT, OPEN_RIGHT
-from tidegate.spec.columns import STATUS, TIMESTAMP, UNTIL
-from tidegate.spec.joined import SIDES, Joined
+from tidegate.spec.joined import SIDES, StreamStream
 from tidegate.spec.windows import LEFT, RIGHT, JoinWindows
 
 _CLOSES, _PAIR, _OWN = 0, 1, 2
@@ -64,18 +66,15 @@ class _Side:
         return self.records.arrived >= 0
 
 
-class StreamJoin(Operator):
+class StreamStreamJoin(Operator):
     """Keeps the open records of both sides, in stretches of their timestamps."""
 
     tables = (OPEN_LEFT, OPEN_RIGHT)
 
     def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
         assert isinstance(batch, JoinBatch)
-        arrived = _arrived(self.layout, batch)
-        late = _late(self._joined, arrived)
-        made = self._rows(state, arrived, batch.closed_to, closes_at)
-        # Rows without an order of their own leave part by part; the others are put in order as a whole.
-        return made, late
+        came = arrived(self.layout, batch)
+        return self._rows(state, came, batch.closed_to, closes_at), _late(self._joined, came)
 
     def next_close(self, state: State) -> int | None:
         windows, joined = self._joined.windows, self._joined
@@ -91,10 +90,7 @@ class StreamJoin(Operator):
         return tuple(f"{self.layout.op.name}-{side}" for side in SIDES)
 
     def own_schema(self, store: str) -> pa.Schema:
-        side = self.own_stores.index(store)
-        keys = [pa.field(name, self.layout.schema.field(f"k:{name}").type) for name in self.layout.op.key]
-        values = [pa.field(name, kind) for name, kind in self.layout.values_of(side).items()]
-        return pa.schema([*keys, *values, pa.field(TIMESTAMP, pa.int64())])
+        return shown_schema(self.layout, self.own_stores.index(store))
 
     def own_rows(self, state: State, store: str) -> list[pa.Table]:
         side, joined = self.own_stores.index(store), self._joined
@@ -104,20 +100,18 @@ class StreamJoin(Operator):
             rows = held.read(start)
             closes = _close_ms(joined.windows, side, ints(rows["ts"]))
             matched = held.matched(start) if held.preserved else np.zeros(rows.num_rows, bool)
-            columns: dict[str, Any] = {name: rows[f"k:{name}"] for name in self.layout.op.key}
-            for name in self.layout.values_of(side):
-                columns[name] = _columns(rows, [f"v:{name}"])[f"v:{name}"]
-            columns |= {TIMESTAMP: rows["ts"], STATUS: np.where(matched, "joined", "open"), UNTIL: closes - 1}
-            found.append(pa.table(columns).filter(pa.array(closes > state.closed_to)))
+            status = pa.array(np.where(matched, "joined", "open"))
+            shown = shown_rows(self.layout, rows, side, status, pa.array(closes - 1))
+            found.append(shown.filter(pa.array(closes > state.closed_to)))
         return found
 
     @property
-    def _joined(self) -> Joined:
-        assert self.layout.op.joined is not None
+    def _joined(self) -> StreamStream:
+        assert isinstance(self.layout.op.joined, StreamStream)
         return self.layout.op.joined
 
     def _rows(
-        self, state: State, arrived: tuple[_Arrived, _Arrived], closed_to: int, closes_at: int
+        self, state: State, arrived: tuple[Arrived, Arrived], closed_to: int, closes_at: int
     ) -> Iterator[pa.Table]:
         joined, layout = self._joined, self.layout
         kept = tuple(OpenRecords.of(state, side, joined.preserves(side)) for side in (LEFT, RIGHT))
@@ -146,20 +140,20 @@ class StreamJoin(Operator):
                 yield _joined_rows(self.layout, sides, left, right), order
 
     def _null_joined(
-        self, sides: tuple[_Side, ...], arrived: tuple[_Arrived, _Arrived], closed_to: int, closes_at: int
+        self, sides: tuple[_Side, ...], arrived: tuple[Arrived, Arrived], closed_to: int, closes_at: int
     ) -> Iterator[_Part]:
         """Rows of records that close without a partner."""
-        arrivals = _arrivals(arrived, doubled=self._joined.self_join)
         for side in (LEFT, RIGHT):
             if not self._joined.preserves(side):
                 continue
-            closing = _closing(sides[side], closed_to, closes_at)
-            sorts = self.layout.sorts
-            order = _order_of_closing(self.layout, sides[side], side, closing, arrivals) if sorts else None
+            closing, order = _closing(sides[side], closed_to, closes_at), None
+            if self.layout.sorts:
+                arrivals = _arrivals(arrived, doubled=self._joined.self_join)
+                order = _order_of_closing(self.layout, sides[side], side, closing, arrivals)
             yield _null_joined(self.layout, sides, side, closing), order
 
     def _side(
-        self, kept: tuple[OpenRecords, ...], arrived: tuple[_Arrived, _Arrived], side: int, closes_at: int
+        self, kept: tuple[OpenRecords, ...], arrived: tuple[Arrived, Arrived], side: int, closes_at: int
     ) -> _Side:
         """The records of a side that this batch is about: those it may join, those that close, and its own."""
         windows, held, other = self._joined.windows, kept[side], arrived[1 - side]
@@ -174,52 +168,7 @@ class StreamJoin(Operator):
         return _loaded(self.layout, held, sorted(wanted), arrived[side], windows, side)
 
 
-@dataclass(frozen=True)
-class _Arrived:
-    """The records of a batch on one side, in order: their rows, timestamps, what they see, and their places."""
-
-    rows: pa.Table | None
-    times: Ints
-    seen: Ints
-    places: Ints
-    keyed: Bools
-
-
-def _arrived(layout: Layout, batch: JoinBatch) -> tuple[_Arrived, _Arrived]:
-    """The records of both sides, with one order over both: (stream time seen, left before right, order of the side)."""
-    joined = layout.op.joined
-    assert joined is not None
-    tables = []
-    for side in (LEFT,) if joined.self_join else (LEFT, RIGHT):
-        one = batch.side(side)
-        rows = one.arrived()
-        tables.append(None if rows is None else rows.take(pa.array(one.order(rows))))
-    seen = [np.zeros(0, np.int64) if rows is None else ints(rows["seen"]) for rows in tables]
-    if joined.self_join:
-        left = _one_side(layout, tables[0], seen[0], 2 * np.arange(len(seen[0])))
-        right = _Arrived(left.rows, left.times, left.seen, left.places + 1, left.keyed)
-        return left, right
-    both = np.concatenate(seen)
-    side_of = np.repeat([LEFT, RIGHT], [len(one) for one in seen])
-    places = np.empty(len(both), np.int64)
-    places[np.lexsort((np.arange(len(both)), side_of, both))] = np.arange(len(both))
-    return (
-        _one_side(layout, tables[0], seen[0], places[: len(seen[0])]),
-        _one_side(layout, tables[1], seen[1], places[len(seen[0]) :]),
-    )
-
-
-def _one_side(layout: Layout, rows: pa.Table | None, seen: Ints, places: Ints) -> _Arrived:
-    if rows is None:
-        return _Arrived(None, np.zeros(0, np.int64), seen, places, np.zeros(0, bool))
-    keyed = np.ones(rows.num_rows, bool)
-    for name in layout.keys:
-        if rows[name].null_count:
-            keyed &= rows[name].is_valid().to_numpy()
-    return _Arrived(rows, ints(rows["ts"]), seen, places, keyed)
-
-
-def _late(joined: Joined, arrived: tuple[_Arrived, _Arrived]) -> int:
+def _late(joined: StreamStream, arrived: tuple[Arrived, Arrived]) -> int:
     """How many records nothing can join any more, in a join of a stream with itself as left and as right."""
     late = []
     for side, one in enumerate(arrived):
@@ -229,7 +178,7 @@ def _late(joined: Joined, arrived: tuple[_Arrived, _Arrived]) -> int:
     return int((late[LEFT] & late[RIGHT]).sum()) if joined.self_join else int(late[LEFT].sum() + late[RIGHT].sum())
 
 
-def _arrivals(arrived: tuple[_Arrived, _Arrived], doubled: bool) -> tuple[Ints, int]:
+def _arrivals(arrived: tuple[Arrived, Arrived], doubled: bool) -> tuple[Ints, int]:
     """The stream time that each record of the batch sees, in their order, and how many places a record has."""
     if doubled:
         return arrived[LEFT].seen, 2
@@ -239,22 +188,21 @@ def _arrivals(arrived: tuple[_Arrived, _Arrived], doubled: bool) -> tuple[Ints, 
 
 
 def _loaded(
-    layout: Layout, held: OpenRecords, starts: list[int], arrived: _Arrived, windows: JoinWindows, side: int
+    layout: Layout, held: OpenRecords, starts: list[int], arrived: Arrived, windows: JoinWindows, side: int
 ) -> _Side:
-    values = list(layout.values_of(side))
-    columns = [*layout.keys, *(f"v:{name}" for name in values)]
+    columns = side_columns(layout, side)
     tables, hashes, times, flags, stored = [], [], [], [], []
     at = 0
     for start in starts:
         rows = held.read(start)
         stored.append((start, slice(at, at + rows.num_rows)))
         at += rows.num_rows
-        tables.append(_columns(rows, columns))
+        tables.append(conformed(rows, columns))
         hashes.append(ints(rows["h"]).view(np.uint64))
         times.append(ints(rows["ts"]))
         flags.append(held.matched(start) if held.preserved else np.zeros(rows.num_rows, bool))
     if arrived.rows is not None:
-        rows = _columns(arrived.rows, columns)
+        rows = conformed(arrived.rows, columns)
         tables.append(rows)
         hashes.append(grouping.key_hash(layout, rows))
         times.append(arrived.times)
@@ -281,14 +229,6 @@ def _loaded(
 def _close_ms(windows: JoinWindows, side: int, times: Ints) -> Ints:
     closes: Ints = later_ms(times, windows.close_ms(side, 0))
     return closes
-
-
-def _columns(rows: pa.Table, columns: list[str]) -> pa.Table:
-    """These columns; one that a side had not yet when the rows were stored is null."""
-    missing = [name for name in columns if name not in rows.schema.names]
-    for name in missing:
-        rows = rows.append_column(name, pa.nulls(rows.num_rows))
-    return rows.select(columns)
 
 
 def _closing(side: _Side, closed_to: int, closes_at: int) -> Ints:
@@ -330,41 +270,14 @@ def _joined_rows(layout: Layout, sides: tuple[_Side, ...], left: Ints, right: In
     """Rows of pairs: the key, the values of both, and the later timestamp."""
     taken = [sides[side].rows.take(pa.array(rows)) for side, rows in ((LEFT, left), (RIGHT, right))]
     times = np.maximum(sides[LEFT].records.times[left], sides[RIGHT].records.times[right])
-    return _made(layout, taken[LEFT], taken[LEFT], taken[RIGHT], times)
+    return joined_rows(layout, taken[LEFT], (taken[LEFT], taken[RIGHT]), times)
 
 
 def _null_joined(layout: Layout, sides: tuple[_Side, ...], side: int, rows: Ints) -> pa.Table:
     """Rows of records without a partner: the key, their own values, nulls of the other side, their own timestamp."""
     mine = sides[side].rows.take(pa.array(rows))
-    both = [mine, None] if side == LEFT else [None, mine]
-    return _made(layout, mine, both[LEFT], both[RIGHT], sides[side].records.times[rows])
-
-
-def _made(layout: Layout, keys: pa.Table, left: pa.Table | None, right: pa.Table | None, times: Ints) -> pa.Table:
-    joined = layout.op.joined
-    assert joined is not None
-    columns: dict[str, Any] = {name: keys[f"k:{name}"] for name in layout.op.key}
-    types = [layout.values_of(side) for side in (LEFT, RIGHT)]
-    if joined.values is not None:
-        for side, table in ((LEFT, left), (RIGHT, right)):
-            columns[SIDES[side]] = _struct(types[side], table, len(times))
-    else:
-        for named, types_of, table in zip(joined.names(*map(list, types)), types, (left, right), strict=True):
-            for name, kind in types_of.items():
-                columns[named[name]] = pa.nulls(len(times), kind) if table is None else table[f"v:{name}"]
-    columns[TIMESTAMP] = pa.array(times)
-    return pa.table(columns).cast(layout.result_schema)
-
-
-def _struct(types: dict[str, pa.DataType], table: pa.Table | None, rows: int) -> pa.Array:
-    kind = pa.struct(list(types.items()))
-    if table is None:
-        return pa.nulls(rows, kind)
-    if not types:
-        return pa.array([{}] * rows, kind)
-    return pa.StructArray.from_arrays(
-        [array(table[f"v:{name}"]).cast(t) for name, t in types.items()], fields=list(kind)
-    )
+    both = (mine, None) if side == LEFT else (None, mine)
+    return joined_rows(layout, mine, both, sides[side].records.times[rows])
 
 
 # -- the order in which rows leave -----------------------------------------------------------------------------------

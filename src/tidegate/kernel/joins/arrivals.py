@@ -1,0 +1,153 @@
+"""The records of a batch on both sides of a join, in one order, and how the time of each side passes.
+
+The order is (stream time seen over both inputs, the side that comes first, partition, offset); a side without partition
+and offset is in its own order (`exchange.batch`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidegate.instants import MAX_MS
+from tidegate.kernel.columns.arrays import Ints, ints
+from tidegate.kernel.exchange.batch import Batch, JoinBatch
+from tidegate.kernel.rows.layout import Layout
+from tidegate.spec.windows import LEFT, RIGHT
+
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """The records of a batch on one side, in order.
+
+    rows    the columns that were packed, None if none came
+    times   timestamps (ms)
+    seen    the stream time that each record sees (ms)
+    places  where each record stands among those of both sides
+    keyed   whether a record has a key; those without one meet nobody
+    """
+
+    rows: pa.Table | None
+    times: Ints
+    seen: Ints
+    places: Ints
+    keyed: Bools
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def columns(self, names: list[str]) -> pa.Table | None:
+        """These columns of the records, None if none came."""
+        return None if self.rows is None else self.rows.select(names)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How the largest timestamp of one side grows within a batch: at which places, and to what; both ascending."""
+
+    before: int
+    places: Ints
+    times: Ints
+
+    def at(self, places: Ints) -> Ints:
+        """The largest timestamp up to and including each place."""
+        found: Ints = np.append(self.before, self.times)[np.searchsorted(self.places, places, side="right")]
+        return found
+
+    def reaches(self, times: Ints) -> tuple[Ints, Bools]:
+        """The place at which each of these times is reached, -1 if it had been before; and whether it is at all."""
+        at = np.searchsorted(self.times, times, side="left")
+        reached = (at < len(self.times)) | (times <= self.before)
+        places = np.append(self.places, MAX_MS)[at]
+        return np.where(times <= self.before, -1, places), reached
+
+    @property
+    def after(self) -> int:
+        """The largest timestamp behind the batch."""
+        return int(self.times[-1]) if len(self.times) else self.before
+
+
+def arrived(layout: Layout, batch: JoinBatch, first: int = LEFT) -> tuple[Arrived, Arrived]:
+    """The records of both sides; of records that see the same stream time those of the side `first` come first."""
+    assert layout.op.joined is not None
+    if layout.op.joined.self_join:
+        rows, sees, _ = _in_order(batch.side(LEFT))
+        left = _arrived(layout, rows, sees, 2 * np.arange(len(sees)))
+        return left, Arrived(left.rows, left.times, left.seen, left.places + 1, left.keyed)
+    found = [_in_order(batch.side(side)) for side in (LEFT, RIGHT)]
+    # Both are sorted by what they see, so a record comes behind its own and those of the other side that see less.
+    seen = [times for _, times, _ in found]
+    places = [
+        np.arange(len(seen[side])) + np.searchsorted(seen[1 - side], seen[side], "left" if side == first else "right")
+        for side in (LEFT, RIGHT)
+    ]
+    return (
+        _arrived(layout, found[LEFT][0], seen[LEFT], places[LEFT]),
+        _arrived(layout, found[RIGHT][0], seen[RIGHT], places[RIGHT]),
+    )
+
+
+def with_progress(
+    layout: Layout, batch: JoinBatch, first: int, before: tuple[int, int]
+) -> tuple[tuple[Arrived, Arrived], tuple[Progress, Progress]]:
+    """`arrived`, with how the time of each side passes, over all tasks; `before` is what it was before the batch."""
+    sides = [batch.side(side) for side in (LEFT, RIGHT)]
+    found = [_in_order(one) for one in sides]
+    points = [one.passing() for one in sides]
+    # Records and points together; a point comes before the record that makes it, and so before what sees it.
+    parts = [
+        *((seen, side != first, order, np.ones(len(seen), bool)) for side, (_, seen, order) in enumerate(found)),
+        *((p.seen, side != first, p.order, np.zeros(len(p.seen), bool)) for side, p in enumerate(points)),
+    ]
+    sizes = [len(part[0]) for part in parts]
+    whole = np.concatenate([part[2] for part in parts])
+    keys = (
+        np.arange(len(whole)),
+        np.concatenate([part[3] for part in parts]),
+        whole[:, 1],
+        whole[:, 0],
+        np.repeat([part[1] for part in parts], sizes),
+        np.concatenate([part[0] for part in parts]),
+    )
+    places = np.empty(len(whole), np.int64)
+    places[np.lexsort(keys)] = np.arange(len(whole))
+    of_left, of_right, at_left, at_right = np.split(places, np.cumsum(sizes)[:-1])
+    arrivals = (
+        _arrived(layout, found[LEFT][0], found[LEFT][1], of_left),
+        _arrived(layout, found[RIGHT][0], found[RIGHT][1], of_right),
+    )
+    return arrivals, (
+        _progress(before[LEFT], at_left, points[LEFT].times),
+        _progress(before[RIGHT], at_right, points[RIGHT].times),
+    )
+
+
+def _progress(before: int, places: Ints, times: Ints) -> Progress:
+    order = np.argsort(places)
+    grown = np.maximum.accumulate(np.append(before, times[order]))
+    new = np.flatnonzero(np.diff(grown) > 0)
+    return Progress(before, places[order][new], grown[new + 1])
+
+
+def _in_order(side: Batch) -> tuple[pa.Table | None, Ints, Ints]:
+    """The records of a side in order; what they see, which does not go back; and (partition, offset) of each."""
+    rows = side.arrived()
+    if rows is None:
+        return None, np.zeros(0, np.int64), np.zeros((0, 2), np.int64)
+    rows = rows.take(pa.array(side.order(rows)))
+    return rows, np.maximum.accumulate(ints(rows["seen"])), side.positions(rows)
+
+
+def _arrived(layout: Layout, rows: pa.Table | None, seen: Ints, places: Ints) -> Arrived:
+    if rows is None:
+        return Arrived(None, np.zeros(0, np.int64), seen, places, np.zeros(0, bool))
+    keyed = np.ones(rows.num_rows, bool)
+    for name in layout.keys:
+        if rows[name].null_count:
+            keyed &= rows[name].is_valid().to_numpy()
+    return Arrived(rows, ints(rows["ts"]), seen, places, keyed)

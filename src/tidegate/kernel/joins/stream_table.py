@@ -1,0 +1,254 @@
+"""The join of a stream with a table: each record looks up the row of its key (SEMANTICS 16).
+
+Without a history that is the row that came last. With one it is the row as of the record's timestamp, and with a grace
+the record waits until the stream's own time has reached its timestamp plus the grace, so that changes which come late
+are seen. Waiting records lie in stretches of their timestamps (`joins.open_records`), rows in buckets by key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.instants import MAX_MS, earlier_ms, later_ms
+from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
+from tidegate.kernel.exchange.batch import Batch, JoinBatch
+from tidegate.kernel.joins import table_rows
+from tidegate.kernel.joins.arrivals import Arrived, Bools, Progress, arrived, with_progress
+from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns, taken
+from tidegate.kernel.joins.open_records import STRETCHES, OpenRecords, stretches
+from tidegate.kernel.joins.table_rows import Lookup, Versions
+from tidegate.kernel.operator import Operator
+from tidegate.kernel.rows import grouping
+from tidegate.kernel.rows.results import serial
+from tidegate.kernel.state.state import State
+from tidegate.kernel.state.tables import TABLE_RIGHT, WAITING
+from tidegate.kernel.time.stream_time import NEVER
+from tidegate.spec.joined import StreamTable
+from tidegate.spec.windows import LEFT, RIGHT
+
+_DUE, _AT_ONCE = 0, 1
+"""What leaves at a record, in this order: what was due, and a record that is looked up when it comes."""
+
+
+@dataclass(frozen=True)
+class _Records:
+    """Records of the stream that are looked up in this batch, and those that go on waiting.
+
+    rows     columns of key and values
+    times    timestamps (ms)
+    places   where the lookup stands in the order of the batch
+    what     _DUE or _AT_ONCE
+    keyed    whether a record has a key
+    waits    whether it is not looked up yet
+    fresh    whether it is of this batch
+    """
+
+    rows: pa.Table
+    times: Ints
+    places: Ints
+    what: Ints
+    keyed: Bools
+    waits: Bools
+    fresh: Bools
+
+
+class StreamTableJoin(Operator):
+    """Keeps the rows of the table by key, and the records that wait in stretches of their timestamps."""
+
+    tables = (WAITING, TABLE_RIGHT)
+
+    def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
+        assert isinstance(batch, JoinBatch)
+        before = (state.input_times[LEFT], state.input_times[RIGHT])
+        if self._joined.tells_time:
+            (records, changes), (stream, table) = with_progress(self.layout, batch, RIGHT, before)
+            state.input_times = [stream.after, table.after]
+        else:
+            records, changes = arrived(self.layout, batch, RIGHT)
+            nothing = np.zeros(0, np.int64)
+            stream, table = (Progress(NEVER, nothing, nothing) for _ in range(2))
+        kept, late = self._kept(changes, table)
+        looked_up = self._looked_up(state, records, stream, at_end=closes_at == MAX_MS)
+        rows = self._rows(state, looked_up, changes, kept, table)
+        self._store_waiting(state, looked_up, stream, at_end=closes_at == MAX_MS)
+        return [rows], late
+
+    @property
+    def _joined(self) -> StreamTable:
+        assert isinstance(self.layout.op.joined, StreamTable)
+        return self.layout.op.joined
+
+    def _kept(self, changes: Arrived, table: Progress) -> tuple[Ints, int]:
+        """Which changes of the table are taken, and how many are older than its history."""
+        history = self._joined.history_ms
+        kept = changes.keyed.copy()
+        if history is None:
+            return np.flatnonzero(kept), 0
+        late = kept & (changes.times < earlier_ms(table.at(changes.places), history))
+        return np.flatnonzero(kept & ~late), int(late.sum())
+
+    # -- records of the stream ---------------------------------------------------------------------------------------
+
+    def _looked_up(self, state: State, records: Arrived, stream: Progress, at_end: bool) -> _Records:
+        columns, grace = side_columns(self.layout, LEFT), self._joined.grace_ms
+        tables = [self.layout.of_side(LEFT).schema.empty_table().select(columns)]
+        times, come = [], []
+        if grace:
+            waiting = OpenRecords.of(state, LEFT, preserved=False)
+            for start in waiting.between(0, MAX_MS if at_end else stream.after - grace):
+                rows = waiting.read(start)
+                rows = rows.filter(pa.array(later_ms(ints(rows["ts"]), grace) > stream.before))
+                tables.append(conformed(rows, columns))
+                times.append(ints(rows["ts"]))
+        stored = sum(map(len, times))
+        if records.rows is not None:
+            tables.append(conformed(records.rows, columns))
+            times.append(records.times)
+            come.append(records.places)
+        at = np.concatenate([np.zeros(0, np.int64), *times])
+        own = np.concatenate([np.full(stored, -1), *come])
+        keyed = np.concatenate([np.ones(stored, bool), records.keyed])
+        fresh = np.arange(len(at)) >= stored
+        places, reached = stream.reaches(later_ms(at, grace))
+        # What is due when it comes is looked up then; what had been due before it came comes behind what is due.
+        at_once = fresh & ((places < own) | ~keyed)
+        seen = stream.at(own) if grace else own
+        overdue = at_once & ((later_ms(at, grace) < seen) | ~keyed)
+        places = np.where(at_once, own, places)
+        last = int(own.max(initial=-1)) + int(stream.places.max(initial=-1)) + 2
+        if at_end:
+            places, reached = np.where(reached | at_once, places, last), np.ones(len(at), bool)
+        what = np.where(overdue, _AT_ONCE, _DUE)
+        waits = ~(reached | at_once) if grace else np.zeros(len(at), bool)
+        if not grace:
+            places, what = own, np.full(len(at), _AT_ONCE)
+        return _Records(concat_tables(tables).combine_chunks(), at, places, what, keyed, waits, fresh)
+
+    def _store_waiting(self, state: State, records: _Records, stream: Progress, at_end: bool) -> None:
+        grace = self._joined.grace_ms
+        if not grace:
+            return
+        waiting = OpenRecords.of(state, LEFT, preserved=False)
+        at = np.flatnonzero(records.waits & records.fresh)
+        starts = stretches(records.times[at], max(1, grace // STRETCHES))
+        for start in np.unique(starts).tolist():
+            mine = at[starts == start]
+            rows = records.rows.take(pa.array(mine))
+            hashes = grouping.key_hash(self.layout, rows)
+            rows = rows.append_column("ts", pa.array(records.times[mine]))
+            rows = rows.append_column("h", pa.array(hashes.view(np.int64)))
+            waiting.add(start, rows, np.zeros(len(mine), bool))
+        for start, log in waiting.index.items():
+            if at_end or later_ms(log.closes, grace) <= stream.after:
+                waiting.forget(start)
+            elif later_ms(log.due, grace) <= stream.after:
+                waiting.opened_from(start, stream.after - grace + 1)
+
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    def _rows(self, state: State, records: _Records, changes: Arrived, kept: Ints, table: Progress) -> pa.Table:
+        """Rows of the records that are looked up; the changes of the table are stored."""
+        layout = self.layout
+        now = np.flatnonzero(~records.waits)
+        asked = now[records.keyed[now]]
+        lookups = records.rows.take(pa.array(asked))
+        columns, schema = side_columns(layout, RIGHT), layout.of_side(RIGHT).schema
+        tables = table_rows.of_side(state, RIGHT)
+        of_changes = None if changes.rows is None else changes.rows.take(pa.array(kept))
+        keyed = [lookups.select(layout.keys), *([] if of_changes is None else [of_changes.select(layout.keys)])]
+        hashes = np.concatenate([grouping.key_hash(layout, rows) for rows in keyed])
+        held = table_rows.touched(tables, hashes)
+        versions = Versions.of(columns, schema, held, changes, kept)
+        codes, wanted = table_rows.key_codes(layout, versions.rows, lookups)
+        found = np.full(records.rows.num_rows, -1)
+        found[asked] = self._versions(versions, codes, wanted, records.times[asked], records.places[asked], table)
+        if of_changes is not None and of_changes.num_rows:
+            self._store(tables, versions, codes, grouping.key_hash(layout, of_changes), table)
+        leaving = now if self._joined.preserves(LEFT) else now[found[now] >= 0]
+        if layout.sorts:
+            leaving = leaving[self._in_order(records, leaving)]
+        left, right = records.rows.take(pa.array(leaving)), taken(versions.rows, found[leaving])
+        missing = (None, found[leaving] < 0)
+        return joined_rows(layout, left, (left, right), records.times[leaving], missing=missing)
+
+    def _versions(
+        self, versions: Versions, codes: Ints, wanted: Ints, times: Ints, places: Ints, table: Progress
+    ) -> Ints:
+        """The version that each lookup finds, -1 if there is no row."""
+        history = self._joined.history_ms
+        newest = np.full(len(wanted), MAX_MS)
+        if history is None:
+            found = Lookup.by(codes, versions.places, versions.places).last(wanted, newest, places)
+        else:
+            lookup = Lookup.by(codes, versions.times, versions.places)
+            found = lookup.last(wanted, times, places)
+            # Before the history only the newest version is known, and it counts if it was there already.
+            old = np.flatnonzero(times < earlier_ms(table.at(places), history))
+            last = lookup.last(wanted[old], newest[old], places[old])
+            fits = (last >= 0) & (np.append(versions.times, 0)[last] <= times[old])
+            found[old] = np.where(fits, last, -1)
+        gone = np.append(versions.deleted, False)[found]
+        return np.where(gone, -1, found)
+
+    def _store(self, tables: State, versions: Versions, codes: Ints, changed: Any, table: Progress) -> None:
+        """Keep the last row of each key, or the versions that a lookup may still find."""
+        history = self._joined.history_ms
+        if history is None:
+            order = np.lexsort((versions.places, codes))
+            last = np.append(codes[order][1:] != codes[order][:-1], True)[: len(order)]
+            kept = order[last]
+        else:
+            order = np.lexsort((np.arange(len(codes)), versions.places, versions.times, codes))
+            ends = np.append(codes[order][1:] != codes[order][:-1], True)[: len(order)]
+            recent = versions.times[order] > earlier_ms(table.after, history)
+            # The last version before the history is the row at its beginning.
+            base = ~recent & (ends | np.append(recent[1:], True)[: len(order)])
+            kept = order[recent | (base & ~versions.deleted[order])]
+        if history is None:
+            kept = kept[~versions.deleted[kept]]
+        # Only the buckets of changes are written; what was read for lookups alone stays as it is.
+        buckets, mine = table_rows.in_buckets(self.layout, tables, versions, kept, changed)
+        table_rows.write(self.layout, tables, buckets, versions.take(mine))
+
+    def _in_order(self, records: _Records, leaving: Ints) -> Any:
+        """Places that sort rows as they leave: by lookup, then by (timestamp, key bytes, arrival)."""
+        by: dict[str, Any] = {"place": records.places[leaving], "what": records.what[leaving]}
+        by["time"] = np.where(records.what[leaving] == _DUE, records.times[leaving], 0)
+        keys = records.rows.select(self.layout.keys).take(pa.array(leaving))
+        by |= {name: serial(keys[name]) for name in self.layout.keys}
+        by["arrival"] = leaving
+        order = pc.sort_indices(pa.table(by), sort_keys=[(name, "ascending") for name in by])
+        return order.to_numpy()
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def counts(self, state: State) -> dict[str, float]:
+        return {
+            "open_left_records": state.logs.totals().rows,
+            "open_right_records": state.right.totals().rows,
+        }
+
+    @property
+    def own_stores(self) -> tuple[str, ...]:
+        return (f"{self.layout.op.name}-left", f"{self.layout.op.name}-right")
+
+    def own_schema(self, store: str) -> pa.Schema:
+        return table_rows.shown_schema(self.layout, self.own_stores.index(store))
+
+    def own_rows(self, state: State, store: str) -> list[pa.Table]:
+        side = self.own_stores.index(store)
+        if side == RIGHT:
+            return table_rows.shown(self.layout, table_rows.of_side(state, RIGHT), side)
+        waiting, found = OpenRecords.of(state, LEFT, preserved=False), []
+        for start in waiting.index:
+            rows = waiting.read(start)
+            due = later_ms(ints(rows["ts"]), self._joined.grace_ms)
+            shown = table_rows.shown_rows(self.layout, rows, side, pa.repeat("waits", rows.num_rows), pa.array(due))
+            found.append(shown.filter(pa.array(due > state.input_times[LEFT])))
+        return found

@@ -1,0 +1,184 @@
+"""The rows of a table in a join, by key; and which of them a lookup finds.
+
+A table is a list of versions: stored rows, then the changes of the batch, each with its place in the order of the
+batch. A lookup sees what came before its own place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
+from tidegate.kernel.joins.arrivals import Arrived, Bools
+from tidegate.kernel.joins.joined_rows import conformed
+from tidegate.kernel.rows import grouping
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.state import hash_tree
+from tidegate.kernel.state.state import State
+from tidegate.kernel.state.store import Section
+from tidegate.kernel.state.tables import TABLE_RIGHT
+from tidegate.spec.columns import STATUS, TIMESTAMP, UNTIL
+from tidegate.spec.windows import LEFT
+
+STORED = -1
+"""The place of what was there before the batch."""
+
+
+def of_side(state: State, side: int) -> State:
+    """The rows of a side as a state of their own (`state.hash_tree`)."""
+    if side == LEFT:
+        return state
+    return State(Section(state.store, TABLE_RIGHT), {}, state.tasks, logs=state.right)
+
+
+@dataclass(frozen=True)
+class Versions:
+    """Versions of the rows of a table.
+
+    rows     columns of the key and the values
+    times    timestamps (ms)
+    places   where they stand in the order of the batch, STORED for those from before
+    deleted  whether a version says that there is no row
+    """
+
+    rows: pa.Table
+    times: Ints
+    places: Ints
+    deleted: Bools
+
+    @classmethod
+    def of(cls, columns: list[str], schema: pa.Schema, held: pa.Table | None, changes: Arrived, kept: Ints) -> Versions:
+        """Stored rows and those of the changes that are `kept`."""
+        tables, times, places, deleted = [schema.empty_table().select(columns)], [], [], []
+        if held is not None:
+            tables.append(conformed(held, columns))
+            times.append(ints(held["ts"]))
+            places.append(np.full(held.num_rows, STORED))
+            gone = held["deleted"] if "deleted" in held.schema.names else pa.repeat(False, held.num_rows)
+            deleted.append(_bools(gone))
+        if changes.rows is not None:
+            rows = changes.rows.take(pa.array(kept))
+            tables.append(conformed(rows, columns))
+            times.append(changes.times[kept])
+            places.append(changes.places[kept])
+            gone = rows["deleted"] if "deleted" in rows.schema.names else pa.repeat(False, rows.num_rows)
+            deleted.append(_bools(gone))
+        return cls(
+            concat_tables(tables).combine_chunks(),
+            np.concatenate([np.zeros(0, np.int64), *times]),
+            np.concatenate([np.zeros(0, np.int64), *places]),
+            np.concatenate([np.zeros(0, bool), *deleted]),
+        )
+
+    def take(self, at: Ints) -> pa.Table:
+        """The versions at these places, as they are stored."""
+        rows = self.rows.take(pa.array(at))
+        return rows.append_column("ts", pa.array(self.times[at])).append_column("deleted", pa.array(self.deleted[at]))
+
+
+def _bools(column: pa.ChunkedArray | pa.Array) -> Bools:
+    whole = array(column) if isinstance(column, pa.ChunkedArray) else column
+    found: Bools = whole.to_numpy(zero_copy_only=False).astype(bool)
+    return found
+
+
+def key_codes(layout: Layout, *tables: pa.Table) -> list[Ints]:
+    """A number for the key of each row, the same for equal keys in all tables."""
+    whole = concat_tables([table.select(layout.keys) for table in tables])
+    codes = grouping.codes([whole[name] for name in layout.keys])
+    return np.split(codes, np.cumsum([table.num_rows for table in tables])[:-1])
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Versions sorted by key and then by `rank`; of equal ranks the one that came last counts."""
+
+    codes: Ints
+    rank: Ints
+    places: Ints
+    order: Ints
+
+    @classmethod
+    def by(cls, codes: Ints, rank: Ints, places: Ints) -> Lookup:
+        """A lookup over versions with these key codes; stored versions of a key lie in the order in which they came."""
+        order = np.lexsort((np.arange(len(codes)), places, rank, codes))
+        return cls(codes[order], rank[order], places[order], order)
+
+    def last(self, codes: Ints, ranks: Ints, before: Ints) -> Ints:
+        """The version of each key with the largest rank up to `ranks` that stands before a place; -1 if none does."""
+        if not len(self.codes) or not len(codes):
+            return np.full(len(codes), -1)
+        at = _search(self.codes, self.rank, codes, ranks) - 1
+        found = np.full(len(codes), -1)
+        open_ = np.arange(len(codes))
+        # A version that comes later than the lookup is no version yet: the one before it may be.
+        while len(open_):
+            here = at[open_]
+            same = (here >= 0) & (self.codes[here] == codes[open_])
+            open_, here = open_[same], here[same]
+            earlier = self.places[here] < before[open_]
+            found[open_[earlier]] = self.order[here[earlier]]
+            open_ = open_[~earlier]
+            at[open_] -= 1
+        return found
+
+
+def _search(codes: Ints, rank: Ints, wanted: Ints, ranks: Ints) -> Ints:
+    """Behind the last of the sorted (code, rank) that is no larger than each wanted one."""
+    # One sort of both gives the places: those that are wanted come behind what equals them.
+    size = len(codes)
+    both = np.lexsort((np.repeat([0, 1], [size, len(wanted)]), np.append(rank, ranks), np.append(codes, wanted)))
+    before = np.cumsum(both < size)
+    places = np.empty(len(both), np.int64)
+    places[both] = before
+    return places[size:]
+
+
+def touched(tables: State, hashes: hash_tree.Hashes) -> pa.Table | None:
+    """The rows in the buckets of these keys."""
+    return hash_tree.read(tables, np.unique(hash_tree.find(tables, hashes))) if len(hashes) else None
+
+
+def write(layout: Layout, tables: State, buckets: Ints, rows: pa.Table) -> None:
+    """Let these rows be all that is in the buckets."""
+    hash_tree.write(tables, buckets, rows, grouping.key_hash(layout, rows))
+
+
+def in_buckets(
+    layout: Layout, tables: State, versions: Versions, kept: Ints, changed: hash_tree.Hashes
+) -> tuple[Ints, Ints]:
+    """The buckets of changed keys, and those of the versions in `kept` that lie in them."""
+    buckets = np.unique(hash_tree.find(tables, changed))
+    hashes = grouping.key_hash(layout, versions.rows.take(pa.array(kept)))
+    return buckets, kept[np.isin(hash_tree.find(tables, hashes), buckets)]
+
+
+def shown_schema(layout: Layout, side: int) -> pa.Schema:
+    """The columns of a side's rows as `read_state` gives them, without `STATUS` and `UNTIL`."""
+    keys = [pa.field(name, layout.schema.field(f"k:{name}").type) for name in layout.op.key]
+    values = [pa.field(name, kind) for name, kind in layout.values_of(side).items()]
+    return pa.schema([*keys, *values, pa.field(TIMESTAMP, pa.int64())])
+
+
+def shown_rows(layout: Layout, rows: pa.Table, side: int, status: Any, until: Any) -> pa.Table:
+    """Stored rows as `read_state` gives them."""
+    columns: dict[str, Any] = {name: rows[f"k:{name}"] for name in layout.op.key}
+    for name in layout.values_of(side):
+        columns[name] = conformed(rows, [f"v:{name}"])[f"v:{name}"]
+    return pa.table(columns | {TIMESTAMP: rows["ts"], STATUS: status, UNTIL: until})
+
+
+def shown(layout: Layout, tables: State, side: int) -> list[pa.Table]:
+    """The rows of a table as `read_state` gives them; versions that say that there is no row are left out."""
+    found = []
+    for bucket in tables.logs:
+        for stored in tables.read(bucket):
+            rows = stored.filter(pc.invert(stored["deleted"]))
+            status, until = pa.repeat("row", rows.num_rows), pa.nulls(rows.num_rows, pa.int64())
+            found.append(shown_rows(layout, rows, side, status, until))
+    return found

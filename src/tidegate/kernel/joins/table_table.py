@@ -1,0 +1,158 @@
+"""The join of two tables: each change of a side meets the row that the other side has for the key (SEMANTICS 17)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.instants import MAX_MS
+from tidegate.kernel.columns.arrays import Ints, concat_tables
+from tidegate.kernel.exchange.batch import Batch, JoinBatch
+from tidegate.kernel.joins import table_rows
+from tidegate.kernel.joins.arrivals import Arrived, Bools, arrived
+from tidegate.kernel.joins.joined_rows import joined_rows, side_columns, taken
+from tidegate.kernel.joins.table_rows import STORED, Lookup, Versions
+from tidegate.kernel.operator import Operator
+from tidegate.kernel.rows import grouping
+from tidegate.kernel.state.state import State
+from tidegate.kernel.state.tables import TABLE_LEFT, TABLE_RIGHT
+from tidegate.spec.joined import TableTable
+from tidegate.spec.windows import LEFT, RIGHT
+
+_SIDES = (LEFT, RIGHT)
+
+
+@dataclass(frozen=True)
+class _Table:
+    """One side in a batch: its versions, the codes of their keys, and which of them are changes of the batch."""
+
+    versions: Versions
+    codes: Ints
+    changes: Ints
+    lookup: Lookup
+
+    def before(self, codes: Ints, places: Ints) -> Ints:
+        """The row that each key has before a place, -1 if it has none."""
+        found = self.lookup.last(codes, np.full(len(codes), MAX_MS), places)
+        gone = np.append(self.versions.deleted, False)[found]
+        return np.where(gone, -1, found)
+
+
+class TableTableJoin(Operator):
+    """Keeps the rows of both tables, in buckets of a tree over the hash of the key."""
+
+    tables = (TABLE_LEFT, TABLE_RIGHT)
+
+    def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
+        assert isinstance(batch, JoinBatch)
+        came = arrived(self.layout, batch)
+        changed = [self._keys(came[side]) for side in _SIDES]
+        hashes = np.concatenate([grouping.key_hash(self.layout, rows) for rows in changed])
+        if not len(hashes):
+            return [self.layout.result_schema.empty_table()], 0
+        states = [table_rows.of_side(state, side) for side in _SIDES]
+        versions = [
+            Versions.of(
+                side_columns(self.layout, side),
+                self.layout.of_side(side).schema,
+                table_rows.touched(states[side], hashes),
+                came[side],
+                np.flatnonzero(came[side].keyed),
+            )
+            for side in _SIDES
+        ]
+        codes = table_rows.key_codes(self.layout, *(one.rows for one in versions))
+        sides = [_table(one, of_keys) for one, of_keys in zip(versions, codes, strict=True)]
+        rows = self._rows(sides, every=not self._joined.caching or batch.single)
+        for side in _SIDES:
+            if changed[side].num_rows:
+                self._store(states[side], sides[side], grouping.key_hash(self.layout, changed[side]))
+        return [rows], 0
+
+    @property
+    def _joined(self) -> TableTable:
+        assert isinstance(self.layout.op.joined, TableTable)
+        return self.layout.op.joined
+
+    def _keys(self, changes: Arrived) -> pa.Table:
+        if changes.rows is None:
+            return self.layout.schema.empty_table().select(self.layout.keys)
+        return changes.rows.select(self.layout.keys).filter(pa.array(changes.keyed))
+
+    def _rows(self, sides: list[_Table], every: bool) -> pa.Table:
+        """The rows of all changes, in order; of a key only the last one, unless `every` row counts."""
+        parts = [self._of_side(side, sides[side], sides[1 - side]) for side in _SIDES]
+        rows = concat_tables([part for part, _, _ in parts])
+        places = np.concatenate([at for _, at, _ in parts])
+        codes = np.concatenate([of_keys for _, _, of_keys in parts])
+        order = np.argsort(places)
+        if not every:
+            last = _last_of_each(codes, places)
+            order = last[np.argsort(places[last])]
+        return rows.take(pa.array(order))
+
+    def _of_side(self, side: int, mine: _Table, other: _Table) -> tuple[pa.Table, Ints, Ints]:
+        """The rows that the changes of a side make, their places, and the codes of their keys."""
+        joined, at = self._joined, mine.changes
+        places, codes = mine.versions.places[at], mine.codes[at]
+        partner, own = other.before(codes, places), mine.before(codes, places)
+        gone, has = mine.versions.deleted[at], partner >= 0
+        upsert = ~gone & (has | joined.preserves(side))
+        # A deletion takes back what the key's row was: a pair, or a row that was null-joined.
+        leaves = gone & (has | (joined.preserves(side) & (own >= 0)))
+        tombstone = leaves & ~(has & joined.preserves(1 - side))
+        made = np.flatnonzero(upsert | leaves)
+        times = mine.versions.times[at]
+        times = np.where(has, np.maximum(times, np.append(other.versions.times, 0)[partner]), times)[made]
+        dead = tombstone[made]
+        shows = [np.where(gone[made], -1, at[made]), np.where(dead, -1, partner[made])]
+        values = [taken(mine.versions.rows, shows[0]), taken(other.versions.rows, shows[1])]
+        missing: list[Bools] = [one < 0 for one in shows]
+        left, right = (0, 1) if side == LEFT else (1, 0)
+        rows = joined_rows(
+            self.layout,
+            mine.versions.rows.take(pa.array(at[made])),
+            (values[left], values[right]),
+            times,
+            missing=(missing[left], missing[right]),
+            deleted=dead,
+        )
+        return rows, places[made], codes[made]
+
+    def _store(self, tables: State, side: _Table, changed: Any) -> None:
+        """Keep the last row of each key in the buckets of the changes."""
+        last = _last_of_each(side.codes, side.versions.places)
+        kept = last[~side.versions.deleted[last]]
+        buckets, mine = table_rows.in_buckets(self.layout, tables, side.versions, kept, changed)
+        table_rows.write(self.layout, tables, buckets, side.versions.take(mine))
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def counts(self, state: State) -> dict[str, float]:
+        return {"open_left_records": state.logs.totals().rows, "open_right_records": state.right.totals().rows}
+
+    @property
+    def own_stores(self) -> tuple[str, ...]:
+        return (f"{self.layout.op.name}-left", f"{self.layout.op.name}-right")
+
+    def own_schema(self, store: str) -> pa.Schema:
+        return table_rows.shown_schema(self.layout, self.own_stores.index(store))
+
+    def own_rows(self, state: State, store: str) -> list[pa.Table]:
+        side = self.own_stores.index(store)
+        return table_rows.shown(self.layout, table_rows.of_side(state, side), side)
+
+
+def _table(versions: Versions, codes: Ints) -> _Table:
+    lookup = Lookup.by(codes, versions.places, versions.places)
+    return _Table(versions, codes, np.flatnonzero(versions.places > STORED), lookup)
+
+
+def _last_of_each(codes: Ints, places: Ints) -> Ints:
+    """The last place of each code."""
+    order = np.lexsort((places, codes))
+    return order[np.append(codes[order][1:] != codes[order][:-1], True)[: len(order)]]

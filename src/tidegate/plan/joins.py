@@ -1,0 +1,211 @@
+"""Joins in the logical plan: which inputs may be joined, by which clock, and what is checked before a record comes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.errors import DefinitionError, DefinitionTypeError, warn
+from tidegate.instants import Duration, duration_ms, show_ms
+from tidegate.plan.nodes import (
+    RESULT_COLUMNS,
+    Changelog,
+    Join,
+    Stream,
+    Table,
+    available_columns,
+    root_of,
+    windows_of,
+)
+from tidegate.spec.clock import Clock, joined_clock
+from tidegate.spec.joined import (
+    OUTER,
+    Joined,
+    StreamStream,
+    StreamTable,
+    TableTable,
+    checked_how,
+    checked_suffixes,
+    join_values_of,
+)
+from tidegate.spec.materialized import Materialized
+from tidegate.spec.windows import JoinWindows
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a user asks of a join besides its inputs."""
+
+    how: Any
+    value_joiner: Any = None
+    suffixes: Any = None
+    types: Mapping[str, Any] | None = None
+    materialized: Materialized | None = None
+
+    def checked(self, key: tuple[str, ...]) -> dict[str, Any]:
+        """The fields of `spec.joined.Joined`. Raises DefinitionError or DefinitionTypeError for what cannot be."""
+        if self.materialized is not None and not isinstance(self.materialized, Materialized):
+            raise DefinitionTypeError(f'`materialized` is {self.materialized!r}. Use Materialized.as_("name").')
+        return {
+            "how": checked_how(self.how),
+            "suffixes": checked_suffixes(self.suffixes),
+            "values": join_values_of(self.value_joiner, self.types, key, (*key, "timestamp", "deleted")),
+        }
+
+    @property
+    def store(self) -> str:
+        """The name of the operator."""
+        return "join" if self.materialized is None else self.materialized.name
+
+
+def join_streams(left: Stream, right: Stream, windows: Any, asked: Asked) -> Join:
+    """The join of two streams, or of a stream with itself (`KStream.join`)."""
+    if not isinstance(windows, JoinWindows):
+        raise DefinitionTypeError(
+            f"`windows` is {windows!r}. Use JoinWindows, for example "
+            'JoinWindows.of_time_difference_and_grace("5 minutes", "1 minute").'
+        )
+    _check_keys(left.key, left.name, right.key, right.name)
+    alone = _same_stream(left, right)
+    joined = StreamStream(windows=windows, self_join=alone, **asked.checked(left.key))
+    _check_columns(joined, left, right)
+    clock = left.clock if alone else joined_clock(_clock_of(left), _clock_of(right))
+    if clock.slowest and clock.idle_after_ms is None and not clock.chosen:
+        warn(
+            f"The join of {left.name!r} with {right.name!r} goes by the time of the slower side, and a side "
+            'that is silent holds the other one back for ever. Give the streams idle_after="5 minutes", or '
+            'stream_time="max" for the largest timestamp of both.'
+        )
+    name = f"{left.name} join {right.name}"
+    return Join(_input(left), None if alone else _input(right), joined, name, asked.store, clock)
+
+
+def join_table(left: Stream, table: Table, grace: Duration | None, asked: Asked) -> Join:
+    """The join of a stream with a table (`KStream.join`)."""
+    right, deleted = table_input(table)
+    _check_keys(left.key, left.name, right.key, right.name)
+    fields = asked.checked(left.key)
+    if fields["how"] == OUTER:
+        raise DefinitionError(
+            '`how` is "outer": only records of the stream make rows, so a row of the table cannot leave alone. '
+            'Use "inner" or "left", or join two tables.'
+        )
+    root = root_of(table)
+    history_ms = root.history_ms if isinstance(root, Changelog) else None
+    grace_ms = 0 if grace is None else duration_ms(grace, "grace")
+    if grace_ms < 0:
+        raise DefinitionError(
+            f"`grace` is {show_ms(grace_ms)}: it must not be negative. Leave it out to wait for nothing."
+        )
+    if grace_ms and (history_ms is None or history_ms < grace_ms):
+        has = "no history" if history_ms is None else f"a history of {show_ms(history_ms)}"
+        raise DefinitionError(
+            f"`grace` is {show_ms(grace_ms)}, and the table has {has}: when a record has waited, its row is gone. "
+            f"Give the table a history of at least the grace, tg.table(..., history={show_ms(grace_ms)!r})."
+        )
+    clock = _clock_of(left)
+    if clock.slowest or clock.idle_advance_ms is not None:
+        raise DefinitionError(
+            f"The stream {left.name!r} goes by another time than the largest timestamp, which a join with a table does "
+            'not know yet (docs/notyet.md). Use stream_time="max", without idle_advance.'
+        )
+    joined = StreamTable(history_ms=history_ms, grace_ms=grace_ms, **fields)
+    _check_columns(joined, left, right)
+    name = f"{left.name} join {right.name}"
+    return Join(_input(left), right, joined, name, asked.store, clock, (None, deleted))
+
+
+def join_tables(left: Table, right: Table, asked: Asked) -> Join:
+    """The join of two tables (`KTable.join`)."""
+    (one, gone), (other, others_gone) = table_input(left), table_input(right)
+    _check_keys(one.key, one.name, other.key, other.name)
+    for table in (left, right):
+        root = root_of(table)
+        if isinstance(root, Changelog) and root.history_ms is not None:
+            raise DefinitionError(
+                f"The table {root.stream.name!r} has a history, which a join of two tables does not look at yet "
+                "(docs/notyet.md). Leave `history` out: each change meets the other table's latest row."
+            )
+    caching = asked.materialized is None or asked.materialized.caching
+    joined = TableTable(caching=caching, **asked.checked(one.key))
+    _check_columns(joined, one, other)
+    name = f"{one.name} join {other.name}"
+    return Join(one, other, joined, name, asked.store, Clock(), (gone, others_gone))
+
+
+def table_input(table: Table) -> tuple[Stream, str | None]:
+    """A table as the input of a join: the stream of its changes, and the column that says which rows are deleted."""
+    if isinstance(table, Changelog):
+        return table.stream, table.deleted
+    root = root_of(table)
+    if windows_of(table) is not None:
+        raise DefinitionError(
+            f"The table {root.stream.name!r} is windowed, and tables with windows cannot be joined yet "
+            "(docs/notyet.md). Join it as a stream: to_stream().join(other, JoinWindows...)."
+        )
+    stream = Stream(root.stream.name, root.key, "timestamp", table=table, aside=("window", "deleted"), forwarded=True)
+    return stream, "deleted"
+
+
+def _input(node: Stream) -> Stream:
+    return node if node.table is None else forwarded(node, node.key)
+
+
+def forwarded(node: Stream, key: tuple[str, ...]) -> Stream:
+    """The rows of an operator as the input of another one: changes of a table, or rows of a join."""
+    for column in key:
+        if column in RESULT_COLUMNS:
+            raise DefinitionError(
+                f"{column!r} is what rows of a result call their {column}, and no key. Give what you want of it "
+                f'a name of its own first: to_stream().map_values({{"since": lambda row: ...}}, types=...).'
+            )
+    assert node.table is not None
+    name = f"{root_of(node.table).stream.name} by {', '.join(key)}"
+    return Stream(name, node.key, "timestamp", table=node, aside=node.aside, forwarded=True)
+
+
+def _check_keys(left: tuple[str, ...], left_name: str, right: tuple[str, ...], right_name: str) -> None:
+    if left != right:
+        raise DefinitionError(
+            f"join: the key of {left_name!r} is {', '.join(left)} and that of {right_name!r} {', '.join(right)}. "
+            "Records meet by key: use select_key, so that the columns have one name."
+        )
+    for column in left:
+        if column in RESULT_COLUMNS:
+            raise DefinitionError(
+                f"The column {column!r} has a name that rows of a result use themselves ({', '.join(RESULT_COLUMNS)}). "
+                f'Rename it first: df.withColumnRenamed("{column}", "{column}_in").'
+            )
+
+
+def _clock_of(node: Stream) -> Clock:
+    """The clock of one side; the rows of a join go by that of the join."""
+    return node.table.clock if isinstance(node.table, Join) else node.clock
+
+
+def _same_stream(one: Stream, other: Stream) -> bool:
+    """Whether both are one stream, and not only alike: DataFrames are not compared by their equality."""
+    frames = zip(one.branches, other.branches, strict=False)
+    return one == other and all(a.frame is b.frame for a, b in frames)
+
+
+def _check_columns(joined: Joined, left: Stream, right: Stream) -> None:
+    """Check the names of value columns as far as they are known, and that they are known where they must be."""
+    of_left, of_right = _values(left), _values(right)
+    if joined.values is None and of_left is not None and of_right is not None:
+        joined.names(of_left, of_right)
+    needs = "an expression of a `value_joiner`" if joined.values is not None and joined.values.expressions else None
+    needs = "`suffixes`" if joined.values is None and joined.suffixes is not None else needs
+    for node, known in ((left, of_left), (right, of_right)):
+        if needs is not None and known is None and node.table is None and not joined.self_join:
+            raise DefinitionError(
+                f"join: {needs} must know the columns of both sides, and those of {node.name!r} are not known yet. "
+                "Give tg.stream(..., schema=pyarrow.schema(...))."
+            )
+
+
+def _values(node: Stream) -> tuple[str, ...] | None:
+    """The value columns of a stream, None if they are not known yet."""
+    available = available_columns(node)
+    return None if available is None else tuple(name for name in available if name not in node.kept)

@@ -1,0 +1,175 @@
+"""Joins with tables against the oracle: in the driver record by record, and in layouts of several tasks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tidegate as tg
+from oracle_joins import JoinedRow, StreamTableJoin, TableTableJoin
+from properties.test_joins import SIDES, Row, nonzero, records, span
+from tidegate.kernel.joins import open_records
+from tidegate.kernel.state import hash_tree
+from tidegate.testing import TopologyTestDriver, layout
+
+FIELDS = {"k": pa.string(), "n": pa.int64(), "gone": pa.bool_(), "ts": pa.int64()}
+SCHEMA = pa.schema({**FIELDS, "partition": pa.int32(), "offset": pa.int64()})
+ORDER = {"partition": "partition", "offset": "offset"}
+UNCACHED = tg.Materialized.as_("join").with_caching_disabled()
+
+
+@dataclass(frozen=True)
+class Case:
+    """A join with a table; both sides are tables if `of_tables`."""
+
+    how: str
+    of_tables: bool
+    history: int | None = None
+    grace: int | None = None
+
+    def table(self, ordered: bool) -> Any:
+        """The join over unbound inputs."""
+        return self.over("left", "right", SCHEMA if ordered else pa.schema(FIELDS), ORDER if ordered else {})
+
+    def over(self, left: Any, right: Any, schema: pa.Schema | None = None, order: Row = ORDER) -> Any:
+        """The join over these sources."""
+        given: Row = {"key": "k", "timestamp": "ts", "schema": schema, **order}
+        more: Row = {} if self.history is None else {"history": span(self.history)}
+        table = tg.table(right, deleted="gone", name="right", **given, **more)
+        if self.of_tables:
+            other = tg.table(left, deleted="gone", name="left", **given)
+            return other.join(table, self.how, suffixes=("_l", "_r"), materialized=UNCACHED)
+        stream = tg.stream(left, stream_time="max", name="left", **given)
+        grace = None if self.grace is None else span(self.grace)
+        return stream.join(table, how=self.how, grace=grace, suffixes=("_l", "_r"))
+
+    @property
+    def oracle(self) -> Any:
+        return TableTableJoin(self.how) if self.of_tables else StreamTableJoin(self.how, self.history, self.grace)
+
+
+@st.composite
+def cases(draw: Any) -> Case:
+    if draw(st.booleans()):
+        return Case(draw(st.sampled_from(["inner", "left", "outer"])), True)
+    history = draw(st.sampled_from([None, 0, 3, 10, 40]))
+    grace = None if history is None else draw(st.sampled_from([None, 0, *([min(history, 5)] * 3)]))
+    return Case(draw(st.sampled_from(["inner", "left"])), False, history, grace)
+
+
+def prepared(case: Case, side: str, record: Row) -> Row:
+    """A record; of a table one that deletes where it has no value, of a stream one with `n` as its value."""
+    return {**record, "gone": record["n"] is None if case.of_tables or side == "right" else None}
+
+
+def shown(row: Row) -> JoinedRow:
+    return JoinedRow(
+        row["k"], row.get("n_l", row.get("n")), row.get("n_r"), row["timestamp"], row.get("deleted", False)
+    )
+
+
+def taken(oracle: Any, side: str, record: Row) -> list[JoinedRow]:
+    return oracle.take(side, record["k"], record["n"], record["ts"])
+
+
+@given(case=cases(), stream=records())
+def test_record_by_record(case: Case, stream: list[tuple[str, Row]]) -> None:
+    """The rows of every record, in order, with a restart in the middle."""
+    oracle, driver = case.oracle, TopologyTestDriver(case.table(ordered=False))
+    drops: Counter[str] = Counter()
+    for n, (side, record) in enumerate(stream):
+        driver.pipe_input(prepared(case, side, record), side)
+        assert list(map(shown, driver.read_output())) == taken(oracle, side, record), (n, side, record)
+        if n == len(stream) // 2:
+            drops.update(driver.drops)
+            driver = TopologyTestDriver(case.table(ordered=False), state=driver.state())
+    drops.update(driver.drops)
+    assert nonzero(drops) == nonzero(oracle.drops)
+
+
+@given(case=cases(), stream=records(), data=st.data())
+def test_cutting_into_batches(case: Case, stream: list[tuple[str, Row]], data: Any) -> None:
+    """Runs of records of one side as batches give the rows of record by record, in order."""
+    oracle, driver = case.oracle, TopologyTestDriver(case.table(ordered=False))
+    wanted: list[JoinedRow] = []
+    got: list[JoinedRow] = []
+    batch: list[Row] = []
+    for n, (side, record) in enumerate(stream):
+        wanted += taken(oracle, side, record)
+        batch.append(prepared(case, side, record))
+        if n + 1 == len(stream) or stream[n + 1][0] != side or data.draw(st.booleans()):
+            driver.pipe_batch(batch, side)
+            got += map(shown, driver.read_output())
+            batch = []
+    assert got == wanted
+    assert nonzero(driver.drops) == nonzero(oracle.drops)
+
+
+@st.composite
+def placed(draw: Any) -> list[list[tuple[int, Row]]]:
+    """Batches of records of several partitions of both sides, each partition in offset order."""
+    partitions = {side: draw(st.integers(1, 3)) for side in range(2)}
+    offsets: Counter[tuple[int, int]] = Counter()
+    batches: list[list[tuple[int, Row]]] = [[]]
+    for name, record in draw(records()):
+        side = SIDES.index(name)
+        partition = draw(st.integers(0, partitions[side] - 1))
+        batches[-1].append((side, {**record, "partition": partition, "offset": offsets[side, partition]}))
+        offsets[side, partition] += draw(st.sampled_from([1, 1, 3]))
+        if draw(st.integers(0, 4)) == 0:
+            batches.append([])
+    return [batch for batch in batches if batch]
+
+
+def valid(case: Case, side: int, record: Row) -> bool:
+    """Whether a record moves time."""
+    has_value = record["n"] is not None or case.of_tables or side == 1
+    return record["k"] is not None and has_value and record["ts"] is not None and record["ts"] >= 0
+
+
+def by_oracle(case: Case, batches: list[list[tuple[int, Row]]]) -> tuple[Counter[JoinedRow], Counter[str]]:
+    """Records in the order (stream time seen over both, the table first, partition, offset); of two tables the left."""
+    oracle, before = case.oracle, -1
+    rows: Counter[JoinedRow] = Counter()
+    for batch in batches:
+        seen: dict[tuple[int, int], int] = {}
+        entries = []
+        for side, record in sorted(batch, key=lambda one: one[1]["offset"]):
+            at = (side, record["partition"])
+            seen[at] = max(seen.get(at, -1), record["ts"] if valid(case, side, record) else -1)
+            first = side if case.of_tables else 1 - side
+            entries.append((max(seen[at], before), first, record["partition"], record["offset"], side, record))
+        for *_, side, record in sorted(entries, key=lambda entry: entry[:4]):
+            rows.update(taken(oracle, SIDES[side], record))
+        before = max([before, *seen.values()])
+    return rows, oracle.drops
+
+
+@pytest.mark.parametrize("small", [False, True])
+@given(case=cases(), data=st.data())
+def test_layouts(small: bool, case: Case, data: Any) -> None:
+    """Several map tasks read each side, several tasks join: the rows and drops of the oracle."""
+    batches = data.draw(placed())
+    tasks = data.draw(st.integers(1, 3))
+    splits, sides = [], []
+    for batch in batches:
+        parts: dict[tuple[int, int], list[Row]] = {}
+        for side, record in batch:
+            parts.setdefault((side, data.draw(st.integers(0, 1))), []).append(prepared(case, SIDES[side], record))
+        splits.append(list(parts.values()))
+        sides.append([side for side, _ in parts])
+    wanted, drops = by_oracle(case, batches)
+    with pytest.MonkeyPatch.context() as patch:
+        if small:
+            patch.setattr(hash_tree, "SPLIT_ROWS", 2)
+            patch.setattr(open_records, "MERGED_ROWS", 3)
+        whole = [[prepared(case, SIDES[side], record) for side, record in batch] for batch in batches]
+        got, dropped = layout.run(case.table(ordered=True), whole, tasks=tasks, splits=splits, sides=sides)
+    assert Counter(map(shown, got)) == wanted
+    assert nonzero(dropped) == nonzero(drops)

@@ -1,0 +1,275 @@
+"""Joins in the driver: what a user sees besides the rows that the oracle knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import tidegate as tg
+from tidegate.testing import TopologyTestDriver
+
+WINDOWS = tg.JoinWindows.of_time_difference_and_grace("10 ms", "5 ms")
+SECONDS = tg.TimeWindows.of_size_with_no_grace("1 s")
+ORDERS = pa.schema({"k": pa.string(), "ts": pa.int64(), "price": pa.int64()})
+PAYMENTS = pa.schema({"k": pa.string(), "ts": pa.int64(), "paid": pa.int64()})
+
+
+def orders(**more: Any) -> tg.KStream:
+    return tg.stream("orders", key="k", timestamp="ts", **({"stream_time": "max", "schema": ORDERS} | more))
+
+
+def payments(**more: Any) -> tg.KStream:
+    return tg.stream("payments", key="k", timestamp="ts", **({"stream_time": "max", "schema": PAYMENTS} | more))
+
+
+def prices(**more: Any) -> tg.KTable:
+    return tg.table("prices", key="k", timestamp="ts", deleted="gone", **more)
+
+
+def order(key: Any, ts: int, price: Any = 1) -> tuple[str, dict[str, Any]]:
+    return "orders", {"k": key, "ts": ts, "price": price}
+
+
+def payment(key: Any, ts: int, paid: Any = 1) -> tuple[str, dict[str, Any]]:
+    return "payments", {"k": key, "ts": ts, "paid": paid}
+
+
+def rows(driver: TopologyTestDriver, *records: tuple[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    for stream, record in records:
+        driver.pipe_input(record, stream)
+    return driver.read_output()
+
+
+# -- what a row has ------------------------------------------------------------------------------------------------
+
+
+def test_a_row_has_the_columns_of_both_sides() -> None:
+    driver = TopologyTestDriver(orders().join(payments(), WINDOWS))
+    assert rows(driver, order("a", 1), payment("a", 3)) == [{"k": "a", "price": 1, "paid": 1, "timestamp": 3}]
+
+
+def test_names_that_both_sides_have() -> None:
+    other = tg.stream("others", key="k", timestamp="ts", schema=ORDERS, stream_time="max")
+    with pytest.raises(tg.DefinitionError, match=r"both sides have a column 'price'"):
+        orders().join(other, WINDOWS)
+    joined = orders().join(other, WINDOWS, suffixes=("_asked", "_got"))
+    driver = TopologyTestDriver(joined)
+    (row,) = rows(driver, order("a", 1), ("others", {"k": "a", "ts": 1, "price": 2}))
+    assert row == {"k": "a", "price_asked": 1, "price_got": 2, "timestamp": 1}
+
+
+def test_a_name_that_is_not_known_to_clash_shows_when_records_come() -> None:
+    left, right = (tg.stream(name, key="k", timestamp="ts", stream_time="max") for name in ("a", "b"))
+    driver = TopologyTestDriver(left.join(right, WINDOWS))
+    driver.pipe_input({"k": "x", "ts": 1, "v": 1}, "a")
+    with pytest.raises(tg.DefinitionError, match="both sides have a column 'v'"):
+        driver.pipe_input({"k": "x", "ts": 1, "v": 1}, "b")
+    with pytest.raises(tg.DefinitionError, match="`suffixes` must know the columns of both sides"):
+        left.join(right, WINDOWS, suffixes=("_l", "_r"))
+
+
+@pytest.mark.parametrize(
+    ("joiner", "wanted"),
+    [
+        (lambda left, right: {"open": left["price"] - (right or {"paid": 0})["paid"]}, [{"open": 3}, {"open": 7}]),
+        (lambda key, left, right: {"who": f"{key}{left['price']}"}, [{"who": "a7"}, {"who": "a7"}]),
+        ({"twice": pc.multiply(pc.field("left", "price"), 2)}, [{"twice": 14}, {"twice": 14}]),
+        ({"known": lambda left, right: right is not None}, [{"known": True}, {"known": False}]),
+    ],
+)
+def test_a_value_joiner_makes_the_value_columns(joiner: Any, wanted: list[dict[str, Any]]) -> None:
+    driver = TopologyTestDriver(orders().left_join(payments(), WINDOWS, joiner))
+    found = rows(driver, order("a", 1, 7), payment("a", 3, 4), order("a", 50, 7), order("b", 90))
+    assert [{name: row[name] for name in row if name not in ("k", "timestamp")} for row in found] == wanted
+
+
+def test_a_value_joiner_may_change_what_it_is_given() -> None:
+    def joiner(left: Any, right: Any) -> Any:
+        left["price"] += 1
+        return {"price": left.pop("price")}
+
+    driver = TopologyTestDriver(orders().join(payments(), WINDOWS, value_joiner=joiner))
+    assert [row["price"] for row in rows(driver, order("a", 1, 7), payment("a", 3), payment("a", 4))] == [8, 8]
+
+
+# -- what waits ------------------------------------------------------------------------------------------------------
+
+
+def test_the_slower_side_holds_the_other_one_by_default(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.warns(tg.TidegateWarning, match="silent holds the other one back for ever"):
+        orders(stream_time=None).left_join(payments(stream_time=None), WINDOWS)
+    joined = orders(stream_time=None, idle_after="1 minute").left_join(payments(stream_time=None), WINDOWS)
+    driver = TopologyTestDriver(joined)
+    assert rows(driver, order("a", 1), order("b", 900)) == []
+    tg.explain_pending(driver)
+    assert "The right side holds stream time back: no record of it has come yet." in capsys.readouterr().out
+    # What lags is not late: it finds its partner.
+    assert [row["paid"] for row in rows(driver, payment("a", 2))] == [1]
+    tg.explain_pending(driver)
+    assert "The right side, partition 0 holds stream time back: it has come to 2 " in capsys.readouterr().out
+    driver.advance_wall_clock("61 seconds")
+    assert [row["k"] for row in rows(driver, order("c", 901), order("d", 2000))] == ["b", "c"]
+    tg.explain_pending(driver)
+    assert "right side" not in capsys.readouterr().out
+
+
+def test_sides_that_say_different_clocks() -> None:
+    slow = {"stream_time": "min_partition", "partition": "p", "offset": "o", "schema": None}
+    with pytest.raises(tg.DefinitionError, match="'max' on the left and 'min_partition' on the right"):
+        orders().join(payments(**slow), WINDOWS)
+    one, other = orders(stream_time=None, idle_after="1 s"), payments(stream_time=None, idle_after="2 s")
+    with pytest.raises(tg.DefinitionError, match="`idle_after` is 1 second on the left and 2 seconds on the right"):
+        one.join(other, WINDOWS)
+
+
+def test_what_is_stored_of_each_side() -> None:
+    joined = orders().left_join(payments(), WINDOWS, materialized=tg.Materialized.as_("matched"))
+    driver = TopologyTestDriver(joined)
+    rows(driver, order("a", 1), payment("a", 3), order("b", 4))
+    left = driver.read_state("matched-left")
+    assert {row["k"]: (row["status"], row["until"]) for row in left} == {"a": ("joined", 16), "b": ("open", 19)}
+    assert [row["paid"] for row in driver.read_state("matched-right")] == [1]
+    assert driver.metrics()["open_left_records"] == 2
+    assert rows(driver, order("c", 100)) == [{"k": "b", "price": 1, "paid": None, "timestamp": 4}]
+    assert [row["k"] for row in driver.read_state("matched-left")] == ["c"]
+    assert driver.read_state("matched-right") == []
+
+
+def test_a_drain_lets_out_what_is_open() -> None:
+    driver = TopologyTestDriver(orders().outer_join(payments(), WINDOWS))
+    rows(driver, order("a", 1), payment("b", 3))
+    driver.drain()
+    assert [(row["k"], row["price"], row["paid"]) for row in driver.read_output()] == [("a", 1, None), ("b", None, 1)]
+
+
+# -- changed plans ---------------------------------------------------------------------------------------------------
+
+
+def with_grace(grace: str, how: Any = "left") -> tg.KStream:
+    windows = tg.JoinWindows.of_time_difference_and_grace("100 ms", grace)
+    return orders().join(payments(), windows, how)
+
+
+def test_a_longer_grace_does_not_open_what_has_closed() -> None:
+    before = TopologyTestDriver(with_grace("0 ms"))
+    assert [row["k"] for row in rows(before, order("a", 2), order("b", 105))] == ["a"]
+    assert "closed stay closed" in str(before.check_upgrade(with_grace("50 ms")))
+    after = TopologyTestDriver(with_grace("50 ms"), state=before.state())
+    assert [row["k"] for row in rows(after, payment("a", 20), payment("b", 20))] == ["b"]
+    assert [row["k"] for row in after.read_state("join-left")] == ["b"]
+
+
+def test_a_shorter_grace_lets_out_what_it_closes() -> None:
+    before = TopologyTestDriver(with_grace("50 ms"))
+    assert rows(before, order("a", 2), order("b", 105)) == []
+    after = TopologyTestDriver(with_grace("0 ms"), state=before.state())
+    assert [(row["k"], row["paid"]) for row in rows(after, payment("a", 20))] == [("a", None)]
+
+
+@pytest.mark.parametrize("how", ["inner", "outer"])
+def test_another_kind_of_join_is_refused(how: str) -> None:
+    before = TopologyTestDriver(with_grace("0 ms"))
+    rows(before, order("a", 2))
+    after = TopologyTestDriver(with_grace("0 ms", how), state=before.state())
+    with pytest.raises(tg.CheckpointError, match=f"join: 'left' -> '{how}'"):
+        rows(after, order("a", 3))
+
+
+# -- before and behind other operators -------------------------------------------------------------------------------
+
+
+def test_rows_of_a_join_are_aggregated_and_joined_again() -> None:
+    joined = orders().outer_join(payments(), WINDOWS)
+    minutes = tg.TimeWindows.of_size_and_grace("20 ms", "40 ms")
+    final = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
+    counted = joined.filter(lambda row: row["price"] is not None).group_by_key().windowed_by(minutes).count()
+    driver = TopologyTestDriver(counted.suppress(final))
+    found = rows(driver, order("a", 1), payment("a", 3), payment("a", 4), order("a", 200), order("a", 300))
+    assert [(row["k"], row["count"], tuple(row["window"])) for row in found] == [("a", 2, (0, 20))]
+    assert "StreamStreamJoin orders join payments" in counted.describe()
+
+    refunds = tg.stream("refunds", key="k", timestamp="ts", stream_time="max", schema=PAYMENTS)
+    again = TopologyTestDriver(joined.join(refunds.map_values({"b": "paid"}), WINDOWS, "left"))
+    found = rows(again, order("a", 1), payment("a", 3), ("refunds", {"k": "a", "ts": 5, "paid": 9}))
+    assert [(row["price"], row["paid"], row["b"], row["timestamp"]) for row in found] == [(1, 1, 9, 5)]
+
+
+def test_streams_that_were_merged_filtered_and_keyed_anew() -> None:
+    shops = tg.stream("shops", key="shop", timestamp="ts", stream_time="max").select_key("k")
+    cards = tg.stream("cards", key="k", timestamp="ts", stream_time="max")
+    cash = tg.stream("cash", key="k", timestamp="ts", stream_time="max")
+    driver = TopologyTestDriver(shops.join(cards.merge(cash).filter(lambda row: row["paid"] > 1), WINDOWS))
+    rows(driver, ("shops", {"shop": "s", "k": "a", "ts": 1}))
+    found = rows(driver, *((name, {"k": "a", "ts": 2, "paid": n}) for name, n in (("cards", 1), ("cash", 2))))
+    assert [(row["shop"], row["paid"]) for row in found] == [("s", 2)]
+
+
+def test_changes_of_a_table_join_a_stream() -> None:
+    counts = orders().group_by_key().count().to_stream()
+    driver = TopologyTestDriver(counts.join(payments(), WINDOWS))
+    found = rows(driver, order("a", 1), order("a", 2), payment("a", 3))
+    assert [(row["count"], row["timestamp"]) for row in found] == [(1, 3), (2, 3)]
+
+
+# -- tables ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_with_steps_and_one_that_is_aggregated() -> None:
+    priced = prices().map_values({"price_now": "price"}).filter(lambda row: row["price_now"] > 1)
+    driver = TopologyTestDriver(payments(schema=None).left_join(priced))
+    changes = [("prices", {"k": "a", "ts": 0, "price": n, "gone": False}) for n in (5, 1)]
+    rows(driver, changes[0])
+    assert [row["price_now"] for row in rows(driver, payment("a", 1))] == [5]
+    rows(driver, changes[1])
+    assert [row["price_now"] for row in rows(driver, payment("a", 1))] == [None]
+
+    total = orders().group_by_key().agg(n=tg.count())
+    driver = TopologyTestDriver(payments().join(total))
+    assert [row["n"] for row in rows(driver, order("a", 1), order("a", 1), payment("a", 0), payment("b", 0))] == [2]
+
+
+def test_a_joined_table_is_a_table() -> None:
+    other = tg.table("stock", key="k", timestamp="ts", deleted="gone")
+    both = prices().join(other)
+    driver = TopologyTestDriver(both.group_by("price").agg(n=tg.count()))
+    given = [("prices", {"k": key, "ts": 1, "price": 5, "gone": False}) for key in "ab"]
+    given += [("stock", {"k": key, "ts": 2, "pieces": 1, "gone": False}) for key in "ab"]
+    found = rows(driver, *given, ("prices", {"k": "a", "ts": 3, "price": 7, "gone": False}))
+    assert [(row["price"], row["n"]) for row in found] == [(5, 1), (5, 2), (5, 1), (7, 1)]
+    late = both.suppress(tg.Suppressed.until_time_limit("10 ms", tg.BufferConfig.unbounded(), clock="stream"))
+    driver = TopologyTestDriver(late)
+    assert rows(driver, *given) == []
+    driver.drain()
+    assert [row["k"] for row in driver.read_output()] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("build", "says"),
+    [
+        (lambda: payments().join(prices(), WINDOWS), "a table has no windows to meet in"),
+        (lambda: payments().join(prices(), how="outer"), "only records of the stream make rows"),
+        (lambda: payments().join(prices(), grace="1 s"), "the table has no history"),
+        (lambda: payments().join(prices(history="1 ms"), grace="1 s"), "a history of 1 millisecond"),
+        (lambda: payments().join(prices(history="1 s"), grace="-1 ms"), "must not be negative"),
+        (lambda: payments().join(orders(), WINDOWS, grace="1 s"), "is for joins with a table"),
+        (lambda: prices(history="-1 s"), "`history` is -1 second"),
+        (lambda: prices(history="1 s").join(prices()), "has a history"),
+        (lambda: payments().join(orders()), "`windows` is None"),
+        (lambda: payments().join(5), "neither a stream nor a table"),
+        (lambda: prices().join(payments()), "A stream is joined with a table"),
+        (
+            lambda: orders().join(payments().select_key("paid"), WINDOWS),
+            "the key of 'orders' is k and that of 'payments' paid",
+        ),
+        (
+            lambda: payments().join(orders().group_by_key().windowed_by(SECONDS).count()),
+            "tables with windows cannot be joined yet",
+        ),
+    ],
+)
+def test_what_cannot_be_joined(build: Any, says: str) -> None:
+    with pytest.raises(tg.TidegateError, match=says):
+        build()
