@@ -1,4 +1,4 @@
-"""Random joins with tables: Kafka's against the oracles of SEMANTICS 16 and 17. tidegate has no such joins yet.
+"""Random joins with tables: Kafka's against the oracles of SEMANTICS 16 and 17. tidegate's are not compared yet.
 
 Of a stream with a table the stream is left, the table right. Null values of tables are tombstones.
 
