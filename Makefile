@@ -60,8 +60,8 @@ test-lowest: $(LOWEST_STAMP) java  ## The tests on the lowest supported versions
 CASES ?= 500
 
 .PHONY: kafka-parity
-kafka-parity: $(STAMP) java  ## CASES random cases against Kafka Streams itself (SEED=n from a seed; needs mvn)
-	$(BIN)/python -m parity.compare --cases $(CASES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+kafka-parity: $(STAMP) java  ## CASES random cases against Kafka Streams itself (SEED=n from a seed, ARGS="--only joins"; needs mvn)
+	PYTHONPATH=src:tests $(BIN)/python -m parity.compare --cases $(CASES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 .PHONY: test-kafka
 test-kafka: $(STAMP) java  ## Pipelines over a real Kafka broker, started for the tests on loopback (needs mvn)

@@ -1,6 +1,7 @@
-"""Random cases through Kafka Streams and through tidegate: `python -m parity.compare --cases 500`.
+"""Random cases through Kafka Streams and through tidegate: `make kafka-parity CASES=500`.
 
-Exits with 0 if they agree but for the rules of rules.py, 1 if not, 77 if Kafka Streams cannot be run here.
+Exits with 0 if they agree but for the rules of rules.py and the deviations of deviations.py, 1 if not, 77 if Kafka
+Streams cannot be run here. Joins are compared by joins.py and table_joins.py, everything else here.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Iterator
 from tools.maven import MavenError
 
 import tidegate as tg
-from parity import ours
+from parity import joins, ours, table_joins
 from parity.cases import Case, Json, generate
 from parity.kafka import Kafka
 from parity.rules import Ask, Expected, RuleError, bounded, expected, is_final
@@ -27,8 +28,27 @@ NOT_RUN = 77
 """The exit code for "skipped" that test harnesses know."""
 
 
+ONLY = ("joins", "table-joins", "aggregations")
+"""What may be drawn alone. joins: of two streams; table-joins: a table is in them; aggregations: and tables."""
+
+
+def draw(seed: int, only: str | None) -> Case:
+    """The case of a seed; that of a join is the same where joins are drawn alone."""
+    if only is None:
+        only = "joins" if joins.is_drawn(seed) else "table-joins" if table_joins.is_drawn(seed) else "aggregations"
+    return {"joins": joins.generate, "table-joins": table_joins.generate, "aggregations": generate}[only](seed)
+
+
+def is_join(case: Case) -> bool:
+    return bool(case.topology["kind"] == "stream_join")
+
+
 def differences(case: Case, ask: Ask) -> list[str]:
     """What tidegate gives otherwise than Kafka, one line each; empty if they agree."""
+    if is_join(case):
+        return joins.compared(case, ask).found
+    if case.topology["kind"] in table_joins.KINDS:
+        return table_joins.differences(case, ask)
     try:
         wanted = expected(case, ask)
     except RuleError as error:
@@ -133,6 +153,10 @@ def _without(case: Case, size: int) -> Iterator[Case]:
 
 def family(case: Case) -> str:
     """What kind of case it is, for the table at the end."""
+    if is_join(case):
+        return joins.family(case)
+    if case.topology["kind"] in table_joins.KINDS:
+        return table_joins.family(case)
     topology, held = case.topology, case.topology["suppress"]
     shape = topology["windows"]["type"] if topology["kind"] == "windowed" else topology["kind"]
     out = f", {held['kind']}" if held else ""
@@ -141,20 +165,25 @@ def family(case: Case) -> str:
     return f"{shape}, {topology.get('emit', 'update')}{out}{bound}{more}"
 
 
-def run(cases: int, seed: int, seconds: float, show: int) -> int:
+def run(cases: int, seed: int, seconds: float, show: int, only: str | None = None) -> int:
     """Compare `cases` cases from `seed` on; gives the exit code. `seconds`: stop then, and say so."""
     started = time.monotonic()
     families: Counter[str] = Counter()
+    tally = joins.Tally()
     differing = done = 0
     with Kafka() as kafka:
         for number in range(seed, seed + cases):
             if time.monotonic() - started > seconds:
                 print(f"stopped after {seconds:.0f} s, before seed {number}")
                 break
-            case = generate(number)
+            case = draw(number, only)
             families[family(case)] += 1
             done += 1
-            if not differences(case, kafka.case):
+            if is_join(case):
+                found = tally.take(joins.compared(case, kafka.case))
+            else:
+                found = differences(case, kafka.case)
+            if not found:
                 continue
             differing += 1
             if differing <= show:
@@ -164,6 +193,8 @@ def run(cases: int, seed: int, seconds: float, show: int) -> int:
                 print(f"seed {number} differs ({family(case)})")
     for name, count in sorted(families.items()):
         print(f"  {count:6} {name}")
+    for line in tally.lines():
+        print(line)
     print(f"seeds {seed} to {seed + done - 1}, {time.monotonic() - started:.0f} s")
     print(f"{done} cases, {differing} unexplained differences")
     return 1 if differing else 0
@@ -175,6 +206,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="the first seed (default: a random one, printed)")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
     parser.add_argument("--show", type=int, default=10, help="how many differing cases to make minimal and print")
+    parser.add_argument("--only", choices=ONLY, default=None, help="draw nothing else (default: all kinds)")
     given = parser.parse_args()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # what was found is shown even if the run is stopped
@@ -183,7 +215,7 @@ def main() -> int:
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(10**9)
     print(f"from seed {seed} on")
     try:
-        return run(given.cases, seed, given.seconds, given.show)
+        return run(given.cases, seed, given.seconds, given.show, given.only)
     except MavenError as error:
         print(f"Kafka Streams cannot be run here: {error}")
         return NOT_RUN

@@ -68,6 +68,14 @@ class StreamStream:
         """B, how far before it."""
         return self.before if side == "left" else self.after
 
+    def close(self, record: Taken) -> int:
+        """7b: a record is open while S <= this, and closed for good after that."""
+        return record.timestamp + self.ahead(record.side) + self.grace
+
+    def late(self, side: str, timestamp: int) -> bool:
+        """7b.4: S > t + A + max(B, 0) + g."""
+        return self.stream_time > timestamp + self.ahead(side) + max(self.back(side), 0) + self.grace
+
     def preserves(self, side: str) -> bool:
         return self.how == "outer" or (self.how == "left" and side == "left")
 
@@ -113,14 +121,6 @@ class StreamJoin(StreamStream):
         self.stream_time = max(self.stream_time, stream_time)
         return self._leave()
 
-    def close(self, record: Taken) -> int:
-        """A record is open while S <= this, and closed for good after that."""
-        return record.timestamp + self.ahead(record.side) + self.grace
-
-    def late(self, side: str, timestamp: int) -> bool:
-        """4: S > t + A + max(B, 0) + g."""
-        return self.stream_time > timestamp + self.ahead(side) + max(self.back(side), 0) + self.grace
-
     def meet(self, one: Taken, other: Taken) -> bool:
         """Equal keys, and in each other's window, as defined and not clamped at 0 (2)."""
         if one.side == other.side or one.key != other.key:
@@ -158,12 +158,16 @@ class KafkaStreamJoin(StreamStream):
 
     One task, the wall clock of TopologyTestDriver (no throttle), and not the operator that `topology.optimization`
     makes of an inner self join. `drops` is one count, with what the stores refuse; in a self join each copy counts.
+    `in_memory`: the stores are in memory. They refuse more than those on disk (7). A null value is a put there: it
+    moves M, and it may be refused and counted, a second time for this record.
     """
 
     legacy: bool = False
+    in_memory: bool = False
     drops: int = 0
     stored: list[Taken] = field(default_factory=list)
     pending: list[Taken] = field(default_factory=list)
+    newest: dict[str, int] = field(default_factory=lambda: {"left": -1, "right": -1})  # M (7)
     min_time: int = LONG_MAX
     arrivals: int = 0
 
@@ -173,13 +177,16 @@ class KafkaStreamJoin(StreamStream):
             # Dropped before it reaches the join.
             self.drops += 1
             return []
-        # 1: first, even if the record is skipped then.
-        self.stream_time = max(self.stream_time, timestamp)
+        self._move(key, value, timestamp)
         rows = []
         for copy in self.copies(side):
             self.arrivals += 1
             rows += self._come(Taken(copy, key, value, timestamp, self.arrivals))
         return rows
+
+    def _move(self, key: Any, value: Any, timestamp: int) -> None:
+        """1: first, even if the record is skipped then."""
+        self.stream_time = max(self.stream_time, timestamp)
 
     def _come(self, record: Taken) -> list[JoinedRow]:
         # 2
@@ -187,6 +194,8 @@ class KafkaStreamJoin(StreamStream):
             if record.value is not None and self.preserves(record.side):
                 return [record.alone()]
             self.drops += 1
+            if self.in_memory and not null(record.key):
+                self._put(record)
             return []
         # 3
         rows = self._scan(record.side) if record.timestamp == self.stream_time else []
@@ -199,61 +208,83 @@ class KafkaStreamJoin(StreamStream):
         if not record.joined and self.preserves(record.side):
             rows += self._alone(record)
         # 6
-        self._store(record)
+        if self._put(record):
+            self.stored.append(record)
         return rows
 
     def _alone(self, record: Taken) -> list[JoinedRow]:
         """5: the window is over, grace or not, or (9) nobody waits: at once. Otherwise it is pending."""
-        if self.legacy or max(0, record.timestamp + self.ahead(record.side)) < self.stream_time:
+        if self.legacy or self._is_over(record):
+            record.left_alone = True
             return [record.alone()]
         self.pending.append(record)
         self.min_time = min(self.min_time, record.timestamp)
         return []
 
+    def _is_over(self, record: Taken) -> bool:
+        """5: whether its window is over, grace ignored."""
+        return self._bound(record.timestamp + self.ahead(record.side)) < self.stream_time
+
     def _matches(self, record: Taken) -> list[Taken]:
         """4: bounds are clamped at 0; and only what the other side's store still shows."""
-        low = max(0, record.timestamp - self.back(record.side))
-        high = max(0, record.timestamp + self.ahead(record.side))
+        low = self._bound(record.timestamp - self.back(record.side))
+        high = self._bound(record.timestamp + self.ahead(record.side))
         other = "right" if record.side == "left" else "left"
-        hidden = self._newest(other) - self._retention()
-        shown = [s for s in self.stored if s.side == other and s.timestamp > hidden]
-        found = [s for s in shown if s.key == record.key and low <= s.timestamp <= high]
-        return sorted(found, key=lambda s: (s.timestamp, s.arrival))
+        found = [s for s in self.stored if s.side == other and s.key == record.key and low <= s.timestamp <= high]
+        return sorted(filter(self._shows, found), key=lambda s: (s.timestamp, s.arrival))
 
-    def _store(self, record: Taken) -> None:
-        """6 and 7: a put into a segment that has expired is refused and counted."""
-        retention = self._retention()
+    def _bound(self, bound: int) -> int:
+        """4 and 5: a bound of a window."""
+        return max(0, bound)
+
+    def _shows(self, record: Taken) -> bool:
+        """7: whether the store of its side still shows it."""
+        return record.timestamp > self.newest[record.side] - self._retention()
+
+    def _put(self, record: Taken) -> bool:
+        """6 and 7: moves M; false, and counted, if the store of its side refuses it."""
+        self.newest[record.side] = max(self.newest[record.side], record.timestamp)
+        refused = self._refuses(record)
+        self.drops += refused
+        return not refused
+
+    def _refuses(self, record: Taken) -> bool:
+        """7: a put into a segment that has expired; in memory, of what the store would not show."""
+        retention, newest = self._retention(), self.newest[record.side]
+        if self.in_memory:
+            return record.timestamp <= newest - retention
         segment = max(60_000, retention // 2)
-        newest = max(self._newest(record.side), record.timestamp)
-        if record.timestamp // segment < (newest - retention) // segment:
-            self.drops += 1
-        else:
-            self.stored.append(record)
+        return record.timestamp // segment < (newest - retention) // segment
 
     def _scan(self, arriving: str) -> list[JoinedRow]:
         """8: who leaves null-joined."""
-        if self.min_time + self.ahead(arriving) + self.grace >= self.stream_time:
+        if self._nothing_due(arriving):
             return []
         self.min_time = LONG_MAX
         seen_open: set[str] = set()
         rows = []
         for record in sorted(self.pending, key=Taken.place):
             self.min_time = record.timestamp
-            if seen_open == {"left", "right"}:
+            if self._ends_at(seen_open):
                 break
             if record.timestamp + self.ahead(record.side) + self.grace >= self.stream_time:
                 seen_open.add(record.side)
             else:
+                record.left_alone = True
                 rows.append(record.alone())
                 self.pending.remove(record)
         return rows
 
+    def _nothing_due(self, arriving: str) -> bool:
+        """8: what guards the scan."""
+        return self.min_time + self.ahead(arriving) + self.grace >= self.stream_time
+
+    def _ends_at(self, seen_open: set[str]) -> bool:
+        """8: the walk ends where an open one of both sides was seen."""
+        return seen_open == {"left", "right"}
+
     def _retention(self) -> int:
         return self.before + self.after + self.grace
-
-    def _newest(self, side: str) -> int:
-        """M, the newest timestamp in a side's store."""
-        return max((s.timestamp for s in self.stored if s.side == side), default=-1)
 
 
 @dataclass(frozen=True)
@@ -378,11 +409,15 @@ class StreamTableJoin:
 
 @dataclass
 class TableTableJoin:
-    """Section 17, with caching off. `history` has the h of the sides that keep versions."""
+    """Section 17, with caching off. `history` has the h of the sides that keep versions.
+
+    `not_newest` counts changes that are not the newest version of their key: Kafka counts them as dropped.
+    """
 
     how: str = "inner"
     history: Mapping[str, int] = field(default_factory=dict)
     drops: Counter[str] = field(default_factory=Counter)
+    not_newest: int = 0
     tables: dict[str, History] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -400,7 +435,8 @@ class TableTableJoin:
         newest = own.version(key)
         own.add(key, value, timestamp)
         if own.kept is not None and newest is not None and timestamp < newest.timestamp:
-            return []  # not the newest version of its key
+            self.not_newest += 1
+            return []
         return self._row(side, key, value, timestamp, had_a_row)
 
     def _row(self, side: str, key: Any, value: Any, timestamp: int, had_a_row: bool) -> list[JoinedRow]:

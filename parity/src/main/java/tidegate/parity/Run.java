@@ -5,11 +5,14 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.nio.file.Path;
+import java.util.HashMap;
+import java.util.Map;
 import java.util.Properties;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.serialization.StringSerializer;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.TestInputTopic;
+import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.TopologyTestDriver;
 import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.processor.api.Record;
@@ -32,14 +35,15 @@ final class Run {
         ArrayNode allRaw = result.putArray("raw");
         ArrayNode allSuppressed = result.putArray("suppressed");
         result.putNull("failed_at");
-        var topology = new Topologies(asked.get("topology"), row -> raw.add(json(row)), row -> suppressed.add(json(row)));
-        try (var driver = new TopologyTestDriver(topology.build(), settings())) {
-            TestInputTopic<String, String> topic =
-                driver.createInputTopic("events", new StringSerializer(), new StringSerializer());
+        try (var driver = new TopologyTestDriver(topology(), settings())) {
+            Map<String, TestInputTopic<String, String>> topics = new HashMap<>();
             int at = 0;
             for (JsonNode record : asked.get("records")) {
                 raw = allRaw.addArray();
                 suppressed = allSuppressed.addArray();
+                TestInputTopic<String, String> topic = topics.computeIfAbsent(
+                    record.path("side").asText("events"),
+                    name -> driver.createInputTopic(name, new StringSerializer(), new StringSerializer()));
                 try {
                     topic.pipeInput(text(record, "key"), text(record, "value"), record.get("ts").asLong());
                 } catch (RuntimeException error) {
@@ -54,6 +58,13 @@ final class Run {
         return result;
     }
 
+    private Topology topology() {
+        JsonNode spec = asked.get("topology");
+        return spec.get("kind").asText().endsWith("_join")
+            ? new Joins(spec, row -> raw.add(json(row))).build()
+            : new Topologies(spec, row -> raw.add(json(row)), row -> suppressed.add(json(row))).build();
+    }
+
     private Properties settings() {
         Properties settings = new Properties();
         settings.put(StreamsConfig.APPLICATION_ID_CONFIG, "parity");
@@ -63,6 +74,7 @@ final class Run {
         settings.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
         settings.put(StreamsConfig.InternalConfig.EMIT_INTERVAL_MS_KSTREAMS_WINDOWED_AGGREGATION, 0L);
+        settings.put(StreamsConfig.InternalConfig.EMIT_INTERVAL_MS_KSTREAMS_OUTER_JOIN_SPURIOUS_RESULTS_FIX, 0L);
         return settings;
     }
 
