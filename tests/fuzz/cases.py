@@ -123,10 +123,38 @@ def definition(random: Random) -> None:
         pass
 
 
+def join_definition(random: Random) -> None:
+    """A join of odd arguments is built, or refused with an error of ours."""
+
+    def odd(*usual: Any) -> Any:
+        return random.choice(usual) if random.random() < 0.6 else random.choice(ODD)
+
+    def windows() -> Any:
+        made = tg.JoinWindows.of_time_difference_and_grace(odd("10 ms"), odd("5 ms"))
+        return random.choice([made, made.before(odd("1 ms")), made.after(odd("1 ms")), random.choice(ODD)])
+
+    try:
+        streams = [tg.stream(odd(name), key=odd("k"), timestamp=odd("ts"), stream_time="max") for name in ("a", "b")]
+        tables = [tg.table(odd(name), key=odd("k"), timestamp="ts", history=odd("1 s", None)) for name in ("c", "d")]
+        more: dict[str, Any] = {"how": odd("inner", "left"), "suffixes": odd(None), "value_joiner": odd(None)}
+        grace = odd("1 ms", None)
+        joined = random.choice(
+            [
+                lambda: streams[0].join(odd(*streams), windows(), **more),
+                lambda: streams[0].join(odd(*tables), grace=grace, **more),
+                lambda: tables[0].join(odd(*tables), **more),
+            ]
+        )()
+        TopologyTestDriver(joined)
+    except TidegateError:
+        pass
+
+
 CASES: dict[str, tuple[Callable[[Random], None], int]] = {
     "bytes changed": (bytes_changed, 90),
     "contents changed": (contents_changed, 7),
-    "definition": (definition, 2),
+    "definition": (definition, 1),
+    "join definition": (join_definition, 1),
     "state changed": (state_changed, 1),
 }
 """What is tried, and its share of a hundred."""

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import pyarrow as pa
+
 import tidegate as tg
 from tidegate.kernel import stage
 from tidegate.kernel.state import frames
 from tidegate.testing import TopologyTestDriver
 
 UNBOUNDED = tg.BufferConfig.unbounded()
+SCHEMA = pa.schema({"k": pa.string(), "ts": pa.int64(), "v": pa.int64()})
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,9 @@ def topologies() -> dict[str, Any]:
     final = tg.Suppressed.until_window_closes(UNBOUNDED)
     limit = tg.Suppressed.until_time_limit("20 ms", UNBOUNDED, clock="stream")
     bounded = tg.Suppressed.until_time_limit("20 ms", tg.BufferConfig.max_bytes(1_000), clock="stream")
+    told: dict[str, Any] = {"key": "k", "timestamp": "ts", "schema": SCHEMA}
+    stream = tg.stream("events", stream_time="max", **told)
+    meets = tg.JoinWindows.of_time_difference_and_grace("6 ms", "3 ms")
     kept = tg.Materialized.as_("kept").with_retention("1 minute")
     return {
         "log": tumbling.agg(n=tg.count(), total=tg.sum("v"), names=tg.approx_count_distinct("k")).suppress(final),
@@ -41,6 +47,9 @@ def topologies() -> dict[str, Any]:
         "plain": events.agg(most=tg.max("v")),
         "shelves": tg.table("users", key="k", timestamp="ts").suppress(limit),
         "buffer": events.count().suppress(bounded),
+        "join": stream.join(stream, meets, "outer", suffixes=("_l", "_r")),
+        "lookup": stream.left_join(tg.table("events", history="40 ms", **told), grace="5 ms", suffixes=("_l", "_r")),
+        "tables": tg.table("events", **told).outer_join(tg.table("events", **told), suffixes=("_l", "_r")),
         "chain": tg.table("moves", key="k", timestamp="ts").group_by("v").count("users"),
     }
 
