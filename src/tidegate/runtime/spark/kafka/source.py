@@ -16,6 +16,7 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, Struc
 from tidegate import dsl
 from tidegate.dsl import KStream, KTable
 from tidegate.errors import DefinitionError, DefinitionTypeError, TidegateError
+from tidegate.instants import Duration
 from tidegate.plan import RESULT_COLUMNS
 from tidegate.runtime.spark.kafka.formats import Format, Json, Text, format_of, text
 from tidegate.runtime.spark.kafka.plain import AT, MOST_MS, PLAIN, Joiner, Reader, readable
@@ -114,11 +115,12 @@ def table(
     streaming: bool = True,
     consumer: str = "spark",
     options: Mapping[str, str] | None = None,
+    history: Duration | None = None,
 ) -> KafkaTable:
     """The records of a changelog topic, compacted or not, as a table: each upserts its key's row, a null value deletes.
 
     The arguments are those of `source`, but the key is always the record's own, as a name (text) or a Format. A
-    deletion has no fields, so its time is Kafka's whatever `timestamp` says.
+    deletion has no fields, so its time is Kafka's whatever `timestamp` says. `history` is that of `tg.table`.
     """
     raw, _ = _Wanted(spark, servers, _topics(topic), starting, False, streaming, options or {}).by(consumer)
     return decoded_table(
@@ -128,6 +130,7 @@ def table(
         timestamp=timestamp,
         name=name or _named(topic),
         several=not isinstance(topic, str),
+        history=history,
     )
 
 
@@ -162,7 +165,14 @@ def decoded_stream(
 
 
 def decoded_table(
-    raw: DataFrame, *, key: str | Format, value: Any, timestamp: str | None, name: str, several: bool = False
+    raw: DataFrame,
+    *,
+    key: str | Format,
+    value: Any,
+    timestamp: str | None,
+    name: str,
+    several: bool = False,
+    history: Duration | None = None,
 ) -> KafkaTable:
     """`table` over a DataFrame that has the columns of Spark's Kafka source."""
     if isinstance(key, str):
@@ -182,6 +192,7 @@ def decoded_table(
         partition="partition",
         offset="offset",
         name=name,
+        history=history,
     ).node
     return KafkaTable(node, frame, reading.dead_letters())
 
