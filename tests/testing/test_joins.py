@@ -221,6 +221,19 @@ def test_rows_of_a_join_are_aggregated_and_joined_again() -> None:
     assert [(row["price"], row["paid"], row["b"], row["timestamp"]) for row in found] == [(1, 1, 9, 5)]
 
 
+def test_columns_that_no_record_has_shown_yet_are_null_behind_a_join() -> None:
+    joined = orders(schema=None).outer_join(payments(schema=None), WINDOWS)
+    windows = tg.TimeWindows.of_size_and_grace("10 ms", "50 ms")
+    totals = joined.group_by_key().windowed_by(windows).agg(asked=tg.sum("price"), paid=tg.sum("paid"))
+    driver = TopologyTestDriver(totals)
+    found = rows(driver, order("a", 1), order("a", 30), payment("a", 31, 4))
+    assert [(row["asked"], row["paid"]) for row in found] == [(1, None), (1, 4)]
+    driver = TopologyTestDriver(joined.group_by("shop").count())
+    rows(driver, order("a", 1))
+    with pytest.raises(tg.DefinitionError, match="no column 'shop', only k, price, paid"):
+        rows(driver, payment("a", 1))
+
+
 def test_streams_that_were_merged_filtered_and_keyed_anew() -> None:
     shops = tg.stream("shops", key="shop", timestamp="ts", stream_time="max").select_key("k")
     cards = tg.stream("cards", key="k", timestamp="ts", stream_time="max")

@@ -22,6 +22,9 @@ def run(layout: Layout, rows: pa.Table) -> pa.Table:
     """Records (`Layout.forwarded`) of result rows; a tombstone's value is null."""
     regroup = layout.op.regroup
     assert regroup is not None
+    for name in (*regroup.key, *(regroup.values or ())) if layout.half_known else ():
+        if name not in rows.schema.names:
+            rows = rows.append_column(name, pa.nulls(rows.num_rows))
     taken: dict[str, Any] = {name: rows[column] for name, column in layout.halves_of(rows.schema.names).items()}
     for name in regroup.key:
         if pa.types.is_nested(rows[name].type):

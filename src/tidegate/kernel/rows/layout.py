@@ -88,6 +88,11 @@ class Layout:
             schema = pa.schema([*(self.schema.field(name) for name in self.keys), *values])
         return Layout(self.op.of_side(side), schema, typed=self.typed, sorts=self.sorts, whole=self)
 
+    @property
+    def half_known(self) -> bool:
+        """Whether this is a join one side of which has no columns yet: the driver learns them from its records."""
+        return self.op.joined is not None and not self.typed and not (self.values_of(LEFT) and self.values_of(RIGHT))
+
     def values_of(self, side: int) -> dict[str, pa.DataType]:
         """The value columns of one side of a join, by the user's names."""
         prefix = f"v:{SIDES[side]}:"
@@ -265,7 +270,7 @@ class Layout:
         for name in (*self.op.regroup.key, *values):
             if name not in available:
                 known = ", ".join(n for n in available if not n.startswith(OURS))
-                raise DefinitionError(f"The rows of the table that are grouped have no column {name!r}, only {known}.")
+                raise DefinitionError(f"The rows that are grouped have no column {name!r}, only {known}.")
         return {f"k:{name}": name for name in self.op.regroup.key} | {f"v:{name}": name for name in values}
 
     @property
