@@ -1,4 +1,4 @@
-"""The pictures of docs/joins.md: which records meet, which rows leave, and two clocks over a side that lags."""
+"""The pictures of docs/joins.md and docs/joins/tables.md: which records meet, and which rows leave."""
 
 from __future__ import annotations
 
@@ -269,3 +269,91 @@ def _row_marks(drawing: Drawing) -> list[Mark]:
         ("a pair leaves", lambda x, y: swatch(drawing, x, y, PAIR)),
         ("a null-joined row leaves", lambda x, y: swatch(drawing, x, y, LEAVES)),
     ]
+
+
+def of_table() -> str:
+    """Records of a stream look up a table: the latest row, the row as of the record, and that after a grace."""
+    arrivals = [(R, 5), (L, 12), (R, 20), (L, 28), (L, 17), (R, 25), (L, 41), (R, 55), (R, 22), (L, 60), (L, 75)]
+    grace = 10
+    found = {
+        "the latest row": look_up(arrivals),
+        "as of the record": look_up(arrivals, history="30 seconds"),
+        "as of, with grace": look_up(arrivals, history="30 seconds", grace=f"{grace} seconds"),
+    }
+    drawing = head(
+        "A stream joined with a table: a history of 30 seconds, 10 seconds of grace",
+        "A row is the number of the stream record + that of the change that it found.",
+    )
+    scale = Scale(0, 85, 5)
+    *_, moments = found.values()
+    asking = [moment for moment in moments if moment.key == COLORS[L]]
+    axis = axis_of(moments, scale)
+    outputs = axis + 46 + LANE * (1 + len(asking))
+    heights = [_most_at_once(told) for told in found.values()]
+    bottom = outputs + sum(14 + 22 * height for height in heights)
+    grid(drawing, scale, axis, bottom)
+    _versions(drawing, scale, moments, axis + 40)
+    for i, moment in enumerate(asking, 1):
+        _lookup(drawing, scale, moment, grace, axis + 40 + LANE * i, moments)
+    y = outputs
+    for (rule, told), height in zip(found.items(), heights, strict=True):
+        drawing.line(20, y, WIDTH - 20, y, GRID)
+        drawing.write(20, y + 22, rule, size=12.5, color=INK)
+        _rows_in_time(drawing, scale, y + 18, told)
+        y += 14 + 22 * height
+    records(drawing, scale, moments, axis)
+    marks: list[Mark] = [
+        ("of the stream", lambda x, y: drawing.circle(x + 12, y - 4, 7, fill=KEYS["A"][0])),
+        ("a row of the table", lambda x, y: drawing.rect(x, y - 10, 24, 12, fill=KEYS["B"][1], edge=KEYS["B"][0])),
+        ("grace", lambda x, y: drawing.rect(x, y - 8, 24, 8, fill="#f6f8fa", edge=GRACE, dash="4 3")),
+        ("a row leaves", lambda x, y: swatch(drawing, x, y, PAIR)),
+        ("older than the history: counted", lambda x, y: late_sign(drawing, x + 12, y - 4)),
+    ]
+    legend(drawing, bottom + 22, marks)
+    return drawing.text(bottom + 44)
+
+
+def look_up(arrivals: Sequence[Come], *, history: str | None = None, grace: str | None = None) -> list[Moment]:
+    """The records through a left join with a table. The stream time of a moment is that of the stream alone."""
+    changes = tg.table(R, key="key", timestamp="ts", history=history)
+    driver = TopologyTestDriver(tg.stream(L, key="key", timestamp="ts").left_join(changes, grace=grace))
+    moments: list[Moment] = []
+    own = 0.0
+    for number, (side, at) in enumerate(arrivals, 1):
+        dropped = driver.dropped
+        driver.pipe_input({"key": "A", "ts": int(at * SECOND), side[0]: number}, side)
+        own = max(own, at) if side == L else own
+        rows = tuple(driver.read_output())
+        moments.append(Moment(number, COLORS[side], at, own, driver.dropped - dropped, rows))
+    return moments
+
+
+def _versions(drawing: Drawing, scale: Scale, moments: Sequence[Moment], y: float) -> None:
+    """The rows of the table, each from its timestamp to the next one's."""
+    strong, pale = KEYS[COLORS[R]]
+    drawing.write(20, y + 14.5, "the table", size=12.5, color=strong)
+    taken = sorted((m.at, m.number) for m in moments if m.key == COLORS[R] and not m.late)
+    ends = [*(at for at, _ in taken[1:]), scale.last]
+    for (at, number), end in zip(taken, ends, strict=True):
+        drawing.rect(scale.x(at), y, scale.x(end) - scale.x(at), 20, fill=pale, edge=strong)
+        drawing.write(scale.x(at) + 8, y + 14.5, str(number), size=12, color=strong, weight="bold")
+
+
+def _lookup(drawing: Drawing, scale: Scale, moment: Moment, grace: float, y: float, moments: Sequence[Moment]) -> None:
+    """A record of the stream, how long it waits, and the change that it found."""
+    strong, _ = KEYS[moment.key]
+    middle = y + 10
+    drawing.write(20, middle + 4.5, f"record {moment.number}, at {moment.at:g} s", size=12.5, color=strong)
+    if moment.stream_time <= moment.at + grace:
+        width = scale.within(moment.at + grace) - scale.x(moment.at)
+        drawing.rect(scale.x(moment.at), y + 4, width, 12, fill="#f6f8fa", edge=GRACE, dash="4 3")
+    met = {row["r"] for m in moments for row in m.rows if row["l"] == moment.number and row["r"] is not None}
+    for other in moments:
+        if other.number in met:
+            edge, _ = KEYS[other.key]
+            drawing.line(scale.x(other.at), middle, scale.x(moment.at), middle, edge, dash="2 2")
+            drawing.circle(scale.x(other.at), middle, 7, fill="#ffffff", edge=edge, thick="1.5")
+            drawing.write(scale.x(other.at), middle + 3.6, str(other.number), size=10, color=edge, anchor="middle")
+    drawing.circle(scale.x(moment.at), middle, 8, fill=strong)
+    number = str(moment.number)
+    drawing.write(scale.x(moment.at), middle + 3.8, number, size=10.5, color="#ffffff", anchor="middle", weight="bold")

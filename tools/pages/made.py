@@ -22,6 +22,7 @@ FILES: dict[Path, Callable[[], str]] = {
     DOCS / "joins" / "kinds.svg": joins.kinds,
     DOCS / "joins" / "reaches.svg": joins.reaches,
     DOCS / "joins" / "clocks.svg": joins.clocks,
+    DOCS / "joins" / "tables.svg": joins.of_table,
     DOCS / "suppress" / "until-window-closes.svg": suppress.until_window_closes,
     DOCS / "suppress" / "until-time-limit.svg": suppress.until_time_limit,
     DOCS / "suppress" / "buffers.svg": suppress.buffers,
