@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -40,11 +40,11 @@ class Case:
             made = getattr(made, name)(span(value))
         return made
 
-    def table(self, ordered: bool) -> Any:
+    def table(self, ordered: bool, clock: str = "max") -> Any:
         order = {"partition": "partition", "offset": "offset"} if ordered else {}
         schema = SCHEMA if ordered else pa.schema([SCHEMA.field(name) for name in ("k", "n", "ts")])
         left, right = (
-            tg.stream(name, key="k", timestamp="ts", schema=schema, stream_time="max", **order) for name in SIDES
+            tg.stream(name, key="k", timestamp="ts", schema=schema, stream_time=clock, **order) for name in SIDES
         )
         return left.join(left if self.self_join else right, self.windows, how=self.how, suffixes=("_l", "_r"))
 
@@ -216,3 +216,66 @@ def test_layouts(small: bool, case: Case, data: Any) -> None:
         )
     assert Counter(map(shown, got)) == sum(wanted, Counter())
     assert nonzero(dropped) == nonzero(drops)
+
+
+# -- the slower side -------------------------------------------------------------------------------------------------
+
+
+def seen_by_the_slowest(batches: list[list[tuple[int, Row]]]) -> list[tuple[list[tuple[int, int, Row]], int]]:
+    """What each record sees of the slowest partition of both inputs, and the stream time behind each batch.
+
+    An input of which no record came is a partition that has come nowhere.
+    """
+    reached: dict[tuple[int, int | None], int] = {(0, None): -1, (1, None): -1}
+    stream_time, found = -1, []
+    for batch in batches:
+        before, now = dict(reached), dict(reached)
+        for side, record in batch:
+            if valid(record):
+                at = (side, record["partition"])
+                now[at] = max(now.get(at, -1), record["ts"])
+                now.pop((side, None), None)
+        own = dict(before)
+        entries = []
+        for side, record in sorted(batch, key=lambda one: one[1]["offset"]):
+            at = (side, record["partition"])
+            own[at] = max(own.get(at, -1), record["ts"] if valid(record) else -1)
+            others = min((before.get(name, -1) for name in now if name != at), default=2**62)
+            entries.append((max(min(own[at], others), stream_time), side, record))
+        reached, stream_time = now, max(stream_time, min(now.values()))
+        found.append((entries, stream_time))
+    return found
+
+
+@given(case=joins(), data=st.data())
+def test_layouts_of_the_slower_side(case: Case, data: Any) -> None:
+    """The same with the clock that a join has by default: the slowest partition of both inputs holds time back."""
+    case = replace(case, self_join=False)
+    batches = data.draw(placed(self_join=False))
+    splits = [[[record] for _, record in batch] for batch in batches]
+    if data.draw(st.booleans()):
+        splits = [_by_partition(batch) for batch in batches]
+    sides = [[_side_of(batch, part[0]) for part in parts] for batch, parts in zip(batches, splits, strict=True)]
+    oracle, wanted = case.oracle, Counter()
+    for entries, after in seen_by_the_slowest(batches):
+        entries.sort(key=lambda entry: (entry[0], entry[1], entry[2]["partition"], entry[2]["offset"]))
+        for now, side, record in entries:
+            wanted.update(oracle.take(SIDES[side], record["k"], record["n"], record["ts"], stream_time=now))
+        wanted.update(oracle.advance(after))
+    table = case.table(ordered=True, clock="min_partition")
+    tasks = data.draw(st.integers(1, 3))
+    whole = [[record for _, record in batch] for batch in batches]
+    got, dropped = layout.run(table, whole, tasks=tasks, splits=splits, sides=sides)
+    assert Counter(map(shown, got)) == wanted
+    assert nonzero(dropped) == nonzero(oracle.drops)
+
+
+def _by_partition(batch: list[tuple[int, Row]]) -> list[list[Row]]:
+    parts: dict[tuple[int, int], list[Row]] = {}
+    for side, record in batch:
+        parts.setdefault((side, record["partition"]), []).append(record)
+    return list(parts.values())
+
+
+def _side_of(batch: list[tuple[int, Row]], record: Row) -> int:
+    return next(side for side, other in batch if other is record)
