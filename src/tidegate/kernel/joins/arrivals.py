@@ -21,7 +21,7 @@ from tidegate.spec.windows import LEFT, RIGHT
 Bools = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Arrived:
     """The records of a batch on one side, in order.
 
@@ -41,9 +41,9 @@ class Arrived:
     def __len__(self) -> int:
         return len(self.times)
 
-    def columns(self, names: list[str]) -> pa.Table | None:
-        """These columns of the records, None if none came."""
-        return None if self.rows is None else self.rows.select(names)
+    def release(self) -> None:
+        """Let go of the rows, which somebody else has now."""
+        self.rows = None
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,9 @@ def _in_order(side: Batch) -> tuple[pa.Table | None, Ints, Ints]:
     rows = side.arrived()
     if rows is None:
         return None, np.zeros(0, np.int64), np.zeros((0, 2), np.int64)
-    rows = rows.take(pa.array(side.order(rows)))
+    order = side.order(rows)
+    if not np.array_equal(order, np.arange(len(order))):
+        rows = rows.take(pa.array(order))
     return rows, np.maximum.accumulate(ints(rows["seen"])), side.positions(rows)
 
 

@@ -118,6 +118,8 @@ class StreamStreamJoin(Operator):
         joined, layout = self._joined, self.layout
         kept = tuple(OpenRecords.of(state, side, joined.preserves(side)) for side in (LEFT, RIGHT))
         sides = tuple(self._side(kept, arrived, side, closes_at) for side in (LEFT, RIGHT))
+        for one in arrived:
+            one.release()
         parts = chain(self._pairs(sides), self._null_joined(sides, arrived, closed_to, closes_at))
         yield layout.result_schema.empty_table()
         if layout.sorts:
