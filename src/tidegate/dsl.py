@@ -383,8 +383,8 @@ class KStream(Result):
 
     def outer_join(
         self,
-        right: KStream,
-        windows: JoinWindows,
+        right: KStream | KTable,
+        windows: JoinWindows | None = None,
         value_joiner: Callable[..., Any] | Mapping[str, Any] | None = None,
         suffixes: Sequence[str] | None = None,
         *,

@@ -268,6 +268,15 @@ def test_a_table_with_steps_and_one_that_is_aggregated() -> None:
     assert [row["n"] for row in rows(driver, order("a", 1), order("a", 1), payment("a", 0), payment("b", 0))] == [2]
 
 
+def test_the_column_of_deletions_is_no_value() -> None:
+    named = {"key": "k", "timestamp": "ts", "deleted": "gone"}
+    known = {"k": pa.string(), "ts": pa.int64(), "gone": pa.bool_()}
+    one, other = (tg.table(name, schema=pa.schema({**known, name: pa.int64()}), **named) for name in ("a", "b"))
+    driver = TopologyTestDriver(one.join(other))
+    found = rows(driver, *((name, {"k": "x", "ts": 1, name: 2, "gone": False}) for name in ("a", "b")))
+    assert found == [{"k": "x", "a": 2, "b": 2, "timestamp": 1, "deleted": False}]
+
+
 def test_a_joined_table_is_a_table() -> None:
     other = tg.table("stock", key="k", timestamp="ts", deleted="gone")
     both = prices().join(other)
@@ -288,6 +297,7 @@ def test_a_joined_table_is_a_table() -> None:
     [
         (lambda: payments().join(prices(), WINDOWS), "a table has no windows to meet in"),
         (lambda: payments().join(prices(), how="outer"), "only records of the stream make rows"),
+        (lambda: payments().outer_join(prices()), "only records of the stream make rows"),
         (lambda: payments().join(prices(), grace="1 s"), "the table has no history"),
         (lambda: payments().join(prices(history="1 ms"), grace="1 s"), "a history of 1 millisecond"),
         (lambda: payments().join(prices(history="1 s"), grace="-1 ms"), "must not be negative"),

@@ -30,7 +30,7 @@ from tidegate.spec.joined import (
     join_values_of,
 )
 from tidegate.spec.materialized import Materialized
-from tidegate.spec.windows import JoinWindows
+from tidegate.spec.windows import LEFT, RIGHT, JoinWindows
 
 
 @dataclass(frozen=True)
@@ -108,10 +108,11 @@ def join_table(left: Stream, table: Table, grace: Duration | None, asked: Asked)
     if clock.slowest or clock.idle_advance_ms is not None:
         raise DefinitionError(
             f"The stream {left.name!r} goes by another time than the largest timestamp, which a join with a table does "
-            'not know yet (docs/notyet.md). Use stream_time="max", without idle_advance.'
+            "not know yet (docs/notyet.md). Give it, and the streams that it is joined from, "
+            'stream_time="max", without idle_advance.'
         )
     joined = StreamTable(history_ms=history_ms, grace_ms=grace_ms, **fields)
-    _check_columns(joined, left, right)
+    _check_columns(joined, left, right, (None, deleted))
     name = f"{left.name} join {right.name}"
     return Join(_input(left), right, joined, name, asked.store, clock, (None, deleted))
 
@@ -129,7 +130,7 @@ def join_tables(left: Table, right: Table, asked: Asked) -> Join:
             )
     caching = asked.materialized is None or asked.materialized.caching
     joined = TableTable(caching=caching, **asked.checked(one.key))
-    _check_columns(joined, one, other)
+    _check_columns(joined, one, other, (gone, others_gone))
     name = f"{one.name} join {other.name}"
     return Join(one, other, joined, name, asked.store, Clock(), (gone, others_gone))
 
@@ -190,9 +191,11 @@ def _same_stream(one: Stream, other: Stream) -> bool:
     return one == other and all(a.frame is b.frame for a, b in frames)
 
 
-def _check_columns(joined: Joined, left: Stream, right: Stream) -> None:
+def _check_columns(
+    joined: Joined, left: Stream, right: Stream, deletions: tuple[str | None, str | None] = (None, None)
+) -> None:
     """Check the names of value columns as far as they are known, and that they are known where they must be."""
-    of_left, of_right = _values(left), _values(right)
+    of_left, of_right = _values(left, deletions[LEFT]), _values(right, deletions[RIGHT])
     if joined.values is None and of_left is not None and of_right is not None:
         joined.names(of_left, of_right)
     needs = "an expression of a `value_joiner`" if joined.values is not None and joined.values.expressions else None
@@ -205,7 +208,7 @@ def _check_columns(joined: Joined, left: Stream, right: Stream) -> None:
             )
 
 
-def _values(node: Stream) -> tuple[str, ...] | None:
-    """The value columns of a stream, None if they are not known yet."""
+def _values(node: Stream, deleted: str | None) -> tuple[str, ...] | None:
+    """The value columns of a stream, None if they are not known yet. What says which rows are deleted is no value."""
     available = available_columns(node)
-    return None if available is None else tuple(name for name in available if name not in node.kept)
+    return None if available is None else tuple(name for name in available if name not in (*node.kept, deleted))

@@ -24,7 +24,7 @@ from tidegate.kernel.columns.arrays import Ints
 Bools = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.uint64]
 
-PAIRS = 300_000
+PAIRS = 150_000
 """Pairs are found in parts of about so many: they bound the memory."""
 
 _BITS = 32
@@ -39,7 +39,8 @@ class Records:
     times    timestamps (ms)
     arrived  the place in the order of the batch over both sides; -1 for records of earlier batches
     seen     the stream time that the record sees (ms); for records of earlier batches it has no meaning
-    closes   the stream time at which the record closes (ms)
+    keyed    whether a record has a key; one without closes at once, and so meets nobody
+    reach_ms by how much stream time must pass a record's timestamp to close it
     """
 
     keys: pa.Table
@@ -47,7 +48,13 @@ class Records:
     times: Ints
     arrived: Ints
     seen: Ints
-    closes: Ints
+    keyed: Bools
+    reach_ms: int
+
+    def closes(self, at: Ints | slice = slice(None)) -> Ints:
+        """The stream time at which the records at these places close (ms)."""
+        times: Ints = later_ms(self.times[at], self.reach_ms)
+        return np.where(self.keyed[at], times, -1)
 
 
 def pairs(one: Records, other: Records, back_ms: int, ahead_ms: int) -> Iterator[tuple[Ints, Ints]]:
@@ -104,7 +111,7 @@ def _joins(one: Records, other: Records, mine: Ints, theirs: Ints, back_ms: int,
     times, others = one.times[mine], other.times[theirs]
     meet: Bools = (others >= earlier_ms(times, back_ms)) & (others <= later_ms(times, ahead_ms))
     meet &= other.arrived[theirs] < one.arrived[mine]
-    meet &= one.seen[mine] < other.closes[theirs]
+    meet &= one.seen[mine] < other.closes(theirs)
     meet &= one.hashes[mine] == other.hashes[theirs]
     kept = np.flatnonzero(meet)
     for name in one.keys.schema.names:

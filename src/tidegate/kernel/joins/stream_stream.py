@@ -49,14 +49,12 @@ class _Side:
     """One side of a join in a batch: open records of earlier batches, then those of the batch in order.
 
     rows     key and value columns
-    keyed    whether a record has a key; those without one meet nobody
     matched  whether a record has joined; `before`: by an earlier batch
     stored   per stretch that was read: its start, and the rows that are its records
     """
 
     records: Records
     rows: pa.Table
-    keyed: Bools
     matched: Bools
     stored: list[tuple[int, slice]]
     before: Bools
@@ -205,19 +203,17 @@ def _loaded(
     places = np.concatenate([np.full(at, -1, np.int64), arrived.places])
     all_times = np.concatenate([np.zeros(0, np.int64), *times])
     whole = concat_tables(tables).combine_chunks() if tables else layout.of_side(side).schema.empty_table()
-    closes = _close_ms(windows, side, all_times)
-    # A record without a key closes at once, and so meets nobody.
-    closes = np.where(keyed, closes, -1)
     records = Records(
         whole.select(layout.keys),
         np.concatenate([np.zeros(0, np.uint64), *hashes]),
         all_times,
         places,
         np.concatenate([np.full(at, -1, np.int64), arrived.seen]),
-        closes,
+        keyed,
+        windows.close_ms(side, 0),
     )
     before = np.concatenate([np.zeros(0, bool), *flags])
-    return _Side(records, whole, keyed, before.copy(), stored, before)
+    return _Side(records, whole, before.copy(), stored, before)
 
 
 def _close_ms(windows: JoinWindows, side: int, times: Ints) -> Ints:
@@ -228,8 +224,9 @@ def _close_ms(windows: JoinWindows, side: int, times: Ints) -> Ints:
 def _closing(side: _Side, closed_to: int, closes_at: int) -> Ints:
     """Rows of records that have joined nothing and close in this batch, or were closed when they came."""
     records = side.records
-    closed = records.closes <= closes_at
-    closed &= side.new | (records.closes > closed_to)  # what closed in earlier batches has left
+    closes = records.closes()
+    closed = closes <= closes_at
+    closed &= side.new | (closes > closed_to)  # what closed in earlier batches has left
     return np.flatnonzero(closed & ~side.matched)
 
 
@@ -239,7 +236,7 @@ def _store(held: OpenRecords, side: _Side, windows: JoinWindows, side_number: in
     for start, rows in side.stored:
         if held.preserved and not np.array_equal(side.matched[rows], side.before[rows]):
             held.mark(start, side.matched[rows])
-    open_ = side.new & (records.closes > closes_at)
+    open_ = side.new & (records.closes() > closes_at)
     if open_.any():
         at = np.flatnonzero(open_)
         starts = stretches(records.times[at], width_ms(windows))
@@ -292,8 +289,8 @@ def _order_of_pairs(one: Records, other: Records, rows: Ints, partners: Ints) ->
 def _order_of_closing(layout: Layout, side: _Side, number: int, rows: Ints, arrivals: tuple[Ints, int]) -> pa.Table:
     """Where null-joined rows leave: what closes by (timestamp, right before left, key bytes, arrival)."""
     records, (seen, places) = side.records, arrivals
-    at_once = side.new[rows] & (records.seen[rows] >= records.closes[rows])
-    place = np.searchsorted(seen, records.closes[rows], side="left") * places
+    at_once = side.new[rows] & (records.seen[rows] >= records.closes(rows))
+    place = np.searchsorted(seen, records.closes(rows), side="left") * places
     place = np.where(at_once, records.arrived[rows], place)
     columns: dict[str, Any] = {
         "place": place,
