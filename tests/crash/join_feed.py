@@ -31,6 +31,7 @@ class JoinFeed:
     folder: Path
     random: random.Random
     files: list[dict[str, list[Row]]] = field(default_factory=list, init=False)
+    drops: Counter[str] = field(default_factory=Counter, init=False)
 
     def __post_init__(self) -> None:
         self._offsets: Counter[tuple[str, int]] = Counter()
@@ -59,16 +60,13 @@ class JoinFeed:
     def wanted(self, cuts: list[tuple[int, ...]]) -> list[JoinedRow]:
         """What must come out if each batch took the files up to these of the left and the right."""
         rows, before = [], (0,) * len(SIDES)
-        oracle = self.oracle()
+        oracle = JoinInBatches(lambda: StreamJoin(BEFORE_MS, AFTER_MS, GRACE_MS, "left"))
         for cut in cuts:
             rows += oracle.batch(self._arrivals(before, cut))
             before = cut
         assert before == (len(self.files),) * len(SIDES), f"files were left: {before} of {len(self.files)}"
+        self.drops = oracle.drops
         return rows
-
-    @staticmethod
-    def oracle() -> JoinInBatches:
-        return JoinInBatches(lambda: StreamJoin(BEFORE_MS, AFTER_MS, GRACE_MS, "left"))
 
     def _arrivals(self, first: tuple[int, ...], end: tuple[int, ...]) -> Iterator[Arrival]:
         for side, start, stop in zip(SIDES, first, end, strict=True):
