@@ -9,6 +9,7 @@ import argparse
 import random
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from cluster.standalone import Cluster
@@ -22,7 +23,7 @@ def main() -> int:
     parser.add_argument("--pipeline", choices=PIPELINES, help="this one alone")
     chosen = parser.parse_args()
     print(f"seed {chosen.seed}", flush=True)
-    say = lambda line: print(line, flush=True)  # noqa: E731
+    say = partial(print, flush=True)
     right = True
     for name in [chosen.pipeline] if chosen.pipeline else PIPELINES:
         with tempfile.TemporaryDirectory(prefix="tidegate-crash-") as folder, Cluster() as cluster:

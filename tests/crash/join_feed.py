@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -57,7 +57,7 @@ class JoinFeed:
         alone = sum(n for row, n in wanted.items() if row.right is None)
         return compared(wanted, got, {"pairs": wanted.total() - alone, "null-joined rows": alone})
 
-    def wanted(self, cuts: list[tuple[int, ...]]) -> list[JoinedRow]:
+    def wanted(self, cuts: Sequence[tuple[int, ...]]) -> list[JoinedRow]:
         """What must come out if each batch took the files up to these of the left and the right."""
         rows, before = [], (0,) * len(SIDES)
         oracle = JoinInBatches(lambda: StreamJoin(BEFORE_MS, AFTER_MS, GRACE_MS, "left"))

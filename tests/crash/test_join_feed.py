@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ def feed(tmp_path: Path) -> JoinFeed:
     return feed
 
 
-def checkpoint(folder: Path, cuts: list[tuple[int, int]]) -> None:
+def checkpoint(folder: Path, cuts: Sequence[tuple[int, ...]]) -> None:
     """The part of Spark's that is read."""
     (folder / "offsets").mkdir(parents=True)
     for number, cut in enumerate(cuts):
@@ -41,7 +41,7 @@ def test_its_batches_are_those_of_the_checkpoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cuts", [EVEN, UNEVEN], ids=["even", "uneven"])
-def test_each_kind_of_row_is_there(feed: JoinFeed, cuts: list[tuple[int, ...]]) -> None:
+def test_each_kind_of_row_is_there(feed: JoinFeed, cuts: Sequence[tuple[int, ...]]) -> None:
     rows = feed.wanted(cuts)
     assert len(set(rows)) == len(rows)
     assert {(row.key is None, row.right is None) for row in rows} == {(False, False), (False, True), (True, True)}

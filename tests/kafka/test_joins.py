@@ -76,7 +76,7 @@ def shown(record: dict[str, Any]) -> JoinedRow:
 class Joined:
     """The left join of two topics into a third: `run` takes what has come since, and is a restart."""
 
-    def __init__(self, spark: SparkSession, client: Client, servers: str, folder: Path, **more: str) -> None:
+    def __init__(self, spark: SparkSession, client: Client, servers: str, folder: Path, **more: Any) -> None:
         self._spark, self._client, self._servers, self._more = spark, client, servers, more
         self._checkpoint = str(folder / "checkpoint")
         self.left, self.right = (Side(client, name) for name in VALUES)
