@@ -74,7 +74,7 @@ test-cluster: $(STAMP) java  ## A pipeline and the demo on a standalone cluster 
 KILLS ?= 50
 
 .PHONY: test-crash
-test-crash: $(STAMP) java  ## KILLS times kill -9 of a running pipeline, every result once (SEED=n repeats a choice)
+test-crash: $(STAMP) java  ## KILLS times kill -9 of each of two pipelines, every result once (SEED=n repeats a choice; ARGS="--pipeline join" for one)
 	PYTHONPATH=src:tests $(call PYTHON_OF,$(VENV)) $(BIN)/python -m crash --kills $(KILLS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 .PHONY: simulate

@@ -1,4 +1,7 @@
-"""`python -m crash --kills 50 [--seed N]`: a pipeline on a standalone cluster under `kill -9` of its processes."""
+"""`python -m crash --kills 50 [--seed N] [--pipeline join]`: `kill -9` of pipelines on a standalone cluster.
+
+Each of the pipelines is killed so often, one after the other: one that counts in windows, and one with a join.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,28 @@ import argparse
 import random
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from cluster.standalone import Cluster
-from crash.kills import Crashes
+from crash.kills import PIPELINES, Crashes
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    parser.add_argument("--pipeline", choices=PIPELINES, help="this one alone")
     chosen = parser.parse_args()
     print(f"seed {chosen.seed}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="tidegate-crash-") as folder, Cluster() as cluster:
-        verdict = Crashes(Path(folder), chosen.seed, cluster, lambda line: print(line, flush=True)).run(chosen.kills)
-    print(verdict)
-    return 0 if verdict.right else 1
+    say = partial(print, flush=True)
+    right = True
+    for name in [chosen.pipeline] if chosen.pipeline else PIPELINES:
+        with tempfile.TemporaryDirectory(prefix="tidegate-crash-") as folder, Cluster() as cluster:
+            verdict = Crashes(Path(folder), chosen.seed, cluster, say, name).run(chosen.kills)
+        say(f"{name}: {verdict}")
+        right &= verdict.right
+    return 0 if right else 1
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,22 +29,32 @@ Row = dict[str, Any]
 
 @dataclass
 class Compared:
-    """What the sink holds beside what it should hold."""
+    """What the sink holds beside what it should hold: so many of each kind, none of which may be without any."""
 
-    results: int
-    late: int
+    expected: Mapping[str, int]
     missing: int
     twice_or_wrong: int
 
     @property
     def right(self) -> bool:
-        return not self.missing and not self.twice_or_wrong and self.results > 0 and self.late > 0
+        return not self.missing and not self.twice_or_wrong and all(self.expected.values())
 
     def __str__(self) -> str:
-        return (
-            f"{self.results} final results and {self.late} late records expected: "
-            f"{self.missing} missing, {self.twice_or_wrong} twice or wrong"
-        )
+        kinds = " and ".join(f"{n} {kind}" for kind, n in self.expected.items())
+        return f"{kinds} expected: {self.missing} missing, {self.twice_or_wrong} twice or wrong"
+
+
+def compared(wanted: Counter[Any], got: Counter[Any], expected: Mapping[str, int]) -> Compared:
+    return Compared(expected, (wanted - got).total(), (got - wanted).total())
+
+
+def put(rows: list[Row], schema: pa.Schema, folder: Path, number: int) -> None:
+    """A file of these rows, at once; the source takes the one of the lowest number first."""
+    stamps = [{**row, "ts": EPOCH + timedelta(milliseconds=row["ts"])} for row in rows]
+    hidden = folder / f".{number:06}.parquet"
+    pq.write_table(pa.Table.from_pylist(stamps, schema), hidden)
+    os.utime(hidden, (FIRST_FILE_S + number, FIRST_FILE_S + number))
+    hidden.rename(hidden.with_name(hidden.name[1:]))
 
 
 @dataclass
@@ -66,12 +77,7 @@ class Feed:
             if closing:
                 rows = [self._row(number + 100, row) for row in range(PARTITIONS)]
             self.files.append(rows)
-            stamps = [{**row, "ts": EPOCH + timedelta(milliseconds=row["ts"])} for row in rows]
-            hidden = self.folder / "in" / f".{number:06}.parquet"
-            pq.write_table(pa.Table.from_pylist(stamps, SCHEMA), hidden)
-            # The source takes the oldest first.
-            os.utime(hidden, (FIRST_FILE_S + number, FIRST_FILE_S + number))
-            hidden.rename(hidden.with_name(hidden.name[1:]))
+            put(rows, SCHEMA, self.folder / "in", number)
 
     def driver(self) -> TopologyTestDriver:
         """One that has seen all files."""
@@ -85,8 +91,7 @@ class Feed:
         wanted = Counter(_told(row) for row in self.driver().read_output())
         got = Counter(_told(row) for row in pq.read_table(result).to_pylist())
         outputs = Counter(row[0] for row in wanted.elements())
-        missing, more = (wanted - got).total(), (got - wanted).total()
-        return Compared(outputs["final"], outputs["late"], missing, more)
+        return compared(wanted, got, {"final results": outputs["final"], "late records": outputs["late"]})
 
     def _row(self, number: int, row: int) -> Row:
         """Files are four seconds apart and their records up to twenty seconds behind, so some are late."""
@@ -108,10 +113,10 @@ def _told(row: Row) -> tuple[Any, ...]:
     window = row["window"]
     start = window["start"] if isinstance(window, dict) else window.start
     names = ("output", "k", "n", "total", "last", "v", "offset", "partition", "reason", "late_by")
-    return (*(_plain(row.get(name)) for name in names), _plain(start), _plain(row.get("timestamp")))
+    return (*(plain(row.get(name)) for name in names), plain(start), plain(row.get("timestamp")))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Instants as milliseconds, which is how the driver has them."""
     if isinstance(value, datetime):
         aware = value if value.tzinfo else value.replace(tzinfo=UTC)

@@ -20,6 +20,7 @@ import psutil
 
 from cluster.standalone import Cluster
 from crash.feed import Compared, Feed
+from crash.join_feed import JoinFeed
 
 ROOT = Path(__file__).parents[2]
 AHEAD = 3
@@ -30,6 +31,11 @@ CLUSTER_VICTIMS = ("driver", "worker", "worker", "executor", "executor")
 MOST_COMMITS, MOST_SECONDS = 2, 3.0
 """A kill comes up to so many batches, and then so many seconds, after the one before it."""
 PATIENCE_S = 900
+PIPELINES: dict[str, tuple[str, Callable[[Path, random.Random], Feed | JoinFeed]]] = {
+    "windows": ("crash.pipeline", Feed),
+    "join": ("crash.join_pipeline", JoinFeed),
+}
+"""What may be killed: its module, and what is fed to it."""
 
 
 @dataclass
@@ -127,12 +133,14 @@ class Crashes:
     seed: int
     cluster: Cluster | None = None
     say: Callable[[str], None] = lambda _line: None
+    pipeline: str = "windows"
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
         self._killed: Counter[str] = Counter()
-        self._feed = Feed(self.folder, self._random)
-        self._pipeline = Pipeline(self.folder, () if self.cluster is None else ("--master", self.cluster.url))
+        module, feed = PIPELINES[self.pipeline]
+        self._feed = feed(self.folder, self._random)
+        self._pipeline = Pipeline(self.folder, () if self.cluster is None else ("--master", self.cluster.url), module)
 
     def run(self, kills: int) -> Verdict:
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,18 +65,26 @@ def session(master: str | None, **settings: str) -> Any:
     return tg.configure(builder).getOrCreate()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def counted(spark: Any, folder: Path) -> Any:
+    return topology(stream(files(spark, SCHEMA, folder / "in"))).to_df()
+
+
+def files(spark: Any, schema: pa.Schema, folder: Path) -> Any:
+    """What comes into a folder, one file a micro-batch."""
+    empty = spark.createDataFrame(schema.empty_table()).schema
+    return spark.readStream.schema(empty).option("maxFilesPerTrigger", 1).parquet(str(folder))
+
+
+def run(rows: Callable[[Any, Path], Any], **settings: str) -> None:
+    """Write `rows` of a Spark with these settings and a folder into a sink, as the command line says."""
+    parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--end", action="store_true")
     parser.add_argument("--master")
     chosen = parser.parse_args()
-    folder, spark = chosen.folder, session(chosen.master)
-    empty = spark.createDataFrame(SCHEMA.empty_table()).schema
-    events = spark.readStream.schema(empty).option("maxFilesPerTrigger", 1).parquet(str(folder / "in"))
+    folder, spark = chosen.folder, session(chosen.master, **settings)
     writer = (
-        topology(stream(events))
-        .to_df()
+        rows(spark, folder)
         .writeStream.format("parquet")
         .option("path", str(folder / "out"))
         .option("checkpointLocation", str(folder / "checkpoint"))
@@ -88,4 +97,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(counted)

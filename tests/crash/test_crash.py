@@ -1,4 +1,4 @@
-"""A few kills of the pipeline; `make test-crash` has many."""
+"""A few kills of each pipeline; `make test-crash` has many."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ pytest.importorskip("pyspark")
 pytest.importorskip("psutil")
 
 from cluster.standalone import Cluster
-from crash.kills import Crashes
+from crash.kills import PIPELINES, Crashes
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-def test_three_kills_leave_every_result_once(tmp_path: Path) -> None:
-    verdict = Crashes(tmp_path, seed=7).run(kills=3)
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_three_kills_leave_every_result_once(tmp_path: Path, pipeline: str) -> None:
+    verdict = Crashes(tmp_path, seed=7, pipeline=pipeline).run(kills=3)
     assert verdict.right, verdict
     assert verdict.killed.total() == 3
 
