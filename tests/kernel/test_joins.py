@@ -1,0 +1,172 @@
+"""The parts of joins: stretches of open records, ranges of codes, versions of rows, how time passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tidegate.kernel.joins import matching, open_records
+from tidegate.kernel.joins.arrivals import Progress
+from tidegate.kernel.joins.matching import Records, pairs
+from tidegate.kernel.joins.open_records import OpenRecords, stretches, width_ms
+from tidegate.kernel.joins.table_rows import Lookup
+from tidegate.kernel.state.state import State
+from tidegate.kernel.state.store import DictStore
+from tidegate.spec.windows import LEFT, RIGHT, JoinWindows
+
+
+def ints(*numbers: int) -> Any:
+    return np.array(numbers, np.int64)
+
+
+# -- windows -------------------------------------------------------------------------------------------------------
+
+
+def test_when_a_record_is_closed_and_when_it_is_late() -> None:
+    windows = JoinWindows.of_time_difference_and_grace("10 ms", "3 ms").after("4 ms")
+    # A left record at 100 meets right ones up to 104, and waits for them to 107.
+    assert windows.close_ms(LEFT, 100) == 108
+    assert windows.open_from_ms(LEFT, 107) == 100
+    assert windows.close_ms(RIGHT, 100) == 114
+    # Late: neither what came nor what comes can join it.
+    assert windows.late_before_ms(LEFT, 117) == windows.late_before_ms(RIGHT, 117) == 100
+    ahead = JoinWindows.of_time_difference_with_no_grace("10 ms").before("-5 ms")
+    assert (ahead.late_before_ms(LEFT, 110), ahead.late_before_ms(RIGHT, 110)) == (100, 105)
+
+
+# -- open records --------------------------------------------------------------------------------------------------
+
+
+def rows(times: list[int], first: int = 0) -> pa.Table:
+    names = [f"k{n % 3}" for n in range(first, first + len(times))]
+    hashes = [n % 3 for n in range(first, first + len(times))]
+    return pa.table({"k:k": names, "v:n": list(range(first, first + len(times))), "ts": times, "h": hashes})
+
+
+def kept(preserved: bool = True) -> OpenRecords:
+    return OpenRecords.of(State(DictStore(), {}, 1), LEFT, preserved)
+
+
+def test_runs_are_merged_as_in_a_binary_counter() -> None:
+    held = kept()
+    runs = []
+    for n in range(8):
+        held.add(0, rows([n, n + 1], 2 * n), np.zeros(2, bool))
+        runs.append(held.index[0].segments)
+    assert runs == [1, 1, 2, 1, 2, 2, 3, 1]
+    assert sorted(held.read(0)["v:n"].to_pylist()) == list(range(16))
+    assert (held.index[0].due, held.index[0].closes, held.rows) == (0, 8, 16)
+
+
+def test_large_runs_are_not_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_records, "MERGED_ROWS", 2)
+    held = kept(preserved=False)
+    for n in range(5):
+        held.add(0, rows([n, n], 2 * n), np.zeros(2, bool))
+    assert sorted(held.read(0)["v:n"].to_pylist()) == list(range(10))
+    assert held.index[0].segments > 1
+
+
+def test_what_has_joined_follows_its_record_through_merges() -> None:
+    held, joined = kept(), set()
+    for n in range(11):
+        flags = np.array([n % 2 == 0, False])
+        joined |= {2 * n} if n % 2 == 0 else set()
+        held.add(0, rows([50 - n, n], 2 * n), flags)
+    found = held.read(0).filter(pa.array(held.matched(0)))
+    assert set(found["v:n"].to_pylist()) == joined
+
+
+def test_a_stretch_is_dropped_with_all_that_it_has() -> None:
+    state = State(store := DictStore(), {}, 1)
+    held = OpenRecords.of(state, RIGHT, preserved=True)
+    for n in range(5):
+        held.add(0, rows([n]), np.zeros(1, bool))
+    held.forget(0)
+    assert store.log == {}
+    assert held.first_open is None
+
+
+def test_stretches_span_a_part_of_the_time_for_which_a_record_is_open() -> None:
+    assert width_ms(JoinWindows.of_time_difference_and_grace("10 ms", "20 ms")) == 10
+    assert width_ms(JoinWindows.of_time_difference_with_no_grace("0 ms")) == 1
+    assert stretches(ints(0, 9, 10, 25), 10).tolist() == [0, 0, 10, 20]
+
+
+# -- ranges of codes -------------------------------------------------------------------------------------------------
+
+
+def records(keys: list[str], times: list[int], arrived: list[int], hashes: list[int] | None = None) -> Records:
+    made = [sum(map(ord, key)) for key in keys] if hashes is None else hashes
+    count = len(keys)
+    return Records(
+        pa.table({"k:k": pa.array(keys, pa.string())}),
+        np.array(made, np.uint64) << np.uint64(40),
+        ints(*times),
+        ints(*arrived),
+        ints(*times),
+        np.ones(count, bool),
+        100,
+    )
+
+
+def met(one: Records, other: Records, back: int, ahead: int) -> set[tuple[int, int]]:
+    found = [(a, b) for rows, partners in pairs(one, other, back, ahead) for a, b in zip(rows, partners, strict=True)]
+    return {(int(a), int(b)) for a, b in found}
+
+
+@pytest.mark.parametrize("most", [1, 3, 150_000])
+def test_a_record_meets_what_came_before_it_within_its_reach(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matching, "PAIRS", most)
+    other = records(["a", "a", "b", "a"], [10, 15, 12, 30], [-1, 0, -1, 2])
+    one = records(["a", "b", "a"], [12, 12, 12], [1, 3, 4])
+    assert met(one, other, 2, 3) == {(0, 0), (0, 1), (1, 2), (2, 0), (2, 1)}
+    # What was there before the batch looks for nobody.
+    assert met(records(["a"], [12], [-1]), other, 100, 100) == set()
+
+
+def test_keys_of_one_hash_are_told_apart() -> None:
+    other = records(["a", "b"], [10, 10], [-1, -1], hashes=[7, 7])
+    assert met(records(["b"], [10], [0], hashes=[7]), other, 0, 0) == {(0, 1)}
+
+
+def test_times_that_lie_far_apart_are_told_apart_to_the_millisecond() -> None:
+    far = 2**50
+    other = records(["a", "a", "a"], [0, far, far + 1], [-1, -1, -1])
+    one = Records(
+        *(getattr(records(["a"], [far], [0]), name) for name in ("keys", "hashes", "times", "arrived")),
+        ints(0),
+        np.ones(1, bool),
+        100,
+    )
+    assert met(one, other, 0, 0) == {(0, 1)}
+
+
+# -- versions and time -----------------------------------------------------------------------------------------------
+
+
+def test_a_lookup_sees_what_came_before_its_place() -> None:
+    #                     key 0            key 1
+    codes, times = ints(0, 0, 0, 1), ints(10, 20, 15, 5)
+    places = ints(-1, 4, 6, 2)
+    lookup = Lookup.by(codes, times, places)
+    wanted = [(0, 30, 9), (0, 30, 5), (0, 19, 9), (0, 19, 6), (0, 9, 9), (1, 30, 2), (1, 30, 3), (2, 30, 9)]
+    found = lookup.last(*(ints(*column) for column in zip(*wanted, strict=True)))
+    assert found.tolist() == [1, 1, 2, 0, -1, -1, 3, -1]
+
+
+def test_of_versions_at_one_instant_the_one_that_came_last_counts() -> None:
+    lookup = Lookup.by(ints(0, 0, 0), ints(10, 10, 10), ints(-1, -1, 3))
+    assert lookup.last(ints(0, 0), ints(10, 10), ints(3, 4)).tolist() == [1, 2]
+
+
+def test_time_of_an_input_within_a_batch() -> None:
+    progress = Progress(10, ints(2, 5), ints(12, 20))
+    assert progress.at(ints(0, 2, 4, 5, 9)).tolist() == [10, 12, 12, 20, 20]
+    places, reached = progress.reaches(ints(9, 11, 12, 13, 21))
+    assert places[:4].tolist() == [-1, 2, 2, 5]
+    assert reached.tolist() == [True, True, True, True, False]
+    assert progress.after == 20
