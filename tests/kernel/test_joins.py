@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -136,12 +137,7 @@ def test_keys_of_one_hash_are_told_apart() -> None:
 def test_times_that_lie_far_apart_are_told_apart_to_the_millisecond() -> None:
     far = 2**50
     other = records(["a", "a", "a"], [0, far, far + 1], [-1, -1, -1])
-    one = Records(
-        *(getattr(records(["a"], [far], [0]), name) for name in ("keys", "hashes", "times", "arrived")),
-        ints(0),
-        np.ones(1, bool),
-        100,
-    )
+    one = replace(records(["a"], [far], [0]), seen=ints(0))
     assert met(one, other, 0, 0) == {(0, 1)}
 
 
