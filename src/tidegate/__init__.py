@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidegate import dsl
 from tidegate.dsl import (
+    CogroupedKStream,
     KGroupedStream,
     KGroupedTable,
     KLateRecords,
@@ -80,6 +81,7 @@ __all__ = [
     "Buffered",
     "Change",
     "CheckpointError",
+    "CogroupedKStream",
     "DefinitionError",
     "DefinitionTypeError",
     "EagerBuffer",

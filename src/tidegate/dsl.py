@@ -36,13 +36,13 @@ from tidegate.plan import (
     windows_of,
 )
 from tidegate.plan.joins import Asked, forwarded, join_streams, join_table, join_tables
-from tidegate.spec.aggregates import Aggregate, Aggregation, Fold, Reduce
+from tidegate.spec.aggregates import Aggregate, Aggregation, Cogroup, Fold, PerInput, Reduce
 from tidegate.spec.aggregates import count as count_
 from tidegate.spec.clock import Clock, check_aggregated
-from tidegate.spec.columns import check_user_name
+from tidegate.spec.columns import ROW, check_user_name
 from tidegate.spec.emit import EmitStrategy
 from tidegate.spec.materialized import Materialized
-from tidegate.spec.steps import SelectKey, Step, filter_of, map_values_of
+from tidegate.spec.steps import OneColumn, SelectKey, Step, filter_of, map_values_of
 from tidegate.spec.suppressed import UntilTimeLimit, UntilWindowCloses
 from tidegate.spec.windows import (
     BatchWindows,
@@ -647,6 +647,102 @@ class KGroupedStream(_Aggregating):
             )
         kind = SessionWindowedKStream if isinstance(windows, SessionWindows) else TimeWindowedKStream
         return kind(self.stream, self.key, windows)
+
+    def cogroup(self, aggregator: Callable[[Any, Any, Any], Any]) -> CogroupedKStream:
+        """Aggregate this stream together with others into one table, each by an aggregator of its own (KIP-150).
+
+            clicks.group_by_key().cogroup(clicked).cogroup(views.group_by_key(), viewed).aggregate(dict, type=...)
+
+        `aggregator(key, row, aggregate)` is called for the records of this stream.
+        """
+        return CogroupedKStream(((self, _callable(aggregator, "aggregator")),))
+
+
+@dataclass(frozen=True)
+class CogroupedKStream:
+    """Grouped streams with the same key, each with its aggregator, to be aggregated into one table (SEMANTICS 18)."""
+
+    parts: tuple[tuple[KGroupedStream, Callable[[Any, Any, Any], Any]], ...]
+    windows: Windows | None = None
+    emit: EmitStrategy = EmitStrategy.on_window_update()  # noqa: RUF009 - a frozen value
+
+    def cogroup(self, grouped: KGroupedStream, aggregator: Callable[[Any, Any, Any], Any]) -> CogroupedKStream:
+        """And the records of another grouped stream, by another aggregator.
+
+        Raises DefinitionError if it has another key, or other columns for time and order.
+        """
+        if not isinstance(grouped, KGroupedStream):
+            raise DefinitionTypeError(
+                f"`grouped` is {grouped!r}. Use a grouped stream, for example cogroup(views.group_by_key(), viewed)."
+            )
+        first = self.parts[0][0]
+        if grouped.key != first.key:
+            raise DefinitionError(
+                f"cogroup: one stream is grouped by {', '.join(first.key)} and the other by {', '.join(grouped.key)}. "
+                "Group both by columns of the same names."
+            )
+        if differs := merge_conflict(first.stream, replace(grouped.stream, key=first.stream.key), "cogroup"):
+            raise DefinitionError(differs)
+        return replace(self, parts=(*self.parts, (grouped, _callable(aggregator, "aggregator"))))
+
+    def windowed_by(self, windows: Windows) -> CogroupedKStream:
+        """Cut each group into windows."""
+        return replace(self, windows=self.parts[0][0].windowed_by(windows).windows)
+
+    def emit_strategy(self, strategy: EmitStrategy) -> CogroupedKStream:
+        """Forward final results only (`on_window_close`) or every update (`on_window_update`, the default)."""
+        windowed = self.parts[0][0].windowed_by(self.windows) if self.windows is not None else None
+        if windowed is None:
+            raise DefinitionError("`emit_strategy` is about windows: call windowed_by(...) first.")
+        return replace(self, emit=windowed.emit_strategy(strategy).emit)
+
+    def aggregate(
+        self,
+        initializer: Callable[[], Any],
+        *,
+        type: Any,
+        merger: Callable[[Any, Any, Any], Any] | None = None,
+        name: str = "aggregate",
+        materialized: Materialized | None = None,
+        expect_keys: Any = None,
+    ) -> KTable:
+        """One column per key (and window): from `initializer()` on, each record by the aggregator of its stream.
+
+        The arguments are those of `KGroupedStream.aggregate`. Stream time is one over all inputs, so a final row is
+        final. A row that an aggregator gets has the columns of its own stream.
+        """
+        from tidegate.spec.types import arrow_type  # here, because it imports pyarrow
+
+        arrow_type(type)
+        aggregators = PerInput(tuple(aggregator for _, aggregator in self.parts))
+        checked = None if merger is None else _callable(merger, "merger")
+        fold = Cogroup(_callable(initializer, "initializer"), aggregators, type, checked)
+        if merger is None and isinstance(self.windows, SessionWindows):
+            raise DefinitionError(
+                "`merger` is missing: a record can bridge two sessions, and then their aggregates become one. "
+                "Give merger=lambda key, a, b: ..."
+            )
+        grouped = KGroupedStream(_cogrouped([part.stream for part, _ in self.parts], self.parts[0][0].key), self._key)
+        if self.windows is None:
+            return grouped._table(((name, fold),), materialized, expect_keys)  # noqa: SLF001
+        windowed = replace(grouped.windowed_by(self.windows), emit=self.emit)
+        return windowed._table(((name, fold),), materialized, expect_keys)  # noqa: SLF001
+
+    @property
+    def _key(self) -> tuple[str, ...]:
+        return self.parts[0][0].key
+
+
+def _cogrouped(streams: Sequence[Stream], key: tuple[str, ...]) -> Stream:
+    """The streams as one, each record as one column of its own stream."""
+    branches = []
+    for number, node in enumerate(streams):
+        kept = tuple(dict.fromkeys((*key, *node.kept)))
+        branches += [branch.then(OneColumn(number, key, kept)) for branch in node.branches]
+    numbered = tuple(replace(branch, number=i) for i, branch in enumerate(branches))
+    aside = (*(name for node in streams for name in node.aside), *(f"{ROW}{n}" for n in range(len(streams))))
+    first = streams[0]
+    return replace(first, frame=None, raw=None, steps=(), sources=numbered, aside=tuple(dict.fromkeys(aside)))
 
 
 @dataclass(frozen=True)

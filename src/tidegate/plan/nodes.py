@@ -239,15 +239,18 @@ def available_columns(node: Stream) -> tuple[str, ...] | None:
     return columns
 
 
-def merge_conflict(one: Stream, other: Stream) -> str:
-    """Why two streams cannot be merged; empty if they can."""
+def merge_conflict(one: Stream, other: Stream, called: str = "merge") -> str:
+    """Why the operator `called` cannot take two streams in as one; empty if it can."""
     if one.table is not None or other.table is not None:
-        return "merge: a stream of a table's changes cannot be merged. Merge the streams before the aggregation."
+        return (
+            f"{called}: one stream is of a table's changes, or of a join's rows, and has no partitions of its own. "
+            f"Use {called} before the aggregation or the join."
+        )
     for what in ("key", "timestamp", "partition", "offset", "clock"):
         mine, theirs = getattr(one, what), getattr(other, what)
         if mine != theirs:
             return (
-                f"merge: the {what} of {one.name!r} is {mine!r} and that of {other.name!r} {theirs!r}. Name "
+                f"{called}: the {what} of {one.name!r} is {mine!r} and that of {other.name!r} {theirs!r}. Name "
                 "the columns alike, or use select_key."
             )
     return ""

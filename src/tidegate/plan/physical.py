@@ -7,7 +7,8 @@ from typing import Any
 
 from tidegate.plan.nodes import Stream
 from tidegate.spec import metrics
-from tidegate.spec.aggregates import Aggregate, Aggregation, Fold, Reduce
+from tidegate.spec.aggregates import Aggregate, Aggregation, Cogroup, Fold, Reduce
+from tidegate.spec.columns import ROW
 from tidegate.spec.joined import Joined
 from tidegate.spec.steps import Step
 from tidegate.spec.suppressed import StrictBuffer, UntilTimeLimit
@@ -235,6 +236,8 @@ class Operation:
 
     def input_columns(self, available: tuple[str, ...]) -> tuple[str, ...]:
         """The columns the aggregation reads besides key, timestamp, partition and offset."""
+        if isinstance(self.function, Cogroup):
+            return tuple(name for name in available if name.startswith(ROW))
         if isinstance(self.function, Fold):
             return available
         if not self.aggregations:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.errors import DefinitionTypeError
+from tidegate.spec.columns import ROW
 
 ORDERED = frozenset({"first", "last", "collect_list"})
 """Aggregates whose result depends on the order of the records."""
@@ -127,6 +128,32 @@ class Fold:
 
     def __str__(self) -> str:
         return f"aggregate({_name(self.aggregator)}) as {self.type}"
+
+
+@dataclass(frozen=True)
+class Cogroup(Fold):
+    """A `Fold` over several inputs, with an aggregator for each (KIP-150)."""
+
+    aggregator: PerInput
+
+    def __str__(self) -> str:
+        return f"cogroup({', '.join(map(_name, self.aggregator.aggregators))}) as {self.type}"
+
+
+@dataclass(frozen=True)
+class PerInput:
+    """Calls the aggregator of the input that a record is of: the record is one column, by the input's number."""
+
+    aggregators: tuple[Callable[[Any, dict[str, Any], Any], Any], ...]
+
+    def __call__(self, key: Any, row: dict[str, Any], aggregate: Any) -> Any:
+        number, record = record_of_input(row)
+        return self.aggregators[number](key, record, aggregate)
+
+
+def record_of_input(row: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """The number of the input of a cogroup that a record is of, and the record with the columns of that input."""
+    return next((int(name.removeprefix(ROW)), record) for name, record in row.items() if record is not None)
 
 
 def _name(function: Callable[..., Any]) -> str:

@@ -54,6 +54,13 @@ UNTIL = OURS + "until"
 """The time at which a buffered row leaves, ms of the limit's clock."""
 
 
+ROW = OURS + "row:"
+"""The record of an input of a cogroup as one column, by the number of the input."""
+
+VALUE = OURS + "value"
+"""True where a record of a cogroup has a value, else null."""
+
+
 def public_name(column: str) -> str:
     """The name under which users see a column: ours without the prefix, theirs as it is."""
     return column.removeprefix(OURS)

@@ -78,7 +78,23 @@ class SelectKey:
         return f"select_key({_shown(self.function)})"
 
 
-Step: TypeAlias = "Filter | MapValues | SelectKey"
+@dataclass(frozen=True)
+class OneColumn:
+    """Each record as one column (`spec.columns.ROW`), beside the columns `kept`: inputs of a cogroup have others.
+
+    number  which input it is
+    key     its key columns
+    """
+
+    number: int
+    key: tuple[str, ...]
+    kept: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"cogroup input {self.number + 1}"
+
+
+Step: TypeAlias = "Filter | MapValues | SelectKey | OneColumn"
 
 
 def is_expression(value: Any) -> bool:

@@ -17,7 +17,7 @@ from tidegate.kernel.rows import map_filter
 from tidegate.kernel.rows.conversion import MISFITS, converter
 from tidegate.plan import Operation, Stream
 from tidegate.spec.aggregates import Fold
-from tidegate.spec.columns import OURS, check_user_name
+from tidegate.spec.columns import OURS, ROW, VALUE, check_user_name
 from tidegate.spec.steps import MapValues
 
 Record = dict[str, Any]
@@ -52,7 +52,9 @@ class Types:
                     _check_name(name)
                     self.columns[name] = pa.null()
                     unknown.add(name)
-                if name in unknown and value is not None:
+                if name.startswith(ROW) and value is not None:
+                    self.columns[name] = _grown(self.columns[name], value)
+                elif name in unknown and value is not None:
                     self.columns[name] = _with(self.columns[name], _type_of(name, value))
                     if not _unknown(self.columns[name]):
                         unknown.discard(name)
@@ -183,7 +185,7 @@ def as_records(records: Any) -> list[Record]:
 
 
 def _check_name(name: str) -> None:
-    if name not in OWN:
+    if name not in OWN and name != VALUE and not name.startswith(ROW):
         check_user_name(name, "A column of the records")
 
 
@@ -200,6 +202,19 @@ def _with(known: pa.DataType, found: pa.DataType) -> pa.DataType:
         return pa.unify_schemas(schemas).field("x").type
     except pa.ArrowTypeError:
         return known  # the value is refused where its column is made
+
+
+def _grown(known: pa.DataType, record: Record) -> pa.DataType:
+    """What is known of the columns of a record that is one column, with those that this record shows."""
+    fields = {known.field(i).name: known.field(i).type for i in range(known.num_fields)} if _is_struct(known) else {}
+    for name, value in record.items():
+        before = fields.get(name, pa.null())
+        fields[name] = before if value is None or not _unknown(before) else _with(before, _type_of(name, value))
+    return pa.struct(list(fields.items()))
+
+
+def _is_struct(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_struct(kind))
 
 
 def _type_of(name: str, value: Any) -> pa.DataType:

@@ -18,8 +18,8 @@ from pyarrow import acero
 from tidegate.errors import AggregationError
 from tidegate.instants import Window
 from tidegate.kernel.rows.conversion import MISFITS, as_python, converter
-from tidegate.spec.columns import DELETED, END, OURS, START, TIMESTAMP, check_user_name
-from tidegate.spec.steps import Filter, MapValues, SelectKey, Step, is_expression, takes_key
+from tidegate.spec.columns import DELETED, END, OURS, ROW, START, TIMESTAMP, VALUE, check_user_name
+from tidegate.spec.steps import Filter, MapValues, OneColumn, SelectKey, Step, is_expression, takes_key
 from tidegate.spec.types import arrow_type
 
 PLACE, WALL_CLOCK, SEEN = OWN = (OURS + "place", OURS + "wall_clock", OURS + "seen")
@@ -37,6 +37,8 @@ def run(steps: Iterable[Step], rows: pa.Table) -> pa.Table:
             rows = _filtered(step, rows)
         elif isinstance(step, SelectKey):
             rows = _set(rows, step.name, _column(step, step.name, step.function, step.type, rows))
+        elif isinstance(step, OneColumn):
+            rows = _as_one_column(step, rows)
         else:
             rows = _mapped(step, rows)
     return rows
@@ -70,6 +72,17 @@ def _hidden(rows: pa.Table) -> pa.Table:
     # In the order of result rows: what is told of a row comes last.
     last = {name: columns.pop(name) for name in (TIMESTAMP, DELETED) if name in columns}
     return pa.table(columns | last)
+
+
+def _as_one_column(step: OneColumn, rows: pa.Table) -> pa.Table:
+    names = [name for name in rows.schema.names if name not in OWN]
+    fields = [rows.schema.field(name) for name in names]
+    record = pa.StructArray.from_arrays([array(rows[name]) for name in names], fields=fields)
+    nulls = [rows[name].is_null().to_numpy() for name in names if name not in step.kept]
+    empty = np.logical_and.reduce(nulls) if nulls else np.zeros(rows.num_rows, bool)
+    columns: dict[str, Any] = {name: rows[name] for name in (*step.kept, *OWN) if name in rows.schema.names}
+    value = pa.array(np.ones(rows.num_rows, bool), mask=empty)
+    return pa.table(columns | {VALUE: value, f"{ROW}{step.number}": record})
 
 
 def _filtered(step: Filter, rows: pa.Table) -> pa.Table:

@@ -20,7 +20,7 @@ from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.time.stream_time import NEVER
 from tidegate.kernel.windows import arrow_functions
 from tidegate.kernel.windows.touched import Touched, in_time
-from tidegate.spec.aggregates import Fold, Reduce
+from tidegate.spec.aggregates import Cogroup, Fold, Reduce, record_of_input
 
 _Window = tuple[int, int] | None
 
@@ -166,6 +166,8 @@ class Caller:
 
     def _raised(self, error: Exception, key: Any, window: _Window, record: Any) -> AggregationError:
         where = f"window {window[0]} to {window[1]} ms, " if window else ""
+        if isinstance(self._function, Cogroup) and record is not None:
+            _, record = record_of_input(record)
         return AggregationError(
             f"{self._function} raised {type(error).__name__}: {error} — for key {key!r}, "
             f"{where}record {record!r}. Nothing of this batch was emitted or stored. "

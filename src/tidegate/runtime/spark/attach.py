@@ -32,6 +32,7 @@ from tidegate.runtime.spark.memory import give_back, keep
 from tidegate.runtime.spark.names import check_apart, col
 from tidegate.runtime.spark.raw import Opener, columns_read
 from tidegate.runtime.spark.stateless import arrow_schema, check_typed, stepped
+from tidegate.spec.aggregates import Cogroup
 from tidegate.spec.columns import (
     DELETED,
     END,
@@ -86,6 +87,10 @@ class Packer:
         if self.branch is None:
             return batch
         rows = read(self.layout.op, self.branch, pa.Table.from_batches([batch]))
+        for field in self.layout.schema:
+            if field.name not in rows.schema.names:
+                rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+        rows = rows.select(self.layout.schema.names)
         return rows.cast(self.layout.schema).combine_chunks().to_batches()[0]
 
 
@@ -186,7 +191,9 @@ def _layout(node: Node, inputs: list[_Input]) -> Layout:
     """The layout of an operator. It travels to the workers; the DataFrames that it is bound to cannot."""
     op = replace(node.op, stream=node.op.stream.unbound, expects=None)
     if op.joined is None:
-        return Layout(op, inputs[0].schema, sorts=False)
+        # The inputs of a cogroup have columns of their own.
+        schema = pa.unify_schemas([entry.schema for entry in inputs]) if len(inputs) > 1 else inputs[0].schema
+        return Layout(op, schema, sorts=False)
     schemas = {edge.side: entry.schema for edge, entry in zip(node.edges, inputs, strict=True)}
     op = replace(op, sides=tuple(side.unbound for side in op.sides))
     return Layout.of_join(op, [schemas[side] for side in sorted(schemas)], sorts=False)
@@ -278,7 +285,8 @@ def _check_alike(node: Node, inputs: list[_Input]) -> None:
                 f"{called}: of {node.edges[0].stream.name!r} and {edge.stream.name!r} one is a streaming DataFrame and "
                 f"the other a static one. {called.capitalize()} streams with streams."
             )
-        for field in inputs[first].schema if number > first else ():
+        own = isinstance(node.op.function, Cogroup)
+        for field in inputs[first].schema if number > first and not own else ():
             theirs = entry.schema.field(field.name).type
             if theirs != field.type:
                 raise DefinitionError(
