@@ -1,27 +1,33 @@
-"""The example of the README, as the script runs it."""
+"""The examples, as the scripts run them."""
 
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 
+import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "example_to_beat.py"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 pytestmark = [pytest.mark.spark]
 
 
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("example_to_beat", SCRIPT)
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    return load("example_to_beat")
 
 
 def test_tidegate_raises_the_alert_that_spark_misses(spark: SparkSession, script: ModuleType) -> None:
@@ -42,3 +48,18 @@ def test_the_table_names_what_nobody_has_emitted_yet(script: ModuleType) -> None
 
     assert "  [10, 12)             3          4          -         3          3" in table
     assert table.splitlines()[-1].split() == ["alert", "for", "[10,", "12)", "yes", "no", "no", "yes", "yes"]
+
+
+def test_departures_have_the_weather_of_their_time(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two weeks of the year; the rows are those of `pandas.merge_asof`."""
+    script = load("departures_and_weather")
+    end = pd.Timestamp("2013-01-14", tz="UTC")
+    departed, observed = (
+        frame[frame["came"] < end].reset_index(drop=True) for frame in (script.departures(), script.weather())
+    )
+    assert script.main(spark, departed, observed) == 0
+    said = capsys.readouterr().out
+    assert re.search(
+        r"As of the departure: 1\d,\d\d\d rows, 0 other .* 0 missing, [1-9]\d* of the last hour wait", said
+    )
+    assert re.search(r"With the latest row: \d+,\d\d\d of 1\d,\d\d\d rows have another visibility", said)
