@@ -291,7 +291,10 @@ def _by_end(window: tuple[int, int]) -> tuple[int, int]:
 
 def serialized(key: Key) -> tuple[bytes, ...]:
     """The bytes that order keys, column by column: UTF-8, big-endian two's complement (SEMANTICS section 1)."""
-    return tuple(v.to_bytes(8, "big", signed=True) if isinstance(v, int) else str(v).encode() for v in key)
+    return tuple(
+        v if isinstance(v, bytes) else v.to_bytes(8, "big", signed=True) if isinstance(v, int) else str(v).encode()
+        for v in key
+    )
 
 
 def _new(aggregate: BuiltIn | Reduce | Fold, name: str, old: Row, records: list[Row], key: Key) -> Any:

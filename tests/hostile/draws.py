@@ -124,7 +124,25 @@ class _Draw:
             typed=True,
         )
         made = self.expecting(made)
-        return self.stream(made)
+        return self.of_inputs(self.stream(made))
+
+    def of_inputs(self, made: Scenario) -> Scenario:
+        """The records by two inputs at times. Late records are shown with the partition of their own input."""
+        able = not self.spark and not any(output.kind == "late" for output in made.outputs)
+        if not able or not self.chance(0.3):
+            return made
+        if made.order:
+            # A batch of two inputs has another order than one of one input. Record by record it is the same.
+            each = [(n, i) for n, batch in enumerate(made.batches) for i in range(len(batch))]
+            made = replace(
+                made,
+                batches=[[made.batches[n][i]] for n, i in each],
+                splits=[[made.splits[n][i]] for n, i in each],
+                clocks=[made.clocks[n] for n, _ in each],
+                restarts=frozenset(n for n in range(1, len(each)) if self.chance(0.2)),
+            )
+        cogroups = made.calls[0].family == "aggregate" and self.chance(0.8)
+        return replace(made, inputs="cogroup" if cogroups else "merge")
 
     def windows(self) -> AnyWindows:
         random = self.random

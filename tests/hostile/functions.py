@@ -289,6 +289,19 @@ class Kept(_OfColumn):
         return "yes" if value is None else np.bool_(value not in (3, "zz"))
 
 
+class Part(_OfColumn):
+    """A filter that keeps the records of one of two inputs."""
+
+    def __init__(self, column: str, number: int) -> None:
+        super().__init__(column)
+        self.number = number
+
+    def __call__(self, row: Row) -> bool:
+        value = row.pop(self.column)
+        row.clear()
+        return (value or 0) % 2 == self.number
+
+
 class Doubled(_OfColumn):
     """New values, the old nested ones changed on the way."""
 

@@ -137,8 +137,11 @@ class InLayout:
 
 
 def lays_out(what: Scenario) -> bool:
-    """Whether a layout gives what the truth says: the order of records is known, and no wall clock is needed."""
-    return what.order is not None and what.idle is None
+    """Whether a layout gives what the truth says: the order of records is known, and no wall clock is needed.
+
+    Records of two inputs are in the order of the inputs there, and as they are piped in the driver.
+    """
+    return what.order is not None and what.idle is None and what.inputs == "one"
 
 
 RUNNERS: dict[str, tuple[Callable[[Scenario], Runner], Callable[[Scenario], bool]]] = {
@@ -352,4 +355,5 @@ def kinds_of(what: Scenario) -> list[str]:
     found = [f"windows: {type(what.windows).__name__}", f"aggregate: {what.calls[0].family}"]
     found.append("out: " + "+".join(sorted(output.kind for output in what.outputs)))
     found += [f"step: {step.how}" for step in what.steps]
+    found += [f"inputs: {what.inputs}"] if what.inputs != "one" else []
     return found

@@ -98,6 +98,7 @@ class Scenario:
     clocks    the wall clock at each batch, where it matters
     restarts  before which batches the query is started again
     splits    which map task reads each record of a batch
+    inputs    "one"; or two streams that each keep a part of the records, in a "merge" or a "cogroup"
     """
 
     seed: int
@@ -120,6 +121,7 @@ class Scenario:
     drains: bool = False
     tasks: int = 1
     splits: list[list[int]] = field(default_factory=list)
+    inputs: str = "one"
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -165,7 +167,7 @@ class Scenario:
     def code(self, unbound: bool = True) -> str:
         """The topology as Python; `source` is a DataFrame, or the name of an input if it is unbound."""
         keys = [name for name, _ in self.keys]
-        said = [f"key={keys!r}", f"timestamp={self.timestamp!r}", f'name="case{self.seed}"']
+        said = [f"key={keys!r}", f"timestamp={self.timestamp!r}"]
         if self.order:
             said += [f"partition={self.order[0]!r}", f"offset={self.order[1]!r}"]
         if unbound and self.typed:
@@ -173,8 +175,22 @@ class Scenario:
         if self.idle is not None:
             said.append(f'idle_advance="{self.idle} ms"')
         lines = [f"schema = {self._schema}"] if unbound and self.typed else []
-        lines.append(f"stream = tg.stream(source, {', '.join(said)})" + "".join(step.code for step in self.steps))
-        lines.append(f"grouped = stream.group_by_key(){self._windowed}{self._strategy}")
+        steps, windowed = "".join(step.code for step in self.steps), f"{self._windowed}{self._strategy}"
+        stream = f'tg.stream(source, {", ".join(said)}, name="case{self.seed}")'
+        if self.inputs == "one":
+            lines += [f"stream = {stream}{steps}", f"grouped = stream.group_by_key(){windowed}"]
+        else:
+            # Of one name, so that records that are piped together stay in their order.
+            for n, name in enumerate(("stream", "other")):
+                lines.append(f"{name} = {stream}.filter(f.Part({self.columns[0][0]!r}, {n})){steps}")
+        if self.inputs == "merge":
+            lines.append(f"grouped = stream.merge(other).group_by_key(){windowed}")
+        if self.inputs == "cogroup":
+            lines += [
+                f"made = f.{self.calls[0].what}({self.calls[0].column!r})",
+                "grouped = stream.group_by_key().cogroup(made.aggregator)",
+                f"grouped = grouped.cogroup(other.group_by_key(), made.aggregator){windowed}",
+            ]
         lines += self._aggregated
         if not self.named:
             lines.append(f"table = results{_way(self.outputs[0])}")
@@ -226,6 +242,8 @@ class Scenario:
         if isinstance(self.windows, Sessions):
             more.append("merger=made.merger")
         said = f"type={call.kind}, name={call.name!r}, {', '.join(more)}"
+        if self.inputs == "cogroup":
+            return [f"results = grouped.aggregate(made.initializer, {said})"]
         return [
             f"made = f.{call.what}({call.column!r})",
             f"results = grouped.aggregate(made.initializer, made.aggregator, {said})",

@@ -135,6 +135,21 @@ def test_a_restart_goes_on() -> None:
     assert told(TopologyTestDriver(table, state=driver.state()), LATE[1:]) == ["0<a>x", "0<b"]
 
 
+def test_a_restart_with_other_columns_goes_on() -> None:
+    columns = {"k": pa.string(), "ts": pa.int64()}
+
+    def table(**more: Any) -> tg.KTable:
+        clicks = stream("clicks", schema=pa.schema(columns | {"click": pa.string()} | more)).group_by_key()
+        views = stream("views", schema=pa.schema(columns | {"view": pa.string()})).group_by_key()
+        return clicks.cogroup(clicked).cogroup(views, viewed).aggregate(lambda: "0", type="string")
+
+    driver = TopologyTestDriver(table())
+    assert told(driver, [click("A", 1, "a")]) == ["0<a"]
+    again = TopologyTestDriver(table(more=pa.map_(pa.string(), pa.int64())), state=driver.state())
+    again.pipe_input({"k": "A", "ts": 2, "click": "b", "more": [("x", 1)]}, "clicks")
+    assert [row["aggregate"] for row in again.read_output()] == ["0<a<b"]
+
+
 def test_an_aggregator_that_raises_is_shown_with_the_record_of_its_stream() -> None:
     table = cogrouped().aggregate(lambda: "0", type="string")
     driver = TopologyTestDriver(table)

@@ -357,3 +357,15 @@ def test_what_a_stream_of_changes_cannot_be_grouped_by() -> None:
         driver.pipe_input({"user": "A", "ts": 0})
     with pytest.raises(tg.DefinitionError, match="rows of another one, and only counted"):
         counts.to_stream().group_by("count").count("n").late_records()
+
+
+def test_merged_streams_with_declared_partitions() -> None:
+    schema = pa.schema({"k": pa.string(), "ts": pa.int64(), "partition": pa.int32(), "offset": pa.int64()})
+    order = {"partition": "partition", "offset": "offset"}
+    one, other = (tg.stream(name, key="k", timestamp="ts", schema=schema, **order) for name in ("one", "other"))
+    table = one.merge(other).group_by_key().count()
+    driver = TopologyTestDriver(table)
+    for name in ("one", "other"):
+        driver.pipe_input({"k": "a", "ts": 1, "partition": 0, "offset": 0}, name)
+        driver = TopologyTestDriver(table, state=driver.state())
+    assert [row["count"] for row in driver.read_state("aggregate")] == [2]

@@ -72,8 +72,8 @@ class Types:
         return Types(dict(self.columns), self.declared)
 
     def go_on(self, before: Types) -> None:
-        """Know besides what was known before a restart."""
-        self.columns |= before.columns
+        """Know besides what was known before a restart. The records of a cogroup may have other columns now."""
+        self.columns |= {n: t for n, t in before.columns.items() if not (self.declared and n.startswith(ROW))}
 
     def array(self, name: str, records: Sequence[Record], start: int) -> pa.Array:
         """The column `name` of the records. Raises InputError naming the value that does not fit."""
@@ -125,12 +125,17 @@ class Inputs:
                 types.learn_schema(schema)
 
     def types(self) -> Types:
-        """The types behind the steps, as far as a schema and the steps declare them."""
-        branch = self.branches[0]
-        typed = all(step.typed for step in branch.steps if isinstance(step, MapValues))
-        if branch.schema is None or not typed:
-            return Types()
-        return Types.of(map_filter.run(branch.steps, branch.schema.empty_table()).schema)
+        """The types behind the steps, as far as schemas and the steps declare them."""
+        columns: dict[str, pa.DataType] = {}
+        declared = [branch for branch in self.branches if branch.schema is not None and _typed(branch)]
+        for branch in declared:
+            assert branch.schema is not None
+            found = map_filter.run(branch.steps, branch.schema.empty_table()).schema
+            columns = {field.name: field.type for field in found} | columns
+            if branch.number is not None and branch.partition is not None:
+                # Partitions of several inputs are told apart by the number of the input.
+                columns[branch.partition] = pa.string()
+        return Types(columns, declared=self.branches[0] in declared)
 
     def take(self, records: Sequence[Record], name: str | None, start: int) -> list[Record]:
         """The records piped into `name`, after the steps of each stream that begins there, in order."""
@@ -158,6 +163,10 @@ class Inputs:
                 for at, row in done
             ]
         return done
+
+
+def _typed(stream: Stream) -> bool:
+    return all(step.typed for step in stream.steps if isinstance(step, MapValues))
 
 
 def schema_of(records: Any) -> pa.Schema | None:

@@ -29,6 +29,7 @@ from tidegate.spec.columns import (
     OURS,
     OUTPUT,
     REASON,
+    ROW,
     SIDE,
     START,
     STREAM_TIME,
@@ -103,7 +104,9 @@ class Layout:
         """What a checkpoint must agree with to go on, by name."""
         if self.whole is not None:
             return self.whole.identity
-        types = {name: str(self.schema.field(name).type) for name in [*self.keys, *self.values]}
+        # Nothing of the records of a cogroup is stored, so their columns may be others.
+        values = [name for name in self.values if not name.startswith(f"v:{ROW}")]
+        types = {name: str(self.schema.field(name).type) for name in [*self.keys, *values]}
         typed = {"types": ", ".join(f"{name[2:]} {kind}" for name, kind in types.items())}
         return identity(self.op) | (typed if self.typed else {})
 
