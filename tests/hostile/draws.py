@@ -124,7 +124,14 @@ class _Draw:
             typed=True,
         )
         made = self.expecting(made)
-        return self.of_inputs(self.stream(made))
+        return self.of_inputs(self.vectorized(self.stream(made)))
+
+    def vectorized(self, made: Scenario) -> Scenario:
+        """A function over Arrow arrays at times."""
+        (call, *_) = made.calls
+        if call.what != "Numbers" or isinstance(made.windows, Sessions | Sliding) or self.chance(0.3):
+            return made
+        return replace(made, calls=(replace(call, what="Sums", vectorized=True),))
 
     def of_inputs(self, made: Scenario) -> Scenario:
         """The records by two inputs at times. Late records are shown with the partition of their own input."""
@@ -141,7 +148,8 @@ class _Draw:
                 clocks=[made.clocks[n] for n, _ in each],
                 restarts=frozenset(n for n in range(1, len(each)) if self.chance(0.2)),
             )
-        cogroups = made.calls[0].family == "aggregate" and self.chance(0.8)
+        (call, *_) = made.calls
+        cogroups = call.family == "aggregate" and not call.vectorized and self.chance(0.8)
         return replace(made, inputs="cogroup" if cogroups else "merge")
 
     def windows(self) -> AnyWindows:

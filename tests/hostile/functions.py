@@ -134,6 +134,21 @@ class Numbers(_OfColumn):
         return np.int64((a * 3 + b) % 1_000_003)
 
 
+class Sums(Numbers):
+    """Whole numbers, also over Arrow arrays, which are not of the type of the aggregate and have nulls in them."""
+
+    def aggregator(self, key: Any, row: Row, aggregate: int) -> Any:
+        found = (aggregate * 2 + (row[self.column] or 0)) % 1_000_003
+        return None if found % 5 == 3 else found
+
+    def vectors(self, key: Any, rows: pa.Table, aggregates: pa.Array) -> Any:
+        values = rows[self.column].fill_null(0).to_numpy()
+        found = (aggregates.to_numpy() * 2 + values) % 1_000_003
+        kind = [pa.int64(), pa.int32(), pa.float64()][len(found) % 3]
+        made = pa.array(found, mask=found % 5 == 3).cast(kind)
+        return pa.chunked_array([made.slice(0, 1), made.slice(1)]) if len(found) % 2 else made
+
+
 class Halves(Numbers):
     """Whole numbers, until a half comes: an error."""
 

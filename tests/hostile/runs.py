@@ -355,5 +355,6 @@ def kinds_of(what: Scenario) -> list[str]:
     found = [f"windows: {type(what.windows).__name__}", f"aggregate: {what.calls[0].family}"]
     found.append("out: " + "+".join(sorted(output.kind for output in what.outputs)))
     found += [f"step: {step.how}" for step in what.steps]
+    found += ["aggregate: vectorized"] if what.calls[0].vectorized else []
     found += [f"inputs: {what.inputs}"] if what.inputs != "one" else []
     return found

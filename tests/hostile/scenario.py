@@ -38,6 +38,7 @@ class Call:
     family   "built-in", "reduce" or "aggregate"
     what     the name of the function, or of the class of functions
     kind     the type that an aggregate is declared to have, as code; for others that of the column
+    vectorized  whether the function that aggregates is called with Arrow arrays
     """
 
     name: str
@@ -45,6 +46,7 @@ class Call:
     what: str
     column: str | None
     kind: str = ""
+    vectorized: bool = False
 
 
 @dataclass(frozen=True)
@@ -244,9 +246,10 @@ class Scenario:
         said = f"type={call.kind}, name={call.name!r}, {', '.join(more)}"
         if self.inputs == "cogroup":
             return [f"results = grouped.aggregate(made.initializer, {said})"]
+        how = "made.vectors, vectorized=True" if call.vectorized else "made.aggregator"
         return [
             f"made = f.{call.what}({call.column!r})",
-            f"results = grouped.aggregate(made.initializer, made.aggregator, {said})",
+            f"results = grouped.aggregate(made.initializer, {how}, {said})",
         ]
 
 

@@ -53,7 +53,11 @@ class Truth:
         """
         rows, self.left = self.left, []
         if self.scenario.idle is not None:
-            rows += self._batch([], clock)
+            try:
+                rows += self._batch([], clock)
+            except Full:
+                self.left = rows
+                return self._failed("BufferFullError")
             self.taken.append(([], clock))
         before = list(rows)
         try:

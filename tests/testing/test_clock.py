@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -227,3 +227,20 @@ def test_a_silent_partition_without_idle_after_holds_for_ever() -> None:
     driver.advance_wall_clock("100 days")
     driver.pipe_input({"k": "A", "ts": 60 * SECOND, "p": 0, "o": 1})
     assert driver.metrics()["stream_time"] == 4 * SECOND
+
+
+# --- a step that raises --------------------------------------------------------------------------------------------
+
+
+def test_the_wall_clock_does_not_go_on_if_its_step_raises() -> None:
+    events = tg.stream("events", key="k", timestamp="ts", idle_advance="200 ms")
+    windowed = events.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms"))
+    final = windowed.emit_strategy(tg.EmitStrategy.on_window_close()).count()
+    one = tg.BufferConfig.max_records(1).shut_down_when_full()
+    driver = TopologyTestDriver(final.suppress(tg.Suppressed.until_time_limit("25 ms", one, clock="stream")))
+    driver.pipe_batch([{"k": "A", "ts": 1}, {"k": "B", "ts": 1}])
+    for _ in range(2):
+        with pytest.raises(tg.BufferFullError):
+            driver.advance_wall_clock("1 second")
+        assert driver.wall_clock == timedelta(0)
+    assert driver.read_output() == []

@@ -247,16 +247,23 @@ class TopologyTestDriver:
         """Let time pass on the wall clock, as an empty micro-batch at its end; what is due by it leaves.
 
         It starts at `initial_wall_clock_time`, 0 if that is not given. Nothing that leaves by stream time
-        alone notices. Raises DefinitionError if `by` is negative.
+        alone notices. A step that raises leaves the driver as it was before.
+
+        Raises DefinitionError if `by` is negative.
         """
         passed = duration_ms(by, "by")
         if passed < 0:
             raise DefinitionError(
                 f"`by` is {show_ms(passed)}: the wall clock does not go back. Use a positive duration."
             )
+        before = self._wall_clock_ms
         self._wall_clock_ms += passed
         if self._heard and any(node.op.uses_timers for node in self._nodes):
-            self._step(self._entries, [[] for _ in self._entries], 0)
+            try:
+                self._step(self._entries, [[] for _ in self._entries], 0)
+            except Exception:
+                self._wall_clock_ms = before
+                raise
 
     @property
     def wall_clock(self) -> timedelta:
