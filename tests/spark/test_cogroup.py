@@ -86,3 +86,27 @@ def test_final_rows(spark: SparkSession, tmp_path: Path) -> None:
     runs = [replay.run_split(part) for part in (splits[:2], splits[2:])]
     assert Counter(shown(row) for run in runs for rows in run.rows for row in rows) == wanted
     assert sum(run.dropped() for run in runs) == 0
+
+
+def test_keys_of_other_types_are_refused(spark: SparkSession) -> None:
+    clicks = spark.createDataFrame([("a", 1, 0)], "k string, ts long, click long")
+    views = spark.createDataFrame([(1, 1, 0)], "k long, ts long, view long")
+    frames = [frame.withColumn("ts", F.timestamp_millis("ts")) for frame in (clicks, views)]
+    one, other = (
+        tg.stream(frame, key="k", timestamp="ts", name=name).group_by_key()
+        for frame, name in zip(frames, ("clicks", "views"), strict=True)
+    )
+    with pytest.raises(tg.DefinitionError, match="cogroup: the column 'k' is string in 'clicks' and int64 in 'views'"):
+        one.cogroup(clicked).cogroup(other, viewed).aggregate(list, type="array<string>").to_df()
+
+
+def test_static_frames(spark: SparkSession) -> None:
+    clicks = spark.createDataFrame([("a", 1, "x"), ("b", 2, "y"), (None, 3, "z")], "k string, ts long, click string")
+    views = spark.createDataFrame([("a", 4, 7), ("c", 5, None)], "k string, ts long, view long")
+    frames = [frame.withColumn("ts", F.timestamp_millis("ts")) for frame in (clicks, views)]
+    one, other = (
+        tg.stream(frame, key="k", timestamp="ts", name=name).group_by_key()
+        for frame, name in zip(frames, ("clicks", "views"), strict=True)
+    )
+    table = one.cogroup(clicked).cogroup(other, viewed).aggregate(list, type="array<string>", name="told")
+    assert {row["k"]: row["told"] for row in table.to_df().collect()} == {"a": ["<x", ">7"], "b": ["<y"]}

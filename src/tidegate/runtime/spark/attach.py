@@ -39,6 +39,7 @@ from tidegate.spec.columns import (
     LATE_BY,
     OUTPUT,
     REASON,
+    ROW,
     SIDE,
     SINCE,
     START,
@@ -191,8 +192,9 @@ def _layout(node: Node, inputs: list[_Input]) -> Layout:
     """The layout of an operator. It travels to the workers; the DataFrames that it is bound to cannot."""
     op = replace(node.op, stream=node.op.stream.unbound, expects=None)
     if op.joined is None:
-        # The inputs of a cogroup have columns of their own.
-        schema = pa.unify_schemas([entry.schema for entry in inputs]) if len(inputs) > 1 else inputs[0].schema
+        schema = inputs[0].schema
+        if isinstance(op.function, Cogroup):  # each input has a column of its own
+            schema = pa.unify_schemas([entry.schema for entry in inputs])
         return Layout(op, schema, sorts=False)
     schemas = {edge.side: entry.schema for edge, entry in zip(node.edges, inputs, strict=True)}
     op = replace(op, sides=tuple(side.unbound for side in op.sides))
@@ -277,7 +279,8 @@ def _of_raw(op: Operation, branch: Stream) -> _Input:
 
 def _check_alike(node: Node, inputs: list[_Input]) -> None:
     """Raise DefinitionError if inputs do not go together: streaming and static ones, or branches of other types."""
-    called = "join" if node.op.joined is not None else "merge"
+    cogroups = isinstance(node.op.function, Cogroup)
+    called = "join" if node.op.joined is not None else "cogroup" if cogroups else "merge"
     for number, (edge, entry) in enumerate(zip(node.edges, inputs, strict=True)):
         first = next(i for i, other in enumerate(node.edges) if other.side == edge.side)
         if entry.frame.isStreaming != inputs[0].frame.isStreaming:
@@ -285,12 +288,13 @@ def _check_alike(node: Node, inputs: list[_Input]) -> None:
                 f"{called}: of {node.edges[0].stream.name!r} and {edge.stream.name!r} one is a streaming DataFrame and "
                 f"the other a static one. {called.capitalize()} streams with streams."
             )
-        own = isinstance(node.op.function, Cogroup)
-        for field in inputs[first].schema if number > first and not own else ():
+        for field in inputs[first].schema if number > first else ():
+            if field.name.startswith(f"v:{ROW}"):
+                continue  # the record of a cogroup's input as one column
             theirs = entry.schema.field(field.name).type
             if theirs != field.type:
                 raise DefinitionError(
-                    f"merge: the column {field.name.partition(':')[2] or field.name!r} is {field.type} in "
+                    f"{called}: the column {field.name.partition(':')[2] or field.name!r} is {field.type} in "
                     f"{node.edges[first].stream.name!r} and {theirs} in {edge.stream.name!r}. Cast one of them."
                 )
 
