@@ -144,6 +144,29 @@ def test_steps_merged_streams_late_records_and_a_static_frame(spark: SparkSessio
     assert {row["output"] for row in found} == {"final", "late"}
 
 
+def test_a_cogroup(spark: SparkSession, folder: Path) -> None:
+    def sold(key: Any, row: dict[str, Any], total: float) -> float:
+        return total + float(row["price"] or 0)
+
+    def tagged(key: Any, row: dict[str, Any], total: float) -> float:
+        assert "price" not in row
+        return total + 1_000 * len(row["tags"] or [])
+
+    def both(source: Callable[[str], tg.KStream]) -> DataFrame:
+        tags = source("b").map_values({"tags": "tags"}).group_by_key()
+        table = source("a").group_by_key().cogroup(sold).cogroup(tags, tagged).aggregate(float, type="double")
+        out: DataFrame = table.to_df()
+        return out
+
+    rows = spark.read.parquet(str(folder))
+    wanted = both(lambda name: tg.stream(rows, **TIME, name=name))
+    got = both(lambda name: tg.files.source(spark, str(folder), **TIME, name=name, streaming=False))
+    assert got.schema == wanted.schema
+    found = sorted(collect(got), key=str)
+    assert found == sorted(collect(wanted), key=str)
+    assert any(row["aggregate"] > 1_000 and row["aggregate"] % 1_000 for row in found)
+
+
 def test_a_bad_file_stops_the_query_and_a_good_one_in_its_place_goes_on(
     spark: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
