@@ -298,16 +298,12 @@ class KStream(Result):
 
         In the driver, `pipe_input(record, "name of the input")` says whose record it is.
         """
-        branches = self.node.branches
         for other in others:
             if not isinstance(other, KStream):
                 raise DefinitionTypeError(f"`merge` takes streams, not {other!r}. Use for example clicks.merge(views).")
             if differs := merge_conflict(self.node, other.node):
                 raise DefinitionError(differs)
-            branches += other.node.branches
-        numbered = tuple(replace(branch, number=i) for i, branch in enumerate(branches))
-        aside = tuple(dict.fromkeys(name for branch in branches for name in branch.aside))
-        return KStream(replace(self.node, frame=None, steps=(), sources=numbered, aside=aside))
+        return KStream(_merged([self.node, *(other.node for other in others)]))
 
     def join(
         self,
@@ -569,11 +565,7 @@ class _Aggregating:
                 f"`vectorized` is for time windows and tables without windows: those of {self.windows} depend on the "
                 "records, which are taken one by one. Leave it out, or use built-in aggregates."
             )
-        if merger is None and isinstance(self.windows, SessionWindows):
-            raise DefinitionError(
-                "`merger` is missing: a record can bridge two sessions, and then their aggregates become one. "
-                "Give merger=lambda key, a, b: ..."
-            )
+        _check_merger(merger, self.windows)
         return self._table(((name, fold),), materialized, expect_keys, late_records)
 
     def _table(
@@ -623,6 +615,14 @@ class _Aggregating:
                     f"`{name}` reads the column {column!r}, which the stream does not have. "
                     f"Its columns are {', '.join(available)}."
                 )
+
+
+def _check_merger(merger: Any, windows: Windows | None) -> None:
+    if merger is None and isinstance(windows, SessionWindows):
+        raise DefinitionError(
+            "`merger` is missing: a record can bridge two sessions, and then their aggregates become one. "
+            "Give merger=lambda key, a, b: ..."
+        )
 
 
 @dataclass(frozen=True)
@@ -717,12 +717,8 @@ class CogroupedKStream:
         aggregators = PerInput(tuple(aggregator for _, aggregator in self.parts))
         checked = None if merger is None else _callable(merger, "merger")
         fold = Cogroup(_callable(initializer, "initializer"), aggregators, type, checked)
-        if merger is None and isinstance(self.windows, SessionWindows):
-            raise DefinitionError(
-                "`merger` is missing: a record can bridge two sessions, and then their aggregates become one. "
-                "Give merger=lambda key, a, b: ..."
-            )
-        grouped = KGroupedStream(_cogrouped([part.stream for part, _ in self.parts], self.parts[0][0].key), self._key)
+        _check_merger(merger, self.windows)
+        grouped = KGroupedStream(_cogrouped([part.stream for part, _ in self.parts], self._key), self._key)
         if self.windows is None:
             return grouped._table(((name, fold),), materialized, expect_keys)  # noqa: SLF001
         windowed = replace(grouped.windowed_by(self.windows), emit=self.emit)
@@ -735,14 +731,17 @@ class CogroupedKStream:
 
 def _cogrouped(streams: Sequence[Stream], key: tuple[str, ...]) -> Stream:
     """The streams as one, each record as one column of its own stream."""
-    branches = []
-    for number, node in enumerate(streams):
-        kept = tuple(dict.fromkeys((*key, *node.kept)))
-        branches += [branch.then(OneColumn(number, key, kept)) for branch in node.branches]
+    steps = [OneColumn(n, key, tuple(dict.fromkeys((*key, *node.kept)))) for n, node in enumerate(streams)]
+    merged = _merged([node.then(step) for node, step in zip(streams, steps, strict=True)])
+    return replace(merged, aside=(*merged.aside, *(f"{ROW}{step.number}" for step in steps)))
+
+
+def _merged(streams: Sequence[Stream]) -> Stream:
+    """The inputs of all the streams as one stream; each keeps its own partitions."""
+    branches = [branch for node in streams for branch in node.branches]
     numbered = tuple(replace(branch, number=i) for i, branch in enumerate(branches))
-    aside = (*(name for node in streams for name in node.aside), *(f"{ROW}{n}" for n in range(len(streams))))
-    first = streams[0]
-    return replace(first, frame=None, raw=None, steps=(), sources=numbered, aside=tuple(dict.fromkeys(aside)))
+    aside = tuple(dict.fromkeys(name for branch in branches for name in branch.aside))
+    return replace(streams[0], frame=None, steps=(), sources=numbered, aside=aside)
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ def test_runs_are_merged_as_in_a_binary_counter() -> None:
         runs.append(held.index[0].segments)
     assert runs == [1, 1, 2, 1, 2, 2, 3, 1]
     assert sorted(held.read(0)["v:n"].to_pylist()) == list(range(16))
-    assert (held.index[0].due, held.index[0].closes, held.rows) == (0, 8, 16)
+    assert (held.index[0].due, held.index[0].closes, held.index.totals().rows) == (0, 8, 16)
 
 
 def test_large_runs_are_not_merged(monkeypatch: pytest.MonkeyPatch) -> None:

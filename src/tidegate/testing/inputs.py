@@ -215,15 +215,13 @@ def _with(known: pa.DataType, found: pa.DataType) -> pa.DataType:
 
 def _grown(known: pa.DataType, record: Record) -> pa.DataType:
     """What is known of the columns of a record that is one column, with those that this record shows."""
-    fields = {known.field(i).name: known.field(i).type for i in range(known.num_fields)} if _is_struct(known) else {}
+    fields = (
+        {known.field(i).name: known.field(i).type for i in range(known.num_fields)} if pa.types.is_struct(known) else {}
+    )
     for name, value in record.items():
         before = fields.get(name, pa.null())
         fields[name] = before if value is None or not _unknown(before) else _with(before, _type_of(name, value))
     return pa.struct(list(fields.items()))
-
-
-def _is_struct(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_struct(kind))
 
 
 def _type_of(name: str, value: Any) -> pa.DataType:

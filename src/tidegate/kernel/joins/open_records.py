@@ -124,11 +124,6 @@ class OpenRecords:
             self.store.remove(start, MATCHED_SEGMENT)
 
     @property
-    def rows(self) -> int:
-        """How many records are kept; of a stretch that closes, those that have closed already are among them."""
-        return self.index.totals().rows
-
-    @property
     def first_open(self) -> int | None:
         """The smallest timestamp of a record that is open, None if none is."""
         due = self.index.totals().due

@@ -23,18 +23,18 @@ from tidegate.instants import later_ms
 from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
 from tidegate.kernel.exchange.batch import Batch, JoinBatch
 from tidegate.kernel.joins.arrivals import Arrived, arrived
+from tidegate.kernel.joins.join_operator import JoinOperator
 from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns
 from tidegate.kernel.joins.late_records import late
 from tidegate.kernel.joins.matching import Bools, Records, pairs
 from tidegate.kernel.joins.open_records import OpenRecords, stretches, width_ms
-from tidegate.kernel.joins.table_rows import shown_rows, shown_schema
-from tidegate.kernel.operator import Operator
+from tidegate.kernel.joins.table_rows import shown_rows
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.results import serial
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import OPEN_LEFT, OPEN_RIGHT
-from tidegate.spec.joined import SIDES, StreamStream
+from tidegate.spec.joined import StreamStream
 from tidegate.spec.windows import LEFT, RIGHT, JoinWindows
 
 _CLOSES, _PAIR, _OWN = 0, 1, 2
@@ -65,7 +65,7 @@ class _Side:
         return self.records.arrived >= 0
 
 
-class StreamStreamJoin(Operator):
+class StreamStreamJoin(JoinOperator):
     """Keeps the open records of both sides, in stretches of their timestamps."""
 
     tables = (OPEN_LEFT, OPEN_RIGHT)
@@ -81,16 +81,6 @@ class StreamStreamJoin(Operator):
         sides = [side for side in (LEFT, RIGHT) if joined.preserves(side)]
         first = {side: OpenRecords.of(state, side, preserved=True).first_open for side in sides}
         return min((windows.close_ms(side, at) for side, at in first.items() if at is not None), default=None)
-
-    def counts(self, state: State) -> dict[str, float]:
-        return {f"open_{name}_records": OpenRecords.of(state, side, False).rows for side, name in enumerate(SIDES)}
-
-    @property
-    def own_stores(self) -> tuple[str, ...]:
-        return tuple(f"{self.layout.op.name}-{side}" for side in SIDES)
-
-    def own_schema(self, store: str) -> pa.Schema:
-        return shown_schema(self.layout, self.own_stores.index(store))
 
     def own_rows(self, state: State, store: str) -> list[pa.Table]:
         side, joined = self.own_stores.index(store), self._joined

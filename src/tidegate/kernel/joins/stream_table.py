@@ -20,10 +20,10 @@ from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
 from tidegate.kernel.exchange.batch import Batch, JoinBatch
 from tidegate.kernel.joins import table_rows
 from tidegate.kernel.joins.arrivals import Arrived, Bools, Progress, arrived, with_progress
+from tidegate.kernel.joins.join_operator import JoinOperator
 from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns, taken
 from tidegate.kernel.joins.open_records import STRETCHES, OpenRecords, stretches
 from tidegate.kernel.joins.table_rows import Lookup, Versions
-from tidegate.kernel.operator import Operator
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.results import serial
 from tidegate.kernel.state.state import State
@@ -58,7 +58,7 @@ class _Records:
     fresh: Bools
 
 
-class StreamTableJoin(Operator):
+class StreamTableJoin(JoinOperator):
     """Keeps the rows of the table by key, and the records that wait in stretches of their timestamps."""
 
     tables = (WAITING, TABLE_RIGHT)
@@ -227,19 +227,6 @@ class StreamTableJoin(Operator):
         return order.to_numpy()
 
     # -- inside ------------------------------------------------------------------------------------------------------
-
-    def counts(self, state: State) -> dict[str, float]:
-        return {
-            "open_left_records": state.logs.totals().rows,
-            "open_right_records": state.right.totals().rows,
-        }
-
-    @property
-    def own_stores(self) -> tuple[str, ...]:
-        return (f"{self.layout.op.name}-left", f"{self.layout.op.name}-right")
-
-    def own_schema(self, store: str) -> pa.Schema:
-        return table_rows.shown_schema(self.layout, self.own_stores.index(store))
 
     def own_rows(self, state: State, store: str) -> list[pa.Table]:
         side = self.own_stores.index(store)

@@ -14,9 +14,9 @@ from tidegate.kernel.columns.arrays import Ints, concat_tables
 from tidegate.kernel.exchange.batch import Batch, JoinBatch
 from tidegate.kernel.joins import table_rows
 from tidegate.kernel.joins.arrivals import Arrived, Bools, arrived
+from tidegate.kernel.joins.join_operator import JoinOperator
 from tidegate.kernel.joins.joined_rows import joined_rows, side_columns, taken
 from tidegate.kernel.joins.table_rows import STORED, Lookup, Versions
-from tidegate.kernel.operator import Operator
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import TABLE_LEFT, TABLE_RIGHT
@@ -42,7 +42,7 @@ class _Table:
         return np.where(gone, -1, found)
 
 
-class TableTableJoin(Operator):
+class TableTableJoin(JoinOperator):
     """Keeps the rows of both tables, in buckets of a tree over the hash of the key."""
 
     tables = (TABLE_LEFT, TABLE_RIGHT)
@@ -131,16 +131,6 @@ class TableTableJoin(Operator):
         table_rows.write(self.layout, tables, buckets, side.versions.take(mine))
 
     # -- inside ------------------------------------------------------------------------------------------------------
-
-    def counts(self, state: State) -> dict[str, float]:
-        return {"open_left_records": state.logs.totals().rows, "open_right_records": state.right.totals().rows}
-
-    @property
-    def own_stores(self) -> tuple[str, ...]:
-        return (f"{self.layout.op.name}-left", f"{self.layout.op.name}-right")
-
-    def own_schema(self, store: str) -> pa.Schema:
-        return table_rows.shown_schema(self.layout, self.own_stores.index(store))
 
     def own_rows(self, state: State, store: str) -> list[pa.Table]:
         side = self.own_stores.index(store)
