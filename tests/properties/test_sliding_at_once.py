@@ -1,4 +1,4 @@
-"""Sliding windows taken at once give what they give record by record: rows, their order, drops and state."""
+"""Sliding windows taken at once, also in parts, give what they give record by record: rows, order, drops and state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tidegate.kernel.windows import sliding_batch
+from tidegate.kernel.windows import keyed, sliding_batch
 from tidegate.testing import TopologyTestDriver
 
 ORIGINS = [0, 0, 3, 25, 10_000, 1_700_000_000_000]
@@ -40,7 +40,7 @@ def batches(draw: Any) -> list[list[dict[str, Any]]]:
             clock += draw(st.sampled_from([0, 1, 1, 2, 5, 20]))
             ts = max(0, clock - draw(st.integers(0, lag)))
             x = draw(st.one_of(st.none(), st.integers(-3, 9)))
-            batch.append({"k": draw(st.sampled_from("aab")), "ts": ts, "x": x})
+            batch.append({"k": draw(st.sampled_from("aaabcd")), "ts": ts, "x": x})
         made.append(batch)
     return made
 
@@ -69,26 +69,37 @@ def one_by_one() -> Any:
     patch.undo()
 
 
-@given(table=tables(), piped=batches())
-def test_at_once_as_one_by_one(table: Any, piped: list[Any]) -> None:
+@contextmanager
+def at_once(part: int) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keyed, "PART_RECORDS", part)
+        yield
+
+
+PARTS = st.sampled_from([1, 3, keyed.PART_RECORDS])
+
+
+@given(table=tables(), piped=batches(), part=PARTS)
+def test_at_once_as_one_by_one(table: Any, piped: list[Any], part: int) -> None:
     taken, wanted = TopologyTestDriver(table), TopologyTestDriver(table)
     for batch in [*piped, None]:
         for driver in (taken, wanted):
-            with one_by_one() if driver is wanted else pytest.MonkeyPatch.context():
+            with one_by_one() if driver is wanted else at_once(part):
                 driver.drain() if batch is None else driver.pipe_batch(batch)
         assert taken.read_output() == wanted.read_output()
         assert taken.drops == wanted.drops
 
 
-@given(piped=batches(), grace=st.sampled_from([0, 3, 100]))
-def test_late_records_are_told_in_their_order(piped: list[Any], grace: int) -> None:
+@given(piped=batches(), grace=st.sampled_from([0, 3, 100]), part=PARTS)
+def test_late_records_are_told_in_their_order(piped: list[Any], grace: int, part: int) -> None:
     windows = tg.SlidingWindows.of_time_difference_and_grace("8 ms", f"{grace} ms")
     windowed = tg.stream("events", key="k", timestamp="ts").group_by_key().windowed_by(windows)
     counts = windowed.count(late_records="keep")
     outputs = {"final": counts.suppress(FINAL), "late": counts.late_records()}
     taken, wanted = TopologyTestDriver(outputs), TopologyTestDriver(outputs)
     for batch in piped:
-        taken.pipe_batch(batch)
+        with at_once(part):
+            taken.pipe_batch(batch)
         with one_by_one():
             wanted.pipe_batch(batch)
         assert taken.read_output() == wanted.read_output()

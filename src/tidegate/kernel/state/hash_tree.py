@@ -40,6 +40,18 @@ def read(state: State, buckets: Ints) -> pa.Table | None:
     return concat_tables(segments) if segments else None
 
 
+def divide(state: State, hashes: Hashes, most: int) -> None:
+    """Cut each bucket without rows that is about to have more than `most` keys' rows, with these hashes."""
+    high = np.sort(_high(hashes))
+    own = state.logs.floors(high)
+    buckets, counts = np.unique(own, return_counts=True)
+    for bucket in buckets[counts > most].tolist():
+        if (state.logs.get(bucket) or Log()).segments == 0:
+            mine = high[own == bucket]
+            for number in [bucket, *mine[_cuts(mine, most)].tolist()]:
+                state.logs[number] = Log(windows=0)
+
+
 def write(
     state: State,
     buckets: Ints,
@@ -47,11 +59,14 @@ def write(
     hashes: Hashes,
     most: int | None = None,
     known: Callable[[pa.Table], dict[str, int]] | None = None,
+    every: bool | None = None,
 ) -> None:
     """Let `rows`, whose keys have these `hashes`, be all that is in the buckets; one that is too large splits.
 
     most   rows that a bucket may have before it splits, SPLIT_ROWS if nothing is said
     known  what the index is to know of a bucket with these rows (fields of `Log`)
+    every  whether the batch writes every bucket, these being neighbours of each other; if nothing is said, whether
+           these are all that there are
     """
     most = SPLIT_ROWS if most is None else most
     high = _high(hashes)
@@ -62,7 +77,8 @@ def write(
     assert np.isin(own, touched).all()
     ends = np.searchsorted(own, touched, side="right").tolist()
     parts = list(zip(touched.tolist(), [0, *ends], ends, strict=False))
-    for bucket, low, end in _merged(state, parts, int(most * _FILLED)):
+    every = len(parts) == len(state.logs) if every is None else every
+    for bucket, low, end in _merged(state, parts, int(most * _FILLED)) if every else parts:
         if low == end:
             state.forget(bucket)
             state.logs[bucket] = Log(windows=0)
@@ -77,12 +93,10 @@ def write(
 
 
 def _merged(state: State, parts: list[tuple[int, int, int]], most: int) -> list[tuple[int, int, int]]:
-    """Buckets with the places of their first row and beyond their last, small neighbours as one if all are written.
+    """Neighbouring buckets with the places of their first row and beyond their last, small ones as one.
 
     A bucket that is gone belongs to the one before it.
     """
-    if len(parts) != len(state.logs):
-        return parts
     merged = parts[:1]
     for bucket, low, end in parts[1:]:
         name, first, _ = merged[-1]

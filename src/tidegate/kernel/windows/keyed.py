@@ -9,7 +9,7 @@ taken all at once for the keys where the order cannot matter (`coalescing`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
@@ -45,6 +45,10 @@ _ROWS_PER_RECORD = 64
 """So many windows a record may write with its own without being slower than by writing more buckets."""
 _STRETCH = 10_000
 """So many records are looked at before it is asked whether all buckets are touched already."""
+PART_RECORDS = 50_000
+"""So many records of final results of sliding windows are applied together, or those of one bucket. Each makes up to
+two windows, and takes about a kilobyte while it is applied.
+"""
 
 
 class KeyedWindows(Operator):
@@ -95,7 +99,7 @@ class KeyedWindows(Operator):
             return
         opens_after = self.windows.open_from_ms(state.closed_to)
         loaded = _load(self.layout, state, list(state.logs), opens_after)
-        _store(self.layout, state, loaded, loaded.rows, loaded.entries, opens_after, None)
+        _store(self.layout, state, loaded, loaded.rows, loaded.entries, opens_after, _Part(loaded.buckets, None))
 
 
 def _process(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[list[pa.Table], int]:
@@ -103,13 +107,69 @@ def _process(layout: Layout, state: State, batch: Batch, closes_at: int) -> tupl
     windows = layout.op.windows
     assert isinstance(windows, SlidingWindows | SessionWindows)
     records = batch.arrived() if session_batch.applies(layout) else batch.records()
-    opens_before = windows.open_from_ms(batch.closed_to)
     # At the end of the input no window stays open, however long its grace.
     opens_after: Any = np.inf if closes_at == MAX_MS else windows.open_from_ms(closes_at)
-    touched = _touched(layout, state, records) | set(state.logs.due_before(opens_after))
-    loaded = _load(layout, state, sorted(touched), opens_before)
-    rows, updates, late, seen = _take_in(layout, loaded, records, batch)
-    batch.late = late
+    out: list[pa.Table] = []
+    late: _Late = []
+    for part in _parts(layout, state, batch, records, opens_after):
+        rows, dropped = _process_part(layout, state, batch, part, opens_after)
+        out += rows
+        places = part.places
+        late += dropped if places is None else [(int(places[i]), start, end) for i, start, end in dropped]
+    batch.late = sorted(late, key=itemgetter(0))
+    if layout.sorts and len(out) > 1 and layout.op.emits == "final":
+        out = [results.in_order(layout, results.concat(layout, out))]
+    return out or [results.concat(layout, [])], len(late)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Buckets that are read and written together, and the records of their keys.
+
+    places  of the records in the batch; None if they are all
+    every   whether the batch writes every bucket of the state, these being neighbours of each other
+    """
+
+    buckets: list[int]
+    records: pa.Table | None
+    places: Ints | None = None
+    every: bool | None = None
+
+
+def _parts(layout: Layout, state: State, batch: Batch, records: pa.Table | None, opens_after: float) -> Iterator[_Part]:
+    """Everything together, or a bucket and the next ones until they have PART_RECORDS records.
+
+    Only final results of sliding windows come in parts: updates have an order over all keys.
+    """
+    due = set(state.logs.due_before(opens_after))
+    in_parts = layout.op.emits == "final" and sliding_batch.applies(layout, batch)
+    if records is None or records.num_rows <= PART_RECORDS or not in_parts:
+        yield _Part(sorted(_touched(layout, state, records) | due), records)
+        return
+    hashes = grouping.key_hash(layout, records)
+    hash_tree.divide(state, hashes, PART_RECORDS)
+    own = hash_tree.find(state, hashes)
+    filled, counts = np.unique(own, return_counts=True)
+    buckets = np.union1d(filled, np.array(sorted(due), np.int64))
+    sizes = np.zeros(len(buckets), np.int64)
+    sizes[np.searchsorted(buckets, filled)] = counts
+    part = (np.cumsum(sizes) - 1) // PART_RECORDS
+    every = len(buckets) == len(state.logs)
+    for number in np.unique(part).tolist():
+        mine = buckets[part == number]
+        places = np.flatnonzero((own >= mine[0]) & (own <= mine[-1]))
+        yield _Part(mine.tolist(), records.take(pa.array(places)), places, every)
+
+
+def _process_part(
+    layout: Layout, state: State, batch: Batch, part: _Part, opens_after: Any
+) -> tuple[list[pa.Table], _Late]:
+    """The rows that these keys emit, and their late records by place among those of the part."""
+    windows = layout.op.windows
+    assert isinstance(windows, SlidingWindows | SessionWindows)
+    opens_before = windows.open_from_ms(batch.closed_to)
+    loaded = _load(layout, state, part.buckets, opens_before)
+    rows, updates, late, seen = _take_in(layout, loaded, part.records, batch)
     entries = loaded.entries
     if entries is not None:
         open_before = entries.filter(pa.array(ints(entries["end"]) >= opens_before))
@@ -122,8 +182,8 @@ def _process(layout: Layout, state: State, batch: Batch, closes_at: int) -> tupl
         leaving = rows.filter(pa.array((ends < opens_after) & (ends >= opens_before)))
         out += [results.for_kind(layout, "final", leaving, layout.sorts)] if leaving.num_rows else []
     kept = ends >= opens_after if isinstance(windows, SessionWindows) else sliding.kept(windows, rows, opens_after)
-    _store(layout, state, loaded, rows.filter(pa.array(kept)), entries, opens_after, records)
-    return [results.concat(layout, out)], len(late)
+    _store(layout, state, loaded, rows.filter(pa.array(kept)), entries, opens_after, part)
+    return out, late
 
 
 @dataclass(frozen=True)
@@ -174,15 +234,15 @@ def _store(
     rows: pa.Table,
     entries: pa.Table | None,
     opens_after: float,
-    records: pa.Table | None,
+    part: _Part,
 ) -> None:
     if entries is not None:
         rows = keyed_strict_bound.stored(layout, rows, entries, opens_after)
     numbers = np.array(loaded.buckets, np.int64)
-    each = (0 if records is None else records.num_rows) // max(1, len(numbers))
+    each = (0 if part.records is None else part.records.num_rows) // max(1, len(numbers))
     most = min(max(SPLIT_ROWS[0], each * _ROWS_PER_RECORD), SPLIT_ROWS[1])
     known = partial(_known, layout, opens_after, entries is not None)
-    hash_tree.write(state, numbers, rows, grouping.key_hash(layout, rows), most, known)
+    hash_tree.write(state, numbers, rows, grouping.key_hash(layout, rows), most, known, part.every)
 
 
 def _known(layout: Layout, opens_after: float, bounded: bool, rows: pa.Table) -> dict[str, int]:
