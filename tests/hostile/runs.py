@@ -197,9 +197,10 @@ def _compare(what: Scenario, runner: Callable[[Scenario], Runner], outcome: Outc
             return
         outcome.rows += len(got)
     if isinstance(ran, InDriver) and any(what.batches) and what.expects is None and "status" not in names_of(what):
-        # Of a table without windows a store shows that its rows are not deleted.
-        stored = [{n: v for n, v in row.items() if n != "deleted"} for row in ran.driver.read_state("store")]
-        outcome.problem = differ("the store", what, stored, truth.readable())
+        stored = ran.driver.read_state("store")
+        extra = [row for row in stored if "deleted" in row]
+        outcome.problem = f"the store has `deleted`:\n{lines(extra)}" if extra else ""
+        outcome.problem = outcome.problem or differ("the store", what, stored, truth.readable())
     if what.drains and not outcome.problem:
         outcome.problem = _drained(what, ran, truth)
     drops = Counter({reason: n for reason, n in ran.drops.items() if n})

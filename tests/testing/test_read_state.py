@@ -169,6 +169,19 @@ def test_a_table_without_windows_is_readable_and_has_no_ends() -> None:
         driver.read_state("totals", ended_to=3)
 
 
+@pytest.mark.parametrize("kind", [*WINDOWS, "none"])
+def test_only_a_buffer_shows_which_rows_are_deleted(kind: str) -> None:
+    """An aggregation stores no tombstones, with windows or without; a time limit holds them back."""
+    grouped = tg.stream("events", key="k", timestamp="ts").group_by_key()
+    grouped = grouped if kind == "none" else grouped.windowed_by(WINDOWS[kind][0])
+    sums = grouped.reduce(lambda a, b: a + b, "x", name="sum", materialized=tg.Materialized.as_("sums"))
+    driver = TopologyTestDriver(sums.suppress(LIMIT))
+    driver.pipe_input({"k": "a", "ts": 6, "x": 7})
+    window = [] if kind == "none" else ["window"]
+    assert list(driver.read_state("sums")[0]) == ["k", *window, "sum", "timestamp", "status"]
+    assert list(driver.read_state("held")[0]) == ["k", *window, "sum", "timestamp", "deleted", "since", "until"]
+
+
 def test_a_changelog_keeps_nothing_but_what_waits() -> None:
     prices = tg.table("prices", key="k", timestamp="ts", deleted="gone")
     driver = TopologyTestDriver(prices.suppress(LIMIT))

@@ -22,7 +22,7 @@ from tidegate.kernel.upgrade import compatibility
 from tidegate.kernel.upgrade.description import Described
 from tidegate.kernel.windows import retention
 from tidegate.plan import STATE_COLUMNS
-from tidegate.spec.columns import END, SINCE, STATUS, UNTIL, public_name
+from tidegate.spec.columns import DELETED, END, SINCE, STATUS, UNTIL, public_name
 
 
 def stores(what: Described) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ def unknown(store: str | None, known: Iterable[str]) -> DefinitionError:
 
 
 def schema(what: Described, store: str) -> pa.Schema:
-    """Rows of a store: those of a result, and of an aggregation `STATUS` ("open" or "closed").
+    """Rows of a store: those of a result, and of an aggregation `STATUS` ("open" or "closed") and no `DELETED`.
 
     Of one side of a join, key, values and timestamp of its open records, `STATUS` ("open", or "joined" if the record
     has a partner already) and `UNTIL` (the last stream time at which it is open, ms).
@@ -70,7 +70,11 @@ def schema(what: Described, store: str) -> pa.Schema:
     if store in operator.own_stores:
         return _with(store, operator.own_schema(store), pa.field(STATUS, pa.string()), pa.field(UNTIL, pa.int64()))
     if store == what.layout.op.name:
-        return _with(store, _aggregated(what.layout).result_schema, pa.field(STATUS, pa.string()))
+        rows = _aggregated(what.layout).result_schema
+        # An aggregation stores no tombstones; a buffer holds them back as rows.
+        if DELETED in rows.names:
+            rows = rows.remove(rows.get_field_index(DELETED))
+        return _with(store, rows, pa.field(STATUS, pa.string()))
     return _with(store, what.held, pa.field(SINCE, pa.int64()), pa.field(UNTIL, pa.int64()))
 
 
