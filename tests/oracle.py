@@ -145,7 +145,8 @@ class Entry:
 class Oracle:
     """Takes batches of records, gives rows; `drops` counts by reason, `late` has what was late for which window.
 
-    An entry of `late` is (record, window, stream time seen), of `skipped` (record, reason).
+    An entry of `late` is (record, window, stream time seen), of `skipped` (record, reason). A timestamp beyond `latest`
+    is too far ahead of the wall clock; whoever gives the batches moves it.
     """
 
     topology: Topology
@@ -154,6 +155,7 @@ class Oracle:
     late: list[tuple[Row, tuple[int, int], int]] = field(default_factory=list)
     skipped: list[tuple[Row, str]] = field(default_factory=list)
     entries: dict[tuple[Key, tuple[int, int]], Entry] = field(default_factory=dict)
+    latest: int | None = None
 
     def batch(self, records: Iterable[Row]) -> list[Row]:
         """One micro-batch."""
@@ -184,11 +186,16 @@ class Oracle:
             self._skip(record, "null_key")
         elif timestamp is None or timestamp < 0:
             self._skip(record, "bad_timestamp")
-        elif isinstance(self.topology.windows, NoWindows) and not self._has_value(record):
+        elif self._needs_value() and not self._has_value(record):
             self._skip(record, "null_value")
+        elif self.latest is not None and timestamp > self.latest:
+            self._skip(record, "future")
         else:
             return True
         return False
+
+    def _needs_value(self) -> bool:
+        return isinstance(self.topology.windows, NoWindows)
 
     def _has_value(self, record: Row) -> bool:
         """Without windows a record needs a value: some column that is not null, for reduce its own (SEMANTICS 15)."""
@@ -316,7 +323,8 @@ def _joined(aggregate: BuiltIn | Reduce | Fold, name: str, was: list[Entry], rec
     values = [entry.values[name] for entry in was]
     if isinstance(aggregate, Reduce):
         values.append(records[-1].get(aggregate.column))
-        return reduce(aggregate.function, values)
+        # Where the reducer gave None there is no aggregate: the next value is taken as it is (SEMANTICS 2.2, 4).
+        return reduce(lambda old, new: new if old is None else aggregate.function(old, new), values)
     shown = key[0] if len(key) == 1 else key
     merged = aggregate.initializer()
     for value in values:

@@ -124,7 +124,14 @@ class _Draw:
             typed=True,
         )
         made = self.expecting(made)
-        return self.of_inputs(self.vectorized(self.stream(made)))
+        return self.guarded(self.of_inputs(self.vectorized(self.stream(made))))
+
+    def guarded(self, made: Scenario) -> Scenario:
+        """Records that are too far ahead of the wall clock are skipped, at times."""
+        if self.spark or not self.chance(0.2):
+            return made
+        near = self.origin + self.random.choice([0, 5, 30, 100])
+        return replace(made, skew=self.random.choice([near, near, near, 0]))
 
     def vectorized(self, made: Scenario) -> Scenario:
         """A function over Arrow arrays at times."""

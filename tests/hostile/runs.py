@@ -90,6 +90,7 @@ class InLayout:
         self.types = self.inputs.types()
         fields = to_batch(op, self.types, [], 0).schema
         flags = [f.with_type(pa.bool_()) if f.name in ("empty", "deleted") else f for f in fields]
+        flags += [pa.field("wall_clock", pa.int64())] if op.needs_wall_clock else []
         layout = Layout(replace(op, expects=None), pa.schema(flags), sorts=False)
         keys = None if op.expects is None else expected_keys.pack(layout, op.expects)
         self.tasks = op.spread_over(self.what.tasks)
@@ -105,6 +106,9 @@ class InLayout:
         for reader in sorted({reader for reader, _ in split}):
             records = self.inputs.take([record for at, record in split if at == reader], None, 0)
             rows = to_batch(op, self.types, records, 0)
+            if op.needs_wall_clock:
+                clock = [self.what.clocks[number]] * rows.num_rows
+                rows = rows.append_column("wall_clock", pa.array(clock, pa.int64()))
             for task, blob in pack(self.stage.layout, [rows], range(self.tasks)):
                 blobs[task].append(blob)
         return self._step(blobs)
@@ -258,7 +262,7 @@ def _same_row(got: Row, wanted: Row) -> bool:
 def shown(row: Row) -> Row:
     """A row whose values compare: maps as pairs, bytes, windows as pairs of numbers."""
     # What time it was when a record was skipped is said for people, and defined nowhere.
-    skipped = row.get("reason") in ("null_key", "null_value", "bad_timestamp")
+    skipped = row.get("reason") in ("null_key", "null_value", "bad_timestamp", "future")
     return {name: _shown(value) for name, value in row.items() if not (skipped and name == "stream_time")}
 
 
@@ -357,5 +361,6 @@ def kinds_of(what: Scenario) -> list[str]:
     found.append("out: " + "+".join(sorted(output.kind for output in what.outputs)))
     found += [f"step: {step.how}" for step in what.steps]
     found += ["aggregate: vectorized"] if what.calls[0].vectorized else []
+    found += ["time: max_future_skew"] if what.skew is not None else []
     found += [f"inputs: {what.inputs}"] if what.inputs != "one" else []
     return found

@@ -100,6 +100,7 @@ class Scenario:
     clocks    the wall clock at each batch, where it matters
     restarts  before which batches the query is started again
     splits    which map task reads each record of a batch
+    skew      how far ahead of the wall clock a record may be (ms), None if as far as it likes
     inputs    "one"; or two streams that each keep a part of the records, in a "merge" or a "cogroup"
     """
 
@@ -124,6 +125,7 @@ class Scenario:
     tasks: int = 1
     splits: list[list[int]] = field(default_factory=list)
     inputs: str = "one"
+    skew: int | None = None
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -176,6 +178,8 @@ class Scenario:
             said.append("schema=schema")
         if self.idle is not None:
             said.append(f'idle_advance="{self.idle} ms"')
+        if self.skew is not None:
+            said.append(f'max_future_skew="{self.skew} ms"')
         lines = [f"schema = {self._schema}"] if unbound and self.typed else []
         steps, windowed = "".join(step.code for step in self.steps), f"{self._windowed}{self._strategy}"
         stream = f'tg.stream(source, {", ".join(said)}, name="case{self.seed}")'

@@ -97,6 +97,8 @@ class Truth:
         rows = []
         for way in self.ways:
             self.idle.before(way.oracle, records, clock)
+            if self.scenario.skew is not None:
+                way.oracle.latest = clock + self.scenario.skew
             rows += way.batch(records)
             if not records:
                 rows += way.passed()
@@ -373,13 +375,8 @@ class SlidingOracle(BoundedOracle):
 
     emitted: set[Any] = field(default_factory=set)
 
-    def _good(self, record: Row) -> bool:
-        if not super()._good(record):
-            return False
-        if self._has_value(record):
-            return True
-        self._skip(record, "null_value")
-        return False
+    def _needs_value(self) -> bool:
+        return True
 
     def _updates(self, stream_time: int, record: Row) -> list[Row]:
         turn = _Turn(self, stream_time, record)

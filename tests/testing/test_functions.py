@@ -313,3 +313,13 @@ def test_columns_without_a_declared_type_do_not_depend_on_the_cut(values: list[A
             return type(error)
 
     assert run(data.draw(st.integers(1, 6))) == run(1)
+
+
+def test_sessions_whose_reducer_gives_none_in_a_merge_begin_anew_with_the_next_value() -> None:
+    """There is no aggregate then, and a reducer without an aggregate takes the value as it is (SEMANTICS 2.2, 4)."""
+    windows = tg.SessionWindows.of_inactivity_gap_and_grace("2 ms", "1 second")
+    grouped = tg.stream("events", key="k", timestamp="ts").group_by_key().windowed_by(windows)
+    driver = TopologyTestDriver(grouped.reduce(lambda a, b: None if b == "x" else f"{a}+{b}", "v"))
+    for ts, v in ((9, "x"), (12, "x"), (11, "y")):
+        driver.pipe_input({"k": "A", "ts": ts, "v": v})
+    assert [(row["window"].end, row["v"]) for row in driver.read_output()][-1] == (12, "y")
