@@ -850,11 +850,9 @@ class KTable(Result):
         Raises DefinitionError where the stream or the aggregation says late_records="drop".
         """
         root = root_of(self.node)
-        if root.stream.table is not None:
-            taken = "A table that was grouped anew takes every change."
-            rows = "The records of this aggregation are the rows of another one, and only counted if they are late."
+        if root.stream.changes:
             raise DefinitionError(
-                f"{taken if root.stream.changes else rows} Ask the first table of the chain for late records."
+                "A table that was grouped anew takes every change. Ask the first table of the chain for late records."
             )
         said = root.late_records if isinstance(root, WindowedAggregate) else None
         if (said or root.stream.late_records) == DROP:

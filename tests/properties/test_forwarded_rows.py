@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from oracle import BuiltIn, NoWindows, Oracle, Row, Sessions, serialized
 from properties import cases
 from properties.cases import Case, built_in
 from properties.comparing import lines, placed, same
-from tidegate.testing import TopologyTestDriver, layout
+from tidegate.testing import TopologyTestDriver, Window, layout
 
 FIRST = {"n2": BuiltIn("count"), "s2": BuiltIn("last", "s")}
 SECOND = {"c": BuiltIn("count"), "t": BuiltIn("sum", "n2"), "l": BuiltIn("collect_list", "n2")}
@@ -109,6 +110,35 @@ def test_in_any_layout(kind: str, batches: list[list[Row]], tasks: int, data: An
     wanted = [row for batch in batches for row in oracles.batch(batch)]
     got, _ = layout.run(chain.table(), batches, tasks=tasks, splits=splits)
     assert_same(chain, batches, got, wanted)
+
+
+@pytest.mark.parametrize("kind", cases.ALL_KINDS)
+@given(batches=cases.partitioned(max_size=15), tasks=st.integers(1, 4), data=st.data())
+def test_late_records_of_the_second_operator(
+    kind: str, batches: list[list[Row]], tasks: int, data: st.DataObject
+) -> None:
+    """Whole rows of the first operator, with what the oracle drops; the other rows are what they are without them."""
+    chain = data.draw(chains(kind=kind, ordered=True))
+    splits = data.draw(cases.splits(batches, interleaved=data.draw(st.booleans())))
+    oracles, table = Oracles(chain), chain.table()
+    wanted = [row for batch in batches for row in oracles.batch(batch)]
+    rows, _ = layout.run(tg.outputs(out=table, late=table.late_records()), batches, tasks=tasks, splits=splits)
+    out = [{name: row[name] for name in wanted[0]} for row in rows if wanted and row["output"] == "out"]
+    assert_same(chain, batches, out, wanted)
+    late = [row for row in rows if row["output"] == "late"]
+    told = [(record(row), row["reason"], row["window"], row["stream_time"]) for row in late if row["reason"] == "late"]
+    second = oracles.second
+    assert counted(told) == counted((record(one), "late", Window(*window), at) for one, window, at in second.late)
+    others = [(record(row), row["reason"]) for row in late if row["reason"] != "late"]
+    assert counted(others) == counted((record(one), reason) for one, reason in second.skipped)
+
+
+def record(row: Row) -> tuple[Any, ...]:
+    return tuple(row[name] for name in ("k", *FIRST, "timestamp"))
+
+
+def counted(items: Any) -> Counter[str]:
+    return Counter(map(repr, items))
 
 
 def assert_same(chain: Chain, batches: list[list[Row]], got: list[Row], wanted: list[Row]) -> None:

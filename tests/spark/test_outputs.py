@@ -72,6 +72,33 @@ def test_outputs_are_those_of_the_driver(spark: SparkSession, tmp_path: Path, wi
     assert state.name == "0"  # one stateful operator
 
 
+def test_late_records_of_a_second_operator(spark: SparkSession, tmp_path: Path) -> None:
+    def topology(events: Any) -> dict[str, Any]:
+        sums = tables(events, tg.TimeWindows.of_size_and_grace("10 ms", "30 ms"))["raw"]
+        again = sums.to_stream().group_by("n").windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms"))
+        times = again.agg(times=tg.count())
+        return {"times": times, "late": times.late_records()}
+
+    def ordered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return sorted(rows, key=lambda row: tuple(map(repr, row.values())))
+
+    batches = with_offsets(
+        [
+            [{"user": "a", "ts": 17, "x": 4}, {"user": "b", "ts": 40, "x": 7}],
+            [{"user": "a", "ts": 18, "x": 1}, {"user": "b", "ts": 41, "x": 2}, {"user": "b", "ts": 29, "x": 3}],
+        ]
+    )
+    driver = TopologyTestDriver(topology("events"))
+    wanted = []
+    for batch in batches:
+        driver.pipe_batch(batch)
+        wanted.append(ordered(driver.read_output()))
+    replayed = Replay(spark, tmp_path, SCHEMA, lambda events: tg.to_df(**topology(events))).run(batches)
+    assert list(map(ordered, replayed.rows)) == wanted
+    late = [(row["user"], row["total"]) for rows in wanted for row in rows if row["output"] == "late"]
+    assert late == [("a", 5), ("b", 3)]
+
+
 def test_a_static_frame_gives_every_output(spark: SparkSession) -> None:
     events = spark.createDataFrame(table_of([row for batch in BATCHES for row in batch], SCHEMA))
     frame = tg.to_df(**tables(events, tg.TimeWindows.of_size_and_grace("10 ms", "5 ms")))

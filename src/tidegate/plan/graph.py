@@ -77,4 +77,6 @@ def _repartition(op: Operation, stream: Stream, side: int) -> Repartition:
     values = None if isinstance(function, Fold) or op.joined is not None else op.input_columns(())
     told_by = (function.column,) if isinstance(function, Reduce) else ()
     table = op.joined is not None and op.joined.tables[side]
-    return Repartition(op.key, values, stream.changes, told_by, aside, whole=op.joined is None, table=table)
+    return Repartition(
+        op.key, values, stream.changes, told_by, aside, whole=op.joined is None, records=op.keeps_late, table=table
+    )

@@ -36,6 +36,7 @@ class Repartition:
     changes  whether old rows are taken out; otherwise every row is a record of its own
     told_by  the columns that are the value of such a record; empty for all but those `aside`
     whole    whether the columns `aside` are among all; the records of a join have their values alone
+    records  whether the other columns go along unread, because late records leave whole
     table    whether the rows are a table's, whose tombstones are changes and whose order is that in which they left
     """
 
@@ -45,6 +46,7 @@ class Repartition:
     told_by: tuple[str, ...] = ()
     aside: tuple[str, ...] = ()
     whole: bool = True
+    records: bool = False
     table: bool = False
 
 

@@ -274,7 +274,11 @@ class Layout:
             if name not in available:
                 known = ", ".join(n for n in available if not n.startswith(OURS))
                 raise DefinitionError(f"The rows that are grouped have no column {name!r}, only {known}.")
-        return {f"k:{name}": name for name in self.op.regroup.key} | {f"v:{name}": name for name in values}
+        found = {f"k:{name}": name for name in self.op.regroup.key} | {f"v:{name}": name for name in values}
+        if not self.op.regroup.records:
+            return found
+        others = [name for name in available if name not in found.values() and not name.startswith(OURS)]
+        return found | {f"r:{name}": name for name in others}
 
     @property
     def order_of_forwarded(self) -> dict[str, str]:
