@@ -216,7 +216,7 @@ def judged(bars: tuple[Bar, ...], runs: Mapping[str, Sequence[Timed]]) -> list[d
             times = min(ratio(runs[name], runs[other]) for other in others)
             told.append({"contestant": name, "others": others, "times": times, "at_least": bar.at_least})
             who, verdict = " and ".join(others), "reached" if times >= bar.at_least else "NOT reached"
-            say(f"  {name} is {times:.2f} times as fast as {who}; the bar of {bar.at_least} is {verdict}")
+            say(f"  {name} is {times:.2f} times as fast as {who}; the bar of {bar.at_least:.3g} is {verdict}")
     return told
 
 
