@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,6 +17,7 @@ from tidegate.kernel.upgrade.flush import Flushed
 from tidegate.kernel.windows import late_records
 from tidegate.plan import Output
 from tidegate.spec.columns import KIND, OUTPUT, TIMESTAMP
+from tidegate.spec.steps import Step
 
 
 def run(
@@ -35,15 +34,16 @@ def run(
     if gone.results:
         rows = _first(gone.results, rows)
     for output in layout.op.all_outputs:
-        part = map_filter.on_results(output.before, _of(layout, rows, output, batch), layout.op.key)
-        if output.kind == "final":
+        part = _of(layout, rows, output, batch)
+        if output.kind == "final" and not output.limits:
             suppression_metrics.record_final(state, part.num_rows)
-        if output.limit is not None:
-            waiting = replace(layout.for_kind[output.kind], shape=output.before)
-            part, wake_at = time_limit.run(waiting, state, batch, part, end_of_input)
-        part = map_filter.on_results(output.after, part, layout.op.key)
-        if output.name in gone.behind:
-            part = _first([gone.behind[output.name]], part)
+        for number, limit in enumerate(output.limits):
+            part = _behind_steps(layout, limit.before, part, gone.behind.get((output.name, number)))
+            if output.kind == "final" and number == 0:
+                suppression_metrics.record_final(state, part.num_rows)
+            part, due = _limited(layout, output, number, state, batch, part, end_of_input)
+            wake_at = min((time for time in (wake_at, due) if time is not None), default=None)
+        part = _behind_steps(layout, output.after, part, gone.behind.get((output.name, len(output.limits))))
         parts.append(part)
     if layout.op.regroup is not None:
         halved = layout.op.regroup.changes
@@ -56,6 +56,27 @@ def run(
     ]
     shape = layout.output_schema.empty_table()
     return pa.concat_tables([shape, *named], promote_options="default").cast(layout.output_schema), wake_at
+
+
+def _behind_steps(layout: Layout, steps: tuple[Step, ...], part: pa.Table, gone: pa.Table | None) -> pa.Table:
+    """The rows behind these steps; first those which come there from a limit that is gone."""
+    part = map_filter.on_results(steps, part, layout.op.key)
+    return part if gone is None else _first([gone], part)
+
+
+def _limited(
+    layout: Layout, output: Output, number: int, state: State, batch: Batch, part: pa.Table, end_of_input: bool
+) -> tuple[pa.Table, int | None]:
+    """`time_limit.run` of one limit of an output; several of them add up what they tell."""
+    others, state.step_metrics = state.step_metrics, {}
+    waiting = layout.of_limit(output, number)
+    part, wake_at = time_limit.run(waiting, state, batch, part, end_of_input, behind_limit=number > 0)
+    if len(layout.op.all_limits) > 1:
+        place = output.limits[number].place
+        state.step_metrics = suppression_metrics.of_limits(others, state.step_metrics, place)
+    else:
+        state.step_metrics = others | state.step_metrics
+    return part, wake_at
 
 
 def _first(gone: list[pa.Table], rows: pa.Table) -> pa.Table:

@@ -142,7 +142,7 @@ class Stage:
         """Whether the rows that an aggregation makes leave as they are made, each part for itself."""
         op = self.layout.op
         looked_at = self.expected is not None or op.retention_ms is not None or state.closed or self.layout.sorts
-        return not (looked_at or gone.results or gone.behind or op.limit or op.regroup or op.named)
+        return not (looked_at or gone.results or gone.behind or op.all_limits or op.regroup or op.named)
 
     def _decode(self, blobs: Iterable[bytes], layout: Layout) -> tuple[Batch, dict[str, float]]:
         batch = Batch(layout) if layout.op.joined is None else JoinBatch(layout)

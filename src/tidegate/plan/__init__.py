@@ -26,7 +26,7 @@ from tidegate.plan.nodes import (
     root_of,
     windows_of,
 )
-from tidegate.plan.physical import Operation, Output, Repartition
+from tidegate.plan.physical import Limit, Operation, Output, Repartition
 from tidegate.plan.planner import operation, surprises
 from tidegate.plan.text import describe, headline
 
@@ -41,6 +41,7 @@ __all__ = [
     "Edge",
     "Join",
     "LateRecords",
+    "Limit",
     "MapFilter",
     "Node",
     "Operation",

@@ -24,7 +24,7 @@ def identity(op: Operation) -> dict[str, str]:
         # Final results beside updates are kept in the same state as updates alone.
         "emits": "final" if op.emits == "final" else "updates",
         "buffer": "unbounded" if op.buffer is None else "bounded",
-        "limit": "none" if op.limit is None else f"by {op.limit.clock} time",
+        "limit": _limits(op),
         "store": op.name,
     }
 
@@ -37,7 +37,7 @@ def _of_join(op: Operation) -> dict[str, str]:
         "timestamp": ", ".join(side.timestamp for side in op.sides),
         "order": ", ".join("partition and offset" if side.ordered else "timestamps" for side in op.sides),
         "join": f"{joined.how}{' with itself' if joined.self_join else ''}",
-        "limit": "none" if op.limit is None else f"by {op.limit.clock} time",
+        "limit": _limits(op),
         "store": op.name,
     }
     if isinstance(joined, StreamStream):
@@ -47,6 +47,20 @@ def _of_join(op: Operation) -> dict[str, str]:
         return found | {"table": history, "grace": show_ms(joined.grace_ms)}
     kept = {"old rows": "kept"} if op.regroup is not None and op.regroup.changes else {}
     return found | kept | {"table": "two tables"}
+
+
+def _limits(op: Operation) -> str:
+    """The clocks of the time limits, in the order of the limits; of several outputs with their names."""
+    if not op.all_limits:
+        return "none"
+    by = [
+        (output.name, ", ".join(f"by {limit.how.clock} time" for limit in output.limits))
+        for output in op.all_outputs
+        if output.limits
+    ]
+    if len(op.all_limits) == 1:
+        return by[0][1]
+    return "; ".join(f"{name}: {clocks}" if name else clocks for name, clocks in by)
 
 
 def _identify(aggregation: Aggregation) -> str:

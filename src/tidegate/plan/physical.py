@@ -16,17 +16,41 @@ from tidegate.spec.windows import LEFT, RIGHT, SessionWindows, SlidingWindows, T
 
 
 @dataclass(frozen=True)
+class Limit:
+    """A suppression until a time limit: rows wait there as `how` says, once they have taken the steps `before` it.
+
+    before  the steps behind the limit in front of this one, or behind the aggregation
+    store   the name under which its rows can be read
+    place   its number in the checkpoint, among all limits of the operation
+    """
+
+    how: UntilTimeLimit
+    before: tuple[Step, ...] = ()
+    store: str = "suppress"
+    place: int = 0
+
+
+@dataclass(frozen=True)
 class Output:
     """What leaves an operation under one name: `kind` is "updates", "final" or "late".
 
-    `limit` holds it back, after the steps `before` and before those `after` it.
+    Its `limits` hold it back, one behind the other; the steps `after` are behind the last of them.
     """
 
     name: str
     kind: str
-    limit: UntilTimeLimit | None = None
-    before: tuple[Step, ...] = ()
+    limits: tuple[Limit, ...] = ()
     after: tuple[Step, ...] = ()
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All steps, those between limits too."""
+        return self.steps_before(len(self.limits))
+
+    def steps_before(self, number: int) -> tuple[Step, ...]:
+        """The steps that rows have taken when they come to limit `number`, or behind the last one leave."""
+        before = tuple(step for limit in self.limits[: number + 1] for step in limit.before)
+        return before if number < len(self.limits) else (*before, *self.after)
 
 
 @dataclass(frozen=True)
@@ -57,9 +81,8 @@ class Operation:
     emits    "final": one row per key and window, when it closes; "updates": as they happen; "both"
     caching  of updates, only the last one per key, window and micro-batch
     buffer   the bound on how many final results may wait, None if there is none
-    limit    updates wait until then, None if they do not
-    before, after
-             the stateless steps of the rows that leave, before the limit and after it
+    limits   the time limits that rows wait for, one behind the other
+    after    the stateless steps of the rows that leave, behind the limits
     windows  None where there are none: a table that is given as its changes (it has no aggregations, and `deleted` is
              its column), or one result per key
     regroup  the groups that its rows go to, if another operator aggregates or joins them
@@ -82,12 +105,11 @@ class Operation:
     buffer: StrictBuffer | None
     name: str
     buffer_name: str = "suppress"
-    limit: UntilTimeLimit | None = None
+    limits: tuple[Limit, ...] = ()
     deleted: str | None = None
     outputs: tuple[Output, ...] = ()
     retention_ms: int | None = None
     expects: Any = field(default=None, compare=False, repr=False)
-    before: tuple[Step, ...] = ()
     after: tuple[Step, ...] = ()
     regroup: Repartition | None = None
     joined: Joined | None = None
@@ -117,7 +139,18 @@ class Operation:
     def all_outputs(self) -> tuple[Output, ...]:
         """What leaves: `outputs`, or the rows of the one table."""
         kind = "final" if self.emits == "final" else "updates"
-        return self.outputs or (Output("", kind, self.limit, self.before, self.after),)
+        return self.outputs or (Output("", kind, self.limits, self.after),)
+
+    @property
+    def all_limits(self) -> tuple[Limit, ...]:
+        """The time limits of all outputs, in the order of their places."""
+        return tuple(limit for output in self.all_outputs for limit in output.limits)
+
+    @property
+    def limit(self) -> UntilTimeLimit:
+        """The time limit of an operation that has one alone, as that of `Layout.of_limit` has."""
+        (limit,) = self.all_limits
+        return limit.how
 
     @property
     def named(self) -> bool:
@@ -172,23 +205,23 @@ class Operation:
         """How many of `tasks` tasks run the operator: fewer where each one's share of a bound would be too small."""
         if self.single_task:
             return 1
-        buffers = [self.buffer, None if self.limit is None else self.limit.buffer]
+        buffers = [self.buffer, *(limit.how.buffer for limit in self.all_limits)]
         return min([tasks, *(buffer.worth_tasks for buffer in buffers if buffer is not None and buffer.bounded)])
 
     @property
     def measured(self) -> frozenset[str]:
         """What there is to be told about this operation (`spec.metrics.GROUPS`)."""
         final = any(output.kind == "final" for output in self.all_outputs)
-        bounds = [self.buffer] if self.limit is None else [self.limit.buffer if self.limit.buffer.bounded else None]
-        held = final or self.limit is not None
-        bounded = bounds != [None]
+        limits = [limit.how for limit in self.all_limits]
+        held = final or bool(limits)
+        bounded = any(how.buffer.bounded for how in limits) if limits else self.buffer is not None
         groups = {
             metrics.SKEW: self.stream.clock.max_future_skew_ms is not None,
             metrics.FINAL: final,
             metrics.SUPPRESSION: held,
             metrics.BOUND: held and bounded,
             metrics.UNBOUND: held and not bounded,
-            metrics.OVERTIME: self.limit is not None,
+            metrics.OVERTIME: bool(limits),
             metrics.WAITS: (self.windows is not None and self.emits != "updates") or self.joined is not None,
             metrics.SLOWEST: self.stream.clock.slowest,
             metrics.WAKES: self.uses_timers,
@@ -197,14 +230,28 @@ class Operation:
         return frozenset(group for group, there in groups.items() if there)
 
     @property
+    def numbers(self) -> dict[str, str]:
+        """What a batch tells of this operation, and how; of several time limits each tells its own besides."""
+        if len(self.all_limits) < 2:
+            return metrics.numbers(self.measured)
+        wakes = {metrics.WAKES} & self.measured
+        own = {
+            limit.store: (limit.place, {metrics.OVERTIME, metrics.SUPPRESSION, *wakes, _bound_group(limit)})
+            for limit in self.all_limits
+        }
+        return metrics.numbers(self.measured, own)
+
+    @property
     def buffers_by_stream_time(self) -> bool:
         """Whether updates wait for stream time, so that every task must know how it passed within a batch."""
-        return any(output.kind == "updates" and _by_stream_time(output) for output in self.all_outputs)
+        return any(output.kind == "updates" and _by_stream_time(output.limits[:1]) for output in self.all_outputs)
 
     @property
     def single_task(self) -> bool:
-        """Whether it must be one task: stream time behind final results is theirs, which no other task knows."""
-        return any(output.kind == "final" and _by_stream_time(output) for output in self.all_outputs)
+        """Whether it must be one task: a limit by stream time behind final results, or behind another limit, goes by
+        the rows that come to it, which no other task knows.
+        """
+        return any(_by_stream_time(output.limits[output.kind != "final" :]) for output in self.all_outputs)
 
     @property
     def plain(self) -> bool:
@@ -219,7 +266,7 @@ class Operation:
     @property
     def uses_timers(self) -> bool:
         """Whether something may have to leave because time passed, though no record came."""
-        return self.stream.clock.uses_timers or (self.limit is not None and self.limit.clock == "wall")
+        return self.stream.clock.uses_timers or any(limit.how.clock == "wall" for limit in self.all_limits)
 
     @property
     def skips_null_values(self) -> bool:
@@ -253,5 +300,9 @@ class Operation:
         return tuple(name for name in available if name not in used) if self.keeps_late else ()
 
 
-def _by_stream_time(output: Output) -> bool:
-    return output.limit is not None and output.limit.clock == "stream"
+def _by_stream_time(limits: tuple[Limit, ...]) -> bool:
+    return any(limit.how.clock == "stream" for limit in limits)
+
+
+def _bound_group(limit: Limit) -> str:
+    return metrics.BOUND if limit.how.buffer.bounded else metrics.UNBOUND

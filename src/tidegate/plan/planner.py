@@ -26,11 +26,14 @@ from tidegate.plan.nodes import (
     root_of,
     windows_of,
 )
-from tidegate.plan.physical import Operation, Output
+from tidegate.plan.physical import Limit, Operation, Output
 from tidegate.spec.emit import EmitStrategy
 from tidegate.spec.steps import Filter, MapValues, Step
 from tidegate.spec.suppressed import StrictBuffer, UntilTimeLimit, UntilWindowCloses
 from tidegate.spec.windows import UnlimitedWindows, Windows
+
+DEFAULT_STORE = "suppress"
+"""The store of a suppression without a name; the second one without a name is "suppress-2"."""
 
 
 def operation(table: Plan | Join) -> Operation:
@@ -59,26 +62,15 @@ def _alone(table: Table | LateRecords | Stream | Join) -> Operation:
         op = operation(table.table)
         return replace(op, after=op.after + table.steps)
     suppressions = list(_suppressions(table))
-    limits = [how for how in suppressions if isinstance(how, UntilTimeLimit)]
-    named = next((how.name for how in suppressions if how.name), "suppress")
-    if len(limits) > 1:
-        raise DefinitionError(
-            f"This table has {len(limits)} suppressions until a time limit, one behind the other, and one operator "
-            "holds one. Use the longer limit alone."
-        )
     aggregate = root_of(table)
     store = _store_of(aggregate)
-    if suppressions and store == named:
-        raise DefinitionError(
-            f"The store and the suppression behind it are both called {named!r}, so that neither can be read or told "
-            'apart in a checkpoint. Name one of them otherwise: Materialized.as_("name"), .with_name("name").'
-        )
-    before, after = _steps(table)
+    limits, after = _steps(table)
+    named = next((how.name for how in suppressions if how.name), DEFAULT_STORE)
+    limits = tuple(replace(limit, store=named) for limit in limits) if len(limits) == 1 else _placed(limits)
+    _check_stores(store, [limit.store for limit in limits] or ([named] if suppressions else []))
     if isinstance(aggregate, Join):
         op = _of_join(aggregate)
-        return replace(
-            op, buffer_name=named, limit=limits[0] if limits else None, before=before, after=(*op.after, *after)
-        )
+        return replace(op, buffer_name=named, limits=limits, after=(*op.after, *after))
     if isinstance(aggregate, Changelog):
         return Operation(
             stream=aggregate.stream,
@@ -90,9 +82,8 @@ def _alone(table: Table | LateRecords | Stream | Join) -> Operation:
             buffer=None,
             name=store,
             buffer_name=named,
-            limit=limits[0] if limits else None,
+            limits=limits,
             deleted=aggregate.deleted,
-            before=before,
             after=after,
         )
     bound = _bound(suppressions)
@@ -108,12 +99,34 @@ def _alone(table: Table | LateRecords | Stream | Join) -> Operation:
         buffer=None if on_close else bound,
         name=aggregate.materialized.name,
         buffer_name=named,
-        limit=limits[0] if limits else None,
+        limits=limits,
         retention_ms=aggregate.materialized.retention_ms if _closes(aggregate.windows) else None,
         expects=aggregate.expects,
-        before=before,
         after=after,
     )
+
+
+def _placed(limits: Iterable[Limit]) -> tuple[Limit, ...]:
+    """Limits with their places in the checkpoint, and with names for those that have none."""
+    return tuple(
+        replace(limit, place=place, store=limit.how.name or DEFAULT_STORE + (f"-{place + 1}" if place else ""))
+        for place, limit in enumerate(limits)
+    )
+
+
+def _check_stores(store: str, suppressions: list[str]) -> None:
+    """Raise DefinitionError if two stores of an operator have one name."""
+    twice = next((name for n, name in enumerate(suppressions) if name in suppressions[:n]), None)
+    if twice is not None:
+        raise DefinitionError(
+            f"Two suppressions of one operator are both called {twice!r}, so that their stores and metrics cannot be "
+            'told apart. Name one of them otherwise: .with_name("name").'
+        )
+    if store in suppressions:
+        raise DefinitionError(
+            f"The store and the suppression behind it are both called {store!r}, so that neither can be read or told "
+            'apart in a checkpoint. Name one of them otherwise: Materialized.as_("name"), .with_name("name").'
+        )
 
 
 def _store_of(root: Root) -> str:
@@ -140,12 +153,13 @@ def _of_join(join: Join) -> Operation:
     )
 
 
-def _steps(table: Table) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
-    """The steps of a table's rows before and behind its time limit; without one, all are behind."""
+def _steps(table: Table) -> tuple[tuple[Limit, ...], tuple[Step, ...]]:
+    """The time limits of a table's rows, each with the steps before it, and the steps behind the last of them."""
     before: tuple[Step, ...] = ()
-    after: tuple[Step, ...] = ()
+    segments: list[tuple[Step, ...]] = []
+    limits: list[UntilTimeLimit] = []
     root = root_of(table)
-    limited, closes = False, isinstance(root, WindowedAggregate) and root.emit == EmitStrategy.on_window_close()
+    closes = isinstance(root, WindowedAggregate) and root.emit == EmitStrategy.on_window_close()
     while isinstance(table, Suppress | MapFilter):
         if isinstance(table, MapFilter):
             # Of a window only the last update leaves, and not if it is a tombstone.
@@ -154,17 +168,18 @@ def _steps(table: Table) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
                 step = replace(step, tombstones=False)
             before = (step, *before)
         elif isinstance(table.how, UntilTimeLimit):
-            before, after, limited = (), before, True
+            segments, limits, before = [before, *segments], [table.how, *limits], ()
         else:
             closes = True
         table = table.parent
-    untyped = next((step for step in before if isinstance(step, MapValues) and not step.typed), None)
-    if limited and untyped is not None:
+    *held, after = [before, *segments]
+    untyped = next((s for steps in held for s in steps if isinstance(s, MapValues) and not s.typed), None)
+    if untyped is not None:
         raise DefinitionError(
             f"{untyped} is followed by a suppression, whose buffer must know the types of its columns. Give "
             'map_values(..., types={"column": "long"}), or expressions instead of functions.'
         )
-    return (before, after) if limited else ((), before)
+    return tuple(Limit(how, steps) for how, steps in zip(limits, held, strict=True)), after
 
 
 def _final(root: WindowedAggregate, suppressions: Iterable[UntilWindowCloses | UntilTimeLimit]) -> bool:
@@ -185,12 +200,12 @@ def _together(outputs: Outputs) -> Operation:
                 "(final = counts.suppress(...)), or give each a query of its own."
             )
     told = tuple(_beside_others(name, part) for name, op in parts for part in op.all_outputs)
-    limited = [output for output in told if output.limit is not None]
-    if len(limited) > 1:
-        raise DefinitionError(
-            f"The outputs {limited[0].name!r} and {limited[1].name!r} are both held back until a time limit, and one "
-            "operator holds one such buffer. Give one of them a query of its own."
-        )
+    limits = tuple(limit for output in told for limit in output.limits)
+    if len(limits) > 1:
+        limits = _placed(limits)
+        _check_stores(first.name, [limit.store for limit in limits])
+        rest = iter(limits)
+        told = tuple(replace(output, limits=tuple(next(rest) for _ in output.limits)) for output in told)
     kinds = {output.kind for output in told} - {"late"}
     bounded = next((op for _, op in parts if op.buffer is not None), first)
     if bounded.buffer is not None and "updates" in kinds and first.caching:
@@ -199,14 +214,15 @@ def _together(outputs: Outputs) -> Operation:
             "another one gives the last update per micro-batch. Use BufferConfig.unbounded(), or "
             "Materialized.as_(...).with_caching_disabled()."
         )
-    held = next((op for _, op in parts if op.limit is not None), bounded)
+    held = next((op for _, op in parts if op.limits), bounded)
     emits = "both" if len(kinds) > 1 else kinds.pop() if kinds else first.emits
     return replace(
         first,
         emits=emits,
         buffer=bounded.buffer,
         buffer_name=held.buffer_name,
-        limit=held.limit,
+        limits=(),
+        after=(),
         outputs=told,
     )
 
@@ -223,7 +239,8 @@ def _beside_others(name: str, output: Output) -> Output:
                 )
         return tuple(replace(s, kept=(*s.kept, "output")) if isinstance(s, MapValues) else s for s in steps)
 
-    return replace(output, name=name, before=checked(output.before), after=checked(output.after))
+    limits = tuple(replace(limit, before=checked(limit.before)) for limit in output.limits)
+    return replace(output, name=name, limits=limits, after=checked(output.after))
 
 
 def _aggregation(one: Operation, other: Operation) -> Iterator[tuple[str, Any, Any]]:

@@ -52,7 +52,7 @@ def describe(table: Plan) -> str:
     stateful = "transformWithStateInPandas"
     depth = 0
     op = operation(table)
-    fused, limited = op.emits == "final", op.limit is not None
+    fused, limited = op.emits == "final", bool(op.all_limits)
 
     def add(text: str, *details: str) -> None:
         nonlocal depth

@@ -134,10 +134,40 @@ def change_of(held: str) -> str:
     return f"{held.removesuffix('_current')}_change"
 
 
-def numbers(measured: Iterable[str]) -> dict[str, str]:
-    """What the operators of these groups tell of a batch, and how."""
+def numbers(measured: Iterable[str], stores: Mapping[str, tuple[int, Iterable[str]]] | None = None) -> dict[str, str]:
+    """What the operators of these groups tell of a batch, and how.
+
+    stores  of an operator with several time limits, for the name of each its place and the groups that it is in: it
+            tells the same numbers of its own rows, under `of_store`
+    """
     groups = {ALWAYS, *measured}
-    return {number.name: number.how for number in NUMBERS if number.of in groups}
+    found = {number.name: number.how for number in NUMBERS if number.of in groups}
+    for store, (place, own) in (stores or {}).items():
+        mine = [number for number in NUMBERS if number.of in {*own} and not number.name.startswith("tasks")]
+        found |= {of_store(number.name, store): _of_place(number, place) for number in mine}
+    return found
+
+
+def of_store(name: str, store: str) -> str:
+    """The name of a number or a metric of one of several suppressions."""
+    return f"{name}[{store}]"
+
+
+def store_of(name: str) -> tuple[str, str | None]:
+    """The name of a number or a metric without its store, and the store; None if it is that of the operator."""
+    base, bracket, store = name.partition("[")
+    return base, store.removesuffix("]") if bracket else None
+
+
+def at_place(name: str, place: int) -> str:
+    """The name by which tasks tell a number of the limit at this place."""
+    return f"{name}_{place}"
+
+
+def _of_place(number: Number, place: int) -> str:
+    if "(" not in number.how:
+        return f"{number.how}({at_place(number.name, place)})"
+    return _TERM.sub(lambda term: f"{term[1]}({at_place(term[2], place)})", number.how)
 
 
 def timed(told: Mapping[str, float], began_ms: float, now_ms: float) -> dict[str, float]:
@@ -279,6 +309,13 @@ METRICS: tuple[Metric, ...] = (
     Metric("stream_time", "gauge", "ms since 1970", "the stream time; -1 before the first record"),
     Metric("stream_time_lag", "gauge", "ms", "wall clock at the time of reading less stream time"),
 )
+
+PER_STORE = tuple(
+    metric
+    for metric in METRICS
+    if metric.needs in {number.name for number in NUMBERS if number.of in (SUPPRESSION, BOUND, UNBOUND, OVERTIME)}
+)
+"""What each of several suppressions tells of itself."""
 
 LEAVING = frozenset(
     metric.name for metric in METRICS if metric.needs not in ("records", "late") or metric.name == "emitted_total"

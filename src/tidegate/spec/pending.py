@@ -26,6 +26,7 @@ class Buffered:
 
     keys   how many there are; None of the metrics of a Spark query
     first  the first of them, as text, each with the time at which it leaves
+    store  the name of the limit, where there are several
     """
 
     clock: str
@@ -33,6 +34,7 @@ class Buffered:
     missing_ms: int
     keys: int | None = None
     first: tuple[tuple[str, int], ...] = field(default=(), compare=False)
+    store: str | None = None
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Pending:
     stream_time   where stream time stands, None before the first record
     waiting       windows in the order in which they leave; of the metrics of a Spark query the first one alone
     open_windows  how many there are (of a Spark query, in the task with most; of windows of keys, per key)
-    buffered      what a time limit holds back, None if nothing
+    limits        what time limits hold back, in their order; without those that hold nothing
     held_by       with stream_time="min_partition", the partition that holds stream time back and how far it has come
     """
 
@@ -51,7 +53,12 @@ class Pending:
     waiting: tuple[Waiting, ...]
     open_windows: int
     held_by: tuple[int | str, int] | None = None
-    buffered: Buffered | None = None
+    limits: tuple[Buffered, ...] = ()
+
+    @property
+    def buffered(self) -> Buffered | None:
+        """What the first time limit that holds anything holds back, None if none does."""
+        return self.limits[0] if self.limits else None
 
     @property
     def _held_lines(self) -> list[str]:
@@ -63,19 +70,19 @@ class Pending:
         if self.stream_time is None:
             return f"{self.name}: no record has come yet, so nothing waits."
         lines = [f"{self.name}: stream time is {show_instant(self.stream_time)}."]
-        if not self.waiting and self.buffered is None:
+        if not self.waiting and not self.limits:
             open_ = f" Of {self.open_windows} open windows updates leave as they come." if self.open_windows else ""
             return f"{lines[0]} Nothing waits for it.{open_}"
-        if self.buffered is not None:
-            lines.append(f"  {_limited(self.buffered)}")
-            lines += [f"    {key}: {show_instant(at)}" for key, at in self.buffered.first[:SHOWN]]
+        for limit in self.limits:
+            lines.append(f"  {_limited(limit)}")
+            lines += [f"    {key}: {show_instant(at)}" for key, at in limit.first[:SHOWN]]
         lines += [f"  {_line(one)}" for one in self.waiting[:SHOWN]]
         more = max(self.open_windows, len(self.waiting)) - min(SHOWN, len(self.waiting))
         if self.waiting and more > 0:
             lines.append(f"  and {more} more after {'it' if len(self.waiting) == 1 else 'them'}.")
         if self.held_by is not None:
             lines += self._held_lines
-        elif self.waiting or (self.buffered is not None and self.buffered.clock == "stream"):
+        elif self.waiting or any(limit.clock == "stream" for limit in self.limits):
             lines.append("  A record with a later timestamp, of any key and partition, moves stream time on.")
         return "\n".join(lines)
 
@@ -100,16 +107,22 @@ def together(tasks: Iterable[Pending], open_windows: int) -> Pending:
         waiting,
         open_windows,
         min(held, key=lambda one: one[1], default=None),
-        _buffers([task.buffered for task in told if task.buffered is not None]),
+        _buffers([limit for task in told for limit in task.limits]),
     )
 
 
-def _buffers(tasks: list[Buffered]) -> Buffered | None:
-    if not tasks:
-        return None
+def _buffers(tasks: list[Buffered]) -> tuple[Buffered, ...]:
+    """What the tasks hold back, by the limit."""
+    stores = dict.fromkeys(one.store for one in tasks)
+    return tuple(_one_buffer([one for one in tasks if one.store == store]) for store in stores)
+
+
+def _one_buffer(tasks: list[Buffered]) -> Buffered:
     at, now = min(one.leaves_at for one in tasks), max(one.leaves_at - one.missing_ms for one in tasks)
     first = sorted((entry for one in tasks for entry in one.first), key=lambda entry: (entry[1], entry[0]))
-    return Buffered(tasks[0].clock, at, at - now, sum(one.keys or 0 for one in tasks), tuple(first[:SHOWN]))
+    return Buffered(
+        tasks[0].clock, at, at - now, sum(one.keys or 0 for one in tasks), tuple(first[:SHOWN]), tasks[0].store
+    )
 
 
 def _line(one: Waiting) -> str:
@@ -120,7 +133,8 @@ def _line(one: Waiting) -> str:
 def _limited(one: Buffered) -> str:
     who = "keys wait" if one.keys is None else "1 key waits" if one.keys == 1 else f"{one.keys} keys wait"
     clock = "stream time" if one.clock == "stream" else "the wall clock"
+    limit = "a time limit" if one.store is None else f"the time limit {one.store!r}"
     return (
-        f"{who} for a time limit; the first leaves when {clock} is {show_instant(one.leaves_at)}: "
+        f"{who} for {limit}; the first leaves when {clock} is {show_instant(one.leaves_at)}: "
         f"{show_ms(max(one.missing_ms, 0))} to go"
     )

@@ -24,7 +24,7 @@ from tidegate.kernel.upgrade.drain import DONE, drained
 from tidegate.kernel.windows import expected_keys
 from tidegate.plan import Node, Operation, Plan, Stream, graph, inputs_of, operation
 from tidegate.spec.columns import END, START, public_name
-from tidegate.spec.metrics import LEAVING, combined, numbers, timed
+from tidegate.spec.metrics import LEAVING, combined, numbers, store_of, timed
 from tidegate.spec.pending import Pending
 from tidegate.spec.upgrade import Change, Upgrade, other_operators, refusal
 from tidegate.testing.inputs import OWN, Inputs, Record, Types, as_records, schema_of, to_batch
@@ -104,9 +104,7 @@ class TopologyTestDriver:
         self._drained = state.drained if state else False
         self._output: list[dict[str, Any]] = []
         self._wall_clock_ms = state.wall_clock_ms if state else instant_ms(initial_wall_clock_time)
-        self._tallies = [
-            Totals(node.op.stream.name, numbers(node.op.measured), self._wall_clock_ms) for node in self._nodes
-        ]
+        self._tallies = [Totals(node.op.stream.name, node.op.numbers, self._wall_clock_ms) for node in self._nodes]
 
     def pipe_input(self, record: Record, stream: str | None = None) -> None:
         """Process one record, of the input of this name."""
@@ -241,7 +239,9 @@ class TopologyTestDriver:
         if not told:
             return Totals("", numbers(()), self._wall_clock_ms).values(self._wall_clock_ms)
         first, *_, last = [*told.values()] * 2
-        return first | {name: value for name, value in last.items() if name not in first or name in LEAVING}
+        return first | {
+            name: value for name, value in last.items() if name not in first or store_of(name)[0] in LEAVING
+        }
 
     def advance_wall_clock(self, by: Duration) -> None:
         """Let time pass on the wall clock, as an empty micro-batch at its end; what is due by it leaves.

@@ -24,7 +24,7 @@ from tidegate.spec.columns import LIVE, TIMESTAMP
 def run(layout: Layout, state: State, rows: pa.Table) -> pa.Table:
     """Halves of changes (`Layout.halves`) of the result rows that a table lets out, in order."""
     # A time limit may let a window's row out when that has closed.
-    found = old_values.replaced(layout, state, state.kept, rows, later=layout.op.limit is not None)
+    found = old_values.replaced(layout, state, state.kept, rows, later=bool(layout.op.all_limits))
     live = array(found.rows[LIVE]).to_numpy(zero_copy_only=False)
     return _halves(layout, state, found.rows, found.before, found.came, found.has, live[found.came])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
 
 from tidegate.instants import MAX_MS
 from tidegate.kernel.choice import operator_of
@@ -12,6 +12,7 @@ from tidegate.kernel.suppress import time_limit
 from tidegate.kernel.time.slowest_partition import is_idle
 from tidegate.kernel.time.stream_time import NEVER
 from tidegate.spec.joined import SIDES
+from tidegate.spec.metrics import at_place
 from tidegate.spec.pending import SHOWN, Buffered, Pending, Waiting
 
 
@@ -29,7 +30,7 @@ def pending(layout: Layout, state: State) -> Pending:
         tuple(sorted(waiting, key=lambda one: (one.leaves_at, one.window or (0, 0)))),
         len(found),
         slowest if slowest is None or layout.op.joined is None else (_side(str(slowest[0])), slowest[1]),
-        _buffered(layout, state),
+        tuple(_buffered(layout, state)),
     )
 
 
@@ -39,25 +40,29 @@ def _side(partition: str) -> str:
     return f"{SIDES[int(side)]} side{f', partition {rest}' if rest else ''}"
 
 
-def _buffered(layout: Layout, state: State) -> Buffered | None:
+def _buffered(layout: Layout, state: State) -> Iterator[Buffered]:
+    several = len(layout.op.all_limits) > 1
     for output in layout.op.all_outputs:
-        if output.limit is None:
-            continue
-        limited = replace(layout.for_kind[output.kind], shape=output.before)
-        if (found := time_limit.first_due(limited, state.store, SHOWN)) is not None:
-            keys, first, shown = found
-            now = state.wall_clock if output.limit.clock == "wall" else shown
-            return Buffered(output.limit.clock, first[0][1], first[0][1] - now, keys, tuple(first))
-    return None
+        for number, limit in enumerate(output.limits):
+            limited, clock = layout.of_limit(output, number), limit.how.clock
+            if (found := time_limit.first_due(limited, state.store, SHOWN)) is not None:
+                keys, first, shown = found
+                now, store = state.wall_clock if clock == "wall" else shown, limit.store if several else None
+                yield Buffered(clock, first[0][1], first[0][1] - now, keys, tuple(first), store)
 
 
 def metrics(layout: Layout, state: State) -> dict[str, float]:
     """open_windows, and where results wait, the time at which the next ones leave: `next_close`,
-    of a time limit `next_due_stream` or `next_due_wall`, and what its clock shows, `limit_clock`.
+    of a time limit `next_due_stream` or `next_due_wall`, and what its clock shows, `limit_clock`; of several time
+    limits by their places.
     """
     told: dict[str, float] = {"open_windows": 0}
-    if state.due is not None and layout.op.limit is not None:
-        told[f"next_due_{layout.op.limit.clock}"], told["limit_clock"] = state.due
+    for limit in layout.op.all_limits:
+        if limit.place in state.due:
+            names = (f"next_due_{limit.how.clock}", "limit_clock")
+            if len(layout.op.all_limits) > 1:
+                names = (at_place(names[0], limit.place), at_place(names[1], limit.place))
+            told |= dict(zip(names, state.due[limit.place], strict=True))
     told |= operator_of(layout).counts(state)
     if (closes := operator_of(layout).next_close(state)) is not None:
         told["next_close"] = closes

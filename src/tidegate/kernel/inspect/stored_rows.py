@@ -21,7 +21,7 @@ from tidegate.kernel.suppress import buffered_rows
 from tidegate.kernel.upgrade import compatibility
 from tidegate.kernel.upgrade.description import Described
 from tidegate.kernel.windows import retention
-from tidegate.plan import STATE_COLUMNS
+from tidegate.plan import STATE_COLUMNS, Output
 from tidegate.spec.columns import DELETED, END, SINCE, STATUS, UNTIL, public_name
 
 
@@ -30,8 +30,9 @@ def stores(what: Described) -> tuple[str, ...]:
     op = what.layout.op
     if own := operator_of(what.layout).own_stores:
         return own
-    suppressed = any(output.kind == "final" or output.limit is not None for output in op.all_outputs)
-    return (op.name, op.buffer_name) if suppressed else (op.name,)
+    if op.all_limits:
+        return (op.name, *(limit.store for limit in op.all_limits))
+    return (op.name, op.buffer_name) if any(output.kind == "final" for output in op.all_outputs) else (op.name,)
 
 
 def named(what: Described, store: str | None) -> str | None:
@@ -75,7 +76,7 @@ def schema(what: Described, store: str) -> pa.Schema:
         if DELETED in rows.names:
             rows = rows.remove(rows.get_field_index(DELETED))
         return _with(store, rows, pa.field(STATUS, pa.string()))
-    return _with(store, what.held, pa.field(SINCE, pa.int64()), pa.field(UNTIL, pa.int64()))
+    return _with(store, _held(what, store)[0], pa.field(SINCE, pa.int64()), pa.field(UNTIL, pa.int64()))
 
 
 def _with(store: str, rows: pa.Schema, *ours: pa.Field) -> pa.Schema:
@@ -102,7 +103,7 @@ def rows(what: Described, store: Store, name: str, ended: tuple[int | None, int 
     if name in operator.own_stores:
         found = operator.own_rows(state, name)
     else:
-        found = _of_aggregation(layout, state) if name == layout.op.name else _of_buffer(what, state)
+        found = _of_aggregation(layout, state) if name == layout.op.name else _of_buffer(what, state, name)
     found = pa.concat_tables([shape.empty_table(), *found], promote_options="default").select(shape.names).cast(shape)
     return found if ended == (None, None) else _ending(layout, found, *ended)
 
@@ -126,10 +127,21 @@ def _of_aggregation(layout: Layout, state: State) -> list[pa.Table]:
     return [rows.append_column(STATUS, pa.repeat(status, rows.num_rows)) for status, rows in parts]
 
 
-def _of_buffer(what: Described, state: State) -> list[pa.Table]:
-    limit = what.layout.op.limit
+def _held(what: Described, store: str) -> tuple[pa.Schema, tuple[Output, int] | None]:
+    """The columns of the rows that wait in a store, and the limit that they wait for: its output, its number there."""
+    for output in what.layout.op.all_outputs:
+        for number, limit in enumerate(output.limits):
+            if limit.store == store:
+                return what.held[limit.place], (output, number)
+    return what.held[0], None
+
+
+def _of_buffer(what: Described, state: State, store: str) -> list[pa.Table]:
+    schema, limit = _held(what, store)
     if limit is not None:
-        held = buffered_rows.rows(what.layout, what.held, state.store)
-        return [held.append_column(UNTIL, pa.array(later_ms(ints(held[SINCE]), limit.limit_ms)))]
+        output, number = limit
+        held = buffered_rows.rows(what.layout.of_limit(output, number), schema, state.store)
+        until = later_ms(ints(held[SINCE]), output.limits[number].how.limit_ms)
+        return [held.append_column(UNTIL, pa.array(until))]
     parts = operator_of(what.layout).results_so_far(state)
     return [part.append_column(UNTIL, pa.array(closed_at(what.layout, part))) for part in parts]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from tidegate.kernel.time.stream_time import NEVER
-from tidegate.spec.metrics import HELD, METRICS, NOTHING, SKIPPED, Metric, change_of
+from tidegate.spec.metrics import HELD, METRICS, NOTHING, SKIPPED, Metric, change_of, of_store, store_of
 
 RATE_MS = 60_000
 """A rate is what came in the last minute, or since the beginning where that is shorter."""
@@ -46,10 +47,17 @@ class Totals:
         self._batches = 1
         """Samples of what waits: one at the beginning, when nothing did, and one after every batch (SEMANTICS 10)."""
         self._samples: deque[tuple[float, Counter[str]]] = deque()
+        self._stores = {store: Totals(name, mine, began_ms) for store, mine in _by_store(self.hows).items()}
+        """Of several suppressions each."""
 
     def add(self, batch: Mapping[str, float | None], at_ms: float) -> None:
         """Take what `observedMetrics` shows of a micro-batch that ended at `at_ms` of the wall clock."""
         told = {name: value for name, value in batch.items() if value is not None}
+        for store, mine in _by_store(told).items():
+            if store not in self._stores:
+                self._stores[store] = Totals(self.name, dict.fromkeys(mine, ""), self._began)
+            heard = {name: told[name] for name in ("tasks", "tasks_heard") if name in told}
+            self._stores[store].add(heard | mine, at_ms)
         self._sums.update({name: told[name] for name in _COUNTED if name in told})
         for name in _LARGEST:
             if name in told:
@@ -85,10 +93,19 @@ class Totals:
 
         The counts by reason, `records`, `emitted` and `dropped` are there besides, under these names.
         """
-        found = {metric.name: self._value(metric, now_ms) for metric in METRICS if metric.needs in self.hows}
+        found = {metric.name: value for metric, value in self.of_plan(now_ms)}
         reasons = {name: self._sums[name] for name in ("late", *SKIPPED) if name in self.hows}
         counts = {"records": self._sums["records"], "emitted": self._sums["emitted"], **reasons}
-        return {**counts, "dropped": sum(reasons.values()), **found}
+        mine = {
+            of_store(metric.name, store): value
+            for store, totals in self._stores.items()
+            for metric, value in totals.of_plan(now_ms)
+        }
+        return {**counts, "dropped": sum(reasons.values()), **found, **mine}
+
+    def of_plan(self, now_ms: float) -> Iterator[tuple[Metric, float]]:
+        """The metrics that exist, because their numbers are told."""
+        return ((metric, self._value(metric, now_ms)) for metric in METRICS if metric.needs in self.hows)
 
     def _value(self, metric: Metric, now_ms: float) -> float:
         name = metric.name
@@ -119,6 +136,16 @@ class Totals:
         before = next((sums for at, sums in reversed(self._samples) if at <= since), Counter())
         seconds = min(now_ms - self._began, RATE_MS) / 1000
         return (_total(self._sums, name) - _total(before, name)) / seconds if seconds > 0 else 0.0
+
+
+def _by_store(numbers: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The numbers of each store, by their names without it."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, number in numbers.items():
+        base, store = store_of(name)
+        if store is not None:
+            found.setdefault(store, {})[base] = number
+    return found
 
 
 def _total(sums: Mapping[str, float], name: str) -> float:

@@ -19,7 +19,7 @@ from tidegate.errors import DefinitionError
 from tidegate.kernel.aggregates import Accumulator, accumulator
 from tidegate.kernel.rows import map_filter
 from tidegate.kernel.time.panes import Panes
-from tidegate.plan import LATE_COLUMNS, RESULT_COLUMNS, Operation
+from tidegate.plan import LATE_COLUMNS, RESULT_COLUMNS, Operation, Output
 from tidegate.plan.identity import identity
 from tidegate.spec.aggregates import Aggregate, Fold
 from tidegate.spec.columns import (
@@ -81,6 +81,12 @@ class Layout:
         for name, schema in zip(SIDES, (sides[0], sides[-1]), strict=True):
             fields += [pa.field(f"v:{name}:{f.name[2:]}", f.type) for f in schema if f.name.startswith("v:")]
         return cls(op, pa.schema(fields), typed=typed, sorts=sorts)
+
+    def of_limit(self, output: Output, number: int) -> Layout:
+        """The layout of the rows that come to a time limit of an output; its operation has that limit alone."""
+        limit, made = output.limits[number], self.for_kind[output.kind]
+        op = replace(made.op, outputs=(), limits=(limit,), after=(), buffer=None, buffer_name=limit.store)
+        return replace(made, op=op, shape=output.steps_before(number))
 
     def of_side(self, side: int, schema: pa.Schema | None = None) -> Layout:
         """The layout of one input of a join; `schema` is what it reads, if more than key and values is asked for."""
@@ -253,7 +259,7 @@ class Layout:
             return self._halves if self.op.regroup.changes else self.forwarded
         named = pa.schema([pa.field(OUTPUT, pa.string())] if self.op.named else [])
         told = [output for output in self.op.all_outputs if output.kind != "late"]
-        shapes = {o.name: replace(self.for_kind[o.kind], shape=o.before + o.after).result_schema for o in told}
+        shapes = {o.name: replace(self.for_kind[o.kind], shape=o.steps).result_schema for o in told}
         _check_types(shapes)
         schema = pa.unify_schemas([named, *shapes.values()])
         if not self.op.keeps_late:
@@ -287,7 +293,7 @@ class Layout:
         if self.op.regroup is not None and self.op.regroup.table:
             return {}
         bounds = [END, START] if isinstance(self.op.windows, SessionWindows) else [START]
-        closes = output.kind == "final" and output.limit is None
+        closes = output.kind == "final" and not output.limits
         return {f"o:{i}": name for i, name in enumerate([*(bounds if closes else []), *self.op.key])}
 
     @property
@@ -309,7 +315,7 @@ class Layout:
     @property
     def _taken(self) -> tuple[list[pa.Field], pa.Schema]:
         (output,) = self.op.all_outputs
-        rows = replace(self.for_kind[output.kind], shape=output.before + output.after).result_schema
+        rows = replace(self.for_kind[output.kind], shape=output.steps).result_schema
         return [pa.field(name, rows.field(column).type) for name, column in self.halves_of(rows.names).items()], rows
 
     @cached_property

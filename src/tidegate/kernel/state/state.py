@@ -13,7 +13,7 @@ from tidegate.kernel.rows.schema_evolution import Column, Fitting
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.log_index import Log, LogIndex
 from tidegate.kernel.state.store import Section, Store
-from tidegate.kernel.state.tables import BUFFERED_OLD_VALUES, OLD_VALUES, OPEN_RIGHT, RETAINED
+from tidegate.kernel.state.tables import OLD_VALUES, OPEN_RIGHT, RETAINED, buffered_old_values
 from tidegate.kernel.time.idle import Idle
 from tidegate.kernel.time.slowest_partition import Partition, Reached
 from tidegate.kernel.time.stream_time import NEVER
@@ -45,8 +45,8 @@ class State:
     idle: Idle = field(default_factory=Idle)
     kept: LogIndex = field(default_factory=LogIndex)
     """Rows that were let out, in buckets of their own (kernel.exchange.retract_insert)."""
-    came: LogIndex = field(default_factory=LogIndex)
-    """The same of rows that came to a buffer whose bytes are counted (kernel.suppress.time_limit)."""
+    came: dict[int, LogIndex] = field(default_factory=dict)
+    """The same of rows that came to a buffer whose bytes are counted, by the place of the time limit."""
     closed: LogIndex = field(default_factory=LogIndex)
     """Logs of results that stay readable (kernel.windows.retention)."""
     right: LogIndex = field(default_factory=LogIndex)
@@ -57,8 +57,9 @@ class State:
     """The digest of the description in the store (kernel.upgrade.description)."""
     task: int = 0
     """Which of the tasks this is, in a step that takes blobs."""
-    due: tuple[int, int] | None = None
-    """When the first row that a time limit holds back is to leave, and what its clock shows; told, not stored."""
+    due: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """When the first row that a time limit holds back is to leave, and what its clock shows, by the place of the limit;
+    told, not stored."""
     step_metrics: dict[str, float] = field(default_factory=dict)
     """What this step has to tell about suppressions and final results (spec.metrics); not stored."""
     closed_to: int = NEVER
@@ -71,7 +72,7 @@ class State:
     """How stored rows become rows of the plan, where they differ; not stored."""
 
     def __post_init__(self) -> None:
-        sections = ((self.kept, OLD_VALUES), (self.came, BUFFERED_OLD_VALUES), (self.closed, RETAINED))
+        sections = ((self.kept, OLD_VALUES), (self.closed, RETAINED))
         for index, section in (*sections, (self.right, OPEN_RIGHT)):
             if not index:
                 index.store = Section(self.store, section)
@@ -118,7 +119,10 @@ class State:
             wall_clock=meta.get("wall_clock", NEVER),
             idle=Idle(*meta.get("idle", [])),
             kept=LogIndex.load(Section(store, OLD_VALUES), meta.get("kept")),
-            came=LogIndex.load(Section(store, BUFFERED_OLD_VALUES), meta.get("came")),
+            came={
+                place: LogIndex.load(Section(store, buffered_old_values(place)), saved)
+                for place, saved in [(0, meta.get("came")), *meta.get("came_to_later", [])]
+            },
             closed=LogIndex.load(Section(store, RETAINED), meta.get("closed")),
             right=LogIndex.load(Section(store, OPEN_RIGHT), meta.get("right")),
             input_times=meta.get("input_times", [NEVER, NEVER]),
@@ -142,8 +146,9 @@ class State:
             meta["columns"] = [[column.slot, column.since] for column in self.columns]
         if self.drain:
             meta["drain"] = self.drain
-        others = {"kept": self.kept, "came": self.came, "closed": self.closed, "right": self.right}
+        others = {"kept": self.kept, "came": self.buffered(0), "closed": self.closed, "right": self.right}
         meta |= {name: saved for name, index in others.items() if (saved := index.save())}
+        meta |= self._saved_later()
         if self.input_times != [NEVER, NEVER]:
             meta["input_times"] = self.input_times
         if self.described:
@@ -157,6 +162,15 @@ class State:
         if self.wall_clock != NEVER:
             meta["wall_clock"] = self.wall_clock
         self.store.put(_META, frames.encode(frames.META, meta))
+
+    def _saved_later(self) -> dict[str, Any]:
+        """`came` of the time limits behind the first one."""
+        later = [[place, saved] for place in sorted(self.came) if place and (saved := self.came[place].save())]
+        return {"came_to_later": later} if later else {}
+
+    def buffered(self, place: int) -> LogIndex:
+        """`came` of the time limit at this place."""
+        return self.came.setdefault(place, LogIndex(Section(self.store, buffered_old_values(place))))
 
     def append(self, window: int, rows: pa.Table, windows: int = 1) -> None:
         """Add a segment to the log of `window`; a new log says that it has rows of so many `windows`."""

@@ -7,7 +7,7 @@ of the partition that begins each page (`state.log_index`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -159,5 +159,31 @@ RETENTION_TABLES = (RETAINED,)
 OLD_VALUE_TABLES = (OLD_VALUES, BUFFERED_OLD_VALUES)
 """Of an operator whose rows replace other rows: tables that are grouped anew, buffers whose bytes are counted."""
 
-TIME_LIMIT_TABLES = (KEY_INDEX_BASE, KEY_INDEX_RECENT, TIME_BUCKETS)
+_LATER_TOP, _LATER_ROOM = -(2**58), 2**50
+_OLD_VALUES_ROOM = 2**40
+
+
+def limit_tables(place: int) -> TableSpec:
+    """The tables of the time limit at this place as one: where those of the first limit lie at n, it has n."""
+    top = 0 if place == 0 else _LATER_TOP - _LATER_ROOM * (place - 1)
+    return TableSpec("tables of a time limit", top, True, "place of the same table of the first limit", (), "none")
+
+
+def buffered_old_values(place: int) -> TableSpec:
+    """`BUFFERED_OLD_VALUES` of the time limit at this place."""
+    return replace(BUFFERED_OLD_VALUES, top=BUFFERED_OLD_VALUES.top - _OLD_VALUES_ROOM * place)
+
+
+def time_limit_tables(place: int) -> tuple[TableSpec, ...]:
+    """The tables of the time limit at this place among those of an operator."""
+    tables = (KEY_INDEX_BASE, KEY_INDEX_RECENT, TIME_BUCKETS)
+    return tuple(replace(table, top=limit_tables(place).place(table.top)) for table in tables)
+
+
+def limit_buffer(place: int) -> str:
+    """The name of the value with what the time limit at this place knows of its buffer."""
+    return f"buffer {place}" if place else "buffer"
+
+
+TIME_LIMIT_TABLES = time_limit_tables(0)
 """Of an operator behind which `until_time_limit` holds rows back."""

@@ -26,23 +26,30 @@ from tidegate.kernel.suppress.time_buckets import BUFFER_TIME
 
 
 def apply(
-    layout: Layout, state: State, held: pa.Table, rows: pa.Table, clocks: Ints, made: pa.Table | None
+    layout: Layout,
+    state: State,
+    held: pa.Table,
+    rows: pa.Table,
+    clocks: Ints,
+    made: pa.Table | None,
+    *,
+    behind_limit: bool,
 ) -> tuple[Left, pa.Table]:
     """Take rows into a buffer with a bound; gives those that leave, in order, and the entries that stay.
 
     held    what waits, in the order in which it leaves
     clocks  what the clock of the limit shows before and after each row, one behind the other, and at the end
     made    what windows that were made of others began with (`lineage.prior_values_of_made`)
+    behind_limit  whether the rows have left another time limit
     """
     if buffer_entries.counts_bytes(layout):
-        rows = buffer_entries.with_prior(layout, state, rows, made)
-    elif state.came:
-        old_values.forget(state, state.came)
+        rows = buffer_entries.with_prior(layout, state, rows, made, later=behind_limit)
+    else:
+        old_values.forget(state, state.buffered(layout.op.all_limits[0].place))
     both = concat_tables([held, rows])
     taken = within_bound.apply(layout, state, both, held.num_rows, clocks) or _one_by_one(
         layout, state, both, held.num_rows, clocks
     )
-    assert layout.op.limit is not None
     suppression_metrics.record_peaks(state, layout.op.limit.buffer, *taken.most)
     return taken.left, taken.stay
 
@@ -65,7 +72,6 @@ class Updates:
     """Updates one by one into a buffer with a bound. Rows are numbered: first what waited, then what came."""
 
     def __init__(self, layout: Layout, state: State, rows: pa.Table, waited: int) -> None:
-        assert layout.op.limit is not None
         self.how = layout.op.limit
         self.layout = layout
         self.state = state

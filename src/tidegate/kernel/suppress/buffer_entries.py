@@ -78,23 +78,27 @@ def staying(rows: pa.Table, at: Ints, first: Ints, since: Ints, sizes: Ints) -> 
 
 def counts_bytes(layout: Layout) -> bool:
     """Whether the bytes of entries matter, so that it must be known what a key held before it came to wait."""
-    how = layout.op.limit
-    return how is not None and how.buffer.bounded and how.buffer.max_bytes is not None
+    buffer = layout.op.limit.buffer
+    return buffer.bounded and buffer.max_bytes is not None
 
 
 def prior_names(rows: pa.Table) -> list[str]:
     return [name for name in rows.schema.names if name.startswith(PRIOR)]
 
 
-def with_prior(layout: Layout, state: State, rows: pa.Table, made: pa.Table | None) -> pa.Table:
-    """The rows with what each replaces, as columns of its own: the old value of the change (SEMANTICS 1 and 6.4)."""
+def with_prior(layout: Layout, state: State, rows: pa.Table, made: pa.Table | None, *, later: bool) -> pa.Table:
+    """The rows with what each replaces, as columns of its own: the old value of the change (SEMANTICS 1 and 6.4).
+
+    later  whether rows of a window may still come when it has closed: behind another limit
+    """
+    (limit,) = layout.op.all_limits
     if layout.op.emits == "final":
         # A window has one final result, which replaces nothing.
         before, has = np.zeros(rows.num_rows, np.int64), np.zeros(rows.num_rows, bool)
         old = rows
     else:
         told = rows.select(layout.result_schema.names)
-        found = old_values.replaced(layout, state, state.came, told, later=False)
+        found = old_values.replaced(layout, state, state.buffered(limit.place), told, later=later)
         old, before, has = found.rows, found.before, found.has
         if isinstance(layout.op.windows, SessionWindows):
             # A session takes no old value with it; only its tombstone does (SEMANTICS 4).

@@ -13,7 +13,7 @@ from tidegate.spec.columns import SINCE
 
 def rows(layout: Layout, schema: pa.Schema, store: Store) -> pa.Table:
     """The rows in the buffer, of `schema` and with `SINCE`: the time (ms) from which each key's limit counts."""
-    if store.get("buffer") is None:
+    if not time_limit.known(layout, store):
         return schema.append(pa.field(SINCE, pa.int64())).empty_table()
     held = time_limit.waiting(layout, store)
     for field in schema:

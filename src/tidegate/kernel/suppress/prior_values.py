@@ -24,8 +24,8 @@ PRIOR = OURS + "replaced:"
 
 def counted(layout: Layout) -> bool:
     """Whether windows are made of others, in front of a buffer that counts bytes."""
-    limit = layout.op.limit
-    bytes_held = layout.op.buffer is not None or (limit is not None and limit.buffer.max_bytes is not None)
+    first = [output.limits[0].how.buffer for output in layout.op.all_outputs if output.limits]
+    bytes_held = layout.op.buffer is not None or any(buffer.max_bytes is not None for buffer in first)
     return isinstance(layout.op.windows, SlidingWindows) and bytes_held
 
 

@@ -108,7 +108,7 @@ def compare(layout: Layout, state: State, records: Ints, sizes: Ints) -> None:
 
 def full(layout: Layout, state: State, records: int, size: int, remedy: str) -> BufferFullError:
     """The error for a buffer that holds this much and must not emit early; `remedy` is what to restart with."""
-    whole = layout.op.buffer or (layout.op.limit.buffer if layout.op.limit is not None else Buffer())
+    whole: Buffer = layout.op.buffer or layout.op.limit.buffer
     buffer = whole.share(state.task, state.tasks)
     bound_records = "no bound" if buffer.max_records is None else buffer.max_records
     bound_bytes = "no bound" if buffer.max_bytes is None else buffer.max_bytes

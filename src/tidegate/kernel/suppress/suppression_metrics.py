@@ -5,6 +5,7 @@ Nothing is read for it: counts and bytes are those that the indexes of logs and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +18,7 @@ from tidegate.kernel.columns.arrays import Ints, ints
 from tidegate.kernel.state.state import State
 from tidegate.plan import Operation
 from tidegate.spec.columns import OURS, TIMESTAMP
-from tidegate.spec.metrics import FILL, HELD, change_of
+from tidegate.spec.metrics import FILL, HELD, at_place, change_of
 from tidegate.spec.suppressed import Buffer, UntilTimeLimit
 
 if TYPE_CHECKING:
@@ -72,6 +73,22 @@ def record_peaks(state: State, buffer: Buffer, records: int, size: int) -> None:
     }
 
 
+def of_limits(others: dict[str, float], own: dict[str, float], place: int) -> dict[str, float]:
+    """The numbers of several limits together, and `own`, those of the one at this place, for itself besides."""
+    # Nothing says how much a buffer without a bound has held at most within a step.
+    for peak in ("suppression_buffer_count", "suppression_buffer_size"):
+        own.setdefault(f"{peak}_max", own[f"{peak}_current"])
+    both: dict[str, Callable[[float, float], float]] = {"suppression_buffer_fill": max, "overtime_min": min}
+    together = {
+        name: both.get(name, _sum)(others[name], number) if name in others else number for name, number in own.items()
+    }
+    return others | together | {at_place(name, place): number for name, number in own.items()}
+
+
+def _sum(one: float, other: float) -> float:
+    return one + other
+
+
 def record_final(state: State, rows: int) -> None:
     """Say that final results have left; of several such outputs each counts."""
     state.step_metrics["emit_final_records"] = state.step_metrics.get("emit_final_records", 0) + rows
@@ -99,7 +116,7 @@ def _updated(how: UntilTimeLimit, left: Left) -> Ints:
 
 def of_step(op: Operation, state: State, before: Held, now: Held) -> dict[str, float]:
     """The metrics of this step, given what waited for its window `before` it and waits `now`."""
-    if op.limit is None and "suppression" in op.measured:
+    if not op.all_limits and "suppression" in op.measured:
         record_buffered(state, now, before)
         if op.buffer is not None and "suppression_buffer_fill" not in state.step_metrics:
             record_peaks(state, op.buffer, now.rows, now.size)

@@ -23,25 +23,29 @@ from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.map_filter import SEEN
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.state import State
-from tidegate.kernel.state.store import Store
+from tidegate.kernel.state.store import Section, Store
+from tidegate.kernel.state.tables import limit_buffer, limit_tables
 from tidegate.kernel.suppress import bounded_time_limit, buffer_entries, suppression_metrics
 from tidegate.kernel.suppress.key_index import NOWHERE
 from tidegate.kernel.suppress.suppression_metrics import SIZE, UPDATED, Left
 from tidegate.kernel.suppress.time_buckets import BUFFER_TIME, TimeBuckets, newest, settle, waiting_since
 from tidegate.spec.columns import END, OURS, START, TIMESTAMP
 
-_BUFFER = "buffer"
 
-
-def run(layout: Layout, state: State, batch: Batch, rows: pa.Table, end_of_input: bool) -> tuple[pa.Table, int | None]:
+def run(
+    layout: Layout, state: State, batch: Batch, rows: pa.Table, end_of_input: bool, *, behind_limit: bool
+) -> tuple[pa.Table, int | None]:
     """Take forwarded rows into the buffer; gives those that leave, and the wall clock at which the next ones are due.
+
+    layout        of the rows that come to the limit (`Layout.of_limit`)
+    behind_limit  whether they have left another limit: then stream time is theirs, in the order in which they left
 
     By the wall clock every row of a batch comes at the same time, that of the batch. At the end of the input
     everything leaves. Raises BufferFullError if the buffer shuts down when full and is.
     """
-    how = layout.op.limit
-    assert how is not None
-    updates, wall = layout.op.emits == "updates", how.clock == "wall"
+    (limit,) = layout.op.all_limits
+    how = limit.how
+    updates, wall = layout.op.emits == "updates" and not behind_limit, how.clock == "wall"
     in_order = layout.op.stream.changes and not layout.op.caching
     if updates and layout.op.aggregations and not in_order and sum(chunk.rows for chunk in batch.chunks) > 1:
         # Updates of many records come in timestamp order, however tasks and partitions made them. What one record
@@ -56,7 +60,7 @@ def run(layout: Layout, state: State, batch: Batch, rows: pa.Table, end_of_input
         # Every record that moved stream time was forwarded, by this task or another.
         end = max([state.stream_time, *(chunk.max_ts for chunk in batch.chunks)])
     else:
-        # Final results are older than that: their own timestamps are the time of what is behind them.
+        # Final results, and rows that have waited, are older than that: time is that of their own timestamps.
         finds, end = np.full(rows.num_rows, now), -1
     times = np.full(rows.num_rows, now) if wall else ints(rows[TIMESTAMP])
     clocks = _clocks(now, finds, ints(rows[SEEN]) if SEEN in rows.schema.names else times, end)
@@ -74,7 +78,8 @@ def run(layout: Layout, state: State, batch: Batch, rows: pa.Table, end_of_input
             held = bounded_time_limit.as_they_leave(
                 layout, concat_tables([held, *buffer_entries.without_bound(layout, _newest(layout, buckets))])
             )
-        left, stay = bounded_time_limit.apply(layout, state, held, rows, clocks, batch.made)
+        made = None if behind_limit else batch.made
+        left, stay = bounded_time_limit.apply(layout, state, held, rows, clocks, made, behind_limit=behind_limit)
         buckets.forget(list(buckets.logs))
         due = int(stay[BUFFER_TIME][0].as_py()) if stay.num_rows else None
     else:
@@ -83,8 +88,9 @@ def run(layout: Layout, state: State, batch: Batch, rows: pa.Table, end_of_input
     suppression_metrics.record_buffered(state, suppression_metrics.of_limit(stay, buckets), before)
     state.step_metrics |= {"suppression_emit": left.rows.num_rows, **suppression_metrics.overtime(how, left)}
     meta = {"stream_time": now, "ordered": True, **buckets.saved()}
-    state.store.put(_BUFFER, frames.encode(frames.SEGMENT, meta, stay))
-    state.due = None if due is None else (later_ms(due, how.limit_ms), now)
+    state.store.put(limit_buffer(limit.place), frames.encode(frames.SEGMENT, meta, stay))
+    if due is not None:
+        state.due[limit.place] = later_ms(due, how.limit_ms), now
     wakes = wall and due is not None and due <= MAX_MS - how.limit_ms
     return left.rows.select(layout.result_schema.names), due + how.limit_ms if wakes and due is not None else None
 
@@ -111,7 +117,6 @@ def first_due(layout: Layout, store: Store, most: int) -> tuple[int, list[tuple[
     None if there is none.
     """
     how, now = layout.op.limit, _load(layout, store)[2]
-    assert how is not None
     held = waiting(layout, store)
     if not held.num_rows:
         return None
@@ -127,6 +132,11 @@ def _shown(row: dict[str, Any]) -> str:
     return f"{key} in window {row[START]} to {row[END]} ms" if START in row else key
 
 
+def known(layout: Layout, store: Store) -> bool:
+    """Whether anything was ever stored of the limit."""
+    return store.get(limit_buffer(layout.op.all_limits[0].place)) is not None
+
+
 def waiting(layout: Layout, store: Store) -> pa.Table:
     """The rows that are held back, with the time from which the limit counts (`buckets.BUFFER_TIME`)."""
     held, buckets, *_ = _load(layout, store)
@@ -139,7 +149,7 @@ def empty(layout: Layout, store: Store) -> pa.Table:
     rows = concat_tables([_rows(held), *_newest(layout, buckets)])
     buckets.forget(list(buckets.logs))
     meta = {"stream_time": -1, "ordered": True, **buckets.saved()}
-    store.put(_BUFFER, frames.encode(frames.SEGMENT, meta, held.slice(0, 0)))
+    store.put(limit_buffer(layout.op.all_limits[0].place), frames.encode(frames.SEGMENT, meta, held.slice(0, 0)))
     return rows
 
 
@@ -152,19 +162,19 @@ def _load(layout: Layout, store: Store) -> tuple[pa.Table, TimeBuckets, int, boo
     """The entries of a buffer with a bound, the buckets of one without, what the clock has shown so far, and whether
     the entries are in the order in which they leave.
     """
-    frame = store.get(_BUFFER)
+    place = layout.op.all_limits[0].place
+    frame, mine = store.get(limit_buffer(place)), Section(store, limit_tables(place))
     if frame is None:
         schema = layout.result_schema
         empty = schema.append(pa.field(BUFFER_TIME, pa.int64())).append(pa.field(SIZE, pa.int64())).empty_table()
-        return empty, TimeBuckets(store), -1, True
+        return empty, TimeBuckets(mine), -1, True
     meta, (table,) = frames.decode(frames.SEGMENT, frame)
-    return table, TimeBuckets.load(store, meta), meta["stream_time"], meta.get("ordered", False)
+    return table, TimeBuckets.load(mine, meta), meta["stream_time"], meta.get("ordered", False)
 
 
 def _on_shelves(layout: Layout, buckets: TimeBuckets, held: pa.Table, rows: pa.Table, clocks: Ints) -> Left:
     """Take rows in where nothing has to leave before its time; gives those that leave, in order."""
     how = layout.op.limit
-    assert how is not None
     restarts = how.measured_from == "latest_update"
     until = MAX_MS if clocks[-1] == MAX_MS else int(clocks[-1]) - how.limit_ms
     if buckets.index.outdated:
@@ -203,7 +213,6 @@ def _on_shelves(layout: Layout, buckets: TimeBuckets, held: pa.Table, rows: pa.T
 def _newest(layout: Layout, buckets: TimeBuckets) -> list[pa.Table]:
     """What is on all buckets, one row per key."""
     how = layout.op.limit
-    assert how is not None
     tables = buckets.read(sorted(buckets.logs))
     if not tables:
         return []

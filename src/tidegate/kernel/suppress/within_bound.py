@@ -41,7 +41,6 @@ def apply(layout: Layout, state: State, both: pa.Table, waited: int, clocks: Int
     clocks  what the clock of the limit shows before and after each row, one behind the other, and at the end
     """
     how = layout.op.limit
-    assert how is not None
     codes, since = result_keys.codes(layout, both), ints(both[BUFFER_TIME])
     # Row i comes between what the clock shows at 2 i and at 2 i + 1.
     step = np.concatenate([np.full(waited, -1), 2 * np.arange(both.num_rows - waited) + 1])

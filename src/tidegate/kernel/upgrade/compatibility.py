@@ -102,8 +102,8 @@ def start(loaded: Loaded) -> Flushed:
     was = operator_class(loaded.old)(layout)
     operator_of(layout).rewrite_from(was, state, bounded=loaded.old.buffer is not None)
     gone = Flushed()
-    if told is not None and flush.limit_gone(told.layout.op.limit, layout.op.limit):
-        gone.behind = flush.behind_limit(told, layout, state)
+    if told is not None:
+        gone.behind = flush.behind_limits(told, layout, state)
     if told is not None and flush.closing_gone(told.layout, layout):
         gone.results = list(flush.open_results(layout, state))
     return gone
@@ -165,9 +165,12 @@ def changes(written: dict[str, str], what: Described | None, layout: Layout) -> 
 
 def _lengths(old: Operation, new: Operation) -> Iterator[Change]:
     """What may change without being asked."""
-    if old.limit is not None and new.limit is not None and old.limit.limit_ms != new.limit.limit_ms:
-        lengths = (show_ms(old.limit.limit_ms), show_ms(new.limit.limit_ms))
-        yield Change("length of the limit", *lengths, effect="what waits leaves by the new one")
+    gone = {output.limits[number].place for output, number in flush.gone_limits(old, new)}
+    for before, after in zip(old.all_limits, new.all_limits, strict=False):
+        if before.place not in gone and before.how.limit_ms != after.how.limit_ms:
+            of = "" if len(new.all_limits) == 1 else f" {after.store}"
+            lengths = (show_ms(before.how.limit_ms), show_ms(after.how.limit_ms))
+            yield Change(f"length of the limit{of}", *lengths, effect="what waits leaves by the new one")
     if old.retention_ms != new.retention_ms:
         kept = ["none" if op.retention_ms is None else show_ms(op.retention_ms) for op in (old, new)]
         yield Change("retention", kept[0], kept[1], effect="results that are gone stay gone")
@@ -192,11 +195,15 @@ def _effect(name: str, what: Described, new: Layout) -> str | None:
 
 
 def _of_limit(what: Described, new: Layout) -> str | None:
-    if what.layout.op.limit is None:
-        return "rows wait from now on"
-    if flush.way_of(what, new) is None:
+    gone = flush.gone_limits(what.layout.op, new.op)
+    if not gone:
+        return "rows wait from now on" if not what.layout.op.all_limits else "rows wait for each limit from now on"
+    if any(flush.way_of(what, new, output, number) is None for output, number in gone):
         return None
-    return f"what waited leaves first{'' if new.op.limit is None else '; rows wait by the new limit from then on'}"
+    one = len(what.layout.op.all_limits) == 1
+    of = "" if one else f" for {', '.join(output.limits[number].store for output, number in gone)}"
+    then = "; rows wait by the new limit from then on" if one else "; rows wait by the limits of the plan from then on"
+    return f"what waited{of} leaves first{then if new.op.all_limits else ''}"
 
 
 def _of_emits(old: Layout, new: Layout) -> str:
@@ -229,7 +236,7 @@ def _of_aggregation(old: Layout, new: Layout) -> str | None:
 def _counted(layout: Layout) -> bool:
     """Whether something else depends on the values of a row: the bytes of a buffer, or groups it is taken out of."""
     op = layout.op
-    bounded = op.buffer is not None or (op.limit is not None and op.limit.buffer.bounded)
+    bounded = op.buffer is not None or any(limit.how.buffer.bounded for limit in op.all_limits)
     return bounded or op.stream.changes or op.regroup is not None
 
 

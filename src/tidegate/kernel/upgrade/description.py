@@ -7,7 +7,7 @@ Arrow tables. The code of Python functions is not in it; a function's aggregate 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import Store
-from tidegate.plan import Operation, Output, Stream
+from tidegate.plan import Limit, Operation, Output, Stream
 from tidegate.spec.aggregates import Aggregate, Aggregation, Fold, Reduce
 from tidegate.spec.joined import Joined, JoinValues, StreamStream, StreamTable, TableTable
 from tidegate.spec.suppressed import StrictBuffer, UntilTimeLimit
@@ -40,23 +40,24 @@ _FUNCTION = "s:0:0"
 
 def write(layout: Layout, state: State) -> None:
     """Put the description of `layout` into the store, unless it is there."""
-    about, types, held = _description(layout)
-    digest = hashlib.sha256(f"{about}{types.schema}{held.schema}".encode()).hexdigest()[:16]
+    about, tables = _description(layout)
+    digest = hashlib.sha256(f"{about}{''.join(str(table.schema) for table in tables)}".encode()).hexdigest()[:16]
     if state.described != digest:
-        state.store.put(LAYOUT, frames.encode(frames.META, about, types, held))
+        state.store.put(LAYOUT, frames.encode(frames.META, about, *tables))
         state.described = digest
 
 
 @dataclass(frozen=True)
 class Described:
-    """What a description says: a layout, good for looking at rows and not for running, and what a buffer holds.
+    """What a description says: a layout, good for looking at rows and not for running, and what buffers hold.
 
-    steps  how many steps of the table rows in the buffer have taken, None if it does not say
+    held   the rows of each time limit, by its place; without one the results of windows that wait to close
+    steps  how many steps of the table rows of each time limit have taken, None if it does not say
     """
 
     layout: Layout
-    held: pa.Schema
-    steps: int | None = None
+    held: tuple[pa.Schema, ...]
+    steps: tuple[int | None, ...]
 
 
 def of(store: Store) -> Described | None:
@@ -67,9 +68,9 @@ def of(store: Store) -> Described | None:
 
 def read(frame: bytes) -> Described:
     """What a description says."""
-    about, (types, held) = frames.decode(frames.META, frame)
+    about, (types, *held) = frames.decode(frames.META, frame)
     op = about["operation"]
-    limit = None if op["limit"] is None else UntilTimeLimit(**op["limit"], buffer=StrictBuffer())
+    later = op.get("later_limits", [])
     kind = types.schema.field(_FUNCTION).type if _FUNCTION in types.schema.names else None
     layout = Layout(
         Operation(
@@ -88,29 +89,58 @@ def read(frame: bytes) -> Described:
             buffer=StrictBuffer() if op["bounded"] else None,
             name=op["name"],
             buffer_name=op["buffer_name"],
-            limit=limit,
             deleted=op["deleted"],
-            outputs=tuple(Output(name, kind, limit if limited else None) for name, kind, limited in op["outputs"]),
+            outputs=_outputs(op["outputs"], op["limit"], op["buffer_name"], later),
             retention_ms=op["retention_ms"],
             joined=None if op.get("join") is None else _joined(op["join"], tuple(op["key"])),
             sides=tuple(Stream(name, tuple(op["key"]), timestamp) for name, timestamp in op.get("sides", ())),
         ),
         types.schema,
     )
-    return Described(layout, held.schema, op.get("steps"))
+    steps = (op.get("steps"), *(limit["steps"] for limit in later))
+    return Described(layout, tuple(table.schema for table in held), steps)
 
 
-def _held(layout: Layout) -> pa.Schema:
-    """The rows that a suppression holds back: as they are when they come to it."""
-    limited = next((output for output in layout.op.all_outputs if output.limit is not None), None)
-    if limited is None:
-        return layout.for_kind["final" if layout.op.windows is not None else "updates"].result_schema
-    return replace(layout.for_kind[limited.kind], shape=limited.before).result_schema
+def _outputs(
+    told: list[tuple[str, str, bool]], first: dict[str, Any] | None, store: str, later: list[dict[str, Any]]
+) -> tuple[Output, ...]:
+    """The outputs with their limits: the `first` one is of the first output that has any."""
+    limits: list[list[Limit]] = [[] for _ in told]
+    if first is not None:
+        limits[[limited for *_, limited in told].index(True)].append(_limit(first, store, 0))
+    for place, limit in enumerate(later, 1):
+        limits[limit["output"]].append(_limit(limit["how"], limit["store"], place))
+    return tuple(Output(name, kind, tuple(mine)) for (name, kind, _), mine in zip(told, limits, strict=True))
 
 
-def _description(layout: Layout) -> tuple[dict[str, Any], pa.Table, pa.Table]:
+def _limit(how: dict[str, Any], store: str, place: int) -> Limit:
+    return Limit(UntilTimeLimit(**how, buffer=StrictBuffer()), store=store, place=place)
+
+
+def _held(layout: Layout) -> list[pa.Schema]:
+    """The rows that suppressions hold back: as they are when they come to them."""
+    if not layout.op.all_limits:
+        return [layout.for_kind["final" if layout.op.windows is not None else "updates"].result_schema]
+    return [layout.of_limit(output, n).result_schema for _, output, n in _limits(layout.op)]
+
+
+def _limits(op: Operation) -> list[tuple[int, Output, int]]:
+    """Every time limit by its place: the output it is of, and its number there."""
+    return [(at, output, n) for at, output in enumerate(op.all_outputs) for n in range(len(output.limits))]
+
+
+def _description(layout: Layout) -> tuple[dict[str, Any], list[pa.Table]]:
     op = layout.op
-    limit = op.limit and {name: getattr(op.limit, name) for name in ("limit_ms", "clock", "measured_from", "name")}
+    limits = [
+        {
+            "how": {what: getattr(limit.how, what) for what in ("limit_ms", "clock", "measured_from", "name")},
+            "store": limit.store,
+            "output": at,
+            "steps": len(output.steps_before(n)),
+        }
+        for at, output, n in _limits(op)
+        for limit in [output.limits[n]]
+    ]
     about = {
         "stream": op.stream.name,
         "key": op.key,
@@ -123,19 +153,22 @@ def _description(layout: Layout) -> tuple[dict[str, Any], pa.Table, pa.Table]:
         "caching": op.caching,
         "bounded": op.buffer is not None,
         "name": op.name,
-        "buffer_name": op.buffer_name,
-        "limit": limit,
+        "buffer_name": limits[0]["store"] if limits else op.buffer_name,
+        "limit": limits[0]["how"] if limits else None,
         "deleted": op.deleted,
-        "outputs": [[output.name, output.kind, output.limit is not None] for output in op.all_outputs],
+        "outputs": [[output.name, output.kind, bool(output.limits)] for output in op.all_outputs],
         "retention_ms": op.retention_ms,
         "join": op.joined and _of_join(op.joined),
         "sides": [[side.name, side.timestamp] for side in op.sides],
-        "steps": next((len(output.before) for output in op.all_outputs if output.limit is not None), 0),
+        "steps": limits[0]["steps"] if limits else 0,
     }
+    if len(limits) > 1:
+        about["later_limits"] = limits[1:]
     types = layout.schema
     if op.function is not None:
         types = types.append(pa.field(_FUNCTION, layout.function_type))
-    return {"operation": about}, types.remove_metadata().empty_table(), _held(layout).empty_table()
+    schemas = [types.remove_metadata(), *_held(layout)]
+    return {"operation": about}, [schema.empty_table() for schema in schemas]
 
 
 def _of_join(joined: Joined) -> dict[str, Any]:

@@ -25,22 +25,37 @@ from tidegate.kernel.state.state import State
 from tidegate.kernel.suppress import time_limit
 from tidegate.kernel.suppress.time_buckets import BUFFER_TIME
 from tidegate.kernel.upgrade.description import Described
-from tidegate.plan import Output
+from tidegate.plan import Operation, Output
 from tidegate.spec.columns import DELETED
-from tidegate.spec.suppressed import UntilTimeLimit
 
 
 @dataclass
 class Flushed:
-    """Rows that leave before those of the batch: `results` of the aggregation, `behind` the limit of an output."""
+    """Rows that leave before those of the batch: `results` of the aggregation, and what is `behind` limits.
+
+    behind  by output, and by the number of the limit that they come to, or that of all limits if they leave
+    """
 
     results: list[pa.Table] = field(default_factory=list)
-    behind: dict[str, pa.Table] = field(default_factory=dict)
+    behind: dict[tuple[str, int], pa.Table] = field(default_factory=dict)
 
 
-def limit_gone(old: UntilTimeLimit | None, new: UntilTimeLimit | None) -> bool:
-    """Whether what waited for the old limit cannot wait for the new one: there is none, or it has another clock."""
-    return old is not None and (new is None or new.clock != old.clock)
+def gone_limits(old: Operation, new: Operation) -> list[tuple[Output, int]]:
+    """Limits, by output and number there, whose rows cannot wait for a limit of the new plan.
+
+    A limit goes on at its own place, behind the same output and by the same clock.
+    """
+    limited = [[output for output in op.all_outputs if output.limits] for op in (old, new)]
+    alone = all(len(outputs) == 1 for outputs in limited)
+    goes_on = {
+        ("" if alone else output.name, limit.place, limit.how.clock) for output in limited[1] for limit in output.limits
+    }
+    return [
+        (output, number)
+        for output in limited[0]
+        for number, limit in enumerate(output.limits)
+        if ("" if alone else output.name, limit.place, limit.how.clock) not in goes_on
+    ]
 
 
 def closing_gone(old: Layout, new: Layout) -> bool:
@@ -49,22 +64,23 @@ def closing_gone(old: Layout, new: Layout) -> bool:
     return "final" in had and "updates" not in had and "updates" in has and "final" not in has
 
 
-def way_of(what: Described, layout: Layout) -> tuple[Output, int] | None:
+def way_of(what: Described, layout: Layout, limited: Output, number: int) -> tuple[Output, int] | None:
     """The output that rows of a limit that is gone leave by, and how many of its steps they have taken.
 
     None if there is no such output, or if it would give them other columns than they have.
     """
-    limited = next(output for output in what.layout.op.all_outputs if output.limit is not None)
     told = [output for output in layout.op.all_outputs if output.kind != "late"]
     mine = [output for output in told if output.name == limited.name] or (told if len(told) == 1 else [])
     if not mine:
         return None
-    all_steps = (*mine[0].before, *mine[0].after)
-    taken = what.steps if what.steps is not None else None if all_steps else 0
+    place = limited.limits[number].place
+    all_steps, taken, held = mine[0].steps, what.steps[place], what.held[place]
+    if taken is None and not all_steps:
+        taken = 0
     if taken is None or taken > len(all_steps):
         return None
     shape = _shape(layout, mine[0], taken).result_schema
-    same = all(name in shape.names and _alike(what.held.field(name), shape.field(name)) for name in _told(what.held))
+    same = all(name in shape.names and _alike(held.field(name), shape.field(name)) for name in _told(held))
     return (mine[0], taken) if same else None
 
 
@@ -78,23 +94,30 @@ def _alike(one: pa.Field, other: pa.Field) -> bool:
 
 def _shape(layout: Layout, output: Output, taken: int) -> Layout:
     """The layout of an output's rows once they have taken so many of its steps."""
-    return replace(layout.for_kind[output.kind], shape=(*output.before, *output.after)[:taken])
+    return replace(layout.for_kind[output.kind], shape=output.steps[:taken])
 
 
-def behind_limit(what: Described, layout: Layout, state: State) -> dict[str, pa.Table]:
-    """The rows that waited for a limit which is gone, by output; nothing waits any more."""
-    found = way_of(what, layout)
-    limit = what.layout.op.limit
-    assert found is not None
-    assert limit is not None
-    output, taken = found
-    shape = _shape(layout, output, taken)
-    as_it_was = replace(shape, op=replace(shape.op, limit=limit))
-    rows = time_limit.empty(as_it_was, state.store)
-    old_values.forget(state, state.came)
-    rows = rows.take(result_keys.in_order(shape, rows, np.zeros(rows.num_rows, np.int64), ints(rows[BUFFER_TIME])))
-    left = (*output.before, *output.after)[taken:]
-    return {output.name: map_filter.on_results(left, _as(shape.result_schema, rows), layout.op.key)}
+def behind_limits(what: Described, layout: Layout, state: State) -> dict[tuple[str, int], pa.Table]:
+    """The rows that waited for limits which are gone (`Flushed.behind`); nothing waits there any more.
+
+    They go on to the limits of the plan that are behind theirs. What waited for the last limit is the oldest.
+    """
+    found: dict[tuple[str, int], list[pa.Table]] = {}
+    for limited, number in reversed(gone_limits(what.layout.op, layout.op)):
+        way = way_of(what, layout, limited, number)
+        assert way is not None
+        output, taken = way
+        shape, limit = _shape(layout, output, taken), limited.limits[number]
+        as_it_was = replace(shape, op=replace(shape.op, outputs=(), limits=(limit,), after=()))
+        rows = time_limit.empty(as_it_was, state.store)
+        old_values.forget(state, state.buffered(limit.place))
+        rows = rows.take(result_keys.in_order(shape, rows, np.zeros(rows.num_rows, np.int64), ints(rows[BUFFER_TIME])))
+        following = range(number + 1, len(output.limits))
+        to = next((n for n in following if len(output.steps_before(n)) >= taken), len(output.limits))
+        left = output.steps_before(to)[taken:]
+        part = map_filter.on_results(left, _as(shape.result_schema, rows), layout.op.key)
+        found.setdefault((output.name, to), []).append(part)
+    return {way: pa.concat_tables(parts, promote_options="default") for way, parts in found.items()}
 
 
 def _as(schema: pa.Schema, rows: pa.Table) -> pa.Table:

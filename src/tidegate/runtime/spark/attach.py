@@ -49,7 +49,7 @@ from tidegate.spec.columns import (
     UNTIL,
     public_name,
 )
-from tidegate.spec.metrics import numbers, timed
+from tidegate.spec.metrics import at_place, of_store, timed
 
 MOST_STATIC_TASKS = 64
 """A static DataFrame has no checkpoint that fixes its number of tasks; more than this only cost."""
@@ -108,8 +108,13 @@ class SparkStage:
     @property
     def metrics(self) -> Mapping[str, str]:
         op = self.stage.layout.op
-        limited = {f"next_due_{op.limit.clock}": "min", "limit_clock": "max"} if op.limit is not None else {}
-        return numbers(op.measured) | limited
+        if len(op.all_limits) == 1:
+            return op.numbers | {f"next_due_{op.limit.clock}": "min", "limit_clock": "max"}
+        limited = {}
+        for limit in op.all_limits:
+            for name, how in ((f"next_due_{limit.how.clock}", "min"), ("limit_clock", "max")):
+                limited[of_store(name, limit.store)] = f"{how}({at_place(name, limit.place)})"
+        return op.numbers | limited
 
     def begin(
         self, store: Any, blobs: Iterable[bytes], end_of_input: bool = False, wall_clock: int | None = None
@@ -125,8 +130,7 @@ class SparkStage:
         try:
             yield from parts
         finally:
-            limit = self.stage.layout.op.limit
-            if limit is not None and not limit.buffer.bounded:
+            if any(not limit.how.buffer.bounded for limit in self.stage.layout.op.all_limits):
                 give_back()
         # Measured, not decided: no row depends on a worker's clock. Nor on Spark's current_timestamp() where it can be
         # avoided: it is a constant in the code that Spark generates, and compiles anew in every batch for it.
@@ -161,7 +165,12 @@ def laid_out(node: Node) -> tuple[Layout, int]:
 def _operate(node: Node, drains: bool = False) -> tuple[DataFrame, Layout]:
     """The rows of one operator behind those it gets them from, under the kernel's names, and their layout."""
     op = node.op
-    check_typed([*(s for edge in node.sources for s in edge.stream.steps), *op.before, *op.after])
+    check_typed(
+        [
+            *(s for edge in node.sources for s in edge.stream.steps),
+            *(step for output in op.all_outputs for step in output.steps),
+        ]
+    )
     inputs = [_edge(op, edge, drains) for edge in node.edges]
     frame = inputs[0].frame
     config.check(frame.sparkSession, streaming=frame.isStreaming)

@@ -44,9 +44,10 @@ def _of(node: Node, stores: list[DictStore]) -> Iterator[Change]:
 def _ticking(store: DictStore, op: Operation) -> Iterator[Change]:
     """A limit by the wall clock that comes or goes: with it goes a source, and Spark counts those (`flow.flow`)."""
     what = description.of(store)
-    old = None if what is None else what.layout.op.limit
-    before, after = (limit is not None and limit.clock == "wall" for limit in (old, op.limit))
-    if what is not None and before != after:
+    if what is None:
+        return
+    before, after = (any(limit.how.clock == "wall" for limit in one.all_limits) for one in (what.layout.op, op))
+    if before != after:
         loses = "all: Spark refuses a checkpoint with another number of sources, and such a limit has one that ticks"
         names = {True: "by the wall clock", False: "not by the wall clock"}
         yield Change("ticks", names[before], names[after], loses + ". To take it away, set it to zero")

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from tidegate.runtime.spark.reading import pending as of_state
 from tidegate.spec.joined import SIDES
+from tidegate.spec.metrics import of_store, store_of
 from tidegate.spec.pending import Buffered, Pending, Waiting
 
 
@@ -55,11 +56,14 @@ def _of(name: str, told: Mapping[str, Any]) -> Pending:
     if (side := told.get("slowest_side")) is not None and side >= 0:
         partition = f"{SIDES[int(side)]} side"
     held_by = (partition, time) if partition is not None and time is not None else None
-    return Pending(name, now if stands else None, waiting, told["open_windows"], held_by, _buffered(told))
+    return Pending(name, now if stands else None, waiting, told["open_windows"], held_by, tuple(_buffered(told)))
 
 
-def _buffered(told: Mapping[str, Any]) -> Buffered | None:
-    shown = told.get("limit_clock")
-    due = {clock: told.get(f"next_due_{clock}") for clock in ("stream", "wall")}
-    found = [Buffered(clock, at, at - shown) for clock, at in due.items() if at is not None and shown is not None]
-    return found[0] if found else None
+def _buffered(told: Mapping[str, Any]) -> Iterator[Buffered]:
+    for name, at in told.items():
+        due, store = store_of(name)
+        if due not in ("next_due_stream", "next_due_wall"):
+            continue
+        shown = told.get("limit_clock" if store is None else of_store("limit_clock", store))
+        if at is not None and shown is not None:
+            yield Buffered(due.removeprefix("next_due_"), at, at - shown, store=store)

@@ -31,7 +31,7 @@ from tidegate.kernel.upgrade.compatibility import fitted
 from tidegate.kernel.upgrade.description import Described
 from tidegate.runtime.spark.attach import public
 from tidegate.runtime.spark.flow import spark_schema
-from tidegate.runtime.spark.state import LOG, NAMED, NAMES, part_of
+from tidegate.runtime.spark.state import LOG, NAMED, NAMES, name_at, part_of
 from tidegate.spec.pending import Buffered, Pending, Waiting, together
 
 _PLACE, _PART = ("window", "segment", "part"), ("parts", "value")
@@ -114,13 +114,12 @@ def _read(told: dict[str, Any]) -> Pending:
         Waiting(one["window"] and Window(*one["window"]), one["leaves_at"], one["missing_ms"])
         for one in told.pop("waiting")
     )
-    held, buffered = told.pop("held_by"), told.pop("buffered")
-    first = () if buffered is None else tuple((key, at) for key, at in buffered.pop("first"))
+    held, limits = told.pop("held_by"), told.pop("limits")
     return Pending(
         **told,
         waiting=waiting,
         held_by=None if held is None else (held[0], held[1]),
-        buffered=None if buffered is None else Buffered(**buffered, first=first),
+        limits=tuple(Buffered(**one | {"first": tuple((key, at) for key, at in one["first"])}) for one in limits),
     )
 
 
@@ -198,7 +197,7 @@ def _store(entries: dict[tuple[int, int], list[tuple[int, bytes]]]) -> DictStore
     store = DictStore()
     for (window, segment), parts in entries.items():
         if window == NAMED:
-            store.put(NAMES[segment], _joined(parts))
+            store.put(name_at(segment), _joined(parts))
         else:
             store.write(window, segment, _joined(parts))
     return store

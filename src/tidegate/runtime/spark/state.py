@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
 from tidegate.errors import CheckpointError
+from tidegate.kernel.state.tables import limit_buffer
 from tidegate.runtime.spark import septets
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ LOG = "log"
 # The named values live in the same map, under a window that cannot exist.
 NAMED = -(2**63)
 NAMES = ("meta", "buffer", "layout")
+"""Further ones are those of later time limits, in the order of their places (`state.tables.limit_buffer`)."""
 # Larger values cost twice as much a byte, and one of 256 MB ends Spark's state server with an OutOfMemoryError.
 PART_BYTES = 4 << 20
 
@@ -88,10 +90,18 @@ def part_of(parts: int, value: bytes) -> bytes:
     return septets.unpack(value) if parts < 0 else bytes(value)
 
 
+def name_at(place: int) -> str:
+    """The name of the value at a place."""
+    return NAMES[place] if place < len(NAMES) else limit_buffer(place - len(NAMES) + 1)
+
+
 def _place(name: str) -> int:
-    if name not in NAMES:
+    if name in NAMES:
+        return NAMES.index(name)
+    limit = name.removeprefix(limit_buffer(0)).strip()
+    if not limit.isdecimal() or name != limit_buffer(int(limit)):
         raise KeyError(f"Spark's store has no place for a value named {name!r}, only for {', '.join(NAMES)}")
-    return NAMES.index(name)
+    return len(NAMES) + int(limit) - 1
 
 
 def _missing(window: int, segment: int) -> CheckpointError:

@@ -10,13 +10,15 @@ from pyspark.sql import SparkSession
 
 from tidegate.errors import TidegateError
 from tidegate.runtime.spark.metrics.listener import Listener, Watched
-from tidegate.spec.metrics import METRICS, SKIPPED, Metric
+from tidegate.spec.metrics import METRICS, PER_STORE, SKIPPED, Metric, store_of
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric as Family
     from prometheus_client.registry import CollectorRegistry
 
 PREFIX = "tidegate_"
+STORE_PREFIX = f"{PREFIX}store_"
+"""Before the metrics of one of several suppressions, which have the label `store` besides."""
 PORT = 9464
 LABELS = ("query", "operator")
 _SKIPPED = "skipped_records_total"
@@ -38,6 +40,14 @@ class Collector:
                 if metric.name in one.metrics and (one.active or metric.name not in _LIVE):
                     _add(family, metric, one)
             yield family
+        for metric in PER_STORE:
+            family = _family(metric, STORE_PREFIX, (*LABELS, "store"))
+            for one in watched:
+                for name, value in one.metrics.items():
+                    base, store = store_of(name)
+                    if store is not None and base == metric.name:
+                        family.add_metric([one.query, one.operator, store], value)
+            yield family
         from prometheus_client.core import GaugeMetricFamily
 
         active = GaugeMetricFamily(
@@ -54,17 +64,18 @@ class Collector:
 
 def exported() -> set[str]:
     """The names of all series."""
-    return {PREFIX + metric.name for metric in METRICS} | {f"{PREFIX}query_active"}
+    stores = {STORE_PREFIX + metric.name for metric in PER_STORE}
+    return {PREFIX + metric.name for metric in METRICS} | stores | {f"{PREFIX}query_active"}
 
 
-def _family(metric: Metric) -> Any:
+def _family(metric: Metric, prefix: str = PREFIX, labels: tuple[str, ...] = LABELS) -> Any:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     text = f"{metric.means} ({metric.unit})"
     if metric.kind != "total":
-        return GaugeMetricFamily(PREFIX + metric.name, text, labels=LABELS)
-    labels = (*LABELS, "reason") if metric.name == _SKIPPED else LABELS
-    return CounterMetricFamily(PREFIX + metric.name.removesuffix("_total"), text, labels=labels)
+        return GaugeMetricFamily(prefix + metric.name, text, labels=labels)
+    labels = (*labels, "reason") if metric.name == _SKIPPED else labels
+    return CounterMetricFamily(prefix + metric.name.removesuffix("_total"), text, labels=labels)
 
 
 def _add(family: Any, metric: Metric, one: Watched) -> None:
