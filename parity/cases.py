@@ -45,6 +45,7 @@ def generate(seed: int) -> Case:
     else:
         topology = _plain(rng, scale) if rng.random() < 0.4 else _table(rng, scale)
     # Drawn by another one: the seeds mean what they meant before there were steps.
+    topology = _in_a_row(random.Random(f"in a row {seed}"), topology, scale)
     topology = _stepped(random.Random(f"steps {seed}"), topology)
     return Case(seed, topology, _records(rng, topology, length(windows, scale)))
 
@@ -101,6 +102,18 @@ def _aggregation(rng: random.Random) -> Json:
     function = rng.choice(("count", "reduce", "history", "history", "collect"))
     deletes = function in ("reduce", "history") and rng.random() < 0.2
     return {"aggregation": function, "deletes": deletes, "store": rng.choice(("memory", "memory", "rocksdb"))}
+
+
+def _in_a_row(rng: random.Random, topology: Json, scale: int) -> Json:
+    """With time limits behind the suppression, where Kafka's own is the measure of what leaves that (rules.py, 14.1)."""
+    held = topology["suppress"]
+    measured = topology.get("windows", {}).get("type", "time") == "time" or (
+        held is not None and held["kind"] == "until_time_limit"
+    )
+    if held is None or not measured or rng.random() < 0.6:
+        return topology
+    behind = [_limit(rng, scale) for _ in range(rng.choice((1, 1, 2)))]
+    return topology | {"suppress": held | {"behind": behind}}
 
 
 def _stepped(rng: random.Random, topology: Json) -> Json:

@@ -162,6 +162,7 @@ def family(case: Case) -> str:
     out = f", {held['kind']}" if held else ""
     more = "".join(f", {part}" for part in ("before", "steps", "regroup") if part in topology)
     bound = ", bytes" if held and "max_bytes" in held else ""
+    bound += ", limits behind" if held and "behind" in held else ""
     return f"{shape}, {topology.get('emit', 'update')}{out}{bound}{more}"
 
 

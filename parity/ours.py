@@ -34,7 +34,7 @@ def by_record(case: Case, *, suppressed: bool) -> Outcome:
 def side_by_side(case: Case) -> tuple[Outcome, Outcome]:
     """The case record by record, with updates and what suppress lets out as two outputs of one operator."""
     table = _table(case.topology, caching=False)
-    tables = {"raw": table, "held": table.suppress(_suppressed(case.topology["suppress"]))}
+    tables = {"raw": table, "held": _held_back(table, case.topology["suppress"])}
     both = _piped(case, [[record] for record in case.records], TopologyTestDriver(tables))
     parts = {
         name: [[_without_output(row) for row in rows if row["output"] == name] for rows in both.rows] for name in tables
@@ -110,7 +110,7 @@ def _ms(value: int) -> timedelta:
 
 def _build(spec: Json, suppressed: bool, caching: bool) -> Any:
     table = _table(spec, caching)
-    return table.suppress(_suppressed(spec["suppress"])) if suppressed and spec["suppress"] else table
+    return _held_back(table, spec["suppress"]) if suppressed and spec["suppress"] else table
 
 
 def _table(spec: Json, caching: bool) -> Any:
@@ -221,6 +221,13 @@ def _adding(deletes: bool) -> Callable[[Any, Any], Any]:
 
 def _shown(value: Any) -> Any:
     return "~" if value is None else value
+
+
+def _held_back(table: Any, spec: Json) -> Any:
+    """The table behind its suppression and the time limits behind that."""
+    for held in (spec, *spec.get("behind", ())):
+        table = table.suppress(_suppressed(held))
+    return table
 
 
 def _suppressed(spec: Json) -> Any:

@@ -69,6 +69,9 @@ def test_the_endpoint_exports_these_and_gives_the_files() -> None:
     pytest.importorskip("pyspark")
     from tidegate.runtime.spark.metrics.prometheus import exported
 
-    assert exported() == EXPORTED
+    of_stores = {name for name in exported() if name.startswith("tidegate_store_")}
+    assert exported() - of_stores == EXPORTED
+    assert {name.replace("_store_", "_") for name in of_stores} < EXPORTED
+    assert "tidegate_store_suppression_buffer_count_current" in of_stores
     assert tidegate.metrics.DASHBOARD == OPS / "grafana.json"
     assert tidegate.metrics.ALERTS == OPS / "alerts.yml"

@@ -262,8 +262,14 @@ class _Draw:
         measured = random.choice(["first_update", "first_update", "latest_update", "window_start"])
         if isinstance(windows, NoWindows) and measured == "window_start":
             measured = "first_update"
-        limit = Limit(random.choice([0, random.randint(1, 30)]), None, "emit_early", measured)
         final = closes and self.chance(0.3)
+        limit, *behind = [self.limit(measured) for _ in range(random.choice([1, 1, 1, 2, 2, 3]))]
+        kind = "final limit" if final else "limit"
+        return Output("", kind, final and self.chance(0.5), limit=limit, behind=tuple(behind))
+
+    def limit(self, measured: str) -> Limit:
+        random = self.random
+        limit = Limit(random.choice([0, random.randint(1, 30)]), None, "emit_early", measured)
         bound = random.choice(["none", "none", "records", "bytes", "strict"])
         if bound == "records":
             limit = replace(limit, max_records=random.randint(0, 5))
@@ -272,7 +278,7 @@ class _Draw:
             limit = replace(limit, max_records=most, strategy="shut_down")
         elif bound == "bytes":
             limit = replace(limit, max_bytes=random.choice([1, 10, 10_000_000]))
-        return Output("", "final limit" if final else "limit", final and self.chance(0.5), limit=limit)
+        return limit
 
     def retention(self, windows: AnyWindows) -> int | None:
         if isinstance(windows, Unlimited | NoWindows) or not self.chance(0.3):

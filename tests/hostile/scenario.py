@@ -86,6 +86,13 @@ class Output:
     bound: tuple[str, int] | None = None
     limit: Limit | None = None
     step: Step | None = None
+    behind: tuple[Limit, ...] = ()
+    """Further limits, behind the first one."""
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        """All limits, one behind the other."""
+        return () if self.limit is None else (self.limit, *self.behind)
 
     @property
     def final(self) -> bool:
@@ -268,9 +275,7 @@ def _way(output: Output) -> str:
             buffer = f"tg.BufferConfig.{output.bound[0]}({output.bound[1]}).shut_down_when_full()"
         made += f".suppress(tg.Suppressed.until_window_closes({buffer}))"
     made += step
-    if output.limit is not None:
-        made += f".suppress({limit_code(output.limit)})"
-    return made
+    return made + "".join(f".suppress({limit_code(limit)})" for limit in output.limits)
 
 
 def limit_code(limit: Limit) -> str:

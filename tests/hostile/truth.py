@@ -79,7 +79,7 @@ class Truth:
         """Whether a function stops the batch, too: functions take all its records before a buffer does."""
         self._go_on()
         for way in self.ways:
-            way.oracle.__dict__["most"] = way.suppression = None
+            way.oracle.__dict__["most"], way.suppressions = None, []
         try:
             self._batch(records, clock)
         except (Misfit, functions.Failed):
@@ -168,15 +168,14 @@ class _Way:
     scenario: Scenario
     output: Output
     oracle: Oracle
-    suppression: Suppression | None
+    suppressions: list[Suppression]
     step: Callable[[Row], Any] | None
     seen: int = 0
     skipped: int = 0
 
     @classmethod
     def of(cls, scenario: Scenario, output: Output) -> _Way:
-        limit = output.limit
-        behind = None if limit is None else _suppression(scenario, limit)
+        behind = [_suppression(scenario, limit) for limit in output.limits]
         step = None if output.step is None else scenario.functions(output.step.made)
         return cls(scenario, output, _oracle(scenario, output), behind, step)
 
@@ -185,22 +184,23 @@ class _Way:
 
     def passed(self) -> list[Row]:
         """What leaves a buffer as time goes on without records; behind final results their own time counts."""
-        if self.suppression is None or self.output.final:
+        if not self.suppressions or self.output.final:
             return []
-        self.suppression.stream_time = max(self.suppression.stream_time, self.oracle.stream_time)
-        waiting = sorted(self.suppression.held.values(), key=lambda one: (one.time, one.place))
-        due = [one for one in waiting if one.time <= self.suppression.stream_time - self.suppression.limit.ms]
+        first = self.suppressions[0]
+        first.stream_time = max(first.stream_time, self.oracle.stream_time)
+        waiting = sorted(first.held.values(), key=lambda one: (one.time, one.place))
+        due = [one for one in waiting if one.time <= first.stream_time - first.limit.ms]
         for one in due:
-            del self.suppression.held[one.place]
-        return self._labeled([one.row for one in due])
+            del first.held[one.place]
+        return self._labeled(_through(self.suppressions[1:], [one.row for one in due]))
 
     def drain(self) -> list[Row]:
         rows = []
         if self.output.final:
             self.oracle.topology = replace(self.oracle.topology, windows=_Over())  # type: ignore[arg-type]
             rows = self._out(self.oracle.batch([]))
-        if self.suppression is not None:
-            rows += self._labeled(_all(self.suppression))
+        for n, suppression in enumerate(self.suppressions):
+            rows += self._labeled(_through(self.suppressions[n + 1 :], _all(suppression)))
         return rows
 
     def _out(self, rows: list[Row]) -> list[Row]:
@@ -208,9 +208,7 @@ class _Way:
             return self._labeled(self._late())
         if self.step is not None:
             rows = [self._stepped(row) for row in rows]
-        if self.suppression is not None:
-            rows = [row for update in rows for row in self.suppression.take(update)]
-        return self._labeled(rows)
+        return self._labeled(_through(self.suppressions, rows))
 
     def _labeled(self, rows: list[Row]) -> list[Row]:
         return [row | {"output": self.output.name} for row in rows] if self.output.name else rows
@@ -262,6 +260,13 @@ class _Over:
 
 def _suppression(scenario: Scenario, limit: Limit) -> Suppression:
     return Suppression(limit, scenario.key, isinstance(scenario.windows, Sessions))
+
+
+def _through(suppressions: list[Suppression], rows: list[Row]) -> list[Row]:
+    """What leaves the last of these limits: each takes the rows that leave the one before it."""
+    for suppression in suppressions:
+        rows = [row for update in rows for row in suppression.take(update)]
+    return rows
 
 
 def _all(suppression: Suppression) -> list[Row]:

@@ -150,15 +150,6 @@ def test_what_is_not_one_aggregation_is_refused() -> None:
     assert "differ in their stream." in refused(raw=counts, final=elsewhere)
 
 
-def test_two_time_limits_are_refused() -> None:
-    counts = windowed(WINDOWS["tumbling"]).count()
-    one, two = (
-        counts.suppress(tg.Suppressed.until_time_limit(t, tg.BufferConfig.unbounded(), clock="stream"))
-        for t in ("1 second", "2 seconds")
-    )
-    assert "'one' and 'two' are both held back until a time limit" in refused(one=one, two=two)
-
-
 def test_a_bound_beside_cached_updates_is_refused_and_beside_every_update_holds() -> None:
     strict = tg.Suppressed.until_window_closes(tg.BufferConfig.max_records(1).shut_down_when_full())
     counts = windowed(WINDOWS["tumbling"]).count()

@@ -180,10 +180,10 @@ def test_what_waits_behind_both_operators_of_a_chain() -> None:
 
 def test_what_several_tasks_hold_back() -> None:
     one = tg.Pending(
-        "s", 9, (tg.Waiting(Window(0, 10), 12, 3),), 1, (1, 9), tg.Buffered("wall", 20, 5, 2, (("b", 20),))
+        "s", 9, (tg.Waiting(Window(0, 10), 12, 3),), 1, (1, 9), (tg.Buffered("wall", 20, 5, 2, (("b", 20),)),)
     )
-    two = tg.Pending("s", 10, (tg.Waiting(Window(0, 10), 12, 2), tg.Waiting(Window(5, 15), 17, 7)), 2, None, None)
-    three = tg.Pending("s", None, (), 0, None, tg.Buffered("wall", 19, 4, 1, (("a", 19),)))
+    two = tg.Pending("s", 10, (tg.Waiting(Window(0, 10), 12, 2), tg.Waiting(Window(5, 15), 17, 7)), 2, None, ())
+    three = tg.Pending("s", None, (), 0, None, (tg.Buffered("wall", 19, 4, 1, (("a", 19),)),))
     both = together([one, two, three], 2)
     assert both.waiting == (tg.Waiting(Window(0, 10), 12, 2), tg.Waiting(Window(5, 15), 17, 7))
     assert (both.stream_time, both.open_windows, both.held_by) == (10, 2, (1, 9))

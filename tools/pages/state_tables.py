@@ -6,7 +6,13 @@ import inspect
 from collections.abc import Iterable
 
 from tidegate.kernel.choice import OPERATORS
-from tidegate.kernel.state.tables import OLD_VALUE_TABLES, RETENTION_TABLES, TIME_LIMIT_TABLES, TableSpec
+from tidegate.kernel.state.tables import (
+    OLD_VALUE_TABLES,
+    RETENTION_TABLES,
+    TIME_LIMIT_TABLES,
+    TableSpec,
+    time_limit_tables,
+)
 
 INTRODUCTION = """\
 # What a checkpoint stores: the tables of every operator
@@ -26,6 +32,7 @@ OTHERS = (
     ("With `Materialized.with_retention`", RETENTION_TABLES),
     ("With rows that replace other rows: grouped tables, buffers that count bytes", OLD_VALUE_TABLES),
     ("With `until_time_limit` behind the operator", TIME_LIMIT_TABLES),
+    ("With a second `until_time_limit`, and each further one 2^50 lower", time_limit_tables(1)),
 )
 
 

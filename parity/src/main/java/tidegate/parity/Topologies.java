@@ -146,7 +146,11 @@ final class Topologies {
         table.toStream().process(() -> teller(raw));
         JsonNode held = spec.path("suppress");
         if (held.isObject()) {
-            table.suppress(this.<K>suppress(held)).toStream().process(() -> teller(suppressed));
+            KTable<K, V> waiting = table.suppress(this.<K>suppress(held));
+            for (JsonNode behind : held.path("behind")) {
+                waiting = waiting.suppress(this.<K>suppress(behind));
+            }
+            waiting.toStream().process(() -> teller(suppressed));
         }
     }
 
