@@ -105,7 +105,7 @@ def _aggregation(rng: random.Random) -> Json:
 
 
 def _in_a_row(rng: random.Random, topology: Json, scale: int) -> Json:
-    """With time limits behind the suppression, where Kafka's own is the measure of what leaves that (rules.py, 14.1)."""
+    """With time limits behind the suppression, where Kafka's own is the measure of its rows (rules.py, 14.1)."""
     held = topology["suppress"]
     measured = topology.get("windows", {}).get("type", "time") == "time" or (
         held is not None and held["kind"] == "until_time_limit"

@@ -358,6 +358,7 @@ def chunk(first: int, cases: int) -> tuple[Counter[str], list[int]]:
 def kinds_of(what: Scenario) -> list[str]:
     """What a scenario is an example of."""
     found = [f"windows: {type(what.windows).__name__}", f"aggregate: {what.calls[0].family}"]
+    found += ["limits in a row"] * any(output.behind for output in what.outputs)
     found.append("out: " + "+".join(sorted(output.kind for output in what.outputs)))
     found += [f"step: {step.how}" for step in what.steps]
     found += ["aggregate: vectorized"] if what.calls[0].vectorized else []

@@ -114,3 +114,21 @@ def test_what_waits_in_every_operator_of_a_query(spark: SparkSession, tmp_path: 
     assert told[1].buffered is not None
     assert wanted[1].buffered is not None
     assert told[1].buffered.first == wanted[1].buffered.first != ()
+
+
+def limits_in_a_row(source: Any) -> tg.KTable:
+    """Sessions that wait three times, the last time in a buffer whose bytes are counted."""
+    sums = limited_sessions(source)
+    short = tg.Suppressed.until_time_limit("1 ms", tg.BufferConfig.unbounded(), clock="stream")
+    bounded = tg.Suppressed.until_time_limit("90 ms", tg.BufferConfig.max_bytes(10_000), clock="stream")
+    return sums.suppress(short.with_name("short")).suppress(bounded.with_name("long"))
+
+
+def test_each_of_several_limits(spark: SparkSession, tmp_path: Path) -> None:
+    checkpoint, driver = run(spark, tmp_path, limits_in_a_row)
+    for store in ("held", "short", "long"):
+        assert rows_of(tg.read_state(spark, checkpoint, store=store)) == shown(driver.read_state(store))
+    [told], [wanted] = tg.explain_pending(SimpleNamespace(recentProgress=[]), checkpoint), tg.explain_pending(driver)
+    assert told == wanted
+    assert [one.store for one in told.limits] == [one.store for one in wanted.limits]
+    assert len(told.limits) > 1

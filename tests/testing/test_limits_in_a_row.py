@@ -1,4 +1,4 @@
-"""Several time limits, one behind the other: each takes the rows that leave the one before it, and goes by their time."""
+"""Several time limits in a row: each takes the rows that leave the one before it, and goes by their time."""
 
 from __future__ import annotations
 

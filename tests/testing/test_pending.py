@@ -144,7 +144,7 @@ def test_a_query_is_asked_for_its_last_progress(capsys: pytest.CaptureFixture[st
         }
     )
     pending, limits = tg.explain_pending(SimpleNamespace(recentProgress=[first, last]))
-    assert limits == tg.Pending("limits", 12, (), 0, None, tg.Buffered("wall", 90, 40))
+    assert limits == tg.Pending("limits", 12, (), 0, None, (tg.Buffered("wall", 90, 40),))
     assert pending == tg.Pending("events", 12, (tg.Waiting(None, 15, 3),), 3, (4, 12))
     assert capsys.readouterr().out == (
         "events: stream time is 12 (1970-01-01T00:00:00.012+00:00).\n"
