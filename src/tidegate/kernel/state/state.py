@@ -19,7 +19,10 @@ from tidegate.kernel.time.slowest_partition import Partition, Reached
 from tidegate.kernel.time.stream_time import NEVER
 
 _META = "meta"
-_FEWER = " A buffer with a bound uses fewer tasks where each would get less than 10,000 records or 10 MB of it."
+_FEWER = (
+    " A buffer with a bound uses fewer tasks where each would get less than 10,000 records or 10 MB of it. A time limit by "
+    "stream time behind final results, or behind another limit, uses one."
+)
 
 
 @dataclass(frozen=True)
