@@ -20,8 +20,8 @@ from tidegate.kernel.time.stream_time import NEVER
 
 _META = "meta"
 _FEWER = (
-    " A buffer with a bound uses fewer tasks where each would get less than 10,000 records or 10 MB of it. A time limit by "
-    "stream time behind final results, or behind another limit, uses one."
+    " A buffer with a bound uses fewer tasks where each would get less than 10,000 records or 10 MB of it. A time "
+    "limit by stream time behind final results, or behind another limit, uses one."
 )
 
 
