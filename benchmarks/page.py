@@ -145,7 +145,7 @@ def _open_entries(found: list[dict[str, Any]]) -> list[str]:
 def _bar(bar: dict[str, Any]) -> str:
     least, most = bar.get("at_least"), bar.get("at_most")
     good = bar["times"] >= least if least is not None else bar["times"] <= most
-    wanted = f"at least {least:.3g}" if least is not None else f"at most {most}"
+    wanted = f"at least {round(least, 2)}" if least is not None else f"at most {most}"
     others = f" {' and '.join(bar['others'])}" if "others" in bar else ""
     verdict = "reached" if good else "**not reached**"
     return f"* {bar['contestant']}: {bar['times']} times{others}; wanted {wanted}: {verdict}"
