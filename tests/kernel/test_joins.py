@@ -9,14 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tidegate.kernel.joins import matching, open_records
+import tidegate as tg
+from tidegate.kernel.joins import matching, open_records, stream_stream
 from tidegate.kernel.joins.arrivals import Progress
 from tidegate.kernel.joins.matching import Records, pairs
-from tidegate.kernel.joins.open_records import OpenRecords, stretches, width_ms
+from tidegate.kernel.joins.open_records import OpenRecords, stretches, width_ms, with_hashes
 from tidegate.kernel.joins.table_rows import Lookup
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import DictStore
 from tidegate.spec.windows import LEFT, RIGHT, JoinWindows
+from tidegate.testing import TopologyTestDriver
 
 
 def ints(*numbers: int) -> Any:
@@ -95,6 +97,57 @@ def test_stretches_span_a_part_of_the_time_for_which_a_record_is_open() -> None:
     assert width_ms(JoinWindows.of_time_difference_and_grace("10 ms", "20 ms")) == 10
     assert width_ms(JoinWindows.of_time_difference_with_no_grace("0 ms")) == 1
     assert stretches(ints(0, 9, 10, 25), 10).tolist() == [0, 0, 10, 20]
+
+
+def test_records_of_some_hashes_are_found_in_a_run() -> None:
+    run = pa.table({"h": pa.array([-(2**63), -5, -5, 0, 3, 3, 3, 2**63 - 1])})
+    assert with_hashes(run, ints(-(2**63), -5, 1, 3, 2**63 - 1)).tolist() == [0, 1, 2, 4, 5, 6, 7]
+    assert with_hashes(run, ints(-6, 4)).tolist() == []
+    assert with_hashes(run, ints()).tolist() == []
+    assert with_hashes(run.slice(0, 0), ints(3)).tolist() == []
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "outer"])
+def test_a_batch_is_matched_with_records_of_its_keys_not_with_all_that_are_open(
+    how: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    met_: list[int] = []
+
+    def counting(one: Records, other: Records, back: int, ahead: int) -> Any:
+        met_.append(len(one.times) + len(other.times))
+        return pairs(one, other, back, ahead)
+
+    monkeypatch.setattr(stream_stream, "pairs", counting)
+    counts = []
+    for many in (50, 5_000):
+        left, right = (tg.stream(name, key="k", timestamp="ts", stream_time="max") for name in ("left", "right"))
+        windows = tg.JoinWindows.of_time_difference_and_grace("1 hour", "1 minute")
+        driver = TopologyTestDriver(left.join(right, windows, how))
+        for name, value in (("left", "a"), ("right", "b")):
+            driver.pipe_batch([{"k": f"k{n}", value: n, "ts": n} for n in range(many)], name)
+        driver.read_output()
+        met_.clear()
+        driver.pipe_batch([{"k": "k7", "a": -1, "ts": 100}], "left")
+        assert [(row["a"], row["b"]) for row in driver.read_output()] == [(-1, 7)]
+        counts.append(sum(met_))
+    assert counts[0] == counts[1] <= 6
+
+
+def test_a_record_that_closes_leaves_without_the_rest_of_its_stretch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others of the stretch keep what is known of them: whether they have joined, before and after."""
+    monkeypatch.setattr(open_records, "STRETCHES", 1)
+    left, right = (tg.stream(name, key="k", timestamp="ts", stream_time="max") for name in ("left", "right"))
+    windows = tg.JoinWindows.of_time_difference_with_no_grace("100 ms")
+    driver = TopologyTestDriver(left.join(right, windows, "left"))
+    driver.pipe_batch(
+        [{"k": k, "a": n, "ts": ts} for n, (k, ts) in enumerate([("x", 0), ("y", 10), ("z", 20)])], "left"
+    )
+    driver.pipe_batch([{"k": "y", "b": 1, "ts": 30}], "right")
+    driver.pipe_batch([{"k": "q", "b": 2, "ts": 105}], "right")
+    driver.pipe_batch([{"k": "q", "b": 3, "ts": 115}], "right")
+    driver.pipe_batch([{"k": "q", "b": 4, "ts": 125}], "right")
+    found = [(row["k"], row["b"]) for row in driver.read_output()]
+    assert found == [("y", 1), ("x", None), ("z", None)]
 
 
 # -- ranges of codes -------------------------------------------------------------------------------------------------

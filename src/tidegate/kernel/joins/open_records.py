@@ -11,6 +11,7 @@ the runs of a preserved side (`state.tables.MATCHED_SEGMENT`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,7 +65,12 @@ class OpenRecords:
 
     def read(self, start: int) -> pa.Table:
         """The records of a stretch, run by run."""
-        return concat_tables([_rows(self.store.read(start, number)) for number in range(self.index[start].segments)])
+        return concat_tables(list(self.runs(start)))
+
+    def runs(self, start: int) -> Iterator[pa.Table]:
+        """The runs of a stretch one after the other, each sorted by (hash of the key, timestamp)."""
+        for number in range(self.index[start].segments):
+            yield _rows(self.store.read(start, number))
 
     def matched(self, start: int) -> Bools:
         """Whether each record of a stretch has joined."""
@@ -137,3 +143,13 @@ def _rows(frame: bytes) -> pa.Table:
 def stretches(times: Ints, width: int) -> Ints:
     """The stretch of each timestamp."""
     return times - times % width
+
+
+def with_hashes(run: pa.Table, hashes: Ints) -> Ints:
+    """Where a run has records with one of these hashes, which are sorted and different."""
+    stored = ints(run["h"])
+    low = np.searchsorted(stored, hashes, side="left")
+    counts = np.searchsorted(stored, hashes, side="right") - low
+    ends = np.cumsum(counts)
+    found: Ints = np.repeat(low - (ends - counts), counts) + np.arange(int(counts.sum()))
+    return found

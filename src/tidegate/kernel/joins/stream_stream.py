@@ -26,8 +26,8 @@ from tidegate.kernel.joins.arrivals import Arrived, arrived
 from tidegate.kernel.joins.join_operator import JoinOperator
 from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns
 from tidegate.kernel.joins.late_records import late
-from tidegate.kernel.joins.matching import Bools, Records, pairs
-from tidegate.kernel.joins.open_records import OpenRecords, stretches, width_ms
+from tidegate.kernel.joins.matching import Bools, Codes, Records, pairs
+from tidegate.kernel.joins.open_records import OpenRecords, stretches, width_ms, with_hashes
 from tidegate.kernel.joins.table_rows import shown_rows
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
@@ -44,19 +44,35 @@ _Part = tuple[pa.Table, pa.Table | None]
 """Rows that leave, and a table by which they are sorted where they leave in order."""
 
 
+@dataclass(frozen=True)
+class _Read:
+    """What a batch needs of a stretch that it has read.
+
+    start  of the stretch
+    rows   the rows of the side that are records of it
+    at     which records of the stretch these are
+    flags  whether each record of the stretch had joined before the batch; empty where that is not kept
+    """
+
+    start: int
+    rows: slice
+    at: Ints
+    flags: Bools
+
+
 @dataclass
 class _Side:
-    """One side of a join in a batch: open records of earlier batches, then those of the batch in order.
+    """One side of a join in a batch: open records that it may join or that close, then those of the batch in order.
 
     rows     key and value columns
     matched  whether a record has joined; `before`: by an earlier batch
-    stored   per stretch that was read: its start, and the rows that are its records
+    stored   the stretches that were read
     """
 
     records: Records
     rows: pa.Table
     matched: Bools
-    stored: list[tuple[int, slice]]
+    stored: list[_Read]
     before: Bools
 
     @property
@@ -105,7 +121,8 @@ class StreamStreamJoin(JoinOperator):
     ) -> Iterator[pa.Table]:
         joined, layout = self._joined, self.layout
         kept = tuple(OpenRecords.of(state, side, joined.preserves(side)) for side in (LEFT, RIGHT))
-        sides = tuple(self._side(kept, arrived, side, closes_at) for side in (LEFT, RIGHT))
+        hashes = tuple(_hashes(layout, one) for one in arrived)
+        sides = tuple(self._side(kept, arrived, hashes, side, closed_to, closes_at) for side in (LEFT, RIGHT))
         for one in arrived:
             one.release()
         parts = chain(self._pairs(sides), self._null_joined(sides, arrived, closed_to, closes_at))
@@ -145,19 +162,73 @@ class StreamStreamJoin(JoinOperator):
             yield _null_joined(self.layout, sides, side, closing), order
 
     def _side(
-        self, kept: tuple[OpenRecords, ...], arrived: tuple[Arrived, Arrived], side: int, closes_at: int
+        self,
+        kept: tuple[OpenRecords, ...],
+        arrived: tuple[Arrived, Arrived],
+        hashes: tuple[Codes, ...],
+        side: int,
+        closed_to: int,
+        closes_at: int,
     ) -> _Side:
         """The records of a side that this batch is about: those it may join, those that close, and its own."""
         windows, held, other = self._joined.windows, kept[side], arrived[1 - side]
-        wanted: set[int] = set()
+        meeting: set[int] = set()
         if len(other.times):
             first = int(other.times.min()) - windows.back_ms(1 - side)
             last = later_ms(int(other.times.max()), windows.ahead_ms(1 - side))
-            wanted |= set(held.between(first, last))
+            meeting |= set(held.between(first, last))
+        closing: set[int] = set()
         if held.preserved:
             # What closes: the first open record of the stretch is older than any that stays open.
-            wanted |= {s for s, log in held.index.items() if windows.close_ms(side, log.due) <= closes_at}
-        return _loaded(self.layout, held, sorted(wanted), arrived[side], windows, side)
+            closing |= {s for s, log in held.index.items() if windows.close_ms(side, log.due) <= closes_at}
+        wanted = np.sort(hashes[1 - side].view(np.int64))
+        wanted = wanted[np.diff(wanted, prepend=~wanted[:1]) != 0]  # each once
+        columns = side_columns(self.layout, side)
+        tables, codes, times, flags, stored = [], [], [], [], []
+        end = 0
+        for start in sorted(meeting | closing):
+            runs, matched = held.runs(start), held.matched(start) if held.preserved else np.zeros(0, bool)
+            needed, before = [], 0
+            for run in runs:
+                at = with_hashes(run, wanted) if start in meeting else np.zeros(0, np.int64)
+                if start in closing:
+                    closes = _close_ms(windows, side, ints(run["ts"]))
+                    wants = (closes > closed_to) & (closes <= closes_at)
+                    wants[at] = True
+                    at = np.flatnonzero(wants)
+                rows = run.take(pa.array(at))
+                tables.append(conformed(rows, columns))
+                codes.append(ints(rows["h"]).view(np.uint64))
+                times.append(ints(rows["ts"]))
+                needed.append(at + before)
+                before += run.num_rows
+            whole = np.concatenate(needed)
+            flags.append(matched[whole] if held.preserved else np.zeros(len(whole), bool))
+            stored.append(_Read(start, slice(end, end + len(whole)), whole, matched))
+            end += len(whole)
+        mine = arrived[side]
+        if mine.rows is not None:
+            tables.append(conformed(mine.rows, columns))
+            codes.append(hashes[side])
+            times.append(mine.times)
+            flags.append(np.zeros(len(mine), bool))
+        joined = concat_tables(tables).combine_chunks() if tables else self.layout.of_side(side).schema.empty_table()
+        records = Records(
+            joined.select(self.layout.keys),
+            np.concatenate([np.zeros(0, np.uint64), *codes]),
+            np.concatenate([np.zeros(0, np.int64), *times]),
+            np.concatenate([np.full(end, -1, np.int64), mine.places]),
+            np.concatenate([np.full(end, -1, np.int64), mine.seen]),
+            np.concatenate([np.ones(end, bool), mine.keyed]),
+            windows.close_ms(side, 0),
+        )
+        known = np.concatenate([np.zeros(0, bool), *flags])
+        return _Side(records, joined, known.copy(), stored, known)
+
+
+def _hashes(layout: Layout, one: Arrived) -> Codes:
+    """The hash of the key of each record of the batch."""
+    return np.zeros(0, np.uint64) if one.rows is None else grouping.key_hash(layout, one.rows)
 
 
 def _arrivals(arrived: tuple[Arrived, Arrived], doubled: bool) -> tuple[Ints, int]:
@@ -167,43 +238,6 @@ def _arrivals(arrived: tuple[Arrived, Arrived], doubled: bool) -> tuple[Ints, in
     places = np.concatenate([one.places for one in arrived])
     seen = np.concatenate([one.seen for one in arrived])
     return seen[np.argsort(places)], 1
-
-
-def _loaded(
-    layout: Layout, held: OpenRecords, starts: list[int], arrived: Arrived, windows: JoinWindows, side: int
-) -> _Side:
-    columns = side_columns(layout, side)
-    tables, hashes, times, flags, stored = [], [], [], [], []
-    at = 0
-    for start in starts:
-        rows = held.read(start)
-        stored.append((start, slice(at, at + rows.num_rows)))
-        at += rows.num_rows
-        tables.append(conformed(rows, columns))
-        hashes.append(ints(rows["h"]).view(np.uint64))
-        times.append(ints(rows["ts"]))
-        flags.append(held.matched(start) if held.preserved else np.zeros(rows.num_rows, bool))
-    if arrived.rows is not None:
-        rows = conformed(arrived.rows, columns)
-        tables.append(rows)
-        hashes.append(grouping.key_hash(layout, rows))
-        times.append(arrived.times)
-        flags.append(np.zeros(rows.num_rows, bool))
-    keyed = np.concatenate([np.ones(at, bool), arrived.keyed])
-    places = np.concatenate([np.full(at, -1, np.int64), arrived.places])
-    all_times = np.concatenate([np.zeros(0, np.int64), *times])
-    whole = concat_tables(tables).combine_chunks() if tables else layout.of_side(side).schema.empty_table()
-    records = Records(
-        whole.select(layout.keys),
-        np.concatenate([np.zeros(0, np.uint64), *hashes]),
-        all_times,
-        places,
-        np.concatenate([np.full(at, -1, np.int64), arrived.seen]),
-        keyed,
-        windows.close_ms(side, 0),
-    )
-    before = np.concatenate([np.zeros(0, bool), *flags])
-    return _Side(records, whole, before.copy(), stored, before)
 
 
 def _close_ms(windows: JoinWindows, side: int, times: Ints) -> Ints:
@@ -223,9 +257,11 @@ def _closing(side: _Side, closed_to: int, closes_at: int) -> Ints:
 def _store(held: OpenRecords, side: _Side, windows: JoinWindows, side_number: int, closes_at: int) -> None:
     """Keep what is open; drop stretches that are closed."""
     records = side.records
-    for start, rows in side.stored:
-        if held.preserved and not np.array_equal(side.matched[rows], side.before[rows]):
-            held.mark(start, side.matched[rows])
+    for read in side.stored:
+        if held.preserved and not np.array_equal(side.matched[read.rows], side.before[read.rows]):
+            flags = read.flags.copy()
+            flags[read.at] = side.matched[read.rows]
+            held.mark(read.start, flags)
     open_ = side.new & (records.closes() > closes_at)
     if open_.any():
         at = np.flatnonzero(open_)
