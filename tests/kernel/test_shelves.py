@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tidegate.kernel.rows.layout import Layout
-from tidegate.kernel.state import frames
 from tidegate.kernel.state.store import DictStore
-from tidegate.kernel.state.tables import KEY_INDEX_RECENT
 from tidegate.kernel.suppress import key_index, time_buckets, time_limit
 from tidegate.kernel.suppress.key_index_table import HIGH, Table
 from tidegate.plan import operation
@@ -114,26 +112,6 @@ def test_what_waits_can_be_read() -> None:
     schema = pa.schema({"k:k": pa.int64(), "v:v": pa.int64(), "ts": pa.int64()})
     held = time_limit.waiting(Layout(op, schema), driver.state().stores[0]).to_pylist()
     assert sorted((row["k"], row["v"], row[time_buckets.BUFFER_TIME]) for row in held) == [(1, 3, 3), (2, 2, 4)]
-
-
-def test_an_index_with_other_bits_is_made_anew() -> None:
-    """An index that does not say how many bits of a hash it has is not read; what waits is placed anew, and leaves."""
-    told = table(SPILLING, 50, "stream", "first_update", windowed=False)
-    driver = TopologyTestDriver(told)
-    driver.pipe_batch([{"k": n % 40, "ts": n, "v": n} for n in range(45)])
-    state = driver.state()
-    frame = state.stores[0].get("buffer")
-    assert frame is not None
-    meta, rows = frames.decode(frames.SEGMENT, frame)
-    assert meta["index"].pop("bits") == 32
-    state.stores[0].put("buffer", frames.encode(frames.SEGMENT, meta, *rows))
-    state.stores[0].write(KEY_INDEX_RECENT.place(0), 0, b"another format")
-    expected, driver = driver, TopologyTestDriver(told, state=state)
-    key_index._cache.clear()
-    for batch in ([{"k": 3, "ts": 45, "v": -1}], [{"k": 9, "ts": 70, "v": -2}], [{"k": 9, "ts": 500, "v": -3}]):
-        for one in (expected, driver):
-            one.pipe_batch(batch)
-        assert driver.read_output() == expected.read_output()
 
 
 halves = st.one_of(st.integers(0, 3), st.integers(0, 2**16 - 1))

@@ -172,7 +172,7 @@ def test_a_chunk_without_a_valid_record_moves_nothing() -> None:
 
 def test_a_scattered_chunk_sends_its_staircase() -> None:
     chunk = header(0, ints(0, 2, 4, 6), ints(5, 3, 9, 9), ints(5, 5, 9, 9), np.ones(4, bool), True)
-    assert chunk.stairs == [[0, 5], [4, 9]]
+    assert chunk.points.tolist() == [[0, 5], [4, 9]]
 
 
 def test_more_steps_than_a_header_carries_are_put_together() -> None:

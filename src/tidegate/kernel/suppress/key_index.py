@@ -19,7 +19,7 @@ from tidegate.kernel.columns.arrays import Ints
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.store import Store
 from tidegate.kernel.state.tables import KEY_INDEX_BASE, KEY_INDEX_RECENT
-from tidegate.kernel.suppress.key_index_table import BITS, CODES, HIGH, Numbers, Table
+from tidegate.kernel.suppress.key_index_table import CODES, HIGH, Numbers, Table
 
 NOWHERE = -1
 """The bucket of a key that does not wait."""
@@ -32,9 +32,6 @@ FOLD_ROWS = 200_000
 _HIGH = HIGH
 _LOW = np.uint64(CODES - 1)
 _CACHED = 4
-_FIRST_BITS = 48
-"""The bits in an index that does not say how many it has."""
-
 
 _NONE: Numbers = np.zeros(0, np.uint64)
 
@@ -64,10 +61,7 @@ _cache: dict[str, _Content] = {}
 
 @dataclass
 class Index:
-    """What the meta frame knows of an index; `buckets` has the bucket that each code stands for.
-
-    bits  of the hash; an index with another number is `outdated`, and its buckets are to be placed anew
-    """
+    """What the meta frame knows of an index; `buckets` has the bucket that each code stands for."""
 
     tokens: list[str] = field(default_factory=list)
     buckets: list[int] = field(default_factory=list)
@@ -75,25 +69,10 @@ class Index:
     chunks: int = 0
     rows: int = 0
     owner: str = ""
-    bits: int = BITS
-
-    @classmethod
-    def load(cls, meta: dict[str, Any] | None) -> Index:
-        """The index as `saved` told it, or an empty one."""
-        if not meta:
-            return cls()
-        # The stored name of the buckets is older than their name here.
-        known = {"buckets" if name == "shelves" else name: value for name, value in meta.items()}
-        return cls(**{"bits": _FIRST_BITS, **known})
-
-    @property
-    def outdated(self) -> bool:
-        """Whether it was written with another number of bits: keys that had buckets of their own may share one now."""
-        return bool(self.tokens) and self.bits != BITS
 
     def saved(self) -> dict[str, Any]:
         """What to remember of it; its numbers are in the store."""
-        return {"shelves" if name == "buckets" else name: value for name, value in vars(self).items()}
+        return dict(vars(self))
 
     @staticmethod
     def short(hashes: Numbers) -> Numbers:
@@ -143,7 +122,6 @@ class Index:
             store.remove(KEY_INDEX_RECENT.place(0), segment)
         _cache.pop(self.owner, None)
         self.tokens, self.buckets, self.bounds, self.chunks, self.rows, self.owner = [], [], [0], 0, 0, ""
-        self.bits = BITS
 
     def _content(self, store: Store) -> _Content:
         content = _cache.pop(self.owner, None)

@@ -17,7 +17,10 @@ from tidegate.kernel.columns.arrays import Ints
 from tidegate.kernel.state import frames
 
 BITS = 32
-"""Of a hash; keys that share them share a bucket. With ten million keys in a task every four hundredth key does."""
+"""Of a hash; keys that share them share a bucket. With ten million keys in a task every four hundredth key does.
+
+Part of the state format: another number needs another `frames.VERSION`.
+"""
 
 HIGH = np.uint64(2**64 - 2 ** (64 - BITS))
 CODES = 1 << 16

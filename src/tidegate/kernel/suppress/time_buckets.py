@@ -54,16 +54,14 @@ class TimeBuckets:
     @classmethod
     def load(cls, store: Store, meta: dict[str, Any]) -> TimeBuckets:
         """The buckets as `meta` (of `saved`) knows them."""
-        logs = {number: Log(*log) for number, *log in meta.get("shelves", [])}
-        # Before keys were counted only their rows were: there are not more keys than these.
-        keys = meta.get("keys", sum(log.rows for log in logs.values()))
-        return cls(store, meta.get("width", 0), logs, Index.load(meta.get("index")), keys)
+        logs = {number: Log(*log) for number, *log in meta["buckets"]}
+        return cls(store, meta["width"], logs, Index(**meta["index"]), meta["keys"])
 
     def saved(self) -> dict[str, Any]:
         """What to remember of them; the rows are in the store."""
         index = self.index.saved()
         buckets = [[number, log.segments, log.rows, log.base, log.size] for number, log in self.logs.items()]
-        return {"shelves": buckets, "width": self.width, "index": index, "keys": self.keys}
+        return {"buckets": buckets, "width": self.width, "index": index, "keys": self.keys}
 
     def find(self, hashes: Hashes) -> Ints:
         """The bucket of each key, NOWHERE if none of its rows waits."""

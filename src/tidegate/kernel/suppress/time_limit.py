@@ -51,7 +51,7 @@ def run(
         # Updates of many records come in timestamp order, however tasks and partitions made them. What one record
         # forwards, final results and changes of a table have an order already, and so have all updates of groups.
         rows = rows.sort_by([(TIMESTAMP, "ascending")])
-    held, buckets, now, ordered = _load(layout, state.store)
+    held, buckets, now = _load(layout, state.store)
     if wall:
         now = max(now, state.wall_clock)
         finds, end = np.full(rows.num_rows, now), now
@@ -74,7 +74,7 @@ def run(
         rows = rows.append_column(UPDATED, pa.array(times))
     before = suppression_metrics.of_limit(held, buckets)
     if how.buffer.bounded:
-        if buckets.logs or not ordered:
+        if buckets.logs:
             held = bounded_time_limit.as_they_leave(
                 layout, concat_tables([held, *buffer_entries.without_bound(layout, _newest(layout, buckets))])
             )
@@ -87,7 +87,7 @@ def run(
         stay, due = held.slice(0, 0), buckets.earliest()
     suppression_metrics.record_buffered(state, suppression_metrics.of_limit(stay, buckets), before)
     state.step_metrics |= {"suppression_emit": left.rows.num_rows, **suppression_metrics.overtime(how, left)}
-    meta = {"stream_time": now, "ordered": True, **buckets.saved()}
+    meta = {"stream_time": now, **buckets.saved()}
     state.store.put(limit_buffer(limit.place), frames.encode(frames.SEGMENT, meta, stay))
     if due is not None:
         state.due[limit.place] = later_ms(due, how.limit_ms), now
@@ -148,7 +148,7 @@ def empty(layout: Layout, store: Store) -> pa.Table:
     held, buckets, *_ = _load(layout, store)
     rows = concat_tables([_rows(held), *_newest(layout, buckets)])
     buckets.forget(list(buckets.logs))
-    meta = {"stream_time": -1, "ordered": True, **buckets.saved()}
+    meta = {"stream_time": -1, **buckets.saved()}
     store.put(limit_buffer(layout.op.all_limits[0].place), frames.encode(frames.SEGMENT, meta, held.slice(0, 0)))
     return rows
 
@@ -158,18 +158,18 @@ def _rows(held: pa.Table) -> pa.Table:
     return held.drop_columns([SIZE, *buffer_entries.prior_names(held)])
 
 
-def _load(layout: Layout, store: Store) -> tuple[pa.Table, TimeBuckets, int, bool]:
-    """The entries of a buffer with a bound, the buckets of one without, what the clock has shown so far, and whether
-    the entries are in the order in which they leave.
+def _load(layout: Layout, store: Store) -> tuple[pa.Table, TimeBuckets, int]:
+    """The entries of a buffer with a bound in the order in which they leave, the buckets of one without, and what the
+    clock has shown so far.
     """
     place = layout.op.all_limits[0].place
     frame, mine = store.get(limit_buffer(place)), Section(store, limit_tables(place))
     if frame is None:
         schema = layout.result_schema
         empty = schema.append(pa.field(BUFFER_TIME, pa.int64())).append(pa.field(SIZE, pa.int64())).empty_table()
-        return empty, TimeBuckets(mine), -1, True
+        return empty, TimeBuckets(mine), -1
     meta, (table,) = frames.decode(frames.SEGMENT, frame)
-    return table, TimeBuckets.load(mine, meta), meta["stream_time"], meta.get("ordered", False)
+    return table, TimeBuckets.load(mine, meta), meta["stream_time"]
 
 
 def _on_shelves(layout: Layout, buckets: TimeBuckets, held: pa.Table, rows: pa.Table, clocks: Ints) -> Left:
@@ -177,9 +177,6 @@ def _on_shelves(layout: Layout, buckets: TimeBuckets, held: pa.Table, rows: pa.T
     how = layout.op.limit
     restarts = how.measured_from == "latest_update"
     until = MAX_MS if clocks[-1] == MAX_MS else int(clocks[-1]) - how.limit_ms
-    if buckets.index.outdated:
-        held = concat_tables([held, *buffer_entries.without_bound(layout, _newest(layout, buckets))])
-        buckets.forget(list(buckets.logs))
     where = buckets.find(result_keys.hashes(layout, rows))
     # A row so old that it is due itself makes its bucket due: it may be what its key waits since from now on.
     old = where[(where != NOWHERE) & (ints(rows[BUFFER_TIME]) <= until)]

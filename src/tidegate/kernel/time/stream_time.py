@@ -68,12 +68,6 @@ class Chunk:
     points: Ints = field(default_factory=_no_points, compare=False)
     sample: Ints = field(default_factory=_no_points, compare=False)
 
-    @property
-    def stairs(self) -> list[list[int]]:
-        """`points` as lists."""
-        found: list[list[int]] = self.points.tolist()
-        return found
-
     def lateness(self, before: int) -> tuple[float, int]:
         """Sum and maximum of (stream time seen - timestamp), given the stream time `before` the chunk."""
         if not self.rows:

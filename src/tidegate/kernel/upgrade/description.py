@@ -52,12 +52,12 @@ class Described:
     """What a description says: a layout, good for looking at rows and not for running, and what buffers hold.
 
     held   the rows of each time limit, by its place; without one the results of windows that wait to close
-    steps  how many steps of the table rows of each time limit have taken, None if it does not say
+    steps  how many steps of the table rows of each time limit have taken
     """
 
     layout: Layout
     held: tuple[pa.Schema, ...]
-    steps: tuple[int | None, ...]
+    steps: tuple[int, ...]
 
 
 def of(store: Store) -> Described | None:
@@ -75,11 +75,11 @@ def read(frame: bytes) -> Described:
     layout = Layout(
         Operation(
             stream=Stream(
-                name=op.get("stream", ""),
+                name=op["stream"],
                 key=tuple(op["key"]),
                 timestamp=op["timestamp"],
                 changes=op["changes"],
-                forwarded=op.get("forwarded", False),
+                forwarded=op["forwarded"],
             ),
             key=tuple(op["key"]),
             windows=None if op["windows"] is None else _WINDOWS[op["windows"][0]](**op["windows"][1]),
@@ -92,12 +92,12 @@ def read(frame: bytes) -> Described:
             deleted=op["deleted"],
             outputs=_outputs(op["outputs"], op["limit"], op["buffer_name"], later),
             retention_ms=op["retention_ms"],
-            joined=None if op.get("join") is None else _joined(op["join"], tuple(op["key"])),
-            sides=tuple(Stream(name, tuple(op["key"]), timestamp) for name, timestamp in op.get("sides", ())),
+            joined=None if op["join"] is None else _joined(op["join"], tuple(op["key"])),
+            sides=tuple(Stream(name, tuple(op["key"]), timestamp) for name, timestamp in op["sides"]),
         ),
         types.schema,
     )
-    steps = (op.get("steps"), *(limit["steps"] for limit in later))
+    steps = (op["steps"], *(limit["steps"] for limit in later))
     return Described(layout, tuple(table.schema for table in held), steps)
 
 

@@ -75,9 +75,7 @@ def way_of(what: Described, layout: Layout, limited: Output, number: int) -> tup
         return None
     place = limited.limits[number].place
     all_steps, taken, held = mine[0].steps, what.steps[place], what.held[place]
-    if taken is None and not all_steps:
-        taken = 0
-    if taken is None or taken > len(all_steps):
+    if taken > len(all_steps):
         return None
     shape = _shape(layout, mine[0], taken).result_schema
     same = all(name in shape.names and _alike(held.field(name), shape.field(name)) for name in _told(held))
