@@ -50,6 +50,10 @@ class Joined:
         """Whether records of this side leave without a partner, too: null-joined."""
         return self.how == OUTER or (self.how == LEFT_JOIN and side == LEFT)
 
+    def identifies(self, side: int) -> bool:
+        """Whether a row is known by the record of this side that made it."""
+        return True
+
     @property
     def tells_time(self) -> bool:
         """Whether every task must know how the time of each input passes within a batch."""
@@ -101,6 +105,9 @@ class StreamTable(Joined):
     history_ms: int | None = None
     grace_ms: int = 0
     tables: ClassVar[tuple[bool, bool]] = (False, True)
+
+    def identifies(self, side: int) -> bool:
+        return side == LEFT
 
     @property
     def tells_time(self) -> bool:
