@@ -49,7 +49,7 @@ from tidegate.spec.aggregates import (
 )
 from tidegate.spec.emit import EmitStrategy
 from tidegate.spec.materialized import Materialized
-from tidegate.spec.pending import Buffered, Pending, Waiting
+from tidegate.spec.pending import Buffered, Lookups, Pending, Waiting
 from tidegate.spec.suppressed import BufferConfig, EagerBuffer, StrictBuffer, Suppressed
 from tidegate.spec.upgrade import Change, Upgrade
 from tidegate.spec.windows import (
@@ -94,6 +94,7 @@ __all__ = [
     "KOutputs",
     "KStream",
     "KTable",
+    "Lookups",
     "Materialized",
     "Pending",
     "SessionWindowedKStream",

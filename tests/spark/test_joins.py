@@ -8,6 +8,7 @@ import os
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from conformance import joins, runner
 from conformance.status import SUPPORTED
 from properties import test_joins as cases
 from properties import test_table_joins as table_cases
+from tidegate.testing import TopologyTestDriver
 
 pytest.importorskip("pyspark")
 
@@ -40,6 +42,7 @@ QUICK = {
     "stream_table_join__left_grace_waits_for_the_table",
     "table_table_join__outer_tombstones",
 }
+FIELDS = {"side": pa.string(), "k": pa.string(), "n": pa.int64(), "gone": pa.bool_()}
 ROW_ID = "tidegate:row_id"
 JOINS = [name for name in SUPPORTED if runner.load(name).kind in joins.KINDS]
 SCHEMA = schema_of(side=pa.string(), key=pa.string(), value=pa.string(), deleted=pa.bool_())
@@ -161,6 +164,40 @@ def test_random_tables_are_what_the_oracle_says(spark: SparkSession, case: table
     got = Counter(table_cases.shown(row) for run in runs for rows in run.rows for row in rows)
     assert got == wanted
     assert sum(run.dropped() for run in runs) == sum(drops.values())
+
+
+# -- what waits for a table ----------------------------------------------------------------------------------------
+
+
+def test_records_that_wait_for_a_table_are_shown(spark: SparkSession, tmp_path: Path) -> None:
+    """From the state of two tasks as the driver shows it; from the metrics without how many there are."""
+    case = table_cases.Case("left", False, history=60, grace=20)
+
+    def topology(frame: DataFrame) -> DataFrame:
+        return case.over(*(of_side(frame, side) for side in cases.SIDES)).to_df()
+
+    driver = TopologyTestDriver(case.table(ordered=False))
+    given = [("left", "a", 1), ("right", "a", 400), ("left", "b", 9), ("left", "c", 9), ("left", "d", 22)]
+    records = [{"side": side, "k": k, "n": n, "ts": ts} for n, (side, k, ts) in enumerate(given)]
+    replay = Replay(spark, tmp_path, schema_of(**FIELDS), topology, name="left join right")
+    replayed = replay.run(with_offsets([records]))
+    for record in records:
+        driver.pipe_input({**record, "gone": False}, record["side"])
+    wanted = driver.pending()
+    assert wanted.lookups == tg.Lookups(29, 22, 3)
+    progress = [SimpleNamespace(observedMetrics={"left join right": row_of(told)}) for told in replayed.metrics]
+    (told,) = tg.explain_pending(SimpleNamespace(recentProgress=progress))
+    assert told.lookups == tg.Lookups(29, 22)
+    (stored,) = tg.explain_pending(SimpleNamespace(recentProgress=[]), str(tmp_path / "checkpoint"))
+    assert stored == wanted
+    assert stored.lookups is not None
+    assert wanted.lookups is not None
+    assert stored.lookups.first == wanted.lookups.first
+
+
+def row_of(told: Any) -> Any:
+    """Metrics as Spark gives them."""
+    return SimpleNamespace(asDict=lambda: told)
 
 
 # -- ids of rows ---------------------------------------------------------------------------------------------------

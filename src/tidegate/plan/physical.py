@@ -230,6 +230,7 @@ class Operation:
             metrics.SLOWEST: self.stream.clock.slowest,
             metrics.WAKES: self.uses_timers,
             metrics.JOIN: self.joined is not None,
+            metrics.LOOKUPS: self.joined is not None and self.joined.waits,
         }
         return frozenset(group for group, there in groups.items() if there)
 

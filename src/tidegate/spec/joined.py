@@ -59,6 +59,11 @@ class Joined:
         """Whether every task must know how the time of each input passes within a batch."""
         return False
 
+    @property
+    def waits(self) -> bool:
+        """Whether records wait for changes of a table that come late."""
+        return False
+
     def names(self, left: Sequence[str], right: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
         """The value columns of either side: what a row calls them.
 
@@ -112,6 +117,10 @@ class StreamTable(Joined):
     @property
     def tells_time(self) -> bool:
         return self.history_ms is not None or self.grace_ms > 0
+
+    @property
+    def waits(self) -> bool:
+        return self.grace_ms > 0
 
     def __str__(self) -> str:
         back = "" if self.history_ms is None else show_ms(self.history_ms)
