@@ -49,7 +49,7 @@ from tidegate.spec.aggregates import (
 )
 from tidegate.spec.emit import EmitStrategy
 from tidegate.spec.materialized import Materialized
-from tidegate.spec.pending import Buffered, Pending, Waiting
+from tidegate.spec.pending import Buffered, Lookups, Pending, Waiting
 from tidegate.spec.suppressed import BufferConfig, EagerBuffer, StrictBuffer, Suppressed
 from tidegate.spec.upgrade import Change, Upgrade
 from tidegate.spec.windows import (
@@ -94,6 +94,7 @@ __all__ = [
     "KOutputs",
     "KStream",
     "KTable",
+    "Lookups",
     "Materialized",
     "Pending",
     "SessionWindowedKStream",
@@ -215,26 +216,29 @@ def check_upgrade(spark: SparkSession, checkpoint: str, table: Result) -> Upgrad
     return check(spark, str(checkpoint), table)
 
 
-def drain(table: Result, checkpoint: str, write: Callable[[DataFrame], DataStreamWriter]) -> None:
+def drain(
+    table: Result, checkpoint: str, write: Callable[[DataFrame], DataStreamWriter], *, row_ids: bool = False
+) -> None:
     """Let everything out that a stopped query holds, and end: windows close, buffers empty, in its last batches.
 
     table       what the query is made of, bound to its streaming DataFrames; nothing more is read of them
     checkpoint  its checkpointLocation; afterwards no plan starts on it, and draining it again does nothing
     write       gives the DataStreamWriter of the rows, as for the query itself, without trigger and checkpoint:
                 `lambda rows: rows.writeStream.outputMode("update").foreachBatch(save)`
+    row_ids     as of `to_df`: of a join whose rows go to `tg.kafka.sink`
 
     Call it again if it fails: it goes on where it was, and no batch is another one than before.
     Raises CheckpointError if there is no state to drain.
     """
     from tidegate.runtime.spark.draining import drain as drained
 
-    drained(table, str(checkpoint), write)
+    drained(table, str(checkpoint), write, row_ids)
 
 
-def _attach(table: Plan) -> DataFrame:
+def _attach(table: Plan, row_ids: bool) -> DataFrame:
     from tidegate.runtime.spark.attach import to_df
 
-    return to_df(table)
+    return to_df(table, row_ids=row_ids)
 
 
 def _check_frame(stream: Stream, deleted: str | None = None) -> None:

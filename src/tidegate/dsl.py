@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-attach: Callable[[Plan], DataFrame] | None = None
+attach: Callable[[Plan, bool], DataFrame] | None = None
 """Puts a plan on the DataFrame its stream is bound to; the package sets it, so that nothing here knows Spark."""
 
 check_frame: Callable[..., None] | None = None
@@ -238,11 +238,14 @@ class Result:
         """The topology as a tree: every node with name, windows, grace, buffer and what it became on Spark."""
         return describe(self.node)
 
-    def to_df(self) -> DataFrame:
+    def to_df(self, *, row_ids: bool = False) -> DataFrame:
         """The rows as a DataFrame: key columns, `window`, value columns, `timestamp`; of several outputs, `output`.
 
         `deleted` is there where a row can be a tombstone. Streaming if the input is; a static input is the whole
         stream, at whose end every window closes.
+
+        row_ids  of a join, a column `tidegate:row_id` besides: of which records a row was made. `tg.kafka.sink` makes
+                 `row_id` of it. Raises DefinitionError where it cannot be known
         """
         for stream_ in inputs_of(self.node):
             if stream_.frame is not None and attach is not None:
@@ -252,7 +255,7 @@ class Result:
                 "or run the topology in tidegate.testing.TopologyTestDriver."
             )
         assert attach is not None
-        return attach(self.node)
+        return attach(self.node, row_ids)
 
 
 @dataclass(frozen=True, repr=False)

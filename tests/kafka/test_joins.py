@@ -91,7 +91,9 @@ class Joined:
         finish(query)
         for progress in query.recentProgress:
             self.late += sum(observed(row).get("late") or 0 for row in progress.observedMetrics.values())
-        return Counter(map(shown, self._client.read(self._out, PARTITIONS)))
+        found = self._client.read(self._out, PARTITIONS)
+        assert len({json.loads(record["value"])["row_id"] for record in found}) == len(found)
+        return Counter(map(shown, found))
 
     def _source(self, side: Side) -> Any:
         value = f"user string, {VALUES[side.name]} long, ts long"

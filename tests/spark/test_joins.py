@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +21,7 @@ from conformance import joins, runner
 from conformance.status import SUPPORTED
 from properties import test_joins as cases
 from properties import test_table_joins as table_cases
+from tidegate.testing import TopologyTestDriver
 
 pytest.importorskip("pyspark")
 
@@ -38,6 +42,8 @@ QUICK = {
     "stream_table_join__left_grace_waits_for_the_table",
     "table_table_join__outer_tombstones",
 }
+FIELDS = {"side": pa.string(), "k": pa.string(), "n": pa.int64(), "gone": pa.bool_()}
+ROW_ID = "tidegate:row_id"
 JOINS = [name for name in SUPPORTED if runner.load(name).kind in joins.KINDS]
 SCHEMA = schema_of(side=pa.string(), key=pa.string(), value=pa.string(), deleted=pa.bool_())
 ORDER = {"partition": "partition", "offset": "offset"}
@@ -108,7 +114,8 @@ def test_random_streams_are_what_the_oracle_says(spark: SparkSession, case: case
             mine = frame if case.self_join else frame.where(F.col("side") == name)
             sides.append(tg.stream(mine.drop("side"), key="k", timestamp="ts", name=name, stream_time="max", **ORDER))
         left, right = sides[0], sides[0] if case.self_join else sides[1]
-        return left.join(right, case.windows, how=case.how, suffixes=("_l", "_r")).to_df()
+        joined = left.join(right, case.windows, how=case.how, suffixes=("_l", "_r"))
+        return joined.to_df(row_ids=True)
 
     wanted, drops = cases.by_oracle(case, batches)
     schema = schema_of(side=pa.string(), k=pa.string(), n=pa.int64())
@@ -119,6 +126,10 @@ def test_random_streams_are_what_the_oracle_says(spark: SparkSession, case: case
         runs = [replay.run_split(part) for part in (splits[:half], splits[half:]) if part]
     got = [Counter(map(cases.shown, rows)) for run in runs for rows in run.rows]
     assert got == wanted
+    known = {record["n"]: f"{record['partition']}@{record['offset']}" for batch in batches for _, record in batch}
+    known[None] = ""
+    for row in (row for run in runs for rows in run.rows for row in rows):
+        assert row[ROW_ID] == f"({known[row['n_l']]},{known[row['n_r']]})"
     assert sum(run.dropped() for run in runs) == sum(drops.values())
 
 
@@ -153,3 +164,117 @@ def test_random_tables_are_what_the_oracle_says(spark: SparkSession, case: table
     got = Counter(table_cases.shown(row) for run in runs for rows in run.rows for row in rows)
     assert got == wanted
     assert sum(run.dropped() for run in runs) == sum(drops.values())
+
+
+# -- what waits for a table ----------------------------------------------------------------------------------------
+
+
+def test_records_that_wait_for_a_table_are_shown(spark: SparkSession, tmp_path: Path) -> None:
+    """From the state of two tasks as the driver shows it; from the metrics without how many there are."""
+    case = table_cases.Case("left", False, history=60, grace=20)
+
+    def topology(frame: DataFrame) -> DataFrame:
+        return case.over(*(of_side(frame, side) for side in cases.SIDES)).to_df()
+
+    driver = TopologyTestDriver(case.table(ordered=False))
+    given = [("left", "a", 1), ("right", "a", 400), ("left", "b", 9), ("left", "c", 9), ("left", "d", 22)]
+    records = [{"side": side, "k": k, "n": n, "ts": ts} for n, (side, k, ts) in enumerate(given)]
+    replay = Replay(spark, tmp_path, schema_of(**FIELDS), topology, name="left join right")
+    replayed = replay.run(with_offsets([records]))
+    for record in records:
+        driver.pipe_input({**record, "gone": False}, record["side"])
+    wanted = driver.pending()
+    assert wanted.lookups == tg.Lookups(29, 22, 3)
+    progress = [SimpleNamespace(observedMetrics={"left join right": row_of(told)}) for told in replayed.metrics]
+    (told,) = tg.explain_pending(SimpleNamespace(recentProgress=progress))
+    assert told.lookups == tg.Lookups(29, 22)
+    (stored,) = tg.explain_pending(SimpleNamespace(recentProgress=[]), str(tmp_path / "checkpoint"))
+    assert stored == wanted
+    assert stored.lookups is not None
+    assert wanted.lookups is not None
+    assert stored.lookups.first == wanted.lookups.first
+
+
+def row_of(told: Any) -> Any:
+    """Metrics as Spark gives them."""
+    return SimpleNamespace(asDict=lambda: told)
+
+
+# -- ids of rows ---------------------------------------------------------------------------------------------------
+
+
+def sides_of(frame: DataFrame, **more: Any) -> list[Any]:
+    """The input as two streams."""
+    given: Row = {"key": "k", "timestamp": "ts", "stream_time": "max", **ORDER, **more}
+    return [tg.stream(of_side(frame, name), name=name, **given) for name in cases.SIDES]
+
+
+def test_a_batch_that_is_written_twice_and_a_drain_have_the_ids_of_the_first_time(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The records of the Kafka sink: pairs, null-joined rows, and those that the last run lets out."""
+    within = tg.JoinWindows.of_time_difference_and_grace("10 ms", "5 ms")
+    bound: list[Any] = []
+
+    def topology(frame: DataFrame) -> DataFrame:
+        left, right = sides_of(frame)
+        bound[:] = [left.outer_join(right, within, suffixes=("_l", "_r"))]
+        return tg.kafka.records(bound[0], name="alerts", headers=["row_id"])
+
+    schema = schema_of(side=pa.string(), k=pa.string(), n=pa.int64())
+    replay = Replay(spark, tmp_path, schema, topology, name="left join right")
+    records = [("left", 1), ("right", 2), ("left", 40), ("left", 40), ("right", 41), ("left", 90), ("right", 95)]
+    batch = [{"side": side, "k": "A", "n": n, "ts": ts} for n, (side, ts) in enumerate(records)]
+    first = replay.run(with_offsets([batch])).rows[-1]
+    assert len(first) == 4  # no record of the last pair has closed
+    (commit,) = (tmp_path / "checkpoint" / "commits").glob("[0-9]*")
+    for path in (commit, commit.with_name(f".{commit.name}.crc")):
+        path.unlink(missing_ok=True)
+    again = replay.run([]).rows[-1]
+
+    def ids(rows: list[Row]) -> list[str]:
+        found = [json.loads(bytes(row["value"]))["row_id"] for row in rows]
+        assert found == [bytes(row["headers"][0]["value"]).decode() for row in rows]
+        return sorted(found)
+
+    assert ids(first) == ids(again)
+    assert len(set(ids(first))) == 4
+    texts = ["(0@0,0@1)", "(0@2,0@4)", "(0@3,0@4)", "(0@5,0@6)"]
+    told = [json.dumps({"name": "alerts", ROW_ID: text}, separators=(",", ":")) for text in texts]
+    assert ids(first) == sorted(hashlib.sha256(text.encode()).hexdigest()[:32] for text in told)
+
+    # One that has no partner waits for the drain. A row of a frame has the id of the table's.
+    replay.run(with_offsets([[{"side": "left", "k": "B", "n": 9, "ts": 95}]], partition=1))
+    drained: list[Row] = []
+
+    def write(rows: DataFrame) -> Any:
+        written = tg.kafka.records(rows.where("k = 'B'"), key="k", name="alerts")
+        return written.writeStream.outputMode("update").foreachBatch(lambda f, _: drained.extend(f.collect()))
+
+    tg.drain(bound[0], str(tmp_path / "checkpoint"), write, row_ids=True)
+    (row,) = drained
+    text = json.dumps({"name": "alerts", ROW_ID: "(1@0,)"}, separators=(",", ":"))
+    assert json.loads(bytes(row["value"]))["row_id"] == hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def test_rows_without_ids(spark: SparkSession) -> None:
+    """Of a stream without partition and offset nobody knows which record it was."""
+    frame = (
+        spark.createDataFrame(
+            [("left", "A", 1, 0, 0, 1)], "side string, k string, n long, partition int, offset long, ts long"
+        )
+        .selectExpr("*", "timestamp_millis(ts) AS at")
+        .drop("ts")
+    )
+    given: Row = {"key": "k", "timestamp": "at", "stream_time": "max"}
+    loose = [tg.stream(of_side(frame, name), name=name, **given) for name in cases.SIDES]
+    within = tg.JoinWindows.of_time_difference_with_no_grace("1 ms")
+    joined = loose[0].left_join(loose[1].map_values({"m": "n"}), within)
+    ((value,),) = tg.kafka.records(joined).select("value").collect()
+    assert "row_id" not in json.loads(bytes(value))
+    with pytest.raises(tg.DefinitionError, match="`row_ids` is True, but only rows of a join have ids"):
+        joined.to_df(row_ids=True)
+    left, right = (tg.stream(of_side(frame, name), name=name, **given, **ORDER) for name in cases.SIDES)
+    mine = left.map_values({"row_id": "n"}).join(right.map_values({"m": "n"}), within)
+    with pytest.raises(tg.DefinitionError, match="row_id"):
+        tg.kafka.records(mine)

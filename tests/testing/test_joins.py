@@ -169,6 +169,37 @@ def test_late_records_say_their_side() -> None:
         driver.pipe_input({"k": "a", "ts": 1, "side": 1}, "orders")
 
 
+def test_records_that_wait_for_a_table() -> None:
+    """How many, whose they are and until when; changes of the table move nothing."""
+    driver = TopologyTestDriver(orders().left_join(prices(history="1 minute"), grace="10 ms"))
+    assert driver.pending().lookups is None
+    rows(driver, order("b", 5), order("a", 7), order("a", 5), ("prices", {"k": "a", "ts": 900, "gone": False, "b": 1}))
+    found = driver.pending()
+    assert found.lookups == tg.Lookups(15, 7, 3)
+    assert found.lookups.first == (("k 'a'", 15), ("k 'b'", 15), ("k 'a'", 17))
+    assert str(found).splitlines()[1:] == [
+        (
+            "  3 records wait for changes of the table; the first is looked up when the time of the stream, now 7 "
+            "(1970-01-01T00:00:00.007+00:00), is 15 (1970-01-01T00:00:00.015+00:00): 8 milliseconds to go"
+        ),
+        "    k 'a': 15 (1970-01-01T00:00:00.015+00:00)",
+        "    k 'b': 15 (1970-01-01T00:00:00.015+00:00)",
+        "    k 'a': 17 (1970-01-01T00:00:00.017+00:00)",
+        "  A later record of the stream moves its time on; changes of the table do not.",
+    ]
+    # Of a stretch of which some have left, those that have not.
+    assert len(rows(driver, order("c", 16))) == 2
+    assert driver.pending().lookups == tg.Lookups(17, 16, 2)
+    assert [row["until"] for row in driver.read_state("join-left")] == [17, 26]
+    rows(driver, order(None, 400))
+    assert driver.pending().lookups == tg.Lookups(17, 16, 2)
+    driver.drain()
+    assert driver.pending().lookups is None
+    latest = TopologyTestDriver(orders().left_join(prices(history="1 minute")))
+    rows(latest, order("b", 5))
+    assert latest.pending().lookups is None
+
+
 # -- changed plans ---------------------------------------------------------------------------------------------------
 
 

@@ -58,6 +58,14 @@ class Operator(ABC):
         """The stream time (ms) at which the next record of a join closes that may leave then; None elsewhere."""
         return None
 
+    def next_lookup(self, state: State) -> tuple[int, int] | None:
+        """When the first record that waits for a table is looked up, and what its clock shows (ms); None elsewhere."""
+        return None
+
+    def lookups(self, state: State) -> pa.Table | None:
+        """The records that wait for a table: key columns, and `UNTIL`, the time at which each is looked up (ms)."""
+        return None
+
     def counts(self, state: State) -> dict[str, float]:
         """What the operator tells besides of what it holds, by the names of `spec.metrics`."""
         return {}

@@ -27,7 +27,7 @@ from tidegate.plan.nodes import (
     windows_of,
 )
 from tidegate.plan.physical import Limit, Operation, Output, Repartition
-from tidegate.plan.planner import operation, surprises
+from tidegate.plan.planner import operation, surprises, with_row_ids
 from tidegate.plan.text import describe, headline
 
 __all__ = [
@@ -63,4 +63,5 @@ __all__ = [
     "root_of",
     "surprises",
     "windows_of",
+    "with_row_ids",
 ]

@@ -68,7 +68,9 @@ def graph(op: Operation) -> Node:
 def _edges(op: Operation, stream: Stream, side: int) -> list[Edge]:
     if stream.table is None or not stream.behind:
         return [Edge(branch, side) for branch in stream.branches]
-    return [Edge(stream, side, graph(replace(operation(stream.table), regroup=_repartition(op, stream, side))))]
+    regroup = _repartition(op, stream, side)
+    named = op.row_ids and op.joined is not None and op.joined.identifies(side)
+    return [Edge(stream, side, graph(replace(operation(stream.table), regroup=regroup, row_ids=named)))]
 
 
 def _repartition(op: Operation, stream: Stream, side: int) -> Repartition:

@@ -91,6 +91,7 @@ class Operation:
              of a join with a table, the column of each side that says which rows are deleted
     side     of which side of a join the map step is, None for the whole operation
     expects  keys that give a final row in every window, with or without a record: a static DataFrame or a list
+    row_ids  whether rows say of which records they were made (`spec.columns.ROW_ID`)
     outputs  what leaves under which name; empty for one table, whose rows carry none
     retention_ms
              for how long after it closed a window's result stays readable, None for no longer than it is needed
@@ -116,12 +117,15 @@ class Operation:
     sides: tuple[Stream, ...] = ()
     deletions: tuple[str | None, str | None] = (None, None)
     side: int | None = None
+    row_ids: bool = False
 
     def of_side(self, side: int) -> Operation:
         """What the map step of one input of a join does: whole records travel, one by one."""
         stream = self.sides[min(side, len(self.sides) - 1)]
         deleted = self.deletions[side]
-        return replace(self, stream=replace(stream, clock=self.stream.clock), sides=(), side=side, deleted=deleted)
+        named = self.row_ids and self.joined is not None and self.joined.identifies(side)
+        stream = replace(stream, clock=self.stream.clock)
+        return replace(self, stream=stream, sides=(), side=side, deleted=deleted, row_ids=named)
 
     @property
     def tells_time(self) -> bool:
@@ -226,6 +230,7 @@ class Operation:
             metrics.SLOWEST: self.stream.clock.slowest,
             metrics.WAKES: self.uses_timers,
             metrics.JOIN: self.joined is not None,
+            metrics.LOOKUPS: self.joined is not None and self.joined.waits,
         }
         return frozenset(group for group, there in groups.items() if there)
 

@@ -52,6 +52,22 @@ def operation(table: Plan | Join) -> Operation:
     return op
 
 
+def with_row_ids(op: Operation) -> Operation | None:
+    """The same operation whose rows say of which records they were made; None if that cannot be known.
+
+    It is known of a join whose records come from sources with partition and offset, or from other such joins.
+    """
+    if op.joined is None:
+        return None
+    for side, stream in enumerate(op.sides):
+        if not op.joined.identifies(side):
+            continue
+        known = stream.ordered if stream.table is None else with_row_ids(operation(stream.table)) is not None
+        if not known:
+            return None
+    return replace(op, row_ids=True)
+
+
 def _alone(table: Table | LateRecords | Stream | Join) -> Operation:
     if isinstance(table, LateRecords):
         op = _alone(table.parent)

@@ -41,6 +41,9 @@ LATE_BY = OURS + "late_by"
 SIDE = OURS + "side"
 """Of which side of a join a late record is."""
 
+ROW_ID = OURS + "row_id"
+"""Of which records a row of a join was made, as text; of a record that goes to a join, which one it is."""
+
 STREAM_TIME = OURS + "stream_time"
 """The stream time that a late record saw, epoch ms."""
 

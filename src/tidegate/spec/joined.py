@@ -50,9 +50,18 @@ class Joined:
         """Whether records of this side leave without a partner, too: null-joined."""
         return self.how == OUTER or (self.how == LEFT_JOIN and side == LEFT)
 
+    def identifies(self, side: int) -> bool:
+        """Whether a row is known by the record of this side that made it."""
+        return True
+
     @property
     def tells_time(self) -> bool:
         """Whether every task must know how the time of each input passes within a batch."""
+        return False
+
+    @property
+    def waits(self) -> bool:
+        """Whether records wait for changes of a table that come late."""
         return False
 
     def names(self, left: Sequence[str], right: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -102,9 +111,16 @@ class StreamTable(Joined):
     grace_ms: int = 0
     tables: ClassVar[tuple[bool, bool]] = (False, True)
 
+    def identifies(self, side: int) -> bool:
+        return side == LEFT
+
     @property
     def tells_time(self) -> bool:
         return self.history_ms is not None or self.grace_ms > 0
+
+    @property
+    def waits(self) -> bool:
+        return self.grace_ms > 0
 
     def __str__(self) -> str:
         back = "" if self.history_ms is None else show_ms(self.history_ms)

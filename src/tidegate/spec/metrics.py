@@ -15,7 +15,7 @@ NOTHING = float("nan")
 """A metric without a sample, as in Kafka."""
 
 # Which operators tell a number; `plan.Operation.measured` says which groups one is in.
-ALWAYS, SKEW, FINAL, SUPPRESSION, BOUND, UNBOUND, OVERTIME, WAITS, SLOWEST, WAKES, JOIN = GROUPS = (
+ALWAYS, SKEW, FINAL, SUPPRESSION, BOUND, UNBOUND, OVERTIME, WAITS, SLOWEST, WAKES, JOIN, LOOKUPS = GROUPS = (
     "always",
     "skew",
     "final",
@@ -27,6 +27,7 @@ ALWAYS, SKEW, FINAL, SUPPRESSION, BOUND, UNBOUND, OVERTIME, WAITS, SLOWEST, WAKE
     "slowest",
     "wakes",
     "join",
+    "lookups",
 )
 
 SKIPPED = ("null_key", "null_value", "bad_timestamp", "future")
@@ -114,6 +115,8 @@ NUMBERS = (
     Number("intermediate_result_suppression_overtime_min", "min(overtime_min)", OVERTIME),
     Number("intermediate_result_suppression_overtime_avg", "sum(overtime_sum) / sum(suppression_emit)", OVERTIME),
     Number("next_close", "min", WAITS),
+    Number("next_lookup", "min", LOOKUPS),
+    Number("lookup_clock", "max", LOOKUPS),
     Number("slowest_partition", "max", SLOWEST),
     Number("slowest_side", "max", SLOWEST),
     Number("slowest_time", "max", SLOWEST),

@@ -38,6 +38,27 @@ class Buffered:
 
 
 @dataclass(frozen=True)
+class Lookups:
+    """Records of a stream that wait for changes of a table that come late (`grace` of a join).
+
+    The first is looked up when the time of the stream, which shows `clock`, is `leaves_at`.
+
+    records  how many there are; None of the metrics of a Spark query
+    first    the keys of the first of them, as text, each with the time at which it is looked up
+    """
+
+    leaves_at: int
+    clock: int
+    records: int | None = None
+    first: tuple[tuple[str, int], ...] = field(default=(), compare=False)
+
+    @property
+    def missing_ms(self) -> int:
+        """How far away the first lookup is."""
+        return self.leaves_at - self.clock
+
+
+@dataclass(frozen=True)
 class Pending:
     """What one operator holds back; times in ms.
 
@@ -46,6 +67,7 @@ class Pending:
     open_windows  how many there are (of a Spark query, in the task with most; of windows of keys, per key)
     limits        what time limits hold back, in their order; without those that hold nothing
     held_by       with stream_time="min_partition", the partition that holds stream time back and how far it has come
+    lookups       of a join with a table, the records that wait for it; None if none does
     """
 
     name: str
@@ -54,6 +76,7 @@ class Pending:
     open_windows: int
     held_by: tuple[int | str, int] | None = None
     limits: tuple[Buffered, ...] = ()
+    lookups: Lookups | None = None
 
     @property
     def buffered(self) -> Buffered | None:
@@ -70,21 +93,37 @@ class Pending:
         if self.stream_time is None:
             return f"{self.name}: no record has come yet, so nothing waits."
         lines = [f"{self.name}: stream time is {show_instant(self.stream_time)}."]
-        if not self.waiting and not self.limits:
+        if not self.waiting and not self.limits and self.lookups is None:
             open_ = f" Of {self.open_windows} open windows updates leave as they come." if self.open_windows else ""
             return f"{lines[0]} Nothing waits for it.{open_}"
         for limit in self.limits:
             lines.append(f"  {_limited(limit)}")
-            lines += [f"    {key}: {show_instant(at)}" for key, at in limit.first[:SHOWN]]
+            lines += _first(limit.first)
+        if self.lookups is not None:
+            lines += [f"  {_looked_up(self.lookups)}", *_first(self.lookups.first)]
         lines += [f"  {_line(one)}" for one in self.waiting[:SHOWN]]
         more = max(self.open_windows, len(self.waiting)) - min(SHOWN, len(self.waiting))
         if self.waiting and more > 0:
             lines.append(f"  and {more} more after {'it' if len(self.waiting) == 1 else 'them'}.")
         if self.held_by is not None:
             lines += self._held_lines
+        elif self.lookups is not None:
+            lines.append("  A later record of the stream moves its time on; changes of the table do not.")
         elif self.waiting or any(limit.clock == "stream" for limit in self.limits):
             lines.append("  A record with a later timestamp, of any key and partition, moves stream time on.")
         return "\n".join(lines)
+
+
+def _first(keys: Iterable[tuple[str, int]]) -> list[str]:
+    return [f"    {key}: {show_instant(at)}" for key, at in list(keys)[:SHOWN]]
+
+
+def _looked_up(one: Lookups) -> str:
+    who = "records wait" if one.records is None else "1 record waits" if one.records == 1 else None
+    return (
+        f"{who or f'{one.records} records wait'} for changes of the table; the first is looked up when the time of the "
+        f"stream, now {show_instant(one.clock)}, is {show_instant(one.leaves_at)}: {show_ms(one.missing_ms)} to go"
+    )
 
 
 def _holding(partition: int | str, time: int) -> str:
@@ -108,6 +147,7 @@ def together(tasks: Iterable[Pending], open_windows: int) -> Pending:
         open_windows,
         min(held, key=lambda one: one[1], default=None),
         _buffers([limit for task in told for limit in task.limits]),
+        _lookups([task.lookups for task in told if task.lookups is not None]),
     )
 
 
@@ -123,6 +163,15 @@ def _one_buffer(tasks: list[Buffered]) -> Buffered:
     return Buffered(
         tasks[0].clock, at, at - now, sum(one.keys or 0 for one in tasks), tuple(first[:SHOWN]), tasks[0].store
     )
+
+
+def _lookups(tasks: list[Lookups]) -> Lookups | None:
+    """What the tasks hold back together."""
+    if not tasks:
+        return None
+    first = sorted((entry for one in tasks for entry in one.first), key=lambda entry: (entry[1], entry[0]))
+    at, clock = min(one.leaves_at for one in tasks), max(one.clock for one in tasks)
+    return Lookups(at, clock, sum(one.records or 0 for one in tasks), tuple(first[:SHOWN]))
 
 
 def _line(one: Waiting) -> str:

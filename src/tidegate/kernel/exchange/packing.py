@@ -20,8 +20,8 @@ from tidegate.errors import InputError
 from tidegate.kernel.columns import radix_sort
 from tidegate.kernel.columns.arrays import Ints, ints
 from tidegate.kernel.exchange import chunk_headers, time_progress
-from tidegate.kernel.rows import grouping
-from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.rows import grouping, row_ids
+from tidegate.kernel.rows.layout import ID_COLUMN, Layout
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.compact import compacted
 from tidegate.kernel.time.stream_time import Chunk, cut, header, running_max
@@ -276,6 +276,8 @@ def _kept(layout: Layout, read: _Slice, tasks: int) -> list[list[pa.Table]]:
 
 def _records(layout: Layout, read: _Slice) -> pa.Table:
     columns: dict[str, Any] = {name: read.rows[name] for name in [*layout.keys, *layout.values, *layout.others]}
+    if layout.op.row_ids and layout.op.stream.ordered:
+        columns[ID_COLUMN] = row_ids.of_records(read.rows["partition"], read.rows["offset"])
     if layout.op.deleted is not None:
         columns["deleted"] = pc.fill_null(read.rows["deleted"], False)
     columns |= {"ts": read.ts, "seen": read.seen, "chunk": read.chunk}

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from tidegate.instants import MAX_MS
 from tidegate.kernel.choice import operator_of
 from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.rows.results import serial
 from tidegate.kernel.state.state import State
 from tidegate.kernel.suppress import time_limit
 from tidegate.kernel.time.slowest_partition import is_idle
 from tidegate.kernel.time.stream_time import NEVER
+from tidegate.spec.columns import UNTIL
 from tidegate.spec.joined import SIDES
 from tidegate.spec.metrics import at_place
-from tidegate.spec.pending import SHOWN, Buffered, Pending, Waiting
+from tidegate.spec.pending import SHOWN, Buffered, Lookups, Pending, Waiting
 
 
 def pending(layout: Layout, state: State) -> Pending:
@@ -31,7 +36,20 @@ def pending(layout: Layout, state: State) -> Pending:
         len(found),
         slowest if slowest is None or layout.op.joined is None else (_side(str(slowest[0])), slowest[1]),
         tuple(_buffered(layout, state)),
+        _lookups(layout, state),
     )
+
+
+def _lookups(layout: Layout, state: State) -> Lookups | None:
+    operator = operator_of(layout)
+    found, rows = operator.next_lookup(state), operator.lookups(state)
+    if found is None or rows is None:
+        return None
+    by = pa.table({UNTIL: rows[UNTIL]} | {name: serial(rows[name]) for name in layout.op.key})
+    order = pc.sort_indices(by, sort_keys=[(name, "ascending") for name in by.schema.names])
+    first = rows.take(order[:SHOWN])
+    keys = [time_limit.shown_key(row) for row in first.select(list(layout.op.key)).to_pylist()]
+    return Lookups(*found, rows.num_rows, tuple(zip(keys, first[UNTIL].to_pylist(), strict=True)))
 
 
 def _side(partition: str) -> str:

@@ -9,15 +9,17 @@ import pyarrow as pa
 
 from tidegate.kernel.columns.arrays import Ints, array
 from tidegate.kernel.joins.arrivals import Bools
-from tidegate.kernel.rows.layout import Layout
-from tidegate.spec.columns import DELETED, TIMESTAMP
+from tidegate.kernel.rows import row_ids
+from tidegate.kernel.rows.layout import ID_COLUMN, Layout
+from tidegate.spec.columns import DELETED, ROW_ID, TIMESTAMP
 from tidegate.spec.joined import SIDES
 from tidegate.spec.windows import LEFT, RIGHT
 
 
 def side_columns(layout: Layout, side: int) -> list[str]:
     """The columns of a side: those of the key and of its values."""
-    return [*layout.keys, *(f"v:{name}" for name in layout.values_of(side))]
+    ids = [ID_COLUMN] if layout.has_ids(side) else []
+    return [*layout.keys, *(f"v:{name}" for name in layout.values_of(side)), *ids]
 
 
 def conformed(rows: pa.Table, columns: list[str]) -> pa.Table:
@@ -43,12 +45,14 @@ def joined_rows(
     *,
     missing: tuple[Bools | None, Bools | None] = (None, None),
     deleted: Bools | None = None,
+    ids: Any = None,
 ) -> pa.Table:
     """Rows of `Layout.result_schema` (without steps).
 
     sides    columns `v:name` of either side, None if it is missing in all rows
     missing  in which rows a side is missing, None if in none; their values are null already
     deleted  which rows are tombstones, where the rows are a table
+    ids      of the rows, where they have any; those of the records of both sides unless said
     """
     joined = layout.op.joined
     assert joined is not None
@@ -61,10 +65,20 @@ def joined_rows(
         for named, types_of, table in zip(joined.names(*map(list, types)), types, sides, strict=True):
             for name, kind in types_of.items():
                 columns[named[name]] = pa.nulls(len(times), kind) if table is None else table[f"v:{name}"]
+    if layout.has_row_ids:
+        columns[ROW_ID] = _ids(layout, sides) if ids is None else ids
     columns[TIMESTAMP] = pa.array(times)
     if deleted is not None:
         columns[DELETED] = pa.array(deleted)
     return pa.table(columns).cast(layout.result_schema)
+
+
+def _ids(layout: Layout, sides: tuple[pa.Table | None, pa.Table | None]) -> Any:
+    if not layout.has_ids(RIGHT):
+        looks_up = sides[LEFT]
+        assert looks_up is not None
+        return looks_up[ID_COLUMN]
+    return row_ids.of_sides(*(None if side is None else side[ID_COLUMN] for side in sides))
 
 
 def _struct(types: dict[str, pa.DataType], table: pa.Table | None, rows: int, missing: Bools | None) -> pa.Array:

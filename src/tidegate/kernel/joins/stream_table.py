@@ -23,12 +23,13 @@ from tidegate.kernel.joins.arrivals import Arrived, Bools, Progress, arrived, wi
 from tidegate.kernel.joins.join_operator import JoinOperator
 from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns, taken
 from tidegate.kernel.joins.open_records import STRETCHES, OpenRecords, stretches
-from tidegate.kernel.joins.table_rows import Lookup, Versions
+from tidegate.kernel.joins.table_rows import Lookup, Versions, shown_schema
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.results import serial
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import TABLE_RIGHT, WAITING
 from tidegate.kernel.time.stream_time import NEVER
+from tidegate.spec.columns import UNTIL
 from tidegate.spec.joined import StreamTable
 from tidegate.spec.windows import LEFT, RIGHT
 
@@ -47,6 +48,7 @@ class _Records:
     keyed    whether a record has a key
     waits    whether it is not looked up yet
     fresh    whether it is of this batch
+    starts   the stretches from which the others were read, one by one
     """
 
     rows: pa.Table
@@ -56,6 +58,7 @@ class _Records:
     keyed: Bools
     waits: Bools
     fresh: Bools
+    starts: Ints
 
 
 class StreamTableJoin(JoinOperator):
@@ -98,7 +101,7 @@ class StreamTableJoin(JoinOperator):
     def _looked_up(self, state: State, records: Arrived, stream: Progress, at_end: bool) -> _Records:
         columns, grace = side_columns(self.layout, LEFT), self._joined.grace_ms
         tables = [self.layout.of_side(LEFT).schema.empty_table().select(columns)]
-        times, come = [], []
+        times, come, starts = [], [], [np.zeros(0, np.int64)]
         if grace:
             waiting = OpenRecords.of(state, LEFT, preserved=False)
             for start in waiting.between(0, MAX_MS if at_end else stream.after - grace):
@@ -106,6 +109,7 @@ class StreamTableJoin(JoinOperator):
                 rows = rows.filter(pa.array(later_ms(ints(rows["ts"]), grace) > stream.before))
                 tables.append(conformed(rows, columns))
                 times.append(ints(rows["ts"]))
+                starts.append(np.full(rows.num_rows, start))
         stored = sum(map(len, times))
         if records.rows is not None:
             tables.append(conformed(records.rows, columns))
@@ -128,7 +132,8 @@ class StreamTableJoin(JoinOperator):
         waits = ~(reached | at_once) if grace else np.zeros(len(at), bool)
         if not grace:
             places, what = own, np.full(len(at), _AT_ONCE)
-        return _Records(concat_tables(tables).combine_chunks(), at, places, what, keyed, waits, fresh)
+        whole = concat_tables(tables).combine_chunks()
+        return _Records(whole, at, places, what, keyed, waits, fresh, np.concatenate(starts))
 
     def _store_waiting(self, state: State, records: _Records, stream: Progress, at_end: bool) -> None:
         grace = self._joined.grace_ms
@@ -144,11 +149,13 @@ class StreamTableJoin(JoinOperator):
             rows = rows.append_column("ts", pa.array(records.times[mine]))
             rows = rows.append_column("h", pa.array(hashes.view(np.int64)))
             waiting.add(start, rows, np.zeros(len(mine), bool))
+        wait_on = np.flatnonzero(records.waits & ~records.fresh)
+        starts, times = np.append(starts, records.starts[wait_on]), records.times[np.append(at, wait_on)]
         for start, log in waiting.index.items():
             if at_end or later_ms(log.closes, grace) <= stream.after:
                 waiting.forget(start)
             elif later_ms(log.due, grace) <= stream.after:
-                waiting.opened_from(start, stream.after - grace + 1)
+                waiting.opened_from(start, int(times[starts == start].min()))
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
@@ -228,14 +235,35 @@ class StreamTableJoin(JoinOperator):
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
+    def next_lookup(self, state: State) -> tuple[int, int] | None:
+        if not self._joined.waits:
+            return None
+        first = OpenRecords.of(state, LEFT, preserved=False).first_open
+        return None if first is None else (later_ms(first, self._joined.grace_ms), state.input_times[LEFT])
+
+    def counts(self, state: State) -> dict[str, float]:
+        lookup = self.next_lookup(state)
+        return super().counts(state) | ({} if lookup is None else {"next_lookup": lookup[0], "lookup_clock": lookup[1]})
+
+    def lookups(self, state: State) -> pa.Table | None:
+        if not self._joined.waits:
+            return None
+        shape = shown_schema(self.layout, LEFT).empty_table().append_column(UNTIL, pa.array([], pa.int64()))
+        return concat_tables([shape, *self._waiting(state)]).select([*self.layout.op.key, UNTIL])
+
     def own_rows(self, state: State, store: str) -> list[pa.Table]:
         side = self.own_stores.index(store)
         if side == RIGHT:
             return table_rows.shown(self.layout, table_rows.of_side(state, RIGHT), side)
+        return self._waiting(state)
+
+    def _waiting(self, state: State) -> list[pa.Table]:
+        """The records that wait, as `read_state` gives them."""
         waiting, found = OpenRecords.of(state, LEFT, preserved=False), []
         for start in waiting.index:
             rows = waiting.read(start)
             due = later_ms(ints(rows["ts"]), self._joined.grace_ms)
-            shown = table_rows.shown_rows(self.layout, rows, side, pa.repeat("waits", rows.num_rows), pa.array(due))
+            status = pa.repeat("waits", rows.num_rows)
+            shown = table_rows.shown_rows(self.layout, rows, LEFT, status, pa.array(due))
             found.append(shown.filter(pa.array(due > state.input_times[LEFT])))
         return found

@@ -17,7 +17,8 @@ from tidegate.kernel.joins.arrivals import Arrived, Bools, arrived
 from tidegate.kernel.joins.join_operator import JoinOperator
 from tidegate.kernel.joins.joined_rows import joined_rows, side_columns, taken
 from tidegate.kernel.joins.table_rows import STORED, Lookup, Versions
-from tidegate.kernel.rows import grouping
+from tidegate.kernel.rows import grouping, row_ids
+from tidegate.kernel.rows.layout import ID_COLUMN
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import TABLE_LEFT, TABLE_RIGHT
 from tidegate.spec.joined import TableTable
@@ -120,15 +121,26 @@ class TableTableJoin(JoinOperator):
             times,
             missing=(missing[left], missing[right]),
             deleted=dead,
+            ids=self._ids(mine.versions.rows, at[made], side),
         )
         return rows, places[made], codes[made]
+
+    def _ids(self, changes: pa.Table, made: Ints, side: int) -> Any:
+        """The ids of rows: of the change that made each, not of the row that it met."""
+        if not self.layout.has_row_ids:
+            return None
+        ids = changes[ID_COLUMN].take(pa.array(made))
+        return row_ids.of_sides(ids, None) if side == LEFT else row_ids.of_sides(None, ids)
 
     def _store(self, tables: State, side: _Table, changed: Any) -> None:
         """Keep the last row of each key in the buckets of the changes."""
         last = _last_of_each(side.codes, side.versions.places)
         kept = last[~side.versions.deleted[last]]
         buckets, mine = table_rows.in_buckets(self.layout, tables, side.versions, kept, changed)
-        table_rows.write(self.layout, tables, buckets, side.versions.take(mine))
+        rows = side.versions.take(mine)
+        if ID_COLUMN in rows.schema.names:
+            rows = rows.drop_columns([ID_COLUMN])  # an id is of the change, which makes its row in its batch
+        table_rows.write(self.layout, tables, buckets, rows)
 
     # -- inside ------------------------------------------------------------------------------------------------------
 

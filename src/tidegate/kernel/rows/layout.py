@@ -30,6 +30,7 @@ from tidegate.spec.columns import (
     OUTPUT,
     REASON,
     ROW,
+    ROW_ID,
     SIDE,
     START,
     STREAM_TIME,
@@ -49,6 +50,9 @@ from tidegate.spec.windows import (
     TimeWindows,
     UnlimitedWindows,
 )
+
+ID_COLUMN = f"v:{ROW_ID}"
+"""The id of a record that goes to a join."""
 
 HALVES = ("ts", "sign", "silent", "rank", "place")
 """Columns of halves of changes, besides groups and values (kernel.exchange.retract_insert)."""
@@ -79,7 +83,10 @@ class Layout:
         """
         fields = [_same_key(name, sides) for name in op.key]
         for name, schema in zip(SIDES, (sides[0], sides[-1]), strict=True):
-            fields += [pa.field(f"v:{name}:{f.name[2:]}", f.type) for f in schema if f.name.startswith("v:")]
+            values = [f for f in schema if f.name.startswith("v:") and f.name != ID_COLUMN]
+            fields += [pa.field(f"v:{name}:{f.name[2:]}", f.type) for f in values]
+            if op.row_ids and op.joined is not None and op.joined.identifies(SIDES.index(name)):
+                fields.append(pa.field(f"v:{name}:{ROW_ID}", pa.string()))
         return cls(op, pa.schema(fields), typed=typed, sorts=sorts)
 
     def of_limit(self, output: Output, number: int) -> Layout:
@@ -92,7 +99,8 @@ class Layout:
         """The layout of one input of a join; `schema` is what it reads, if more than key and values is asked for."""
         if schema is None:
             values = [pa.field(f"v:{name}", kind) for name, kind in self.values_of(side).items()]
-            schema = pa.schema([*(self.schema.field(name) for name in self.keys), *values])
+            ids = [pa.field(ID_COLUMN, pa.string())] if self.has_ids(side) else []
+            schema = pa.schema([*(self.schema.field(name) for name in self.keys), *values, *ids])
         return Layout(self.op.of_side(side), schema, typed=self.typed, sorts=self.sorts, whole=self)
 
     @property
@@ -103,7 +111,17 @@ class Layout:
     def values_of(self, side: int) -> dict[str, pa.DataType]:
         """The value columns of one side of a join, by the user's names."""
         prefix = f"v:{SIDES[side]}:"
-        return {f.name.removeprefix(prefix): f.type for f in self.schema if f.name.startswith(prefix)}
+        names = {f.name.removeprefix(prefix): f.type for f in self.schema if f.name.startswith(prefix)}
+        return {name: kind for name, kind in names.items() if name != ROW_ID}
+
+    def has_ids(self, side: int) -> bool:
+        """Whether the records of one side of a join have ids (`kernel.rows.row_ids`)."""
+        return f"v:{SIDES[side]}:{ROW_ID}" in self.schema.names
+
+    @property
+    def has_row_ids(self) -> bool:
+        """Whether rows of a join have ids."""
+        return self.op.joined is not None and (self.has_ids(LEFT) or self.has_ids(RIGHT))
 
     @cached_property
     def identity(self) -> dict[str, str]:
@@ -111,7 +129,8 @@ class Layout:
         if self.whole is not None:
             return self.whole.identity
         # Nothing of the records of a cogroup is stored, so their columns may be others.
-        values = [name for name in self.values if not name.startswith(f"v:{ROW}")]
+        # Ids are kept from when they are asked for: rows of records from before have none.
+        values = [name for name in self.values if not name.startswith(f"v:{ROW}") and not name.endswith(f":{ROW_ID}")]
         types = {name: str(self.schema.field(name).type) for name in [*self.keys, *values]}
         typed = {"types": ", ".join(f"{name[2:]} {kind}" for name, kind in types.items())}
         return identity(self.op) | (typed if self.typed else {})
@@ -197,7 +216,7 @@ class Layout:
     def result_types(self) -> dict[str, pa.DataType]:
         """The type of every value column of a result."""
         if self.shape:
-            aside = {*self.op.key, START, END, TIMESTAMP, DELETED}
+            aside = {*self.op.key, START, END, TIMESTAMP, DELETED, ROW_ID}
             return {field.name: field.type for field in self.result_schema if field.name not in aside}
         if self.op.function:
             return {self.op.aggregations[0][0]: self.function_type}
@@ -237,6 +256,7 @@ class Layout:
         if self.op.windows is not None:
             fields += [pa.field(START, pa.int64()), pa.field(END, pa.int64())]
         fields += [pa.field(name, kind) for name, kind in self.result_types.items()]
+        fields += [pa.field(ROW_ID, pa.string())] if self.has_row_ids else []
         fields += [pa.field(TIMESTAMP, pa.int64())]
         fields += [pa.field(DELETED, pa.bool_())] if self.op.deletes else []
         return pa.schema(fields)
@@ -269,7 +289,7 @@ class Layout:
             _check_names(schema, late, self.record)
         return pa.unify_schemas([schema, late])
 
-    def halves_of(self, available: Iterable[str]) -> dict[str, str]:
+    def halves_of(self, available: Sequence[str]) -> dict[str, str]:
         """The columns of a half of a change: its name there, and that in the row of the table."""
         assert self.op.regroup is not None
         values = self.op.regroup.values
@@ -281,6 +301,8 @@ class Layout:
                 known = ", ".join(n for n in available if not n.startswith(OURS))
                 raise DefinitionError(f"The rows that are grouped have no column {name!r}, only {known}.")
         found = {f"k:{name}": name for name in self.op.regroup.key} | {f"v:{name}": name for name in values}
+        if self.op.row_ids:
+            found[ID_COLUMN] = ROW_ID
         if not self.op.regroup.records:
             return found
         others = [name for name in available if name not in found.values() and not name.startswith(OURS)]

@@ -18,12 +18,13 @@ from pyarrow import acero
 from tidegate.errors import AggregationError
 from tidegate.instants import Window
 from tidegate.kernel.rows.conversion import MISFITS, as_python, converter
-from tidegate.spec.columns import DELETED, END, OURS, ROW, START, TIMESTAMP, VALUE, check_user_name
+from tidegate.spec.columns import DELETED, END, OURS, ROW, ROW_ID, START, TIMESTAMP, VALUE, check_user_name
 from tidegate.spec.steps import Filter, MapValues, OneColumn, SelectKey, Step, is_expression, takes_key
 from tidegate.spec.types import arrow_type
 
-PLACE, WALL_CLOCK, SEEN = OWN = (OURS + "place", OURS + "wall_clock", OURS + "seen")
-"""Columns that no step sees or touches: row numbers, the wall clock of the batch, the stream time a change saw."""
+PLACE, WALL_CLOCK, SEEN = OURS + "place", OURS + "wall_clock", OURS + "seen"
+OWN = (PLACE, WALL_CLOCK, SEEN, ROW_ID)
+"""Columns that no step sees or touches: row numbers, the wall clock of the batch, the stream time a change saw, ids."""
 
 Record: TypeAlias = dict[str, Any]
 Taker: TypeAlias = Callable[[Step, Record, Any], Any]

@@ -122,12 +122,13 @@ def first_due(layout: Layout, store: Store, most: int) -> tuple[int, list[tuple[
         return None
     first = held.take(pc.sort_indices(held, sort_keys=[(BUFFER_TIME, "ascending")])[:most])
     shown = [name for name in (*layout.op.key, START, END) if name in held.schema.names]
-    keys = [_shown(row) for row in first.select(shown).to_pylist()]
+    keys = [shown_key(row) for row in first.select(shown).to_pylist()]
     due = [later_ms(since, how.limit_ms) for since in ints(first[BUFFER_TIME]).tolist()]
     return len(np.unique(result_keys.codes(layout, held))), list(zip(keys, due, strict=True)), now
 
 
-def _shown(row: dict[str, Any]) -> str:
+def shown_key(row: dict[str, Any]) -> str:
+    """The key of a row, and its window if it has one, as text."""
     key = ", ".join(f"{name} {value!r}" for name, value in row.items() if not name.startswith(OURS))
     return f"{key} in window {row[START]} to {row[END]} ms" if START in row else key
 

@@ -22,7 +22,7 @@ from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.kernel.stage import Stage, Step
 from tidegate.kernel.upgrade import drain
 from tidegate.kernel.windows import expected_keys
-from tidegate.plan import Edge, Node, Operation, Plan, Stream, graph, operation
+from tidegate.plan import Edge, Node, Operation, Plan, Stream, graph, operation, with_row_ids
 from tidegate.runtime.spark import config, contiguous, order
 from tidegate.runtime.spark.carried import check_carried
 from tidegate.runtime.spark.columns import check_columns
@@ -142,15 +142,24 @@ def check_frame(stream: Any, deleted: str | None = None) -> None:
     check_columns(stream, deleted)
 
 
-def to_df(table: Plan, drains: bool = False) -> DataFrame:
+def to_df(table: Plan, drains: bool = False, row_ids: bool = False) -> DataFrame:
     """The rows of `table` as a DataFrame: key columns, `window`, value columns, `timestamp`, `deleted` if it can be.
 
     Counts of each micro-batch are in `observedMetrics` under the name of the stream. `drains`: of a last run
-    (`runtime.spark.draining`).
+    (`runtime.spark.draining`). `row_ids`: with `ROW_ID`. Raises DefinitionError if the rows cannot have it.
     """
-    if isinstance(table, Stream) and table.table is None:
-        return stepped(table)
-    out, layout = _operate(graph(operation(table)), drains)
+    stateless = isinstance(table, Stream) and table.table is None
+    op = None if stateless else operation(table)
+    if row_ids:
+        op = None if op is None else with_row_ids(op)
+        if op is None:
+            raise DefinitionError(
+                "`row_ids` is True, but only rows of a join have ids of the records that made them, and only if each "
+                'of its streams has partition="partition", offset="offset", or is another such join. Leave it out.'
+            )
+    if op is None:
+        return stepped(table)  # type: ignore[arg-type]
+    out, layout = _operate(graph(op), drains)
     return out.select(*public(layout.output_schema.names))
 
 

@@ -24,11 +24,11 @@ _MOST_BATCHES = 3
 """One that was planned before, the one that begins and the one that ends."""
 
 
-def drain(table: Any, checkpoint: str, write: Callable[[DataFrame], Any]) -> None:
+def drain(table: Any, checkpoint: str, write: Callable[[DataFrame], Any], row_ids: bool = False) -> None:
     """See `tg.drain`."""
     if not isinstance(table, Result):
         raise DefinitionTypeError(f"`table` is {table!r}, not a table or outputs of tidegate. Give what you run.")
-    rows = to_df(table.node, drains=True)
+    rows = to_df(table.node, drains=True, row_ids=row_ids)
     if not rows.isStreaming:
         raise DefinitionTypeError("`table` is of static DataFrames, whose windows all close anyway: use to_df().")
     spark = rows.sparkSession

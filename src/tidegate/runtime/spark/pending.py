@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from tidegate.runtime.spark.reading import pending as of_state
 from tidegate.spec.joined import SIDES
 from tidegate.spec.metrics import of_store, store_of
-from tidegate.spec.pending import Buffered, Pending, Waiting
+from tidegate.spec.pending import Buffered, Lookups, Pending, Waiting
 
 
 def pending(query: Any, checkpoint: str | None = None) -> list[Pending]:
@@ -56,7 +56,13 @@ def _of(name: str, told: Mapping[str, Any]) -> Pending:
     if (side := told.get("slowest_side")) is not None and side >= 0:
         partition = f"{SIDES[int(side)]} side"
     held_by = (partition, time) if partition is not None and time is not None else None
-    return Pending(name, now if stands else None, waiting, told["open_windows"], held_by, tuple(_buffered(told)))
+    limits = tuple(_buffered(told))
+    return Pending(name, now if stands else None, waiting, told["open_windows"], held_by, limits, _lookups(told))
+
+
+def _lookups(told: Mapping[str, Any]) -> Lookups | None:
+    at, clock = told.get("next_lookup"), told.get("lookup_clock")
+    return None if at is None or clock is None else Lookups(at, clock)
 
 
 def _buffered(told: Mapping[str, Any]) -> Iterator[Buffered]:

@@ -32,7 +32,7 @@ from tidegate.kernel.upgrade.description import Described
 from tidegate.runtime.spark.attach import public
 from tidegate.runtime.spark.flow import spark_schema
 from tidegate.runtime.spark.state import LOG, NAMED, NAMES, name_at, part_of
-from tidegate.spec.pending import Buffered, Pending, Waiting, together
+from tidegate.spec.pending import Buffered, Lookups, Pending, Waiting, together
 
 _PLACE, _PART = ("window", "segment", "part"), ("parts", "value")
 Ended = tuple[int | None, int | None]
@@ -114,13 +114,18 @@ def _read(told: dict[str, Any]) -> Pending:
         Waiting(one["window"] and Window(*one["window"]), one["leaves_at"], one["missing_ms"])
         for one in told.pop("waiting")
     )
-    held, limits = told.pop("held_by"), told.pop("limits")
+    held, limits, lookups = told.pop("held_by"), told.pop("limits"), told.pop("lookups")
     return Pending(
         **told,
         waiting=waiting,
         held_by=None if held is None else (held[0], held[1]),
-        limits=tuple(Buffered(**one | {"first": tuple((key, at) for key, at in one["first"])}) for one in limits),
+        limits=tuple(Buffered(**_first(one)) for one in limits),
+        lookups=None if lookups is None else Lookups(**_first(lookups)),
     )
+
+
+def _first(told: dict[str, Any]) -> dict[str, Any]:
+    return told | {"first": tuple((key, at) for key, at in told["first"])}
 
 
 def _found(spark: SparkSession, checkpoint: str) -> list[tuple[DataFrame, Described]]:

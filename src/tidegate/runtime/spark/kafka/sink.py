@@ -11,9 +11,10 @@ from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
 
 from tidegate.dsl import Result
 from tidegate.errors import DefinitionError, DefinitionTypeError
-from tidegate.plan import Operation, operation
+from tidegate.plan import Operation, operation, with_row_ids
 from tidegate.runtime.spark.kafka.formats import Format, as_json, as_text
 from tidegate.runtime.spark.names import col
+from tidegate.spec.columns import ROW_ID as RECORDS
 
 ROW_ID = "row_id"
 """The field with the id of a final row."""
@@ -69,7 +70,8 @@ def records(
     final    of a DataFrame: whether its rows are final, once per key and window; of a table, that is known
     name     what tells the ids of this pipeline from those of others that write into the same topic
 
-    Each final row has a `row_id`, which depends on `name`, output, key and window alone.
+    Each final row has a `row_id`, which depends on `name`, output, key and window alone. Each row of a join has one
+    that depends on `name`, output and the records that made the row, if its streams have partition and offset.
     """
     frame, rows = _rows(table, key, final)
     if ROW_ID in frame.columns:
@@ -78,7 +80,7 @@ def records(
         )
     if rows.final is not None:
         frame = frame.withColumn(ROW_ID, F.when(rows.final, _row_id(name, rows.identity)))
-    columns = [column for column in frame.columns if column != "deleted"]
+    columns = [column for column in frame.columns if column not in ("deleted", RECORDS)]
     written = F.struct(*[col(column) for column in columns])
     body = as_json(written) if value is None else value.encoded(written)
     if "deleted" in frame.columns:
@@ -105,10 +107,11 @@ def _rows(table: Any, key: Any, final: bool | None) -> tuple[DataFrame, _Rows]:
     if final is not None:
         raise DefinitionError("`final` is for a DataFrame: whether the rows of a table are final is known.")
     op = operation(table.node)
-    frame = table.to_df()
+    joined = with_row_ids(op) is not None
+    frame = table.to_df(row_ids=joined)
     identity = [name for name in ("output", *op.key, "window") if name in frame.columns]
     _check(frame, given or [])
-    return frame, _Rows(given or identity, identity, _final(op))
+    return frame, _of_records(frame, given or identity) if joined else _Rows(given or identity, identity, _final(op))
 
 
 def _of_frame(frame: DataFrame, key: list[str] | None, final: bool) -> _Rows:
@@ -117,9 +120,17 @@ def _of_frame(frame: DataFrame, key: list[str] | None, final: bool) -> _Rows:
             '`key` is missing: name the columns of a DataFrame that are the key, as key=["user", "window"].'
         )
     _check(frame, key)
+    if RECORDS in frame.columns:
+        return _of_records(frame, key)
     # A window makes a row another one, whether or not it is in the record's key.
     identity = list(dict.fromkeys([*key, *(name for name in ("window", "output") if name in frame.columns)]))
     return _Rows(key, identity, F.lit(True) if final else None)
+
+
+def _of_records(frame: DataFrame, key: list[str]) -> _Rows:
+    """Rows of a join, which say of which records they were made."""
+    identity = [name for name in ("output", RECORDS) if name in frame.columns]
+    return _Rows(key, identity, col(RECORDS).isNotNull())
 
 
 def _final(op: Operation) -> Column | None:
