@@ -19,12 +19,11 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import xor
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.measure import Digest
 from benchmarks.options import save, say
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,7 +49,7 @@ class Turn:
 
     speeds: dict[str, float]
     workers: dict[str, int]
-    digests: dict[str, Any]
+    digests: dict[str, Digest]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -97,15 +96,13 @@ def turn(folder: Path, workload: str, scratch: Path, size: list[str]) -> Turn:
     return Turn(
         {name: _speed(each) for name, each in contestants.items()},
         {name: each.get("peak_worker_mib", 0) for name, each in contestants.items()},
-        {name: _digest(each["runs"][0]) for name, each in contestants.items() if "runs" in each},
+        {name: _of_run(each["runs"][0]) for name, each in contestants.items() if "runs" in each},
     )
 
 
-def _digest(run: dict[str, Any]) -> tuple[int, int, int]:
+def _of_run(run: dict[str, Any]) -> Digest:
     """The digest of all rows of a run, whichever micro-batch they left in."""
-    each = run["digests"]
-    rows, total = (sum(one[name] for one in each) for name in ("rows", "total"))
-    return rows, total, reduce(xor, (one["xor"] for one in each), 0)
+    return Digest.all([Digest(**one) for one in run["digests"]])
 
 
 def _speed(contestant: dict[str, Any]) -> float:

@@ -69,8 +69,8 @@ def _edges(op: Operation, stream: Stream, side: int) -> list[Edge]:
     if stream.table is None or not stream.behind:
         return [Edge(branch, side) for branch in stream.branches]
     regroup = _repartition(op, stream, side)
-    named = op.row_ids and op.joined is not None and op.joined.identifies(side)
-    return [Edge(stream, side, graph(replace(operation(stream.table), regroup=regroup, row_ids=named)))]
+    upstream = replace(operation(stream.table), regroup=regroup, row_ids=op.identifies(side))
+    return [Edge(stream, side, graph(upstream))]
 
 
 def _repartition(op: Operation, stream: Stream, side: int) -> Repartition:

@@ -14,6 +14,9 @@ from tidegate.spec.steps import Step
 from tidegate.spec.suppressed import StrictBuffer, UntilTimeLimit
 from tidegate.spec.windows import LEFT, RIGHT, SessionWindows, SlidingWindows, TimeWindows, Windows
 
+DEFAULT_STORE = "suppress"
+"""The store of a suppression without a name; the second one without a name is "suppress-2"."""
+
 
 @dataclass(frozen=True)
 class Limit:
@@ -26,7 +29,7 @@ class Limit:
 
     how: UntilTimeLimit
     before: tuple[Step, ...] = ()
-    store: str = "suppress"
+    store: str = DEFAULT_STORE
     place: int = 0
 
 
@@ -105,7 +108,7 @@ class Operation:
     caching: bool
     buffer: StrictBuffer | None
     name: str
-    buffer_name: str = "suppress"
+    buffer_name: str = DEFAULT_STORE
     limits: tuple[Limit, ...] = ()
     deleted: str | None = None
     outputs: tuple[Output, ...] = ()
@@ -123,9 +126,12 @@ class Operation:
         """What the map step of one input of a join does: whole records travel, one by one."""
         stream = self.sides[min(side, len(self.sides) - 1)]
         deleted = self.deletions[side]
-        named = self.row_ids and self.joined is not None and self.joined.identifies(side)
         stream = replace(stream, clock=self.stream.clock)
-        return replace(self, stream=stream, sides=(), side=side, deleted=deleted, row_ids=named)
+        return replace(self, stream=stream, sides=(), side=side, deleted=deleted, row_ids=self.identifies(side))
+
+    def identifies(self, side: int) -> bool:
+        """Whether records of one side of a join bring ids along, of which those of its rows are made."""
+        return self.row_ids and self.joined is not None and self.joined.identifies(side)
 
     @property
     def tells_time(self) -> bool:
@@ -256,7 +262,8 @@ class Operation:
         """Whether it must be one task: a limit by stream time behind final results, or behind another limit, goes by
         the rows that come to it, which no other task knows.
         """
-        return any(_by_stream_time(output.limits[output.kind != "final" :]) for output in self.all_outputs)
+        behind = (output.limits if output.kind == "final" else output.limits[1:] for output in self.all_outputs)
+        return any(_by_stream_time(limits) for limits in behind)
 
     @property
     def plain(self) -> bool:

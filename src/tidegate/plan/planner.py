@@ -26,14 +26,11 @@ from tidegate.plan.nodes import (
     root_of,
     windows_of,
 )
-from tidegate.plan.physical import Limit, Operation, Output
+from tidegate.plan.physical import DEFAULT_STORE, Limit, Operation, Output
 from tidegate.spec.emit import EmitStrategy
 from tidegate.spec.steps import Filter, MapValues, Step
 from tidegate.spec.suppressed import StrictBuffer, UntilTimeLimit, UntilWindowCloses
 from tidegate.spec.windows import UnlimitedWindows, Windows
-
-DEFAULT_STORE = "suppress"
-"""The store of a suppression without a name; the second one without a name is "suppress-2"."""
 
 
 def operation(table: Plan | Join) -> Operation:

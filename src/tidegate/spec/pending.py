@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tidegate.instants import Window, show_instant, show_ms
@@ -114,14 +114,18 @@ class Pending:
         return "\n".join(lines)
 
 
-def _first(keys: Iterable[tuple[str, int]]) -> list[str]:
-    return [f"    {key}: {show_instant(at)}" for key, at in list(keys)[:SHOWN]]
+def _first(keys: Sequence[tuple[str, int]]) -> list[str]:
+    return [f"    {key}: {show_instant(at)}" for key, at in keys[:SHOWN]]
+
+
+def _wait(count: int | None, what: str) -> str:
+    """How many of something wait; `count` is None if nobody knows."""
+    return f"1 {what} waits" if count == 1 else f"{'' if count is None else f'{count} '}{what}s wait"
 
 
 def _looked_up(one: Lookups) -> str:
-    who = "records wait" if one.records is None else "1 record waits" if one.records == 1 else None
     return (
-        f"{who or f'{one.records} records wait'} for changes of the table; the first is looked up when the time of the "
+        f"{_wait(one.records, 'record')} for changes of the table; the first is looked up when the time of the "
         f"stream, now {show_instant(one.clock)}, is {show_instant(one.leaves_at)}: {show_ms(one.missing_ms)} to go"
     )
 
@@ -159,9 +163,8 @@ def _buffers(tasks: list[Buffered]) -> tuple[Buffered, ...]:
 
 def _one_buffer(tasks: list[Buffered]) -> Buffered:
     at, now = min(one.leaves_at for one in tasks), max(one.leaves_at - one.missing_ms for one in tasks)
-    first = sorted((entry for one in tasks for entry in one.first), key=lambda entry: (entry[1], entry[0]))
     return Buffered(
-        tasks[0].clock, at, at - now, sum(one.keys or 0 for one in tasks), tuple(first[:SHOWN]), tasks[0].store
+        tasks[0].clock, at, at - now, sum(one.keys or 0 for one in tasks), _first_of_all(tasks), tasks[0].store
     )
 
 
@@ -169,9 +172,14 @@ def _lookups(tasks: list[Lookups]) -> Lookups | None:
     """What the tasks hold back together."""
     if not tasks:
         return None
-    first = sorted((entry for one in tasks for entry in one.first), key=lambda entry: (entry[1], entry[0]))
     at, clock = min(one.leaves_at for one in tasks), max(one.clock for one in tasks)
-    return Lookups(at, clock, sum(one.records or 0 for one in tasks), tuple(first[:SHOWN]))
+    return Lookups(at, clock, sum(one.records or 0 for one in tasks), _first_of_all(tasks))
+
+
+def _first_of_all(tasks: Sequence[Buffered | Lookups]) -> tuple[tuple[str, int], ...]:
+    """The first of what several tasks hold back, with the time at which each leaves."""
+    first = sorted((entry for one in tasks for entry in one.first), key=lambda entry: (entry[1], entry[0]))
+    return tuple(first[:SHOWN])
 
 
 def _line(one: Waiting) -> str:
@@ -180,10 +188,9 @@ def _line(one: Waiting) -> str:
 
 
 def _limited(one: Buffered) -> str:
-    who = "keys wait" if one.keys is None else "1 key waits" if one.keys == 1 else f"{one.keys} keys wait"
     clock = "stream time" if one.clock == "stream" else "the wall clock"
     limit = "a time limit" if one.store is None else f"the time limit {one.store!r}"
     return (
-        f"{who} for {limit}; the first leaves when {clock} is {show_instant(one.leaves_at)}: "
+        f"{_wait(one.keys, 'key')} for {limit}; the first leaves when {clock} is {show_instant(one.leaves_at)}: "
         f"{show_ms(max(one.missing_ms, 0))} to go"
     )

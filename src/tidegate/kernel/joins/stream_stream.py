@@ -171,25 +171,16 @@ class StreamStreamJoin(JoinOperator):
         closes_at: int,
     ) -> _Side:
         """The records of a side that this batch is about: those it may join, those that close, and its own."""
-        windows, held, other = self._joined.windows, kept[side], arrived[1 - side]
-        meeting: set[int] = set()
-        if len(other.times):
-            first = int(other.times.min()) - windows.back_ms(1 - side)
-            last = later_ms(int(other.times.max()), windows.ahead_ms(1 - side))
-            meeting |= set(held.between(first, last))
-        closing: set[int] = set()
-        if held.preserved:
-            # What closes: the first open record of the stretch is older than any that stays open.
-            closing |= {s for s, log in held.index.items() if windows.close_ms(side, log.due) <= closes_at}
-        wanted = np.sort(hashes[1 - side].view(np.int64))
-        wanted = wanted[np.diff(wanted, prepend=~wanted[:1]) != 0]  # each once
+        windows, held, mine = self._joined.windows, kept[side], arrived[side]
+        meeting, closing = self._stretches(held, side, arrived[1 - side].times, closes_at)
+        wanted = _distinct(hashes[1 - side])
         columns = side_columns(self.layout, side)
         tables, codes, times, flags, stored = [], [], [], [], []
         end = 0
         for start in sorted(meeting | closing):
-            runs, matched = held.runs(start), held.matched(start) if held.preserved else np.zeros(0, bool)
+            matched = held.matched(start) if held.preserved else np.zeros(0, bool)
             needed, before = [], 0
-            for run in runs:
+            for run in held.runs(start):
                 at = with_hashes(run, wanted) if start in meeting else np.zeros(0, np.int64)
                 if start in closing:
                     closes = _close_ms(windows, side, ints(run["ts"]))
@@ -206,7 +197,6 @@ class StreamStreamJoin(JoinOperator):
             flags.append(matched[whole] if held.preserved else np.zeros(len(whole), bool))
             stored.append(_Read(start, slice(end, end + len(whole)), whole, matched))
             end += len(whole)
-        mine = arrived[side]
         if mine.rows is not None:
             tables.append(conformed(mine.rows, columns))
             codes.append(hashes[side])
@@ -224,6 +214,25 @@ class StreamStreamJoin(JoinOperator):
         )
         known = np.concatenate([np.zeros(0, bool), *flags])
         return _Side(records, joined, known.copy(), stored, known)
+
+    def _stretches(self, held: OpenRecords, side: int, others: Ints, closes_at: int) -> tuple[set[int], set[int]]:
+        """The stretches of a side that records at the times of `others` may meet, and those in which records close."""
+        windows = self._joined.windows
+        meeting: set[int] = set()
+        if len(others):
+            first = int(others.min()) - windows.back_ms(1 - side)
+            last = later_ms(int(others.max()), windows.ahead_ms(1 - side))
+            meeting = set(held.between(first, last))
+        if not held.preserved:
+            return meeting, set()
+        # What closes: the first open record of the stretch is older than any that stays open.
+        return meeting, {s for s, log in held.index.items() if windows.close_ms(side, log.due) <= closes_at}
+
+
+def _distinct(hashes: Codes) -> Ints:
+    """The hashes sorted as they are stored, each once; np.unique is slower."""
+    ordered = np.sort(hashes.view(np.int64))
+    return ordered[np.diff(ordered, prepend=~ordered[:1]) != 0]
 
 
 def _hashes(layout: Layout, one: Arrived) -> Codes:

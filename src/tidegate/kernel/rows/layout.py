@@ -82,10 +82,10 @@ class Layout:
         Raises DefinitionError if a column of the key is of one type on one side and of another one on the other.
         """
         fields = [_same_key(name, sides) for name in op.key]
-        for name, schema in zip(SIDES, (sides[0], sides[-1]), strict=True):
+        for side, (name, schema) in enumerate(zip(SIDES, (sides[0], sides[-1]), strict=True)):
             values = [f for f in schema if f.name.startswith("v:") and f.name != ID_COLUMN]
             fields += [pa.field(f"v:{name}:{f.name[2:]}", f.type) for f in values]
-            if op.row_ids and op.joined is not None and op.joined.identifies(SIDES.index(name)):
+            if op.identifies(side):
                 fields.append(pa.field(f"v:{name}:{ROW_ID}", pa.string()))
         return cls(op, pa.schema(fields), typed=typed, sorts=sorts)
 

@@ -41,7 +41,7 @@ def read(state: State, buckets: Ints) -> pa.Table | None:
 
 
 def divide(state: State, hashes: Hashes, most: int) -> None:
-    """Cut each bucket without rows that is about to have more than `most` keys' rows, with these hashes."""
+    """Cut each empty bucket that is about to get more than `most` rows; the keys of the rows have these hashes."""
     high = np.sort(_high(hashes))
     own = state.logs.floors(high)
     buckets, counts = np.unique(own, return_counts=True)

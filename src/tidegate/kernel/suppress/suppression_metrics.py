@@ -5,7 +5,6 @@ Nothing is read for it: counts and bytes are those that the indexes of logs and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -78,15 +77,16 @@ def of_limits(others: dict[str, float], own: dict[str, float], place: int) -> di
     # Nothing says how much a buffer without a bound has held at most within a step.
     for peak in ("suppression_buffer_count", "suppression_buffer_size"):
         own.setdefault(f"{peak}_max", own[f"{peak}_current"])
-    both: dict[str, Callable[[float, float], float]] = {"suppression_buffer_fill": max, "overtime_min": min}
     together = {
-        name: both.get(name, _sum)(others[name], number) if name in others else number for name, number in own.items()
+        name: _together(name, others[name], number) if name in others else number for name, number in own.items()
     }
     return others | together | {at_place(name, place): number for name, number in own.items()}
 
 
-def _sum(one: float, other: float) -> float:
-    return one + other
+def _together(name: str, one: float, other: float) -> float:
+    if name == "suppression_buffer_fill":
+        return max(one, other)
+    return min(one, other) if name == "overtime_min" else one + other
 
 
 def record_final(state: State, rows: int) -> None:

@@ -83,7 +83,7 @@ def run(
         buckets.forget(list(buckets.logs))
         due = int(stay[BUFFER_TIME][0].as_py()) if stay.num_rows else None
     else:
-        left = _on_shelves(layout, buckets, held, rows, clocks)
+        left = _in_buckets(layout, buckets, held, rows, clocks)
         stay, due = held.slice(0, 0), buckets.earliest()
     suppression_metrics.record_buffered(state, suppression_metrics.of_limit(stay, buckets), before)
     state.step_metrics |= {"suppression_emit": left.rows.num_rows, **suppression_metrics.overtime(how, left)}
@@ -173,7 +173,7 @@ def _load(layout: Layout, store: Store) -> tuple[pa.Table, TimeBuckets, int]:
     return table, TimeBuckets.load(mine, meta), meta["stream_time"]
 
 
-def _on_shelves(layout: Layout, buckets: TimeBuckets, held: pa.Table, rows: pa.Table, clocks: Ints) -> Left:
+def _in_buckets(layout: Layout, buckets: TimeBuckets, held: pa.Table, rows: pa.Table, clocks: Ints) -> Left:
     """Take rows in where nothing has to leave before its time; gives those that leave, in order."""
     how = layout.op.limit
     restarts = how.measured_from == "latest_update"

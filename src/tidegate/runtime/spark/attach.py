@@ -148,19 +148,21 @@ def to_df(table: Plan, drains: bool = False, row_ids: bool = False) -> DataFrame
     Counts of each micro-batch are in `observedMetrics` under the name of the stream. `drains`: of a last run
     (`runtime.spark.draining`). `row_ids`: with `ROW_ID`. Raises DefinitionError if the rows cannot have it.
     """
-    stateless = isinstance(table, Stream) and table.table is None
-    op = None if stateless else operation(table)
-    if row_ids:
-        op = None if op is None else with_row_ids(op)
-        if op is None:
-            raise DefinitionError(
-                "`row_ids` is True, but only rows of a join have ids of the records that made them, and only if each "
-                'of its streams has partition="partition", offset="offset", or is another such join. Leave it out.'
-            )
-    if op is None:
-        return stepped(table)  # type: ignore[arg-type]
-    out, layout = _operate(graph(op), drains)
+    if isinstance(table, Stream) and table.table is None and not row_ids:
+        return stepped(table)
+    out, layout = _operate(graph(_identified(table) if row_ids else operation(table)), drains)
     return out.select(*public(layout.output_schema.names))
+
+
+def _identified(table: Plan) -> Operation:
+    """The operation of `table`, whose rows have ids; raises DefinitionError if they cannot."""
+    of_source = isinstance(table, Stream) and table.table is None
+    if of_source or (op := with_row_ids(operation(table))) is None:
+        raise DefinitionError(
+            "`row_ids` is True, but only rows of a join have ids of the records that made them, and only if each "
+            'of its streams has partition="partition", offset="offset", or is another such join. Leave it out.'
+        )
+    return op
 
 
 def laid_out(node: Node) -> tuple[Layout, int]:
