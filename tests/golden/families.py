@@ -101,6 +101,10 @@ def families() -> dict[str, tg.KTable | tg.KStream]:
         "limit-unbounded": _all(_grouped().windowed_by(_TIME)).suppress(_limit(_UNBOUNDED)),
         "limit-records": _all(_grouped()).suppress(_limit(tg.BufferConfig.max_records(3))),
         "limit-bytes": _all(_grouped()).suppress(_limit(tg.BufferConfig.max_bytes(900), "latest_update")),
+        "limits-in-a-row": _all(_grouped())
+        .suppress(_limit(tg.BufferConfig.max_bytes(900)))
+        .suppress(_limit(tg.BufferConfig.max_bytes(900)).with_name("second"))
+        .suppress(_limit(_UNBOUNDED).with_name("third")),
         "join-streams": _stream().join(_stream(), _MEETS, "outer", suffixes=_NAMES),
         "join-table": _stream().left_join(_table(history="30 ms"), grace="5 ms", suffixes=_NAMES),
         "join-tables": _table().outer_join(_table(), suffixes=_NAMES),

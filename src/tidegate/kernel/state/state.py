@@ -124,7 +124,7 @@ class State:
             kept=LogIndex.load(Section(store, OLD_VALUES), meta.get("kept")),
             came={
                 place: LogIndex.load(Section(store, buffered_old_values(place)), saved)
-                for place, saved in [(0, meta.get("came")), *meta.get("came_to_later", [])]
+                for place, saved in meta.get("came", [])
             },
             closed=LogIndex.load(Section(store, RETAINED), meta.get("closed")),
             right=LogIndex.load(Section(store, OPEN_RIGHT), meta.get("right")),
@@ -149,9 +149,9 @@ class State:
             meta["columns"] = [[column.slot, column.since] for column in self.columns]
         if self.drain:
             meta["drain"] = self.drain
-        others = {"kept": self.kept, "came": self.buffered(0), "closed": self.closed, "right": self.right}
-        meta |= {name: saved for name, index in others.items() if (saved := index.save())}
-        meta |= self._saved_later()
+        others = {"kept": self.kept, "closed": self.closed, "right": self.right}
+        indexes = {name: index.save() for name, index in others.items()} | {"came": self._saved_came()}
+        meta |= {name: saved for name, saved in indexes.items() if saved}
         if self.input_times != [NEVER, NEVER]:
             meta["input_times"] = self.input_times
         if self.described:
@@ -166,10 +166,8 @@ class State:
             meta["wall_clock"] = self.wall_clock
         self.store.put(_META, frames.encode(frames.META, meta))
 
-    def _saved_later(self) -> dict[str, Any]:
-        """`came` of the time limits behind the first one."""
-        later = [[place, saved] for place in sorted(self.came) if place and (saved := self.came[place].save())]
-        return {"came_to_later": later} if later else {}
+    def _saved_came(self) -> list[tuple[int, dict[str, Any]]]:
+        return [(place, saved) for place, index in sorted(self.came.items()) if (saved := index.save())]
 
     def buffered(self, place: int) -> LogIndex:
         """`came` of the time limit at this place."""

@@ -70,7 +70,6 @@ def read(frame: bytes) -> Described:
     """What a description says."""
     about, (types, *held) = frames.decode(frames.META, frame)
     op = about["operation"]
-    later = op.get("later_limits", [])
     kind = types.schema.field(_FUNCTION).type if _FUNCTION in types.schema.names else None
     layout = Layout(
         Operation(
@@ -90,57 +89,46 @@ def read(frame: bytes) -> Described:
             name=op["name"],
             buffer_name=op["buffer_name"],
             deleted=op["deleted"],
-            outputs=_outputs(op["outputs"], op["limit"], op["buffer_name"], later),
+            outputs=tuple(Output(name, kind, _limits_of(limits)) for name, kind, limits in op["outputs"]),
             retention_ms=op["retention_ms"],
             joined=None if op["join"] is None else _joined(op["join"], tuple(op["key"])),
             sides=tuple(Stream(name, tuple(op["key"]), timestamp) for name, timestamp in op["sides"]),
         ),
         types.schema,
     )
-    steps = (op["steps"], *(limit["steps"] for limit in later))
+    steps = tuple(limit["steps"] for _, _, limits in op["outputs"] for limit in limits)
     return Described(layout, tuple(table.schema for table in held), steps)
 
 
-def _outputs(
-    told: list[tuple[str, str, bool]], first: dict[str, Any] | None, store: str, later: list[dict[str, Any]]
-) -> tuple[Output, ...]:
-    """The outputs with their limits: the `first` one is of the first output that has any."""
-    limits: list[list[Limit]] = [[] for _ in told]
-    if first is not None:
-        limits[[limited for *_, limited in told].index(True)].append(_limit(first, store, 0))
-    for place, limit in enumerate(later, 1):
-        limits[limit["output"]].append(_limit(limit["how"], limit["store"], place))
-    return tuple(Output(name, kind, tuple(mine)) for (name, kind, _), mine in zip(told, limits, strict=True))
-
-
-def _limit(how: dict[str, Any], store: str, place: int) -> Limit:
-    return Limit(UntilTimeLimit(**how, buffer=StrictBuffer()), store=store, place=place)
+def _limits_of(told: list[dict[str, Any]]) -> tuple[Limit, ...]:
+    return tuple(
+        Limit(UntilTimeLimit(**limit["how"], buffer=StrictBuffer()), store=limit["store"], place=limit["place"])
+        for limit in told
+    )
 
 
 def _held(layout: Layout) -> list[pa.Schema]:
     """The rows that suppressions hold back: as they are when they come to them."""
     if not layout.op.all_limits:
         return [layout.for_kind["final" if layout.op.windows is not None else "updates"].result_schema]
-    return [layout.of_limit(output, n).result_schema for _, output, n in _limits(layout.op)]
+    limits = [(output, n) for output in layout.op.all_outputs for n in range(len(output.limits))]
+    return [layout.of_limit(output, n).result_schema for output, n in limits]
 
 
-def _limits(op: Operation) -> list[tuple[int, Output, int]]:
-    """Every time limit by its place: the output it is of, and its number there."""
-    return [(at, output, n) for at, output in enumerate(op.all_outputs) for n in range(len(output.limits))]
+def _told_limits(output: Output) -> list[dict[str, Any]]:
+    return [
+        {
+            "how": {what: getattr(limit.how, what) for what in ("limit_ms", "clock", "measured_from", "name")},
+            "store": limit.store,
+            "place": limit.place,
+            "steps": len(output.steps_before(n)),
+        }
+        for n, limit in enumerate(output.limits)
+    ]
 
 
 def _description(layout: Layout) -> tuple[dict[str, Any], list[pa.Table]]:
     op = layout.op
-    limits = [
-        {
-            "how": {what: getattr(limit.how, what) for what in ("limit_ms", "clock", "measured_from", "name")},
-            "store": limit.store,
-            "output": at,
-            "steps": len(output.steps_before(n)),
-        }
-        for at, output, n in _limits(op)
-        for limit in [output.limits[n]]
-    ]
     about = {
         "stream": op.stream.name,
         "key": op.key,
@@ -153,17 +141,13 @@ def _description(layout: Layout) -> tuple[dict[str, Any], list[pa.Table]]:
         "caching": op.caching,
         "bounded": op.buffer is not None,
         "name": op.name,
-        "buffer_name": limits[0]["store"] if limits else op.buffer_name,
-        "limit": limits[0]["how"] if limits else None,
+        "buffer_name": op.buffer_name,
         "deleted": op.deleted,
-        "outputs": [[output.name, output.kind, bool(output.limits)] for output in op.all_outputs],
+        "outputs": [[output.name, output.kind, _told_limits(output)] for output in op.all_outputs],
         "retention_ms": op.retention_ms,
         "join": op.joined and _of_join(op.joined),
         "sides": [[side.name, side.timestamp] for side in op.sides],
-        "steps": limits[0]["steps"] if limits else 0,
     }
-    if len(limits) > 1:
-        about["later_limits"] = limits[1:]
     types = layout.schema
     if op.function is not None:
         types = types.append(pa.field(_FUNCTION, layout.function_type))
