@@ -45,7 +45,7 @@ def topologies() -> dict[str, Any]:
         "kept": tumbling.count(materialized=kept),
         "sessions": sessions.count().suppress(final),
         "plain": events.agg(most=tg.max("v")),
-        "shelves": tg.table("users", key="k", timestamp="ts").suppress(limit),
+        "time buckets": tg.table("users", key="k", timestamp="ts").suppress(limit),
         "buffer": events.count().suppress(bounded),
         "join": stream.join(stream, meets, "outer", suffixes=("_l", "_r")),
         "lookup": stream.left_join(tg.table("events", history="40 ms", **told), grace="5 ms", suffixes=("_l", "_r")),
@@ -93,7 +93,7 @@ def written() -> tuple[Written, ...]:
 def _stored(store: Any) -> Iterator[tuple[str, bytes]]:
     yield from store.values.items()
     for place, frame in store.log.items():
-        # The index of shelves is bytes of its own, not a frame.
+        # The index of time buckets is bytes of its own, not a frame.
         if frame[:4] == b"tdgt":
             yield str(place), frame
 

@@ -18,7 +18,7 @@ from simulation.truths import nonzero, rows, truth
 from tidegate.kernel.exchange import packing
 from tidegate.kernel.state import hash_tree
 from tidegate.kernel.suppress import key_index, time_buckets
-from tidegate.kernel.windows import window_log
+from tidegate.kernel.windows import keyed, window_log
 from tidegate.plan import operation
 from tidegate.runtime.spark import state, wire
 
@@ -27,6 +27,7 @@ SIZES: list[tuple[Any, str, int]] = [
     (window_log, "COMPACT_ROWS", 5),
     (window_log, "CLOSE_ROWS", 4),
     (window_log, "PART_ROWS", 2),
+    (keyed, "PART_RECORDS", 2),
     (packing, "SLICE_ROWS", 3),
     (key_index, "CHUNK_ROWS", 2),
     (key_index, "PIECE_ROWS", 2),
