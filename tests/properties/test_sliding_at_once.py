@@ -103,3 +103,16 @@ def test_late_records_are_told_in_their_order(piped: list[Any], grace: int, part
         with one_by_one():
             wanted.pipe_batch(batch)
         assert taken.read_output() == wanted.read_output()
+
+
+def test_a_part_of_buckets_that_are_due_and_have_no_record() -> None:
+    windows = tg.SlidingWindows.of_time_difference_and_grace("8 ms", "0 ms")
+    windowed = tg.stream("events", key="k", timestamp="ts").group_by_key().windowed_by(windows)
+    taken, wanted = (TopologyTestDriver(windowed.count().suppress(FINAL)) for _ in range(2))
+    first = [{"k": name, "ts": 1} for name in "abcdefgh"]
+    for batch in [first, *([{"k": name, "ts": ts} for ts in (100, 101)] for name in "abcdefgh")]:
+        with at_once(1):
+            taken.pipe_batch(batch)
+        with one_by_one():
+            wanted.pipe_batch(batch)
+        assert taken.read_output() == wanted.read_output()

@@ -158,7 +158,9 @@ def _parts(layout: Layout, state: State, batch: Batch, records: pa.Table | None,
     for number in np.unique(part).tolist():
         mine = buckets[part == number]
         places = np.flatnonzero((own >= mine[0]) & (own <= mine[-1]))
-        yield _Part(mine.tolist(), records.take(pa.array(places)), places, every)
+        # Buckets that are only due may be a part of their own.
+        own_records = records.take(pa.array(places)) if len(places) else None
+        yield _Part(mine.tolist(), own_records, places, every)
 
 
 def _process_part(
