@@ -73,6 +73,8 @@ def one_by_one() -> Any:
 def at_once(part: int) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keyed, "PART_RECORDS", part)
+        if part < 4:
+            patch.setattr(keyed, "SPLIT_ROWS", (2, 2))  # several buckets, of which parts are made
         yield
 
 
@@ -105,12 +107,15 @@ def test_late_records_are_told_in_their_order(piped: list[Any], grace: int, part
         assert taken.read_output() == wanted.read_output()
 
 
-def test_a_part_of_buckets_that_are_due_and_have_no_record() -> None:
+def test_a_part_of_buckets_that_are_due_and_one_of_late_records() -> None:
     windows = tg.SlidingWindows.of_time_difference_and_grace("8 ms", "0 ms")
     windowed = tg.stream("events", key="k", timestamp="ts").group_by_key().windowed_by(windows)
-    taken, wanted = (TopologyTestDriver(windowed.count().suppress(FINAL)) for _ in range(2))
+    counts = windowed.count()
+    outputs = {"final": counts.suppress(FINAL), "late": counts.late_records()}
+    taken, wanted = (TopologyTestDriver(outputs) for _ in range(2))
     first = [{"k": name, "ts": 1} for name in "abcdefgh"]
-    for batch in [first, *([{"k": name, "ts": ts} for ts in (100, 101)] for name in "abcdefgh")]:
+    late = [{"k": name, "ts": n} for n, name in enumerate("hgfedcba")]
+    for batch in [first, *([{"k": name, "ts": ts} for ts in (100, 101)] for name in "abcdefgh"), late]:
         with at_once(1):
             taken.pipe_batch(batch)
         with one_by_one():

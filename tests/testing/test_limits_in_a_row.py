@@ -116,6 +116,27 @@ def test_what_each_limit_holds_can_be_seen() -> None:
 STORES = ("suppress", "suppress-2", "calm")
 
 
+def bytes_held(*, restarts: bool) -> tuple[list[int], dict[str, float]]:
+    """The bytes of the second of two limits after each record, and the metrics at the end."""
+    ten, bound = tg.BufferConfig.max_records(10), tg.BufferConfig.max_bytes(100_000)
+    table = prices().suppress(limit(0, ten)).suppress(limit(20, bound))
+    driver, found, metrics = TopologyTestDriver(table), [], {}
+    for ts in range(0, 60, 7):
+        driver.pipe_input({"k": "ab"[ts % 2], "ts": ts, "v": "x" * (50 if ts < 30 else 1)})
+        metrics = driver.metrics()
+        found.append(metrics["suppression_buffer_size_current[suppress-2]"])
+        driver = TopologyTestDriver(table, state=driver.state()) if restarts else driver
+    return found, metrics
+
+
+def test_a_later_limit_knows_old_values_behind_a_restart() -> None:
+    unbroken, metrics = bytes_held(restarts=False)
+    assert unbroken[2] - unbroken[1] == 50  # the value of "a" that its second record replaces
+    assert bytes_held(restarts=True)[0] == unbroken
+    fills = [metrics[f"suppression_buffer_fill[{name}]"] for name in STORES[:2]]
+    assert metrics["suppression_buffer_fill"] == max(fills) > min(fills) > 0
+
+
 def test_outputs_with_limits_of_their_own() -> None:
     driver = TopologyTestDriver(
         {"raw": prices().suppress(limit(2)), "slow": prices().suppress(limit(2)).suppress(limit(4).with_name("slow"))}
