@@ -9,10 +9,18 @@ import pytest
 from golden.families import BEFORE, families, piped
 from tidegate.kernel.choice import OPERATORS
 from tidegate.kernel.operator import Operator
-from tidegate.kernel.state.tables import OLD_VALUE_TABLES, RETENTION_TABLES, TIME_LIMIT_TABLES, TableSpec
+from tidegate.kernel.state.tables import (
+    OLD_VALUE_TABLES,
+    RETENTION_TABLES,
+    TIME_LIMIT_TABLES,
+    TableSpec,
+    buffered_old_values,
+    time_limit_tables,
+)
 from tidegate.testing import TopologyTestDriver
 
-OTHERS = (*RETENTION_TABLES, *OLD_VALUE_TABLES, *TIME_LIMIT_TABLES)
+LATER = [table for place in (1, 2, 3) for table in (*time_limit_tables(place), buffered_old_values(place))]
+OTHERS = (*RETENTION_TABLES, *OLD_VALUE_TABLES, *TIME_LIMIT_TABLES, *LATER)
 FARTHEST = 2**39
 """No partition has a larger number: of milliseconds that is the year 19391."""
 

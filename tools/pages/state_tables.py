@@ -11,6 +11,7 @@ from tidegate.kernel.state.tables import (
     RETENTION_TABLES,
     TIME_LIMIT_TABLES,
     TableSpec,
+    buffered_old_values,
     time_limit_tables,
 )
 
@@ -32,7 +33,10 @@ OTHERS = (
     ("With `Materialized.with_retention`", RETENTION_TABLES),
     ("With rows that replace other rows: grouped tables, buffers that count bytes", OLD_VALUE_TABLES),
     ("With `until_time_limit` behind the operator", TIME_LIMIT_TABLES),
-    ("With a second `until_time_limit`, and each further one 2^50 lower", time_limit_tables(1)),
+    (
+        "With a second `until_time_limit`; those of each further one lie 2^50 lower, its old values 2^40",
+        (*time_limit_tables(1), buffered_old_values(1)),
+    ),
 )
 
 
