@@ -302,14 +302,29 @@ class History:
 
     kept: int | None = None
     newest: int = -1
+    begun: int = -1
     versions: dict[Any, list[Version]] = field(default_factory=dict)
 
     def refused(self, key: Any, timestamp: int | None) -> str | None:
         """Why a change is dropped: no key (16.5), no usable timestamp, or older than N - h (16.2)."""
         reason = skipped(key, TOMBSTONE, timestamp)
-        if reason is None and timestamp is not None and self.kept is not None and timestamp < self.newest - self.kept:
+        if reason is None and timestamp is not None and self.kept is not None and timestamp < self.begins():
             return "late"
         return reason
+
+    def begins(self) -> int:
+        """Where the history begins, which never goes back."""
+        assert self.kept is not None
+        return max(self.newest - self.kept, self.begun)
+
+    def keep(self, history: int) -> None:
+        """Another history: what was dropped stays dropped; of a plain table the last row is the first version."""
+        if self.kept is None:
+            self.versions = {key: versions[-1:] for key, versions in self.versions.items()}
+            self.newest = -1
+        else:
+            self.begun = self.begins()
+        self.kept = history
 
     def add(self, key: Any, value: Any, timestamp: int) -> None:
         versions = self.versions.setdefault(key, [])
@@ -331,7 +346,7 @@ class History:
         if self.kept is None:
             return self.row(key)
         versions = self.versions.get(key, [])
-        if timestamp < self.newest - self.kept:
+        if timestamp < self.begins():
             versions = sorted(versions, key=_version_order)[-1:]
         valid = [version for version in versions if version.timestamp <= timestamp]
         return getattr(max(valid, key=_version_order, default=None), "value", None)
@@ -352,10 +367,22 @@ class StreamTableJoin:
     table: History = field(default_factory=History)
     waiting: list[Taken] = field(default_factory=list)
     arrivals: int = 0
+    looked_up_to: int = -1
 
     def __post_init__(self) -> None:
         assert self.grace is None or (self.history is not None and self.history >= self.grace)  # 3
         self.table = History(self.history)
+
+    def change(self, history: int | None, grace: int | None) -> list[JoinedRow]:
+        """Another history and grace; what a shorter grace lets go leaves. Whose time had come does not wait again."""
+        if self.history is None:
+            self.stream_time = -1  # nobody had asked for it
+        if self.stream_time >= 0:
+            self.looked_up_to = max(self.looked_up_to, self.stream_time) + (grace or 0) - (self.grace or 0)
+        if history is not None and history != self.history:
+            self.table.keep(history)
+        self.history, self.grace = history, grace
+        return self._leave()
 
     def take(
         self, side: str, key: Any, value: Any, timestamp: int | None, stream_time: int | None = None
@@ -375,7 +402,8 @@ class StreamTableJoin:
             return [JoinedRow(key, value, None, timestamp)]
         self.stream_time = max(self.stream_time, timestamp if stream_time is None else stream_time)
         record = Taken(side, key, value, timestamp, self.arrivals)
-        if self.grace is None or timestamp < self.stream_time - self.grace:
+        over = self.grace is not None and timestamp + self.grace <= self.looked_up_to
+        if self.grace is None or timestamp < self.stream_time - self.grace or over:
             return self._leave() + self._look_up(record)
         # It may be due at once, and then leaves in one order with what waited.
         self.waiting.append(record)
@@ -396,7 +424,7 @@ class StreamTableJoin:
 
     def _leave(self) -> list[JoinedRow]:
         """3: what the stream's time has reached with its grace, by (timestamp, key bytes, arrival)."""
-        due = [r for r in self.waiting if self.grace is not None and self.stream_time >= r.timestamp + self.grace]
+        due = [r for r in self.waiting if self.stream_time >= r.timestamp + (self.grace or 0)]
         self.waiting = [record for record in self.waiting if record not in due]
         return [row for record in sorted(due, key=Taken.place) for row in self._look_up(record)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -109,6 +109,47 @@ def test_cutting_into_batches(case: Case, stream: list[tuple[str, Row]], data: A
             batch = []
     assert got == wanted
     assert nonzero(driver.drops) == nonzero(oracle.drops)
+
+
+@st.composite
+def lengths(draw: Any) -> Row:
+    """A history, and a grace that it covers."""
+    history = draw(st.sampled_from([0, 3, 10, 40]))
+    return {"history": history, "grace": draw(st.sampled_from([None, 0, min(history, 2), *([min(history, 5)] * 3)]))}
+
+
+@given(first=cases(), stream=records(max_size=40), data=st.data())
+def test_another_grace_and_history_between_any_two_batches(
+    first: Case, stream: list[tuple[str, Row]], data: Any
+) -> None:
+    """What was dropped stays dropped, and what was looked up stays so; the rest goes by the lengths of now."""
+    case = Case("left" if first.how == "outer" else first.how, False, first.history, first.grace)
+    oracle, driver = case.oracle, TopologyTestDriver(case.table(ordered=False))
+    wanted: list[JoinedRow] = []
+    got: list[JoinedRow] = []
+    drops: Counter[str] = Counter()
+    batch: list[Row] = []
+    for n, (side, record) in enumerate(stream):
+        record = {**record, "k": record["k"] and "ab"[n % 2]}
+        wanted += taken(oracle, side, record)
+        batch.append(prepared(case, side, record))
+        if n + 1 < len(stream) and stream[n + 1][0] == side and data.draw(st.booleans()):
+            continue
+        driver.pipe_batch(batch, side)
+        got += map(shown, driver.read_output())
+        assert got == wanted, (n, record)
+        batch = []
+        waits = driver.read_state("join-left")
+        assert Counter(row["n"] for row in waits) == Counter(one.value for one in oracle.waiting)
+        if data.draw(st.integers(0, 3)) == 0:
+            case = replace(case, **data.draw(lengths()))
+            told = driver.check_upgrade(case.table(ordered=False))
+            assert told.goes_on
+            drops.update(driver.drops)
+            driver = TopologyTestDriver(case.table(ordered=False), state=driver.state())
+            wanted += oracle.change(case.history, case.grace)
+    drops.update(driver.drops)
+    assert nonzero(drops) == nonzero(oracle.drops)
 
 
 @st.composite

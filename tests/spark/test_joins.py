@@ -278,3 +278,50 @@ def test_rows_without_ids(spark: SparkSession) -> None:
     mine = left.map_values({"row_id": "n"}).join(right.map_values({"m": "n"}), within)
     with pytest.raises(tg.DefinitionError, match="row_id"):
         tg.kafka.records(mine)
+
+
+# -- another grace and history -------------------------------------------------------------------------------------
+
+
+def test_another_grace_and_history_go_on(spark: SparkSession, tmp_path: Path) -> None:
+    """Two tasks, restarts between plans: what the driver gives, and what `tg.check_upgrade` has said."""
+    plans = [
+        table_cases.Case("left", False, history=60, grace=20),
+        table_cases.Case("left", False, history=40, grace=5),
+        table_cases.Case("left", False, history=90, grace=30),
+    ]
+    given = [
+        [("right", "a", 0), ("right", "b", 0), ("left", "a", 5), ("left", "b", 18), ("left", "a", 20)],
+        [("right", "a", 4), ("right", "b", 70), ("left", "b", 21), ("right", "b", 25)],
+        [("left", "b", 16), ("left", "a", 17), ("right", "a", 29), ("right", "b", 31), ("left", "a", 60)],
+    ]
+    n = iter(range(100))
+    batches = [[{"side": s, "k": k, "n": next(n), "ts": ts, "gone": False} for s, k, ts in one] for one in given]
+    driver: Any = None
+    replay = Replay(spark, tmp_path, schema_of(**FIELDS), lambda frame: frame, name="left join right")
+    numbered = with_offsets(batches)
+    for number, (case, batch) in enumerate(zip(plans, numbered, strict=True)):
+        bound: list[Any] = []
+
+        def topology(frame: DataFrame, case: Any = case, bound: Any = bound) -> DataFrame:
+            bound[:] = [case.over(*(of_side(frame, side) for side in cases.SIDES))]
+            return bound[0].to_df()
+
+        plan = case.table(ordered=False)
+        if number:
+            topology(replay._source())
+            told, wanted = tg.check_upgrade(spark, str(tmp_path / "checkpoint"), bound[0]), driver.check_upgrade(plan)
+            assert told.changes == wanted.changes
+            assert told.goes_on
+            assert {change.what for change in told.changes} == {"grace", "table"}
+        driver = TopologyTestDriver(plan, state=driver and driver.state())
+        replay.topology = topology
+        # One record a batch, so that Spark takes them as they are piped.
+        got = [row for rows in replay.run([[record] for record in batch]).rows for row in rows]
+        for record in batch:
+            driver.pipe_input({k: record[k] for k in ("k", "n", "gone", "ts")}, record["side"])
+        place = lambda row: repr(sorted(row.items(), key=str))  # noqa: E731
+        assert sorted(got, key=place) == sorted(driver.read_output(), key=place)
+        assert got or not number
+    store = tg.read_state(spark, str(tmp_path / "checkpoint"), store="join-left").select("n")
+    assert sorted(row[0] for row in store.collect()) == sorted(row["n"] for row in driver.read_state("join-left"))

@@ -233,6 +233,102 @@ def test_another_kind_of_join_is_refused(how: str) -> None:
         rows(after, order("a", 3))
 
 
+def looking_up(history: str | None = "1 minute", grace: str | None = None) -> tg.KStream:
+    table = tg.table("prices", key="k", timestamp="ts", schema=ORDERS, history=history)
+    return orders().left_join(table, grace=grace, suffixes=("", "_now"))
+
+
+def price(key: str, ts: int, price: int) -> tuple[str, dict[str, Any]]:
+    return "prices", {"k": key, "ts": ts, "price": price}
+
+
+def found(driver: TopologyTestDriver, *records: tuple[str, dict[str, Any]]) -> list[tuple[int, Any]]:
+    return [(row["timestamp"], row["price_now"]) for row in rows(driver, *records)]
+
+
+def changed(driver: TopologyTestDriver, topology: tg.KStream, says: str) -> TopologyTestDriver:
+    """The driver goes on under another plan, as was said beforehand."""
+    told = driver.check_upgrade(topology)
+    assert told.goes_on
+    assert says in str(told)
+    return TopologyTestDriver(topology, state=driver.state())
+
+
+def test_a_shorter_grace_looks_up_what_has_waited_for_it_before_the_next_batch() -> None:
+    driver = TopologyTestDriver(looking_up(grace="20 ms"))
+    assert found(driver, price("a", 0, 1), order("a", 5), order("a", 12), order("a", 20)) == []
+    driver = changed(driver, looking_up(grace="10 ms"), "are looked up before the next batch")
+    assert driver.pending().lookups == tg.Lookups(15, 20, 3)
+    # The change of the next batch comes behind them.
+    assert found(driver, price("a", 4, 2)) == [(5, 1)]
+    assert [row["until"] for row in driver.read_state("join-left")] == [22, 30]
+    assert found(driver, order("b", 22)) == [(12, 2)]
+    # Without any grace all the others leave.
+    driver = changed(driver, looking_up(), "are looked up before the next batch")
+    assert found(driver, price("a", 21, 3)) == [(20, 2), (22, None)]
+    assert driver.read_state("join-left") == []
+    assert found(driver, order("a", 22)) == [(22, 3)]
+
+
+def test_a_longer_grace_lets_wait_longer_but_nothing_twice() -> None:
+    driver = TopologyTestDriver(looking_up(grace="10 ms"))
+    assert found(driver, price("a", 0, 1), order("a", 10), order("a", 19), order("a", 20)) == [(10, 1)]
+    driver = changed(driver, looking_up(grace="30 ms"), "wait 20 milliseconds longer")
+    assert driver.pending().lookups == tg.Lookups(49, 20, 2)
+    # At 10 or before the wait was over; behind it, it is not.
+    assert found(driver, order("a", 10, 2), order("a", 11)) == [(10, 1)]
+    assert found(driver, order("b", 40), price("a", 3, 2)) == []
+    assert found(driver, order("b", 49)) == [(11, 2), (19, 2)]
+
+
+def test_a_longer_history_does_not_bring_back_what_is_gone() -> None:
+    driver = TopologyTestDriver(looking_up("10 ms"))
+    changes = [price("a", ts, ts) for ts in (5, 6, 30)]
+    assert found(driver, *changes, order("a", 10)) == [(10, None)]
+    driver = changed(driver, looking_up("1 minute"), "those older than the shorter history are gone")
+    # The history begins at 20 as before: neither a record nor a change is taken to be older than that.
+    assert found(driver, order("a", 10), order("a", 19), order("a", 20)) == [(10, None), (19, None), (20, 6)]
+    assert found(driver, price("a", 19, 19), order("a", 20)) == [(20, 6)]
+    assert driver.drops["late"] == 1
+    assert found(driver, price("a", 20, 20), price("b", 500, 0), order("a", 20), order("a", 31)) == [(20, 20), (31, 30)]
+    # A second change does not either.
+    driver = changed(driver, looking_up("2 minutes"), "goes on")
+    assert found(driver, order("a", 19), order("a", 20)) == [(19, None), (20, 20)]
+
+
+def test_a_shorter_history_counts_at_once() -> None:
+    driver = TopologyTestDriver(looking_up("1 minute"))
+    assert found(driver, *(price("a", ts, ts) for ts in (5, 30)), price("b", 40, 1), order("a", 29)) == [(29, 5)]
+    driver = changed(driver, looking_up("10 ms"), "versions older than the new history count no longer")
+    assert found(driver, order("a", 29), order("a", 30)) == [(29, None), (30, 30)]
+
+
+def test_the_latest_row_becomes_the_first_version() -> None:
+    driver = TopologyTestDriver(looking_up(None))
+    assert found(driver, price("a", 30, 30), price("a", 10, 10), price("b", 40, 40), order("a", 5)) == [(5, 10)]
+    driver = changed(driver, looking_up("20 ms", "5 ms"), "the last row of each key is the first version")
+    asked = [order("a", 9), order("a", 10), order("b", 39), order("b", 40)]
+    assert found(driver, *asked, order("c", 90)) == [(9, None), (10, 10), (39, None), (40, 40)]
+    assert found(driver, price("a", 50, 50), order("a", 49), order("a", 50)) == [(49, 10), (50, 50)]
+
+
+def test_versions_do_not_say_which_row_came_last() -> None:
+    driver = TopologyTestDriver(looking_up("1 minute"))
+    rows(driver, price("a", 1, 1))
+    assert not driver.check_upgrade(looking_up(None)).goes_on
+    with pytest.raises(tg.CheckpointError, match="nothing says which one came last"):
+        rows(TopologyTestDriver(looking_up(None), state=driver.state()), order("a", 5))
+    assert not driver.check_upgrade(orders().join(payments(), WINDOWS)).goes_on
+
+
+def test_another_grace_before_any_record_of_the_stream() -> None:
+    driver = TopologyTestDriver(looking_up(grace="10 ms"))
+    rows(driver, price("a", 0, 1))
+    driver = changed(driver, looking_up(grace="30 ms"), "wait 20 milliseconds longer")
+    assert found(driver, order("a", 0), order("a", 5), order("a", 29)) == []
+    assert found(driver, order("a", 30)) == [(0, 1)]
+
+
 # -- before and behind other operators -------------------------------------------------------------------------------
 
 

@@ -23,7 +23,7 @@ from tidegate.kernel.joins.arrivals import Arrived, Bools, Progress, arrived, wi
 from tidegate.kernel.joins.join_operator import JoinOperator
 from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns, taken
 from tidegate.kernel.joins.open_records import STRETCHES, OpenRecords, stretches
-from tidegate.kernel.joins.table_rows import Lookup, Versions, shown_schema
+from tidegate.kernel.joins.table_rows import STORED, Lookup, Versions, shown_schema
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.results import serial
 from tidegate.kernel.state.state import State
@@ -35,6 +35,9 @@ from tidegate.spec.windows import LEFT, RIGHT
 
 _DUE, _AT_ONCE = 0, 1
 """What leaves at a record, in this order: what was due, and a record that is looked up when it comes."""
+
+_BEFORE = -1
+"""The place of what leaves before the first record of a batch: what a shorter grace has let go."""
 
 
 @dataclass(frozen=True)
@@ -68,18 +71,19 @@ class StreamTableJoin(JoinOperator):
 
     def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
         assert isinstance(batch, JoinBatch)
-        before = (state.input_times[LEFT], state.input_times[RIGHT])
+        before, looked_up_to = (state.input_times[LEFT], state.input_times[RIGHT]), state.looked_up_to
         if self._joined.tells_time:
             (records, changes), (stream, table) = with_progress(self.layout, batch, RIGHT, before)
             state.input_times = [stream.after, table.after]
+            state.looked_up_to = max(looked_up_to, stream.after)
         else:
             records, changes = arrived(self.layout, batch, RIGHT)
             nothing = np.zeros(0, np.int64)
             stream, table = (Progress(NEVER, nothing, nothing) for _ in range(2))
-        kept, late = self._kept(changes, table)
-        looked_up = self._looked_up(state, records, stream, at_end=closes_at == MAX_MS)
+        kept, late = self._kept(state, changes, table)
+        looked_up = self._looked_up(state, records, stream, looked_up_to, at_end=closes_at == MAX_MS)
         rows = self._rows(state, looked_up, changes, kept, table)
-        self._store_waiting(state, looked_up, stream, at_end=closes_at == MAX_MS)
+        self._store_waiting(state, looked_up, at_end=closes_at == MAX_MS)
         return [rows], late
 
     @property
@@ -87,29 +91,32 @@ class StreamTableJoin(JoinOperator):
         assert isinstance(self.layout.op.joined, StreamTable)
         return self.layout.op.joined
 
-    def _kept(self, changes: Arrived, table: Progress) -> tuple[Ints, int]:
+    def _kept(self, state: State, changes: Arrived, table: Progress) -> tuple[Ints, int]:
         """Which changes of the table are taken, and how many are older than its history."""
-        history = self._joined.history_ms
         kept = changes.keyed.copy()
-        if history is None:
+        if self._joined.history_ms is None:
             return np.flatnonzero(kept), 0
-        late = kept & (changes.times < earlier_ms(table.at(changes.places), history))
+        late = kept & (changes.times < self._history_from(state, table.at(changes.places)))
         return np.flatnonzero(kept & ~late), int(late.sum())
+
+    def _history_from(self, state: State, table: Ints) -> Ints:
+        """Where the history begins when the time of the table is this: never before where it began already."""
+        assert self._joined.history_ms is not None
+        return np.maximum(earlier_ms(table, self._joined.history_ms), state.history_from)
 
     # -- records of the stream ---------------------------------------------------------------------------------------
 
-    def _looked_up(self, state: State, records: Arrived, stream: Progress, at_end: bool) -> _Records:
+    def _looked_up(self, state: State, records: Arrived, stream: Progress, looked_up_to: int, at_end: bool) -> _Records:
         columns, grace = side_columns(self.layout, LEFT), self._joined.grace_ms
         tables = [self.layout.of_side(LEFT).schema.empty_table().select(columns)]
         times, come, starts = [], [], [np.zeros(0, np.int64)]
-        if grace:
-            waiting = OpenRecords.of(state, LEFT, preserved=False)
-            for start in waiting.between(0, MAX_MS if at_end else stream.after - grace):
-                rows = waiting.read(start)
-                rows = rows.filter(pa.array(later_ms(ints(rows["ts"]), grace) > stream.before))
-                tables.append(conformed(rows, columns))
-                times.append(ints(rows["ts"]))
-                starts.append(np.full(rows.num_rows, start))
+        waiting = OpenRecords.of(state, LEFT, preserved=False)
+        for start in waiting.between(0, MAX_MS if at_end else stream.after - grace):
+            rows = waiting.read(start)
+            rows = rows.filter(pa.array(later_ms(ints(rows["ts"]), grace) > looked_up_to))
+            tables.append(conformed(rows, columns))
+            times.append(ints(rows["ts"]))
+            starts.append(np.full(rows.num_rows, start))
         stored = sum(map(len, times))
         if records.rows is not None:
             tables.append(conformed(records.rows, columns))
@@ -119,11 +126,15 @@ class StreamTableJoin(JoinOperator):
         own = np.concatenate([np.full(stored, -1), *come])
         keyed = np.concatenate([np.ones(stored, bool), records.keyed])
         fresh = np.arange(len(at)) >= stored
-        places, reached = stream.reaches(later_ms(at, grace))
+        due = later_ms(at, grace)
+        places, reached = stream.reaches(due)
+        # What a longer grace would let wait, but the one before it did not, does not wait either.
+        over = due <= looked_up_to
+        places, reached = np.where(over, _BEFORE, places), reached | over
         # What is due when it comes is looked up then; what had been due before it came comes behind what is due.
         at_once = fresh & ((places < own) | ~keyed)
         seen = stream.at(own) if grace else own
-        overdue = at_once & ((later_ms(at, grace) < seen) | ~keyed)
+        overdue = at_once & ((due < seen) | ~keyed)
         places = np.where(at_once, own, places)
         last = int(own.max(initial=-1)) + int(stream.places.max(initial=-1)) + 2
         if at_end:
@@ -131,14 +142,12 @@ class StreamTableJoin(JoinOperator):
         what = np.where(overdue, _AT_ONCE, _DUE)
         waits = ~(reached | at_once) if grace else np.zeros(len(at), bool)
         if not grace:
-            places, what = own, np.full(len(at), _AT_ONCE)
+            places, what = np.where(fresh, own, _BEFORE), np.where(fresh, _AT_ONCE, _DUE)
         whole = concat_tables(tables).combine_chunks()
         return _Records(whole, at, places, what, keyed, waits, fresh, np.concatenate(starts))
 
-    def _store_waiting(self, state: State, records: _Records, stream: Progress, at_end: bool) -> None:
-        grace = self._joined.grace_ms
-        if not grace:
-            return
+    def _store_waiting(self, state: State, records: _Records, at_end: bool) -> None:
+        grace, looked_up_to = self._joined.grace_ms, state.looked_up_to
         waiting = OpenRecords.of(state, LEFT, preserved=False)
         at = np.flatnonzero(records.waits & records.fresh)
         starts = stretches(records.times[at], max(1, grace // STRETCHES))
@@ -152,9 +161,9 @@ class StreamTableJoin(JoinOperator):
         wait_on = np.flatnonzero(records.waits & ~records.fresh)
         starts, times = np.append(starts, records.starts[wait_on]), records.times[np.append(at, wait_on)]
         for start, log in waiting.index.items():
-            if at_end or later_ms(log.closes, grace) <= stream.after:
+            if at_end or later_ms(log.closes, grace) <= looked_up_to:
                 waiting.forget(start)
-            elif later_ms(log.due, grace) <= stream.after:
+            elif later_ms(log.due, grace) <= looked_up_to:
                 waiting.opened_from(start, int(times[starts == start].min()))
 
     # -- rows --------------------------------------------------------------------------------------------------------
@@ -174,9 +183,12 @@ class StreamTableJoin(JoinOperator):
         versions = Versions.of(columns, schema, held, changes, kept)
         codes, wanted = table_rows.key_codes(layout, versions.rows, lookups)
         found = np.full(records.rows.num_rows, -1)
-        found[asked] = self._versions(versions, codes, wanted, records.times[asked], records.places[asked], table)
+        places = np.maximum(records.places[asked], STORED + 1)
+        begins = self._history_from(state, table.at(places)) if self._joined.history_ms is not None else None
+        found[asked] = self._versions(versions, codes, wanted, records.times[asked], places, begins)
         if of_changes is not None and of_changes.num_rows:
-            self._store(tables, versions, codes, grouping.key_hash(layout, of_changes), table)
+            begin = None if begins is None else self._history_from(state, np.array([table.after]))[0]
+            self._store(tables, versions, codes, grouping.key_hash(layout, of_changes), begin)
         leaving = now if self._joined.preserves(LEFT) else now[found[now] >= 0]
         if layout.sorts:
             leaving = leaving[self._in_order(records, leaving)]
@@ -185,39 +197,37 @@ class StreamTableJoin(JoinOperator):
         return joined_rows(layout, left, (left, right), records.times[leaving], missing=missing)
 
     def _versions(
-        self, versions: Versions, codes: Ints, wanted: Ints, times: Ints, places: Ints, table: Progress
+        self, versions: Versions, codes: Ints, wanted: Ints, times: Ints, places: Ints, begins: Ints | None
     ) -> Ints:
-        """The version that each lookup finds, -1 if there is no row."""
-        history = self._joined.history_ms
+        """The version that each lookup finds, -1 if there is no row; `begins`: where the history begins then."""
         newest = np.full(len(wanted), MAX_MS)
-        if history is None:
+        if begins is None:
             found = Lookup.by(codes, versions.places, versions.places).last(wanted, newest, places)
         else:
             lookup = Lookup.by(codes, versions.times, versions.places)
             found = lookup.last(wanted, times, places)
             # Before the history only the newest version is known, and it counts if it was there already.
-            old = np.flatnonzero(times < earlier_ms(table.at(places), history))
+            old = np.flatnonzero(times < begins)
             last = lookup.last(wanted[old], newest[old], places[old])
             fits = (last >= 0) & (np.append(versions.times, 0)[last] <= times[old])
             found[old] = np.where(fits, last, -1)
         gone = np.append(versions.deleted, False)[found]
         return np.where(gone, -1, found)
 
-    def _store(self, tables: State, versions: Versions, codes: Ints, changed: Any, table: Progress) -> None:
-        """Keep the last row of each key, or the versions that a lookup may still find."""
-        history = self._joined.history_ms
-        if history is None:
+    def _store(self, tables: State, versions: Versions, codes: Ints, changed: Any, begin: int | None) -> None:
+        """Keep the last row of each key, or the versions that a lookup may still find: history begins at `begin`."""
+        if begin is None:
             order = np.lexsort((versions.places, codes))
             last = np.append(codes[order][1:] != codes[order][:-1], True)[: len(order)]
             kept = order[last]
         else:
             order = np.lexsort((np.arange(len(codes)), versions.places, versions.times, codes))
             ends = np.append(codes[order][1:] != codes[order][:-1], True)[: len(order)]
-            recent = versions.times[order] > earlier_ms(table.after, history)
+            recent = versions.times[order] > begin
             # The last version before the history is the row at its beginning.
             base = ~recent & (ends | np.append(recent[1:], True)[: len(order)])
             kept = order[recent | (base & ~versions.deleted[order])]
-        if history is None:
+        if begin is None:
             kept = kept[~versions.deleted[kept]]
         # Only the buckets of changes are written; what was read for lookups alone stays as it is.
         buckets, mine = table_rows.in_buckets(self.layout, tables, versions, kept, changed)
@@ -236,8 +246,6 @@ class StreamTableJoin(JoinOperator):
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def next_lookup(self, state: State) -> tuple[int, int] | None:
-        if not self._joined.waits:
-            return None
         first = OpenRecords.of(state, LEFT, preserved=False).first_open
         return None if first is None else (later_ms(first, self._joined.grace_ms), state.input_times[LEFT])
 
@@ -246,8 +254,6 @@ class StreamTableJoin(JoinOperator):
         return super().counts(state) | ({} if lookup is None else {"next_lookup": lookup[0], "lookup_clock": lookup[1]})
 
     def lookups(self, state: State) -> pa.Table | None:
-        if not self._joined.waits:
-            return None
         shape = shown_schema(self.layout, LEFT).empty_table().append_column(UNTIL, pa.array([], pa.int64()))
         return concat_tables([shape, *self._waiting(state)]).select([*self.layout.op.key, UNTIL])
 
@@ -265,5 +271,5 @@ class StreamTableJoin(JoinOperator):
             due = later_ms(ints(rows["ts"]), self._joined.grace_ms)
             status = pa.repeat("waits", rows.num_rows)
             shown = table_rows.shown_rows(self.layout, rows, LEFT, status, pa.array(due))
-            found.append(shown.filter(pa.array(due > state.input_times[LEFT])))
+            found.append(shown.filter(pa.array(due > state.looked_up_to)))
         return found

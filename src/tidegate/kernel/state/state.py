@@ -56,6 +56,11 @@ class State:
     """Of a join, the open records of the right side; `logs` has those of the left."""
     input_times: list[int] = field(default_factory=lambda: [NEVER, NEVER])
     """Of a join with a table, the largest timestamp of each input (ms)."""
+    looked_up_to: int = NEVER
+    """Of a join with a table, the time of the stream up to which waiting records have been looked up, by the grace of
+    now: that of `input_times`, unless grace has changed."""
+    history_from: int = NEVER
+    """Of a join with a table, where the history began when its length was changed (ms): what is older was dropped."""
     described: str = ""
     """The digest of the description in the store (kernel.upgrade.description)."""
     task: int = 0
@@ -129,6 +134,8 @@ class State:
             closed=LogIndex.load(Section(store, RETAINED), meta.get("closed")),
             right=LogIndex.load(Section(store, OPEN_RIGHT), meta.get("right")),
             input_times=meta.get("input_times", [NEVER, NEVER]),
+            looked_up_to=meta.get("looked_up_to", meta.get("input_times", [NEVER])[0]),
+            history_from=meta.get("history_from", NEVER),
             described=meta.get("described", ""),
             closed_to=meta.get("closed_to", meta["stream_time"]),
             columns=[Column(*column) for column in meta.get("columns", [])],
@@ -152,8 +159,7 @@ class State:
         others = {"kept": self.kept, "closed": self.closed, "right": self.right}
         indexes = {name: index.save() for name, index in others.items()} | {"came": self._saved_came()}
         meta |= {name: saved for name, saved in indexes.items() if saved}
-        if self.input_times != [NEVER, NEVER]:
-            meta["input_times"] = self.input_times
+        meta |= self._saved_of_lookups()
         if self.described:
             meta["described"] = self.described
         if self.partitions:
@@ -168,6 +174,17 @@ class State:
 
     def _saved_came(self) -> list[tuple[int, dict[str, Any]]]:
         return [(place, saved) for place, index in sorted(self.came.items()) if (saved := index.save())]
+
+    def _saved_of_lookups(self) -> dict[str, Any]:
+        """What is known of the times of a join with a table."""
+        known: dict[str, Any] = {}
+        if self.input_times != [NEVER, NEVER]:
+            known["input_times"] = self.input_times
+        if self.looked_up_to != self.input_times[0]:
+            known["looked_up_to"] = self.looked_up_to
+        if self.history_from != NEVER:
+            known["history_from"] = self.history_from
+        return known
 
     def buffered(self, place: int) -> LogIndex:
         """`came` of the time limit at this place."""

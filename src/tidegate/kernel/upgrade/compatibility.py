@@ -7,6 +7,7 @@
     final         updates         the results so far of open windows leave first
     updates       final           windows that are open give a final result
     buffer        bound or not    the stored form is rewritten (Operator.rewrite_from), as for the two above
+    history       another one     what is older than it was is gone; the last row alone becomes the first version
     retention, bounds, lengths of limits and the code of functions are in no identity: they go on without being asked
 
 Everything else is refused, before anything is touched. A new grace moves the close time reached by the difference, for
@@ -38,7 +39,7 @@ from tidegate.kernel.upgrade.description import Described
 from tidegate.kernel.upgrade.flush import Flushed
 from tidegate.plan import Operation
 from tidegate.spec.aggregates import Aggregate
-from tidegate.spec.joined import StreamStream
+from tidegate.spec.joined import Joined, StreamStream, StreamTable
 from tidegate.spec.suppressed import StrictBuffer
 from tidegate.spec.upgrade import Change, refusal
 
@@ -56,7 +57,7 @@ _LOSES = {
     "old rows": "the rows that a change must take out of their groups, which are not known",
     "types": "what is stored has the old types",
     "join": "records that have left without a partner, or were not kept because they could not",
-    "table": "rows of the table as the other kind of join keeps them",
+    "table": "rows of the table as the other kind of join keeps them: of versions, nothing says which one came last",
 }
 _TURNED = "what is stored takes the other form"  # operator.Operator.rewrite_from
 
@@ -179,8 +180,11 @@ def _lengths(old: Operation, new: Operation) -> Iterator[Change]:
 def _effect(name: str, what: Described, new: Layout) -> str | None:
     """What a change means for a query that goes on; None if it cannot."""
     old = what.layout
-    if name == "grace" and type(old.op.windows) is type(new.op.windows) and _closes_by_grace(new):
-        return _of_grace(_grace(old), _grace(new))
+    if name == "grace" and type(old.op.windows) is type(new.op.windows) and type(old.op.joined) is type(new.op.joined):
+        of_grace = _of_waiting if isinstance(new.op.joined, StreamTable) else _of_grace
+        return of_grace(_grace(old), _grace(new))
+    if name == "table":
+        return _of_history(old.op.joined, new.op.joined)
     if name == "aggregation":
         return _of_aggregation(old, new)
     if name == "types":
@@ -220,6 +224,29 @@ def _of_grace(before: int, after: int) -> str:
     return "windows that the shorter grace has closed leave with the next batch, and take no record any more"
 
 
+def _of_waiting(before: int, after: int) -> str:
+    if after > before:
+        return (
+            f"records that wait for the table wait {show_ms(after - before)} longer, and so do those that come; a "
+            "record whose time had come by the shorter grace is looked up when it comes"
+        )
+    return "records that have waited for the shorter grace are looked up before the next batch"
+
+
+def _of_history(old: Joined | None, new: Joined | None) -> str | None:
+    """Versions may be kept from now on, or for longer or shorter; the row that came last cannot be told from them."""
+    if not isinstance(old, StreamTable) or not isinstance(new, StreamTable) or new.history_ms is None:
+        return None
+    if old.history_ms is None:
+        return "versions are kept from now on; of what came before, the last row of each key is the first version"
+    if new.history_ms > old.history_ms:
+        return (
+            "versions are kept for longer from now on; those older than the shorter history are gone, and changes and "
+            "records from before it find what they found"
+        )
+    return "versions older than the new history count no longer"
+
+
 def _of_aggregation(old: Layout, new: Layout) -> str | None:
     had, has = dict(old.op.aggregations), dict(new.op.aggregations)
     added = [name for name in has if name not in had]
@@ -240,23 +267,31 @@ def _counted(layout: Layout) -> bool:
     return bounded or op.stream.changes or op.regroup is not None
 
 
-def _closes_by_grace(layout: Layout) -> bool:
-    """Whether the grace says when something closes; a record that waits for a table is due by the grace of its time."""
-    return layout.op.joined is None or isinstance(layout.op.joined, StreamStream)
-
-
 def _grace(layout: Layout) -> int:
     if isinstance(layout.op.joined, StreamStream):
         return layout.op.joined.windows.grace_ms
+    if isinstance(layout.op.joined, StreamTable):
+        return layout.op.joined.grace_ms
     return layout.op.windows.grace_ms if layout.op.windows is not None else 0
 
 
 def _go_on(state: State, old: Layout, new: Layout) -> None:
-    if state.stream_time != NEVER:
+    if isinstance(old.op.joined, StreamTable):
+        _go_on_with_table(state, old.op.joined, _grace(new) - _grace(old))
+    elif state.stream_time != NEVER:
         state.closed_to += _grace(new) - _grace(old)
     had, has = dict(old.op.aggregations), dict(new.op.aggregations)
     if list(had) != list(has):
         state.columns = list(_columns(state, list(had), list(has), new))
+
+
+def _go_on_with_table(state: State, old: StreamTable, longer_ms: int) -> None:
+    """What has been looked up stays so under another grace; a history that is made longer has its old beginning."""
+    stream, table = state.input_times
+    if stream != NEVER:
+        state.looked_up_to += longer_ms
+    if table != NEVER and old.history_ms is not None:
+        state.history_from = max(state.history_from, table - old.history_ms)
 
 
 def _columns(state: State, had: list[str], has: list[str], new: Layout) -> Iterator[Column]:
