@@ -29,6 +29,7 @@ from tidegate.plan import (
     describe,
     headline,
     inputs_of,
+    key_of_rows,
     merge_conflict,
     operation,
     root_of,
@@ -39,7 +40,7 @@ from tidegate.plan.joins import Asked, forwarded, join_streams, join_table, join
 from tidegate.spec.aggregates import Aggregate, Aggregation, Cogroup, Fold, PerInput, Reduce
 from tidegate.spec.aggregates import count as count_
 from tidegate.spec.clock import Clock, check_aggregated
-from tidegate.spec.columns import ROW, check_user_name
+from tidegate.spec.columns import ROW, START, WINDOW, check_user_name, public_key
 from tidegate.spec.emit import EmitStrategy
 from tidegate.spec.materialized import Materialized
 from tidegate.spec.steps import OneColumn, SelectKey, Step, filter_of, map_values_of
@@ -270,7 +271,7 @@ class KStream(Result):
 
     def filter(self, predicate: Callable[..., Any] | Any) -> KStream:
         """The records for which `predicate` is true: a function, or an expression such as `pc.field("price") > 3`."""
-        return KStream(self.node.then(filter_of(predicate, self.node.key, tombstones=False)))
+        return KStream(self.node.then(filter_of(predicate, public_key(self.node.key), tombstones=False)))
 
     def map_values(
         self, mapper: Callable[..., Any] | Mapping[str, Any], *, types: Mapping[str, Any] | None = None
@@ -281,7 +282,7 @@ class KStream(Result):
                 expression, or the name of a column
         types   their types, as in `aggregate`; what a function gives must have one on Spark, and before a suppression
         """
-        return KStream(self.node.then(map_values_of(mapper, types, self.node.key, self.node.kept)))
+        return KStream(self.node.then(map_values_of(mapper, types, public_key(self.node.key), self.node.kept)))
 
     def select_key(self, *key: Any, name: str = "key", type: Any = "string") -> KStream:
         """Another key: these columns, or what a function gives, as the column `name` of type `type`."""
@@ -291,9 +292,11 @@ class KStream(Result):
             arrow_type(type)
             check_user_name(_column(name, "name"), "The key that `name`")
             _check_new_key(self.node, name)
-            stepped = self.node.then(SelectKey(key[0], self.node.key, name, type))
+            stepped = self.node.then(SelectKey(key[0], public_key(self.node.key), name, type))
             return KStream(_keyed(stepped, (name,)))
         columns = _columns(key[0] if len(key) == 1 else key, "key")
+        if self.node.table is not None:
+            columns = key_of_rows(columns, self.node)
         return KStream(_keyed(self.node, columns))
 
     def merge(self, *others: KStream) -> KStream:
@@ -411,12 +414,13 @@ class KStream(Result):
 
     def group_by_key(self) -> KGroupedStream:
         """Group by the key of the stream."""
-        return self.group_by(*self.node.key)
+        return self.group_by(*public_key(self.node.key))
 
     def group_by(self, *columns: str) -> KGroupedStream:
         """Group by these columns; a record with a null in one of them is skipped and counted."""
         key = _columns(columns, "columns")
         if self.node.table is not None:
+            key = key_of_rows(key, self.node)
             return KGroupedStream(forwarded(self.node, key), key)
         _keyed(self.node, key)
         return KGroupedStream(self.node, key)
@@ -647,6 +651,12 @@ class KGroupedStream(_Aggregating):
                 f"{windows} put every record into the window of the stream time it sees, and with "
                 'stream_time="min_partition" that is the time of another partition. Use TimeWindows, or '
                 'stream_time="max".'
+            )
+        if START in self.key:
+            raise DefinitionError(
+                f"{windows} cannot cut a stream that is grouped by `window`: its rows would have two windows. Group "
+                "by the start of the first one instead, as a column of its own: "
+                'map_values({"start": lambda row: row["window"].start}, types={"start": "long"}).'
             )
         kind = SessionWindowedKStream if isinstance(windows, SessionWindows) else TimeWindowedKStream
         return kind(self.stream, self.key, windows)
@@ -879,7 +889,7 @@ class KTable(Result):
         self, mapper: Callable[..., Any] | Mapping[str, Any], *, types: Mapping[str, Any] | None = None
     ) -> KTable:
         """New value columns in place of the old ones, as in `KStream.map_values`; tombstones stay tombstones."""
-        kept = (*self._key, "window", "timestamp", "deleted")
+        kept = (*self._key, WINDOW, "timestamp", "deleted")
         return self._then(map_values_of(mapper, types, self._key, kept))
 
     def join(
@@ -933,7 +943,7 @@ class KTable(Result):
     def to_stream(self) -> KStream:
         """The changes of this table as records; of a tombstone `deleted` is true and the values are null."""
         root, (first, *_) = root_of(self.node), inputs_of(self.node)
-        return KStream(Stream(first.name, root.key, "timestamp", table=self.node, aside=("window", "deleted")))
+        return KStream(Stream(first.name, root.key, "timestamp", table=self.node, aside=(WINDOW, "deleted")))
 
     def group_by(self, *columns: str, key: str | Sequence[str] | None = None) -> KGroupedTable:
         """Group the rows by these columns, of the key or the values; use `map_values` first for what must be computed.
@@ -944,11 +954,12 @@ class KTable(Result):
         groups = _columns(columns if key is None else key, "columns" if key is None else "key")
         first = inputs_of(self.node)[0].name
         name = f"{first} by {', '.join(groups)}"
+        groups = key_of_rows(groups, self.node)
         return KGroupedTable(Stream(name, groups, "timestamp", table=self.node, changes=True), groups)
 
     @property
     def _key(self) -> tuple[str, ...]:
-        return root_of(self.node).key
+        return public_key(root_of(self.node).key)
 
     def _then(self, step: Step) -> KTable:
         return KTable(MapFilter(self.node, step))

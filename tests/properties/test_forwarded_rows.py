@@ -54,7 +54,10 @@ class Oracles:
         rows = self.first.batch(records)
         if piped and len(records) == 1:
             self.second.topology = replace(self.second.topology, caching=False)
-        forwarded = [{name: row[name] for name in ("k", *FIRST, "timestamp")} for row in self._in_order(rows)]
+        # The key of the first table is no value of its rows.
+        key = self.second.topology.key
+        names = dict.fromkeys((*(key if "window" in key else ("k",)), *FIRST, "timestamp"))
+        forwarded = [{name: row[name] for name in names} for row in self._in_order(rows)]
         told = self.second.batch(forwarded)
         self.second.topology = self.chain.second.topology
         return told
@@ -75,7 +78,10 @@ def chains(draw: Any, *, kind: str, ordered: bool = False) -> Chain:
     first = draw(cases.cases(ordered=ordered, plain=draw(st.integers(0, 3)) == 0))
     first = replace(first, topology=replace(first.topology, key=("k",), aggregates=FIRST))
     second = draw(cases.cases(kind=None if kind == "plain" else kind, plain=kind == "plain"))
-    key = draw(st.sampled_from([("k",), ("s2",), ("s2", "n2")]))
+    keys: list[tuple[str, ...]] = [("k",), ("s2",), ("s2", "n2")]
+    if kind == "plain" and not isinstance(first.topology.windows, NoWindows):
+        keys += [("k", "window"), ("window",), ("window", "s2")]
+    key = draw(st.sampled_from(keys))
     topology = replace(second.topology, key=key, aggregates=SECOND, timestamp="timestamp")
     return Chain(first, replace(second, topology=topology, through_suppress=False))
 

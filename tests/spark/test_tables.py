@@ -256,3 +256,27 @@ def test_grouped_windows_of_a_static_frame(spark: SparkSession) -> None:
     counts = stream(spark.createDataFrame(table_of(rows, SMALL))).windowed_by(windows).count()
     got = collect(counts.group_by("count").count("windows").to_df())
     assert sorted((row["count"], row["windows"]) for row in got) == [(1, 2), (2, 1)]
+
+
+def test_a_window_is_a_part_of_the_key(spark: SparkSession, tmp_path: Path) -> None:
+    """Counts per window, joined per key and window, summed per window: batch by batch what the driver gives."""
+
+    def topology(source: Any) -> tg.KTable:
+        order = {"partition": "partition", "offset": "offset"}
+        grouped = tg.stream(source, key="k", timestamp="ts", **order).group_by_key()
+        windows = tg.TimeWindows.of_size_and_grace("10 seconds", "1 minute")
+        joined = grouped.windowed_by(windows).count().join(grouped.windowed_by(windows).agg(n=tg.sum("v")))
+        return joined.group_by("window").agg(keys=tg.count(), total=tg.sum("n"))
+
+    drawn = [(key, n, 1_000 * ((n * 7) % 33)) for n, key in enumerate("abcabcbbacdb")]
+    batches = with_offsets([records(*drawn[:5]), records(*drawn[5:9]), records(*drawn[9:])])
+    replay = Replay(spark, tmp_path, SMALL, lambda frame: topology(frame).to_df(), name="stream by window")
+    runs = [replay.run(batches[:2]), replay.run(batches[2:])]
+    driver, newest = TopologyTestDriver(topology("stream")), {}
+    for batch, rows in zip(batches, [rows for run in runs for rows in run.rows], strict=True):
+        driver.pipe_batch([{**row, "ts": EPOCH + timedelta(milliseconds=row["ts"])} for row in batch])
+        wanted = driver.read_output()
+        newest |= {row["window"]: row for row in wanted}
+        assert sorted(rows, key=lambda row: row["window"]) == sorted(wanted, key=lambda row: row["window"])
+    static = topology(spark.createDataFrame(table_of([row for batch in batches for row in batch], SMALL)))
+    assert {row["window"]: row for row in collect(static.to_df())} == newest

@@ -440,7 +440,7 @@ def test_a_joined_table_is_a_table() -> None:
         ),
         (
             lambda: payments().join(orders().group_by_key().windowed_by(SECONDS).count()),
-            "tables with windows cannot be joined yet",
+            "the key of 'payments' is k and that of 'orders' k, window",
         ),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tidegate.instants import show_ms
 from tidegate.plan.physical import Operation
 from tidegate.spec.aggregates import Aggregation, Fold, Reduce
+from tidegate.spec.columns import public_key
 from tidegate.spec.joined import StreamStream, StreamTable
 
 
@@ -15,7 +16,7 @@ def identity(op: Operation) -> dict[str, str]:
     if op.joined is not None:
         return _of_join(op)
     return kept | {
-        "key": ", ".join(op.key),
+        "key": ", ".join(public_key(op.key)),
         "timestamp": op.stream.timestamp,
         "order": "partition and offset" if op.stream.ordered else "timestamps",
         "windows": str(op.windows),
@@ -33,7 +34,7 @@ def _of_join(op: Operation) -> dict[str, str]:
     joined = op.joined
     assert joined is not None
     found = {
-        "key": ", ".join(op.key),
+        "key": ", ".join(public_key(op.key)),
         "timestamp": ", ".join(side.timestamp for side in op.sides),
         "order": ", ".join("partition and offset" if side.ordered else "timestamps" for side in op.sides),
         "join": f"{joined.how}{' with itself' if joined.self_join else ''}",

@@ -16,9 +16,11 @@ from tidegate.plan.nodes import (
     Table,
     available_columns,
     root_of,
+    window_columns,
     windows_of,
 )
 from tidegate.spec.clock import Clock, joined_clock
+from tidegate.spec.columns import WINDOW, public_key
 from tidegate.spec.joined import (
     OUTER,
     Joined,
@@ -47,10 +49,11 @@ class Asked:
         """The fields of `spec.joined.Joined`. Raises DefinitionError or DefinitionTypeError for what cannot be."""
         if self.materialized is not None and not isinstance(self.materialized, Materialized):
             raise DefinitionTypeError(f'`materialized` is {self.materialized!r}. Use Materialized.as_("name").')
+        shown = public_key(key)
         return {
             "how": checked_how(self.how),
             "suffixes": checked_suffixes(self.suffixes),
-            "values": join_values_of(self.value_joiner, self.types, key, (*key, "timestamp", "deleted")),
+            "values": join_values_of(self.value_joiner, self.types, shown, (*shown, WINDOW, "timestamp", "deleted")),
         }
 
     @property
@@ -140,13 +143,8 @@ def table_input(table: Table) -> tuple[Stream, str | None]:
     if isinstance(table, Changelog):
         return table.stream, table.deleted
     root = root_of(table)
-    if windows_of(table) is not None:
-        raise DefinitionError(
-            f"The table {root.stream.name!r} is windowed, and tables with windows cannot be joined yet "
-            "(docs/notyet.md). Join it as a stream: to_stream().join(other, JoinWindows...)."
-        )
-    stream = Stream(root.stream.name, root.key, "timestamp", table=table, aside=("window", "deleted"), forwarded=True)
-    return stream, "deleted"
+    key = root.key if windows_of(table) is None else (*root.key, *window_columns(table))
+    return Stream(root.stream.name, key, "timestamp", table=table, aside=(WINDOW, "deleted"), forwarded=True), "deleted"
 
 
 def _input(node: Stream) -> Stream:
@@ -155,21 +153,16 @@ def _input(node: Stream) -> Stream:
 
 def forwarded(node: Stream, key: tuple[str, ...]) -> Stream:
     """The rows of an operator as the input of another one: changes of a table, or rows of a join."""
-    for column in key:
-        if column in RESULT_COLUMNS:
-            raise DefinitionError(
-                f"{column!r} is what rows of a result call their {column}, and no key. Give what you want of it "
-                f'a name of its own first: to_stream().map_values({{"since": lambda row: ...}}, types=...).'
-            )
     assert node.table is not None
-    name = f"{root_of(node.table).stream.name} by {', '.join(key)}"
+    name = f"{root_of(node.table).stream.name} by {', '.join(public_key(key))}"
     return Stream(name, node.key, "timestamp", table=node, aside=node.aside, forwarded=True)
 
 
 def _check_keys(left: tuple[str, ...], left_name: str, right: tuple[str, ...], right_name: str) -> None:
     if left != right:
         raise DefinitionError(
-            f"join: the key of {left_name!r} is {', '.join(left)} and that of {right_name!r} {', '.join(right)}. "
+            f"join: the key of {left_name!r} is {', '.join(public_key(left))} and that of {right_name!r} "
+            f"{', '.join(public_key(right))}. "
             "Records meet by key: use select_key, so that the columns have one name."
         )
     for column in left:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+from tidegate.errors import DefinitionError
 from tidegate.spec.aggregates import Aggregation
 from tidegate.spec.clock import Clock
+from tidegate.spec.columns import END, START, WINDOW, public_key
 from tidegate.spec.emit import EmitStrategy
 from tidegate.spec.joined import Joined
 from tidegate.spec.materialized import Materialized
 from tidegate.spec.steps import MapValues, SelectKey, Step
 from tidegate.spec.suppressed import UntilTimeLimit, UntilWindowCloses
-from tidegate.spec.windows import Windows
+from tidegate.spec.windows import SessionWindows, Windows
 
 RESULT_COLUMNS = ("window", "timestamp", "deleted", "output")
 """Names that rows of a result use themselves."""
@@ -67,7 +70,7 @@ class Stream:
     def kept(self) -> tuple[str, ...]:
         """The columns that are no values."""
         order = (self.partition, self.offset)
-        return (*self.key, self.timestamp, *(name for name in order if name is not None), *self.aside)
+        return (*public_key(self.key), self.timestamp, *(name for name in order if name is not None), *self.aside)
 
     def then(self, step: Step) -> Stream:
         """The stream after one more step."""
@@ -212,6 +215,42 @@ def windows_of(table: Plan | Join) -> Windows | None:
     """The windows of the aggregation at the root of `table`, None if there is none or it has none."""
     root = root_of(table)
     return root.windows if isinstance(root, WindowedAggregate) else None
+
+
+def window_columns(table: Plan | Join) -> tuple[str, ...]:
+    """The columns of the window in the rows of `table`, as its serialized key has them; none if rows have no window.
+
+    The window is that of the aggregation, or a part of the key (a session's end comes before its start, SEMANTICS 5).
+    """
+    windows = windows_of(table)
+    if windows is None:
+        return tuple(name for name in root_of(table).key if name in (START, END))
+    return (END, START) if isinstance(windows, SessionWindows) else (START, END)
+
+
+def key_of_rows(columns: Sequence[str], table: Table | Stream | Join) -> tuple[str, ...]:
+    """The columns of a key of the rows of `table`, where "window" stands for the bounds of their window.
+
+    Raises DefinitionError if the rows have no window, or for another name that is no key.
+    """
+    key: list[str] = []
+    for column in columns:
+        if column != WINDOW:
+            key.append(column)
+        elif bounds := window_columns(table):
+            key += bounds
+        else:
+            raise DefinitionError(
+                "'window' cannot be a part of the key: the rows have none, because the table has no windows. Leave it "
+                "out, or use windowed_by(...) in the first aggregation."
+            )
+    for column in key:
+        if column in RESULT_COLUMNS:
+            raise DefinitionError(
+                f"{column!r} is what rows of a result call their {column}, and no key. Give what you want of it "
+                f'a name of its own first: map_values({{"since": lambda row: ...}}, types=...).'
+            )
+    return tuple(key)
 
 
 def inputs_of(table: Plan | Join) -> tuple[Stream, ...]:

@@ -7,6 +7,7 @@ from textwrap import indent
 from tidegate.instants import show_ms
 from tidegate.plan.nodes import Changelog, Join, LateRecords, MapFilter, Outputs, Plan, Stream, Suppress
 from tidegate.plan.planner import operation
+from tidegate.spec.columns import public_key
 from tidegate.spec.emit import EmitStrategy
 from tidegate.spec.joined import StreamStream, StreamTable
 
@@ -31,11 +32,11 @@ def headline(table: Plan) -> str:
     if isinstance(table, Join):
         return _join_line(table)
     if isinstance(table, Changelog):
-        return f"table {table.stream.name} by {', '.join(table.key)}"
+        return f"table {table.stream.name} by {', '.join(public_key(table.key))}"
     columns = ", ".join(f"{name} = {aggregation}" for name, aggregation in table.aggregations)
     windows = f" in {table.windows}" if table.windows is not None else ""
     close = ", on window close" if table.emit == EmitStrategy.on_window_close() else ""
-    return f"{columns} of {table.stream.name} by {', '.join(table.key)}{windows}{close}"
+    return f"{columns} of {table.stream.name} by {', '.join(public_key(table.key))}{windows}{close}"
 
 
 def describe(table: Plan) -> str:
@@ -72,7 +73,11 @@ def describe(table: Plan) -> str:
         lines += ["   " * (depth - 1) + line for line in (_below(_join_lines(table)) if depth else _join_lines(table))]
         return "\n".join(lines)
     if isinstance(table, Changelog):
-        add(f"Table {table.stream.name}", f"key      {', '.join(table.key)}", f"time     {table.stream.timestamp}")
+        add(
+            f"Table {table.stream.name}",
+            f"key      {', '.join(public_key(table.key))}",
+            f"time     {table.stream.timestamp}",
+        )
         return "\n".join(lines)
     add(
         f"{'WindowedAggregate' if table.windows else 'Aggregate'} {table.materialized.name}",
@@ -81,7 +86,7 @@ def describe(table: Plan) -> str:
         f"emits    {_emits(fused, table.materialized.caching, table.windows is not None)}",
         f"spark    mapInArrow ({'pre-aggregates' if op.pre_aggregates else 'packs records'}), {stateful}",
     )
-    add(f"GroupBy {', '.join(table.key)}")
+    add(f"GroupBy {', '.join(public_key(table.key))}")
     lines += ["   " * (depth - 1) + line for line in _below(_input_lines(table.stream))]
     return "\n".join(lines)
 
@@ -120,7 +125,7 @@ def _input_lines(stream: Stream) -> list[str]:
     order = f"partition {stream.partition}, offset {stream.offset}" if stream.ordered else "timestamps"
     lines = [
         f"Stream {stream.name}",
-        f"   key      {', '.join(stream.key)}",
+        f"   key      {', '.join(public_key(stream.key))}",
         f"   time     {stream.timestamp}",
         f"   order    {order}",
         *(f"   clock    {line}" for line in stream.clock.lines()),

@@ -6,6 +6,8 @@ free, "__deleted" of a flattened Debezium record as well as "start".
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tidegate.errors import DefinitionError
 
 OURS = "tidegate:"
@@ -64,9 +66,18 @@ VALUE = OURS + "value"
 """True where a record of a cogroup has a value, else null."""
 
 
+WINDOW = "window"
+"""The name under which users see `START` and `END` as one column."""
+
+
 def public_name(column: str) -> str:
     """The name under which users see a column: ours without the prefix, theirs as it is."""
     return column.removeprefix(OURS)
+
+
+def public_key(key: Iterable[str]) -> tuple[str, ...]:
+    """The columns of a key under the names that users see: the bounds of a window are one column."""
+    return tuple(dict.fromkeys(WINDOW if name in (START, END) else name for name in key))
 
 
 def check_user_name(name: str, what: str) -> None:

@@ -52,7 +52,7 @@ def replaced(layout: Layout, state: State, index: LogIndex, rows: pa.Table, *, l
     touched = np.unique(hash_tree.find(kept, hashes))
     held = hash_tree.read(kept, touched) if rows.num_rows else None
     both = rows if held is None else concat_tables([_like(held, rows), rows])
-    place = [name for name in (*layout.op.key, START, END) if name in rows.schema.names]
+    place = dict.fromkeys(name for name in (*layout.op.key, START, END) if name in rows.schema.names)
     codes = np.unique(grouping.codes([both[name] for name in place]), return_inverse=True)[1]
     before, has = previous_rows(codes)
     live = array(both[LIVE]).to_numpy(zero_copy_only=False)

@@ -18,7 +18,7 @@ from tidegate.kernel.exchange import old_values
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import HALVES, Layout
 from tidegate.kernel.state.state import State
-from tidegate.spec.columns import LIVE, TIMESTAMP
+from tidegate.spec.columns import LIVE, TIMESTAMP, public_name
 
 
 def run(layout: Layout, state: State, rows: pa.Table) -> pa.Table:
@@ -34,7 +34,7 @@ def _halves(layout: Layout, state: State, rows: pa.Table, old: Ints, new: Ints, 
     assert layout.op.regroup is not None
     for name in layout.op.regroup.key:
         if name not in rows.schema.names or pa.types.is_nested(rows[name].type):
-            raise DefinitionError(f"group_by: the table has no column {name!r} that can be a key.")
+            raise DefinitionError(f"group_by: the table has no column {public_name(name)!r} that can be a key.")
     groups = [rows[name] for name in layout.op.regroup.key]
     grouped = np.logical_and.reduce([column.is_valid().to_numpy() for column in groups])
     codes = np.full(rows.num_rows, -1)

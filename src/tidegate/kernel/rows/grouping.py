@@ -18,6 +18,7 @@ from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.columns.hash64 import hash64
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.schema_evolution import BORN
+from tidegate.spec.columns import public_name
 
 _ROOM = 2**62
 
@@ -133,7 +134,7 @@ def overflowed(layout: Layout, groups: pa.Table, overflow: Overflow, index: int)
     """The error for an aggregate that overflowed in one of `groups`."""
     row = groups.slice(overflow.group_index, 1).to_pylist()[0]
     name, aggregate = layout.op.aggregations[index]
-    key = {column: row[f"k:{column}"] for column in layout.op.key}
+    key = {public_name(column): row[f"k:{column}"] for column in layout.op.key}
     start = row.get("start", row.get("pane"))
     where = f", window starting at {start} ms" if layout.op.windows is not None else ""
     return AggregationError(

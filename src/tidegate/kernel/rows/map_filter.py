@@ -18,7 +18,19 @@ from pyarrow import acero
 from tidegate.errors import AggregationError
 from tidegate.instants import Window
 from tidegate.kernel.rows.conversion import MISFITS, as_python, converter
-from tidegate.spec.columns import DELETED, END, OURS, ROW, ROW_ID, START, TIMESTAMP, VALUE, check_user_name
+from tidegate.spec.columns import (
+    DELETED,
+    END,
+    OURS,
+    ROW,
+    ROW_ID,
+    START,
+    TIMESTAMP,
+    VALUE,
+    WINDOW,
+    check_user_name,
+    public_key,
+)
 from tidegate.spec.steps import Filter, MapValues, OneColumn, SelectKey, Step, is_expression, takes_key
 from tidegate.spec.types import arrow_type
 
@@ -48,14 +60,15 @@ def run(steps: Iterable[Step], rows: pa.Table) -> pa.Table:
 def on_results(steps: Iterable[Step], rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
     """`run` for rows of `Layout.result_schema`; filters of tables add `DELETED`."""
     steps = tuple(steps)
-    return _hidden(run(steps, _public(rows, key))) if steps else rows
+    return _hidden(run(steps, _public(rows, key)), key) if steps else rows
 
 
 def _public(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
-    columns: dict[str, Any] = {name: rows[name] for name in key}
+    columns: dict[str, Any] = {}
     if START in rows.schema.names:
         bounds = [array(rows[name]) for name in (START, END)]
-        columns["window"] = pa.StructArray.from_arrays(bounds, ["start", "end"])
+        columns[WINDOW] = pa.StructArray.from_arrays(bounds, ["start", "end"])
+    columns = {name: columns[name] if name == WINDOW else rows[name] for name in public_key(key)} | columns
     columns |= {name: rows[name] for name in rows.schema.names if name not in columns and not name.startswith(OURS)}
     columns["timestamp"] = rows[TIMESTAMP]
     if DELETED in rows.schema.names:
@@ -63,16 +76,16 @@ def _public(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
     return pa.table(columns | {name: rows[name] for name in OWN if name in rows.schema.names})
 
 
-def _hidden(rows: pa.Table) -> pa.Table:
+def _hidden(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
     columns: dict[str, Any] = {}
     for name in rows.schema.names:
-        if name == "window":
+        if name == WINDOW:
             columns[START], columns[END] = array(rows[name]).flatten()
         else:
             columns[OURS + name if name in ("timestamp", "deleted") else name] = rows[name]
     # In the order of result rows: what is told of a row comes last.
     last = {name: columns.pop(name) for name in (TIMESTAMP, DELETED) if name in columns}
-    return pa.table(columns | last)
+    return pa.table({name: columns[name] for name in key} | columns | last)
 
 
 def _as_one_column(step: OneColumn, rows: pa.Table) -> pa.Table:
@@ -93,7 +106,7 @@ def _filtered(step: Filter, rows: pa.Table) -> pa.Table:
     live = rows.filter(pa.array(alive))
     kept = np.zeros(rows.num_rows, bool)
     kept[alive] = _mask(step, live).to_numpy(zero_copy_only=False)
-    aside = (*step.key, "window", "timestamp", "deleted", *OWN)
+    aside = (*step.key, WINDOW, "timestamp", "deleted", *OWN)
     values = [name for name in rows.schema.names if name not in aside]
     for name in values:
         rows = _set(rows, name, pc.if_else(pa.array(kept), rows[name], pa.scalar(None, rows[name].type)))
@@ -207,10 +220,10 @@ def _called(step: Step, function: Callable[..., Any], rows: pa.Table, taken: Tak
 
 def _records(step: Step, rows: pa.Table) -> list[Record]:
     records = as_python(rows.select([n for n in rows.schema.names if n not in OWN]), str(step))
-    window = "window" in rows.schema.names and pa.types.is_struct(rows["window"].type)
-    if window and rows["window"].type.names == ["start", "end"]:
+    window = WINDOW in rows.schema.names and pa.types.is_struct(rows[WINDOW].type)
+    if window and rows[WINDOW].type.names == ["start", "end"]:
         for record in records:
-            record["window"] = Window(**record["window"])
+            record[WINDOW] = Window(**record[WINDOW])
     return records
 
 

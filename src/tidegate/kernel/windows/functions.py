@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import AggregationError
+from tidegate.instants import Window
 from tidegate.kernel.aggregates.base import valid_rows
 from tidegate.kernel.columns.arrays import Ints, array, ints
 from tidegate.kernel.rows.conversion import MISFITS, as_python, column_as_python, converter, is_nested
@@ -21,6 +22,7 @@ from tidegate.kernel.time.stream_time import NEVER
 from tidegate.kernel.windows import arrow_functions
 from tidegate.kernel.windows.touched import Touched, in_time
 from tidegate.spec.aggregates import Cogroup, Fold, Reduce, record_of_input
+from tidegate.spec.columns import END, START, public_key
 
 _Window = tuple[int, int] | None
 
@@ -98,7 +100,7 @@ class Caller:
         assert function is not None
         self._function: Reduce | Fold = function
         self._reduces = isinstance(function, Reduce)
-        self._single = len(layout.op.key) == 1
+        self._single = len(public_key(layout.op.key)) == 1
         self._type = layout.function_type
         self._stored = converter(self._type)
         self._nested = is_nested(self._type)
@@ -185,7 +187,11 @@ class Caller:
 
 def keys_of(layout: Layout, rows: pa.Table) -> list[Any]:
     """The key of each row as a function is given it: a value, or a tuple of them for several columns."""
-    columns = [column_as_python(rows[name], name[2:], f"`{layout.op.aggregations[0][0]}`") for name in layout.keys]
+    whose = f"`{layout.op.aggregations[0][0]}`"
+    named = {name: column_as_python(rows[f"k:{name}"], name, whose) for name in layout.op.key}
+    if START in named:
+        named[START] = list(map(Window, named[START], named.pop(END)))
+    columns = list(named.values())
     return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -173,17 +174,21 @@ def laid_out(node: Node) -> tuple[Layout, int]:
     return layout, task_count(node.op, out)
 
 
-def _operate(node: Node, drains: bool = False) -> tuple[DataFrame, Layout]:
-    """The rows of one operator behind those it gets them from, under the kernel's names, and their layout."""
-    op = node.op
+def _operate(node: Node, drains: bool = False, observed: Counter[str] | None = None) -> tuple[DataFrame, Layout]:
+    """The rows of one operator behind those it gets them from, under the kernel's names, and their layout.
+
+    observed  how many operators of the query have each name; their observations must have names of their own
+    """
+    op, observed = node.op, Counter() if observed is None else observed
     check_typed(
         [
             *(s for edge in node.sources for s in edge.stream.steps),
             *(step for output in op.all_outputs for step in output.steps),
         ]
     )
-    inputs = [_edge(op, edge, drains) for edge in node.edges]
+    inputs = [_edge(op, edge, drains, observed) for edge in node.edges]
     frame = inputs[0].frame
+    observed[op.stream.name] += 1
     config.check(frame.sparkSession, streaming=frame.isStreaming)
     for stream in op.sides or (op.stream,):
         if not stream.ordered and not stream.behind:
@@ -201,7 +206,7 @@ def _operate(node: Node, drains: bool = False) -> tuple[DataFrame, Layout]:
         ],
         stage=SparkStage(Stage(layout, tasks, keys, drains)),
         tasks=tasks,
-        name=op.stream.name,
+        name=op.stream.name if observed[op.stream.name] == 1 else f"{op.stream.name} {observed[op.stream.name]}",
         wakes=op.uses_timers,
         marks=partial(drain.marks, layout, tasks) if drains else None,
     )
@@ -225,12 +230,12 @@ def _side_of(layout: Layout, side: int, entry: _Input) -> Layout:
     return layout if layout.op.joined is None else layout.of_side(side, entry.schema)
 
 
-def _edge(op: Operation, edge: Edge, drains: bool) -> _Input:
+def _edge(op: Operation, edge: Edge, drains: bool, observed: Counter[str]) -> _Input:
     """What an operator reads of one of its inputs."""
     read = op if op.joined is None else op.of_side(edge.side)
     if edge.node is None:
         return _input(read, edge.stream)
-    frame, layout = _operate(edge.node, drains)
+    frame, layout = _operate(edge.node, drains, observed)
     columns = [col(name) for name in layout.output_schema.names]
     if op.needs_wall_clock:
         columns.append(_wall_clock("wall_clock"))
