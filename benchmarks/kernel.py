@@ -10,7 +10,7 @@ import argparse
 import resource
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from statistics import median
 
@@ -25,7 +25,7 @@ from tidegate.kernel.exchange.packing import pack
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage
 from tidegate.kernel.state.store import DictStore
-from tidegate.kernel.windows import window_log
+from tidegate.kernel.tuning import Tuning
 from tidegate.plan import operation
 from tidegate.runtime.spark.memory import keep
 
@@ -163,8 +163,7 @@ def blob_bytes(tasks: int, keys: int, rows: int) -> int:
 
 def close(rows_at_once: int, keys: int) -> tuple[float, float]:
     """Seconds of the step that closes a window of so many keys, and by how many MiB it makes the process larger."""
-    window_log.CLOSE_ROWS = rows_at_once
-    layout = to_pack(1, 1)[0]
+    layout = replace(to_pack(1, 1)[0], tuning=Tuning(close_rows=rows_at_once))
     stage, store = Stage(layout), DictStore()
     size = keys // SEGMENTS
     for low in range(0, keys, size):
@@ -179,7 +178,7 @@ def close(rows_at_once: int, keys: int) -> tuple[float, float]:
 
 def closes(keys: int, processes: int) -> dict[str, tuple[float, float]]:
     """`close` of a window merged whole and in parts, taking turns: medians."""
-    ways = {"whole": keys, "in parts": window_log.CLOSE_ROWS}
+    ways = {"whole": keys, "in parts": Tuning().close_rows}
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     for _ in range(processes):
         for name, rows in ways.items():

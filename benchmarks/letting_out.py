@@ -19,8 +19,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.options import arguments, save, say, session, versions
+from tidegate.kernel.tuning import Tuning
 from tidegate.runtime.spark.flow import observing, spark_schema
-from tidegate.runtime.spark.wire import FRAME_ROWS, ROWS, outgoing, rows_of, wire_schema
+from tidegate.runtime.spark.wire import ROWS, outgoing, rows_of, wire_schema
 from tidegate.spec.metrics import numbers
 
 TASKS = 2
@@ -82,7 +83,7 @@ def one_by_one(source: DataFrame, rows: int) -> DataFrame:
                 part[each.name].cast(each.type) if each.name in part.column_names else pa.nulls(len(part), each.type)
                 for each in schema
             ]
-            yield from pa.table(columns, schema=schema).to_batches(max_chunksize=FRAME_ROWS)
+            yield from pa.table(columns, schema=schema).to_batches(max_chunksize=Tuning().frame_rows)
 
     out = observing(source.mapInArrow(send, spark_schema(schema)), METRICS, "metrics").where("key IS NOT NULL")
     start, end = (f"timestamp_micros({name}) AS {name}" for name in ("window_start", "window_end"))

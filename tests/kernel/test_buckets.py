@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,13 +13,14 @@ from tidegate.kernel.columns.hash64 import hash64
 from tidegate.kernel.state import hash_tree
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import DictStore
+from tidegate.kernel.tuning import Tuning
 
 
 class Counted(DictStore):
     """A store that counts what is read and written."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, tuning: Tuning) -> None:
+        super().__init__(tuning=tuning)
         self.calls: list[tuple[str, int]] = []
 
     def read(self, window: int, segment: int) -> bytes:
@@ -49,25 +49,20 @@ def upsert(state: State, changes: dict[int, int | None]) -> None:
 @given(batches=st.lists(st.dictionaries(st.integers(0, 60), st.one_of(st.none(), st.integers(0, 9))), max_size=12))
 def test_a_table_in_buckets_is_a_dict(batches: list[dict[int, int | None]]) -> None:
     """Upserts and deletions, splits and empty buckets, a restart before every batch."""
-    before, hash_tree.SPLIT_ROWS = hash_tree.SPLIT_ROWS, 4
-    try:
-        store, wanted = DictStore(), dict[int, int | None]()
-        for changes in batches:
-            state = State.load(store, {}, 1)
-            upsert(state, changes)
-            state.save()
-            wanted |= changes
-            live = {key: n for key, n in wanted.items() if n is not None}
-            every = hash_tree.read(state, np.array(sorted(state.logs), np.int64))
-            assert (dict(zip(*every.to_pydict().values(), strict=True)) if every else {}) == live
-            assert all(log.rows <= 4 for _, log in state.logs.items())
-    finally:
-        hash_tree.SPLIT_ROWS = before
+    store, wanted = DictStore(tuning=Tuning(bucket_rows=4)), dict[int, int | None]()
+    for changes in batches:
+        state = State.load(store, {}, 1)
+        upsert(state, changes)
+        state.save()
+        wanted |= changes
+        live = {key: n for key, n in wanted.items() if n is not None}
+        every = hash_tree.read(state, np.array(sorted(state.logs), np.int64))
+        assert (dict(zip(*every.to_pydict().values(), strict=True)) if every else {}) == live
+        assert all(log.rows <= 4 for _, log in state.logs.items())
 
 
-def test_a_batch_touches_the_buckets_of_its_keys_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hash_tree, "SPLIT_ROWS", 100)
-    store = Counted()
+def test_a_batch_touches_the_buckets_of_its_keys_alone() -> None:
+    store = Counted(Tuning(bucket_rows=100))
     state = State(store, {}, 1)
     upsert(state, dict.fromkeys(range(5_000), 1))
     assert len(state.logs) > 40
@@ -77,10 +72,9 @@ def test_a_batch_touches_the_buckets_of_its_keys_alone(monkeypatch: pytest.Monke
     assert len([call for call in store.calls if call[0] == "write"]) == 2
 
 
-def test_keys_of_one_hash_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_of_one_hash_stay_together() -> None:
     """More of them than a bucket should hold cannot be split; that must end."""
-    monkeypatch.setattr(hash_tree, "SPLIT_ROWS", 2)
-    state = State(DictStore(), {}, 1)
+    state = State(DictStore(tuning=Tuning(bucket_rows=2)), {}, 1)
     rows = pa.table({"key": pa.array(range(9), pa.int64())})
     same = np.full(9, 12345 << 32, np.uint64)
     hash_tree.write(state, hash_tree.find(state, same), rows, same)
@@ -88,12 +82,12 @@ def test_keys_of_one_hash_stay_together(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(state.logs) == 1
 
 
-def test_a_batch_of_all_keys_puts_small_buckets_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hash_tree, "SPLIT_ROWS", 100)
-    state = State(DictStore(), {}, 1)
+def test_a_batch_of_all_keys_puts_small_buckets_together() -> None:
+    store = DictStore(tuning=Tuning(bucket_rows=100))
+    state = State(store, {}, 1)
     upsert(state, dict.fromkeys(range(5_000), 1))
     many = len(state.logs)
-    monkeypatch.setattr(hash_tree, "SPLIT_ROWS", 1_000)
+    store.tuning = Tuning(bucket_rows=1_000)
     upsert(state, {7: 2})
     assert len(state.logs) == many
     upsert(state, dict.fromkeys(range(5_000), 3))

@@ -7,7 +7,7 @@ import pytest
 
 import tidegate as tg
 from tidegate.kernel.time.stream_time import NEVER
-from tidegate.kernel.windows import keyed
+from tidegate.kernel.tuning import Tuning
 from tidegate.kernel.windows.session_batch import stretches
 from tidegate.testing import TopologyTestDriver
 
@@ -46,13 +46,13 @@ def test_a_record_that_is_late_by_itself() -> None:
     assert taken("0 ms", (A, 0, 0, 6), (B, 6, 6, 6))[1] == [A]
 
 
-def test_every_bucket_of_many_records_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_bucket_of_many_records_is_read() -> None:
     """Each user goes on with the session that it has, however few records are looked at at a time."""
-    monkeypatch.setattr(keyed, "_STRETCH", 3)
     windows = tg.SessionWindows.of_inactivity_gap_and_grace("5 ms", "0 ms")
     counted = tg.stream("events", key="user", timestamp="ts").group_by_key().windowed_by(windows).agg(n=tg.count())
     table = counted.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
-    users, driver = [f"user-{n}" for n in range(200)], TopologyTestDriver(table)
+    driver = TopologyTestDriver(table, tuning=Tuning(lookup_records=3))
+    users = [f"user-{n}" for n in range(200)]
     for ts in (0, 1):
         driver.pipe_batch([{"user": user, "ts": ts} for user in users])
     driver.pipe_input({"user": "another", "ts": 100})

@@ -16,7 +16,7 @@ from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage
 from tidegate.kernel.state.store import DictStore
-from tidegate.kernel.windows import window_log
+from tidegate.kernel.tuning import Tuning
 from tidegate.plan import operation
 from tidegate.spec.columns import START
 
@@ -43,10 +43,10 @@ def windowed(windows: tg.TimeWindows) -> tg.TimeWindowedKStream:
     return stream.group_by_key().windowed_by(windows)
 
 
-def stage(windows: tg.TimeWindows) -> Stage:
+def stage(windows: tg.TimeWindows, **tuning: int) -> Stage:
     totals = windowed(windows).agg(n=tg.count(), total=tg.sum("amount"))
     table = totals.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
-    return Stage(Layout(operation(table.node), batch(0).schema, sorts=False))
+    return Stage(Layout(operation(table.node), batch(0).schema, sorts=False, tuning=Tuning(**tuning)))
 
 
 def of_every_update(windows: tg.TimeWindows) -> Stage:
@@ -89,28 +89,22 @@ def merged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("windows", [TUMBLING, HOPPING], ids=str)
 @pytest.mark.parametrize("compacts", [False, True])
-def test_in_parts_as_whole(
-    windows: tg.TimeWindows, compacts: bool, merged: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_in_parts_as_whole(windows: tg.TimeWindows, compacts: bool, merged: list[int]) -> None:
     mine = stage(windows)
     given = [blobs(mine, number) for number in range(BATCHES)]
     whole, expected = results(mine, given)
-    monkeypatch.setattr(window_log, "CLOSE_ROWS", 300)
-    monkeypatch.setattr(window_log, "PART_ROWS", 100)
-    monkeypatch.setattr(window_log, "COMPACT_ROWS", 100 if compacts else 10**9)
-    monkeypatch.setattr(window_log, "COMPACT_GROWTH", 1)
     assert max(merged) > 500
     merged.clear()
-    parts, found = results(mine, given)
+    compact_rows = 100 if compacts else 10**9
+    small = stage(windows, close_rows=300, part_rows=100, compact_rows=compact_rows, compact_growth=1)
+    parts, found = results(small, given)
     assert found == expected
     assert max(whole) <= 2 < max(parts)
     assert max(merged) <= 300  # or about 100, as keys are not spread evenly
 
 
-def test_nothing_is_stored_before_the_last_part_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(window_log, "CLOSE_ROWS", 300)
-    monkeypatch.setattr(window_log, "PART_ROWS", 100)
-    mine, store = stage(TUMBLING), DictStore()
+def test_nothing_is_stored_before_the_last_part_is_taken() -> None:
+    mine, store = stage(TUMBLING, close_rows=300, part_rows=100), DictStore()
     for number in range(2):
         mine.step(store, blobs(mine, number))
     before = store.copy()
@@ -125,10 +119,9 @@ def test_nothing_is_stored_before_the_last_part_is_taken(monkeypatch: pytest.Mon
     assert 200 < step.metrics["emitted"] <= KEYS
 
 
-def test_a_compacted_log_is_several_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(window_log, "PART_ROWS", 100)
-    monkeypatch.setattr(window_log, "COMPACT_ROWS", 500)
-    mine, store = stage(tg.TimeWindows.of_size_with_no_grace("1 minute")), DictStore()
+def test_a_compacted_log_is_several_segments() -> None:
+    mine = stage(tg.TimeWindows.of_size_with_no_grace("1 minute"), part_rows=100, compact_rows=500)
+    store = DictStore()
     held = []
     for number in range(4):
         mine.step(store, blobs(mine, number))

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.instants import MAX_MS
-from tidegate.kernel.state import log_index
 from tidegate.kernel.state.log_index import Log, LogIndex, Totals
 from tidegate.kernel.state.store import DictStore
 from tidegate.kernel.time.panes import Panes
+from tidegate.kernel.tuning import Tuning
 from tidegate.spec.windows import TimeWindows
 
 LOGS = st.builds(
@@ -35,13 +33,9 @@ CHANGES = st.lists(
 )
 
 
-@pytest.fixture(autouse=True, scope="module")
-def small_pages() -> Any:
-    """Pages of few entries, so that a few logs need several levels."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, most in (("PAGE_LOGS", 3), ("FANOUT", 3), ("ROOT", 2)):
-            patch.setattr(log_index, name, most)
-        yield
+def small() -> DictStore:
+    """A store whose pages have few entries, so that a few logs need several levels."""
+    return DictStore(tuning=Tuning(page_logs=3, fanout=3, root_entries=2))
 
 
 def totals_of(logs: dict[int, Log]) -> Totals:
@@ -59,7 +53,7 @@ def restarted(index: LogIndex) -> LogIndex:
 
 @given(batches=CHANGES, bound=st.integers(0, 51))
 def test_it_is_a_sorted_map(batches: list[dict[int, Log | None]], bound: int) -> None:
-    index, wanted = LogIndex(DictStore()), dict[int, Log]()
+    index, wanted = LogIndex(small()), dict[int, Log]()
     for changes in batches:
         for number, log in changes.items():
             if log is None:
@@ -79,7 +73,7 @@ def test_it_is_a_sorted_map(batches: list[dict[int, Log | None]], bound: int) ->
 
 @given(batches=CHANGES)
 def test_a_page_that_is_empty_is_removed(batches: list[dict[int, Log | None]]) -> None:
-    index = LogIndex(DictStore())
+    index = LogIndex(small())
     for changes in batches:
         for number in changes:
             index[number] = Log(1)
@@ -87,13 +81,13 @@ def test_a_page_that_is_empty_is_removed(batches: list[dict[int, Log | None]]) -
     for number in list(index):
         index.pop(number)
     assert index.save() == {}
-    assert index.store == DictStore()
+    assert index.store == small()
 
 
 @given(batches=st.lists(st.lists(st.integers(0, 99), max_size=20), max_size=8), wanted=st.lists(st.integers(0, 120)))
 def test_the_bucket_of_a_number(batches: list[list[int]], wanted: list[int]) -> None:
     """Buckets are never removed, and the first one begins at 0."""
-    index, numbers = LogIndex(DictStore()), {0}
+    index, numbers = LogIndex(small()), {0}
     index[0] = Log(1)
     for batch in batches:
         for number in batch:
@@ -107,7 +101,7 @@ def test_the_bucket_of_a_number(batches: list[list[int]], wanted: list[int]) -> 
 @given(batches=st.lists(st.sets(st.integers(0, 60), max_size=9), max_size=6), gone=st.sets(st.integers(0, 60)))
 def test_windows_that_panes_share_count_once(batches: list[set[int]], gone: set[int]) -> None:
     panes = Panes(TimeWindows(20, 5, 0))
-    index, wanted = LogIndex(DictStore(), shares=panes.windows_shared), set[int]()
+    index, wanted = LogIndex(small(), shares=panes.windows_shared), set[int]()
     for batch in batches:
         wanted |= batch
         for number in batch:
@@ -121,7 +115,7 @@ def test_windows_that_panes_share_count_once(batches: list[set[int]], gone: set[
 
 
 def test_a_change_writes_the_pages_on_the_way_to_it() -> None:
-    store = DictStore()
+    store = small()
     index = LogIndex(store)
     for number in range(200):
         index[number] = Log(1)
@@ -136,7 +130,7 @@ def test_a_change_writes_the_pages_on_the_way_to_it() -> None:
 
 
 def test_windows_that_come_in_order_fill_their_pages() -> None:
-    store = DictStore()
+    store = small()
     index = LogIndex(store)
     for number in range(300):
         index[number] = Log(1)

@@ -22,7 +22,7 @@ from tidegate.kernel.exchange.packing import pack
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage
 from tidegate.kernel.state.store import DictStore
-from tidegate.kernel.windows import window_table
+from tidegate.kernel.tuning import Tuning
 from tidegate.plan import operation
 
 FEW, MANY = 1_000, (10_000, pytest.param(100_000, marks=pytest.mark.slow))
@@ -201,6 +201,6 @@ def test_one_record_in_many_windows_reads_and_writes_few_tables() -> None:
         query.pipe([10_000])
         costs.append(query.pipe([10_000]))
         assert query.metrics["open_windows"] == many
-        assert costs[-1].segments <= 2 * (window_table.MOST_TABLES + 1)
+        assert costs[-1].segments <= 2 * (Tuning().most_tables + 1)
     assert costs[1].lines <= 2 * costs[0].lines
     assert costs[1].written <= 300 * costs[0].written

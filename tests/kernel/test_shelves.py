@@ -15,6 +15,7 @@ from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.store import DictStore
 from tidegate.kernel.suppress import key_index, time_buckets, time_limit
 from tidegate.kernel.suppress.key_index_table import HIGH, Table
+from tidegate.kernel.tuning import Tuning
 from tidegate.plan import operation
 from tidegate.testing import TopologyTestDriver
 
@@ -41,18 +42,15 @@ steps = st.lists(st.one_of(st.integers(1, 60), st.lists(rows, min_size=1, max_si
 
 
 @pytest.fixture(params=["as it is", "tiny parts", "hashes that meet"])
-def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def tuning(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Tuning:
     """Parts so small that everything happens: put together, folded, split; and hashes of three bits."""
-    if request.param != "as it is":
-        monkeypatch.setattr(time_buckets, "BUCKETS_PER_LEVEL", 3)
-        monkeypatch.setattr(time_buckets, "SEGMENTS", 1)
-        monkeypatch.setattr(key_index, "CHUNK_ROWS", 2)
-        monkeypatch.setattr(key_index, "FOLD_ROWS", 3)
     if request.param == "hashes that meet":
         monkeypatch.setattr(key_index, "_HIGH", np.uint64(7 << 61))
+    if request.param == "as it is":
+        return Tuning()
+    return Tuning(buckets_per_level=3, bucket_segments=1, chunk_rows=2, fold_rows=3)
 
 
-@pytest.mark.usefixtures("small")
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     steps,
@@ -63,12 +61,18 @@ def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     st.lists(st.sampled_from(["go on", "restart", "forget", "other buffer"]), min_size=14, max_size=14),
 )
 def test_the_same_rows_at_the_same_time(
-    schedule: list[Any], limit: int, clock: str, measured_from: str, windowed: bool, between: list[str]
+    tuning: Tuning,
+    schedule: list[Any],
+    limit: int,
+    clock: str,
+    measured_from: str,
+    windowed: bool,
+    between: list[str],
 ) -> None:
     """After every batch; across restarts, in a worker that has read nothing yet, and with a buffer that changes."""
     assume(windowed or measured_from != "window_start")
     told = [table(buffer, limit, clock, measured_from, windowed) for buffer in (IN_MEMORY, SPILLING)]
-    expected, driver = (TopologyTestDriver(one) for one in told)
+    expected, driver = (TopologyTestDriver(one, tuning=tuning) for one in told)
     for step, then in zip(schedule, between, strict=False):
         for one in (expected, driver):
             if isinstance(step, int):
@@ -79,10 +83,10 @@ def test_the_same_rows_at_the_same_time(
         if then == "forget":
             key_index._cache.clear()
         if then != "go on":
-            driver = TopologyTestDriver(told[0 if then == "other buffer" else 1], state=driver.state())
+            other = told[0 if then == "other buffer" else 1]
+            driver = TopologyTestDriver(other, state=driver.state(), tuning=tuning)
 
 
-@pytest.mark.usefixtures("small")
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(rows, min_size=1, max_size=12), min_size=1, max_size=8))
 def test_what_came_has_left_waits_or_was_replaced(batches: list[list[Row]]) -> None:

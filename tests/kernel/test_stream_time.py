@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.kernel.time.stream_time import NEVER, RUNS, STEPS, Chunk, Fold, cut, header, running_max
+from tidegate.kernel.time.stream_time import NEVER, STEPS, Chunk, Fold, cut, header, running_max
 
 Records = list[tuple[int, int, int]]
 """(partition, offset, timestamp)"""
@@ -22,7 +22,7 @@ def chunks_of(read: Records) -> list[tuple[Chunk, list[tuple[int, int, int]], li
     if not read:
         return []
     partition, offset, ts = (np.array(column, np.int64) for column in zip(*read, strict=True))
-    found = cut(partition, offset)
+    found = cut(partition, offset, 5)
     order = found.order if found.order is not None else np.arange(len(read))
     partition, offset, ts = partition[order], offset[order], ts[order]
     seen = running_max(ts, found.starts)
@@ -42,26 +42,26 @@ def chunks_of(read: Records) -> list[tuple[Chunk, list[tuple[int, int, int]], li
 
 def test_a_run_of_offsets_is_one_chunk() -> None:
     """offsets 0 1 2 | 5 6 of partition 0, then 0 1 of partition 1."""
-    found = cut(ints(0, 0, 0, 0, 0, 1, 1), ints(0, 1, 2, 5, 6, 0, 1))
+    found = cut(ints(0, 0, 0, 0, 0, 1, 1), ints(0, 1, 2, 5, 6, 0, 1), 5)
     assert found.order is None
     assert found.starts.tolist() == [0, 3, 5]
     assert found.scattered == [False, False, False]
 
 
 def test_rows_out_of_order_are_sorted() -> None:
-    found = cut(ints(1, 0, 0), ints(7, 4, 3))
+    found = cut(ints(1, 0, 0), ints(7, 4, 3), 5)
     assert found.order is not None
     assert found.order.tolist() == [2, 1, 0]
     assert found.starts.tolist() == [0, 2]
 
 
 def test_an_offset_twice_is_no_gap() -> None:
-    assert cut(ints(0, 0, 0), ints(3, 3, 4)).starts.tolist() == [0]
+    assert cut(ints(0, 0, 0), ints(3, 3, 4), 5).starts.tolist() == [0]
 
 
-@pytest.mark.parametrize(("runs", "scattered"), [(RUNS, False), (RUNS + 1, True)])
+@pytest.mark.parametrize(("runs", "scattered"), [(5, False), (6, True)])
 def test_many_runs_are_one_scattered_chunk(runs: int, scattered: bool) -> None:
-    found = cut(np.zeros(runs, np.int64), np.arange(runs) * 2)
+    found = cut(np.zeros(runs, np.int64), np.arange(runs) * 2, 5)
     assert found.starts.tolist() == ([0] if scattered else list(range(runs)))
     assert set(found.scattered) == {scattered}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from oracle import Row
-from tidegate.kernel.state import hash_tree
+from tidegate.kernel.tuning import Tuning
 from tidegate.testing import TopologyTestDriver, layout
 
 SCHEMA = pa.schema(
@@ -30,12 +30,8 @@ SCHEMA = pa.schema(
 )
 
 
-@pytest.fixture(autouse=True, scope="module")
-def small_buckets() -> Iterator[None]:
-    """Buckets split at three rows, so that a handful of keys makes a tree."""
-    before, hash_tree.SPLIT_ROWS = hash_tree.SPLIT_ROWS, 3
-    yield
-    hash_tree.SPLIT_ROWS = before
+SMALL = Tuning(bucket_rows=3)
+"""Buckets split at three rows, so that a handful of keys makes a tree."""
 
 
 @dataclass
@@ -171,18 +167,18 @@ def test_change_by_change(kind: str, caching: bool, records: list[Row]) -> None:
     """Every update of every change, in order, with restarts; caching works between records, never within one."""
     if kind == "reduce":
         records = [record | {"n": record["n"] or 0} for record in records]
-    model, driver = KINDS[kind].model(), TopologyTestDriver(table_of(kind, caching=caching))
+    model, driver = KINDS[kind].model(), TopologyTestDriver(table_of(kind, caching=caching), tuning=SMALL)
     for i, record in enumerate(records):
         driver.pipe_input(record)
         assert plain(driver.read_output()) == model.change(record), records[: i + 1]
         if i % 3 == 0:
-            driver = TopologyTestDriver(table_of(kind, caching=caching), state=driver.state())
+            driver = TopologyTestDriver(table_of(kind, caching=caching), state=driver.state(), tuning=SMALL)
 
 
 @given(kind=st.sampled_from(sorted(KINDS)), caching=st.booleans(), records=changes(nulls=False), data=st.data())
 def test_in_batches(kind: str, caching: bool, records: list[Row], data: Any) -> None:
     """Without caching every update in order, with it the last of each group and batch."""
-    model, driver = KINDS[kind].model(), TopologyTestDriver(table_of(kind, caching=caching))
+    model, driver = KINDS[kind].model(), TopologyTestDriver(table_of(kind, caching=caching), tuning=SMALL)
     for batch in cut(data.draw, records):
         before = set(model.groups)
         wanted = [row for record in batch for row in model.change(record)]
@@ -215,7 +211,9 @@ def test_in_any_layout(kind: str, caching: bool, records: list[Row], tasks: int,
         splits.append([batch[:at], batch[at:]])
     model = KINDS[kind].model()
     wanted = [row for batch in batches for record in batch for row in model.change(record)]
-    rows, _ = layout.run(table_of(kind, caching=caching, ordered=True), batches, tasks=tasks, splits=splits)
+    rows, _ = layout.run(
+        table_of(kind, caching=caching, ordered=True), batches, tasks=tasks, splits=splits, tuning=SMALL
+    )
     ended = {g: row["value"] for g, row in last_of_each(plain(rows)).items() if row["value"] is not None}
     assert ended == {g: value for g, (value, _) in model.groups.items()}
     if not caching and kind != "aggregate that deletes":
@@ -229,7 +227,7 @@ def test_a_limit_behind_groups_in_any_layout(records: list[Row], limit: int, tas
     table = table_of("count", caching=True, ordered=True).suppress(held)
     batches = cut(data.draw, records)
     splits = [[batch] for batch in batches]
-    one, many = (layout.run(table, batches, tasks=n, splits=splits)[0] for n in (1, tasks))
+    one, many = (layout.run(table, batches, tasks=n, splits=splits, tuning=SMALL)[0] for n in (1, tasks))
     assert sorted(map(str, many)) == sorted(map(str, one))
 
 
@@ -259,7 +257,7 @@ def test_sums_and_means_of_what_is_in_a_group_now(records: list[Row]) -> None:
 
 
 def piped(table: tg.KTable, *records: Row) -> list[Row]:
-    driver = TopologyTestDriver(table)
+    driver = TopologyTestDriver(table, tuning=SMALL)
     for record in records:
         driver.pipe_input(record)
     return driver.read_output()
@@ -348,7 +346,9 @@ def test_a_function_that_raises_names_the_group_and_the_row() -> None:
 def test_the_halves_of_a_change_come_to_a_suppression_in_their_order() -> None:
     """The group that a row leaves first, though it is the newer one; found by `make kafka-parity`."""
     at_once = tg.Suppressed.until_time_limit("59 ms", tg.BufferConfig.max_records(0), clock="stream")
-    driver = TopologyTestDriver(tg.table("changes", key="k", timestamp="ts").group_by("g").count().suppress(at_once))
+    driver = TopologyTestDriver(
+        tg.table("changes", key="k", timestamp="ts").group_by("g").count().suppress(at_once), tuning=SMALL
+    )
     driver.pipe_input({"k": "a", "g": "x", "ts": 58})
     driver.pipe_input({"k": "a", "g": "y", "ts": 57})
     assert [(row["g"], row["count"], row["timestamp"]) for row in driver.read_output()] == [
@@ -360,12 +360,14 @@ def test_the_halves_of_a_change_come_to_a_suppression_in_their_order() -> None:
 
 def test_a_checkpoint_without_old_rows_is_refused() -> None:
     table = tg.table("changes", key="k", timestamp="ts")
-    driver = TopologyTestDriver(table)
+    driver = TopologyTestDriver(table, tuning=SMALL)
     driver.pipe_input({"k": "a", "g": "x", "ts": 0})
     state = driver.state()
     state.stores = (*state.stores, type(state.stores[0])())
     with pytest.raises(tg.CheckpointError, match="old rows: None -> 'kept'"):
-        TopologyTestDriver(table.group_by("g").count(), state=state).pipe_input({"k": "a", "g": "y", "ts": 0})
+        TopologyTestDriver(table.group_by("g").count(), state=state, tuning=SMALL).pipe_input(
+            {"k": "a", "g": "y", "ts": 0}
+        )
 
 
 def test_a_limit_takes_updates_of_groups_in_the_order_of_the_changes() -> None:

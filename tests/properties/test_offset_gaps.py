@@ -21,9 +21,10 @@ from tidegate.errors import InputError
 from tidegate.kernel.exchange import batch, chunk_headers, packing
 from tidegate.kernel.exchange.packing import pack
 from tidegate.kernel.time import stream_time
+from tidegate.kernel.tuning import Tuning
 from tidegate.testing import layout
 
-RUNS = st.sampled_from([0, 1, 2, stream_time.RUNS])
+RUNS = st.sampled_from([0, 1, 2, Tuning().offset_runs])
 """More runs than this of consecutive offsets make a chunk scattered; with 0 every chunk is."""
 
 
@@ -66,8 +67,7 @@ def test_without_a_promise_another_map_task_may_have_read_what_is_missing(
 ) -> None:
     case = data.draw(cases.cases(ordered=True, kind=kind))
     splits = data.draw(cases.splits(batches, interleaved=interleaved))
-    with mock.patch.object(stream_time, "RUNS", runs):
-        check(case, batches, splits, tasks)
+    check(case, batches, splits, tasks, tuning=Tuning(offset_runs=runs))
 
 
 @pytest.mark.parametrize("kind", cases.ALL_KINDS)
@@ -96,8 +96,8 @@ def test_a_batch_that_is_packed_again_gives_the_same_blobs(
         packed.append(once)
         return once
 
-    with mock.patch.object(stream_time, "RUNS", runs), mock.patch.object(layout, "pack", twice):
-        check(case, batches, splits, 3, contiguous=promise)
+    with mock.patch.object(layout, "pack", twice):
+        check(case, batches, splits, 3, contiguous=promise, tuning=Tuning(offset_runs=runs))
     assert bool(packed) == bool(flat(batches))
 
 
@@ -130,7 +130,7 @@ def windows_close_a_step_later(patch: pytest.MonkeyPatch) -> None:
 
 def a_gap_is_no_gap(patch: pytest.MonkeyPatch) -> None:
     cut = stream_time.cut
-    patch.setattr(packing, "cut", lambda partition, offset, contiguous: cut(partition, offset, True))
+    patch.setattr(packing, "cut", lambda partition, offset, runs, _: cut(partition, offset, runs, True))
 
 
 def offsets_are_ignored(patch: pytest.MonkeyPatch) -> None:
@@ -173,8 +173,7 @@ def test_what_is_wrong_is_found(plant: Any, monkeypatch: pytest.MonkeyPatch) -> 
         row["offset"] = 2 * i
     records = [row for _, row in dealt]
     splits = [[[row for task, row in dealt if task == mine] for mine in (0, 1)]]
-    monkeypatch.setattr(stream_time, "RUNS", 0)
-    check(COUNTED, [records], splits, 2)
+    check(COUNTED, [records], splits, 2, tuning=Tuning(offset_runs=0))
     plant(monkeypatch)
     with pytest.raises((AssertionError, InputError)):
-        check(COUNTED, [records], splits, 2)
+        check(COUNTED, [records], splits, 2, tuning=Tuning(offset_runs=0))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,16 +14,11 @@ from oracle import BuiltIn, NoWindows, Row, Topology
 from properties import cases
 from properties.cases import VALUES, Case
 from properties.comparing import assert_same, assert_same_drops, flat, placed, run_driver, run_oracle
-from tidegate.kernel.state import hash_tree
+from tidegate.kernel.tuning import Tuning
 from tidegate.testing import TopologyTestDriver, layout
 
-
-@pytest.fixture(autouse=True, scope="module")
-def small_buckets() -> Iterator[None]:
-    """Buckets split at three rows, so that a handful of keys makes a tree."""
-    before, hash_tree.SPLIT_ROWS = hash_tree.SPLIT_ROWS, 3
-    yield
-    hash_tree.SPLIT_ROWS = before
+SMALL = Tuning(bucket_rows=3)
+"""Buckets split at three rows, so that a handful of keys makes a tree."""
 
 
 @st.composite
@@ -39,7 +32,7 @@ def some_without_value(draw: Any, case: Case, batches: list[list[Row]]) -> list[
 def test_record_by_record(case: Case, records: list[Row], data: Any) -> None:
     batches = data.draw(some_without_value(case, [[record] for record in records]))
     wanted, drops = run_oracle(case.topology, batches)
-    got, dropped = run_driver(TopologyTestDriver(case.table()), batches)
+    got, dropped = run_driver(TopologyTestDriver(case.table(), tuning=SMALL), batches)
     assert_same(case, batches, flat(got), flat(wanted))
     assert_same_drops(case, batches, dropped, drops)
 
@@ -48,13 +41,13 @@ def test_record_by_record(case: Case, records: list[Row], data: Any) -> None:
 def test_batches_of_several_partitions_with_restarts(case: Case, batches: list[list[Row]], data: Any) -> None:
     batches = data.draw(some_without_value(case, batches))
     wanted, drops = run_oracle(case.topology, batches)
-    driver, dropped = TopologyTestDriver(case.table()), Counter[str]()
+    driver, dropped = TopologyTestDriver(case.table(), tuning=SMALL), Counter[str]()
     for batch, expected in zip(batches, wanted, strict=True):
         driver.pipe_batch(data.draw(st.permutations(batch)))
         assert_same(case, batches, placed(case.topology, driver.read_output()), placed(case.topology, expected))
         if data.draw(st.booleans(), label="restart"):
             dropped.update(driver.drops)
-            driver = TopologyTestDriver(case.table(), state=driver.state())
+            driver = TopologyTestDriver(case.table(), state=driver.state(), tuning=SMALL)
     dropped.update(driver.drops)
     assert_same_drops(case, batches, dropped, drops)
 
@@ -70,7 +63,7 @@ def test_any_layout(case: Case, batches: list[list[Row]], tasks: int, interleave
     batches = data.draw(some_without_value(case, batches))
     splits = data.draw(cases.splits(batches, interleaved=interleaved))
     wanted, drops = run_oracle(case.topology, batches)
-    rows, dropped = layout.run(case.table(), batches, tasks=tasks, splits=splits)
+    rows, dropped = layout.run(case.table(), batches, tasks=tasks, splits=splits, tuning=SMALL)
     assert_same(case, splits, placed(case.topology, rows), placed(case.topology, flat(wanted)))
     assert_same_drops(case, splits, dropped, drops)
 
@@ -91,7 +84,7 @@ def test_a_time_limit_behind_a_table_holds_its_updates(records: list[Row], limit
             expected.append(waiting.pop(key.decode())[1])
             assert since <= now - limit
     held = tg.Suppressed.until_time_limit(f"{limit} ms", tg.BufferConfig.unbounded(), clock="stream")
-    driver = TopologyTestDriver(case.table().suppress(held))
+    driver = TopologyTestDriver(case.table().suppress(held), tuning=SMALL)
     for record in records:
         driver.pipe_input(record)
     assert_same(case, records, driver.read_output(), expected)
@@ -101,7 +94,7 @@ def test_a_tombstone_where_a_function_returns_none() -> None:
     """The key is forgotten: the next record starts afresh. A key nobody heard of makes no tombstone with caching."""
     case = Case(Topology(("k",), NoWindows(), {"v": cases.FUNCTIONS["reduce_deleting"][0]}, final=False))
     records = [{"k": "a", "s": s, "ts": ts} for s, ts in (("p", 5), ("x", 3), ("q", 1))]
-    driver = TopologyTestDriver(case.table())
+    driver = TopologyTestDriver(case.table(), tuning=SMALL)
     for record in records:
         driver.pipe_input(record)
     assert [(r["v"], r["timestamp"], r["deleted"]) for r in driver.read_output()] == [
@@ -110,7 +103,7 @@ def test_a_tombstone_where_a_function_returns_none() -> None:
         ("q", 1, False),
     ]
     assert "window" not in case.table().describe()
-    batch = TopologyTestDriver(replace(case, with_schema=False).table())
+    batch = TopologyTestDriver(replace(case, with_schema=False).table(), tuning=SMALL)
     batch.pipe_batch(records[:2])
     assert batch.read_output() == []
 
@@ -119,7 +112,7 @@ def test_a_record_without_a_value_is_skipped_and_moves_nothing() -> None:
     """Unlike in windows (SEMANTICS 15): whether a count is of time windows or of none says if nulls count."""
     stream = tg.stream("events", key="k", timestamp="ts")
     plain, windowed = (
-        TopologyTestDriver(table)
+        TopologyTestDriver(table, tuning=SMALL)
         for table in (
             stream.group_by_key().count(),
             stream.group_by_key().windowed_by(tg.UnlimitedWindows.start_on(0)).count(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tidegate.kernel.windows import keyed, sliding_batch
+from tidegate.kernel.tuning import Tuning
+from tidegate.kernel.windows import sliding_batch
 from tidegate.testing import TopologyTestDriver
 
 ORIGINS = [0, 0, 3, 25, 10_000, 1_700_000_000_000]
@@ -69,39 +70,34 @@ def one_by_one() -> Any:
     patch.undo()
 
 
-@contextmanager
-def at_once(part: int) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keyed, "PART_RECORDS", part)
-        if part < 4:
-            patch.setattr(keyed, "SPLIT_ROWS", (2, 2))  # several buckets, of which parts are made
-        yield
+def small(part: int) -> Tuning:
+    """Several buckets, of which parts are made."""
+    return Tuning(part_records=part, key_windows=(2, 2))
 
 
-PARTS = st.sampled_from([1, 3, keyed.PART_RECORDS])
+TUNINGS = st.sampled_from([small(1), small(3), Tuning()])
 
 
-@given(table=tables(), piped=batches(), part=PARTS)
-def test_at_once_as_one_by_one(table: Any, piped: list[Any], part: int) -> None:
-    taken, wanted = TopologyTestDriver(table), TopologyTestDriver(table)
+@given(table=tables(), piped=batches(), tuning=TUNINGS)
+def test_at_once_as_one_by_one(table: Any, piped: list[Any], tuning: Tuning) -> None:
+    taken, wanted = TopologyTestDriver(table, tuning=tuning), TopologyTestDriver(table)
     for batch in [*piped, None]:
         for driver in (taken, wanted):
-            with one_by_one() if driver is wanted else at_once(part):
+            with one_by_one() if driver is wanted else nullcontext():
                 driver.drain() if batch is None else driver.pipe_batch(batch)
         assert taken.read_output() == wanted.read_output()
         assert taken.drops == wanted.drops
 
 
-@given(piped=batches(), grace=st.sampled_from([0, 3, 100]), part=PARTS)
-def test_late_records_are_told_in_their_order(piped: list[Any], grace: int, part: int) -> None:
+@given(piped=batches(), grace=st.sampled_from([0, 3, 100]), tuning=TUNINGS)
+def test_late_records_are_told_in_their_order(piped: list[Any], grace: int, tuning: Tuning) -> None:
     windows = tg.SlidingWindows.of_time_difference_and_grace("8 ms", f"{grace} ms")
     windowed = tg.stream("events", key="k", timestamp="ts").group_by_key().windowed_by(windows)
     counts = windowed.count(late_records="keep")
     outputs = {"final": counts.suppress(FINAL), "late": counts.late_records()}
-    taken, wanted = TopologyTestDriver(outputs), TopologyTestDriver(outputs)
+    taken, wanted = TopologyTestDriver(outputs, tuning=tuning), TopologyTestDriver(outputs)
     for batch in piped:
-        with at_once(part):
-            taken.pipe_batch(batch)
+        taken.pipe_batch(batch)
         with one_by_one():
             wanted.pipe_batch(batch)
         assert taken.read_output() == wanted.read_output()
@@ -112,12 +108,11 @@ def test_a_part_of_buckets_that_are_due_and_one_of_late_records() -> None:
     windowed = tg.stream("events", key="k", timestamp="ts").group_by_key().windowed_by(windows)
     counts = windowed.count()
     outputs = {"final": counts.suppress(FINAL), "late": counts.late_records()}
-    taken, wanted = (TopologyTestDriver(outputs) for _ in range(2))
+    taken, wanted = TopologyTestDriver(outputs, tuning=small(1)), TopologyTestDriver(outputs)
     first = [{"k": name, "ts": 1} for name in "abcdefgh"]
     late = [{"k": name, "ts": n} for n, name in enumerate("hgfedcba")]
     for batch in [first, *([{"k": name, "ts": ts} for ts in (100, 101)] for name in "abcdefgh"), late]:
-        with at_once(1):
-            taken.pipe_batch(batch)
+        taken.pipe_batch(batch)
         with one_by_one():
             wanted.pipe_batch(batch)
         assert taken.read_output() == wanted.read_output()

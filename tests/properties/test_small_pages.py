@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,20 +11,11 @@ from hypothesis import strategies as st
 from oracle import Row
 from properties import cases
 from properties.comparing import assert_same, assert_same_drops, flat, placed, run_driver, run_oracle
-from tidegate.kernel.state import log_index
-from tidegate.kernel.windows import keyed, window_table
+from tidegate.kernel.tuning import Tuning
 from tidegate.testing import TopologyTestDriver
 
-
-@pytest.fixture(autouse=True, scope="module")
-def small() -> Iterator[None]:
-    """Few windows are then as many as pages, buckets and tables are made for."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("PAGE_LOGS", "FANOUT", "ROOT"):
-            patch.setattr(log_index, name, 2)
-        patch.setattr(keyed, "SPLIT_ROWS", (2, 3))
-        patch.setattr(window_table, "MOST_TABLES", 2)
-        yield
+SMALL = Tuning(page_logs=2, fanout=2, root_entries=2, key_windows=(2, 3), most_tables=2)
+"""Few windows are then as many as pages, buckets and tables are made for."""
 
 
 @pytest.mark.parametrize("kind", cases.KINDS)
@@ -34,7 +24,7 @@ def test_final_results(kind: str, records: list[Row], data: Any) -> None:
     case = data.draw(cases.cases(final=True, kind=kind))
     batches = data.draw(cases.cut(records))
     wanted, drops = run_oracle(case.topology, [[record] for record in records])
-    got, dropped = run_driver(TopologyTestDriver(case.table()), batches)
+    got, dropped = run_driver(TopologyTestDriver(case.table(), tuning=SMALL), batches)
     assert_same(case, batches, flat(got), flat(wanted))
     assert_same_drops(case, batches, dropped, drops)
 
@@ -45,7 +35,7 @@ def test_updates(kind: str, records: list[Row], data: Any) -> None:
     case = data.draw(cases.cases(final=False, kind=kind))
     batches = data.draw(cases.cut(records))
     wanted, drops = run_oracle(case.topology, batches)
-    got, dropped = run_driver(TopologyTestDriver(case.table()), batches)
+    got, dropped = run_driver(TopologyTestDriver(case.table(), tuning=SMALL), batches)
     for rows, expected in zip(got, wanted, strict=True):
         assert_same(case, batches, placed(case.topology, rows), placed(case.topology, expected))
     assert_same_drops(case, batches, dropped, drops)

@@ -87,7 +87,7 @@ def _until(blobs: Sequence[bytes], fails_at: int | None) -> Iterator[bytes]:
 def _in_kernel(
     operator: Operator, version: Version, blobs: Iterator[bytes], came: bool, clock: int, calls: Calls, made: Attempt
 ) -> Iterator[pa.Table]:
-    store = KernelStore(version, calls)
+    store = KernelStore(version, calls, operator.layout.tuning)
     expired = operator.layout.op.uses_timers and any(due < clock for due in version.timers)
     if came or expired:
         step = operator.stage.begin(store, blobs, wall_clock=clock if expired else None)
@@ -103,7 +103,7 @@ class _Processor(StageProcessor):
     """Spark's processor, whose tables do not become pandas frames."""
 
     def _frames(self, outcome: Any) -> Iterator[Any]:
-        return outgoing(self._stage.output_schema, self._stage.metrics, outcome)
+        return outgoing(self._stage.output_schema, self._stage.metrics, outcome, self._tuning)
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def _on_spark(
 ) -> Iterator[pa.Table]:
     handle = Handle(version, calls)
     stage = SparkStage(operator.stage)
-    processor = _Processor(stage, operator.layout.op.uses_timers)
+    processor = _Processor(stage, operator.layout.op.uses_timers, operator.layout.tuning)
     processor.init(handle)  # type: ignore[arg-type]
     made.steps = False
     if came:

@@ -25,6 +25,7 @@ from simulation.workers import Worker
 from tidegate.kernel.exchange.packing import pack
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage, reasons
+from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.kernel.upgrade import drain
 from tidegate.kernel.windows import expected_keys
 from tidegate.plan import Operation, graph, operation
@@ -66,6 +67,7 @@ class Cluster:
     on_spark: bool = False
     fresh: bool = False
     """Whether each attempt has a worker of its own."""
+    tuning: Tuning = DEFAULT
     stores: dict[tuple[int, int], dict[int, Version]] = field(default_factory=lambda: defaultdict(dict))
     workers: list[Worker] = field(default_factory=list)
     started: int = 0
@@ -73,7 +75,7 @@ class Cluster:
     def start(self, table: Any, drains: bool = False) -> None:
         """Start a query in a new session: no worker knows anything."""
         self.started += 1
-        self.operators = operators(table, self.tasks, drains)
+        self.operators = operators(table, self.tasks, drains, self.tuning)
         self._pickled = cloudpickle.dumps(self.operators)
         self._drains = drains
         self.workers = [Worker(n) for n in range(self.adversary.choose(f"workers of query {self.started}", (1, 2, 3)))]
@@ -229,25 +231,26 @@ class Cluster:
         return Worker(0) if self.fresh else self.adversary.choose(f"worker of {where}", self.workers)
 
 
-def operators(table: Any, tasks: int, drains: bool) -> list[Operator]:
+def operators(table: Any, tasks: int, drains: bool, tuning: Tuning = DEFAULT) -> list[Operator]:
     """The operators of a plan, as Spark lays them out."""
     made: list[Operator] = []
     for op in (node.op for node in graph(operation(table.node)).upstream_first):
         if op.joined is not None:
-            made.append(_join(op, tasks, drains))
+            made.append(_join(op, tasks, drains, tuning))
             continue
         schema = _schema(op, made)
-        layout = Layout(replace(op, stream=op.stream.unbound, expects=None), schema, sorts=False)
+        layout = Layout(replace(op, stream=op.stream.unbound, expects=None), schema, sorts=False, tuning=tuning)
         keys = None if op.expects is None else expected_keys.pack(layout, op.expects)
         made.append(Operator(layout, Stage(layout, op.spread_over(tasks), keys, drains)))
     return made
 
 
-def _join(op: Operation, tasks: int, drains: bool) -> Operator:
+def _join(op: Operation, tasks: int, drains: bool, tuning: Tuning) -> Operator:
     """A join of the input with itself."""
     side = op.of_side(0)
     schema = _schema(side, [])
-    layout = Layout.of_join(replace(op, sides=tuple(one.unbound for one in op.sides)), [schema], sorts=False)
+    op = replace(op, sides=tuple(one.unbound for one in op.sides))
+    layout = Layout.of_join(op, [schema], sorts=False, tuning=tuning)
     return Operator(layout, Stage(layout, op.spread_over(tasks), None, drains), layout.of_side(0, schema))
 
 

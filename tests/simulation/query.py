@@ -112,8 +112,8 @@ class Query:
         if not faults.strikes("stranger on a drained checkpoint", where):
             return
         faults.happened("stranger on a drained checkpoint", where)
-        stranger = Cluster(type(faults)(0, frozenset()), self.cluster.tasks, self.cluster.on_spark, fresh=True)
-        stranger.stores = self.cluster.stores
+        quiet = type(faults)(0, frozenset())
+        stranger = replace(self.cluster, adversary=quiet, fresh=True, workers=[], started=0)
         stranger.start(self.table)
         try:
             stranger.run(Batch(self.committed, self.clocks[-1], [records]), 0)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any
 
 from oracle import Row, same
 from simulation.cluster import Cluster
@@ -15,28 +13,24 @@ from simulation.faults import Adversary
 from simulation.query import Deal, Query
 from simulation.scenarios import Plan, Scenario, scenario
 from simulation.truths import nonzero, rows, truth
-from tidegate.kernel.exchange import packing
-from tidegate.kernel.state import hash_tree
-from tidegate.kernel.suppress import key_index, time_buckets
-from tidegate.kernel.windows import keyed, window_log
+from tidegate.kernel.tuning import Tuning
 from tidegate.plan import operation
-from tidegate.runtime.spark import state, wire
 
-SIZES: list[tuple[Any, str, int]] = [
-    (hash_tree, "SPLIT_ROWS", 3),
-    (window_log, "COMPACT_ROWS", 5),
-    (window_log, "CLOSE_ROWS", 4),
-    (window_log, "PART_ROWS", 2),
-    (keyed, "PART_RECORDS", 2),
-    (packing, "SLICE_ROWS", 3),
-    (key_index, "CHUNK_ROWS", 2),
-    (key_index, "PIECE_ROWS", 2),
-    (key_index, "FOLD_ROWS", 1),
-    (time_buckets, "SEGMENTS", 2),
-    (wire, "FRAME_ROWS", 3),
-    (wire, "LIST_ROWS", 2),
-    (state, "PART_BYTES", 700),
-]
+SMALL = {
+    "slice_rows": 3,
+    "close_rows": 4,
+    "part_rows": 2,
+    "compact_rows": 5,
+    "part_records": 2,
+    "bucket_rows": 3,
+    "bucket_segments": 2,
+    "chunk_rows": 2,
+    "piece_rows": 2,
+    "fold_rows": 1,
+    "frame_rows": 3,
+    "list_rows": 2,
+    "part_bytes": 700,
+}
 """Sizes from which on the kernel does something else: made so small that a handful of records reaches them."""
 
 
@@ -47,6 +41,13 @@ class Case:
     seed: int
     without: frozenset[str] = frozenset()
     only: frozenset[tuple[int, int]] | None = None
+
+    @property
+    def tuning(self) -> Tuning:
+        """Some cases with the sizes as they are, others with small ones."""
+        random = Random(f"sizes {self.seed}")
+        few = random.random() < 0.7
+        return Tuning(**{name: size for name, size in SMALL.items() if few and random.random() < 0.5})  # type: ignore[arg-type]
 
     @property
     def scenario(self) -> Scenario:
@@ -69,31 +70,15 @@ class Outcome:
 def run(case: Case) -> Outcome:
     """Run a case."""
     adversary, what = Adversary.of(case.seed, case.without), case.scenario
-    with _sizes(case.seed):
-        try:
-            problem = _compared(what, adversary)
-        except Exception:  # whatever is raised is a finding
-            problem = traceback.format_exc(limit=-8)
+    try:
+        problem = _compared(what, adversary, case.tuning)
+    except Exception:  # whatever is raised is a finding
+        problem = traceback.format_exc(limit=-8)
     return Outcome(problem, adversary, what)
 
 
-@contextmanager
-def _sizes(seed: int) -> Iterator[None]:
-    """Some cases with the sizes as they are, others with small ones."""
-    random = Random(f"sizes {seed}")
-    chosen = [entry for entry in SIZES if random.random() < 0.5] if random.random() < 0.7 else []
-    before = [(module, name, getattr(module, name)) for module, name, _ in chosen]
-    try:
-        for module, name, size in chosen:
-            setattr(module, name, size)
-        yield
-    finally:
-        for module, name, size in before:
-            setattr(module, name, size)
-
-
-def _compared(what: Scenario, adversary: Adversary) -> str:
-    query = Query(Cluster(adversary, what.tasks, what.on_spark), _deal(what, adversary), what.clocks)
+def _compared(what: Scenario, adversary: Adversary, tuning: Tuning) -> str:
+    query = Query(Cluster(adversary, what.tasks, what.on_spark, tuning=tuning), _deal(what, adversary), what.clocks)
     plans = _live(what, adversary, query)
     right = truth(what)
     key = operation(plans[0].table().node).key

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.kernel.state.store import DictStore, Store
+from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.runtime.spark.state import SparkStore
 
 
@@ -43,8 +44,8 @@ class Calls:
 class KernelStore(DictStore):
     """The store of the test driver."""
 
-    def __init__(self, version: Version, calls: Calls) -> None:
-        super().__init__(dict(version.data.get("values", {})), dict(version.data.get("log", {})))
+    def __init__(self, version: Version, calls: Calls, tuning: Tuning = DEFAULT) -> None:
+        super().__init__(dict(version.data.get("values", {})), dict(version.data.get("log", {})), tuning)
         self._calls = calls
         self.timers = set(version.timers)
 

@@ -11,12 +11,13 @@ import pytest
 
 from simulation import attempts, cluster, workers
 from simulation.faults import KINDS, Adversary
-from simulation.runs import SIZES, Case, report, run, smaller
+from simulation.runs import SMALL, Case, report, run, smaller
 from simulation.stores import Calls, KernelStore, Version
 from tidegate.kernel import stage
 from tidegate.kernel.exchange import batch
 from tidegate.kernel.exchange.packing import pack
 from tidegate.kernel.state.state import State
+from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.kernel.upgrade import drain
 
 CHUNKS = 4
@@ -59,8 +60,8 @@ def test_what_a_worker_remembers_is_known() -> None:
 
 
 def test_small_sizes_are_those_of_the_kernel() -> None:
-    for module, name, size in SIZES:
-        assert getattr(module, name) > size
+    assert all(getattr(DEFAULT, name) > size for name, size in SMALL.items())
+    assert {Case(seed).tuning == DEFAULT for seed in range(40)} == {True, False}
 
 
 # -- what is wrong on purpose ----------------------------------------------------------------------------------------
@@ -69,8 +70,8 @@ def test_small_sizes_are_those_of_the_kernel() -> None:
 class _Leaking(KernelStore):
     """Writes into the version that it was opened over, whether the attempt commits or not."""
 
-    def __init__(self, version: Version, calls: Calls) -> None:
-        super().__init__(version, calls)
+    def __init__(self, version: Version, calls: Calls, tuning: Tuning = DEFAULT) -> None:
+        super().__init__(version, calls, tuning)
         version.data.setdefault("values", self.values)
         version.data.setdefault("log", self.log)
         self.values, self.log = version.data["values"], version.data["log"]

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
+from tidegate.kernel.tuning import Tuning
 
 pytest.importorskip("pyspark")
 
@@ -17,7 +18,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark.replay import Replay, schema_of
-from tidegate.kernel.time import stream_time
 from tidegate.runtime.spark import contiguous
 from tidegate.testing import TopologyTestDriver
 
@@ -112,8 +112,8 @@ def rows_of(batches: Any) -> list[list[tuple[Any, ...]]]:
 def test_a_filter_before_the_stream_on_files_that_hold_a_partition_in_turns(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """More gaps than RUNS in every file, two files to a batch, and time that one of them moves for both."""
-    many = 8 * stream_time.RUNS
+    """More gaps than `offset_runs` in every file, two files to a batch, and time that one of them moves for both."""
+    many = 8 * Tuning().offset_runs
     batches = [
         [
             {"user": "abc"[i % 3], "ts": 20 * b + i * 25 // many - i % 5 * (i % 2), "partition": 0}

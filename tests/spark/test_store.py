@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tidegate.kernel.tuning import Tuning
+
 pytest.importorskip("pyspark")
 
 from tidegate.errors import CheckpointError
@@ -38,9 +40,9 @@ class Map:
         self.entries.pop(key, None)
 
 
-def store(entries: Entries) -> SparkStore:
+def store(entries: Entries, **tuning: int) -> SparkStore:
     given: Any = Map(entries)
-    return SparkStore(given)
+    return SparkStore(given, Tuning(**tuning))
 
 
 @pytest.mark.parametrize("size", [0, 1, 6, 7, 8, 55, 56, 57, 4_099, 100_000])
@@ -52,11 +54,10 @@ def test_seven_bits_say_what_eight_did(size: int) -> None:
     assert septets.unpack(packed) == value
 
 
-def test_a_value_of_several_parts_and_a_shorter_one_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "PART_BYTES", 100)
+def test_a_value_of_several_parts_and_a_shorter_one_in_its_place() -> None:
     entries: Entries = {}
     long, short = bytes(range(250)), b"short"
-    store(entries).write(5, 0, long)
+    store(entries, part_bytes=100).write(5, 0, long)
     assert len(entries) == 3
     assert store(entries).read(5, 0) == long
     store(entries).write(5, 0, short)
@@ -72,10 +73,9 @@ def test_what_versions_before_wrote_as_it_was_is_read() -> None:
     assert store(entries).get("meta") == b""
 
 
-def test_a_part_that_is_gone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "PART_BYTES", 2)
+def test_a_part_that_is_gone_is_named() -> None:
     entries: Entries = {}
-    store(entries).write(5, 1, b"abc")
+    store(entries, part_bytes=2).write(5, 1, b"abc")
     del entries[5, 1, 1]
     with pytest.raises(CheckpointError, match="no segment 1 of the window at 5 ms"):
         store(entries).read(5, 1)

@@ -19,6 +19,7 @@ from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage, Step, reasons
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import DictStore, Overlay
+from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.kernel.upgrade import compatibility, description
 from tidegate.kernel.upgrade.drain import DONE, drained
 from tidegate.kernel.windows import expected_keys
@@ -78,6 +79,8 @@ class TopologyTestDriver:
     Where streams were merged or joined, the name of its input goes with a record:
     `driver.pipe_input(record, "clicks")`.
 
+    `tuning` makes sizes of the kernel small, for tests of tidegate itself.
+
     Supported: everything the Spark runtime runs. Not supported: tasks and source layouts (`tidegate.testing.layout`).
     """
 
@@ -87,7 +90,9 @@ class TopologyTestDriver:
         state: DriverState | None = None,
         *,
         initial_wall_clock_time: int | datetime = 0,
+        tuning: Tuning = DEFAULT,
     ) -> None:
+        self._tuning = tuning
         self._plan, self._nodes = _operators(table)
         self._entries = _entries(self._plan, self._nodes)
         _check_names(self._entries)
@@ -99,7 +104,8 @@ class TopologyTestDriver:
                 if (known := before.get((entry.place, entry.side))) is not None:
                     entry.inputs.go_on(known.inputs)
                     entry.types.go_on(known.types)
-        self._stores = [store.copy() for store in state.stores] if state else [DictStore() for _ in self._nodes]
+        stores = [store.copy() for store in state.stores] if state else [DictStore() for _ in self._nodes]
+        self._stores = [replace(store, tuning=tuning) for store in stores]
         self._piped = state.piped if state else 0
         self._drained = state.drained if state else False
         self._output: list[dict[str, Any]] = []
@@ -177,7 +183,7 @@ class TopologyTestDriver:
                 for edge, table in zip(node.edges, rows, strict=True)
                 if table is not None
             ]
-            layout, blobs = _packed(op, dict(sides), declared)
+            layout, blobs = _packed(op, dict(sides), declared, self._tuning)
             keys = None if op.expects is None else expected_keys.pack(layout, op.expects)
             now = self._wall_clock_ms if op.needs_wall_clock else None
             steps.append(Stage(layout, expected=keys, drains=drains).step(stores[place], blobs, wall_clock=now))
@@ -300,7 +306,8 @@ class TopologyTestDriver:
             return None
         mine = [entry for entry in self._entries if entry.place == place]
         sides = dict(self._input(node, entry, []) for entry in mine)
-        return _packed(node.op, sides, all(entry.types.declared for entry in self._entries))[0]
+        declared = all(entry.types.declared for entry in self._entries)
+        return _packed(node.op, sides, declared, self._tuning)[0]
 
     def read_state(
         self,
@@ -416,14 +423,14 @@ def _check_input(entries: list[Entry], stream: str | None) -> None:
         raise InputError(f"There is no input {stream!r}, only {', '.join(map(repr, names))}.")
 
 
-def _packed(op: Operation, inputs: dict[int, pa.Table], typed: bool) -> tuple[Layout, list[bytes]]:
+def _packed(op: Operation, inputs: dict[int, pa.Table], typed: bool, tuning: Tuning) -> tuple[Layout, list[bytes]]:
     """The layout of an operator and the blobs of its inputs, by side."""
     if op.joined is None:
         (rows,) = inputs.values()
-        layout = Layout(op, rows.schema, typed=typed)
+        layout = Layout(op, rows.schema, typed=typed, tuning=tuning)
         layouts = {0: layout}
     else:
-        layout = Layout.of_join(op, [inputs[side].schema for side in sorted(inputs)], typed=typed)
+        layout = Layout.of_join(op, [inputs[side].schema for side in sorted(inputs)], typed=typed, tuning=tuning)
         layouts = {side: layout.of_side(side, rows.schema) for side, rows in inputs.items()}
     # The driver is the only map task, so nobody else reads what is missing between two offsets.
     contiguous = not op.stream.behind

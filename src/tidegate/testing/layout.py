@@ -15,6 +15,7 @@ from tidegate.kernel.exchange.packing import pack
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage, Step, reasons
 from tidegate.kernel.state.store import DictStore
+from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.kernel.windows import expected_keys
 from tidegate.plan import Node, graph, operation
 from tidegate.testing.driver import to_rows
@@ -30,12 +31,14 @@ def run(
     clocks: Sequence[int] = (),
     contiguous: bool = False,
     sides: Sequence[Sequence[int]] = (),
+    tuning: Tuning = DEFAULT,
 ) -> tuple[list[dict[str, Any]], dict[str, int]]:
     """Rows and drops of a stream whose batch i was read by map tasks that got splits[i][0], splits[i][1], ...
 
     `batches` are the same records by batch, from which the types are learned. `clocks` is the wall clock (ms) of each
     batch, where the plan needs it: in a batch without records the tasks step whose timers have expired.
     `contiguous`: the source promises that each map task reads an unbroken stretch of each partition, as `pack` has it.
+    `tuning`: sizes of the kernel, small ones in tests of tidegate itself.
     `sides`: of a join, the side of which the map task reads splits[i][j]; both have the columns of `batches`.
     """
     nodes = graph(operation(table.node)).upstream_first
@@ -43,7 +46,7 @@ def run(
     types = Types.of(nodes[0].edges[0].stream.schema)
     for batch in batches:
         types.learn(batch)
-    operators = [_Operator(node, tasks, types, contiguous) for node in nodes]
+    operators = [_Operator(node, tasks, types, contiguous, tuning) for node in nodes]
     rows: list[dict[str, Any]] = []
     drops: Counter[str] = Counter()
     for number, (parts, clock) in enumerate(zip_longest(splits, clocks[: len(splits)])):
@@ -76,9 +79,9 @@ class _Batch:
 class _Operator:
     """An operator in several tasks, each with a store of its own."""
 
-    def __init__(self, node: Node, tasks: int, types: Types, contiguous: bool) -> None:
-        self.op, self.node, self.types, self.contiguous = node.op, node, types, contiguous
-        self.stores = [DictStore() for _ in range(tasks)]
+    def __init__(self, node: Node, tasks: int, types: Types, contiguous: bool, tuning: Tuning) -> None:
+        self.op, self.node, self.types, self.contiguous, self.tuning = node.op, node, types, contiguous, tuning
+        self.stores = [DictStore(tuning=tuning) for _ in range(tasks)]
         self.wakes: list[int | None] = [None] * tasks
         self.layout: Layout | None = None
 
@@ -116,11 +119,11 @@ class _Operator:
     def _layouts(self, side: int, rows: pa.Table) -> tuple[Layout, Layout]:
         """The layout of the operator, and the one that this input is packed by."""
         if self.op.joined is None:
-            layout = Layout(self.op, rows.schema)
+            layout = Layout(self.op, rows.schema, tuning=self.tuning)
             return layout, layout
         count = len(self.op.sides)
         schemas = [
             rows.schema if n == side or self.op.sides[n].behind else self._read(n, []).schema for n in range(count)
         ]
-        whole = Layout.of_join(self.op, schemas)
+        whole = Layout.of_join(self.op, schemas, tuning=self.tuning)
         return whole, whole.of_side(side, rows.schema)

@@ -26,9 +26,6 @@ from tidegate.kernel.state import frames
 from tidegate.kernel.state.compact import compacted
 from tidegate.kernel.time.stream_time import Chunk, cut, header, running_max
 
-SLICE_ROWS = 500_000
-"""Rows packed at a time: bounds the memory of a map task, whatever it is given to read."""
-
 
 @dataclass
 class _Slice:
@@ -116,7 +113,7 @@ def _slices(layout: Layout, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Ta
     for batch in batches:
         held.append(batch)
         rows += batch.num_rows
-        if rows >= SLICE_ROWS:
+        if rows >= layout.tuning.slice_rows:
             yield _table(layout, held)
             rows = 0
     if rows:
@@ -139,7 +136,11 @@ def _table(layout: Layout, batches: list[pa.RecordBatch]) -> pa.Table:
 def _read(layout: Layout, table: pa.Table, contiguous: bool) -> _Slice:
     ordered = layout.op.stream.ordered
     partition, offset, names = _order_columns(layout, table) if ordered else (None, None, [])
-    cuts = cut(partition, offset, contiguous) if partition is not None and offset is not None else None
+    cuts = (
+        cut(partition, offset, layout.tuning.offset_runs, contiguous)
+        if partition is not None and offset is not None
+        else None
+    )
     if cuts is not None and cuts.order is not None:
         table = table.take(pa.array(cuts.order))
         partition, offset = partition[cuts.order], offset[cuts.order]  # type: ignore[index]

@@ -19,6 +19,7 @@ from tidegate.errors import DefinitionError
 from tidegate.kernel.aggregates import Accumulator, accumulator
 from tidegate.kernel.rows import map_filter
 from tidegate.kernel.time.panes import Panes
+from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.plan import LATE_COLUMNS, RESULT_COLUMNS, Operation, Output
 from tidegate.plan.identity import identity
 from tidegate.spec.aggregates import Aggregate, Fold
@@ -74,9 +75,19 @@ class Layout:
     """Per aggregation since when the state has it (`fitting.Column`); empty if all are from the first plan."""
     whole: Layout | None = None
     """The join that this is one side of."""
+    tuning: Tuning = DEFAULT
+    """How much is processed at a time."""
 
     @classmethod
-    def of_join(cls, op: Operation, sides: Sequence[pa.Schema], *, typed: bool = True, sorts: bool = True) -> Layout:
+    def of_join(
+        cls,
+        op: Operation,
+        sides: Sequence[pa.Schema],
+        *,
+        typed: bool = True,
+        sorts: bool = True,
+        tuning: Tuning = DEFAULT,
+    ) -> Layout:
         """The layout of a join, given the columns that each of its inputs reads (`v:left:` and `v:right:`).
 
         Raises DefinitionError if a column of the key is of one type on one side and of another one on the other.
@@ -87,7 +98,7 @@ class Layout:
             fields += [pa.field(f"v:{name}:{f.name[2:]}", f.type) for f in values]
             if op.identifies(side):
                 fields.append(pa.field(f"v:{name}:{ROW_ID}", pa.string()))
-        return cls(op, pa.schema(fields), typed=typed, sorts=sorts)
+        return cls(op, pa.schema(fields), typed=typed, sorts=sorts, tuning=tuning)
 
     def of_limit(self, output: Output, number: int) -> Layout:
         """The layout of the rows that come to a time limit of an output; its operation has that limit alone."""
@@ -101,7 +112,7 @@ class Layout:
             values = [pa.field(f"v:{name}", kind) for name, kind in self.values_of(side).items()]
             ids = [pa.field(ID_COLUMN, pa.string())] if self.has_ids(side) else []
             schema = pa.schema([*(self.schema.field(name) for name in self.keys), *values, *ids])
-        return Layout(self.op.of_side(side), schema, typed=self.typed, sorts=self.sorts, whole=self)
+        return replace(self, op=self.op.of_side(side), schema=schema, shape=(), since=(), whole=self)
 
     @property
     def half_known(self) -> bool:

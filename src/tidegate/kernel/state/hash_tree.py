@@ -18,9 +18,6 @@ from tidegate.kernel.columns.arrays import Ints, concat_tables
 from tidegate.kernel.state.log_index import Log
 from tidegate.kernel.state.state import State
 
-SPLIT_ROWS = 20_000
-"""A bucket with more rows than this becomes several."""
-
 _FILLED = 0.75
 """How full the parts of a bucket are: the next rows need not split them again."""
 
@@ -63,12 +60,12 @@ def write(
 ) -> None:
     """Let `rows`, whose keys have these `hashes`, be all that is in the buckets; one that is too large splits.
 
-    most   rows that a bucket may have before it splits, SPLIT_ROWS if nothing is said
+    most   rows that a bucket may have before it splits, `Tuning.bucket_rows` if nothing is said
     known  what the index is to know of a bucket with these rows (fields of `Log`)
     every  whether the batch writes every bucket, these being neighbours of each other; if nothing is said, whether
            these are all that there are
     """
-    most = SPLIT_ROWS if most is None else most
+    most = state.store.tuning.bucket_rows if most is None else most
     high = _high(hashes)
     order = radix_sort.argsort(high)
     rows, high = rows.take(pa.array(order)), high[order]

@@ -1,9 +1,9 @@
 """The index of the logs of a store: a sorted map from the number of a log to what is known of it, in pages.
 
-A batch reads and writes the pages that it touches. A page has up to PAGE_LOGS logs, or up to FANOUT pages of the level
-below; the meta frame of the state holds the highest level. Every entry has the totals of what lies below it, and the
-bound that says when something below it must be looked at. So totals, the logs that are due, and the first logs are
-known without reading the others.
+A batch reads and writes the pages that it touches. A page has up to `Tuning.page_logs` logs, or up to `fanout` pages of
+the level below; the meta frame of the state holds the highest level. Every entry has the totals of what lies below it,
+and the bound that says when something below it must be looked at. So totals, the logs that are due, and the first logs
+are known without reading the others.
 
     level 2    in the meta frame       [0 ...]                        [8,640,000 ...]
     level 1    window 0, segment -2    [0 ...]  [960,000 ...]  ...
@@ -27,15 +27,6 @@ from tidegate.instants import MAX_MS
 from tidegate.kernel.columns.arrays import Ints
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.store import DictStore, Store
-
-PAGE_LOGS = 128
-"""A page with more logs than this becomes several."""
-
-FANOUT = 64
-"""A page with more pages below it than this becomes several."""
-
-ROOT = 32
-"""The meta frame holds up to so many logs, or pages of the highest level."""
 
 
 class Log(NamedTuple):
@@ -296,23 +287,23 @@ class LogIndex:
 
     def _arrange(self) -> None:
         """Divide pages that are too large, remove those that are empty, and let the tree be as high as it must be."""
-        root = self._root
+        root, most = self._root, self.store.tuning.root_entries
         if not root.changed:
             return
         if root.level == 0:
-            if len(self._logs(root)) <= ROOT:
+            if len(self._logs(root)) <= most:
                 return
             tops = self._parts(root, last=True)
         else:
             pages = self._pages(root)
             tops = [part for page in pages for part in self._parts(page, last=page is pages[-1])]
-        while len(tops) > ROOT:
+        while len(tops) > most:
             tops = self._grouped(tops, tops[0].level + 1, last=True)
         while len(tops) == 1 and tops[0].level > 0:
             self._remove(tops[0])
             tops = self._pages(tops[0])
         self._root = _Page(tops[0].level + 1, 0, pages=tops, changed=True) if tops else _Page(0, 0, logs={})
-        if 0 < self.totals().logs <= ROOT // 2:
+        if 0 < self.totals().logs <= most // 2:
             logs = dict(self.items())
             self._remove_below(self._root)
             self._root = _Page(0, 0, logs=logs, changed=True)
@@ -328,12 +319,12 @@ class LogIndex:
             return self._named(page, self._grouped(below, page.level, last))
         numbers = _numbers(page)
         logs = self._logs(page)
-        cuts = _cuts(len(numbers), PAGE_LOGS, last)
+        cuts = _cuts(len(numbers), self.store.tuning.page_logs, last)
         parts = [numbers[low:high] for low, high in pairwise(cuts)]
         return self._named(page, [_Page(0, part[0], logs={n: logs[n] for n in part}) for part in parts])
 
     def _grouped(self, pages: list[_Page], level: int, last: bool) -> list[_Page]:
-        cuts = _cuts(len(pages), FANOUT, last)
+        cuts = _cuts(len(pages), self.store.tuning.fanout, last)
         return [_Page(level, pages[low].name, pages=pages[low:high], changed=True) for low, high in pairwise(cuts)]
 
     def _named(self, page: _Page, parts: list[_Page]) -> list[_Page]:

@@ -6,10 +6,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tidegate.kernel.state.tables import TableSpec
+from tidegate.kernel.tuning import DEFAULT, Tuning
 
 
 class Store(Protocol):
     """State of one task. Values are bytes that `frames` wrote; nothing is visible elsewhere before the batch ends."""
+
+    @property
+    def tuning(self) -> Tuning:
+        """How large what is stored may become."""
 
     def get(self, name: str) -> bytes | None:
         """The named value, None if it was never put."""
@@ -36,6 +41,7 @@ class DictStore:
 
     values: dict[str, bytes] = field(default_factory=dict)
     log: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    tuning: Tuning = DEFAULT
 
     def get(self, name: str) -> bytes | None:
         return self.values.get(name)
@@ -54,7 +60,7 @@ class DictStore:
 
     def copy(self) -> DictStore:
         """A store with the same content."""
-        return DictStore(dict(self.values), dict(self.log))
+        return DictStore(dict(self.values), dict(self.log), self.tuning)
 
 
 @dataclass
@@ -64,6 +70,10 @@ class Overlay:
     below: DictStore
     values: dict[str, bytes] = field(default_factory=dict)
     log: dict[tuple[int, int], bytes | None] = field(default_factory=dict)
+
+    @property
+    def tuning(self) -> Tuning:
+        return self.below.tuning
 
     def get(self, name: str) -> bytes | None:
         return self.values.get(name, self.below.get(name))
@@ -102,6 +112,10 @@ class Section:
 
     store: Store
     table: TableSpec
+
+    @property
+    def tuning(self) -> Tuning:
+        return self.store.tuning
 
     def get(self, name: str) -> bytes | None:
         return self.store.get(name)

@@ -24,11 +24,6 @@ from tidegate.kernel.suppress.key_index_table import CODES, HIGH, Numbers, Table
 NOWHERE = -1
 """The bucket of a key that does not wait."""
 
-CHUNK_ROWS = 200_000
-PIECE_ROWS = 50_000
-FOLD_ROWS = 200_000
-"""The log is put together with the base when it has more rows than this and an eighth of the base."""
-
 _HIGH = HIGH
 _LOW = np.uint64(CODES - 1)
 _CACHED = 4
@@ -86,7 +81,8 @@ class Index:
         content = self._content(store)
         buckets = np.array([*self.buckets, NOWHERE], np.int64)
         # In pieces: what is computed of each number is several times its size.
-        pieces = (hashes[low : low + PIECE_ROWS] for low in range(0, len(hashes), PIECE_ROWS))
+        step = store.tuning.piece_rows
+        pieces = (hashes[low : low + step] for low in range(0, len(hashes), step))
         return np.concatenate([buckets[content.find(self.short(piece))] for piece in pieces])
 
     def add(self, store: Store, hashes: Numbers, numbers: Ints, live: list[int]) -> None:
@@ -111,7 +107,7 @@ class Index:
         self.owner = self.owner or self.tokens[-1]
         content.recent = _override(content.recent, packed)
         self._keep(content)
-        if len(content.recent) > max(FOLD_ROWS, self.rows // 8):
+        if len(content.recent) > max(store.tuning.fold_rows, self.rows // 8):
             self._fold(store, content, live)
 
     def clear(self, store: Store) -> None:
@@ -159,7 +155,7 @@ class Index:
             whole = _override(content.chunks.pop(0).numbers(), content.recent[low:high])
             codes = recode[(whole & _LOW).astype(np.int64)]
             whole = ((whole & _HIGH) | codes)[codes < np.uint64(CODES)]
-            parts = np.array_split(whole, max(1, -(-len(whole) // CHUNK_ROWS)))
+            parts = np.array_split(whole, max(1, -(-len(whole) // store.tuning.chunk_rows)))
             bounds += [bound, *(int(part[0] & _HIGH) for part in parts[1:])]
             chunks += [Table.of(part) for part in parts]
             token = _token(token, whole)

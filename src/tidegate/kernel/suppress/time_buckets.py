@@ -27,14 +27,6 @@ from tidegate.spec.columns import OURS
 BUFFER_TIME = OURS + "buffer_time"
 """The column with the buffer time of a row on a bucket."""
 
-BUCKETS_PER_LEVEL = 64
-"""About how many buckets a limit is cut into: more of them make an update write more, fewer a due one read more. One
-that begins to be due is cut into as many again, so that it is read whole only once.
-"""
-
-SEGMENTS = 64
-"""A bucket of more segments than this is put together, each bucket after a different number of batches."""
-
 Hashes = npt.NDArray[np.uint64]
 
 
@@ -104,7 +96,8 @@ class TimeBuckets:
             state = self._state(number)
             state.append(TIME_BUCKETS.place(number), mine)
             self.logs[number] = state.logs[TIME_BUCKETS.place(number)]._replace(base=earliest)
-        return [n for n in names.tolist() if self.logs[n].segments > SEGMENTS + n % SEGMENTS]
+        most = self.store.tuning.bucket_segments
+        return [n for n in names.tolist() if self.logs[n].segments > most + n % most]
 
     def place(self, rows: pa.Table, hashes: Hashes, limit_ms: int, opened: list[int]) -> None:
         """Put entries (one row per key) on the buckets of their buffer times, and note where they are.
@@ -114,13 +107,12 @@ class TimeBuckets:
         """
         if not rows.num_rows:
             return
+        many = self.store.tuning.buckets_per_level
         if not self.logs:
-            self.width = max(1, limit_ms // BUCKETS_PER_LEVEL**2)
+            self.width = max(1, limit_ms // many**2)
         narrow = ints(rows[BUFFER_TIME]) // self.width
-        wide = narrow // BUCKETS_PER_LEVEL * BUCKETS_PER_LEVEL
-        numbers = np.where(
-            np.isin(wide, [number // BUCKETS_PER_LEVEL * BUCKETS_PER_LEVEL for number in opened]), narrow, wide
-        )
+        wide = narrow // many * many
+        numbers = np.where(np.isin(wide, [number // many * many for number in opened]), narrow, wide)
         same, group = np.unique(self.index.short(hashes), return_inverse=True)
         earliest = np.full(len(same), MAX_MS)
         np.minimum.at(earliest, group, numbers)

@@ -30,9 +30,6 @@ from tidegate.kernel.columns.arrays import Ints
 NEVER = -1
 """Stream time before the first record."""
 
-RUNS = 32
-"""With more runs of consecutive offsets than this, a partition's part in a map task is one scattered chunk."""
-
 STEPS = 1024
 """The most steps of stream time that a header carries for the lateness metric."""
 
@@ -85,8 +82,11 @@ class Cut:
     scattered: list[bool]
 
 
-def cut(partition: Ints, offset: Ints, contiguous: bool = False) -> Cut:
-    """Cut rows into chunks by partition (as numbers) and offset; `contiguous`: a gap in the offsets is no cut."""
+def cut(partition: Ints, offset: Ints, most_runs: int, contiguous: bool = False) -> Cut:
+    """Cut rows into chunks by partition (as numbers) and offset; `contiguous`: a gap in the offsets is no cut.
+
+    With more runs of consecutive offsets than `most_runs`, a partition's rows are one scattered chunk.
+    """
     order = None
     grows = partition[1:] > partition[:-1]
     if not np.all(grows | ((partition[1:] == partition[:-1]) & (offset[1:] >= offset[:-1]))):
@@ -101,7 +101,7 @@ def cut(partition: Ints, offset: Ints, contiguous: bool = False) -> Cut:
     scattered: list[bool] = []
     for low, high in zip(bounds[:-1], bounds[1:], strict=True):
         runs = gaps[(gaps > low) & (gaps < high)]
-        many = len(runs) >= RUNS
+        many = len(runs) >= most_runs
         starts += [int(low)] if many else [int(low), *map(int, runs)]
         scattered += [True] if many else [False] * (len(runs) + 1)
     return Cut(order, np.array(starts, np.int64), scattered)

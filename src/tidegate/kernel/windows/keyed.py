@@ -37,18 +37,8 @@ from tidegate.spec.windows import SessionWindows, SlidingWindows
 
 _Late = list[tuple[int, int, int]]
 
-SPLIT_ROWS = (500, 6_000)
-"""A bucket with more windows than this becomes several: one record reads and writes the bucket of its key. The second
-number is for batches with many records for each bucket, which read and write fewer large ones faster.
-"""
 _ROWS_PER_RECORD = 64
 """So many windows a record may write with its own without being slower than by writing more buckets."""
-_STRETCH = 10_000
-"""So many records are looked at before it is asked whether all buckets are touched already."""
-PART_RECORDS = 50_000
-"""So many records of final results of sliding windows are applied together, or those of one bucket. Each makes up to
-two windows, and takes about a kilobyte while it is applied.
-"""
 
 
 class KeyedWindows(Operator):
@@ -137,23 +127,23 @@ class _Part:
 
 
 def _parts(layout: Layout, state: State, batch: Batch, records: pa.Table | None, opens_after: float) -> Iterator[_Part]:
-    """Everything together, or a bucket and the next ones until they have PART_RECORDS records.
+    """Everything together, or a bucket and the next ones until they have `part_records` records.
 
     Only final results of sliding windows come in parts: updates have an order over all keys.
     """
-    due = set(state.logs.due_before(opens_after))
+    due, most = set(state.logs.due_before(opens_after)), layout.tuning.part_records
     in_parts = layout.op.emits == "final" and sliding_batch.applies(layout, batch)
-    if records is None or records.num_rows <= PART_RECORDS or not in_parts:
+    if records is None or records.num_rows <= most or not in_parts:
         yield _Part(sorted(_touched(layout, state, records) | due), records)
         return
     hashes = grouping.key_hash(layout, records)
-    hash_tree.divide(state, hashes, PART_RECORDS)
+    hash_tree.divide(state, hashes, most)
     own = hash_tree.find(state, hashes)
     filled, counts = np.unique(own, return_counts=True)
     buckets = np.union1d(filled, np.array(sorted(due), np.int64))
     sizes = np.zeros(len(buckets), np.int64)
     sizes[np.searchsorted(buckets, filled)] = counts
-    part = (np.cumsum(sizes) - 1) // PART_RECORDS
+    part = (np.cumsum(sizes) - 1) // most
     every = len(buckets) == len(state.logs)
     for number in np.unique(part).tolist():
         mine = buckets[part == number]
@@ -206,9 +196,10 @@ def _elsewhere(state: State, loaded: _Loaded) -> tuple[int, int]:
 def _touched(layout: Layout, state: State, records: pa.Table | None) -> set[int]:
     """The buckets of the records; many records are soon in all of them, and the rest is not looked at."""
     found: set[int] = set()
-    for low in range(0, 0 if records is None else records.num_rows, _STRETCH):
+    step = layout.tuning.lookup_records
+    for low in range(0, 0 if records is None else records.num_rows, step):
         assert records is not None
-        found.update(np.unique(hash_tree.find(state, grouping.key_hash(layout, records.slice(low, _STRETCH)))).tolist())
+        found.update(np.unique(hash_tree.find(state, grouping.key_hash(layout, records.slice(low, step)))).tolist())
         if len(found) >= len(state.logs):
             break
     return found
@@ -242,7 +233,8 @@ def _store(
         rows = keyed_strict_bound.stored(layout, rows, entries, opens_after)
     numbers = np.array(loaded.buckets, np.int64)
     each = (0 if part.records is None else part.records.num_rows) // max(1, len(numbers))
-    most = min(max(SPLIT_ROWS[0], each * _ROWS_PER_RECORD), SPLIT_ROWS[1])
+    few, many = layout.tuning.key_windows
+    most = min(max(few, each * _ROWS_PER_RECORD), many)
     known = partial(_known, layout, opens_after, entries is not None)
     hash_tree.write(state, numbers, rows, grouping.key_hash(layout, rows), most, known, part.every)
 

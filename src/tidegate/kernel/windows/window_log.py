@@ -28,18 +28,6 @@ from tidegate.kernel.state.tables import PANES
 from tidegate.kernel.windows import window_table
 from tidegate.kernel.windows.window_table import aligned_window
 
-COMPACT_ROWS = 4_000_000
-"""A log shorter than this is never compacted."""
-
-COMPACT_GROWTH = 4
-"""A log is compacted when it has this many times the rows it had after it was last compacted."""
-
-CLOSE_ROWS = 1_500_000
-"""Rows of closing windows that are merged at once; a window that has more is dealt into parts by key."""
-
-PART_ROWS = 500_000
-"""About how many rows of such a window are merged at a time."""
-
 _MANY_WINDOWS = 16
 """The rows of a pane in more windows than this are repeated at once; of fewer, each window shares their columns."""
 
@@ -202,7 +190,7 @@ class _Group:
 def _groups(
     layout: Layout, state: State, fresh: dict[int, pa.Table], panes: list[int], windows: Ints
 ) -> Iterator[_Group]:
-    """Closing windows in stretches of about CLOSE_ROWS rows, so that a large close needs not all memory."""
+    """Closing windows in stretches of about `close_rows` rows, so that a large close needs not all memory."""
     if not len(windows):
         return
     whole = _Group.of(layout, panes, windows, 0)
@@ -212,7 +200,7 @@ def _groups(
     np.subtract.at(change, whole.high, sizes)
     begin = rows = 0
     for at, size in enumerate(np.cumsum(change)[:-1].tolist()):
-        if at > begin and rows + size > CLOSE_ROWS:
+        if at > begin and rows + size > layout.tuning.close_rows:
             yield _Group.of(layout, whole.panes, windows[begin:at], rows)
             begin, rows = at, 0
         rows += size
@@ -227,7 +215,7 @@ def _rows(state: State, fresh: dict[int, pa.Table], pane: int) -> int:
 def _close(layout: Layout, state: State, fresh: dict[int, pa.Table], group: _Group) -> Iterator[pa.Table]:
     rows = _read(layout, state, fresh, group)
     # The order in which rows leave is that of whole windows.
-    whole = layout.sorts or group.rows <= CLOSE_ROWS
+    whole = layout.sorts or group.rows <= layout.tuning.close_rows
     parts = [rows] if whole else _decoded(_dealt(layout, rows, group.rows))
     yield from (results.finish(layout, _merged(layout, part, "start"), sort=layout.sorts) for part in parts)
 
@@ -253,7 +241,7 @@ def _merged(layout: Layout, tables: Iterable[pa.Table], *by: str) -> pa.Table:
 
 def _dealt(layout: Layout, tables: Iterable[pa.Table], rows: int) -> list[list[bytes]]:
     """So many rows in parts by key, compressed: all tables at once would be too much."""
-    parts = -(-rows // PART_ROWS)
+    parts = -(-rows // layout.tuning.part_rows)
     dealt: list[list[bytes]] = [[] for _ in range(parts)]
     for table in tables:
         # The low half of the hash chose the task.
@@ -291,7 +279,7 @@ def _done(layout: Layout, pane: int, closes_at: int) -> bool:
 
 def _compact(layout: Layout, state: State, pane: int) -> None:
     log = state.logs[pane]
-    if log.rows > max(COMPACT_ROWS, COMPACT_GROWTH * log.base):
+    if log.rows > max(layout.tuning.compact_rows, layout.tuning.compact_growth * log.base):
         by = ["open"] if layout.panes.shared else []
         # Read now: what is written below takes its place.
         dealt = _dealt(layout, state.segments(pane), log.rows)

@@ -29,9 +29,6 @@ from tidegate.kernel.time.stream_time import running_max
 from tidegate.kernel.windows import functions
 from tidegate.spec.windows import BatchWindows, TimeWindows, UnlimitedWindows
 
-MOST_TABLES = 16
-"""In about so many tables a record of hopping windows is at most; windows that are more share tables."""
-
 
 def stretch_ms(layout: Layout) -> int:
     """The length of a stretch of windows that share a table, with `start` as a column; 0 if each has its own.
@@ -41,7 +38,7 @@ def stretch_ms(layout: Layout) -> int:
     windows = layout.op.windows
     if not isinstance(windows, TimeWindows) or layout.op.buffer is not None:
         return 0
-    together = -(-windows.size_ms // (windows.advance_ms * MOST_TABLES))
+    together = -(-windows.size_ms // (windows.advance_ms * layout.tuning.most_tables))
     return together * windows.advance_ms if together > 1 else 0
 
 

@@ -21,6 +21,7 @@ from tidegate.kernel.exchange.packing import pack
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.kernel.stage import Stage, Step
+from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.kernel.upgrade import drain
 from tidegate.kernel.windows import expected_keys
 from tidegate.plan import Edge, Node, Operation, Plan, Stream, graph, operation, with_row_ids
@@ -143,7 +144,7 @@ def check_frame(stream: Any, deleted: str | None = None) -> None:
     check_columns(stream, deleted)
 
 
-def to_df(table: Plan, drains: bool = False, row_ids: bool = False) -> DataFrame:
+def to_df(table: Plan, drains: bool = False, row_ids: bool = False, tuning: Tuning = DEFAULT) -> DataFrame:
     """The rows of `table` as a DataFrame: key columns, `window`, value columns, `timestamp`, `deleted` if it can be.
 
     Counts of each micro-batch are in `observedMetrics` under the name of the stream. `drains`: of a last run
@@ -151,7 +152,7 @@ def to_df(table: Plan, drains: bool = False, row_ids: bool = False) -> DataFrame
     """
     if isinstance(table, Stream) and table.table is None and not row_ids:
         return stepped(table)
-    out, layout = _operate(graph(_identified(table) if row_ids else operation(table)), drains)
+    out, layout = _operate(graph(_identified(table) if row_ids else operation(table)), drains, tuning)
     return out.select(*public(layout.output_schema.names))
 
 
@@ -174,7 +175,9 @@ def laid_out(node: Node) -> tuple[Layout, int]:
     return layout, task_count(node.op, out)
 
 
-def _operate(node: Node, drains: bool = False, observed: Counter[str] | None = None) -> tuple[DataFrame, Layout]:
+def _operate(
+    node: Node, drains: bool = False, tuning: Tuning = DEFAULT, observed: Counter[str] | None = None
+) -> tuple[DataFrame, Layout]:
     """The rows of one operator behind those it gets them from, under the kernel's names, and their layout.
 
     observed  how many operators of the query have each name; their observations must have names of their own
@@ -186,7 +189,7 @@ def _operate(node: Node, drains: bool = False, observed: Counter[str] | None = N
             *(step for output in op.all_outputs for step in output.steps),
         ]
     )
-    inputs = [_edge(op, edge, drains, observed) for edge in node.edges]
+    inputs = [_edge(op, edge, drains, tuning, observed) for edge in node.edges]
     frame = inputs[0].frame
     observed[op.stream.name] += 1
     config.check(frame.sparkSession, streaming=frame.isStreaming)
@@ -195,7 +198,7 @@ def _operate(node: Node, drains: bool = False, observed: Counter[str] | None = N
             _warn_unordered(op, stream, frame.isStreaming)
     _check_alike(node, inputs)
     tasks = task_count(op, frame)
-    layout = _layout(node, inputs)
+    layout = _layout(node, inputs, tuning)
     if op.regroup is None:
         check_apart(_public_names(layout.output_schema.names), frame.sparkSession, "A row of the result has")
     keys = None if op.expects is None else _shipped(expected_keys.pack(layout, op.expects))
@@ -209,33 +212,34 @@ def _operate(node: Node, drains: bool = False, observed: Counter[str] | None = N
         name=op.stream.name if observed[op.stream.name] == 1 else f"{op.stream.name} {observed[op.stream.name]}",
         wakes=op.uses_timers,
         marks=partial(drain.marks, layout, tasks) if drains else None,
+        tuning=tuning,
     )
     return out, layout
 
 
-def _layout(node: Node, inputs: list[_Input]) -> Layout:
+def _layout(node: Node, inputs: list[_Input], tuning: Tuning) -> Layout:
     """The layout of an operator. It travels to the workers; the DataFrames that it is bound to cannot."""
     op = replace(node.op, stream=node.op.stream.unbound, expects=None)
     if op.joined is None:
         schema = inputs[0].schema
         if isinstance(op.function, Cogroup):  # each input has a column of its own
             schema = pa.unify_schemas([entry.schema for entry in inputs])
-        return Layout(op, schema, sorts=False)
+        return Layout(op, schema, sorts=False, tuning=tuning)
     schemas = {edge.side: entry.schema for edge, entry in zip(node.edges, inputs, strict=True)}
     op = replace(op, sides=tuple(side.unbound for side in op.sides))
-    return Layout.of_join(op, [schemas[side] for side in sorted(schemas)], sorts=False)
+    return Layout.of_join(op, [schemas[side] for side in sorted(schemas)], sorts=False, tuning=tuning)
 
 
 def _side_of(layout: Layout, side: int, entry: _Input) -> Layout:
     return layout if layout.op.joined is None else layout.of_side(side, entry.schema)
 
 
-def _edge(op: Operation, edge: Edge, drains: bool, observed: Counter[str]) -> _Input:
+def _edge(op: Operation, edge: Edge, drains: bool, tuning: Tuning, observed: Counter[str]) -> _Input:
     """What an operator reads of one of its inputs."""
     read = op if op.joined is None else op.of_side(edge.side)
     if edge.node is None:
         return _input(read, edge.stream)
-    frame, layout = _operate(edge.node, drains, observed)
+    frame, layout = _operate(edge.node, drains, tuning, observed)
     columns = [col(name) for name in layout.output_schema.names]
     if op.needs_wall_clock:
         columns.append(_wall_clock("wall_clock"))

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.runtime.spark.names import numbered, renamed
 from tidegate.runtime.spark.processor import Stage, StageProcessor, static_step
 from tidegate.runtime.spark.tasks import task_numbers
@@ -36,6 +37,7 @@ def flow(
     name: str = "tidegate",
     wakes: bool = False,
     marks: Callable[[], Iterable[tuple[int, bytes]]] | None = None,
+    tuning: Tuning = DEFAULT,
 ) -> DataFrame:
     """DataFrames, each by its columns, through their packs and `stage`; the rows of `stage.output_schema`.
 
@@ -57,14 +59,14 @@ def flow(
     grouped = packed.groupBy("task")
     if packed.isStreaming:
         out = grouped.transformWithStateInPandas(
-            StageProcessor(stage, wakes),
+            StageProcessor(stage, wakes, tuning),
             outputStructType=wire,
             outputMode="Update",
             # Not "EventTime", which drops rows by record time before anybody has seen them.
             timeMode="ProcessingTime" if wakes else "None",
         )
     else:
-        out = grouped.applyInArrow(static_step(stage), wire)
+        out = grouped.applyInArrow(static_step(stage, tuning), wire)
     return rows_of(observing(out, stage.metrics, name), stage.output_schema)
 
 

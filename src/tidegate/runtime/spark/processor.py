@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.runtime.spark.as_pandas import as_pandas
 from tidegate.runtime.spark.state import SparkStore
 from tidegate.runtime.spark.wire import Told, outgoing
@@ -52,13 +53,14 @@ class StageProcessor(StatefulProcessor):
     (test_an_error_fails_the_batch_and_stores_nothing). A stage that `wakes` has at most one timer per task.
     """
 
-    def __init__(self, stage: Stage, wakes: bool = False) -> None:
+    def __init__(self, stage: Stage, wakes: bool = False, tuning: Tuning = DEFAULT) -> None:
         self._stage = stage
         self._wakes = wakes
+        self._tuning = tuning
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle
-        self._store = SparkStore(handle)
+        self._store = SparkStore(handle, self._tuning)
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
         # One by one: nobody holds a blob that the step is done with.
@@ -93,20 +95,20 @@ class StageProcessor(StatefulProcessor):
             self._handle.registerTimer(wanted)
 
     def _frames(self, outcome: Outcome) -> Iterator[pd.DataFrame]:
-        for table in outgoing(self._stage.output_schema, self._stage.metrics, outcome):
+        for table in outgoing(self._stage.output_schema, self._stage.metrics, outcome, self._tuning):
             yield as_pandas(table)
 
     def close(self) -> None:
         pass
 
 
-def static_step(stage: Stage) -> Callable[[pa.Table], pa.Table]:
+def static_step(stage: Stage, tuning: Tuning = DEFAULT) -> Callable[[pa.Table], pa.Table]:
     """`stage` for `groupBy("task").applyInArrow` over a static frame: all its input in one step, then the end."""
 
     def run(table: pa.Table) -> pa.Table:
         from tidegate.kernel.state.store import DictStore
 
-        outcome = stage.begin(DictStore(), table.column("blob").to_pylist(), end_of_input=True)
-        return pa.concat_tables(outgoing(stage.output_schema, stage.metrics, outcome))
+        outcome = stage.begin(DictStore(tuning=tuning), table.column("blob").to_pylist(), end_of_input=True)
+        return pa.concat_tables(outgoing(stage.output_schema, stage.metrics, outcome, tuning))
 
     return run

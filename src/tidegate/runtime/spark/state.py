@@ -11,6 +11,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, St
 
 from tidegate.errors import CheckpointError
 from tidegate.kernel.state.tables import limit_buffer
+from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.runtime.spark import septets
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ LOG = "log"
 NAMED = -(2**63)
 NAMES = ("meta", "buffer", "layout")
 """Further ones are those of later time limits, in the order of their places (`state.tables.limit_buffer`)."""
-# Larger values cost twice as much a byte, and one of 256 MB ends Spark's state server with an OutOfMemoryError.
-PART_BYTES = 4 << 20
 
 # As objects: a DDL string costs one more round trip to the JVM per task and batch.
 _KEY = StructType(
@@ -39,7 +38,8 @@ class SparkStore:
     every checkpoint.
     """
 
-    def __init__(self, handle: StatefulProcessorHandle) -> None:
+    def __init__(self, handle: StatefulProcessorHandle, tuning: Tuning = DEFAULT) -> None:
+        self.tuning = tuning
         self._log = handle.getMapState(LOG, _KEY, _VALUE)
 
     def get(self, name: str) -> bytes | None:
@@ -55,9 +55,10 @@ class SparkStore:
         return value
 
     def write(self, window: int, segment: int, value: bytes) -> None:
-        parts = max(1, -(-len(value) // PART_BYTES))
+        most = self.tuning.part_bytes
+        parts = max(1, -(-len(value) // most))
         for part in range(parts):
-            piece = value[part * PART_BYTES : (part + 1) * PART_BYTES]
+            piece = value[part * most : (part + 1) * most]
             self._log.updateValue((window, segment, part), (-parts, septets.pack(piece)))
         self._remove_from(window, segment, parts)  # what a longer value before this one left behind
 

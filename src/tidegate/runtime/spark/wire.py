@@ -13,15 +13,14 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.runtime.spark.names import col
 from tidegate.spec.metrics import formula
 
 # The column of lists; each number that a task tells has a column of its own, which is empty beside lists.
 ROWS = "_rows"
-# Rows to a frame: enough to drown the cost per frame, few enough that a frame of wide rows fits in memory twice.
-FRAME_ROWS = 100_000
 # Spark holds a list whole.
-LIST_ROWS, LIST_BYTES = 1_000, 1 << 20
+LIST_BYTES = 1 << 20
 LARGEST_LONG = 2**63 - 1
 # The largest double that a long holds: the instant 2^63 - 1 would become 2^63, which Spark refuses to cast.
 LARGEST_DOUBLE = float(2**63 - 1024)
@@ -80,12 +79,15 @@ def _told(metrics: Mapping[str, str]) -> dict[str, pa.DataType]:
     return types
 
 
-def outgoing(rows: pa.Schema, metrics: Mapping[str, str], outcome: Told) -> Iterator[pa.Table]:
+def outgoing(
+    rows: pa.Schema, metrics: Mapping[str, str], outcome: Told, tuning: Tuning = DEFAULT
+) -> Iterator[pa.Table]:
     """The rows of `outcome`, some lists of them at a time, then what it tells."""
     schema = wire_schema(rows, metrics)
     for part in outcome.parts:
-        for start in range(0, part.num_rows, FRAME_ROWS):
-            yield _wire({ROWS: _in_lists(part.slice(start, FRAME_ROWS), schema.field(ROWS).type)}, schema)
+        for start in range(0, part.num_rows, tuning.frame_rows):
+            frame = part.slice(start, tuning.frame_rows)
+            yield _wire({ROWS: _in_lists(frame, schema.field(ROWS).type, tuning.list_rows)}, schema)
     numbers = {
         name: pa.array([_number(outcome.metrics.get(name), kind)], kind) for name, kind in _told(metrics).items()
     }
@@ -99,10 +101,10 @@ def _number(number: float | None, kind: pa.DataType) -> float | None:
     return min(int(number), LARGEST_LONG) if pa.types.is_int64(kind) else min(float(number), LARGEST_DOUBLE)
 
 
-def _in_lists(part: pa.Table, lists: pa.ListType) -> pa.Array:
+def _in_lists(part: pa.Table, lists: pa.ListType, most: int) -> pa.Array:
     row = lists.value_type
     columns = [_microseconds(part.column(field.name)).cast(field.type).combine_chunks() for field in row]
-    step = max(1, min(LIST_ROWS, LIST_BYTES * part.num_rows // (part.nbytes + 1)))
+    step = max(1, min(most, LIST_BYTES * part.num_rows // (part.nbytes + 1)))
     starts = pa.array([*range(0, part.num_rows, step), part.num_rows], pa.int32())
     return pa.ListArray.from_arrays(starts, pa.StructArray.from_arrays(columns, fields=list(row)), type=lists)
 
