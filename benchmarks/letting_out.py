@@ -52,6 +52,7 @@ class _Rows:
 
     rows: int
     metrics: dict[str, float] = field(default_factory=lambda: {"records": 1.0, "late": 0.0})
+    wake_at: int | None = None
 
     @property
     def parts(self) -> Iterator[pa.Table]:

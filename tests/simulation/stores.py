@@ -8,6 +8,7 @@ from typing import Any
 
 from tidegate.kernel.state.store import DictStore, Store
 from tidegate.kernel.tuning import DEFAULT, Tuning
+from tidegate.runtime.spark import state_variable
 from tidegate.runtime.spark.state import SparkStore
 
 
@@ -124,4 +125,4 @@ class Handle:
 
 def opened(version: Version, on_spark: bool) -> Store:
     """A store to look at."""
-    return SparkStore(Handle(version, Calls())) if on_spark else KernelStore(version, Calls())  # type: ignore[arg-type]
+    return SparkStore(state_variable.opened(Handle(version, Calls()))) if on_spark else KernelStore(version, Calls())  # type: ignore[arg-type]

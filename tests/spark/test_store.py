@@ -24,9 +24,6 @@ class Map:
     def __init__(self, entries: Entries) -> None:
         self.entries = entries
 
-    def getMapState(self, name: str, key: Any, value: Any) -> Map:
-        return self
-
     def getValue(self, key: tuple[int, int, int]) -> tuple[int, bytes] | None:
         return self.entries.get(key)
 

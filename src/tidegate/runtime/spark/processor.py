@@ -1,28 +1,41 @@
-"""Where Spark hands a task's blobs to the kernel and takes its rows back."""
+"""Where Spark hands a task's blobs to the kernel and takes its rows back.
+
+Spark starts a stateful operator in a process of its own, which unpickles the processor and calls `init` alone. This
+module imports neither Arrow nor the kernel before a task needs them: that process took a second longer otherwise, and
+with it each start of a query.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
-import pyarrow as pa
+from pyspark import cloudpickle
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from tidegate.kernel.tuning import DEFAULT, Tuning
-from tidegate.runtime.spark.as_pandas import as_pandas
-from tidegate.runtime.spark.state import SparkStore
-from tidegate.runtime.spark.wire import Told, outgoing
+from tidegate.runtime.spark import state_variable
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
+
+    from tidegate.runtime.spark.state import SparkStore
 
 # A timer is set no further ahead than this: after a restart with a shorter limit it would be too late.
 LOOK_AGAIN_MS = 10_000
 
 
-class Outcome(Told, Protocol):
-    """What a step gives back: what it told, with rows of `Stage.output_schema`, and when to wake (see `flow`)."""
+class Outcome(Protocol):
+    """What a step gives back: rows of `Stage.output_schema` in parts, to be taken once, one number per metric when they
+    are taken, and when to wake (see `flow`).
+    """
 
+    @property
+    def parts(self) -> Iterator[pa.Table]: ...
+    @property
+    def metrics(self) -> Mapping[str, int | float]: ...
     @property
     def wake_at(self) -> int | None: ...
 
@@ -54,13 +67,24 @@ class StageProcessor(StatefulProcessor):
     """
 
     def __init__(self, stage: Stage, wakes: bool = False, tuning: Tuning = DEFAULT) -> None:
-        self._stage = stage
+        self._sealed: bytes = cloudpickle.dumps(stage)  # type: ignore[no-untyped-call]
         self._wakes = wakes
         self._tuning = tuning
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle
-        self._store = SparkStore(handle, self._tuning)
+        self._variable = state_variable.opened(handle)
+
+    @cached_property
+    def _stage(self) -> Stage:
+        stage: Stage = cloudpickle.loads(self._sealed)
+        return stage
+
+    @cached_property
+    def _store(self) -> SparkStore:
+        from tidegate.runtime.spark.state import SparkStore
+
+        return SparkStore(self._variable, self._tuning)
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
         # One by one: nobody holds a blob that the step is done with.
@@ -95,6 +119,9 @@ class StageProcessor(StatefulProcessor):
             self._handle.registerTimer(wanted)
 
     def _frames(self, outcome: Outcome) -> Iterator[pd.DataFrame]:
+        from tidegate.runtime.spark.as_pandas import as_pandas
+        from tidegate.runtime.spark.wire import outgoing
+
         for table in outgoing(self._stage.output_schema, self._stage.metrics, outcome, self._tuning):
             yield as_pandas(table)
 
@@ -106,7 +133,10 @@ def static_step(stage: Stage, tuning: Tuning = DEFAULT) -> Callable[[pa.Table], 
     """`stage` for `groupBy("task").applyInArrow` over a static frame: all its input in one step, then the end."""
 
     def run(table: pa.Table) -> pa.Table:
+        import pyarrow as pa
+
         from tidegate.kernel.state.store import DictStore
+        from tidegate.runtime.spark.wire import outgoing
 
         outcome = stage.begin(DictStore(tuning=tuning), table.column("blob").to_pylist(), end_of_input=True)
         return pa.concat_tables(outgoing(stage.output_schema, stage.metrics, outcome, tuning))

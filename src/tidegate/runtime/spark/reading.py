@@ -31,7 +31,8 @@ from tidegate.kernel.upgrade.compatibility import fitted
 from tidegate.kernel.upgrade.description import Described
 from tidegate.runtime.spark.attach import public
 from tidegate.runtime.spark.flow import spark_schema
-from tidegate.runtime.spark.state import LOG, NAMED, NAMES, name_at, part_of
+from tidegate.runtime.spark.state import NAMED, NAMES, name_at, part_of
+from tidegate.runtime.spark.state_variable import LOG
 from tidegate.spec.pending import Buffered, Lookups, Pending, Waiting, together
 
 _PLACE, _PART = ("window", "segment", "part"), ("parts", "value")

@@ -1,33 +1,18 @@
-"""The kernel's store over Spark's state handles: one MapState per operator.
-
-One, because each state variable takes 7 to 14 ms to open per task and batch, a call on an open one 0.1 ms.
-"""
+"""The kernel's store over the state variable of an operator (`state_variable`), on which a call takes 0.1 ms."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
+from typing import Any
 
 from tidegate.errors import CheckpointError
 from tidegate.kernel.state.tables import limit_buffer
 from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.runtime.spark import septets
 
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
-
-LOG = "log"
 # The named values live in the same map, under a window that cannot exist.
 NAMED = -(2**63)
 NAMES = ("meta", "buffer", "layout")
 """Further ones are those of later time limits, in the order of their places (`state.tables.limit_buffer`)."""
-
-# As objects: a DDL string costs one more round trip to the JVM per task and batch.
-_KEY = StructType(
-    [StructField("window", LongType()), StructField("segment", IntegerType()), StructField("part", IntegerType())]
-)
-_VALUE = StructType([StructField("parts", IntegerType()), StructField("value", BinaryType())])
 
 
 class SparkStore:
@@ -38,9 +23,9 @@ class SparkStore:
     every checkpoint.
     """
 
-    def __init__(self, handle: StatefulProcessorHandle, tuning: Tuning = DEFAULT) -> None:
+    def __init__(self, variable: Any, tuning: Tuning = DEFAULT) -> None:
         self.tuning = tuning
-        self._log = handle.getMapState(LOG, _KEY, _VALUE)
+        self._log = variable
 
     def get(self, name: str) -> bytes | None:
         return self._read(NAMED, _place(name))

@@ -7,7 +7,7 @@ rows passes as one, and `rows_of` takes it apart behind (decision 0018).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -17,6 +17,9 @@ from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.runtime.spark.names import col
 from tidegate.spec.metrics import formula
 
+if TYPE_CHECKING:
+    from tidegate.runtime.spark.processor import Outcome
+
 # The column of lists; each number that a task tells has a column of its own, which is empty beside lists.
 ROWS = "_rows"
 # Spark holds a list whole.
@@ -24,15 +27,6 @@ LIST_BYTES = 1 << 20
 LARGEST_LONG = 2**63 - 1
 # The largest double that a long holds: the instant 2^63 - 1 would become 2^63, which Spark refuses to cast.
 LARGEST_DOUBLE = float(2**63 - 1024)
-
-
-class Told(Protocol):
-    """Rows of an operator in parts, to be taken once, and, when they are taken, one number per metric."""
-
-    @property
-    def parts(self) -> Iterator[pa.Table]: ...
-    @property
-    def metrics(self) -> Mapping[str, int | float]: ...
 
 
 def wire_schema(rows: pa.Schema, metrics: Mapping[str, str]) -> pa.Schema:
@@ -80,7 +74,7 @@ def _told(metrics: Mapping[str, str]) -> dict[str, pa.DataType]:
 
 
 def outgoing(
-    rows: pa.Schema, metrics: Mapping[str, str], outcome: Told, tuning: Tuning = DEFAULT
+    rows: pa.Schema, metrics: Mapping[str, str], outcome: Outcome, tuning: Tuning = DEFAULT
 ) -> Iterator[pa.Table]:
     """The rows of `outcome`, some lists of them at a time, then what it tells."""
     schema = wire_schema(rows, metrics)
