@@ -439,13 +439,12 @@ class StreamTableJoin:
 class TableTableJoin:
     """Section 17, with caching off. `history` has the h of the sides that keep versions.
 
-    `not_newest` counts changes that are not the newest version of their key: Kafka counts them as dropped.
+    A change that is not the newest version of its key is late, as one from before the history.
     """
 
     how: str = "inner"
     history: Mapping[str, int] = field(default_factory=dict)
     drops: Counter[str] = field(default_factory=Counter)
-    not_newest: int = 0
     tables: dict[str, History] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -463,7 +462,7 @@ class TableTableJoin:
         newest = own.version(key)
         own.add(key, value, timestamp)
         if own.kept is not None and newest is not None and timestamp < newest.timestamp:
-            self.not_newest += 1
+            self.drops["late"] += 1
             return []
         return self._row(side, key, value, timestamp, had_a_row)
 

@@ -15,7 +15,7 @@ import tidegate as tg
 from oracle_joins import JoinedRow, StreamTableJoin, TableTableJoin
 from properties.test_joins import SIDES, Row, nonzero, records, span
 from tidegate.kernel.joins import open_records
-from tidegate.kernel.state import hash_tree
+from tidegate.kernel.tuning import Tuning
 from tidegate.testing import TopologyTestDriver, layout
 
 FIELDS = {"k": pa.string(), "n": pa.int64(), "gone": pa.bool_(), "ts": pa.int64()}
@@ -32,6 +32,8 @@ class Case:
     of_tables: bool
     history: int | None = None
     grace: int | None = None
+    of_left: int | None = None
+    """The history of the left table."""
 
     def table(self, ordered: bool) -> Any:
         """The join over unbound inputs."""
@@ -43,7 +45,8 @@ class Case:
         more: Row = {} if self.history is None else {"history": span(self.history)}
         table = tg.table(right, deleted="gone", name="right", **given, **more)
         if self.of_tables:
-            other = tg.table(left, deleted="gone", name="left", **given)
+            of_left: Row = {} if self.of_left is None else {"history": span(self.of_left)}
+            other = tg.table(left, deleted="gone", name="left", **given, **of_left)
             return other.join(table, self.how, suffixes=("_l", "_r"), materialized=UNCACHED)
         stream = tg.stream(left, stream_time="max", name="left", **given)
         grace = None if self.grace is None else span(self.grace)
@@ -51,13 +54,17 @@ class Case:
 
     @property
     def oracle(self) -> Any:
-        return TableTableJoin(self.how) if self.of_tables else StreamTableJoin(self.how, self.history, self.grace)
+        if not self.of_tables:
+            return StreamTableJoin(self.how, self.history, self.grace)
+        histories = {"left": self.of_left, "right": self.history}
+        return TableTableJoin(self.how, {side: kept for side, kept in histories.items() if kept is not None})
 
 
 @st.composite
 def cases(draw: Any) -> Case:
     if draw(st.booleans()):
-        return Case(draw(st.sampled_from(["inner", "left", "outer"])), True)
+        histories = [draw(st.sampled_from([None, None, 0, 3, 10, 40])) for _ in range(2)]
+        return Case(draw(st.sampled_from(["inner", "left", "outer"])), True, histories[0], None, histories[1])
     history = draw(st.sampled_from([None, 0, 3, 10, 40]))
     grace = None if history is None else draw(st.sampled_from([None, 0, *([min(history, 5)] * 3)]))
     return Case(draw(st.sampled_from(["inner", "left"])), False, history, grace)
@@ -206,11 +213,12 @@ def test_layouts(small: bool, case: Case, data: Any) -> None:
         splits.append(list(parts.values()))
         sides.append([side for side, _ in parts])
     wanted, drops = by_oracle(case, batches)
+    tuning = Tuning(bucket_rows=2) if small else Tuning()
     with pytest.MonkeyPatch.context() as patch:
         if small:
-            patch.setattr(hash_tree, "SPLIT_ROWS", 2)
             patch.setattr(open_records, "MERGED_ROWS", 3)
         whole = [[prepared(case, SIDES[side], record) for side, record in batch] for batch in batches]
-        got, dropped = layout.run(case.table(ordered=True), whole, tasks=tasks, splits=splits, sides=sides)
+        table = case.table(ordered=True)
+        got, dropped = layout.run(table, whole, tasks=tasks, splits=splits, sides=sides, tuning=tuning)
     assert Counter(map(shown, got)) == wanted
     assert nonzero(dropped) == nonzero(drops)

@@ -430,7 +430,6 @@ def test_a_joined_table_is_a_table() -> None:
         (lambda: payments().join(prices(history="1 s"), grace="-1 ms"), "must not be negative"),
         (lambda: payments().join(orders(), WINDOWS, grace="1 s"), "is for joins with a table"),
         (lambda: prices(history="-1 s"), "`history` is -1 second"),
-        (lambda: prices(history="1 s").join(prices()), "has a history"),
         (lambda: payments().join(orders()), "`windows` is None"),
         (lambda: payments().join(5), "neither a stream nor a table"),
         (lambda: prices().join(payments()), "A stream is joined with a table"),

@@ -94,8 +94,7 @@ def join_table(left: Stream, table: Table, grace: Duration | None, asked: Asked)
             '`how` is "outer": only records of the stream make rows, so a row of the table cannot leave alone. '
             'Use "inner" or "left", or join two tables.'
         )
-    root = root_of(table)
-    history_ms = root.history_ms if isinstance(root, Changelog) else None
+    history_ms = _history_of(table)
     grace_ms = 0 if grace is None else duration_ms(grace, "grace")
     if grace_ms < 0:
         raise DefinitionError(
@@ -124,18 +123,18 @@ def join_tables(left: Table, right: Table, asked: Asked) -> Join:
     """The join of two tables (`KTable.join`)."""
     (one, gone), (other, others_gone) = table_input(left), table_input(right)
     _check_keys(one.key, one.name, other.key, other.name)
-    for table in (left, right):
-        root = root_of(table)
-        if isinstance(root, Changelog) and root.history_ms is not None:
-            raise DefinitionError(
-                f"The table {root.stream.name!r} has a history, which a join of two tables does not look at yet "
-                "(docs/notyet.md). Leave `history` out: each change meets the other table's latest row."
-            )
     caching = asked.materialized is None or asked.materialized.caching
-    joined = TableTable(caching=caching, **asked.checked(one.key))
+    histories = (_history_of(left), _history_of(right))
+    joined = TableTable(caching=caching, histories=histories, **asked.checked(one.key))
     _check_columns(joined, one, other, (gone, others_gone))
     name = f"{one.name} join {other.name}"
     return Join(one, other, joined, name, asked.store, Clock(), (gone, others_gone))
+
+
+def _history_of(table: Table) -> int | None:
+    """For how long a table keeps versions; None for the latest row alone."""
+    root = root_of(table)
+    return root.history_ms if isinstance(root, Changelog) else None
 
 
 def table_input(table: Table) -> tuple[Stream, str | None]:

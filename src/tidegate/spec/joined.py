@@ -133,11 +133,18 @@ class StreamTable(Joined):
 class TableTable(Joined):
     """Two tables, each change of which meets the other one's row (SEMANTICS 17).
 
-    caching  whether of a key only the last row of a micro-batch leaves
+    caching    whether of a key only the last row of a micro-batch leaves
+    histories  of each side for how long its table keeps versions (ms): a change is then dropped if it is older than
+               its key's newest version, or than the history; None: the change that comes last is the row
     """
 
     caching: bool = True
+    histories: tuple[int | None, int | None] = (None, None)
     tables: ClassVar[tuple[bool, bool]] = (True, True)
+
+    @property
+    def tells_time(self) -> bool:
+        return any(history is not None for history in self.histories)
 
     def __str__(self) -> str:
         return f"{self.how} join of tables"

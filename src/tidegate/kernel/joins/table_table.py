@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.instants import MAX_MS
+from tidegate.instants import MAX_MS, earlier_ms
 from tidegate.kernel.columns.arrays import Ints, concat_tables
 from tidegate.kernel.exchange.batch import Batch, JoinBatch
 from tidegate.kernel.joins import table_rows
-from tidegate.kernel.joins.arrivals import Arrived, Bools, arrived
+from tidegate.kernel.joins.arrivals import Arrived, Bools, Progress, arrived, with_progress
 from tidegate.kernel.joins.join_operator import JoinOperator
 from tidegate.kernel.joins.joined_rows import joined_rows, side_columns, taken
 from tidegate.kernel.joins.table_rows import STORED, Lookup, Versions
@@ -21,6 +21,7 @@ from tidegate.kernel.rows import grouping, row_ids
 from tidegate.kernel.rows.layout import ID_COLUMN
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import TABLE_LEFT, TABLE_RIGHT
+from tidegate.kernel.time.stream_time import NEVER
 from tidegate.spec.joined import TableTable
 from tidegate.spec.windows import LEFT, RIGHT
 
@@ -50,11 +51,13 @@ class TableTableJoin(JoinOperator):
 
     def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
         assert isinstance(batch, JoinBatch)
-        came = arrived(self.layout, batch)
+        came, progress = self._came(state, batch)
         changed = [self._keys(came[side]) for side in _SIDES]
         hashes = np.concatenate([grouping.key_hash(self.layout, rows) for rows in changed])
         if not len(hashes):
             return [self.layout.result_schema.empty_table()], 0
+        begins = [self._history_from(side, progress[side].at(came[side].places)) for side in _SIDES]
+        taken_in = [came[side].keyed & (came[side].times >= begins[side]) for side in _SIDES]
         states = [table_rows.of_side(state, side) for side in _SIDES]
         versions = [
             Versions.of(
@@ -62,17 +65,46 @@ class TableTableJoin(JoinOperator):
                 self.layout.of_side(side).schema,
                 table_rows.touched(states[side], hashes),
                 came[side],
-                np.flatnonzero(came[side].keyed),
+                np.flatnonzero(taken_in[side]),
             )
             for side in _SIDES
         ]
         codes = table_rows.key_codes(self.layout, *(one.rows for one in versions))
-        sides = [_table(one, of_keys) for one, of_keys in zip(versions, codes, strict=True)]
+        sides = [_table(*self._newest(side, versions[side], codes[side])) for side in _SIDES]
         rows = self._rows(sides, every=not self._joined.caching or batch.single)
         for side in _SIDES:
             if changed[side].num_rows:
-                self._store(states[side], sides[side], grouping.key_hash(self.layout, changed[side]))
-        return [rows], 0
+                begin = MAX_MS
+                if self._joined.histories[side] is not None:
+                    begin = self._history_from(side, np.array([progress[side].after]))[0]
+                self._store(states[side], sides[side], grouping.key_hash(self.layout, changed[side]), begin)
+        late = sum(int(came[side].keyed.sum()) - len(sides[side].changes) for side in _SIDES)
+        return [rows], late
+
+    def _came(self, state: State, batch: JoinBatch) -> tuple[tuple[Arrived, Arrived], tuple[Progress, Progress]]:
+        """The changes of both tables, and how the time of each table passes, if one of them has a history."""
+        if not self._joined.tells_time:
+            nothing = np.zeros(0, np.int64)
+            return arrived(self.layout, batch), (Progress(NEVER, nothing, nothing), Progress(NEVER, nothing, nothing))
+        before = (state.input_times[LEFT], state.input_times[RIGHT])
+        came, progress = with_progress(self.layout, batch, LEFT, before)
+        state.input_times = [one.after for one in progress]
+        return came, progress
+
+    def _history_from(self, side: int, times: Ints) -> Ints:
+        """Where the history of a table begins at these times of the table; NEVER for one that keeps no versions."""
+        history = self._joined.histories[side]
+        return np.full(len(times), NEVER) if history is None else np.asarray(earlier_ms(times, history))
+
+    def _newest(self, side: int, versions: Versions, codes: Ints) -> tuple[Versions, Ints]:
+        """The versions that are their key's newest when they come, if the table keeps versions; else all."""
+        if self._joined.histories[side] is None:
+            return versions, codes
+        order = np.lexsort((versions.places, codes))
+        kept = np.sort(order[_growing(codes[order], versions.times[order])])
+        rows = versions.rows.take(pa.array(kept))
+        newest = Versions(rows, versions.times[kept], versions.places[kept], versions.deleted[kept])
+        return newest, codes[kept]
 
     @property
     def _joined(self) -> TableTable:
@@ -132,10 +164,10 @@ class TableTableJoin(JoinOperator):
         ids = changes[ID_COLUMN].take(pa.array(made))
         return row_ids.of_sides(ids, None) if side == LEFT else row_ids.of_sides(None, ids)
 
-    def _store(self, tables: State, side: _Table, changed: Any) -> None:
-        """Keep the last row of each key in the buckets of the changes."""
+    def _store(self, tables: State, side: _Table, changed: Any, begin: int) -> None:
+        """Keep the last row of each key in the buckets of the changes, and deletions from `begin` on."""
         last = _last_of_each(side.codes, side.versions.places)
-        kept = last[~side.versions.deleted[last]]
+        kept = last[~side.versions.deleted[last] | (side.versions.times[last] >= begin)]
         buckets, mine = table_rows.in_buckets(self.layout, tables, side.versions, kept, changed)
         rows = side.versions.take(mine)
         if ID_COLUMN in rows.schema.names:
@@ -152,6 +184,14 @@ class TableTableJoin(JoinOperator):
 def _table(versions: Versions, codes: Ints) -> _Table:
     lookup = Lookup.by(codes, versions.places, versions.places)
     return _Table(versions, codes, np.flatnonzero(versions.places > STORED), lookup)
+
+
+def _growing(codes: Ints, times: Ints) -> Bools:
+    """Which of these versions, sorted by key and place, are not older than one of their key that came before."""
+    # As ranks: a key's times lie above those of all keys before it, so one running maximum serves all.
+    ranks = np.unique(times, return_inverse=True)[1] + codes * (len(times) + 1)
+    found: Bools = ranks >= np.maximum.accumulate(ranks)
+    return found
 
 
 def _last_of_each(codes: Ints, places: Ints) -> Ints:

@@ -163,6 +163,7 @@ def _of_join(joined: Joined) -> dict[str, Any]:
         "self_join": joined.self_join,
         "structs": joined.values is not None,
         **({"windows": asdict(joined.windows)} if isinstance(joined, StreamStream) else {}),
+        **({"histories": joined.histories} if isinstance(joined, TableTable) else {}),
         **({"history_ms": joined.history_ms, "grace_ms": joined.grace_ms} if isinstance(joined, StreamTable) else {}),
     }
 
@@ -178,7 +179,7 @@ def _joined(about: dict[str, Any], key: tuple[str, ...]) -> Joined:
         return StreamStream(windows=JoinWindows(**about["windows"]), **every)
     if about["kind"] == "StreamTable":
         return StreamTable(history_ms=about["history_ms"], grace_ms=about["grace_ms"], **every)
-    return TableTable(**every)
+    return TableTable(histories=tuple(about["histories"]), **every)
 
 
 def _told(aggregation: Aggregation) -> dict[str, Any]:
