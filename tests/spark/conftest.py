@@ -14,7 +14,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from spark import toys
-from spark.session import builder
+from spark.session import builder, unzipped
 
 # Workers cannot import test modules: send the toys themselves.
 cloudpickle.register_pickle_by_value(toys)
@@ -23,7 +23,9 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    session = builder("tidegate-tests").getOrCreate()
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_HOME", str(unzipped(tmp_path_factory.mktemp("spark"))))
+        session = builder("tidegate-tests").getOrCreate()
     yield session
     session.stop()

@@ -13,10 +13,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import _create_converter_from_pandas
 from pyspark.sql.types import ArrayType, DoubleType
 
+from tidegate.kernel.tuning import Tuning
 from tidegate.runtime.spark.as_pandas import as_pandas
 from tidegate.runtime.spark.flow import observing, spark_schema
-from tidegate.runtime.spark.wire import FRAME_ROWS, LIST_BYTES, LIST_ROWS, ROWS, outgoing, rows_of, wire_schema
+from tidegate.runtime.spark.wire import LIST_BYTES, ROWS, outgoing, rows_of, wire_schema
 
+SIZES = Tuning()
 METRICS = {"records": "sum", "lateness": "sum(late_ms) / sum(records)", "slowest": "max"}
 
 
@@ -24,6 +26,7 @@ METRICS = {"records": "sum", "lateness": "sum(late_ms) / sum(records)", "slowest
 class Told:
     tables: list[pa.Table]
     metrics: dict[str, float] = field(default_factory=dict)
+    wake_at: int | None = None
 
     @property
     def parts(self) -> Iterator[pa.Table]:
@@ -40,13 +43,13 @@ def lists(tables: list[pa.Table]) -> list[list[dict[str, object]]]:
 
 def test_every_row_is_in_one_list_and_in_order() -> None:
     """Of several parts, chunked ones and an empty one; a part of more than a frame; no list of more than its bound."""
-    long = FRAME_ROWS + LIST_ROWS + 1
+    long = SIZES.frame_rows + SIZES.list_rows + 1
     first = pa.table({"n": pa.chunked_array([[0, 1], [], [2]], pa.int64())})
     tables = sent(first, first.slice(0, 0), pa.table({"n": range(3, long)}))
     found = lists(tables)
     assert [row["n"] for rows in found for row in rows] == list(range(long))
-    assert max(map(len, found)) == LIST_ROWS
-    assert max(len(table[ROWS].combine_chunks().flatten()) for table in tables) == FRAME_ROWS
+    assert max(map(len, found)) == SIZES.list_rows
+    assert max(len(table[ROWS].combine_chunks().flatten()) for table in tables) == SIZES.frame_rows
 
 
 @pytest.mark.parametrize(("bytes_", "rows"), [(LIST_BYTES // 4, 3), (2 * LIST_BYTES, 1)])
