@@ -397,17 +397,18 @@ class KStream(Result):
         return self.join(right, windows, "outer", value_joiner, suffixes, types=types, materialized=materialized)
 
     def late_records(self) -> KLateRecords:
-        """The records that came too late for a join of two streams, and those that were skipped, with their `side`.
+        """The records that came too late for a join, and those that were skipped, with their `side`.
 
         A row has the key, the values of its side (those of the other one are null), `timestamp`, `side` ("left" or
-        "right"; "both" in a join of a stream with itself), `reason`, `late_by` and `stream_time`.
+        "right"; "both" in a join of a stream with itself), `reason`, `late_by` and `stream_time`. Of a table with a
+        history they are the changes that are older than the history; `stream_time` is the table's newest timestamp.
 
-        Raises DefinitionError for a stream that is no join of two streams, or behind other steps.
+        Raises DefinitionError for a stream that is no join, or behind other steps.
         """
         join = self.node.table
-        if not isinstance(join, Join) or any(join.joined.tables) or self.node.steps:
+        if not isinstance(join, Join) or self.node.steps:
             raise DefinitionError(
-                "Only a join of two streams has late records, before any other step: joined = clicks.join(views, "
+                "Only a join has late records, before any other step: joined = clicks.join(views, "
                 "windows), joined.late_records(). Of an aggregation, ask its table."
             )
         return KLateRecords(LateRecords(join))
@@ -873,8 +874,6 @@ class KTable(Result):
                 'The late records are asked for, but late_records="drop" says to drop them. Use late_records="keep", '
                 "or leave it out: they are kept where an output asks for them."
             )
-        if isinstance(root, Join):
-            raise DefinitionError("A join of tables takes every change, so it has no late records.")
         return KLateRecords(LateRecords(root))
 
     def filter(self, predicate: Callable[..., Any] | Any) -> KTable:

@@ -118,6 +118,26 @@ def test_cutting_into_batches(case: Case, stream: list[tuple[str, Row]], data: A
     assert nonzero(driver.drops) == nonzero(oracle.drops)
 
 
+@given(case=cases(), stream=records())
+def test_what_is_dropped_leaves_as_rows(case: Case, stream: list[tuple[str, Row]]) -> None:
+    """Each drop that is counted is a row of its record, and the rows of the join are what they are without them."""
+    joined, oracle = case.table(ordered=False), case.oracle
+    driver = TopologyTestDriver(tg.outputs(joined=joined, late=joined.late_records()))
+    for side, record in stream:
+        before = Counter(oracle.drops)
+        wanted = taken(oracle, side, record)
+        driver.pipe_input(prepared(case, side, record), side)
+        found = driver.read_output()
+        assert [shown(row) for row in found if row["output"] == "joined"] == wanted
+        late = [row for row in found if row["output"] == "late"]
+        assert Counter(row["reason"] for row in late) == oracle.drops - before
+        for row in late:
+            value = row["n_l" if side == "left" else "n_r"]
+            assert (row["side"], row["k"], value) == (side, record["k"], record["n"])
+            assert row["late_by"] == (row["stream_time"] - row["timestamp"] if row["reason"] == "late" else None)
+    assert nonzero(driver.drops) == nonzero(oracle.drops)
+
+
 @st.composite
 def lengths(draw: Any) -> Row:
     """A history, and a grace that it covers."""

@@ -1,7 +1,11 @@
-"""Records of a join that nothing can join any more, and records that were skipped, as rows that say their side."""
+"""Records of a join that came too late, and records that were skipped, as rows that say their side.
+
+A record of two streams is late if nothing can join it any more; a change of a table with a history, if it is dropped.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,7 +20,7 @@ from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_colum
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.time.stream_time import NEVER
 from tidegate.spec.columns import LATE_BY, REASON, SIDE, STREAM_TIME, TIMESTAMP
-from tidegate.spec.joined import SIDES, StreamStream
+from tidegate.spec.joined import SIDES, Joined, StreamStream
 from tidegate.spec.windows import LEFT, RIGHT
 
 BOTH = "both"
@@ -39,16 +43,12 @@ def rows(layout: Layout, batch: Batch) -> pa.Table:
     """Rows of `Layout.late_schema`: one per late record, then one per record that was skipped."""
     assert isinstance(batch, JoinBatch)
     joined = layout.op.joined
-    assert isinstance(joined, StreamStream)
-    came = arrived(layout, batch)
+    assert joined is not None
     parts = []
-    for side, mine in enumerate(late(joined, came)):
-        one = came[side].rows
+    for side, found in _late(layout, joined, batch):
         name = BOTH if joined.self_join else SIDES[side]
-        if one is not None and mine.any():
-            found = one.filter(pa.array(mine))
-            by = ints(_seen(found)) - ints(found["ts"])
-            parts.append(_shaped(layout, found, side, name, pa.repeat("late", found.num_rows), by))
+        by = ints(_seen(found)) - ints(found["ts"])
+        parts.append(_shaped(layout, found, side, name, pa.repeat("late", found.num_rows), by))
     for side in (LEFT,) if joined.self_join else (LEFT, RIGHT):
         name = BOTH if joined.self_join else SIDES[side]
         if (found := batch.side(side).outside()) is not None:
@@ -57,10 +57,34 @@ def rows(layout: Layout, batch: Batch) -> pa.Table:
     return pa.concat_tables(parts) if parts else layout.late_schema.empty_table()
 
 
+def _late(layout: Layout, joined: Joined, batch: JoinBatch) -> Iterator[tuple[int, pa.Table]]:
+    if not isinstance(joined, StreamStream):
+        yield from batch.dropped.items()
+        return
+    came = arrived(layout, batch)
+    for side, mine in enumerate(late(joined, came)):
+        one = came[side].rows
+        if one is not None and mine.any():
+            yield side, one.filter(pa.array(mine))
+
+
+def dropped(changes: Arrived, late: Bools, times: Ints) -> pa.Table:
+    """The changes of a table that are `late`, which the time of the table says: `times`, for each change."""
+    assert changes.rows is not None
+    at = np.flatnonzero(late)
+    rows = changes.rows.take(pa.array(at))
+    shown = [name for name in ("seen", "actual") if name in rows.schema.names]
+    return rows.drop_columns(shown).append_column("seen", pa.array(times[at]))
+
+
 def _shaped(layout: Layout, found: pa.Table, side: int, name: str, reason: Any, by: Ints | pa.Array) -> pa.Table:
     mine = conformed(found, side_columns(layout, side))
     sides = (mine, None) if side == LEFT else (None, mine)
-    made = joined_rows(layout, mine, sides, ints(found["ts"]))
+    deleted = None
+    if layout.op.deletes:
+        gone = found["deleted"] if "deleted" in found.schema.names else pa.repeat(False, found.num_rows)
+        deleted = pc.fill_null(gone, False).to_numpy(zero_copy_only=False)
+    made = joined_rows(layout, mine, sides, ints(found["ts"]), deleted=deleted)
     made = made.set_column(made.schema.get_field_index(TIMESTAMP), TIMESTAMP, _from_zero(found["ts"]))
     more = {SIDE: pa.repeat(name, found.num_rows), REASON: reason, LATE_BY: by, STREAM_TIME: _from_zero(_seen(found))}
     for column, values in more.items():

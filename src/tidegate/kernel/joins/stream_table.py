@@ -22,6 +22,7 @@ from tidegate.kernel.joins import table_rows
 from tidegate.kernel.joins.arrivals import Arrived, Bools, Progress, arrived, with_progress
 from tidegate.kernel.joins.join_operator import JoinOperator
 from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns, taken
+from tidegate.kernel.joins.late_records import dropped
 from tidegate.kernel.joins.open_records import STRETCHES, OpenRecords, stretches
 from tidegate.kernel.joins.table_rows import STORED, Lookup, Versions, shown_schema
 from tidegate.kernel.rows import grouping
@@ -80,7 +81,7 @@ class StreamTableJoin(JoinOperator):
             records, changes = arrived(self.layout, batch, RIGHT)
             nothing = np.zeros(0, np.int64)
             stream, table = (Progress(NEVER, nothing, nothing) for _ in range(2))
-        kept, late = self._kept(state, changes, table)
+        kept, late = self._kept(state, batch, changes, table)
         looked_up = self._looked_up(state, records, stream, looked_up_to, at_end=closes_at == MAX_MS)
         rows = self._rows(state, looked_up, changes, kept, table)
         self._store_waiting(state, looked_up, at_end=closes_at == MAX_MS)
@@ -91,12 +92,15 @@ class StreamTableJoin(JoinOperator):
         assert isinstance(self.layout.op.joined, StreamTable)
         return self.layout.op.joined
 
-    def _kept(self, state: State, changes: Arrived, table: Progress) -> tuple[Ints, int]:
+    def _kept(self, state: State, batch: JoinBatch, changes: Arrived, table: Progress) -> tuple[Ints, int]:
         """Which changes of the table are taken, and how many are older than its history."""
         kept = changes.keyed.copy()
         if self._joined.history_ms is None:
             return np.flatnonzero(kept), 0
-        late = kept & (changes.times < self._history_from(state, table.at(changes.places)))
+        times = table.at(changes.places)
+        late = kept & (changes.times < self._history_from(state, times))
+        if self.layout.op.keeps_late and late.any():
+            batch.dropped[RIGHT] = dropped(changes, late, times)
         return np.flatnonzero(kept & ~late), int(late.sum())
 
     def _history_from(self, state: State, table: Ints) -> Ints:

@@ -16,6 +16,7 @@ from tidegate.kernel.joins import table_rows
 from tidegate.kernel.joins.arrivals import Arrived, Bools, Progress, arrived, with_progress
 from tidegate.kernel.joins.join_operator import JoinOperator
 from tidegate.kernel.joins.joined_rows import joined_rows, side_columns, taken
+from tidegate.kernel.joins.late_records import dropped
 from tidegate.kernel.joins.table_rows import STORED, Lookup, Versions
 from tidegate.kernel.rows import grouping, row_ids
 from tidegate.kernel.rows.layout import ID_COLUMN
@@ -78,8 +79,14 @@ class TableTableJoin(JoinOperator):
                 if self._joined.histories[side] is not None:
                     begin = self._history_from(side, np.array([progress[side].after]))[0]
                 self._store(states[side], sides[side], grouping.key_hash(self.layout, changed[side]), begin)
-        late = sum(int(came[side].keyed.sum()) - len(sides[side].changes) for side in _SIDES)
-        return [rows], late
+        return [rows], sum(self._dropped(batch, side, came[side], sides[side], progress[side]) for side in _SIDES)
+
+    def _dropped(self, batch: JoinBatch, side: int, came: Arrived, mine: _Table, time: Progress) -> int:
+        """How many changes of a side were dropped."""
+        late = came.keyed & ~np.isin(came.places, mine.versions.places[mine.changes])
+        if self.layout.op.keeps_late and late.any():
+            batch.dropped[side] = dropped(came, late, time.at(came.places))
+        return int(late.sum())
 
     def _came(self, state: State, batch: JoinBatch) -> tuple[tuple[Arrived, Arrived], tuple[Progress, Progress]]:
         """The changes of both tables, and how the time of each table passes, if one of them has a history."""
