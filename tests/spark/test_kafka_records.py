@@ -325,3 +325,12 @@ def test_mapped_values_leave_what_kafka_knows(spark: SparkSession) -> None:
     assert [(row["user"], row["n"], row["topic"]) for row in rows] == [("A", 1, "t")]
     with pytest.raises(tg.DefinitionError, match="`mapper` sets the column 'topic', which is no value"):
         source.map_values({"topic": "amount"})
+
+
+def test_a_window_in_the_key_is_a_part_of_the_records_key(spark: SparkSession) -> None:
+    windows = tg.TimeWindows.of_size_with_no_grace("1 minute")
+    counts = stream(values(spark, GOOD, GOOD)).group_by_key().windowed_by(windows).count()
+    (record,) = tg.kafka.records(counts.to_stream().group_by("user", "window").count("times")).collect()
+    bounds = {"start": "2026-01-01T00:00:00.000000Z", "end": "2026-01-01T00:01:00.000000Z"}
+    assert json.loads(record["key"]) == {"user": "A", "window": bounds}
+    assert json.loads(record["value"])["times"] == 1

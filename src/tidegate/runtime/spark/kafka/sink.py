@@ -15,6 +15,7 @@ from tidegate.plan import Operation, operation, with_row_ids
 from tidegate.runtime.spark.kafka.formats import Format, as_json, as_text
 from tidegate.runtime.spark.names import col
 from tidegate.spec.columns import ROW_ID as RECORDS
+from tidegate.spec.columns import public_key
 
 ROW_ID = "row_id"
 """The field with the id of a final row."""
@@ -109,7 +110,8 @@ def _rows(table: Any, key: Any, final: bool | None) -> tuple[DataFrame, _Rows]:
     op = operation(table.node)
     joined = with_row_ids(op) is not None
     frame = table.to_df(row_ids=joined)
-    identity = [name for name in ("output", *op.key, "window") if name in frame.columns]
+    named = dict.fromkeys(("output", *public_key(op.key), "window"))
+    identity = [name for name in named if name in frame.columns]
     _check(frame, given or [])
     return frame, _of_records(frame, given or identity) if joined else _Rows(given or identity, identity, _final(op))
 
