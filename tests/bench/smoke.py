@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from spark.session import quick
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -18,7 +20,7 @@ def smoke(benchmark: str, report: Path, *more: str) -> tuple[str, dict[str, Any]
     done = subprocess.run(
         [sys.executable, "-m", benchmark, "--smoke", "--json", str(report), "--memory", "1g", *more],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        env={**quick(report.with_suffix(".spark")), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         capture_output=True,
         text=True,
         check=False,

@@ -12,12 +12,13 @@ import pytest
 from tools.maven import MavenError
 
 from kafka.broker import jars
+from spark.session import quick
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.spark
-def test_final_results_from_a_real_broker() -> None:
+def test_final_results_from_a_real_broker(tmp_path: Path) -> None:
     """In a process of its own: Spark takes the connector when its JVM starts, and that of this run has started."""
     try:
         for part in ("broker", "connector"):
@@ -27,7 +28,7 @@ def test_final_results_from_a_real_broker() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-m", "kafka", "-k", "test_smoke_", str(Path(__file__).parent)],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        env={**quick(tmp_path / "spark"), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         capture_output=True,
         text=True,
         timeout=600,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from tidegate.runtime.spark.config import configure
+
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Of a JVM: a test's query runs for seconds, and compiling it well costs more than it saves."""
 
 
 def builder(name: str) -> Any:
@@ -20,9 +24,14 @@ def builder(name: str) -> Any:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.streaming.metricsEnabled", "false")
-        # A test's query runs for seconds: compiling it well costs more than it saves (an eighth of the whole suite).
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.driver.extraJavaOptions", QUICK_START)
     )
+
+
+def quick(home: Path) -> dict[str, str]:
+    """The environment in which a test starts a process that starts JVMs; `home` is a folder to be made."""
+    home.mkdir()
+    return {**os.environ, "JAVA_TOOL_OPTIONS": QUICK_START, "SPARK_HOME": str(unzipped(home))}
 
 
 def unzipped(home: Path) -> Path:
