@@ -9,6 +9,7 @@ from typing import Any
 import pyspark
 from pyspark.sql import SparkSession
 
+from tidegate.kernel.tuning import Tuning
 from tidegate.runtime.spark.config import configure
 
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -17,6 +18,27 @@ QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 FILES_WITHOUT_FORKS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 """Spark's default starts a program four times for each file of a checkpoint on a local disk (decision 0012)."""
+
+
+SMALL = Tuning(
+    slice_rows=3,
+    close_rows=4,
+    part_rows=2,
+    compact_rows=5,
+    key_windows=(2, 3),
+    part_records=2,
+    bucket_rows=3,
+    page_logs=3,
+    fanout=2,
+    root_entries=2,
+    bucket_segments=2,
+    chunk_rows=2,
+    fold_rows=1,
+    frame_rows=3,
+    list_rows=2,
+    part_bytes=700,
+)
+"""Sizes that a handful of records reaches, in the workers of Spark: `attach.to_df(table.node, tuning=SMALL)`."""
 
 
 def builder(name: str) -> Any:

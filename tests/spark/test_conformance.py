@@ -29,6 +29,9 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 from spark.replay import Replay, Replayed, collect, table_of, with_offsets
+from spark.session import SMALL
+from tidegate.kernel.tuning import Tuning
+from tidegate.runtime.spark.attach import to_df
 
 pytestmark = pytest.mark.spark
 
@@ -195,7 +198,12 @@ def test_random_streams_are_what_the_oracle_says(
     splits = data.draw(cases.splits(batches, interleaved=data.draw(st.booleans())))
     wanted, drops = run_oracle(case.topology, batches)
     with TemporaryDirectory() as folder:
-        replay = Replay(spark, Path(folder), columns(), lambda frame: case.table(frame).to_df(), files_per_batch=3)
+        tuning = data.draw(st.sampled_from([Tuning(), SMALL]))
+
+        def topology(frame: DataFrame) -> DataFrame:
+            return to_df(case.table(frame).node, tuning=tuning)
+
+        replay = Replay(spark, Path(folder), columns(), topology, files_per_batch=3)
         half = len(splits) // 2
         runs = [replay.run_split(part) for part in (splits[:half], splits[half:]) if part]
     got = [endless(rows) for run in runs for rows in run.rows]

@@ -19,9 +19,11 @@ from tidegate.testing import TopologyTestDriver
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from spark.replay import Replay, Row
+from spark.session import SMALL
+from tidegate.runtime.spark.attach import to_df
 
 pytestmark = pytest.mark.spark
 
@@ -134,14 +136,18 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "seed"), CASES)
 def test_spark_gives_what_the_driver_gives(name: str, seed: int, spark: SparkSession, tmp_path: Path) -> None:
-    """Each batch read by two map tasks, a restart in the middle."""
+    """Each batch read by two map tasks, a restart in the middle; the sizes of the kernel are small on Spark."""
     batches = stream(seed)
     driver = TopologyTestDriver(TOPOLOGIES[name]("events"))
     wanted = []
     for batch in batches:
         driver.pipe_batch(batch)
         wanted.append(driver.read_output())
-    replay = Replay(spark, tmp_path, SCHEMA, lambda frame: TOPOLOGIES[name](frame).to_df(), files_per_batch=2)
+
+    def topology(frame: DataFrame) -> DataFrame:
+        return to_df(TOPOLOGIES[name](frame).node, tuning=SMALL)
+
+    replay = Replay(spark, tmp_path, SCHEMA, topology, files_per_batch=2)
     splits = [[[r for r in batch if r["partition"] == part] for part in (0, 1)] for batch in batches]
     runs = [replay.run_split(part) for part in (splits[:2], splits[2:])]
     got = [rows for run in runs for rows in run.rows]
