@@ -49,6 +49,7 @@ from tidegate.spec.aggregates import (
 )
 from tidegate.spec.emit import EmitStrategy
 from tidegate.spec.materialized import Materialized
+from tidegate.spec.missing import refuse
 from tidegate.spec.pending import Buffered, Lookups, Pending, Waiting
 from tidegate.spec.suppressed import BufferConfig, EagerBuffer, StrictBuffer, Suppressed
 from tidegate.spec.upgrade import Change, Upgrade
@@ -133,6 +134,9 @@ __all__ = [
 
 _WITH_SPARK = ("files", "kafka", "metrics")
 
+_UNTIL_THEN = {
+    "global_table": "Spark's own broadcast join with a static DataFrame, before tg.stream or behind to_df",
+}
 
 Session = TypeVar("Session")
 """A SparkSession, or a builder of one."""
@@ -171,7 +175,7 @@ def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
 def __getattr__(name: str) -> Any:
     """`tg.files`, `tg.kafka` and `tg.metrics`, which need Spark, when they are first asked for."""
     if name not in _WITH_SPARK:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        refuse(f"module {__name__!r}", name, _UNTIL_THEN)
     return importlib.import_module(f"tidegate.runtime.spark.{name}")
 
 

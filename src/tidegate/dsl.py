@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from tidegate.errors import DefinitionError, DefinitionTypeError, warn
+from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line, warn
 from tidegate.instants import Duration, duration_ms, show_ms
 from tidegate.plan import (
     DROP,
@@ -32,6 +32,7 @@ from tidegate.plan import (
     key_of_rows,
     merge_conflict,
     operation,
+    result_columns,
     root_of,
     surprises,
     windows_of,
@@ -43,7 +44,8 @@ from tidegate.spec.clock import Clock, check_aggregated
 from tidegate.spec.columns import ROW, START, WINDOW, check_user_name, public_key
 from tidegate.spec.emit import EmitStrategy
 from tidegate.spec.materialized import Materialized
-from tidegate.spec.steps import OneColumn, SelectKey, Step, filter_of, map_values_of
+from tidegate.spec.missing import refuse, without
+from tidegate.spec.steps import OneColumn, SelectKey, Step, filter_of, map_values_of, unknown_column
 from tidegate.spec.suppressed import UntilTimeLimit, UntilWindowCloses
 from tidegate.spec.windows import (
     BatchWindows,
@@ -271,7 +273,7 @@ class KStream(Result):
 
     def filter(self, predicate: Callable[..., Any] | Any) -> KStream:
         """The records for which `predicate` is true: a function, or an expression such as `pc.field("price") > 3`."""
-        return KStream(self.node.then(filter_of(predicate, public_key(self.node.key), tombstones=False)))
+        return self._then(filter_of(predicate, public_key(self.node.key), tombstones=False))
 
     def map_values(
         self, mapper: Callable[..., Any] | Mapping[str, Any], *, types: Mapping[str, Any] | None = None
@@ -282,7 +284,11 @@ class KStream(Result):
                 expression, or the name of a column
         types   their types, as in `aggregate`; what a function gives must have one on Spark, and before a suppression
         """
-        return KStream(self.node.then(map_values_of(mapper, types, public_key(self.node.key), self.node.kept)))
+        return self._then(map_values_of(mapper, types, public_key(self.node.key), self.node.kept))
+
+    def _then(self, step: Step) -> KStream:
+        _check_reads(step, available_columns(self.node), "stream")
+        return KStream(self.node.then(step))
 
     def select_key(self, *key: Any, name: str = "key", type: Any = "string") -> KStream:
         """Another key: these columns, or what a function gives, as the column `name` of type `type`."""
@@ -459,7 +465,7 @@ def _keyed(node: Stream, key: tuple[str, ...]) -> Stream:
     return regrouped
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Aggregating:
     """What can be aggregated: per key (and window), once the records are grouped."""
 
@@ -467,6 +473,10 @@ class _Aggregating:
     key: tuple[str, ...]
     windows: Windows | None = None
     emit: EmitStrategy = EmitStrategy.on_window_update()  # noqa: RUF009 - a frozen value
+
+    def __repr__(self) -> str:
+        windows = "" if self.windows is None else f" in {self.windows}"
+        return f"<{type(self).__name__} {self.stream.name} by {', '.join(self.key)}{windows}>"
 
     def count(
         self,
@@ -489,19 +499,13 @@ class _Aggregating:
         self,
         materialized: Materialized | None = None,
         /,
-        *,
+        *unnamed: Any,
         expect_keys: Any = None,
         late_records: Literal["drop", "keep"] | None = None,
         **aggregates: Aggregate | Materialized,
     ) -> KTable:
         """One column per aggregate: `.agg(n=tg.count(), total=tg.sum("amount"))`; `expect_keys` as in `count`."""
-        if isinstance(materialized, Aggregate):
-            column = materialized.column or "n"
-            raise DefinitionTypeError(
-                f"`agg` got {materialized} without a name for its column. Give one, for example "
-                f"agg({column if materialized.column is None else column + '_' + materialized.function}="
-                f"tg.{materialized.function}({'' if materialized.column is None else repr(column)}))."
-            )
+        _check_named((materialized, *unnamed))
         kept = aggregates.get("materialized")
         if isinstance(kept, Materialized):
             materialized = kept
@@ -533,6 +537,7 @@ class _Aggregating:
         reduce = Reduce(_callable(fn, "fn"), _column(column, "column"))
         return self._table(((name or column, reduce),), materialized, expect_keys, late_records)
 
+    @without(combinable="built-in aggregates (agg), which are applied before the shuffle")
     def aggregate(
         self,
         initializer: Callable[[], Any],
@@ -625,6 +630,25 @@ class _Aggregating:
                 )
 
 
+def _check_named(by_place: Sequence[Any]) -> None:
+    """Raise DefinitionTypeError if `agg` got an aggregate by place instead of by the name of its column."""
+    aggregates = [aggregate for aggregate in by_place if isinstance(aggregate, Aggregate)]
+    if aggregates:
+        named = ", ".join(
+            f"{f'{a.column}_{a.function}' if a.column else 'n'}=tg.{a.function}({repr(a.column) if a.column else ''})"
+            for a in aggregates
+        )
+        raise DefinitionTypeError(
+            f"`agg` got {', '.join(map(str, aggregates))} without a name for its column. Give one, for example "
+            f"agg({named})."
+        )
+    if len(by_place) > 1:
+        raise DefinitionTypeError(
+            f"`agg` got {', '.join(map(in_one_line, by_place))} without names. Give each aggregate by the name of its "
+            'column, for example agg(n=tg.count(), total=tg.sum("amount")).'
+        )
+
+
 def _check_merger(merger: Any, windows: Windows | None) -> None:
     if merger is None and isinstance(windows, SessionWindows):
         raise DefinitionError(
@@ -633,7 +657,7 @@ def _check_merger(merger: Any, windows: Windows | None) -> None:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class KGroupedStream(_Aggregating):
     """A stream whose records are grouped by `key`, to be aggregated as it is or cut into windows first.
 
@@ -672,13 +696,18 @@ class KGroupedStream(_Aggregating):
         return CogroupedKStream(((self, _callable(aggregator, "aggregator")),))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CogroupedKStream:
     """Grouped streams with the same key, each with its aggregator, to be aggregated into one table (SEMANTICS 18)."""
 
     parts: tuple[tuple[KGroupedStream, Callable[[Any, Any, Any], Any]], ...]
     windows: Windows | None = None
     emit: EmitStrategy = EmitStrategy.on_window_update()  # noqa: RUF009 - a frozen value
+
+    def __repr__(self) -> str:
+        windows = "" if self.windows is None else f" in {self.windows}"
+        names = ", ".join(grouped.stream.name for grouped, _ in self.parts)
+        return f"<CogroupedKStream {names} by {', '.join(self._key)}{windows}>"
 
     def cogroup(self, grouped: KGroupedStream, aggregator: Callable[[Any, Any, Any], Any]) -> CogroupedKStream:
         """And the records of another grouped stream, by another aggregator.
@@ -710,6 +739,13 @@ class CogroupedKStream:
             raise DefinitionError("`emit_strategy` is about windows: call windowed_by(...) first.")
         return replace(self, emit=windowed.emit_strategy(strategy).emit)
 
+    def __getattr__(self, name: str) -> Any:
+        refuse("A cogrouped stream", name, _UNTIL_COGROUPS_AGGREGATE)
+
+    @without(
+        late_records="its late records are counted in `late`; the table of each stream alone gives them as rows",
+        vectorized="an aggregator that is called record by record",
+    )
     def aggregate(
         self,
         initializer: Callable[[], Any],
@@ -743,6 +779,12 @@ class CogroupedKStream:
         return self.parts[0][0].key
 
 
+_UNTIL_COGROUPS_AGGREGATE = dict.fromkeys(
+    ("count", "agg", "reduce"),
+    "aggregate(initializer, type=...), or clicks.merge(views) of streams with the same columns and then agg",
+)
+
+
 def _cogrouped(streams: Sequence[Stream], key: tuple[str, ...]) -> Stream:
     """The streams as one, each record as one column of its own stream."""
     steps = [OneColumn(n, key, tuple(dict.fromkeys((*key, *node.kept)))) for n, node in enumerate(streams)]
@@ -758,7 +800,7 @@ def _merged(streams: Sequence[Stream]) -> Stream:
     return replace(streams[0], frame=None, steps=(), sources=numbered, aside=aside)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TimeWindowedKStream(_Aggregating):
     """A grouped stream cut into windows, to be aggregated."""
 
@@ -774,7 +816,7 @@ class TimeWindowedKStream(_Aggregating):
         return replace(self, emit=strategy)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class KGroupedTable(_Aggregating):
     """A table whose rows are grouped by other columns: a change takes the old row out, then puts the new one in."""
 
@@ -782,6 +824,7 @@ class KGroupedTable(_Aggregating):
         self,
         materialized: Materialized | None = None,
         /,
+        *unnamed: Any,
         **aggregates: Any,
     ) -> KTable:
         """One column per aggregate, of count, sum and mean: others cannot be taken back. See `aggregate` for those."""
@@ -791,7 +834,7 @@ class KGroupedTable(_Aggregating):
                     f"`{name}` is {aggregate}: when a row leaves its group, its value cannot be taken out of that "
                     "again. Use count, sum or mean, or aggregate(initializer, adder, subtractor, type=...)."
                 )
-        return _Aggregating.agg(self, materialized, **aggregates)
+        return _Aggregating.agg(self, materialized, *unnamed, **aggregates)
 
     def reduce(  # type: ignore[override]
         self,
@@ -891,6 +934,7 @@ class KTable(Result):
         kept = (*self._key, WINDOW, "timestamp", "deleted")
         return self._then(map_values_of(mapper, types, self._key, kept))
 
+    @without(foreign_key="Spark's own join with a static DataFrame, before tg.stream or behind to_df")
     def join(
         self,
         other: KTable,
@@ -961,6 +1005,7 @@ class KTable(Result):
         return public_key(root_of(self.node).key)
 
     def _then(self, step: Step) -> KTable:
+        _check_reads(step, result_columns(self.node), "table")
         return KTable(MapFilter(self.node, step))
 
     def suppress(self, suppressed: UntilWindowCloses | UntilTimeLimit) -> KTable:
@@ -990,6 +1035,14 @@ class KTable(Result):
         return KTable(suppressed_)
 
 
+def _check_reads(step: Step, columns: Sequence[str] | None, what: str) -> None:
+    """Raise DefinitionError if a step names a column that is not among those of its input, where these are known."""
+    if columns is not None and (name := unknown_column(step, columns)) is not None:
+        raise DefinitionError(
+            f"{step} reads the column {name!r}, which the {what} does not have. Its columns are {', '.join(columns)}."
+        )
+
+
 def _check_expected(node: WindowedAggregate) -> None:
     """Check what can be checked of expected keys where they are given."""
     keys = node.expects
@@ -1001,10 +1054,11 @@ def _check_expected(node: WindowedAggregate) -> None:
             f"`expect_keys` cannot be used here: {what}, so nothing says when a key is missing. "
             "Use TimeWindows or BatchWindows."
         )
-    if isinstance(keys, str) or not (isinstance(keys, list | tuple | set) or hasattr(keys, "schema")):
+    as_table = hasattr(keys, "schema") or hasattr(keys, "__arrow_c_stream__")
+    if isinstance(keys, str) or not (isinstance(keys, list | tuple | set | frozenset) or as_table):
         raise DefinitionTypeError(
-            f"`expect_keys` is {keys!r}. Use a static DataFrame with the key columns, an Arrow table, or a list of "
-            "keys."
+            f"`expect_keys` is {in_one_line(keys)}. Use a static DataFrame with the key columns, an Arrow table, or a "
+            "list of keys."
         )
     if getattr(keys, "isStreaming", False):
         raise DefinitionError(

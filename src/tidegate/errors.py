@@ -48,6 +48,14 @@ class TidegateWarning(UserWarning):
     """Legal, but probably not what was meant."""
 
 
+def in_one_line(value: object, most: int = 100) -> str:
+    """What an error shows of any value: its repr in one line, cut where it is long; of a table or frame, its kind."""
+    if hasattr(value, "__arrow_c_stream__") or hasattr(value, "toArrow"):
+        return f"a {type(value).__module__.partition('.')[0]} {type(value).__name__}"
+    text = " ".join(repr(value).split())
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def warn(message: str) -> None:
     """Give a TidegateWarning at the line the user wrote: the nearest caller outside this package."""
     level, frame = 1, sys._getframe()  # noqa: SLF001 - there is no other way to see who called

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from tidegate.errors import DefinitionError, DefinitionTypeError
 
@@ -36,15 +37,52 @@ _MICROSECOND = timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Window(NamedTuple):
-    """The bounds of a window in epoch milliseconds; whether `end` belongs to it is its kind's rule.
+class Instant(int):
+    """Epoch milliseconds that also compare with a datetime (without a time zone: UTC)."""
 
-    A window equals a pair of its bounds, each in epoch milliseconds or as a datetime (without a time zone: UTC).
-    `start_time` and `end_time` are the bounds as datetimes.
-    """
+    def __eq__(self, other: object) -> bool:
+        return int(self) == _comparable(other)
 
+    def __ne__(self, other: object) -> bool:
+        return int(self) != _comparable(other)
+
+    def __lt__(self, other: Any) -> bool:
+        return int(self) < _comparable(other)
+
+    def __le__(self, other: Any) -> bool:
+        return int(self) <= _comparable(other)
+
+    def __gt__(self, other: Any) -> bool:
+        return int(self) > _comparable(other)
+
+    def __ge__(self, other: Any) -> bool:
+        return int(self) >= _comparable(other)
+
+    __hash__ = int.__hash__
+
+
+class _Bounds(NamedTuple):
     start: int
     end: int
+
+
+class Window(_Bounds):
+    """The bounds of a window in epoch milliseconds; whether `end` belongs to it is its kind's rule.
+
+    A window, and each of its bounds, compares with epoch milliseconds and with datetimes (without a time zone: UTC):
+    `window == (0, 120_000)`, `window.start >= datetime(2026, 1, 1)`. `start_time` and `end_time` are the bounds as
+    datetimes.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, start: int, end: int) -> Self:
+        """A window from `start` to `end`."""
+        return super().__new__(cls, Instant(start), Instant(end))
+
+    @classmethod
+    def _make(cls, iterable: Iterable[Any]) -> Self:
+        return cls(*iterable)
 
     @property
     def start_time(self) -> datetime:
@@ -55,18 +93,6 @@ class Window(NamedTuple):
     def end_time(self) -> datetime:
         """The end in UTC. Raises OverflowError where no datetime reaches it, as the end of an unlimited window."""
         return _EPOCH + timedelta(milliseconds=self.end)
-
-    def __eq__(self, other: object) -> bool:
-        """Whether `other` is a pair of the same bounds."""
-        if not isinstance(other, tuple):
-            return NotImplemented
-        return tuple(self) == tuple(_exact_ms(bound) if isinstance(bound, datetime) else bound for bound in other)
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
 
 
 def duration_ms(value: Duration, argument: str) -> int:
@@ -122,6 +148,11 @@ def _unit(word: str) -> str | None:
 def instant_ms(value: int | datetime) -> int:
     """Epoch milliseconds of an integer (already that) or a datetime; one without a time zone is UTC."""
     return _epoch_micros(value) // 1_000 if isinstance(value, datetime) else value
+
+
+def _comparable(value: Any) -> Any:
+    """What an integer of milliseconds is compared with in place of `value`; NotImplemented is for Python to handle."""
+    return _exact_ms(value) if isinstance(value, datetime) else value
 
 
 def _exact_ms(value: datetime) -> float:

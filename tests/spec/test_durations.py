@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -187,3 +188,23 @@ def test_the_bounds_of_a_window_as_datetimes() -> None:
     assert sorted([Window(1, 2), window]) == [window, Window(1, 2)]
     with pytest.raises(OverflowError):
         _ = Window(0, 2**63 - 1).end_time
+
+
+def test_a_window_and_its_bounds_compare_with_datetimes_and_with_epoch_ms() -> None:
+    window, at = Window(0, 120_000), datetime(1970, 1, 1, tzinfo=UTC)
+    later = at + timedelta(minutes=2)
+    assert (window.start, window.end) == (at, later)
+    assert (window.start, window.end) == (0, 120_000)
+    assert at == window.start != later
+    assert window.start < later > at <= window.start <= 0
+    assert window.end > at
+    assert window.end >= later
+    assert window.start == datetime(1970, 1, 1)  # noqa: DTZ001 - without a time zone: UTC
+    assert window.start != at + timedelta(microseconds=1)
+    assert window < (at, later + timedelta(microseconds=1))
+    assert (window.start == "1970", window.start != "1970", window.start == None) == (False, True, False)  # noqa: E711
+    with pytest.raises(TypeError):
+        _ = window.start < "1970"
+    assert (repr(window), repr(window.start)) == ("Window(start=0, end=120000)", "0")
+    assert pickle.loads(pickle.dumps(window)) == window
+    assert window._replace(start=1).start > at

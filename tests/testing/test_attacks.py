@@ -304,7 +304,7 @@ def test_a_restart_with_another_number_of_operators_is_refused(before: int, afte
         ([1.5], "`expect_keys` has a key that the stream cannot have: 1.5 at place 0 is no int64, the type of 'k'"),
         ([1, "a"], "`expect_keys` has a key that the stream cannot have: 'a' at place 1 is no int64"),
         ([{"k": 1}, {"x": 1}], "`expect_keys` has {'x': 1} at place 1, which has no 'k': the key is (k)."),
-        ([{"x": 1}], "`expect_keys` has no column 'k', which is part of the key; it has ."),
+        ([{"x": 1}], "`expect_keys` has no column 'k', which is part of the key; it has 'x'."),
     ],
 )
 def test_expected_keys_that_no_record_can_have(keys: list[Any], message: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -185,7 +186,7 @@ def test_keys_that_are_none() -> None:
     )
     wrong = TopologyTestDriver(on_close().count(expect_keys=[{"name": "B"}]))
     assert refused(lambda: out(wrong, 0), tg.InputError) == (
-        "`expect_keys` has no column 'user', which is part of the key; it has . Select the key columns under "
+        "`expect_keys` has no column 'user', which is part of the key; it has 'name'. Select the key columns under "
         "their names."
     )
     wrong = TopologyTestDriver(on_close().count(expect_keys=[1]))
@@ -194,3 +195,43 @@ def test_keys_that_are_none() -> None:
     )
     wrong = TopologyTestDriver(on_close().count(expect_keys=pa.table({"user": [[1]]})))
     assert refused(lambda: out(wrong, 0), tg.InputError).startswith("`expect_keys` has 'user' as list<")
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (["B", ("C", 1)], "('C', 1) at place 1 has 2 values, and the key is one column (user). Give each key as its"),
+        (pa.table({"name": ["B"]}), "`expect_keys` has no column 'user', which is part of the key; it has 'name'."),
+        (pd.DataFrame({"name": ["B"]}), "`expect_keys` has no column 'user', which is part of the key; it has 'name'."),
+        (pa.table({"user": [1]}), "`expect_keys` has 'user' as int64, the stream as string: a key of another kind"),
+        (pd.DataFrame({"user": [1.5]}), "`expect_keys` has 'user' as double, the stream as string: a key of another"),
+        (pd.Series(["B"]), "`expect_keys` is a pandas Series, which has no columns: "),
+    ],
+)
+def test_keys_of_another_shape_or_kind(keys: Any, message: str) -> None:
+    driver = TopologyTestDriver(on_close().count(expect_keys=keys))
+    assert message in refused(lambda: out(driver, 0), tg.InputError)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ["B"],
+        [("B",)],
+        frozenset({"B"}),
+        pd.DataFrame({"user": ["B"], "more": [1]}),
+        pa.table({"user": pa.array(["B"]).dictionary_encode()}),
+        pa.table({"user": pa.array(["B"], pa.large_string())}),
+    ],
+    ids=["list", "tuples", "set", "pandas", "dictionary", "large"],
+)
+def test_keys_of_one_column_in_any_shape(keys: Any) -> None:
+    driver = TopologyTestDriver(on_close().count(expect_keys=keys))
+    assert out(driver, 0, 10) == [("A", 0, 1), ("B", 0, 0)]
+
+
+def test_numbers_of_another_width_are_the_same_keys() -> None:
+    driver = TopologyTestDriver(on_close(key="n").count(expect_keys=pa.table({"n": pa.array([7], pa.int8())})))
+    for ts in (0, 10):
+        driver.pipe_input({"n": 1, "ts": ts})
+    assert [(row["n"], row["count"]) for row in driver.read_output()] == [(1, 1), (7, 0)]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import tidegate as tg
@@ -115,3 +116,161 @@ def test_dir_shows_every_name() -> None:
 def test_a_topology_is_shown_in_one_line(topology: Any, shown: str) -> None:
     assert repr(topology).startswith(shown)
     assert "\n" not in repr(topology)
+
+
+SCHEMA = pa.schema([("k", pa.string()), ("ts", pa.int64()), ("amount", pa.int64())])
+STREAM = tg.stream("events", key="k", timestamp="ts")
+TYPED = tg.stream("events", key="k", timestamp="ts", schema=SCHEMA)
+RECORD = {"k": "A", "ts": 0, "amount": 1}
+
+
+@pytest.mark.parametrize(
+    ("step", "shown"),
+    [
+        (lambda rows: rows.filter(pc.field("amuont") > 0), "filter((amuont > 0))"),
+        (lambda rows: rows.filter((pc.field("ts") > 0) & (pc.field("amuont", "x") > 0)), "filter("),
+        (lambda rows: rows.map_values({"a": "amuont"}), "map_values(a = amuont)"),
+        (lambda rows: rows.map_values({"a": "ts", "b": pc.field("amuont") * 2}), "map_values(a = ts, b = "),
+    ],
+    ids=["filter", "nested", "map", "map of several"],
+)
+def test_a_step_that_names_a_column_that_is_not_there(step: Callable[[Any], Any], shown: str) -> None:
+    with pytest.raises(tg.DefinitionError) as caught:
+        step(TYPED)
+    assert str(caught.value).startswith(shown)
+    assert str(caught.value).endswith(
+        " reads the column 'amuont', which the stream does not have. Its columns are k, ts, amount."
+    )
+    driver = TopologyTestDriver(step(STREAM).group_by_key().count())
+    with pytest.raises(tg.AggregationError) as late:
+        driver.pipe_input(RECORD)
+    assert "there is no column 'amuont', only k, ts, amount" in str(late.value)
+
+
+@pytest.mark.parametrize(
+    ("table", "columns"),
+    [
+        (GROUPED.count(), "k, count, timestamp, deleted"),
+        (GROUPED.windowed_by(MINUTES).agg(n=tg.count()).suppress(FINAL), "k, window, n, timestamp, deleted"),
+        (GROUPED.count().filter(pc.field("count") > 1).map_values({"n": "count"}), "k, timestamp, deleted, n"),
+        (tg.table("prices", key="k", timestamp="ts", schema=SCHEMA), "k, amount, timestamp, deleted"),
+    ],
+)
+def test_a_step_of_a_table_that_names_a_column_that_is_not_there(table: tg.KTable, columns: str) -> None:
+    for step in (lambda: table.filter(pc.field("cuont") < 4), lambda: table.map_values({"x": "cuont"})):
+        with pytest.raises(tg.DefinitionError) as caught:
+            step()
+        assert str(caught.value).endswith(
+            f" reads the column 'cuont', which the table does not have. Its columns are {columns}."
+        )
+
+
+def test_steps_over_columns_that_are_there_or_are_not_known_yet() -> None:
+    TYPED.map_values({"a": pc.utf8_upper(pc.field("k"))}).filter(pc.field("a") == "A")
+    TYPED.map_values(lambda row: {"b": 1}).filter(pc.field("b") == 1)
+    TYPED.select_key(lambda row: 1, name="c", type="long").filter(pc.field("c") == 1)
+    GROUPED.windowed_by(MINUTES).count().filter(pc.field("window", "start") > 0).filter(~pc.field("deleted"))
+    GROUPED.count().map_values(lambda row: {"b": 1}).filter(pc.field("b") == 1)
+    tg.table("prices", key="k", timestamp="ts").filter(pc.field("price") > 0)
+    GROUPED.count().to_stream().filter(pc.field("count") > 0)
+
+
+def test_a_value_joiner_that_names_a_column_that_is_not_there() -> None:
+    prices = tg.table("prices", key="k", timestamp="ts", schema=SCHEMA)
+    windows = tg.JoinWindows.of_time_difference_with_no_grace("1 minute")
+    right = pc.field("right", "amuont")
+    for join in (
+        lambda: TYPED.join(prices, value_joiner={"x": pc.field("left", "amount") * right}),
+        lambda: TYPED.join(tg.stream("o", key="k", timestamp="ts", schema=SCHEMA), windows, value_joiner={"x": right}),
+    ):
+        with pytest.raises(tg.DefinitionError) as caught:
+            join()
+        assert str(caught.value).endswith(
+            "reads the column 'amuont' of the right side, which does not have it. Its value columns are amount."
+        )
+
+
+def test_a_record_without_the_key_of_a_stream_that_only_steps() -> None:
+    driver = TopologyTestDriver(STREAM.filter(lambda row: True))
+    with pytest.raises(tg.InputError, match=r"Record 0 has no column 'k', which the stream needs; it has 'ts'\."):
+        driver.pipe_input({"ts": 0})
+    assert driver.read_output() == []
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        (pa.array(["A"]), "What was piped is a pyarrow ChunkedArray, which is no table of records: "),
+        (pd.Series(["A"]), "What was piped is a pandas Series, which is no table of records: "),
+        ([pa.table({"k": ["A"], "ts": [0]})], "A record is a pyarrow Table (Table), not a dict of columns."),
+        (["x" * 500], f"A record is '{'x' * 96}... (str), not a dict of columns."),
+    ],
+)
+def test_a_batch_of_another_shape_is_told_in_one_line(batch: Any, message: str) -> None:
+    with pytest.raises(tg.InputError) as caught:
+        TopologyTestDriver(GROUPED.count()).pipe_batch(batch)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+FRAME = pd.DataFrame({"k": ["A", "B", "A", "B"], "ts": pd.to_datetime([0, 1, 2, 3], unit="ms")})
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pa.Table.from_pandas(FRAME, preserve_index=False).to_reader(),
+        pa.Table.from_pandas(FRAME, preserve_index=False).to_struct_array(),
+        FRAME.loc[[3, 0, 1, 2]],
+        FRAME.set_index("k"),
+    ],
+    ids=["reader", "structs", "pandas with an index", "pandas with the key as index"],
+)
+def test_no_row_of_a_table_is_lost_and_no_index_becomes_a_column(rows: Any) -> None:
+    driver = TopologyTestDriver(STREAM.filter(lambda row: True))
+    driver.pipe_batch(rows)
+    assert sorted((row["k"], row["ts"].microsecond) for row in driver.read_output()) == [
+        ("A", 0),
+        ("A", 2000),
+        ("B", 1000),
+        ("B", 3000),
+    ]
+    assert {*TopologyTestDriver(STREAM)._entries[0].types.columns} == set()
+
+
+def test_a_table_as_one_input_is_its_rows_one_after_the_other() -> None:
+    driver = TopologyTestDriver(GROUPED.count())
+    driver.pipe_input(FRAME)
+    assert [(row["k"], row["count"]) for row in driver.read_output()] == [("A", 1), ("B", 1), ("A", 2), ("B", 2)]
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        (lambda: GROUPED.agg(tg.count(), tg.sum("v")), "Give one, for example agg(n=tg.count(), v_sum=tg.sum('v'))."),
+        (lambda: GROUPED.agg("x", "y"), "`agg` got 'x', 'y' without names. Give each aggregate by the name of its"),
+        (lambda: GROUPED.count(5), 'The column of an aggregate is called 5. A name is a text, for example "total".'),  # type: ignore[arg-type]
+        (lambda: TopologyTestDriver(GROUPED.count(), "x"), "`state` is 'x', not what a driver remembers. Give"),  # type: ignore[arg-type]
+        (lambda: TopologyTestDriver(FRAME), "A driver runs a topology, not a pandas DataFrame. Give"),  # type: ignore[arg-type]
+        (lambda: TopologyTestDriver(GROUPED), "A driver runs a topology, not <KGroupedStream events by k>. Give"),  # type: ignore[arg-type]
+        (lambda: tg.stream(FRAME, key="k", timestamp="ts"), "`source` is a pandas DataFrame (DataFrame), not a Spark"),
+    ],
+)
+def test_arguments_of_the_wrong_kind(mistake: Callable[[], Any], message: str) -> None:
+    with pytest.raises(tg.DefinitionTypeError) as caught:
+        mistake()
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("grouped", "shown"),
+    [
+        (GROUPED, "<KGroupedStream events by k>"),
+        (GROUPED.windowed_by(MINUTES), f"<TimeWindowedKStream events by k in {MINUTES}>"),
+        (GROUPED.count().group_by("count"), "<KGroupedTable events by count by count>"),
+        (GROUPED.cogroup(max), "<CogroupedKStream events by k>"),
+    ],
+)
+def test_what_is_grouped_is_shown_in_one_line(grouped: Any, shown: str) -> None:
+    assert repr(grouped) == shown

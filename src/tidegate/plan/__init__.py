@@ -24,6 +24,7 @@ from tidegate.plan.nodes import (
     inputs_of,
     key_of_rows,
     merge_conflict,
+    result_columns,
     root_of,
     windows_of,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "key_of_rows",
     "merge_conflict",
     "operation",
+    "result_columns",
     "root_of",
     "surprises",
     "windows_of",

@@ -190,6 +190,8 @@ def _check_columns(
     of_left, of_right = _values(left, deletions[LEFT]), _values(right, deletions[RIGHT])
     if joined.values is None and of_left is not None and of_right is not None:
         joined.names(of_left, of_right)
+    if joined.values is not None and of_left is not None and of_right is not None:
+        joined.values.check_reads(of_left, of_right)
     needs = "an expression of a `value_joiner`" if joined.values is not None and joined.values.expressions else None
     needs = "`suffixes`" if joined.values is None and joined.suffixes is not None else needs
     for node, known in ((left, of_left), (right, of_right)):

@@ -278,12 +278,32 @@ def available_columns(node: Stream) -> tuple[str, ...] | None:
     return columns
 
 
+def result_columns(table: Table) -> tuple[str, ...] | None:
+    """The columns of a table's rows, None if they are not known yet. `deleted` is there where a row can be one."""
+    if isinstance(table, Suppress):
+        return result_columns(table.parent)
+    if isinstance(table, MapFilter):
+        columns, step = result_columns(table.parent), table.step
+        if columns is None or not isinstance(step, MapValues):
+            return columns
+        if not step.typed and callable(step.mapper):
+            return None
+        return (*(name for name in columns if name in step.kept), *step.columns)
+    if isinstance(table, WindowedAggregate):
+        window = () if table.windows is None else (WINDOW,)
+        return (*public_key(table.key), *window, *(name for name, _ in table.aggregations), "timestamp", "deleted")
+    if isinstance(table, Join) or (available := available_columns(table.stream)) is None:
+        return None
+    others = (table.stream.timestamp, table.stream.partition, table.stream.offset, table.deleted)
+    return (*(name for name in available if name not in others), "timestamp", "deleted")
+
+
 def merge_conflict(one: Stream, other: Stream, called: str = "merge") -> str:
     """Why the operator `called` cannot take two streams in as one; empty if it can."""
     if one.table is not None or other.table is not None:
         return (
             f"{called}: one stream is of a table's changes, or of a join's rows, and has no partitions of its own. "
-            f"Use {called} before the aggregation or the join."
+            f"Use {called} before the aggregation or the join, or two queries (docs/notyet.md)."
         )
     for what in ("key", "timestamp", "partition", "offset", "clock"):
         mine, theirs = getattr(one, what), getattr(other, what)

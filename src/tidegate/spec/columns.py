@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tidegate.errors import DefinitionError
+from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 
 OURS = "tidegate:"
 """The prefix of every column that tidegate adds to the rows of a result."""
@@ -81,7 +81,12 @@ def public_key(key: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_user_name(name: str, what: str) -> None:
-    """Raise DefinitionError if `name`, which `what` gives, begins as tidegate's own columns do."""
+    """Raise DefinitionError if `name`, which `what` gives, begins as tidegate's own columns do.
+
+    Raises DefinitionTypeError if it is no text.
+    """
+    if not isinstance(name, str):
+        raise DefinitionTypeError(f'{what} is called {in_one_line(name)}. A name is a text, for example "total".')
     if name.startswith(OURS):
         raise DefinitionError(
             f"{what} is called {name!r}: names that begin with {OURS!r} belong to tidegate's own columns. "

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from tidegate.errors import DefinitionError, DefinitionTypeError
 from tidegate.instants import show_ms
 from tidegate.spec.columns import check_user_name
-from tidegate.spec.steps import MapValues, is_expression, takes_key
+from tidegate.spec.steps import MapValues, is_expression, no_such_fields, refusal_of, takes_key
 from tidegate.spec.windows import LEFT, RIGHT, JoinWindows
 
 INNER, LEFT_JOIN, OUTER = HOWS = ("inner", "left", "outer")
@@ -25,6 +25,23 @@ class JoinValues(MapValues):
     def expressions(self) -> bool:
         """Whether a column is given as an expression."""
         return not callable(self.mapper) and any(is_expression(how) for _, how in self.mapper)
+
+    def check_reads(self, left: Sequence[str], right: Sequence[str]) -> None:
+        """Raise DefinitionError if an expression names a value column that its side does not have."""
+        import pyarrow as pa
+
+        values = dict(zip(SIDES, (left, right), strict=True))
+        fields = [(side, pa.struct([(name, pa.null()) for name in names])) for side, names in values.items()]
+        schema = pa.schema([*((name, pa.null()) for name in self.key), *fields])
+        for how in () if callable(self.mapper) else (how for _, how in self.mapper if is_expression(how)):
+            if (error := refusal_of(how, schema)) is None:
+                continue
+            side, name = [*no_such_fields(error), "", ""][:2]
+            if side in values and name and name not in values[side]:
+                raise DefinitionError(
+                    f"{self} reads the column {name!r} of the {side} side, which does not have it. Its value columns "
+                    f"are {', '.join(values[side]) or 'none'}."
+                )
 
     def __str__(self) -> str:
         return super().__str__().replace("map_values", "value_joiner", 1)

@@ -8,7 +8,8 @@ A function is given the row as a dict of its columns, or the key and the row if 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -157,6 +158,60 @@ def map_values_of(
                 "are. Use another name, or select_key for another key."
             )
     return MapValues(mapper, key, kept, given)
+
+
+_NO_SUCH_FIELD = re.compile(r"No match for (FieldRef\.\S+(?: FieldRef\.\S+)*)")
+"""How Arrow says that there is no column of a name, or no field of a name in one."""
+_NAME = re.compile(r"Name\((.+?)\)")
+
+
+def unknown_column(step: Step, columns: Sequence[str]) -> str | None:
+    """The first column that a step names and `columns` lack; what a Python function reads shows when it runs."""
+    if isinstance(step, Filter):
+        named = [step.predicate]
+    else:
+        named = [how for _, how in step.mapper] if isinstance(step, MapValues) and not callable(step.mapper) else []
+    for how in named:
+        if isinstance(how, str) and how not in columns:
+            return how
+        if is_expression(how) and (name := _unknown_field(how, columns)) is not None:
+            return name
+    return None
+
+
+def _unknown_field(expression: Any, columns: Sequence[str]) -> str | None:
+    import pyarrow as pa
+
+    error = refusal_of(expression, pa.schema([(name, pa.null()) for name in columns]))
+    return None if error is None else no_such_field(error, columns)
+
+
+def refusal_of(expression: Any, schema: Any) -> Exception | None:
+    """What Arrow says where it cannot compute an expression over rows of this schema; None if it can."""
+    import pyarrow as pa
+    from pyarrow import acero
+
+    rows = acero.TableSourceNodeOptions(schema.empty_table())
+    project = acero.Declaration(
+        "project", acero.ProjectNodeOptions([expression], ["x"]), [acero.Declaration("table_source", rows)]
+    )
+    try:
+        project.to_table(use_threads=False)
+    except (pa.ArrowException, ValueError, KeyError, TypeError) as error:
+        return error
+    return None
+
+
+def no_such_field(error: Exception, columns: Sequence[str]) -> str | None:
+    """The name of the column that Arrow did not find among `columns`; None if `error` is about something else."""
+    name = next(iter(no_such_fields(error)), None)
+    return name if name not in columns else None
+
+
+def no_such_fields(error: Exception) -> list[str]:
+    """The names of a column and of the fields in it that Arrow did not find; empty if `error` is something else."""
+    found = _NO_SUCH_FIELD.search(str(error))
+    return _NAME.findall(found[1]) if found else []
 
 
 def _shown(how: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.dsl import KLateRecords, KTable, Result, outputs
-from tidegate.errors import CheckpointError, DefinitionError, DefinitionTypeError, InputError
+from tidegate.errors import CheckpointError, DefinitionError, DefinitionTypeError, InputError, in_one_line
 from tidegate.instants import Duration, Window, duration_ms, instant_ms, show_ms
 from tidegate.kernel.exchange.packing import pack
 from tidegate.kernel.inspect import pending, stored_rows
@@ -28,7 +28,7 @@ from tidegate.spec.columns import END, START, public_name
 from tidegate.spec.metrics import LEAVING, combined, numbers, store_of, timed
 from tidegate.spec.pending import Pending
 from tidegate.spec.upgrade import Change, Upgrade, other_operators, refusal
-from tidegate.testing.inputs import OWN, Inputs, Record, Types, as_records, schema_of, to_batch
+from tidegate.testing.inputs import OWN, Inputs, Record, Types, as_records, as_table, check_columns, to_batch
 
 _PARTITION, _OFFSET = OWN
 
@@ -97,6 +97,11 @@ class TopologyTestDriver:
         self._entries = _entries(self._plan, self._nodes)
         _check_names(self._entries)
         if state:
+            if not isinstance(state, DriverState):
+                raise DefinitionTypeError(
+                    f"`state` is {in_one_line(state)}, not what a driver remembers. Give another driver's "
+                    "driver.state(), or leave it out."
+                )
             if self._nodes and len(state.stores) != len(self._nodes):
                 raise CheckpointError(refusal(other_operators(len(state.stores), len(self._nodes)).changes))
             before = {(entry.place, entry.side): entry for entry in state.entries}
@@ -112,9 +117,13 @@ class TopologyTestDriver:
         self._wall_clock_ms = state.wall_clock_ms if state else instant_ms(initial_wall_clock_time)
         self._tallies = [Totals(node.op.stream.name, node.op.numbers, self._wall_clock_ms) for node in self._nodes]
 
-    def pipe_input(self, record: Record, stream: str | None = None) -> None:
-        """Process one record, of the input of this name."""
-        self.pipe_batch([record], stream)
+    def pipe_input(self, record: Record | Any, stream: str | None = None) -> None:
+        """Process one record, of the input of this name; of a table or frame its rows, one after the other."""
+        if (rows := as_table(record)) is None:
+            self.pipe_batch([record], stream)
+            return
+        for i in range(rows.num_rows):
+            self.pipe_batch(rows.slice(i, 1), stream)
 
     def pipe_batch(self, records: Sequence[Record] | Any, stream: str | None = None) -> None:
         """Process several records as one micro-batch, of the input of this name.
@@ -123,7 +132,8 @@ class TopologyTestDriver:
 
         A step that raises leaves the driver as it was before, as a failed micro-batch does.
         """
-        schema, records = schema_of(records), as_records(records)
+        table = as_table(records)
+        schema, records = (None, as_records(records)) if table is None else (table.schema, table.to_pylist())
         if not records:
             return
         _check_input(self._entries, stream)
@@ -138,6 +148,8 @@ class TopologyTestDriver:
         if self._drained:
             raise drained()
         if not self._nodes or not any(taken):
+            for found in [] if self._nodes else taken:
+                check_columns(entries[0].inputs.branches[0].kept, found, self._piped)
             self._entries = entries
             self._output += taken[0]
             return
@@ -357,7 +369,7 @@ class TopologyTestDriver:
 def _operators(table: Result | Mapping[str, KTable | KLateRecords]) -> tuple[Plan, list[Node]]:
     if not isinstance(table, Result | Mapping):
         raise DefinitionTypeError(
-            f"A driver runs a topology, not {table!r}. Give what a query is made of, for example "
+            f"A driver runs a topology, not {in_one_line(table)}. Give what a query is made of, for example "
             'TopologyTestDriver(tg.stream("events", key="user", timestamp="ts").group_by_key().count()).'
         )
     node = (table if isinstance(table, Result) else outputs(**table)).node

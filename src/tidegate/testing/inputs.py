@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.errors import InputError
+from tidegate.errors import InputError, in_one_line
 from tidegate.instants import MAX_MS, instant_ms
 from tidegate.kernel.rows import map_filter
 from tidegate.kernel.rows.conversion import MISFITS, converter
@@ -25,6 +26,7 @@ Record = dict[str, Any]
 OWN = (OURS + "partition", OURS + "offset")
 """Columns that the driver adds where the stream has no partition and offset."""
 
+_INDEX = re.compile(r"__index_level_\d+__")
 _DECIMAL = pa.decimal128(38, 18)
 _TIMESTAMP = pa.timestamp("us", "UTC")
 
@@ -169,15 +171,25 @@ def _typed(stream: Stream) -> bool:
     return all(step.typed for step in stream.steps if isinstance(step, MapValues))
 
 
-def schema_of(records: Any) -> pa.Schema | None:
-    """The types of a table or frame that Arrow can read; None for a list of records."""
-    return pa.table(records).schema if hasattr(records, "__arrow_c_stream__") else None
+def as_table(records: Any) -> pa.Table | None:
+    """A table or frame that Arrow can read; None for what is none. Raises InputError for a column without a name."""
+    if isinstance(records, pa.Array):
+        records = pa.chunked_array([records])
+    if not hasattr(records, "__arrow_c_stream__"):
+        return None
+    try:
+        table = pa.table(records)
+    except (pa.ArrowException, TypeError) as error:
+        raise InputError(
+            f"What was piped is {in_one_line(records)}, which is no table of records: {error}. Give an Arrow table or "
+            "a frame that has the columns of the stream, or records as dicts."
+        ) from None
+    # An index of pandas without a name is no column.
+    return table.select([name for name in table.schema.names if not _INDEX.fullmatch(name)])
 
 
 def as_records(records: Any) -> list[Record]:
-    """The rows of what is piped as dicts. Raises InputError for what is no batch of records."""
-    if hasattr(records, "__arrow_c_stream__"):
-        return pa.table(records).to_pylist()
+    """The records of a list. Raises InputError for what is no batch of records."""
     if isinstance(records, str | Mapping) or not isinstance(records, Iterable):
         raise InputError(
             f"pipe_batch got {records!r}, which is no batch. Give a list of records (dicts), an Arrow table, or a "
@@ -187,7 +199,7 @@ def as_records(records: Any) -> list[Record]:
     for record in records:
         if not isinstance(record, Mapping):
             raise InputError(
-                f"A record is {record!r} ({type(record).__name__}), not a dict of columns. Give for example "
+                f"A record is {in_one_line(record)} ({type(record).__name__}), not a dict of columns. Give for example "
                 '{"user": "A", "ts": 0}.'
             )
     return records
@@ -238,16 +250,22 @@ def _type_of(name: str, value: Any) -> pa.DataType:
         ) from None
 
 
-def _check(op: Operation, types: Types, records: Sequence[Record], start: int) -> None:
-    stream = op.stream
+def check_columns(names: Iterable[str | None], records: Sequence[Record], start: int) -> None:
+    """Raise InputError for a record that lacks one of these columns, which the stream needs."""
+    wanted = [name for name in names if name is not None]
     for i, record in enumerate(records):
-        for name in (*op.key, stream.timestamp, stream.partition, stream.offset):
-            if name is not None and name not in record:
+        for name in wanted:
+            if name not in record:
                 raise InputError(
                     f"Record {start + i} has no column {name!r}, which the stream needs; it has "
                     f"{', '.join(repr(given) for given in record if given not in OWN)}. "
                     "Give it a value, or None for a null."
                 )
+
+
+def _check(op: Operation, types: Types, records: Sequence[Record], start: int) -> None:
+    stream = op.stream
+    check_columns((*op.key, stream.timestamp, stream.partition, stream.offset), records, start)
     for name in _read_by_name(op) if types.columns else ():
         if name not in types.columns:
             known = ", ".join(map(repr, (column for column in types.columns if column not in OWN)))

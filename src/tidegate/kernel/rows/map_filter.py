@@ -31,7 +31,16 @@ from tidegate.spec.columns import (
     check_user_name,
     public_key,
 )
-from tidegate.spec.steps import Filter, MapValues, OneColumn, SelectKey, Step, is_expression, takes_key
+from tidegate.spec.steps import (
+    Filter,
+    MapValues,
+    OneColumn,
+    SelectKey,
+    Step,
+    is_expression,
+    no_such_field,
+    takes_key,
+)
 from tidegate.spec.types import arrow_type
 
 PLACE, WALL_CLOCK, SEEN = OURS + "place", OURS + "wall_clock", OURS + "seen"
@@ -161,7 +170,7 @@ def _value(step: MapValues, name: str, how: Any, rows: pa.Table) -> Any:
     kind = dict(step.types).get(name)
     if isinstance(how, str):
         if how not in rows.schema.names:
-            raise _cannot(step, f"there is no column {how!r}, only {', '.join(rows.schema.names)}")
+            raise _cannot(step, _no_column(how, rows))
         column = rows[how]
     elif is_expression(how):
         column = _evaluated(step, how, rows)
@@ -262,7 +271,13 @@ def _evaluated(step: Step, expression: Any, rows: pa.Table) -> pa.ChunkedArray:
     try:
         return project.to_table(use_threads=False)["x"]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError, pa.ArrowTypeError) as error:
-        raise _cannot(step, str(error).partition("\n")[0]) from None
+        said = str(error).partition("\n")[0]
+        missing = no_such_field(error, rows.schema.names)
+        raise _cannot(step, said if missing is None else f"{_no_column(missing, rows)} ({said})") from None
+
+
+def _no_column(name: str, rows: pa.Table) -> str:
+    return f"there is no column {name!r}, only {', '.join(name for name in rows.schema.names if name not in OWN)}"
 
 
 def array(column: Any) -> pa.Array:

@@ -10,14 +10,14 @@ last one is the last that holds its stream time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.errors import InputError
+from tidegate.errors import InputError, in_one_line
 from tidegate.instants import MAX_MS, show_instant
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.rows import grouping, results
@@ -136,7 +136,7 @@ def _nothing(layout: Layout, aggregation: Any, kind: pa.DataType, key: Any, wind
 
 
 def pack(layout: Layout, given: Any) -> bytes:
-    """`given` (a DataFrame, an Arrow table, or a list of dicts, of tuples or of single values), as `run` takes it.
+    """`given` (a DataFrame, a table or frame of Arrow, or a list of dicts, tuples or single values), as `run` takes it.
 
     Raises InputError for a key column that is missing or of another type. Keys with a null are left out, as in records.
     """
@@ -144,15 +144,18 @@ def pack(layout: Layout, given: Any) -> bytes:
         # Quoted, because a dot in a name means something to Spark.
         quoted = [f"`{name.replace('`', '``')}`" for name in layout.op.key if name in given.columns]
         given = given.select(*quoted).toArrow()
-    table = given if isinstance(given, pa.Table) else _from_list(layout, list(given))
+    table = _table(given) if hasattr(given, "__arrow_c_stream__") else _from_list(layout, list(given))
     columns = {}
     for name in layout.op.key:
         kind = layout.schema.field(f"k:{name}").type
         kind = table.schema.field(name).type if pa.types.is_null(kind) and name in table.schema.names else kind
         if name not in table.schema.names:
+            _no_column(name, table.schema.names)
+        given_kind = table.schema.field(name).type
+        if not _alike(given_kind, kind):
             raise InputError(
-                f"`expect_keys` has no column {name!r}, which is part of the key; it has "
-                f"{', '.join(map(repr, table.schema.names))}. Select the key columns under their names."
+                f"`expect_keys` has {name!r} as {given_kind}, the stream as {kind}: a key of another kind is none of "
+                "the stream's. Cast the column."
             )
         try:
             columns[f"k:{name}"] = grouping.canonical(table[name].cast(kind))
@@ -167,13 +170,50 @@ def pack(layout: Layout, given: Any) -> bytes:
     return frames.encode(frames.SEGMENT, {}, keys)
 
 
+def _table(given: Any) -> pa.Table:
+    try:
+        return pa.table(given)
+    except (pa.ArrowException, TypeError) as error:
+        raise InputError(
+            f"`expect_keys` is {in_one_line(given)}, which has no columns: {error}. Give a table or a frame with the "
+            "key columns, or a list of keys."
+        ) from None
+
+
+def _alike(given: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether values of `given` can be keys of the type `kind`: a number is no text, and a time is no number."""
+    if pa.types.is_dictionary(given):
+        given = given.value_type
+    return pa.types.is_null(given) or pa.types.is_nested(given) or _kind_of(given) == _kind_of(kind)
+
+
+def _kind_of(kind: pa.DataType) -> str:
+    of = pa.types
+    if of.is_integer(kind) or of.is_floating(kind) or of.is_decimal(kind):
+        return "number"
+    if any(is_text(kind) for is_text in (of.is_string, of.is_large_string, of.is_string_view)):
+        return "text"
+    if any(is_bytes(kind) for is_bytes in (of.is_binary, of.is_large_binary, of.is_binary_view)):
+        return "bytes"
+    return str(kind).partition("[")[0]
+
+
 def _from_list(layout: Layout, given: list[Any]) -> pa.Table:
     names = layout.op.key
     if given and all(isinstance(entry, Mapping) for entry in given):
         # A column that no entry has is told by `pack`, as that of a DataFrame.
         names = tuple(name for name in names if any(name in entry for entry in given))
+        if not names:
+            _no_column(layout.op.key[0], dict.fromkeys(name for entry in given for name in entry))
     rows = [_row(names, number, entry) for number, entry in enumerate(given)]
     return pa.table({name: _column(layout, name, [row[name] for row in rows]) for name in names})
+
+
+def _no_column(name: str, found: Iterable[Any]) -> NoReturn:
+    raise InputError(
+        f"`expect_keys` has no column {name!r}, which is part of the key; it has "
+        f"{', '.join(map(repr, found))}. Select the key columns under their names."
+    )
 
 
 def _row(names: tuple[str, ...], number: int, entry: Any) -> Mapping[str, Any]:
@@ -184,7 +224,12 @@ def _row(names: tuple[str, ...], number: int, entry: Any) -> Mapping[str, Any]:
                 f"({', '.join(names)}). Give every key all of its columns."
             )
         return entry
-    if len(names) == 1:
+    if len(names) == 1 and not (isinstance(entry, list | tuple) and len(entry) == 1):
+        if isinstance(entry, list | tuple):
+            raise InputError(
+                f"`expect_keys` has a key that the stream cannot have: {entry!r} at place {number} has {len(entry)} "
+                f"values, and the key is one column ({names[0]}). Give each key as its value, or as a dict."
+            )
         return {names[0]: entry}
     if isinstance(entry, str | bytes) or not isinstance(entry, Sequence) or len(entry) != len(names):
         raise InputError(

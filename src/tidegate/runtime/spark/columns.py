@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.plan import RESULT_COLUMNS, Stream
 from tidegate.runtime.spark.names import check_apart, spelled
 from tidegate.spec.columns import check_user_name
@@ -30,8 +30,8 @@ def check_columns(stream: Stream, deleted: str | None = None) -> None:
     """Raise DefinitionError for a column that is missing, has a type that cannot serve, or a name that results use."""
     if not isinstance(stream.frame, DataFrame):
         raise DefinitionTypeError(
-            f"`source` is {stream.frame!r} ({type(stream.frame).__name__}), not a Spark DataFrame. "
-            "Use one, or the name of an input to be bound later."
+            f"`source` is {in_one_line(stream.frame)} ({type(stream.frame).__name__}), not a Spark DataFrame. "
+            "Use one, for example spark.createDataFrame(frame), or the name of an input to be bound later."
         )
     fields = stream.frame.schema.fields
     types: dict[str, DataType] = {field.name: field.dataType for field in fields}

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, DataFrameWriter
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
 
 from tidegate.dsl import Result
-from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.plan import Operation, operation, with_row_ids
 from tidegate.runtime.spark.kafka.formats import Format, as_json, as_text
 from tidegate.runtime.spark.names import col
@@ -35,7 +36,7 @@ def sink(
     final: bool | None = None,
     name: str | None = None,
     options: Mapping[str, str] | None = None,
-) -> Any:
+) -> DataStreamWriter | DataFrameWriter:
     """A writer of `table` into a topic: `.start()` it, or `.save()` it if the input is static.
 
     table       a table, several outputs, or a DataFrame made of one
@@ -104,7 +105,9 @@ def _rows(table: Any, key: Any, final: bool | None) -> tuple[DataFrame, _Rows]:
     if isinstance(table, DataFrame):
         return table, _of_frame(table, given, bool(final))
     if not isinstance(table, Result):
-        raise DefinitionTypeError(f"`table` is {table!r}. Use a table, tg.outputs(...), or a DataFrame made of one.")
+        raise DefinitionTypeError(
+            f"`table` is {in_one_line(table)}. Use a table, tg.outputs(...), or a DataFrame made of one."
+        )
     if final is not None:
         raise DefinitionError("`final` is for a DataFrame: whether the rows of a table are final is known.")
     op = operation(table.node)

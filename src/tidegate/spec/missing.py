@@ -1,0 +1,41 @@
+"""Names that are designed and not there yet: each answers with what to use until then (docs/notyet.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, NoReturn, TypeVar, cast
+
+from tidegate.errors import DefinitionError, DefinitionTypeError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class MissingNameError(DefinitionError, AttributeError):
+    """A name that is not there yet; also an AttributeError, so that `hasattr` says no."""
+
+
+def refuse(owner: str, name: str, until_then: Mapping[str, str]) -> NoReturn:
+    """Raise for an attribute that does not exist: with the remedy if it is a gap, else as Python does."""
+    if name in until_then:
+        raise MissingNameError(f"{owner} has no {name!r} yet (docs/notyet.md). Until then: {until_then[name]}.")
+    raise AttributeError(f"{owner} has no attribute {name!r}")
+
+
+def without(**until_then: str) -> Callable[[F], F]:
+    """Let a function answer to arguments that it does not take yet with what to use instead."""
+
+    def decorated(function: F) -> F:
+        @wraps(function)
+        def checked(*args: Any, **given: Any) -> Any:
+            for name in given:
+                if name in until_then:
+                    raise DefinitionTypeError(
+                        f"`{name}`: {function.__name__} does not take it yet (docs/notyet.md). Until then: "
+                        f"{until_then[name]}."
+                    )
+            return function(*args, **given)
+
+        return cast("F", checked)
+
+    return decorated
