@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email
+import os
 import subprocess
 import sys
 import tarfile
@@ -96,3 +97,38 @@ def test_the_wheel_runs_a_topology_where_nothing_else_is(built: Path, tmp_path: 
     }
     assert str(tmp_path) in _run([python, "-I", "-c", TOPOLOGY], tmp_path)
     assert tidegate.__version__ in _run([tmp_path / "venv" / "bin" / "tidegate", "--version"], tmp_path)
+
+
+JOB = """
+import tidegate as tg
+from pyspark.sql import SparkSession, functions as F
+
+builder = SparkSession.builder.config("spark.sql.shuffle.partitions", "1").config("spark.ui.enabled", "false")
+spark = tg.configure(builder).getOrCreate()
+records = spark.range(300).select("id", F.timestamp_millis(F.col("id") * 1000).alias("ts"), F.lit(0).alias("p"))
+records.coalesce(1).write.parquet("in")
+events = spark.readStream.schema("id long, ts timestamp, p int").parquet("in")
+stream = tg.stream(events, key="p", timestamp="ts", partition="p", offset="id")
+windowed = stream.group_by_key().windowed_by(tg.TimeWindows.of_size_and_grace("1m", "10s"))
+rows = windowed.emit_strategy(tg.EmitStrategy.on_window_close()).count().to_df()
+query = rows.writeStream.format("memory").queryName("counts").trigger(availableNow=True).start()
+query.awaitTermination(240)
+print("counted", [row["count"] for row in spark.table("counts").orderBy("window").collect()])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.package
+@pytest.mark.spark
+def test_a_job_runs_in_a_fresh_environment_that_nobody_activated(built: Path, tmp_path: Path) -> None:
+    """No PYSPARK_PYTHON, and a `python3` on the PATH that has neither tidegate nor pyspark."""
+    (wheel,) = built.glob("*.whl")
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    _run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"{wheel}[spark]"])
+    (tmp_path / "job.py").write_text(JOB)
+    given = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "PYTHON"))}
+    done = subprocess.run([python, "job.py"], cwd=tmp_path, env=given, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "counted [60, 60, 60, 60]" in done.stdout
+    assert "Everything a query needs is here." in _run([tmp_path / "venv" / "bin" / "tidegate", "doctor"], tmp_path)

@@ -164,8 +164,12 @@ def explain_pending(of: StreamingQuery | TopologyTestDriver, checkpoint: str | N
 def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
     """Set what tidegate needs of Spark on a session or a session builder, and return it.
 
-    The RocksDB state store with changelog checkpointing: the operator cannot run on the default store. `faster` adds
-    settings that save time per batch (no checksum files beside checkpoint files; on a builder, Unix sockets).
+    The RocksDB state store with changelog checkpointing: the operator cannot run on the default store. A RocksDB store
+    that a platform brings stays. `faster` adds settings that save time per batch (no checksum files beside checkpoint
+    files; on a builder, Unix sockets).
+
+    Raises TidegateError, with what to do, if Spark, Java, a package, the Kafka connector or the Python of workers does
+    not serve (`tidegate doctor` says the same from the shell).
     """
     from tidegate.runtime.spark.config import configure as configure_spark
 

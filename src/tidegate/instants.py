@@ -81,7 +81,7 @@ class Window(_Bounds):
         return super().__new__(cls, Instant(start), Instant(end))
 
     @classmethod
-    def _make(cls, iterable: Iterable[Any]) -> Self:
+    def _make(cls, iterable: Iterable[Any]) -> Self:  # type: ignore[override]
         return cls(*iterable)
 
     @property

@@ -18,7 +18,8 @@ import tidegate as tg
 from pyspark.sql import SparkSession, functions as F
 
 folder = sys.argv[1]
-builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+builder = SparkSession.builder.config("spark.ui.enabled", "false")
+builder = builder.remote("local[1]") if "connect" in sys.argv else builder.master("local[1]")
 spark = tg.configure(builder.config("spark.sql.shuffle.partitions", "1")).getOrCreate()
 records = spark.range(3).select("id", F.timestamp_millis("id").alias("ts"), F.lit(0).alias("p"))
 records.coalesce(1).write.parquet(folder + "/in")
@@ -34,17 +35,50 @@ print("counted", [row["count"] for row in spark.table("counts").collect()])
 """
 
 
-def test_workers_run_the_python_of_a_job_that_sets_no_pyspark_python(tmp_path: Path) -> None:
-    """Without it Spark starts the `python3` of the PATH, which here is one that cannot run anything."""
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Without PYSPARK_PYTHON Spark starts the `python3` of the PATH, which here is one that cannot run anything."""
     other = tmp_path / "bin" / "python3"
     other.parent.mkdir()
     other.write_text("#!/bin/sh\necho 'the python3 of the PATH was started' >&2\nexit 1\n")
     other.chmod(0o755)
-    (tmp_path / "job.py").write_text(JOB)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
-    environment["PATH"] = f"{other.parent}{os.pathsep}{os.environ['PATH']}"
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    command = [sys.executable, str(tmp_path / "job.py"), str(tmp_path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    given = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
+    given["PATH"] = f"{other.parent}{os.pathsep}{os.environ['PATH']}"
+    given["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    return given
+
+
+def run(folder: Path, environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    (folder / "job.py").write_text(JOB)
+    command = [sys.executable, str(folder / "job.py"), str(folder), *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+
+
+def test_workers_run_the_python_of_a_job_that_sets_no_pyspark_python(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    done = run(tmp_path, environment)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "counted [2]" in done.stdout
+    # The first screen: neither pandas 3 nor what the state server takes for news in every batch.
+    assert "does not yet fully support pandas" not in done.stderr
+    assert "TransformWithStateInPySparkStateServer" not in done.stderr
+
+
+def test_so_do_those_of_a_connect_server_that_the_job_starts(tmp_path: Path, environment: dict[str, str]) -> None:
+    pytest.importorskip("grpc")
+    done = run(tmp_path, environment, "connect")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "counted [2]" in done.stdout
+
+
+def test_a_python_that_cannot_run_the_workers_is_refused_before_a_query_starts(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    other = str(tmp_path / "bin" / "python3")
+    done = run(tmp_path, environment | {"PYSPARK_PYTHON": other})
+    assert done.returncode == 1
+    assert "Stage" not in done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith(f"tidegate.errors.TidegateError: PYSPARK_PYTHON is {other!r}, where tidegate and Python are")
+    assert last.endswith(f"Unset PYSPARK_PYTHON, or set it to {sys.executable}.")

@@ -8,25 +8,37 @@ import shutil
 import subprocess
 import sys
 import warnings
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pyspark
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidegate.errors import TidegateError, warn
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+ANY_ROCKSDB = "RocksDBStateStoreProvider"
+"""How the name of every RocksDB store ends, also of those that platforms bring."""
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PARTITIONS = "spark.sql.shuffle.partitions"
 SPARKS_DEFAULT_PARTITIONS = 200
 SPARKS_DEFAULT_PYTHON = "python3"
+PYTHON_OF_WORKERS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+PACKAGES, CONNECTOR, SCALA = "spark.jars.packages", "spark-sql-kafka-0-10", "2.13"
+SHIPPED = {"spark.submit.pyFiles", "spark.files", "spark.archives"}
+"""What may bring the packages that the Python of workers lacks."""
+STATE_SERVER = "org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkStateServer"
 OLDEST_JAVA = 17
 OLDEST_SPARK = (4, 1)
 JAVA_WITHOUT_UNSAFE = 24
 """From this Java on Spark must ask for the memory access that Arrow needs, which it does from SPARK_FOR_NEW_JAVA on."""
 SPARK_FOR_NEW_JAVA = (4, 3)
+
+_WORKER = "import sys, pandas, pyarrow, tidegate; print(tidegate.__version__, *sys.version_info[:2])"
+_WORKER_SECONDS = 60
 
 NEEDED = {
     PROVIDER: ROCKSDB,
@@ -49,27 +61,47 @@ Session = TypeVar("Session")
 def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
     """Set what tidegate needs on a session or on a session builder, and return it.
 
-    That is the RocksDB state store with changelog checkpointing. `faster=True` adds settings that save time per
-    batch: no checksum files beside checkpoint files, and, on a builder, Unix sockets between Spark and Python.
+    That is the RocksDB state store with changelog checkpointing; a RocksDB store of a platform's own stays. Checked
+    are the versions of Spark, Java, pandas, pyarrow and protobuf, the Kafka connector among `spark.jars.packages`, and
+    the Python of workers on this machine. `faster=True` adds settings that save time per batch: no checksum files
+    beside checkpoint files, and, on a builder, Unix sockets between Spark and Python.
     """
+    require_spark()
+    quiet_pandas()
     if isinstance(spark_or_builder, type) or hasattr(spark_or_builder, "getOrCreate"):
         return _configure_builder(spark_or_builder, faster)
-    for name, value in _settings(faster).items():
-        spark_or_builder.conf.set(name, value)  # type: ignore[attr-defined]
+    spark: Any = spark_or_builder
+    require_packages()
+    use_driver_python(spark)
+    require_connector(spark.conf.get(PACKAGES, ""), spark.version)
+    for name, value in _settings(faster, spark.conf.get(PROVIDER, "")).items():
+        spark.conf.set(name, value)
     return spark_or_builder
 
 
 def _configure_builder(builder: Any, faster: bool) -> Any:
     require_packages()
+    options = dict(getattr(builder, "_options", {}))
+    active = SparkSession.getActiveSession()
+    provider = options.get(PROVIDER) or (active.conf.get(PROVIDER, "") if active is not None else "")
     if not _is_remote(builder):
         require_java()
+        require_connector(options.get(PACKAGES, ""), pyspark.__version__)
+        named = os.environ.get(PYTHON_OF_WORKERS[0])
+        if named is not None and _is_this_machine(options.get("spark.master", "")) and not options.keys() & SHIPPED:
+            require_workers(named)
         if faster:
             builder = _with(builder, FASTER_AT_START)
-    return _with(builder, _settings(faster))
+    if _starts_server(options) and not os.environ.keys() & PYTHON_OF_WORKERS:
+        # Its workers run what the environment of the server says, and the server is started with this one's.
+        os.environ[PYTHON_OF_WORKERS[0]] = sys.executable
+    return _with(builder, _settings(faster, provider or ""))
 
 
-def _settings(faster: bool) -> dict[str, str]:
-    return NEEDED | FASTER if faster else NEEDED
+def _settings(faster: bool, provider: str) -> dict[str, str]:
+    """What to set where the state store is `provider`: a RocksDB store that a platform brings is left as it is."""
+    needed = {} if provider.endswith(ANY_ROCKSDB) and provider != ROCKSDB else NEEDED
+    return needed | FASTER if faster else needed
 
 
 def _with(builder: Any, settings: dict[str, str]) -> Any:
@@ -82,6 +114,14 @@ def _is_remote(builder: Any) -> bool:
     return "SPARK_REMOTE" in os.environ or "spark.remote" in getattr(builder, "_options", {})
 
 
+def _starts_server(options: dict[str, Any]) -> bool:
+    """Whether this process starts the Spark Connect server that the session talks to."""
+    remote = options.get("spark.remote") or os.environ.get("SPARK_REMOTE")
+    if remote is None and options.get("spark.api.mode", os.environ.get("SPARK_CONNECT_MODE")) in ("connect", "1"):
+        remote = options.get("spark.master", "local")
+    return remote is not None and remote.startswith("local")
+
+
 def check(spark: SparkSession, *, streaming: bool = True) -> None:
     """Raise where `spark` cannot run a tidegate plan, and warn where it would run badly.
 
@@ -89,11 +129,13 @@ def check(spark: SparkSession, *, streaming: bool = True) -> None:
     itself says nothing about tidegate when the state store is the wrong one.
     """
     require_packages()
+    quiet_pandas()
     use_driver_python(spark)
     if not streaming:
         return
+    quiet_state_server(spark)
     provider = spark.conf.get(PROVIDER) or ""
-    if not provider.endswith("RocksDBStateStoreProvider"):
+    if not provider.endswith(ANY_ROCKSDB):
         raise TidegateError(
             f"the state store of this session is {provider.rpartition('.')[2]}, which cannot hold tidegate's state: "
             "Spark needs the RocksDB provider for it. Call `tg.configure(spark)` before the query is made, "
@@ -112,6 +154,8 @@ def use_driver_python(spark: SparkSession) -> None:
 
     Left alone, Spark starts the `python3` of the PATH. A job that is started as `venv/bin/python job.py` then has
     workers without tidegate. On a cluster, and over Spark Connect, this Python may not exist where workers run.
+
+    Raises TidegateError if PYSPARK_PYTHON names a Python of this machine that cannot run the workers.
     """
     try:
         context: Any = spark.sparkContext
@@ -119,6 +163,87 @@ def use_driver_python(spark: SparkSession) -> None:
         return
     if context.master.startswith("local") and context.pythonExec == SPARKS_DEFAULT_PYTHON:
         context.pythonExec = sys.executable
+    elif _is_this_machine(context.master) and not getattr(context, "_python_includes", ()):
+        # Files that were added to the session may bring what the Python itself lacks.
+        require_workers(context.pythonExec)
+
+
+def _is_this_machine(master: str) -> bool:
+    return master.partition("[")[0] == "local"
+
+
+def require_workers(python: str) -> None:
+    """Raise if workers that run `python` cannot work with this process."""
+    if (problem := worker_problem(python)) is not None:
+        raise TidegateError(problem)
+
+
+@cache
+def worker_problem(python: str) -> str | None:
+    """Why workers that run `python`, which PYSPARK_PYTHON names, cannot work with this process; None if they can."""
+    found = shutil.which(python)
+    if found is None:
+        return f"PYSPARK_PYTHON is {python!r}, and there is no such program. Unset it, or set it to {sys.executable}."
+    if Path(found).absolute() == Path(sys.executable).absolute():
+        return None
+    mine = _asked(sys.executable).stdout
+    try:
+        done = _asked(found)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"PYSPARK_PYTHON is {found!r}, which does not run: {error}. Unset it, or set it to {sys.executable}."
+    if done.stdout == mine or not mine:
+        return None
+    theirs = done.stdout.strip() or (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+    return (
+        f"PYSPARK_PYTHON is {found!r}, where tidegate and Python are {theirs!r}; here they are {mine.strip()!r}. "
+        "Workers need the same tidegate and the same minor version of Python, with pandas and pyarrow. Unset "
+        f"PYSPARK_PYTHON, or set it to {sys.executable}."
+    )
+
+
+def _asked(python: str) -> subprocess.CompletedProcess[str]:
+    command = [python, "-c", _WORKER]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=_WORKER_SECONDS)
+
+
+def require_connector(packages: str, spark: str) -> None:
+    """Raise if `packages` (spark.jars.packages) have a Kafka connector for another Spark than the version `spark`."""
+    for package in packages.split(","):
+        name, _, version = package.strip().partition(":")[2].partition(":")
+        if not name.startswith(CONNECTOR):
+            continue
+        if version.split(".")[:2] != spark.split(".")[:2] or name != f"{CONNECTOR}_{SCALA}":
+            raise TidegateError(
+                f"{PACKAGES} has {package.strip()}, and this is Spark {spark}: a connector of another Spark fails with "
+                f"NoSuchMethodError in the middle of a query. Use {connector(spark)}."
+            )
+
+
+def connector(spark: str) -> str:
+    """The Kafka connector for this version of Spark, whatever a platform adds to the version."""
+    numbers = re.match(r"\d+\.\d+\.\d+", spark)
+    return f"org.apache.spark:{CONNECTOR}_{SCALA}:{numbers[0] if numbers else spark}"
+
+
+def quiet_pandas() -> None:
+    """Keep the warning that Spark was not tested with pandas 3 off the screen: tidegate is tested with it."""
+    for kind in (FutureWarning, UserWarning):
+        warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=kind)
+
+
+def quiet_state_server(spark: SparkSession) -> None:
+    """Keep what Spark's state server warns of in every batch off the screen of a local session.
+
+    A key without a value and the end of a stream are no faults. A level that somebody chose stays.
+    """
+    try:
+        context: Any = spark.sparkContext
+        log4j = context._jvm.org.apache.logging.log4j  # noqa: SLF001 - Spark has no public way
+        of = log4j.LogManager.getContext(False).getConfiguration().getLoggerConfig(STATE_SERVER)
+        if of.getName() != STATE_SERVER and of.getLevel().toString() in ("INFO", "WARN"):
+            log4j.core.config.Configurator.setLevel(STATE_SERVER, log4j.Level.ERROR)
+    except (AttributeError, NotImplementedError, TypeError, Py4JError, PySparkException):
+        return  # a Spark Connect session has no JVM, and another version may log otherwise
 
 
 def require_packages() -> None:

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 import pyspark
 
 from tidegate.errors import TidegateError
 from tidegate.runtime.spark import config
-
-_WORKER = "import sys, pandas, pyarrow, tidegate; print(tidegate.__version__, *sys.version_info[:2])"
-_WORKER_SECONDS = 60
 
 
 @dataclass(frozen=True)
@@ -45,7 +40,7 @@ def findings() -> Iterator[Finding]:
     yield _worker()
     yield Finding(
         "Kafka connector",
-        f"for this Spark: spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}",
+        f"for this Spark: {config.PACKAGES}={config.connector(pyspark.__version__)}",
     )
 
 
@@ -69,35 +64,5 @@ def _worker() -> Finding:
     named = os.environ.get("PYSPARK_PYTHON")
     if named is None:
         return Finding("Python of workers", f"{sys.executable} (of a local session; on a cluster set PYSPARK_PYTHON)")
-    found = shutil.which(named)
-    if found is None:
-        return Finding(
-            "Python of workers",
-            f"PYSPARK_PYTHON={named}",
-            f"PYSPARK_PYTHON is {named!r}, and there is no such program. Unset it, or set it to {sys.executable}.",
-        )
-    if Path(found).absolute() == Path(sys.executable).absolute():
-        return Finding("Python of workers", found)
-    return Finding("Python of workers", f"{found} (PYSPARK_PYTHON)", _difference(found))
-
-
-def _difference(python: str) -> str | None:
-    """Why workers that run `python` cannot work with this process; None if they can."""
-    mine = _asked(sys.executable).stdout
-    try:
-        done = _asked(python)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"PYSPARK_PYTHON is {python!r}, which does not run: {error}. Unset it, or set it to {sys.executable}."
-    if done.stdout == mine:
-        return None
-    theirs = done.stdout.strip() or (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-    return (
-        f"PYSPARK_PYTHON is {python!r}, where tidegate and Python are {theirs!r}; here they are {mine.strip()!r}. "
-        "Workers need the same tidegate and the same minor version of Python, with pandas and pyarrow. Unset "
-        f"PYSPARK_PYTHON, or set it to {sys.executable}."
-    )
-
-
-def _asked(python: str) -> subprocess.CompletedProcess[str]:
-    command = [python, "-c", _WORKER]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=_WORKER_SECONDS)  # noqa: S603
+    found = shutil.which(named) or f"PYSPARK_PYTHON={named}"
+    return Finding("Python of workers", found, config.worker_problem(named))

@@ -18,6 +18,7 @@ from tidegate.dsl import KStream, KTable
 from tidegate.errors import DefinitionError, DefinitionTypeError, TidegateError
 from tidegate.instants import Duration
 from tidegate.plan import RESULT_COLUMNS
+from tidegate.runtime.spark.config import connector
 from tidegate.runtime.spark.kafka.formats import Format, Json, Text, format_of, text
 from tidegate.runtime.spark.kafka.plain import AT, MOST_MS, PLAIN, Joiner, Reader, readable
 from tidegate.spec.columns import OURS
@@ -429,7 +430,7 @@ def _topics(topic: Any) -> list[str]:
 def _missing(error: AnalysisException) -> Exception:
     if error.getCondition() not in ("DATA_SOURCE_NOT_FOUND", "_LEGACY_ERROR_TEMP_1184") and "kafka" not in str(error):
         return error
-    package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+    package = connector(pyspark.__version__)
     return TidegateError(
         "this Spark has no Kafka connector. Start the session with "
         f'.config("spark.jars.packages", "{package}"), or spark-submit with --packages {package}. '

@@ -1,0 +1,144 @@
+"""What `tg.configure` sets, leaves and refuses; no Spark is started."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+
+import tidegate as tg
+from tidegate.runtime.spark import config
+
+PLATFORMS = "com.platform.state.RocksDBStateStoreProvider"
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A Java 21 by its release file, and no word about the Python of workers."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "bin" / "java").chmod(0o755)
+    (tmp_path / "release").write_text('JAVA_VERSION="21.0.1"\n')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    for name in (*config.PYTHON_OF_WORKERS, "SPARK_REMOTE", "SPARK_CONNECT_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+
+
+class Conf(dict[str, str]):
+    """The settings of a session."""
+
+    def set(self, name: str, value: str) -> None:
+        self[name] = value
+
+
+class Session:
+    """A session, as far as configure asks it."""
+
+    def __init__(self, **settings: str) -> None:
+        self.version, self.conf = pyspark.__version__, Conf(settings)
+
+
+def options(builder: Any) -> dict[str, str]:
+    return dict(builder._options)
+
+
+def test_it_sets_sparks_own_rocksdb_store() -> None:
+    configured = options(tg.configure(SparkSession.builder))
+    assert {name: configured[name] for name in config.NEEDED} == config.NEEDED
+    assert tg.configure(Session()).conf == config.NEEDED
+
+
+def test_a_rocksdb_store_that_a_platform_brings_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = {config.PROVIDER: PLATFORMS}
+    assert options(tg.configure(SparkSession.builder.config(config.PROVIDER, PLATFORMS))) == theirs
+    assert tg.configure(Session(**theirs)).conf == theirs
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: Session(**theirs))
+    assert options(tg.configure(SparkSession.builder)) == {}
+    # The settings that save time are of Spark, and not of the store.
+    assert options(tg.configure(SparkSession.builder, faster=True)).keys() == {*config.FASTER, *config.FASTER_AT_START}
+
+
+def test_another_store_does_not_stay() -> None:
+    other = config.ROCKSDB.replace("RocksDB", "HDFSBacked")
+    assert tg.configure(Session(**{config.PROVIDER: other})).conf == config.NEEDED
+
+
+@pytest.mark.parametrize(
+    ("package", "problem"),
+    [
+        (f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}", False),
+        ("org.apache.spark:spark-sql-kafka-0-10_2.13:3.5.1", True),
+        (f"org.apache.spark:spark-sql-kafka-0-10_2.12:{pyspark.__version__}", True),
+        ("org.apache.spark:spark-avro_2.12:3.5.1", False),
+        ("", False),
+    ],
+)
+def test_a_kafka_connector_of_another_spark_is_refused(package: str, problem: bool) -> None:
+    packages = f"org.example:other:1.0, {package}"
+    for of in (SparkSession.builder.config(config.PACKAGES, packages), Session(**{config.PACKAGES: packages})):
+        if not problem:
+            tg.configure(of)
+            continue
+        with pytest.raises(tg.TidegateError) as caught:
+            tg.configure(of)
+        assert str(caught.value) == (
+            f"spark.jars.packages has {package}, and this is Spark {pyspark.__version__}: a connector of another Spark "
+            "fails with NoSuchMethodError in the middle of a query. Use "
+            f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}."
+        )
+
+
+def test_what_a_platform_adds_to_a_version_is_no_part_of_the_connector() -> None:
+    assert config.connector("4.1.1-amzn-0") == "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1"
+
+
+def test_a_spark_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyspark, "__version__", "3.5.4")
+    with pytest.raises(tg.TidegateError, match=r"pyspark is 3.5.4: tidegate needs 4.1 or later"):
+        tg.configure(SparkSession.builder)
+
+
+@pytest.mark.parametrize(
+    ("builder", "ours"),
+    [
+        (lambda: SparkSession.builder.config("spark.remote", "local[2]"), True),
+        (lambda: SparkSession.builder.config("spark.api.mode", "connect"), True),
+        (lambda: SparkSession.builder.config("spark.api.mode", "connect").master("spark://host:7077"), False),
+        (lambda: SparkSession.builder.config("spark.remote", "sc://host:15002"), False),
+        (lambda: SparkSession.builder.master("local[2]"), False),
+    ],
+)
+def test_a_server_of_ones_own_has_workers_with_this_python(builder: Any, ours: bool) -> None:
+    tg.configure(builder())
+    assert os.environ.get("PYSPARK_PYTHON") == (sys.executable if ours else None)
+
+
+def test_a_python_of_workers_that_somebody_named_stays_or_is_refused(tmp_path: Path) -> None:
+    other = tmp_path / "bin" / "python"
+    os.environ["PYSPARK_PYTHON"] = str(other)
+    tg.configure(SparkSession.builder.config("spark.remote", "local[2]"))
+    tg.configure(SparkSession.builder.master("spark://host:7077"))
+    assert os.environ["PYSPARK_PYTHON"] == str(other)
+    with pytest.raises(tg.TidegateError) as caught:
+        tg.configure(SparkSession.builder.master("local[2]"))
+    assert str(caught.value) == (
+        f"PYSPARK_PYTHON is {str(other)!r}, and there is no such program. Unset it, or set it to {sys.executable}."
+    )
+    # What is shipped to the workers may bring what their Python lacks.
+    tg.configure(SparkSession.builder.master("local[2]").config("spark.archives", "environment.tar.gz"))
+
+
+def test_the_warning_about_pandas_3_is_kept_off_the_screen() -> None:
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        tg.configure(SparkSession.builder)
+        warnings.warn("PySpark does not yet fully support pandas >= 3.0.0. Some", FutureWarning, stacklevel=1)
+        warnings.warn("Another warning", FutureWarning, stacklevel=1)
+    assert [str(each.message) for each in shown] == ["Another warning"]
