@@ -249,10 +249,10 @@ def _attach(table: Plan, row_ids: bool) -> DataFrame:
     return to_df(table, row_ids=row_ids)
 
 
-def _check_frame(stream: Stream, deleted: str | None = None) -> None:
+def _check_frame(stream: Stream, deleted: str | None = None) -> DataFrame:
     from tidegate.runtime.spark.attach import check_frame
 
-    check_frame(stream, deleted)
+    return check_frame(stream, deleted)
 
 
 # Spark is imported when a DataFrame is at hand, not before: the kernel and the driver run without it.

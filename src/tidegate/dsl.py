@@ -65,8 +65,8 @@ if TYPE_CHECKING:
 attach: Callable[[Plan, bool], DataFrame] | None = None
 """Puts a plan on the DataFrame its stream is bound to; the package sets it, so that nothing here knows Spark."""
 
-check_frame: Callable[..., None] | None = None
-"""Checks that the columns of a stream exist in the DataFrame it is bound to and have the right types."""
+check_frame: Callable[..., Any] | None = None
+"""Gives the DataFrame that a stream is bound to, whose columns exist and have the right types."""
 
 
 def stream(
@@ -91,7 +91,8 @@ def stream(
     partition, offset
                the columns that say in which order the records came, both or neither; with them late is decided
                record by record, without them each micro-batch is taken in timestamp order
-    schema     a pyarrow.Schema for an unbound input
+    schema     the columns as a pyarrow.Schema: of an unbound input, or of a DataFrame, whose others are left out.
+               A declarative pipeline (pyspark.pipelines) needs it: there a DataFrame does not tell its columns
     stream_time
                "max": the largest timestamp seen; "min_partition": that of the slowest partition, so that a partition
                which is behind loses nothing. Left out: "max"; of a join, the slower side
@@ -152,7 +153,7 @@ def _source(
         )
     _check_schema(node)
     if bound and check_frame is not None:
-        check_frame(node, deleted)
+        return replace(node, frame=check_frame(node, deleted))
     return node
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
 from tidegate.errors import DefinitionError, TidegateWarning, warn
 from tidegate.instants import show_ms
@@ -28,6 +29,7 @@ from tidegate.plan import Edge, Node, Operation, Plan, Stream, graph, operation,
 from tidegate.runtime.spark import config, contiguous, order
 from tidegate.runtime.spark.carried import check_carried
 from tidegate.runtime.spark.columns import check_columns
+from tidegate.runtime.spark.declared import bound, in_pipeline, is_streaming
 from tidegate.runtime.spark.flow import flow
 from tidegate.runtime.spark.garbage import spare_modules
 from tidegate.runtime.spark.memory import give_back, keep
@@ -139,9 +141,14 @@ class SparkStage:
         step.metrics.update(timed(step.metrics, began * 1000, time.time() * 1000))
 
 
-def check_frame(stream: Any, deleted: str | None = None) -> None:
-    """Check the columns of a stream, and that of a table's deletions, against the DataFrame it is bound to."""
-    check_columns(stream, deleted)
+def check_frame(stream: Any, deleted: str | None = None) -> DataFrame:
+    """The DataFrame that a stream is bound to, with the declared columns.
+
+    Raises DefinitionError unless it has the columns of the stream, and that of a table's deletions.
+    """
+    frame = bound(stream.frame, stream.schema)
+    check_columns(replace(stream, frame=frame), deleted)
+    return frame
 
 
 def to_df(table: Plan, drains: bool = False, row_ids: bool = False, tuning: Tuning = DEFAULT) -> DataFrame:
@@ -192,10 +199,11 @@ def _operate(
     inputs = [_edge(op, edge, drains, tuning, observed) for edge in node.edges]
     frame = inputs[0].frame
     observed[op.stream.name] += 1
-    config.check(frame.sparkSession, streaming=frame.isStreaming)
+    streaming = is_streaming(frame)
+    config.check(frame.sparkSession, streaming=streaming)
     for stream in op.sides or (op.stream,):
         if not stream.ordered and not stream.behind:
-            _warn_unordered(op, stream, frame.isStreaming)
+            _warn_unordered(op, stream, streaming)
     _check_alike(node, inputs)
     tasks = task_count(op, frame)
     layout = _layout(node, inputs, tuning)
@@ -240,9 +248,9 @@ def _edge(op: Operation, edge: Edge, drains: bool, tuning: Tuning, observed: Cou
     if edge.node is None:
         return _input(read, edge.stream)
     frame, layout = _operate(edge.node, drains, tuning, observed)
-    columns = [col(name) for name in layout.output_schema.names]
+    columns = {name: col(name) for name in layout.output_schema.names}
     if op.needs_wall_clock:
-        columns.append(_wall_clock("wall_clock"))
+        columns["wall_clock"] = _wall_clock()
     clock = [pa.field("wall_clock", pa.int64())] if op.needs_wall_clock else []
     return _Input(frame, columns, pa.schema([*layout.output_schema, *clock]))
 
@@ -255,7 +263,7 @@ class _Input:
     """
 
     frame: DataFrame
-    columns: list[Column]
+    columns: dict[str, Column]
     schema: pa.Schema
     order_as_one: bool = False
     branch: Stream | None = None
@@ -275,13 +283,13 @@ def _input(op: Operation, branch: Stream) -> _Input:
     unbroken = contiguous.reads_stretches(frame, branch.partition, branch.offset)
     if op.stream.as_read:
         columns = input_columns(op, frame)
-        schema = arrow_schema(frame.select(*columns).schema)
+        schema = _schema(op, frame, columns)
         as_one = order.packs(op.stream, frame)
         return _Input(frame, shipped_columns(op, frame, columns), schema, as_one, contiguous=unbroken)
-    columns = [col(name) for name in frame.columns]
+    columns = {name: col(name) for name in frame.columns}
     if op.needs_wall_clock:
-        columns.append(_wall_clock(WALL_CLOCK))
-    raw = arrow_schema(frame.select(*columns).schema)
+        columns[WALL_CLOCK] = _wall_clock()
+    raw = _schema(op, frame, columns)
     schema = read(op, branch, raw.empty_table()).schema
     return _Input(frame, columns, schema, branch=branch.unbound, contiguous=unbroken)
 
@@ -297,9 +305,9 @@ def _of_raw(op: Operation, branch: Stream) -> _Input:
     read_of = columns_read(op, branch, tuple(branch.frame.columns))
     wanted = arrow_schema(branch.frame.select(*map(col, read_of)).schema)
     frame, opener = branch.raw.handed_over(wanted)
-    columns = [col(name) for name in frame.columns]
+    columns = {name: col(name) for name in frame.columns}
     if op.needs_wall_clock:
-        columns.append(_wall_clock(WALL_CLOCK))
+        columns[WALL_CLOCK] = _wall_clock()
     clock = [pa.field(WALL_CLOCK, pa.int64())] if op.needs_wall_clock else []
     schema = read(op, branch, pa.schema([*wanted, *clock]).empty_table()).schema
     unbroken = branch.raw.contiguous
@@ -312,7 +320,7 @@ def _check_alike(node: Node, inputs: list[_Input]) -> None:
     called = "join" if node.op.joined is not None else "cogroup" if cogroups else "merge"
     for number, (edge, entry) in enumerate(zip(node.edges, inputs, strict=True)):
         first = next(i for i, other in enumerate(node.edges) if other.side == edge.side)
-        if entry.frame.isStreaming != inputs[0].frame.isStreaming:
+        if is_streaming(entry.frame) != is_streaming(inputs[0].frame):
             raise DefinitionError(
                 f"{called}: of {node.edges[0].stream.name!r} and {edge.stream.name!r} one is a streaming DataFrame and "
                 f"the other a static one. {called.capitalize()} streams with streams."
@@ -338,47 +346,58 @@ def _shipped(keys: bytes) -> bytes:
     return keys
 
 
-def input_columns(op: Operation, frame: DataFrame) -> list[Column]:
+def input_columns(op: Operation, frame: DataFrame) -> dict[str, Column]:
     """What the kernel reads of `frame`, under the kernel's names (see kernel.rows.layout)."""
-    columns = [_named(name, f"k:{name}") for name in op.key]
-    columns += [_named(name, f"v:{name}") for name in op.input_columns(tuple(frame.columns))]
-    if op.skips_null_values and (value := op.counts_as_value(tuple(frame.columns))):
-        columns.append(reduce(Column.__and__, [col(name).isNull() for name in value]).alias("empty"))
-    columns += [_named(name, f"r:{name}") for name in op.other_columns(tuple(frame.columns))]
+    names = tuple(frame.columns)
+    columns = {f"k:{name}": col(name) for name in op.key}
+    columns |= {f"v:{name}": col(name) for name in op.input_columns(names)}
+    if op.skips_null_values and (value := op.counts_as_value(names)):
+        columns["empty"] = reduce(Column.__and__, [col(name).isNull() for name in value])
+    columns |= {f"r:{name}": col(name) for name in op.other_columns(names)}
     if op.deleted is not None:
         # A column that is void has no row that is deleted.
-        columns.append(col(op.deleted).cast("boolean").alias("deleted"))
+        columns["deleted"] = col(op.deleted).cast("boolean")
     # unix_millis floors, so microseconds are truncated to the millisecond they lie in.
-    columns.append(F.unix_millis(col(op.stream.timestamp)).alias("ts"))
+    columns["ts"] = F.unix_millis(col(op.stream.timestamp))
     if op.needs_wall_clock:
         # One value per micro-batch, kept in the query's offset log: the same if the batch is run again.
-        columns.append(_wall_clock("wall_clock"))
+        columns["wall_clock"] = _wall_clock()
     if op.stream.partition is not None and op.stream.offset is not None:
-        columns.append(_named(op.stream.partition, "partition"))
-        columns.append(col(op.stream.offset).cast("long").alias("offset"))
+        columns["partition"] = col(op.stream.partition)
+        columns["offset"] = col(op.stream.offset).cast("long")
     return columns
 
 
-def shipped_columns(op: Operation, frame: DataFrame, columns: list[Column]) -> list[Column]:
+def _schema(op: Operation, frame: DataFrame, columns: Mapping[str, Column]) -> pa.Schema:
+    """The Arrow types of `columns`, made of `frame`: as Spark says, or in a pipeline as they are declared."""
+    if not in_pipeline():
+        return arrow_schema(frame.select(*(column.alias(name) for name, column in columns.items())).schema)
+    types = {field.name: field.dataType for field in frame.schema}
+    computed = {"empty": BooleanType(), "deleted": BooleanType(), "partition": types.get(op.stream.partition or "")}
+    fields = []
+    for name in columns:
+        given = types.get(name if not op.stream.as_read else name.partition(":")[2])
+        fields.append(StructField(name, given or computed.get(name) or LongType()))
+    return arrow_schema(StructType(fields))
+
+
+def shipped_columns(op: Operation, frame: DataFrame, columns: Mapping[str, Column]) -> dict[str, Column]:
     """`columns` as they leave Spark, which is slow per column: partition and offset as one where they can be."""
     partition, offset = op.stream.partition, op.stream.offset
     if partition is None or offset is None or not order.packs(op.stream, frame):
-        return columns
-    return [*columns[:-2], order.packed(col(partition), col(offset), (partition, offset))]
+        return dict(columns)
+    kept = {name: column for name, column in columns.items() if name not in ("partition", "offset")}
+    return kept | {order.ORDER: order.packed(col(partition), col(offset), (partition, offset))}
 
 
 def task_count(op: Operation, frame: DataFrame) -> int:
     """How many tasks the operator has; for a streaming one the number belongs to its checkpoint."""
     partitions = int(frame.sparkSession.conf.get(config.PARTITIONS) or config.SPARKS_DEFAULT_PARTITIONS)
-    return op.spread_over(partitions if frame.isStreaming else min(partitions, MOST_STATIC_TASKS))
+    return op.spread_over(partitions if is_streaming(frame) else min(partitions, MOST_STATIC_TASKS))
 
 
-def _wall_clock(alias: str) -> Column:
-    return F.unix_millis(F.current_timestamp()).alias(alias)
-
-
-def _named(name: str, alias: str) -> Column:
-    return col(name).alias(alias)
+def _wall_clock() -> Column:
+    return F.unix_millis(F.current_timestamp())
 
 
 def public(names: Iterable[str]) -> list[Column]:

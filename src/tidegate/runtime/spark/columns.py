@@ -31,7 +31,7 @@ def check_columns(stream: Stream, deleted: str | None = None) -> None:
     if not isinstance(stream.frame, DataFrame):
         raise DefinitionTypeError(
             f"`source` is {in_one_line(stream.frame)} ({type(stream.frame).__name__}), not a Spark DataFrame. "
-            "Use one, or the name of an input to be bound later. spark.createDataFrame(frame) makes one of another frame."
+            "Use one, or the name of an input to be bound later. spark.createDataFrame(frame) makes one."
         )
     fields = stream.frame.schema.fields
     types: dict[str, DataType] = {field.name: field.dataType for field in fields}

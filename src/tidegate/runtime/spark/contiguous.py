@@ -15,6 +15,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from tidegate.runtime.spark.declared import is_streaming
+
 SOURCES = ("kafka",)
 """Sources that give each task a stretch of offsets of a partition, in order, under these names:"""
 PARTITION, OFFSET = "partition", "offset"
@@ -24,7 +26,7 @@ _KEEPS_ROWS = ("Project", "Filter", "SubqueryAlias", "CollectMetrics", "EventTim
 
 def reads_stretches(frame: DataFrame, partition: str | None, offset: str | None) -> bool:
     """Whether one task of `frame` reads an unbroken stretch of each partition. False where nothing is known."""
-    if partition is None or offset is None or not frame.isStreaming:
+    if partition is None or offset is None or not is_streaming(frame):
         return False
     try:
         plan = getattr(frame, "_jdf").queryExecution().analyzed()  # noqa: B009 - Spark has no public way

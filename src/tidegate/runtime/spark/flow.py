@@ -12,7 +12,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from tidegate.kernel.tuning import DEFAULT, Tuning
-from tidegate.runtime.spark.names import numbered, renamed
+from tidegate.runtime.spark.declared import is_streaming, known_by_name
+from tidegate.runtime.spark.names import numbered, numbers, renamed
 from tidegate.runtime.spark.processor import Stage, StageProcessor, static_step
 from tidegate.runtime.spark.tasks import task_numbers
 from tidegate.runtime.spark.wire import rows_of, wire_schema
@@ -20,7 +21,10 @@ from tidegate.spec.metrics import Formula, Term, formula
 
 Pack = Callable[[Iterator[pa.RecordBatch]], Iterable[tuple[int, bytes]]]
 
+Columns = Sequence[Column] | Mapping[str, Column]
+
 _PACKED = pa.schema([("task", pa.int32()), ("blob", pa.binary())])
+_PACKED_ON_SPARK = from_arrow_schema(_PACKED)
 _COMBINE: dict[str, Callable[[Column], Column]] = {
     "sum": F.sum,
     "max": F.max,
@@ -30,7 +34,7 @@ _COMBINE: dict[str, Callable[[Column], Column]] = {
 
 
 def flow(
-    inputs: Sequence[tuple[DataFrame, Sequence[Column], Pack]],
+    inputs: Sequence[tuple[DataFrame, Columns, Pack]],
     *,
     stage: Stage,
     tasks: int,
@@ -41,6 +45,8 @@ def flow(
 ) -> DataFrame:
     """DataFrames, each by its columns, through their packs and `stage`; the rows of `stage.output_schema`.
 
+    Columns are given by the names that the pack knows them by, or as a list, by their own names.
+
     A pack turns one input partition's batches into (task, blob) with task in 0..tasks-1; it is called for an
     empty partition too, with no batches (test_pack_is_called_for_an_empty_partition), and otherwise gets batches of
     at most spark.sql.execution.arrow.maxRecordsPerBatch rows, 10,000 by default (test_arrow_batches_of_the_input).
@@ -50,14 +56,15 @@ def flow(
     The stage's metrics arrive per batch as the observation `name` in StreamingQueryProgress.observedMetrics.
     """
     packed = reduce(DataFrame.union, [_packed(frame, columns, pack, tasks) for frame, columns, pack in inputs])
-    if wakes and packed.isStreaming:
+    streaming = is_streaming(inputs[0][0])
+    if wakes and streaming:
         packed = packed.union(_ticks(packed))
     if marks is not None:
         # One partition, which there is even where the input has none.
-        packed = packed.repartition(1).mapInArrow(_marked(marks, tasks), "task int, blob binary")
+        packed = packed.repartition(1).mapInArrow(_marked(marks, tasks), _PACKED_ON_SPARK)
     wire = spark_schema(wire_schema(stage.output_schema, stage.metrics))
     grouped = packed.groupBy("task")
-    if packed.isStreaming:
+    if streaming:
         out = grouped.transformWithStateInPandas(
             StageProcessor(stage, wakes, tuning),
             outputStructType=wire,
@@ -70,9 +77,14 @@ def flow(
     return rows_of(observing(out, stage.metrics, name), stage.output_schema)
 
 
-def _packed(frame: DataFrame, columns: Sequence[Column], pack: Pack, tasks: int) -> DataFrame:
-    given, names = numbered(frame.select(*columns))
-    return given.mapInArrow(_blobs(lambda batches: pack(renamed(batches, names)), tasks), "task int, blob binary")
+def _packed(frame: DataFrame, columns: Columns, pack: Pack, tasks: int) -> DataFrame:
+    if isinstance(columns, Mapping):
+        names = list(columns)
+        selected = zip(columns.values(), numbers(names), strict=True)
+        given = known_by_name(frame.select(*(column.alias(name) for column, name in selected)), numbers(names))
+    else:
+        given, names = numbered(frame.select(*columns))
+    return given.mapInArrow(_blobs(lambda batches: pack(renamed(batches, names)), tasks), _PACKED_ON_SPARK)
 
 
 def _ticks(packed: DataFrame) -> DataFrame:

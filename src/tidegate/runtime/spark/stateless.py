@@ -16,6 +16,7 @@ from tidegate.kernel.rows import map_filter
 from tidegate.plan import Stream
 from tidegate.runtime.spark.carried import check_carried
 from tidegate.runtime.spark.config import use_driver_python
+from tidegate.runtime.spark.declared import known_by_name
 from tidegate.runtime.spark.names import check_apart, numbered, numbers, renamed
 from tidegate.spec.steps import MapValues, Step
 
@@ -36,6 +37,7 @@ def _of_one(stream: Stream) -> DataFrame:
     schema = map_filter.run(stream.steps, arrow_schema(frame.schema).empty_table()).schema
     check_apart(schema.names, frame.sparkSession, "A record behind the steps has")
     given, names = numbered(frame)
+    given = known_by_name(given, numbers(names))
     stepper = _Stepper(stream.steps, tuple(names), schema)
     return given.mapInArrow(stepper, from_arrow_schema(stepper.out)).toDF(*schema.names)
 

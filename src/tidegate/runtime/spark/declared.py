@@ -1,0 +1,93 @@
+"""Frames whose columns are declared: `tg.stream(frame, schema=...)`.
+
+A declarative pipeline (`pyspark.pipelines`) may not analyse a frame while it is being defined, so nobody can be asked
+which columns a frame has, or whether it is streaming. There the declaration is taken at its word: the columns are cast
+to the declared types, and Spark says what does not fit when it plans the query. Everywhere else it is compared with the
+frame.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import NullType, StructField, StructType
+
+from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
+from tidegate.runtime.spark.names import col
+
+_REGISTRY = "pyspark.pipelines.graph_element_registry"
+
+
+def in_pipeline() -> bool:
+    """Whether a declarative pipeline is being defined, so that no frame can be analysed."""
+    registry = getattr(sys.modules.get(_REGISTRY), "_graph_element_registry_context_var", None)
+    return registry is not None and registry.get() is not None
+
+
+def bound(frame: Any, schema: Any) -> Any:
+    """`frame` with the columns of `schema`, if one is declared.
+
+    Raises DefinitionError if the frame has not these columns, or if it cannot be asked and nothing is declared.
+    """
+    if not isinstance(frame, DataFrame):
+        return frame  # refused where its columns are checked
+    if schema is None:
+        if in_pipeline():
+            raise DefinitionError(
+                "A declarative pipeline does not tell the columns of a DataFrame while it is being defined. Declare "
+                'them: tg.stream(frame, schema=pyarrow.schema([("user", pyarrow.string()), ...]), ...).'
+            )
+        return frame
+    fields = _struct(schema)
+    if in_pipeline():
+        cast = [col(field.name).cast(field.dataType).alias(field.name) for field in fields]
+        return known(frame.select(*cast), fields)
+    given = {field.name: field.dataType.simpleString() for field in frame.schema}
+    for field in fields:
+        declared = field.dataType.simpleString()
+        if field.name not in given:
+            raise DefinitionError(
+                f"`schema` has a column {field.name!r}, which the DataFrame does not have. Its columns are "
+                f"{', '.join(given)}."
+            )
+        if given[field.name] != declared:
+            raise DefinitionError(
+                f"`schema` has {field.name!r} as {declared}, and the DataFrame has it as {given[field.name]}. Correct "
+                "the schema, or cast the column."
+            )
+    return frame.select(*(col(field.name) for field in fields))
+
+
+def known(frame: DataFrame, fields: StructType) -> DataFrame:
+    """`frame`, whose columns are `fields`: in a pipeline pyspark itself would ask the server for them."""
+    if in_pipeline():
+        frame._cached_schema = fields  # type: ignore[attr-defined]  # noqa: SLF001 - where pyspark keeps its answer
+    return frame
+
+
+def known_by_name(frame: DataFrame, names: Sequence[str]) -> DataFrame:
+    """`known` where the names alone matter, as for what goes to a Python function."""
+    return known(frame, StructType([StructField(name, NullType()) for name in names]))
+
+
+def is_streaming(frame: DataFrame) -> bool:
+    """Whether `frame` is streaming; in a pipeline by the sources that it reads."""
+    if not in_pipeline():
+        return frame.isStreaming
+    plan: Any = frame
+    return "is_streaming: true" in str(plan._plan.to_proto(plan.sparkSession.client))  # noqa: SLF001
+
+
+def _struct(schema: Any) -> StructType:
+    if isinstance(schema, StructType):
+        return schema
+    if not isinstance(schema, pa.Schema):
+        raise DefinitionTypeError(
+            f"`schema` is {in_one_line(schema)}, not a pyarrow.Schema. Use pyarrow.schema([...])."
+        )
+    return from_arrow_schema(schema)
