@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import email
 import os
+import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import venv
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import yaml
+from tools import address
 
 import tidegate
 
@@ -50,6 +54,62 @@ def test_every_fragment_is_in_the_news() -> None:
     assert len(entries) == len(fragments)
     for path in fragments:
         assert path.read_text().splitlines()[0] in news, path.name
+
+
+ADDRESS, TAG = "https://forge.example/somebody/tidegate", "v9.9.9"
+
+
+def test_a_release_has_the_urls_of_its_project() -> None:
+    given = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    project = tomllib.loads(address.with_urls(given, ADDRESS, TAG))["project"]
+    assert project["urls"]["Homepage"] == ADDRESS
+    assert project["urls"]["Changelog"] == f"{ADDRESS}/blob/{TAG}/CHANGELOG.md"
+    assert project["authors"]
+    assert {**project, "urls": None} == {**tomllib.loads(given)["project"], "urls": None}
+    with pytest.raises(ValueError, match="has URLs already"):
+        address.with_urls(address.with_urls(given, ADDRESS, TAG), ADDRESS, TAG)
+
+
+def test_every_link_of_the_readme_works_on_the_index() -> None:
+    given = (ROOT / "README.md").read_text(encoding="utf-8")
+    before = re.findall(r"\]\(([^)]+)\)", given)
+    after = re.findall(r"\]\(([^)]+)\)", address.with_absolute_links(given, ADDRESS, TAG))
+    assert len(before) > 20
+    for link, absolute in zip(before, after, strict=True):
+        assert absolute == (link if "://" in link or link.startswith("#") else f"{ADDRESS}/blob/{TAG}/{link}")
+    kept = "[a](https://x.example/y) [b](#c) [d](mailto:a@b.example) `f](g)`"
+    assert address.with_absolute_links(kept.replace("`f](g)`", ""), ADDRESS, TAG) == kept.replace("`f](g)`", "")
+
+
+@pytest.mark.parametrize("arguments", [("", ""), (ADDRESS, "9.9.9"), ("https://forge.example", TAG)])
+def test_an_address_that_is_none_changes_nothing(
+    arguments: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert address.main(*arguments) == 2
+    assert "give the address of a repository and a tag" in capsys.readouterr().out
+
+
+def test_the_workflows_and_forms_are_what_they_say() -> None:
+    """They parse, ask for what a report needs, and upload by Trusted Publishing with attestations."""
+    files = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / ".github").rglob("*.yml")}
+    required = {field["id"] for field in files["bug"]["body"] if field.get("validations", {}).get("required")}
+    assert required >= {"spark", "checkpoint", "versions"}
+    assert "sink" in {field["id"] for field in files["bug"]["body"]}
+    publish = files["release"]["jobs"]["publish"]
+    assert publish["permissions"] == {"id-token": "write", "attestations": "write"}
+    assert publish["steps"][-1]["with"] == {"attestations": True}
+    steps = [step.get("run", "") for step in files["release"]["jobs"]["build"]["steps"]]
+    order = [
+        next(i for i, step in enumerate(steps) if part in step) for part in (".ci/run", "tools.address", "package")
+    ]
+    assert order == sorted(order)
+    matrix = files["tests"]["jobs"]["versions"]["strategy"]["matrix"]["include"]
+    assert {"3.11", "3.12", "3.13", "3.14"} == {each["python"] for each in matrix}
+    assert {"17", "21", "25"} == {each["java"] for each in matrix}
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    assert {hook["entry"].split()[0] for hook in hooks} == {
+        f".venv/bin/{tool}" for tool in ("ruff", "mypy", "lint-imports")
+    }
 
 
 @pytest.fixture(scope="module")
