@@ -477,7 +477,7 @@ class _Aggregating:
 
     def __repr__(self) -> str:
         windows = "" if self.windows is None else f" in {self.windows}"
-        return f"<{type(self).__name__} {self.stream.name} by {', '.join(self.key)}{windows}>"
+        return f"<{type(self).__name__} {self.stream.name} by {', '.join(public_key(self.key))}{windows}>"
 
     def count(
         self,
@@ -708,7 +708,7 @@ class CogroupedKStream:
     def __repr__(self) -> str:
         windows = "" if self.windows is None else f" in {self.windows}"
         names = ", ".join(grouped.stream.name for grouped, _ in self.parts)
-        return f"<CogroupedKStream {names} by {', '.join(self._key)}{windows}>"
+        return f"<CogroupedKStream {names} by {', '.join(public_key(self._key))}{windows}>"
 
     def cogroup(self, grouped: KGroupedStream, aggregator: Callable[[Any, Any, Any], Any]) -> CogroupedKStream:
         """And the records of another grouped stream, by another aggregator.

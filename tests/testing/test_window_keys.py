@@ -6,6 +6,7 @@ import random
 from collections import Counter, defaultdict
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
 import tidegate as tg
@@ -164,3 +165,12 @@ def test_another_key_is_another_checkpoint() -> None:
 def test_what_cannot_be(topology: Any, message: str) -> None:
     with pytest.raises(tg.DefinitionError, match=message):
         topology()
+
+
+def test_the_window_has_one_name_in_what_is_shown() -> None:
+    grouped = counts().to_stream().group_by("k", "window")
+    assert repr(grouped).endswith(" by k, window>")
+    table = grouped.count("n").filter(pc.field("n") > 1)
+    assert "tidegate:" not in repr(table) + table.describe()
+    with pytest.raises(tg.DefinitionError, match=r"Its columns are k, window, n, timestamp, deleted\."):
+        table.map_values({"start": "tidegate:start"})
