@@ -78,7 +78,8 @@ class Window(_Bounds):
 
     def __new__(cls, start: int, end: int) -> Self:
         """A window from `start` to `end`."""
-        return super().__new__(cls, Instant(start), Instant(end))
+        # Other bounds stay what they are: of Spark's rows None, where a timestamp does not reach the end.
+        return super().__new__(cls, *(Instant(bound) if isinstance(bound, int) else bound for bound in (start, end)))
 
     @classmethod
     def _make(cls, iterable: Iterable[Any]) -> Self:  # type: ignore[override]

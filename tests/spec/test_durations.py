@@ -208,3 +208,4 @@ def test_a_window_and_its_bounds_compare_with_datetimes_and_with_epoch_ms() -> N
     assert (repr(window), repr(window.start)) == ("Window(start=0, end=120000)", "0")
     assert pickle.loads(pickle.dumps(window)) == window
     assert window._replace(start=1).start > at
+    assert tuple(Window(0, None)) == (0, None)  # type: ignore[arg-type]
