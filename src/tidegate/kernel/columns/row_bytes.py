@@ -1,0 +1,245 @@
+"""Tables as bytes of equal length per row, so that some rows can be read without the others.
+
+A copy of a table that stays beside a worker, never in a checkpoint: it has no version, and the format of its rows lives
+in the process that made it. Numbers lie in the row as they are. Text lies in the row too where that takes at most twice
+its bytes, and otherwise behind all rows, with its place and length in the row.
+
+    row 0    key "a1" | length 2 | value 17 | ts | ...
+    row 1    ...
+    text that is too long for a row
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.kernel.columns.arrays import Ints, array
+
+Bytes = npt.NDArray[np.uint8]
+
+BLOCK_ROWS = 65_536
+"""Rows are written in parts of so many."""
+
+GAP_BYTES = 2_048
+"""Bytes that nobody wants are read too where they are fewer than this: another read costs more."""
+
+_LENGTH = np.dtype(np.uint32)
+_PLACE = np.dtype(np.int64)
+
+
+class Copy(Protocol):
+    """Bytes that are kept beside a worker."""
+
+    def read(self, starts: Ints, lengths: Ints) -> bytes:
+        """The bytes from each of the starts on, one after the other."""
+
+
+@dataclass(frozen=True)
+class _Field:
+    """A column: where its parts lie in a row.
+
+    width   bytes of its value in the row, 0 if there are none
+    at      where they begin
+    valid   where a byte says whether there is a value; -1 if all rows have one
+    length  where the length of a text is; -1 if it is no text
+    place   where the place of a text behind the rows is; -1 if it is in the row
+    """
+
+    name: str
+    type: pa.DataType
+    at: int
+    width: int
+    valid: int
+    length: int
+    place: int
+
+
+@dataclass(frozen=True)
+class RowBytes:
+    """The format of the rows of one table."""
+
+    fields: tuple[_Field, ...]
+    rows: int
+    width: int
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([(field.name, field.type) for field in self.fields])
+
+    def read(self, copy: Copy, at: Ints, columns: list[str] | None = None) -> pa.Table:
+        """The rows at these places, which ascend; those `columns` of them, or all."""
+        found = self._rows(copy, at)
+        wanted = [field for field in self.fields if columns is None or field.name in columns]
+        return pa.table(
+            [self._column(copy, field, found) for field in wanted],
+            schema=pa.schema([(field.name, field.type) for field in wanted]),
+        )
+
+    def _rows(self, copy: Copy, at: Ints) -> Bytes:
+        first = np.diff(at, prepend=-self.rows - GAP_BYTES) > 1 + GAP_BYTES // max(self.width, 1)
+        starts, ends = at[first], at[np.append(first[1:], True)[: len(at)]] + 1
+        counts = ends - starts
+        whole = np.frombuffer(copy.read(starts * self.width, counts * self.width), np.uint8)
+        rows = whole.reshape(int(counts.sum()), self.width)
+        before = np.cumsum(counts) - counts
+        places = at - (starts - before)[np.cumsum(first) - 1]
+        return rows if len(places) == len(rows) else rows[places]
+
+    def _column(self, copy: Copy, field: _Field, rows: Bytes) -> pa.Array:
+        count = len(rows)
+        if pa.types.is_null(field.type):
+            return pa.nulls(count)
+        valid = None if field.valid < 0 else rows[:, field.valid].astype(bool)
+        mask = None if valid is None else pa.array(valid).buffers()[1]
+        values = np.ascontiguousarray(rows[:, field.at : field.at + field.width])
+        if field.length < 0:
+            if pa.types.is_boolean(field.type):
+                return pa.array(values.ravel().astype(bool), mask=None if valid is None else ~valid)
+            return pa.Array.from_buffers(field.type, count, [mask, pa.py_buffer(values)])
+        lengths = _numbers(rows, field.length, _LENGTH)
+        data: Any = values
+        if field.place >= 0:
+            data = _spans(copy, _numbers(rows, field.place, _PLACE), lengths)
+        elif count and int(lengths.min()) != field.width:
+            data = values[np.arange(field.width) < lengths[:, np.newaxis]]
+        return pa.Array.from_buffers(
+            field.type, count, [mask, pa.py_buffer(_offsets(field.type, lengths)), pa.py_buffer(data)]
+        )
+
+
+def row_bytes(table: pa.Table) -> tuple[RowBytes, Iterator[Any]] | None:
+    """The format of a table and the bytes in it, part by part; None if it has columns that have no such form."""
+    columns = {name: array(table[name]) for name in table.schema.names}
+    if not all(_has_form(column.type) for column in columns.values()):
+        return None
+    fields: list[_Field] = []
+    behind: list[str] = []
+    width, end = 0, 0
+    for name, column in columns.items():
+        at, length, place = width, -1, -1
+        size = _width(column.type)
+        if size < 0:
+            lengths, data = _text(column)
+            longest = int(lengths.max(initial=0))
+            length, width = width, width + _LENGTH.itemsize
+            if longest * len(column) > 2 * len(data) + 16 * len(column):
+                place, width, size = width, width + _PLACE.itemsize, 0
+                behind.append(name)
+            else:
+                size = longest
+            at = width
+        width += size
+        valid = -1
+        if column.null_count and not pa.types.is_null(column.type):
+            valid, width = width, width + 1
+        fields.append(_Field(name, column.type, at, size, valid, length, place))
+    places = {}
+    end = width * table.num_rows
+    for name in behind:
+        lengths, data = _text(columns[name])
+        places[name] = end + np.cumsum(lengths) - lengths
+        end += len(data)
+    made = RowBytes(tuple(fields), table.num_rows, width)
+    return made, _parts(made, columns, places)
+
+
+def _parts(made: RowBytes, columns: dict[str, pa.Array], places: dict[str, Ints]) -> Iterator[Any]:
+    for low in range(0, made.rows, BLOCK_ROWS):
+        count = min(BLOCK_ROWS, made.rows - low)
+        rows = np.zeros((count, made.width), np.uint8)
+        for field in made.fields:
+            _fill(rows, field, columns[field.name].slice(low, count), places.get(field.name, np.zeros(0, np.int64))[low:])
+        yield rows.data
+    for name in places:
+        yield _text(columns[name])[1].data
+
+
+def _fill(rows: Bytes, field: _Field, column: pa.Array, places: Ints) -> None:
+    """Write a column into its part of the rows."""
+    if field.valid >= 0:
+        rows[:, field.valid] = column.is_valid().to_numpy(zero_copy_only=False)
+    if field.length >= 0:
+        lengths, data = _text(column)
+        rows[:, field.length : field.length + _LENGTH.itemsize] = _as_bytes(lengths.astype(_LENGTH))
+        if field.place >= 0:
+            rows[:, field.place : field.place + _PLACE.itemsize] = _as_bytes(places[: len(column)])
+        elif field.width:
+            # What follows a text up to its width is no part of it: the length says so.
+            padded = np.concatenate([data, np.zeros(field.width, np.uint8)])
+            windows = np.lib.stride_tricks.sliding_window_view(padded, field.width)
+            rows[:, field.at : field.at + field.width] = windows[np.cumsum(lengths) - lengths]
+    elif pa.types.is_boolean(column.type):
+        rows[:, field.at] = pc.fill_null(column, False).to_numpy(zero_copy_only=False)
+    elif field.width:
+        raw = np.frombuffer(column.buffers()[1], np.uint8, (column.offset + len(column)) * field.width)
+        rows[:, field.at : field.at + field.width] = raw.reshape(-1, field.width)[column.offset :]
+
+
+def _has_form(kind: pa.DataType) -> bool:
+    return (
+        pa.types.is_primitive(kind)
+        or pa.types.is_null(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_fixed_size_binary(kind)
+        or _is_text(kind)
+    )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return kind in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
+
+
+def _width(kind: pa.DataType) -> int:
+    """Bytes of a value, -1 of a text."""
+    if _is_text(kind):
+        return -1
+    if pa.types.is_null(kind):
+        return 0
+    return 1 if pa.types.is_boolean(kind) else kind.bit_width // 8
+
+
+def _is_large(kind: pa.DataType) -> bool:
+    return kind in (pa.large_string(), pa.large_binary())
+
+
+def _text(column: pa.Array) -> tuple[Ints, Bytes]:
+    """The length of each value, 0 where there is none, and their bytes one after the other."""
+    _, offsets, data = column.buffers()
+    if not len(column):
+        return np.zeros(0, np.int64), np.zeros(0, np.uint8)
+    width = np.int64 if _is_large(column.type) else np.int32
+    bounds = np.frombuffer(offsets, width, column.offset + len(column) + 1)[column.offset :].astype(np.int64)
+    if data is None:
+        return np.zeros(len(column), np.int64), np.zeros(0, np.uint8)
+    return np.diff(bounds), np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
+
+
+def _offsets(kind: pa.DataType, lengths: Ints) -> Any:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64 if _is_large(kind) else np.int32)
+
+
+def _as_bytes(numbers: Any) -> Bytes:
+    found: Bytes = np.ascontiguousarray(numbers).view(np.uint8).reshape(len(numbers), -1)
+    return found
+
+
+def _numbers(rows: Bytes, at: int, kind: np.dtype[Any]) -> Ints:
+    values = np.ascontiguousarray(rows[:, at : at + kind.itemsize])
+    found: Ints = values.view(kind).ravel().astype(np.int64)
+    return found
+
+
+def _spans(copy: Copy, starts: Ints, lengths: Ints) -> bytes:
+    """The texts at these places; neighbours are read at once."""
+    starts, lengths = starts[lengths > 0], lengths[lengths > 0]
+    first = np.append(True, starts[1:] != starts[:-1] + lengths[:-1])[: len(starts)]
+    begins = starts[first]
+    ends = (starts + lengths)[np.append(first[1:], True)[: len(starts)]]
+    return copy.read(begins, ends - begins)
