@@ -34,8 +34,8 @@ _LENGTH = np.dtype(np.uint32)
 _PLACE = np.dtype(np.int64)
 
 
-class Copy(Protocol):
-    """Bytes that are kept beside a worker."""
+class Readable(Protocol):
+    """Bytes of which some can be read."""
 
     def read(self, starts: Ints, lengths: Ints) -> bytes:
         """The bytes from each of the starts on, one after the other."""
@@ -73,7 +73,7 @@ class RowBytes:
     def schema(self) -> pa.Schema:
         return pa.schema([(field.name, field.type) for field in self.fields])
 
-    def read(self, copy: Copy, at: Ints, columns: list[str] | None = None) -> pa.Table:
+    def read(self, copy: Readable, at: Ints, columns: list[str] | None = None) -> pa.Table:
         """The rows at these places, which ascend; those `columns` of them, or all."""
         found = self._rows(copy, at)
         wanted = [field for field in self.fields if columns is None or field.name in columns]
@@ -82,7 +82,7 @@ class RowBytes:
             schema=pa.schema([(field.name, field.type) for field in wanted]),
         )
 
-    def _rows(self, copy: Copy, at: Ints) -> Bytes:
+    def _rows(self, copy: Readable, at: Ints) -> Bytes:
         first = np.diff(at, prepend=-self.rows - GAP_BYTES) > 1 + GAP_BYTES // max(self.width, 1)
         starts, ends = at[first], at[np.append(first[1:], True)[: len(at)]] + 1
         counts = ends - starts
@@ -92,7 +92,7 @@ class RowBytes:
         places = at - (starts - before)[np.cumsum(first) - 1]
         return rows if len(places) == len(rows) else rows[places]
 
-    def _column(self, copy: Copy, field: _Field, rows: Bytes) -> pa.Array:
+    def _column(self, copy: Readable, field: _Field, rows: Bytes) -> pa.Array:
         count = len(rows)
         if pa.types.is_null(field.type):
             return pa.nulls(count)
@@ -155,8 +155,10 @@ def _parts(made: RowBytes, columns: dict[str, pa.Array], places: dict[str, Ints]
         count = min(BLOCK_ROWS, made.rows - low)
         rows = np.zeros((count, made.width), np.uint8)
         for field in made.fields:
-            _fill(rows, field, columns[field.name].slice(low, count), places.get(field.name, np.zeros(0, np.int64))[low:])
-        yield rows.data
+            _fill(
+                rows, field, columns[field.name].slice(low, count), places.get(field.name, np.zeros(0, np.int64))[low:]
+            )
+        yield rows.reshape(-1).data
     for name in places:
         yield _text(columns[name])[1].data
 
@@ -236,7 +238,7 @@ def _numbers(rows: Bytes, at: int, kind: np.dtype[Any]) -> Ints:
     return found
 
 
-def _spans(copy: Copy, starts: Ints, lengths: Ints) -> bytes:
+def _spans(copy: Readable, starts: Ints, lengths: Ints) -> bytes:
     """The texts at these places; neighbours are read at once."""
     starts, lengths = starts[lengths > 0], lengths[lengths > 0]
     first = np.append(True, starts[1:] != starts[:-1] + lengths[:-1])[: len(starts)]

@@ -1,30 +1,37 @@
 """The open records of one side of a join, in stretches of timestamps.
 
-A stretch holds sorted runs of (hash of the key, timestamp), one for each batch that brought records of it; runs are
-merged as in a binary counter, so that n batches leave at most log2(n) of them and a record is rewritten as rarely. A
-stretch is dropped as a whole when its last record has closed. Which records have joined is one bit each, kept beside
-the runs of a preserved side (`state.tables.MATCHED_SEGMENT`).
+A stretch holds sorted runs of (hash of the key, timestamp), one for each batch that brought records of it; runs of
+about one size are merged, so that n batches leave about log2(n) of them and a record is rewritten as rarely. A stretch
+is dropped as a whole when its last record has closed. Of a preserved side the records of a stretch are numbered as they
+come, and the numbers of those that have joined are lists of their own, merged in the same way: a pair rewrites neither
+a record nor what is known of others.
 
-        stretch [0, 10 s)    run of 4 batches | run of 2 | run of 1       bits
-        stretch [10, 20 s)   run of 2 | run of 1                          bits
+        stretch [0, 10 s)    run of 4 batches | run of 2 | run of 1       joined: list of 2 batches | list of 1
+        stretch [10, 20 s)   run of 2 | run of 1                          joined: list of 1
+
+A small frame says of each stretch which runs and lists it has, with their digests: by these a worker finds its copies
+of them (`joins.copies`), so a batch reads the records that it needs and no others.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidegate.instants import MAX_MS
-from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
+from tidegate.instants import MAX_MS, later_ms
+from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
+from tidegate.kernel.joins.copies import COPIES, Numbers, Run, places
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.log_index import Log, LogIndex
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import Section
-from tidegate.kernel.state.tables import MATCHED_SEGMENT, OPEN_LEFT, OPEN_RIGHT
+from tidegate.kernel.state.tables import CONTENTS_SEGMENT, OPEN_LEFT, OPEN_RIGHT, joined_segment
 from tidegate.spec.windows import LEFT, JoinWindows
 
 Bools = npt.NDArray[np.bool_]
@@ -36,6 +43,30 @@ MERGED_ROWS = 1_000_000
 """Runs that together have more rows than this are not merged."""
 
 
+class Closing(NamedTuple):
+    """Records that close behind one stream time and up to another, so long after their timestamps (ms)."""
+
+    after: int
+    up_to: int
+    reach_ms: int
+
+
+class _Part(NamedTuple):
+    """A run, or a list of records that have joined: the digest of its frame, how many it has, and its bytes."""
+
+    digest: str
+    rows: int
+    size: int
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """What a stretch has, in the order of its segments."""
+
+    runs: list[_Part]
+    joined: list[_Part]
+
+
 def width_ms(windows: JoinWindows) -> int:
     """How long the stretches are that new records go to."""
     return max(1, (windows.before_ms + windows.after_ms + windows.grace_ms) // STRETCHES)
@@ -45,8 +76,7 @@ def width_ms(windows: JoinWindows) -> int:
 class OpenRecords:
     """Stretches by the timestamp at which they start. `preserved`: whether it is known which records have joined.
 
-    The index has of each stretch: `closes`, its largest timestamp; `due`, the smallest one of a record that is open;
-    `counts`, how many batches brought records of it.
+    The index has of each stretch: `closes`, its largest timestamp; `due`, the smallest one of a record that is open.
     """
 
     index: LogIndex
@@ -64,56 +94,80 @@ class OpenRecords:
         return [start for start, log in self.index.items() if log.due <= last and log.closes >= first]
 
     def read(self, start: int) -> pa.Table:
-        """The records of a stretch, run by run."""
-        return concat_tables(list(self.runs(start)))
+        """The records of a stretch, run by run; of a preserved side with their numbers, `n`."""
+        return concat_tables([self._run(start, at, part) for at, part in enumerate(self._contents(start).runs)])
 
-    def runs(self, start: int) -> Iterator[pa.Table]:
-        """The runs of a stretch one after the other, each sorted by (hash of the key, timestamp)."""
-        for number in range(self.index[start].segments):
-            yield _rows(self.store.read(start, number))
+    def find(self, start: int, hashes: Ints | None, closing: Closing | None) -> Iterator[pa.Table]:
+        """Of the records of a stretch those with such hashes and those that close; some others may be among them.
 
-    def matched(self, start: int) -> Bools:
-        """Whether each record of a stretch has joined."""
-        flags = _rows(self.store.read(start, MATCHED_SEGMENT))
-        found: Bools = array(flags["matched"]).to_numpy(zero_copy_only=False)
+        The hashes ascend, each once.
+        """
+        for at, part in enumerate(self._contents(start).runs):
+            run = COPIES.get(part.digest)
+            if isinstance(run, Run):
+                found = [] if hashes is None else [run.with_hashes(hashes)]
+                found += [] if closing is None else [run.closing(*closing)]
+                yield run.take(_together(found))
+            else:
+                rows = self._decoded(start, at)
+                self._keep(part.digest, rows)
+                found = [] if hashes is None else [places(ints(rows["h"]), hashes)]
+                found += [] if closing is None else [_closing(rows, closing)]
+                yield rows.take(pa.array(_together(found)))
+
+    def joined(self, start: int, numbers: Ints) -> Bools:
+        """Which of the records of a stretch with these numbers have joined."""
+        found = np.zeros(len(numbers), bool)
+        for at, part in enumerate(self._contents(start).joined):
+            known = self._list(start, at, part)
+            place = np.searchsorted(known, numbers)
+            found |= np.append(known, -1)[place] == numbers
         return found
 
-    def mark(self, start: int, matched: Bools) -> None:
-        """Say which records of a stretch have joined."""
-        table = pa.table({"matched": pa.array(matched)})
-        self.store.write(start, MATCHED_SEGMENT, frames.encode(frames.SEGMENT, {}, table))
+    def add(self, start: int, rows: pa.Table) -> int:
+        """Take the records that a batch brought for a stretch, in the order in which they came.
 
-    def add(self, start: int, rows: pa.Table, matched: Bools) -> None:
-        """Take the records that a batch brought for a stretch, in the order in which they came."""
+        Returns the number of the first one; the others follow.
+        """
         log = self.index.get(start) or Log()
-        flags = self.matched(start) if self.preserved and log.segments else np.zeros(0, bool)
-        merged = gone = 0
-        runs = [rows]
-        # The binary counter: each of the lowest ones of the count is a run that the new one is merged with.
-        while log.counts >> merged & 1 and sum(run.num_rows for run in runs) <= MERGED_ROWS and merged < log.segments:
-            merged += 1
-            frame = self.store.read(start, log.segments - merged)
-            runs.insert(0, _rows(frame))
-            gone += len(frame)
-        whole = concat_tables(runs)
-        tail = whole.num_rows - rows.num_rows
-        order = np.lexsort((ints(whole["ts"]), ints(whole["h"])))
-        frame = frames.encode(frames.SEGMENT, {}, whole.take(pa.array(order)))
-        self.store.write(start, log.segments - merged, frame)
-        for number in range(log.segments - merged + 1, log.segments):
-            self.store.remove(start, number)
+        contents = self._contents(start) if log.segments else _Contents([], [])
+        first = log.rows
         if self.preserved:
-            kept = log.rows - tail
-            self.mark(start, np.concatenate([flags[:kept], np.concatenate([flags[kept:], matched])[order]]))
+            rows = rows.append_column("n", pa.array(first + np.arange(rows.num_rows)))
+        kept, merged = _unmerged(contents.runs, rows.num_rows, MERGED_ROWS)
+        parts = [self._run(start, kept + at, part) for at, part in enumerate(merged)]
+        whole = concat_tables([*parts, rows])
+        whole = whole.take(pa.array(np.lexsort((ints(whole["ts"]), ints(whole["h"])))))
+        part = self._write(start, kept, whole)
+        self._keep(part.digest, whole)
+        for at, gone in enumerate(merged):
+            COPIES.drop(gone.digest)
+            if at:
+                self.store.remove(start, kept + at)
+        self._say(start, _Contents([*contents.runs[:kept], part], contents.joined))
         times = ints(rows["ts"])
         self.index[start] = log._replace(
-            segments=log.segments - merged + 1,
+            segments=kept + 1,
             rows=log.rows + rows.num_rows,
-            size=log.size - gone + len(frame),
-            counts=log.counts + 1,
+            size=log.size - sum(gone.size for gone in merged) + part.size,
             closes=int(times.max()) if not log.segments else max(log.closes, int(times.max())),
             due=min(log.due, int(times.min())),
         )
+        return first
+
+    def mark(self, start: int, numbers: Ints) -> None:
+        """Say that the records of a stretch with these numbers have joined."""
+        contents = self._contents(start)
+        kept, merged = _unmerged(contents.joined, len(numbers), MERGED_ROWS)
+        parts = [self._list(start, kept + at, part) for at, part in enumerate(merged)]
+        whole = np.unique(np.concatenate([*parts, numbers]))
+        part = self._write(start, joined_segment(kept), pa.table({"after": np.diff(whole, prepend=0)}), len(whole))
+        COPIES.put(part.digest, Numbers(whole))
+        for at, gone in enumerate(merged):
+            COPIES.drop(gone.digest)
+            if at:
+                self.store.remove(start, joined_segment(kept + at))
+        self._say(start, _Contents(contents.runs, [*contents.joined[:kept], part]))
 
     def opened_from(self, start: int, timestamp: int) -> None:
         """Say that no record of a stretch before `timestamp` is open any more."""
@@ -122,12 +176,15 @@ class OpenRecords:
 
     def forget(self, start: int) -> None:
         """Drop a stretch, whose records have all closed."""
-        log = self.index.pop(start)
-        assert log is not None
-        for number in range(log.segments):
-            self.store.remove(start, number)
-        if self.preserved:
-            self.store.remove(start, MATCHED_SEGMENT)
+        contents = self._contents(start)
+        for at in range(len(contents.runs)):
+            self.store.remove(start, at)
+        for at in range(len(contents.joined)):
+            self.store.remove(start, joined_segment(at))
+        self.store.remove(start, CONTENTS_SEGMENT)
+        for part in (*contents.runs, *contents.joined):
+            COPIES.drop(part.digest)
+        self.index.pop(start)
 
     @property
     def first_open(self) -> int | None:
@@ -135,9 +192,51 @@ class OpenRecords:
         due = self.index.totals().due
         return None if due == MAX_MS else due
 
+    # -- segments ----------------------------------------------------------------------------------------------------
 
-def _rows(frame: bytes) -> pa.Table:
-    return frames.decode(frames.SEGMENT, frame)[1][0]
+    def _contents(self, start: int) -> _Contents:
+        known, _ = frames.decode(frames.SEGMENT, self.store.read(start, CONTENTS_SEGMENT))
+        return _Contents(*([_Part(*part) for part in known[name]] for name in ("runs", "joined")))
+
+    def _say(self, start: int, contents: _Contents) -> None:
+        frame = frames.encode(frames.SEGMENT, {"runs": contents.runs, "joined": contents.joined})
+        self.store.write(start, CONTENTS_SEGMENT, frame)
+
+    def _write(self, start: int, segment: int, table: pa.Table, count: int | None = None) -> _Part:
+        frame = frames.encode(frames.SEGMENT, {}, table)
+        self.store.write(start, segment, frame)
+        digest = hashlib.blake2b(frame, digest_size=16).hexdigest()
+        return _Part(digest, table.num_rows if count is None else count, len(frame))
+
+    def _decoded(self, start: int, segment: int) -> pa.Table:
+        return frames.decode(frames.SEGMENT, self.store.read(start, segment))[1][0]
+
+    def _run(self, start: int, segment: int, part: _Part) -> pa.Table:
+        run = COPIES.get(part.digest)
+        return run.whole() if isinstance(run, Run) else self._decoded(start, segment)
+
+    def _keep(self, digest: str, rows: pa.Table) -> None:
+        if (run := Run.of(rows, self.store)) is not None:
+            COPIES.put(digest, run)
+
+    def _list(self, start: int, at: int, part: _Part) -> Ints:
+        known = COPIES.get(part.digest)
+        if not isinstance(known, Numbers):
+            known = Numbers(np.cumsum(ints(self._decoded(start, joined_segment(at))["after"])))
+            COPIES.put(part.digest, known)
+        return known.values
+
+
+def _unmerged(parts: list[_Part], count: int, most: int) -> tuple[int, list[_Part]]:
+    """How many of the parts stay as they are, and those behind them that become one with `count` new entries.
+
+    Sizes are compared by their number of bits, so what is merged about doubles, and few parts are left.
+    """
+    kept = len(parts)
+    while kept and parts[kept - 1].rows.bit_length() <= count.bit_length() and parts[kept - 1].rows + count <= most:
+        kept -= 1
+        count += parts[kept].rows
+    return kept, parts[kept:]
 
 
 def stretches(times: Ints, width: int) -> Ints:
@@ -145,11 +244,12 @@ def stretches(times: Ints, width: int) -> Ints:
     return times - times % width
 
 
-def with_hashes(run: pa.Table, hashes: Ints) -> Ints:
-    """Where a run has records with one of these hashes, which are sorted and different."""
-    stored = ints(run["h"])
-    low = np.searchsorted(stored, hashes, side="left")
-    counts = np.searchsorted(stored, hashes, side="right") - low
-    ends = np.cumsum(counts)
-    found: Ints = np.repeat(low - (ends - counts), counts) + np.arange(int(counts.sum()))
-    return found
+def _together(found: list[Ints]) -> Ints:
+    """Places that ascend, of one or two kinds."""
+    both: Ints = found[0] if len(found) == 1 else np.union1d(*found)
+    return both
+
+
+def _closing(run: pa.Table, closing: Closing) -> Ints:
+    closes = later_ms(ints(run["ts"]), closing.reach_ms)
+    return np.flatnonzero((closes > closing.after) & (closes <= closing.up_to))

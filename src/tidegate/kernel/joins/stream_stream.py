@@ -23,11 +23,12 @@ from tidegate.instants import later_ms
 from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
 from tidegate.kernel.exchange.batch import Batch, JoinBatch
 from tidegate.kernel.joins.arrivals import Arrived, arrived
+from tidegate.kernel.joins.copies import COPIES, distinct
 from tidegate.kernel.joins.join_operator import JoinOperator
 from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns
 from tidegate.kernel.joins.late_records import late
 from tidegate.kernel.joins.matching import Bools, Codes, Records, pairs
-from tidegate.kernel.joins.open_records import OpenRecords, stretches, width_ms, with_hashes
+from tidegate.kernel.joins.open_records import Closing, OpenRecords, stretches, width_ms
 from tidegate.kernel.joins.table_rows import shown_rows
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
@@ -44,36 +45,19 @@ _Part = tuple[pa.Table, pa.Table | None]
 """Rows that leave, and a table by which they are sorted where they leave in order."""
 
 
-@dataclass(frozen=True)
-class _Read:
-    """What a batch needs of a stretch that it has read.
-
-    start  of the stretch
-    rows   the rows of the side that are records of it
-    at     which records of the stretch these are
-    flags  whether each record of the stretch had joined before the batch; empty where that is not kept
-    """
-
-    start: int
-    rows: slice
-    at: Ints
-    flags: Bools
-
-
 @dataclass
 class _Side:
     """One side of a join in a batch: open records that it may join or that close, then those of the batch in order.
 
     rows     key and value columns
-    matched  whether a record has joined; `before`: by an earlier batch
-    stored   the stretches that were read
+    matched  whether a record has joined; of those of earlier batches it is known where they close in this one
+    stored   of a preserved side, for each stretch that was read the first of its rows and the numbers of its records
     """
 
     records: Records
     rows: pa.Table
     matched: Bools
-    stored: list[_Read]
-    before: Bools
+    stored: list[tuple[int, int, Ints]]
 
     @property
     def new(self) -> Bools:
@@ -105,7 +89,7 @@ class StreamStreamJoin(JoinOperator):
         for start in held.index:
             rows = held.read(start)
             closes = _close_ms(joined.windows, side, ints(rows["ts"]))
-            matched = held.matched(start) if held.preserved else np.zeros(rows.num_rows, bool)
+            matched = held.joined(start, ints(rows["n"])) if held.preserved else np.zeros(rows.num_rows, bool)
             status = pa.array(np.where(matched, "joined", "open"))
             shown = shown_rows(self.layout, rows, side, status, pa.array(closes - 1))
             found.append(shown.filter(pa.array(closes > state.closed_to)))
@@ -120,6 +104,7 @@ class StreamStreamJoin(JoinOperator):
         self, state: State, arrived: tuple[Arrived, Arrived], closed_to: int, closes_at: int
     ) -> Iterator[pa.Table]:
         joined, layout = self._joined, self.layout
+        COPIES.step += 1
         kept = tuple(OpenRecords.of(state, side, joined.preserves(side)) for side in (LEFT, RIGHT))
         hashes = tuple(_hashes(layout, one) for one in arrived)
         sides = tuple(self._side(kept, arrived, hashes, side, closed_to, closes_at) for side in (LEFT, RIGHT))
@@ -176,27 +161,23 @@ class StreamStreamJoin(JoinOperator):
         wanted = _distinct(hashes[1 - side])
         columns = side_columns(self.layout, side)
         tables, codes, times, flags, stored = [], [], [], [], []
-        end = 0
+        end, leaves = 0, Closing(closed_to, closes_at, windows.close_ms(side, 0))
         for start in sorted(meeting | closing):
-            matched = held.matched(start) if held.preserved else np.zeros(0, bool)
-            needed, before = [], 0
-            for run in held.runs(start):
-                at = with_hashes(run, wanted) if start in meeting else np.zeros(0, np.int64)
-                if start in closing:
-                    closes = _close_ms(windows, side, ints(run["ts"]))
-                    wants = (closes > closed_to) & (closes <= closes_at)
-                    wants[at] = True
-                    at = np.flatnonzero(wants)
-                rows = run.take(pa.array(at))
-                tables.append(conformed(rows, columns))
-                codes.append(ints(rows["h"]).view(np.uint64))
-                times.append(ints(rows["ts"]))
-                needed.append(at + before)
-                before += run.num_rows
-            whole = np.concatenate(needed)
-            flags.append(matched[whole] if held.preserved else np.zeros(len(whole), bool))
-            stored.append(_Read(start, slice(end, end + len(whole)), whole, matched))
-            end += len(whole)
+            found = list(held.find(start, wanted if start in meeting else None, leaves if start in closing else None))
+            tables += [conformed(rows, columns) for rows in found]
+            codes += [ints(rows["h"]).view(np.uint64) for rows in found]
+            at = np.concatenate([ints(rows["ts"]) for rows in found])
+            times.append(at)
+            matched = np.zeros(len(at), bool)
+            if held.preserved:
+                numbers = np.concatenate([ints(rows["n"]) for rows in found])
+                closes = _close_ms(windows, side, at)
+                leaving = (closes > closed_to) & (closes <= closes_at)
+                if leaving.any():
+                    matched[leaving] = held.joined(start, numbers[leaving])
+                stored.append((start, end, numbers))
+            flags.append(matched)
+            end += len(at)
         if mine.rows is not None:
             tables.append(conformed(mine.rows, columns))
             codes.append(hashes[side])
@@ -212,8 +193,7 @@ class StreamStreamJoin(JoinOperator):
             np.concatenate([np.ones(end, bool), mine.keyed]),
             windows.close_ms(side, 0),
         )
-        known = np.concatenate([np.zeros(0, bool), *flags])
-        return _Side(records, joined, known.copy(), stored, known)
+        return _Side(records, joined, np.concatenate([np.zeros(0, bool), *flags]), stored)
 
     def _stretches(self, held: OpenRecords, side: int, others: Ints, closes_at: int) -> tuple[set[int], set[int]]:
         """The stretches of a side that records at the times of `others` may meet, and those in which records close."""
@@ -230,9 +210,8 @@ class StreamStreamJoin(JoinOperator):
 
 
 def _distinct(hashes: Codes) -> Ints:
-    """The hashes sorted as they are stored, each once; np.unique is slower."""
-    ordered = np.sort(hashes.view(np.int64))
-    return ordered[np.diff(ordered, prepend=~ordered[:1]) != 0]
+    """The hashes sorted as they are stored, each once."""
+    return distinct(np.sort(hashes.view(np.int64)))
 
 
 def _hashes(layout: Layout, one: Arrived) -> Codes:
@@ -265,22 +244,23 @@ def _closing(side: _Side, closed_to: int, closes_at: int) -> Ints:
 
 def _store(held: OpenRecords, side: _Side, windows: JoinWindows, side_number: int, closes_at: int) -> None:
     """Keep what is open; drop stretches that are closed."""
-    records = side.records
-    for read in side.stored:
-        if held.preserved and not np.array_equal(side.matched[read.rows], side.before[read.rows]):
-            flags = read.flags.copy()
-            flags[read.at] = side.matched[read.rows]
-            held.mark(read.start, flags)
-    open_ = side.new & (records.closes() > closes_at)
-    if open_.any():
-        at = np.flatnonzero(open_)
-        starts = stretches(records.times[at], width_ms(windows))
-        for start in np.unique(starts).tolist():
-            mine = at[starts == start]
-            rows = side.rows.take(pa.array(mine))
-            rows = rows.append_column("ts", pa.array(records.times[mine]))
-            rows = rows.append_column("h", pa.array(records.hashes[mine].view(np.int64)))
-            held.add(start, rows, side.matched[mine])
+    records, open_ = side.records, side.records.closes() > closes_at
+    marks: dict[int, list[Ints]] = {}
+    for start, first, numbers in side.stored:
+        mine = slice(first, first + len(numbers))
+        marks[start] = [numbers[side.matched[mine] & open_[mine]]]
+    at = np.flatnonzero(side.new & open_)
+    starts = stretches(records.times[at], width_ms(windows))
+    for start in np.unique(starts).tolist():
+        mine = at[starts == start]
+        rows = side.rows.take(pa.array(mine))
+        rows = rows.append_column("ts", pa.array(records.times[mine]))
+        rows = rows.append_column("h", pa.array(records.hashes[mine].view(np.int64)))
+        first = held.add(start, rows)
+        marks.setdefault(start, []).append(first + np.flatnonzero(side.matched[mine]))
+    for start, parts in marks.items() if held.preserved else ():
+        if any(map(len, parts)):
+            held.mark(start, np.concatenate(parts))
     open_from = closes_at - windows.close_ms(side_number, 0) + 1
     for start, log in held.index.items():
         if windows.close_ms(side_number, log.closes) <= closes_at:

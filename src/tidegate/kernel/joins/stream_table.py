@@ -161,7 +161,7 @@ class StreamTableJoin(JoinOperator):
             hashes = grouping.key_hash(self.layout, rows)
             rows = rows.append_column("ts", pa.array(records.times[mine]))
             rows = rows.append_column("h", pa.array(hashes.view(np.int64)))
-            waiting.add(start, rows, np.zeros(len(mine), bool))
+            waiting.add(start, rows)
         wait_on = np.flatnonzero(records.waits & ~records.fresh)
         starts, times = np.append(starts, records.starts[wait_on]), records.times[np.append(at, wait_on)]
         for start, log in waiting.index.items():

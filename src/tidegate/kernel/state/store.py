@@ -2,11 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from tidegate.kernel.state.tables import TableSpec
 from tidegate.kernel.tuning import DEFAULT, Tuning
+
+Ints = npt.NDArray[np.int64]
+
+
+class Copy(Protocol):
+    """Bytes beside the worker, made of what the store has: they may be lost at any time, with the worker at the latest.
+
+    memory  how many bytes of the process they take
+    """
+
+    @property
+    def memory(self) -> int: ...
+
+    def read(self, starts: Ints, lengths: Ints) -> bytes:
+        """The bytes from each of the starts on, one after the other."""
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """A copy in memory."""
+
+    value: bytes
+
+    @property
+    def memory(self) -> int:
+        return len(self.value)
+
+    def read(self, starts: Ints, lengths: Ints) -> bytes:
+        return b"".join(
+            [self.value[at : at + length] for at, length in zip(starts.tolist(), lengths.tolist(), strict=True)]
+        )
 
 
 class Store(Protocol):
@@ -34,6 +69,9 @@ class Store(Protocol):
     def remove(self, window: int, segment: int) -> None:
         """Forget a segment."""
 
+    def beside(self, parts: Iterable[Any]) -> Copy | None:
+        """Keep bytes beside the worker, not in the store; None if there is no room for them."""
+
 
 @dataclass
 class DictStore:
@@ -57,6 +95,9 @@ class DictStore:
 
     def remove(self, window: int, segment: int) -> None:
         del self.log[window, segment]
+
+    def beside(self, parts: Iterable[Any]) -> Copy | None:
+        return InMemory(b"".join(parts))
 
     def copy(self) -> DictStore:
         """A store with the same content."""
@@ -95,6 +136,9 @@ class Overlay:
         self.read(window, segment)
         self.log[window, segment] = None
 
+    def beside(self, parts: Iterable[Any]) -> Copy | None:
+        return self.below.beside(parts)
+
     def commit(self) -> None:
         """Change the store below."""
         self.below.values |= self.values
@@ -131,3 +175,6 @@ class Section:
 
     def remove(self, window: int, segment: int) -> None:
         self.store.remove(self.table.place(window), segment)
+
+    def beside(self, parts: Iterable[Any]) -> Copy | None:
+        return self.store.beside(parts)

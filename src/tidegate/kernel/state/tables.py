@@ -111,7 +111,8 @@ TIME_BUCKETS = TableSpec(
     "earliest buffer time in it (ms)",
 )
 
-_OPEN = ("k:... (key)", "v:... (values)", "ts (ms)", "h (hash of the key)")
+_WAITING = ("k:... (key)", "v:... (values)", "ts (ms)", "h (hash of the key)")
+_OPEN = (*_WAITING, "n (number of the record in its stretch; of a side that is preserved)")
 OPEN_LEFT = TableSpec(
     "open left records",
     0,
@@ -129,15 +130,24 @@ OPEN_RIGHT = TableSpec(
     _OPEN,
     "smallest timestamp of a record that is open (ms)",
 )
-MATCHED_SEGMENT = -1000
-"""The segment of a partition of open records that says which of them have joined: one column `matched`."""
+CONTENTS_SEGMENT = -1000
+"""The segment of a partition of open records that names its other segments: their digests, how many records they have,
+and their bytes."""
+
+
+def joined_segment(number: int) -> int:
+    """Where a list of records that have joined lies in a partition of open records: one column `after`, each record's
+    number `n` as the difference from that before it.
+    """
+    return CONTENTS_SEGMENT - 1 - number
+
 
 WAITING = TableSpec(
     "stream records that wait",
     0,
     True,
     "start of a stretch of timestamps (ms)",
-    _OPEN,
+    _WAITING,
     "smallest timestamp of a record that waits (ms)",
 )
 _ROWS = ("k:... (key)", "v:... (values)", "ts (ms)", "deleted (whether the version says that there is no row)")

@@ -1,0 +1,160 @@
+"""Runs of open records beside the worker: what a batch needs of them it reads without decoding the rest.
+
+The process holds the upper halves of the hashes of a run, four bytes a record, and a copy of its rows of which any can
+be read (`columns.row_bytes`, `state.store.Store.beside`). The store has every run as a frame. A copy is found by the
+digest of its frame, so it is never out of date; a worker that has none, because it is new or had no room, decodes the
+frame. Where records of a run close, their order by time is held as well, another twelve bytes a record.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidegate.instants import later_ms
+from tidegate.kernel.columns.arrays import Ints, ints
+from tidegate.kernel.columns.row_bytes import RowBytes, row_bytes
+from tidegate.kernel.state.store import Copy, Store
+
+MOST_BYTES = 64 << 20
+"""Of the process, for all copies that it has; a larger state is decoded as far as it has no copy."""
+
+IDLE_STEPS = 256
+"""Copies that so many steps have not asked for make room for others."""
+
+_HALF = 32
+
+Ordered = TypeVar("Ordered", Ints, npt.NDArray[np.int32])
+
+
+class Held(Protocol):
+    """What is held of a frame."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the process."""
+
+
+@dataclass
+class Numbers:
+    """Numbers that ascend, each once."""
+
+    values: Ints
+
+    @property
+    def memory(self) -> int:
+        return self.values.nbytes
+
+
+@dataclass
+class Run:
+    """The copy of a run: records sorted by hash and time."""
+
+    high: npt.NDArray[np.int32]
+    format: RowBytes
+    copy: Copy
+    by_time: tuple[Ints, npt.NDArray[np.uint32]] | None = None
+
+    @classmethod
+    def of(cls, rows: pa.Table, store: Store) -> Run | None:
+        """A copy of these records; None if there is no room, or no way to read some of their columns alone."""
+        made = row_bytes(rows)
+        if made is None:
+            return None
+        copy = store.beside(made[1])
+        return None if copy is None else cls(_high(ints(rows["h"])), made[0], copy)
+
+    @property
+    def memory(self) -> int:
+        by_time = 0 if self.by_time is None else sum(part.nbytes for part in self.by_time)
+        return self.high.nbytes + self.copy.memory + by_time
+
+    def with_hashes(self, wanted: Ints) -> Ints:
+        """Where records may have one of these hashes, which ascend: their upper halves are equal."""
+        return places(self.high, distinct(_high(wanted)))
+
+    def closing(self, after: int, up_to: int, reach_ms: int) -> Ints:
+        """Where records close behind one stream time and up to another: `reach_ms` after their timestamps."""
+        if self.by_time is None:
+            times = ints(self.format.read(self.copy, np.arange(self.format.rows), ["ts"])["ts"])
+            order = np.argsort(times).astype(np.uint32)
+            self.by_time = (times[order], order)
+        times, order = self.by_time
+        low, high = (
+            bisect_right(times, bound, key=lambda time: int(later_ms(int(time), reach_ms))) for bound in (after, up_to)
+        )
+        return np.sort(order[low:high]).astype(np.int64)
+
+    def take(self, at: Ints) -> pa.Table:
+        """The records at these places, which ascend."""
+        return self.format.read(self.copy, at)
+
+    def whole(self) -> pa.Table:
+        """All records."""
+        return self.take(np.arange(self.format.rows))
+
+
+@dataclass
+class Copies:
+    """What this process holds of frames, by their digests."""
+
+    held: dict[str, Held] = field(default_factory=dict)
+    used: dict[str, int] = field(default_factory=dict)
+    """The step that last asked for each, the longest ago first."""
+    step: int = 0
+
+    def get(self, digest: str) -> Held | None:
+        found = self.held.get(digest)
+        if found is not None:
+            self._use(digest)
+        return found
+
+    def put(self, digest: str, one: Held) -> None:
+        """Hold what belongs to a digest, if there is room for it."""
+        room = MOST_BYTES - one.memory - sum(other.memory for other in self.held.values())
+        while room < 0 and self.used:
+            oldest, step = next(iter(self.used.items()))
+            if step > self.step - IDLE_STEPS:
+                return
+            room += self.held[oldest].memory
+            self.drop(oldest)
+        if room >= 0:
+            self.held[digest] = one
+            self._use(digest)
+
+    def drop(self, digest: str) -> None:
+        """Let go of what nobody will ask for."""
+        self.held.pop(digest, None)
+        self.used.pop(digest, None)
+
+    def _use(self, digest: str) -> None:
+        self.used.pop(digest, None)
+        self.used[digest] = self.step
+
+
+COPIES = Copies()
+"""Those of this process."""
+
+
+def places(stored: Ordered, wanted: Ordered) -> Ints:
+    """Where sorted numbers have one of others, which ascend."""
+    low = np.searchsorted(stored, wanted, side="left")
+    counts = np.searchsorted(stored, wanted, side="right") - low
+    low, counts = low[counts > 0], counts[counts > 0]
+    ends = np.cumsum(counts)
+    found: Ints = np.repeat(low - (ends - counts), counts) + np.arange(int(counts.sum()))
+    return found
+
+
+def distinct(numbers: Ordered) -> Ordered:
+    """Numbers that do not descend, each once; np.unique is slower."""
+    return numbers[np.diff(numbers, prepend=~numbers[:1]) != 0]
+
+
+def _high(hashes: Ints) -> npt.NDArray[np.int32]:
+    return (hashes >> _HALF).astype(np.int32)

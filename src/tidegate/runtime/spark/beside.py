@@ -1,0 +1,54 @@
+"""Copies of state beside a worker: temporary files without a name, which the system removes with the process."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import IO, Any
+
+from tidegate.kernel.state.store import Copy, InMemory, Ints
+
+IN_MEMORY = 1 << 18
+"""Copies up to so many bytes stay in memory: a file takes a descriptor."""
+
+
+@dataclass(frozen=True)
+class InFile:
+    """A copy in a file; reading leaves nothing in the memory of the process, which a mapping would."""
+
+    file: IO[bytes]
+    memory: int = 0
+
+    def read(self, starts: Ints, lengths: Ints) -> bytes:
+        descriptor, read = self.file.fileno(), os.pread
+        spans = zip(starts.tolist(), lengths.tolist(), strict=True)
+        return b"".join([read(descriptor, length, at) for at, length in spans])
+
+
+def beside(parts: Iterable[Any]) -> Copy | None:
+    """A copy of these bytes in the folder for temporary files; None if they do not fit there."""
+    held: list[Any] = []
+    size, file = 0, None
+    try:
+        for part in parts:
+            held.append(part)
+            size += len(part)
+            if size > IN_MEMORY:
+                file = file or tempfile.TemporaryFile(prefix="tidegate-", buffering=0)  # noqa: SIM115 (it stays open)
+                for one in held:
+                    _write(file, one)
+                held.clear()
+    except OSError:
+        # No room, or too many open files: what has no copy is read from the store.
+        if file is not None:
+            file.close()
+        return None
+    return InMemory(b"".join(held)) if file is None else InFile(file)
+
+
+def _write(file: IO[bytes], part: Any) -> None:
+    rest = memoryview(part).cast("B")
+    while len(rest):
+        rest = rest[file.write(rest) :]
