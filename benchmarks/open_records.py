@@ -43,6 +43,11 @@ def measured(workload: str, entries: int, rows: int) -> dict[str, float]:
     class Counting(DictStore):
         read_bytes = written = 0
 
+        def beside(self, parts: Any) -> Any:
+            from tidegate.runtime.spark.beside import beside  # as on Spark; earlier versions have none
+
+            return beside(parts)
+
         def put(self, name: str, value: bytes) -> None:
             self.written += len(value)
             super().put(name, value)

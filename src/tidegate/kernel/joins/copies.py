@@ -42,13 +42,36 @@ class Held(Protocol):
 
 @dataclass
 class Numbers:
-    """Numbers that ascend, each once."""
+    """Numbers from 0 up, each once: as a bit each, or where they are few in order."""
 
-    values: Ints
+    few: npt.NDArray[np.uint32] | None
+    bits: npt.NDArray[np.uint8]
+
+    @classmethod
+    def of(cls, numbers: Ints) -> Numbers:
+        """These numbers, which ascend."""
+        if len(numbers) * _HALF < int(numbers[-1]):
+            return cls(numbers.astype(np.uint32), np.zeros(0, np.uint8))
+        flags = np.zeros(int(numbers[-1]) + 1, bool)
+        flags[numbers] = True
+        return cls(None, np.packbits(flags))
 
     @property
     def memory(self) -> int:
-        return self.values.nbytes
+        return self.bits.nbytes if self.few is None else self.few.nbytes
+
+    def all(self) -> Ints:
+        """The numbers in order."""
+        return np.flatnonzero(np.unpackbits(self.bits)) if self.few is None else self.few.astype(np.int64)
+
+    def have(self, numbers: Ints) -> npt.NDArray[np.bool_]:
+        """Which of other numbers are among them."""
+        if self.few is not None:
+            at = np.searchsorted(self.few, numbers)
+            return (at < len(self.few)) & (self.few[np.minimum(at, len(self.few) - 1)] == numbers)
+        byte = np.minimum(numbers >> 3, len(self.bits) - 1)
+        bit = self.bits[byte] >> (7 - (numbers & 7)).astype(np.uint8) & 1
+        return bit.astype(bool) & (numbers >> 3 == byte)
 
 
 @dataclass
@@ -143,9 +166,12 @@ COPIES = Copies()
 
 def places(stored: Ordered, wanted: Ordered) -> Ints:
     """Where sorted numbers have one of others, which ascend."""
+    if not len(stored):
+        return np.zeros(0, np.int64)
     low = np.searchsorted(stored, wanted, side="left")
-    counts = np.searchsorted(stored, wanted, side="right") - low
-    low, counts = low[counts > 0], counts[counts > 0]
+    there = stored[np.minimum(low, len(stored) - 1)] == wanted
+    low = low[there]
+    counts = np.searchsorted(stored, wanted[there], side="right") - low
     ends = np.cumsum(counts)
     found: Ints = np.repeat(low - (ends - counts), counts) + np.arange(int(counts.sum()))
     return found

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from tidegate.instants import MAX_MS, later_ms
 from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
-from tidegate.kernel.joins.copies import COPIES, Numbers, Run, places
+from tidegate.kernel.joins.copies import COPIES, Numbers, Run, distinct, places
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.log_index import Log, LogIndex
 from tidegate.kernel.state.state import State
@@ -119,9 +119,7 @@ class OpenRecords:
         """Which of the records of a stretch with these numbers have joined."""
         found = np.zeros(len(numbers), bool)
         for at, part in enumerate(self._contents(start).joined):
-            known = self._list(start, at, part)
-            place = np.searchsorted(known, numbers)
-            found |= np.append(known, -1)[place] == numbers
+            found |= self._list(start, at, part).have(numbers)
         return found
 
     def add(self, start: int, rows: pa.Table) -> int:
@@ -159,10 +157,10 @@ class OpenRecords:
         """Say that the records of a stretch with these numbers have joined."""
         contents = self._contents(start)
         kept, merged = _unmerged(contents.joined, len(numbers), MERGED_ROWS)
-        parts = [self._list(start, kept + at, part) for at, part in enumerate(merged)]
-        whole = np.unique(np.concatenate([*parts, numbers]))
+        parts = [self._list(start, kept + at, part).all() for at, part in enumerate(merged)]
+        whole = distinct(np.sort(np.concatenate([*parts, numbers])))
         part = self._write(start, joined_segment(kept), pa.table({"after": np.diff(whole, prepend=0)}), len(whole))
-        COPIES.put(part.digest, Numbers(whole))
+        COPIES.put(part.digest, Numbers.of(whole))
         for at, gone in enumerate(merged):
             COPIES.drop(gone.digest)
             if at:
@@ -219,12 +217,12 @@ class OpenRecords:
         if (run := Run.of(rows, self.store)) is not None:
             COPIES.put(digest, run)
 
-    def _list(self, start: int, at: int, part: _Part) -> Ints:
+    def _list(self, start: int, at: int, part: _Part) -> Numbers:
         known = COPIES.get(part.digest)
         if not isinstance(known, Numbers):
-            known = Numbers(np.cumsum(ints(self._decoded(start, joined_segment(at))["after"])))
+            known = Numbers.of(np.cumsum(ints(self._decoded(start, joined_segment(at))["after"])))
             COPIES.put(part.digest, known)
-        return known.values
+        return known
 
 
 def _unmerged(parts: list[_Part], count: int, most: int) -> tuple[int, list[_Part]]:
