@@ -10,10 +10,11 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from tidegate.kernel.joins import matching, open_records, stream_stream
+from tidegate.kernel.joins import copies, matching, open_records, stream_stream
 from tidegate.kernel.joins.arrivals import Progress
 from tidegate.kernel.joins.matching import Records, pairs
-from tidegate.kernel.joins.open_records import OpenRecords, stretches, width_ms, with_hashes
+from tidegate.kernel.joins.copies import Copies, Numbers, Run, distinct, places
+from tidegate.kernel.joins.open_records import Closing, OpenRecords, stretches, width_ms
 from tidegate.kernel.joins.table_rows import Lookup
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import DictStore
@@ -45,7 +46,7 @@ def test_when_a_record_is_closed_and_when_it_is_late() -> None:
 
 def rows(times: list[int], first: int = 0) -> pa.Table:
     names = [f"k{n % 3}" for n in range(first, first + len(times))]
-    hashes = [n % 3 for n in range(first, first + len(times))]
+    hashes = [n % 3 << 40 for n in range(first, first + len(times))]
     return pa.table({"k:k": names, "v:n": list(range(first, first + len(times))), "ts": times, "h": hashes})
 
 
@@ -57,40 +58,151 @@ def test_runs_are_merged_as_in_a_binary_counter() -> None:
     held = kept()
     runs = []
     for n in range(8):
-        held.add(0, rows([n, n + 1], 2 * n), np.zeros(2, bool))
+        assert held.add(0, rows([n, n + 1], 2 * n)) == 2 * n
         runs.append(held.index[0].segments)
     assert runs == [1, 1, 2, 1, 2, 2, 3, 1]
     assert sorted(held.read(0)["v:n"].to_pylist()) == list(range(16))
     assert (held.index[0].due, held.index[0].closes, held.index.totals().rows) == (0, 8, 16)
 
 
+def test_few_runs_are_left_whatever_their_sizes() -> None:
+    held = kept(preserved=False)
+    for count in range(60, 0, -1):
+        held.add(0, rows([count] * count))
+    assert held.index[0].segments <= (60 * 61 // 2).bit_length()
+
+
 def test_large_runs_are_not_merged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_records, "MERGED_ROWS", 2)
     held = kept(preserved=False)
     for n in range(5):
-        held.add(0, rows([n, n], 2 * n), np.zeros(2, bool))
+        held.add(0, rows([n, n], 2 * n))
     assert sorted(held.read(0)["v:n"].to_pylist()) == list(range(10))
     assert held.index[0].segments > 1
 
 
-def test_what_has_joined_follows_its_record_through_merges() -> None:
+@pytest.mark.parametrize("most", [3, 1_000_000])
+def test_what_has_joined_follows_its_record_through_merges(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_records, "MERGED_ROWS", most)
     held, joined = kept(), set()
     for n in range(11):
-        flags = np.array([n % 2 == 0, False])
-        joined |= {2 * n} if n % 2 == 0 else set()
-        held.add(0, rows([50 - n, n], 2 * n), flags)
-    found = held.read(0).filter(pa.array(held.matched(0)))
-    assert set(found["v:n"].to_pylist()) == joined
+        first = held.add(0, rows([50 - n, n], 2 * n))
+        if n % 2 == 0:
+            held.mark(0, ints(first))
+            joined |= {2 * n}
+        if n == 7:
+            held.mark(0, ints(3, 2, 0))  # one of them for the second time
+            joined |= {3, 2}
+    held.mark(0, ints(*sorted(joined)))
+    found = held.read(0)
+    assert set(found.filter(pa.array(held.joined(0, found["n"].to_numpy())))["v:n"].to_pylist()) == joined
+    monkeypatch.setattr(open_records, "COPIES", Copies())  # another worker reads the lists
+    assert held.joined(0, ints(0, 1, 3, 21, 99)).tolist() == [True, False, True, False, False]
 
 
 def test_a_stretch_is_dropped_with_all_that_it_has() -> None:
     state = State(store := DictStore(), {}, 1)
     held = OpenRecords.of(state, RIGHT, preserved=True)
     for n in range(5):
-        held.add(0, rows([n]), np.zeros(1, bool))
+        first = held.add(0, rows([n]))
+        held.mark(0, ints(first))
     held.forget(0)
     assert store.log == {}
     assert held.first_open is None
+
+
+class Counting(DictStore):
+    read_bytes = 0
+
+    def read(self, window: int, segment: int) -> bytes:
+        found = super().read(window, segment)
+        self.read_bytes += len(found)
+        return found
+
+
+def found_in(held: OpenRecords, hashes: list[int] | None, closing: Closing | None) -> list[int]:
+    wanted = None if hashes is None else ints(*hashes)
+    return sorted(n for part in held.find(0, wanted, closing) for n in part["v:n"].to_pylist())
+
+
+@pytest.mark.parametrize("room", [0, 1 << 20])
+def test_records_are_found_with_copies_and_without(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their hashes, by the time at which they close, or both; a new worker, and one without room, find the same."""
+    monkeypatch.setattr(copies, "MOST_BYTES", room)
+    monkeypatch.setattr(open_records, "COPIES", Copies())
+    state = State(DictStore(), {}, 1)
+    held = OpenRecords.of(state, LEFT, preserved=True)
+    shift = 1 << 40
+    for n, times in enumerate([[10, 20, 30], [15, 25], [5]]):
+        held.add(0, pa.table({"k:k": [f"k{n}"] * len(times), "v:n": times, "ts": times, "h": [n * shift] * len(times)}))
+    for _ in range(2):
+        assert found_in(held, [0, 2 * shift], None) == [5, 10, 20, 30]
+        assert found_in(held, [7 * shift], None) == found_in(held, [], None) == []
+        assert found_in(held, None, Closing(15, 26, 1)) == [15, 20, 25]
+        assert found_in(held, [2 * shift], Closing(15, 26, 1)) == [5, 15, 20, 25]
+        monkeypatch.setattr(open_records, "COPIES", Copies())
+
+
+def test_a_worker_reads_what_it_has_no_copy_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Counting()
+    held = OpenRecords.of(State(store, {}, 1), LEFT, preserved=False)
+    monkeypatch.setattr(open_records, "COPIES", Copies())
+    held.add(0, rows(list(range(5_000))))
+    costs = []
+    for worker in ("that wrote it", "another", "another"):
+        if worker == "another" and len(costs) == 1:
+            monkeypatch.setattr(open_records, "COPIES", Copies())
+        store.read_bytes = 0
+        assert found_in(held, [1 << 40], None) == list(range(1, 5_000, 3))
+        costs.append(store.read_bytes)
+    assert costs[0] == costs[2] < 300 < costs[1]
+
+
+def test_of_columns_without_a_length_the_run_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_records, "COPIES", held_copies := Copies())
+    held = kept(preserved=False)
+    lists = pa.array([[1], [], None, [2, 3]], pa.list_(pa.int64()))
+    held.add(0, rows([1, 2, 3, 4]).append_column("v:l", lists))
+    assert held_copies.held == {}
+    assert next(held.find(0, ints(1 << 40), None))["v:l"].to_pylist() == [[]]
+    assert next(held.find(0, None, Closing(2, 4, 0)))["v:l"].to_pylist() == [[2, 3], None]
+
+
+def test_copies_that_nobody_asks_for_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copies, "MOST_BYTES", 20)
+    monkeypatch.setattr(copies, "IDLE_STEPS", 2)
+    many = Copies()
+    few = Numbers.of(ints(1_000, 2_000))
+    assert few.memory == 8
+    many.put("a", few)
+    many.put("b", few)
+    many.put("c", few)
+    assert list(many.held) == ["a", "b"]  # both are in use
+    many.step += 2
+    assert many.get("a") is few
+    many.put("c", few)
+    assert list(many.held) == ["a", "c"]
+    many.drop("a")
+    many.drop("a")
+    assert list(many.used) == ["c"]
+
+
+@pytest.mark.parametrize("numbers", [[0], [7], [8], [0, 1, 2, 3], [5, 100_000], list(range(1, 400, 3))])
+def test_numbers_are_the_same_as_bits_and_in_order(numbers: list[int]) -> None:
+    made = Numbers.of(ints(*numbers))
+    assert made.all().tolist() == numbers
+    asked = ints(*range(max(numbers) + 20)) if max(numbers) < 1_000 else ints(4, 5, 99_999, 100_000, 2**33)
+    assert asked[made.have(asked)].tolist() == numbers
+
+
+def test_the_records_of_a_run_that_close() -> None:
+    run = Run.of(rows([7, 3, 9, 3]), DictStore())
+    assert run is not None
+    before = run.memory
+    assert run.closing(12, 16, 9).tolist() == [0]
+    assert run.closing(11, 12, 9).tolist() == [1, 3]
+    assert run.closing(-1, 2**63 - 1, 2**63 - 2).tolist() == [0, 1, 2, 3]
+    assert run.memory == before + 12 * 4
 
 
 def test_stretches_span_a_part_of_the_time_for_which_a_record_is_open() -> None:
@@ -99,12 +211,13 @@ def test_stretches_span_a_part_of_the_time_for_which_a_record_is_open() -> None:
     assert stretches(ints(0, 9, 10, 25), 10).tolist() == [0, 0, 10, 20]
 
 
-def test_records_of_some_hashes_are_found_in_a_run() -> None:
-    run = pa.table({"h": pa.array([-(2**63), -5, -5, 0, 3, 3, 3, 2**63 - 1])})
-    assert with_hashes(run, ints(-(2**63), -5, 1, 3, 2**63 - 1)).tolist() == [0, 1, 2, 4, 5, 6, 7]
-    assert with_hashes(run, ints(-6, 4)).tolist() == []
-    assert with_hashes(run, ints()).tolist() == []
-    assert with_hashes(run.slice(0, 0), ints(3)).tolist() == []
+def test_places_of_numbers_among_others() -> None:
+    stored = ints(-(2**63), -5, -5, 0, 3, 3, 3, 2**63 - 1)
+    assert places(stored, ints(-(2**63), -5, 1, 3, 2**63 - 1)).tolist() == [0, 1, 2, 4, 5, 6, 7]
+    assert places(stored, ints(-6, 4)).tolist() == []
+    assert places(stored, ints()).tolist() == []
+    assert places(ints(), ints(3)).tolist() == []
+    assert distinct(ints(-1, -1, 0, 3, 3)).tolist() == [-1, 0, 3]
 
 
 @pytest.mark.parametrize("how", ["inner", "left", "outer"])

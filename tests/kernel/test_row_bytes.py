@@ -1,0 +1,78 @@
+"""Tables as bytes of equal length per row: what is read is what was written, of all types and at any places."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.kernel.columns import row_bytes as module
+from tidegate.kernel.columns.row_bytes import row_bytes
+from tidegate.kernel.state.store import InMemory
+
+VALUES: dict[pa.DataType, list[Any]] = {
+    pa.string(): ["", "a", "é", "ab", "x" * 300],
+    pa.large_string(): ["", "long", "y" * 40],
+    pa.binary(): [b"", b"\0", b"abc"],
+    pa.large_binary(): [b"", b"zz"],
+    pa.binary(3): [b"abc", b"\0\1\2"],
+    pa.int8(): [-1, 5],
+    pa.int64(): [-(2**63), 0, 2**63 - 1],
+    pa.uint16(): [0, 65_535],
+    pa.float32(): [0.5, -0.0],
+    pa.float64(): [float("inf"), 1e-300],
+    pa.bool_(): [True, False],
+    pa.null(): [None],
+    pa.date32(): [date(1, 1, 1), date(2026, 11, 25)],
+    pa.timestamp("us", "UTC"): [datetime(2026, 1, 1, tzinfo=UTC)],
+    pa.decimal128(20, 3): [Decimal("1.250"), Decimal("-99999999999999999.999")],
+}
+
+
+@st.composite
+def tables(draw: Any) -> pa.Table:
+    rows = draw(st.integers(0, 40))
+    kinds = draw(st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=6))
+    columns = {}
+    for n, kind in enumerate(kinds):
+        some = VALUES[kind] + ([None] if draw(st.booleans()) else [])
+        columns[f"c{n}"] = pa.array([draw(st.sampled_from(some)) for _ in range(rows)], kind)
+    # A part of a larger array, in several pieces.
+    table = pa.table(columns)
+    low, cut = draw(st.integers(0, rows)), draw(st.integers(0, rows))
+    return pa.concat_tables([table.slice(low), table.slice(0, cut)])
+
+
+@given(table=tables(), data=st.data())
+def test_rows_come_back(table: pa.Table, data: Any) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "BLOCK_ROWS", data.draw(st.sampled_from([1, 7, 1_000])))
+        patch.setattr(module, "GAP_BYTES", data.draw(st.sampled_from([0, 30, 10_000])))
+        made = row_bytes(table)
+        assert made is not None
+        form, copy = made[0], InMemory(b"".join(made[1]))
+        at = sorted(data.draw(st.sets(st.integers(0, max(table.num_rows - 1, 0)), max_size=table.num_rows)))
+        found = form.read(copy, np.array(at, np.int64))
+        one = form.read(copy, np.array(at, np.int64), ["c0"])
+    found.validate(full=True)
+    wanted = table.take(pa.array(at, pa.int64()))
+    assert found.equals(wanted)
+    assert one.equals(wanted.select(["c0"]))
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.int64()), pa.struct([("a", pa.int64())]), pa.map_(pa.string(), pa.int8())])
+def test_what_has_no_such_form(kind: pa.DataType) -> None:
+    assert row_bytes(pa.table({"a": pa.array([None], kind)})) is None
+
+
+def test_a_long_text_of_one_row_lengthens_no_other() -> None:
+    short = pa.table({"a": ["x"] * 1_000})
+    long = pa.table({"a": ["x"] * 999 + ["y" * 10_000]})
+    sizes = [len(b"".join(made[1])) for table in (short, long) if (made := row_bytes(table)) is not None]
+    assert sizes[1] < sizes[0] + 10_000 + 1_000 * 12
