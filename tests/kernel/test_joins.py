@@ -12,8 +12,8 @@ import pytest
 import tidegate as tg
 from tidegate.kernel.joins import copies, matching, open_records, stream_stream
 from tidegate.kernel.joins.arrivals import Progress
-from tidegate.kernel.joins.matching import Records, pairs
 from tidegate.kernel.joins.copies import Copies, Numbers, Run, distinct, places
+from tidegate.kernel.joins.matching import Records, pairs
 from tidegate.kernel.joins.open_records import Closing, OpenRecords, stretches, width_ms
 from tidegate.kernel.joins.table_rows import Lookup
 from tidegate.kernel.state.state import State

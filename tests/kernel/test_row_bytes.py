@@ -66,7 +66,9 @@ def test_rows_come_back(table: pa.Table, data: Any) -> None:
     assert one.equals(wanted.select(["c0"]))
 
 
-@pytest.mark.parametrize("kind", [pa.list_(pa.int64()), pa.struct([("a", pa.int64())]), pa.map_(pa.string(), pa.int8())])
+@pytest.mark.parametrize(
+    "kind", [pa.list_(pa.int64()), pa.struct([("a", pa.int64())]), pa.map_(pa.string(), pa.int8())]
+)
 def test_what_has_no_such_form(kind: pa.DataType) -> None:
     assert row_bytes(pa.table({"a": pa.array([None], kind)})) is None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from oracle_joins import JoinedRow, StreamJoin
-from tidegate.kernel.joins import matching, open_records
+from tidegate.kernel.columns import row_bytes
+from tidegate.kernel.joins import copies, matching, open_records
 from tidegate.testing import TopologyTestDriver, layout
 
 Row = dict[str, Any]
@@ -169,6 +171,17 @@ def placed(draw: Any, self_join: bool) -> list[list[tuple[int, Row]]]:
     return [batch for batch in batches if batch]
 
 
+def copies_of_workers(seed: int) -> copies.Copies:
+    """Copies as a task finds them that is moved from worker to worker: now and then there is none."""
+    random = Random(seed)
+
+    class Lost(copies.Copies):
+        def get(self, digest: str) -> copies.Held | None:
+            return None if random.random() < seed / 10 else super().get(digest)
+
+    return Lost()
+
+
 def valid(record: Row) -> bool:
     return record["k"] is not None and record["n"] is not None and record["ts"] is not None and record["ts"] >= 0
 
@@ -210,7 +223,12 @@ def test_layouts(small: bool, case: Case, data: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
         if small:
             patch.setattr(matching, "PAIRS", 2)
-            patch.setattr(open_records, "MERGED_ROWS", 3)
+            patch.setattr(open_records, "MERGED_ROWS", data.draw(st.sampled_from([1, 3, 1_000])))
+            patch.setattr(open_records, "COPIES", copies_of_workers(data.draw(st.integers(0, 9))))
+            patch.setattr(copies, "MOST_BYTES", data.draw(st.sampled_from([0, 100, 1_000, 100_000])))
+            patch.setattr(copies, "IDLE_STEPS", data.draw(st.sampled_from([0, 1, 256])))
+            patch.setattr(row_bytes, "GAP_BYTES", data.draw(st.sampled_from([0, 40, 2_048])))
+            patch.setattr(row_bytes, "BLOCK_ROWS", data.draw(st.sampled_from([1, 3, 1_000])))
         got, dropped = layout.run(
             case.table(ordered=True), [[r for _, r in b] for b in batches], tasks=tasks, splits=splits, sides=sides
         )

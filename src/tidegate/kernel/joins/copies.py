@@ -9,6 +9,7 @@ frame. Where records of a run close, their order by time is held as well, anothe
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -17,8 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.instants import later_ms
-from tidegate.kernel.columns.arrays import Ints, ints
-from tidegate.kernel.columns.row_bytes import RowBytes, row_bytes
+from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
+from tidegate.kernel.columns.row_bytes import BLOCK_ROWS, RowBytes, row_bytes
 from tidegate.kernel.state.store import Copy, Store
 
 MOST_BYTES = 64 << 20
@@ -104,7 +105,7 @@ class Run:
     def closing(self, after: int, up_to: int, reach_ms: int) -> Ints:
         """Where records close behind one stream time and up to another: `reach_ms` after their timestamps."""
         if self.by_time is None:
-            times = ints(self.format.read(self.copy, np.arange(self.format.rows), ["ts"])["ts"])
+            times = ints(concat_tables(list(self._blocks(["ts"])))["ts"])
             order = np.argsort(times).astype(np.uint32)
             self.by_time = (times[order], order)
         times, order = self.by_time
@@ -119,7 +120,12 @@ class Run:
 
     def whole(self) -> pa.Table:
         """All records."""
-        return self.take(np.arange(self.format.rows))
+        return concat_tables(list(self._blocks(None)))
+
+    def _blocks(self, columns: list[str] | None) -> Iterator[pa.Table]:
+        for low in range(0, max(self.format.rows, 1), BLOCK_ROWS):
+            at = np.arange(low, min(low + BLOCK_ROWS, self.format.rows))
+            yield self.format.read(self.copy, at, columns)
 
 
 @dataclass

@@ -133,9 +133,7 @@ class OpenRecords:
         if self.preserved:
             rows = rows.append_column("n", pa.array(first + np.arange(rows.num_rows)))
         kept, merged = _unmerged(contents.runs, rows.num_rows, MERGED_ROWS)
-        parts = [self._run(start, kept + at, part) for at, part in enumerate(merged)]
-        whole = concat_tables([*parts, rows])
-        whole = whole.take(pa.array(np.lexsort((ints(whole["ts"]), ints(whole["h"])))))
+        whole = _in_order([*(self._run(start, kept + at, part) for at, part in enumerate(merged)), rows])
         part = self._write(start, kept, whole)
         self._keep(part.digest, whole)
         for at, gone in enumerate(merged):
@@ -240,6 +238,18 @@ def _unmerged(parts: list[_Part], count: int, most: int) -> tuple[int, list[_Par
 def stretches(times: Ints, width: int) -> Ints:
     """The stretch of each timestamp."""
     return times - times % width
+
+
+def _in_order(parts: list[pa.Table]) -> pa.Table:
+    """The records of all parts by hash and time; the list is empty afterwards, so that no column is held twice."""
+    times, hashes = (np.concatenate([ints(part[name]) for part in parts]) for name in ("ts", "h"))
+    order = pa.array(np.lexsort((times, hashes)))
+    del times, hashes
+    columns = {}
+    while names := parts[0].schema.names:
+        columns[names[0]] = concat_tables([part.select(names[:1]) for part in parts]).column(0).take(order)
+        parts[:] = [part.select(names[1:]) for part in parts]
+    return pa.table(columns)
 
 
 def _together(found: list[Ints]) -> Ints:
