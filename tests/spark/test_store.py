@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +15,7 @@ from tidegate.kernel.tuning import Tuning
 pytest.importorskip("pyspark")
 
 from tidegate.errors import CheckpointError
-from tidegate.runtime.spark import septets, state
+from tidegate.runtime.spark import beside, septets, state
 from tidegate.runtime.spark.state import SparkStore
 
 Entries = dict[tuple[int, int, int], tuple[int, bytes]]
@@ -76,3 +79,41 @@ def test_a_part_that_is_gone_is_named() -> None:
     del entries[5, 1, 1]
     with pytest.raises(CheckpointError, match="no segment 1 of the window at 5 ms"):
         store(entries).read(5, 1)
+
+
+@pytest.mark.parametrize("most", [0, 100, 1 << 20])
+def test_what_is_kept_beside_the_worker_is_read_in_parts(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beside, "IN_MEMORY", most)
+    value = np.random.default_rng(most).bytes(1_000)
+    copy = store({}).beside([value[:300], memoryview(value)[300:301], value[301:]])
+    assert copy is not None
+    assert copy.memory == (1_000 if most > 1_000 else 0)
+    starts, lengths = np.array([0, 250, 990, 5]), np.array([3, 200, 10, 0])
+    assert copy.read(starts, lengths) == value[:3] + value[250:450] + value[990:]
+    assert copy.read(starts[:0], lengths[:0]) == b""
+
+
+def test_a_copy_has_no_name_and_is_gone_with_its_last_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    copy = store({}).beside([bytes(beside.IN_MEMORY + 1)])
+    assert isinstance(copy, beside.InFile)
+    assert list(tmp_path.iterdir()) == []
+    descriptor = copy.file.fileno()
+    assert os.fstat(descriptor).st_size == beside.IN_MEMORY + 1
+    del copy
+    with pytest.raises(OSError, match="descriptor"):
+        os.fstat(descriptor)
+
+
+def test_where_there_is_no_room_there_is_no_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    large = [bytes(beside.IN_MEMORY), b"more"]
+
+    def full(_file: Any, _part: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(beside, "_write", full)
+        assert store({}).beside(large) is None
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    assert store({}).beside(large) is None
+    assert store({}).beside(large[1:]) is not None
