@@ -22,6 +22,9 @@ from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
 from tidegate.kernel.columns.row_bytes import BLOCK_ROWS, RowBytes, row_bytes
 from tidegate.kernel.state.store import Copy, Store
 
+RECORD_BYTES = 4
+"""What a record takes of the process, at least."""
+
 MOST_BYTES = 64 << 20
 """Of the process, for all copies that it has; a larger state is decoded as far as it has no copy."""
 
@@ -145,16 +148,20 @@ class Copies:
 
     def put(self, digest: str, one: Held) -> None:
         """Hold what belongs to a digest, if there is room for it."""
-        room = MOST_BYTES - one.memory - sum(other.memory for other in self.held.values())
+        if self.room(one.memory):
+            self.held[digest] = one
+            self._use(digest)
+
+    def room(self, needed: int) -> bool:
+        """Whether there is room for so many bytes; what nobody has asked for lately makes room."""
+        room = MOST_BYTES - needed - sum(other.memory for other in self.held.values())
         while room < 0 and self.used:
             oldest, step = next(iter(self.used.items()))
             if step > self.step - IDLE_STEPS:
-                return
+                return False
             room += self.held[oldest].memory
             self.drop(oldest)
-        if room >= 0:
-            self.held[digest] = one
-            self._use(digest)
+        return room >= 0
 
     def drop(self, digest: str) -> None:
         """Let go of what nobody will ask for."""

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from tidegate.instants import MAX_MS, later_ms
 from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
-from tidegate.kernel.joins.copies import COPIES, Numbers, Run, distinct, places
+from tidegate.kernel.joins.copies import COPIES, RECORD_BYTES, Numbers, Run, distinct, places
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.log_index import Log, LogIndex
 from tidegate.kernel.state.state import State
@@ -212,7 +212,8 @@ class OpenRecords:
         return run.whole() if isinstance(run, Run) else self._decoded(start, segment)
 
     def _keep(self, digest: str, rows: pa.Table) -> None:
-        if (run := Run.of(rows, self.store)) is not None:
+        fits = COPIES.room(rows.num_rows * RECORD_BYTES)
+        if fits and (run := Run.of(rows, self.store)) is not None:
             COPIES.put(digest, run)
 
     def _list(self, start: int, at: int, part: _Part) -> Numbers:
