@@ -72,6 +72,18 @@ def test_few_runs_are_left_whatever_their_sizes() -> None:
     assert held.index[0].segments <= (60 * 61 // 2).bit_length()
 
 
+def test_a_column_that_a_run_had_not_yet_is_null_in_it() -> None:
+    held = kept(preserved=False)
+    held.add(0, rows([1, 2]))
+    held.add(0, rows([3, 4], 2).append_column("v:new", pa.array(["c", "d"])))
+    held.add(0, rows([5, 6], 4))
+    held.add(0, rows([7, 8], 6))
+    assert held.index[0].segments == 1
+    found = held.read(0).sort_by("ts")
+    assert found["v:n"].to_pylist() == list(range(8))
+    assert found["v:new"].to_pylist() == [None, None, "c", "d", None, None, None, None]
+
+
 def test_large_runs_are_not_merged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_records, "MERGED_ROWS", 2)
     held = kept(preserved=False)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -82,6 +82,8 @@ class OpenRecords:
     index: LogIndex
     store: Section
     preserved: bool
+    known: dict[int, _Contents] = field(default_factory=dict)
+    """What stretches have, as far as it was read."""
 
     @classmethod
     def of(cls, state: State, side: int, preserved: bool) -> OpenRecords:
@@ -181,6 +183,7 @@ class OpenRecords:
         for part in (*contents.runs, *contents.joined):
             COPIES.drop(part.digest)
         self.index.pop(start)
+        del self.known[start]
 
     @property
     def first_open(self) -> int | None:
@@ -191,10 +194,13 @@ class OpenRecords:
     # -- segments ----------------------------------------------------------------------------------------------------
 
     def _contents(self, start: int) -> _Contents:
-        known, _ = frames.decode(frames.SEGMENT, self.store.read(start, CONTENTS_SEGMENT))
-        return _Contents(*([_Part(*part) for part in known[name]] for name in ("runs", "joined")))
+        if start not in self.known:
+            stored, _ = frames.decode(frames.SEGMENT, self.store.read(start, CONTENTS_SEGMENT))
+            self.known[start] = _Contents(*([_Part(*part) for part in stored[name]] for name in ("runs", "joined")))
+        return self.known[start]
 
     def _say(self, start: int, contents: _Contents) -> None:
+        self.known[start] = contents
         frame = frames.encode(frames.SEGMENT, {"runs": contents.runs, "joined": contents.joined})
         self.store.write(start, CONTENTS_SEGMENT, frame)
 
@@ -242,15 +248,24 @@ def stretches(times: Ints, width: int) -> Ints:
 
 
 def _in_order(parts: list[pa.Table]) -> pa.Table:
-    """The records of all parts by hash and time; the list is empty afterwards, so that no column is held twice."""
+    """The records of all parts by hash and time; the list is empty afterwards, so that no column is held twice.
+
+    A column that a part had not yet is null there.
+    """
     times, hashes = (np.concatenate([ints(part[name]) for part in parts]) for name in ("ts", "h"))
     order = pa.array(np.lexsort((times, hashes)))
     del times, hashes
     columns = {}
-    while names := parts[0].schema.names:
-        columns[names[0]] = concat_tables([part.select(names[:1]) for part in parts]).column(0).take(order)
-        parts[:] = [part.select(names[1:]) for part in parts]
+    for name in dict.fromkeys(name for part in parts for name in part.schema.names):
+        pieces = [part.select([name]) if name in part.schema.names else _nulls(name, part.num_rows) for part in parts]
+        columns[name] = concat_tables(pieces).column(0).take(order)
+        del pieces
+        parts[:] = [part.drop_columns([name]) if name in part.schema.names else part for part in parts]
     return pa.table(columns)
+
+
+def _nulls(name: str, rows: int) -> pa.Table:
+    return pa.table({name: pa.nulls(rows)})
 
 
 def _together(found: list[Ints]) -> Ints:
