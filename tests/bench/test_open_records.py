@@ -1,4 +1,4 @@
-"""`python -m benchmarks.open_records`, whose numbers decision 0031 quotes."""
+"""`python -m benchmarks.open_records`, whose numbers decision 0032 quotes."""
 
 from __future__ import annotations
 

@@ -248,7 +248,7 @@ def stretches(times: Ints, width: int) -> Ints:
 
 
 def _in_order(parts: list[pa.Table]) -> pa.Table:
-    """The records of all parts by hash and time; the list is empty afterwards, so that no column is held twice.
+    """The records of all parts by hash and time; their columns are taken from the list, so that none is held twice.
 
     A column that a part had not yet is null there.
     """
