@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tidegate as tg
 from tidegate.kernel.joins import copies, matching, open_records, stream_stream
@@ -205,6 +207,19 @@ def test_numbers_are_the_same_as_bits_and_in_order(numbers: list[int]) -> None:
     assert made.all().tolist() == numbers
     asked = ints(*range(max(numbers) + 20)) if max(numbers) < 1_000 else ints(4, 5, 99_999, 100_000, 2**33)
     assert asked[made.have(asked)].tolist() == numbers
+
+
+@given(hashes=st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3).map(lambda n: n << 32), max_size=60))
+def test_records_of_hashes_in_a_run_of_any_size(hashes: list[int]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(copies, "RANGE", 2)
+        stored = np.sort(np.array(hashes, np.int64))
+        run = Run.of(pa.table({"h": stored, "ts": np.arange(len(stored))}), DictStore())
+    assert run is not None
+    for asked in ([], hashes[::2], [-(2**63), -(1 << 32), 0, 5, 2**63 - 1]):
+        wanted = distinct(np.sort(np.array(asked, np.int64)))
+        found = run.with_hashes(wanted).tolist()
+        assert found == [n for n, one in enumerate(stored.tolist()) if one >> 32 in {w >> 32 for w in asked}]
 
 
 def test_the_records_of_a_run_that_close() -> None:

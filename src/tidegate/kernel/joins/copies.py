@@ -31,7 +31,11 @@ MOST_BYTES = 64 << 20
 IDLE_STEPS = 256
 """Copies that so many steps have not asked for make room for others."""
 
+RANGE = 16
+"""About so many records have hashes of one range."""
+
 _HALF = 32
+_LEAST = 1 << (_HALF - 1)
 
 Ordered = TypeVar("Ordered", Ints, npt.NDArray[np.int32])
 
@@ -80,9 +84,10 @@ class Numbers:
 
 @dataclass
 class Run:
-    """The copy of a run: records sorted by hash and time."""
+    """The copy of a run: records sorted by hash and time, and where the records of each range of hashes begin."""
 
     high: npt.NDArray[np.int32]
+    begins: npt.NDArray[np.int32]
     format: RowBytes
     copy: Copy
     by_time: tuple[Ints, npt.NDArray[np.uint32]] | None = None
@@ -94,16 +99,28 @@ class Run:
         if made is None:
             return None
         copy = store.beside(made[1])
-        return None if copy is None else cls(_high(ints(rows["h"])), made[0], copy)
+        high = _high(ints(rows["h"]))
+        return None if copy is None else cls(high, _begins(high), made[0], copy)
 
     @property
     def memory(self) -> int:
         by_time = 0 if self.by_time is None else sum(part.nbytes for part in self.by_time)
-        return self.high.nbytes + self.copy.memory + by_time
+        return self.high.nbytes + self.begins.nbytes + self.copy.memory + by_time
 
     def with_hashes(self, wanted: Ints) -> Ints:
         """Where records may have one of these hashes, which ascend: their upper halves are equal."""
-        return places(self.high, distinct(_high(wanted)))
+        asked = distinct(_high(wanted))
+        return places(self.high, asked, self._first(asked))
+
+    def _first(self, asked: npt.NDArray[np.int32]) -> Ints:
+        """As `np.searchsorted`, whose first steps would each wait for memory: a range has few records."""
+        number = (asked.astype(np.int64) + _LEAST) >> (_HALF - (len(self.begins) - 2).bit_length())
+        found, ends = (self.begins[number + more].astype(np.int64) for more in (0, 1))
+        last = max(len(self.high) - 1, 0)
+        for bit in reversed(range(int((ends - found).max(initial=0)).bit_length())):
+            ahead = found + (1 << bit) - 1
+            found += ((ahead < ends) & (self.high[np.minimum(ahead, last)] < asked)).astype(np.int64) << bit
+        return found
 
     def closing(self, after: int, up_to: int, reach_ms: int) -> Ints:
         """Where records close behind one stream time and up to another: `reach_ms` after their timestamps."""
@@ -177,14 +194,17 @@ COPIES = Copies()
 """Those of this process."""
 
 
-def places(stored: Ordered, wanted: Ordered) -> Ints:
-    """Where sorted numbers have one of others, which ascend."""
+def places(stored: Ordered, wanted: Ordered, low: Ints | None = None) -> Ints:
+    """Where sorted numbers have one of others, which ascend; `low`: where `np.searchsorted` finds those, if known."""
     if not len(stored):
         return np.zeros(0, np.int64)
-    low = np.searchsorted(stored, wanted, side="left")
-    there = stored[np.minimum(low, len(stored) - 1)] == wanted
-    low = low[there]
-    counts = np.searchsorted(stored, wanted[there], side="right") - low
+    low = np.searchsorted(stored, wanted, side="left") if low is None else low
+    last = len(stored) - 1
+    there = stored[np.minimum(low, last)] == wanted
+    low, wanted = low[there], wanted[there]
+    counts = np.ones(len(low), np.int64)
+    several = np.flatnonzero((low < last) & (stored[np.minimum(low + 1, last)] == wanted))
+    counts[several] = np.searchsorted(stored, wanted[several], side="right") - low[several]
     ends = np.cumsum(counts)
     found: Ints = np.repeat(low - (ends - counts), counts) + np.arange(int(counts.sum()))
     return found
@@ -193,6 +213,13 @@ def places(stored: Ordered, wanted: Ordered) -> Ints:
 def distinct(numbers: Ordered) -> Ordered:
     """Numbers that do not descend, each once; np.unique is slower."""
     return numbers[np.diff(numbers, prepend=~numbers[:1]) != 0]
+
+
+def _begins(high: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """Where the numbers of each range begin, of so many ranges that each has about RANGE of them; and where all end."""
+    ranges = 1 << max(0, (len(high) // RANGE).bit_length())
+    bounds = (np.arange(ranges) << (_HALF - (ranges - 1).bit_length())) - _LEAST
+    return np.append(np.searchsorted(high, bounds.astype(np.int32)), len(high)).astype(np.int32)
 
 
 def _high(hashes: Ints) -> npt.NDArray[np.int32]:
