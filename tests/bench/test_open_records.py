@@ -25,4 +25,4 @@ def test_a_small_run_compares_both_versions(
 def test_every_workload_is_measured(workload: str) -> None:
     found = open_records.measured(workload, 400, 10)
     assert found["rows"] > 0
-    assert found["read"] > found["written"] > 0
+    assert found["written"] > found["read"] > 0
