@@ -141,22 +141,11 @@ class _Draw:
         return replace(made, calls=(replace(call, what="Sums", vectorized=True),))
 
     def of_inputs(self, made: Scenario) -> Scenario:
-        """The records by two inputs at times. Late records are shown with the partition of their own input."""
-        able = not self.spark and not any(output.kind == "late" for output in made.outputs)
-        if not able or not self.chance(0.3):
+        """The records by two inputs at times."""
+        if not self.chance(0.25):
             return made
-        if made.order:
-            # A batch of two inputs has another order than one of one input. Record by record it is the same.
-            each = [(n, i) for n, batch in enumerate(made.batches) for i in range(len(batch))]
-            made = replace(
-                made,
-                batches=[[made.batches[n][i]] for n, i in each],
-                splits=[[made.splits[n][i]] for n, i in each],
-                clocks=[made.clocks[n] for n, _ in each],
-                restarts=frozenset(n for n in range(1, len(each)) if self.chance(0.2)),
-            )
         (call, *_) = made.calls
-        cogroups = call.family == "aggregate" and not call.vectorized and self.chance(0.8)
+        cogroups = call.family == "aggregate" and not call.vectorized and not _late(made) and self.chance(0.8)
         return replace(made, inputs="cogroup" if cogroups else "merge")
 
     def windows(self) -> AnyWindows:
@@ -396,6 +385,10 @@ class _Draw:
         at = random.randint(0, len(batch))
         first, second = random.randrange(readers), random.randrange(readers)
         return [first if n < at else second for n in range(len(batch))]
+
+
+def _late(made: Scenario) -> bool:
+    return any(output.kind == "late" for output in made.outputs)
 
 
 def _unique(keys: list[Row]) -> list[Row]:

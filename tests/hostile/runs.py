@@ -7,27 +7,18 @@ import pickle
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-import pyarrow as pa
 from pyspark import cloudpickle
 
 import tidegate as tg
 from hostile.draws import scenario
 from hostile.scenario import Row, Scenario
 from hostile.truth import Stopped, Truth
-from tidegate.kernel.exchange.packing import pack
-from tidegate.kernel.rows.layout import Layout
-from tidegate.kernel.stage import Stage, reasons
-from tidegate.kernel.state.store import DictStore
-from tidegate.kernel.upgrade import drain
-from tidegate.kernel.windows import expected_keys
-from tidegate.plan import inputs_of, operation
 from tidegate.testing import TopologyTestDriver
-from tidegate.testing.driver import to_rows
-from tidegate.testing.inputs import Inputs, to_batch
+from tidegate.testing.layout import Tasks
 
 MOST_RUNS = 300
 """How often a failing case is run at most to make it smaller."""
@@ -75,77 +66,44 @@ class InDriver:
 
 
 class InLayout:
-    """Several map tasks and stateful tasks; each batch is taken by new ones, from what is stored."""
+    """Several map tasks and stateful tasks; what is started anew goes on from what is stored, with other functions."""
 
     def __init__(self, what: Scenario) -> None:
         self.what = what
-        self.stores: list[DictStore] = []
+        self.tasks: Tasks | None = None
         self.dropped: Counter[str] = Counter()
-        self._start(drains=False)
+        self._start()
 
-    def _start(self, drains: bool) -> None:
-        node = self.what.table().node
-        op = operation(node)
-        self.inputs = Inputs.of(inputs_of(node))
-        self.types = self.inputs.types()
-        fields = to_batch(op, self.types, [], 0).schema
-        flags = [f.with_type(pa.bool_()) if f.name in ("empty", "deleted") else f for f in fields]
-        flags += [pa.field("wall_clock", pa.int64())] if op.needs_wall_clock else []
-        layout = Layout(replace(op, expects=None), pa.schema(flags), sorts=False)
-        keys = None if op.expects is None else expected_keys.pack(layout, op.expects)
-        self.tasks = op.spread_over(self.what.tasks)
-        self.stage = pickle.loads(cloudpickle.dumps(Stage(layout, self.tasks, keys, drains)))
-        self.stores = self.stores or [DictStore() for _ in range(self.tasks)]
+    def _start(self, drains: bool = False) -> None:
+        if self.tasks is not None:
+            self.dropped = self.drops
+        # As it travels to the workers of Spark.
+        plan = pickle.loads(cloudpickle.dumps(self.what.table().node))
+        self.tasks = Tasks(plan, self.what.tasks, self.tasks, as_spark=True, drains=drains)
 
     def batch(self, number: int) -> list[Row]:
         if number in self.what.restarts:
-            self._start(drains=False)
-        blobs: list[list[bytes]] = [[] for _ in range(self.tasks)]
-        op = self.stage.layout.op
+            self._start()
+        assert self.tasks is not None
         split = list(zip(self.what.splits[number], self.what.batches[number], strict=True))
-        for reader in sorted({reader for reader, _ in split}):
-            records = self.inputs.take([record for at, record in split if at == reader], None, 0)
-            rows = to_batch(op, self.types, records, 0)
-            if op.needs_wall_clock:
-                clock = [self.what.clocks[number]] * rows.num_rows
-                rows = rows.append_column("wall_clock", pa.array(clock, pa.int64()))
-            for task, blob in pack(self.stage.layout, [rows], range(self.tasks)):
-                blobs[task].append(blob)
-        return self._step(blobs)
+        readers = sorted({reader for reader, _ in split})
+        read = [(None, [record for at, record in split if at == reader]) for reader in readers]
+        return self.tasks.batch(read, self.what.clocks[number])
 
     def drain(self) -> list[Row]:
         self._start(drains=True)
-        rows = []
-        for _ in range(2):
-            blobs = [[mark] for _, mark in drain.marks(self.stage.layout, self.tasks)]
-            rows += self._step(blobs)
-        return rows
-
-    def _step(self, blobs: Sequence[list[bytes]]) -> list[Row]:
-        stores = [store.copy() for store in self.stores]
-        rows: list[Row] = []
-        dropped: Counter[str] = Counter()
-        for store, mine in zip(stores, blobs, strict=True):
-            if not mine:
-                continue
-            step = self.stage.step(store, mine)
-            rows += to_rows(step.rows)
-            dropped.update({reason: int(step.metrics.get(reason, 0)) for reason in reasons(self.stage.layout.op)})
-        self.stores = stores
-        self.dropped.update(dropped)
-        return rows
+        assert self.tasks is not None
+        return self.tasks.drain()
 
     @property
     def drops(self) -> Counter[str]:
-        return self.dropped
+        assert self.tasks is not None
+        return sum(self.tasks.dropped, self.dropped)
 
 
 def lays_out(what: Scenario) -> bool:
-    """Whether a layout gives what the truth says: the order of records is known, and no wall clock is needed.
-
-    Records of two inputs are in the order of the inputs there, and as they are piped in the driver.
-    """
-    return what.order is not None and what.idle is None and what.inputs == "one"
+    """Whether a layout gives what the truth says: the order of records is known, and no wall clock is needed."""
+    return what.order is not None and what.idle is None
 
 
 RUNNERS: dict[str, tuple[Callable[[Scenario], Runner], Callable[[Scenario], bool]]] = {

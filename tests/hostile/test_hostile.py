@@ -46,6 +46,7 @@ def test_every_kind_of_topology_is_drawn() -> None:
         names |= {name for name, _ in (*what.keys, *what.columns)}
     assert {"windows: Sliding", "windows: NoWindows", "windows: Unlimited", "out: final+late+updates"} <= kinds.keys()
     assert kinds["time: max_future_skew"] > 100
+    assert min(kinds["inputs: merge"], kinds["inputs: cogroup"]) > 50
     assert kinds["limits in a row"] > 50
     assert {"out: final limit", "out: limit", "step: select_key", "aggregate: reduce"} <= kinds.keys()
     assert {"key: pa.float64()", "key: pa.binary()"} <= kinds.keys()

@@ -93,7 +93,11 @@ class Truth:
             self._batch(records, clock)
 
     def _batch(self, records: list[Row], clock: int) -> list[Row]:
-        records = [self._grouping(r) for record in records if (r := self._stepped(record)) is not None]
+        records = [
+            self._grouping(self._of_input(record, stepped))
+            for record in records
+            if (stepped := self._stepped(record)) is not None
+        ]
         rows = []
         for way in self.ways:
             self.idle.before(way.oracle, records, clock)
@@ -108,7 +112,7 @@ class Truth:
     def drain(self) -> list[Row]:
         """What is left. Raises Stopped if it does not fit through a buffer."""
         try:
-            return [row for way in self.ways for row in way.drain()]
+            return self.left + [row for way in self.ways for row in way.drain()]
         except Full:
             raise Stopped("BufferFullError") from None
 
@@ -147,6 +151,13 @@ class Truth:
                 record = {name: value for name, value in record.items() if name in kept}
                 record |= {name: stored(found.get(name), kind) for name, kind in types.items()}
         return record
+
+    def _of_input(self, record: Row, stepped: Row) -> Row:
+        """Each of two inputs has partitions of its own."""
+        if self.scenario.inputs == "one" or self.scenario.order is None:
+            return stepped
+        partition, number = self.scenario.order[0], (record[self.scenario.columns[0][0]] or 0) % 2
+        return stepped | {partition: f"{number}:{stepped[partition]}"}
 
     def _grouping(self, record: Row) -> Row:
         return record | {name: same_key(record[name]) for name in self.scenario.key}
@@ -214,7 +225,8 @@ class _Way:
         return [row | {"output": self.output.name} for row in rows] if self.output.name else rows
 
     def _late(self) -> list[Row]:
-        late, skipped = self.oracle.late[self.seen :], self.oracle.skipped[self.skipped :]
+        late = [(self._own(record), *more) for record, *more in self.oracle.late[self.seen :]]
+        skipped = [(self._own(record), reason) for record, reason in self.oracle.skipped[self.skipped :]]
         self.seen, self.skipped = len(self.oracle.late), len(self.oracle.skipped)
         rows = [
             record
@@ -227,6 +239,13 @@ class _Way:
             nothing = dict.fromkeys(("window", "late_by"))
             rows.append(record | nothing | {"reason": reason, "timestamp": timestamp})
         return rows
+
+    def _own(self, record: Row) -> Row:
+        """A record with the partition of its own input."""
+        if self.scenario.inputs == "one" or self.scenario.order is None:
+            return record
+        partition = self.scenario.order[0]
+        return record | {partition: int(record[partition].partition(":")[2])}
 
     def _stepped(self, row: Row) -> Row:
         """A row behind a step of the table."""

@@ -248,6 +248,19 @@ def test_a_null_partition_or_offset_of_a_merged_stream(
     assert [row["count"] for row in driver.read_output()] == [1]
 
 
+def test_a_late_record_of_a_merged_stream_has_its_own_partition() -> None:
+    """Of two inputs each has a partition 0; that they are told apart is nobody's business, as on Spark."""
+    one, other = (
+        tg.stream(name, key="user", timestamp="ts", partition="p", offset="o") for name in ("clicks", "views")
+    )
+    counts = one.merge(other).group_by_key().windowed_by(WINDOWS).count()
+    driver = TopologyTestDriver(tg.outputs(late=counts.late_records(), final=counts.suppress(FINAL)))
+    for name, ts, offset in (("clicks", 50, 0), ("views", 10, 0), ("views", None, 1)):
+        driver.pipe_input({"user": "A", "ts": ts, "p": 0, "o": offset}, name)
+    late = [row for row in driver.read_output() if row["output"] == "late"]
+    assert [(row["reason"], row["p"], row["o"]) for row in late] == [("late", 0, 0), ("bad_timestamp", 0, 1)]
+
+
 # --- counts --------------------------------------------------------------------------------------------------------
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import tidegate as tg
 from tidegate.testing import TopologyTestDriver
+from tidegate.testing.layout import Tasks
 
 UNBOUNDED = tg.BufferConfig.unbounded()
 BOUNDS = [
@@ -16,6 +18,12 @@ BOUNDS = [
     tg.BufferConfig.max_bytes(5_000),
     tg.BufferConfig.max_records(50).shut_down_when_full(),
     tg.BufferConfig.max_records(1).spill_to_disk_when_full(),
+]
+
+WINDOWS = [
+    tg.TimeWindows.of_size_and_grace("10 ms", "0 ms"),
+    tg.SessionWindows.of_inactivity_gap_and_grace("5 ms", "0 ms"),
+    tg.SlidingWindows.of_time_difference_and_grace("5 ms", "0 ms"),
 ]
 
 
@@ -209,3 +217,21 @@ def test_other_steps_between_limits_that_go_are_refused() -> None:
 
 def _twice(row: dict[str, Any]) -> dict[str, Any]:
     return {"w": 2 * row["v"]}
+
+
+@pytest.mark.parametrize("windows", WINDOWS, ids=type)
+def test_final_results_come_to_a_limit_as_their_windows_end(windows: Any) -> None:
+    """However a task stores them: rows of Spark have no order between keys, and a full buffer goes by the order."""
+    schema = pa.schema({"k": pa.string(), "ts": pa.int64(), "partition": pa.int32(), "offset": pa.int64()})
+    order = {"partition": "partition", "offset": "offset"}
+    windowed = tg.stream("events", key="k", timestamp="ts", schema=schema, **order).group_by_key().windowed_by(windows)
+    merger = {"merger": lambda key, a, b: a + b} if isinstance(windows, tg.SessionWindows) else {}
+    counted = windowed.emit_strategy(tg.EmitStrategy.on_window_close()).aggregate(
+        int, lambda key, row, n: n + 1, type="long", **merger
+    )
+    one = tg.BufferConfig.max_records(1).shut_down_when_full()
+    came = [(key, 20 * n) for n, key in enumerate("hbagfcedhb")]
+    batch = [{"k": k, "ts": ts, "partition": 0, "offset": n} for n, (k, ts) in enumerate([*came, ("z", 500)])]
+    tasks = Tasks(counted.suppress(limit(15, one)).node, 1, as_spark=True)
+    rows = tasks.batch([(None, batch)])
+    assert [(row["k"], row["timestamp"]) for row in rows] == came[:-1]

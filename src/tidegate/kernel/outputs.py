@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from tidegate.kernel.exchange import retract_insert, to_stream
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.joins import late_records as late_in_joins
-from tidegate.kernel.rows import map_filter
+from tidegate.kernel.rows import map_filter, results
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.map_filter import SEEN
 from tidegate.kernel.state.state import State
@@ -37,6 +37,9 @@ def run(
         part = _of(layout, rows, output, batch)
         if output.kind == "final" and not output.limits:
             suppression_metrics.record_final(state, part.num_rows)
+        if output.kind == "final" and output.limits and not layout.sorts:
+            # A limit takes row after row and goes by their time: they come as their windows end, however stored.
+            part = results.in_order(layout, part)
         for number, limit in enumerate(output.limits):
             part = _behind_steps(layout, limit.before, part, gone.behind.get((output.name, number)))
             if output.kind == "final" and number == 0:

@@ -28,7 +28,7 @@ from tidegate.spec.columns import END, START, public_name
 from tidegate.spec.metrics import LEAVING, combined, numbers, store_of, timed
 from tidegate.spec.pending import Pending
 from tidegate.spec.upgrade import Change, Upgrade, other_operators, refusal
-from tidegate.testing.inputs import OWN, Inputs, Record, Types, as_records, as_table, check_columns, to_batch
+from tidegate.testing.inputs import INPUT, OWN, Inputs, Record, Types, as_records, as_table, check_columns, to_batch
 
 _PARTITION, _OFFSET = OWN
 
@@ -151,7 +151,7 @@ class TopologyTestDriver:
             for found in [] if self._nodes else taken:
                 check_columns(entries[0].inputs.branches[0].kept, found, self._piped)
             self._entries = entries
-            self._output += taken[0]
+            self._output += [{name: value for name, value in row.items() if name != INPUT} for row in taken[0]]
             return
         numbered = [self._numbered(entry, found) for entry, found in zip(entries, taken, strict=True)]
         for entry, found in zip(entries, numbered, strict=True):

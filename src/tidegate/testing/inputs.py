@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.errors import InputError, in_one_line
 from tidegate.instants import MAX_MS, instant_ms
@@ -27,6 +28,9 @@ OWN = (OURS + "partition", OURS + "offset")
 """Columns that the driver adds where the stream has no partition and offset."""
 
 _INDEX = re.compile(r"__index_level_\d+__")
+INPUT = OURS + "input"
+"""The number of the input of a record whose partitions are told apart by it."""
+
 _DECIMAL = pa.decimal128(38, 18)
 _TIMESTAMP = pa.timestamp("us", "UTC")
 
@@ -37,6 +41,8 @@ class Types:
 
     columns: dict[str, pa.DataType] = field(default_factory=dict)
     declared: bool = False
+    numbered: bool = False
+    """Whether records are of several inputs, each with partitions of its own (`INPUT`)."""
 
     @classmethod
     def of(cls, schema: pa.Schema | None) -> Types:
@@ -50,6 +56,8 @@ class Types:
         unknown = {name for name, kind in self.columns.items() if _unknown(kind)}
         for record in records:
             for name, value in record.items():
+                if name == INPUT:
+                    continue
                 if name not in self.columns:
                     _check_name(name)
                     self.columns[name] = pa.null()
@@ -71,7 +79,7 @@ class Types:
 
     def copy(self) -> Types:
         """The same, learning on its own."""
-        return Types(dict(self.columns), self.declared)
+        return Types(dict(self.columns), self.declared, self.numbered)
 
     def go_on(self, before: Types) -> None:
         """Know besides what was known before a restart. The records of a cogroup may have other columns now."""
@@ -134,10 +142,7 @@ class Inputs:
             assert branch.schema is not None
             found = map_filter.run(branch.steps, branch.schema.empty_table()).schema
             columns = {field.name: field.type for field in found} | columns
-            if branch.number is not None and branch.partition is not None:
-                # Partitions of several inputs are told apart by the number of the input.
-                columns[branch.partition] = pa.string()
-        return Types(columns, declared=self.branches[0] in declared)
+        return Types(columns, declared=self.branches[0] in declared, numbered=any(map(_numbered, self.branches)))
 
     def take(self, records: Sequence[Record], name: str | None, start: int) -> list[Record]:
         """The records piped into `name`, after the steps of each stream that begins there, in order."""
@@ -157,14 +162,13 @@ class Inputs:
             parts = [rows.slice(i, 1) for i in range(len(records))] if alone else [rows]
             stepped = (row for part in parts for row in map_filter.run(stream.steps, part).to_pylist())
             done = [(row.pop(map_filter.PLACE), row) for row in stepped]
-        if stream.number is not None and stream.partition is not None:
-            partition = stream.partition
-            number = stream.number
-            done = [
-                (at, {**row, partition: f"{number}:{row[partition]}"} if row.get(partition) is not None else row)
-                for at, row in done
-            ]
+        if _numbered(stream):
+            done = [(at, {**row, INPUT: stream.number}) for at, row in done]
         return done
+
+
+def _numbered(stream: Stream) -> bool:
+    return stream.number is not None and stream.partition is not None
 
 
 def _typed(stream: Stream) -> bool:
@@ -306,9 +310,18 @@ def to_batch(op: Operation, types: Types, records: Sequence[Record], start: int)
         columns["deleted"] = pa.array(flags, pa.bool_())
     columns["ts"] = pa.array(stamps, pa.int64())
     if stream.partition is not None and stream.offset is not None:
-        columns["partition"] = types.array(stream.partition, records, start)
+        columns["partition"] = _partitions(types, stream.partition, records, start)
         columns["offset"] = types.array(stream.offset, records, start)
     return pa.RecordBatch.from_pydict(columns)
+
+
+def _partitions(types: Types, name: str, records: Sequence[Record], start: int) -> pa.Array:
+    """The partitions of the records; of several inputs each has its own, though they are numbered alike."""
+    partitions = types.array(name, records, start)
+    if not types.numbered:
+        return partitions
+    inputs = pa.array([record.get(INPUT) for record in records], pa.int64())
+    return pc.binary_join_element_wise(inputs.cast(pa.string()), partitions.cast(pa.string()), ":")
 
 
 def _as(kind: pa.DataType, stamps: list[int | None]) -> pa.Array:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import zip_longest
 from typing import Any
 
@@ -16,10 +17,14 @@ from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage, Step, reasons
 from tidegate.kernel.state.store import DictStore
 from tidegate.kernel.tuning import DEFAULT, Tuning
+from tidegate.kernel.upgrade import drain
 from tidegate.kernel.windows import expected_keys
-from tidegate.plan import Node, graph, operation
+from tidegate.plan import Node, Plan, graph, operation
 from tidegate.testing.driver import to_rows
-from tidegate.testing.inputs import Record, Types, to_batch
+from tidegate.testing.inputs import Inputs, Record, Types, to_batch
+
+Read = tuple[int | None, Sequence[Record]]
+"""What a map task reads: the side of a join that it reads for (None: every input), and the records."""
 
 
 def run(
@@ -41,89 +46,196 @@ def run(
     `tuning`: sizes of the kernel, small ones in tests of tidegate itself.
     `sides`: of a join, the side of which the map task reads splits[i][j]; both have the columns of `batches`.
     """
-    nodes = graph(operation(table.node)).upstream_first
-    tasks = 1 if any(node.op.single_task for node in nodes) else tasks
-    types = Types.of(nodes[0].edges[0].stream.schema)
+    topology = Tasks(table.node, tasks, contiguous=contiguous, tuning=tuning)
     for batch in batches:
-        types.learn(batch)
-    operators = [_Operator(node, tasks, types, contiguous, tuning) for node in nodes]
+        topology.learn(batch)
     rows: list[dict[str, Any]] = []
-    drops: Counter[str] = Counter()
     for number, (parts, clock) in enumerate(zip_longest(splits, clocks[: len(splits)])):
-        read = list(zip(sides[number] if sides else [0] * len(parts), parts, strict=True))
-        micro_batch = _Batch(operators, read, clock)
-        leaving = nodes[-1].walk(micro_batch.step)
-        for one in micro_batch.made[0]:
-            drops.update({reason: int(one.metrics.get(reason, 0)) for reason in reasons(nodes[0].op)})
-        rows += [row for one in leaving for row in to_rows(one.rows)]
-    return rows, dict(drops)
+        rows += topology.batch(zip(sides[number] if sides else [None] * len(parts), parts, strict=True), clock)
+    return rows, dict(topology.dropped[0])
+
+
+class Tasks:
+    """A topology in several tasks, batch by batch.
+
+    before    the same topology, or an upgraded one, whose stores it goes on from as after a restart
+    as_spark  with as many tasks for each operator as Spark gives it, and rows in no order between keys
+    drains    whether this is a last run
+    tuning    sizes of the kernel
+    dropped   by operator, upstream first: records not taken, by reason
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        tasks: int,
+        before: Tasks | None = None,
+        *,
+        contiguous: bool = False,
+        as_spark: bool = False,
+        drains: bool = False,
+        tuning: Tuning = DEFAULT,
+    ) -> None:
+        self.nodes = graph(operation(plan)).upstream_first
+        single = any(node.op.single_task for node in self.nodes)
+        counts = [node.op.spread_over(tasks) if as_spark else 1 if single else tasks for node in self.nodes]
+        options = _Options(contiguous, not as_spark, drains, tuning)
+        made: dict[int, _Operator] = {}
+        for node, count in zip(self.nodes, counts, strict=True):
+            made[id(node)] = _Operator(node, count, [made.get(id(edge.node)) for edge in node.edges], options)
+        self.operators = list(made.values())
+        self.dropped: list[Counter[str]] = [Counter() for _ in self.nodes]
+        for mine, theirs in zip(self.operators, before.operators if before else (), strict=before is not None):
+            mine.stores = theirs.stores
+
+    def learn(self, records: Sequence[Record]) -> None:
+        """Learn the types of columns that no schema declares."""
+        for operator in self.operators:
+            for source in operator.sources:
+                source.learn(records)
+
+    def batch(self, read: Iterable[Read], clock: int | None = None) -> list[dict[str, Any]]:
+        """The rows of a micro-batch; a batch that fails leaves what is stored as it was before."""
+        return self._step([one for one in read if one[1]], clock)
+
+    def drain(self) -> list[dict[str, Any]]:
+        """The rows of the two batches of a last run."""
+        return self._step([], None) + self._step([], None)
+
+    def _step(self, read: Sequence[Read], clock: int | None) -> list[dict[str, Any]]:
+        micro_batch = _Batch(self.operators, read, clock)
+        leaving = self.nodes[-1].walk(micro_batch.step)
+        for operator, stores, steps, dropped in zip(
+            self.operators, micro_batch.stores, micro_batch.made, self.dropped, strict=True
+        ):
+            operator.stores = stores
+            for one in steps:
+                dropped.update({reason: int(one.metrics.get(reason, 0)) for reason in reasons(operator.op)})
+        return [row for one in leaving for row in to_rows(one.rows)]
 
 
 @dataclass
 class _Batch:
-    """A micro-batch on its way through the operators."""
+    """A micro-batch on its way through the operators: the steps of each, and what they store."""
 
     operators: list[_Operator]
-    read: list[tuple[int, Sequence[Record]]]
+    read: Sequence[Read]
     clock: int | None
     made: list[list[Step]] = field(default_factory=list)
+    stores: list[list[DictStore]] = field(default_factory=list)
 
     def step(self, node: Node, upstream: list[list[Step] | None]) -> list[Step]:
         """Step the next operator, upstream first."""
         inputs = [(edge.side, steps) for edge, steps in zip(node.edges, upstream, strict=True) if steps is not None]
         operator = self.operators[len(self.made)]
-        self.made.append(operator.take(self.read if node.sources else [], inputs, self.clock))
+        self.stores.append([store.copy() for store in operator.stores])
+        self.made.append(operator.take(self.stores[-1], self.read, inputs, self.clock))
         return self.made[-1]
 
 
-class _Operator:
-    """An operator in several tasks, each with a store of its own."""
+@dataclass
+class _Source:
+    """A stream that an operator reads, behind its steps; `types` are those of all streams of this side."""
 
-    def __init__(self, node: Node, tasks: int, types: Types, contiguous: bool, tuning: Tuning) -> None:
-        self.op, self.node, self.types, self.contiguous, self.tuning = node.op, node, types, contiguous, tuning
-        self.stores = [DictStore(tuning=tuning) for _ in range(tasks)]
+    side: int
+    inputs: Inputs
+    types: Types
+
+    @classmethod
+    def of(cls, node: Node) -> list[_Source]:
+        """The streams that are read from a source: each is read by map tasks of its own."""
+        sources = []
+        for side in dict.fromkeys(edge.side for edge in node.sources):
+            streams = tuple(edge.stream for edge in node.sources if edge.side == side)
+            types = Inputs.of(streams).types()
+            sources += [cls(side, Inputs.of((stream,)), types) for stream in streams]
+        return sources
+
+    def learn(self, records: Sequence[Record]) -> None:
+        if not self.types.declared:
+            self.types.learn(self.inputs.take(records, None, 0))
+
+
+@dataclass(frozen=True)
+class _Options:
+    contiguous: bool
+    sorts: bool
+    drains: bool
+    tuning: Tuning
+
+
+class _Operator:
+    """An operator in several tasks, each with a store of its own; `before` are the operators of its edges."""
+
+    def __init__(self, node: Node, tasks: int, before: list[_Operator | None], options: _Options) -> None:
+        self.op, self.node, self.before, self.options = node.op, node, before, options
+        self.sources = _Source.of(node)
+        self.stores = [DictStore(tuning=options.tuning) for _ in range(tasks)]
         self.wakes: list[int | None] = [None] * tasks
-        self.layout: Layout | None = None
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Of the columns that all inputs have, whether a record came or not."""
+        op, sorts, tuning = replace(self.op, expects=None), self.options.sorts, self.options.tuning
+        if op.joined is None:
+            return Layout(op, self._schemas[0], sorts=sorts, tuning=tuning)
+        schemas = [self._schemas[side] for side in sorted(self._schemas)]
+        return Layout.of_join(op, schemas, sorts=sorts, tuning=tuning)
+
+    @cached_property
+    def _schemas(self) -> dict[int, pa.Schema]:
+        """The columns of each input."""
+        schemas = {
+            edge.side: self._with_clock(operator.layout.output_schema.empty_table(), 0).schema
+            for edge, operator in zip(self.node.edges, self.before, strict=True)
+            if operator is not None
+        }
+        return schemas | {source.side: self._read(source, [], 0).schema for source in self.sources}
 
     def take(
-        self, read: list[tuple[int, Sequence[Record]]], upstream: list[tuple[int, list[Step]]], clock: int | None
+        self,
+        stores: list[DictStore],
+        read: Sequence[Read],
+        upstream: list[tuple[int, list[Step]]],
+        clock: int | None,
     ) -> list[Step]:
         """Step every task: each part of what is read has a map task, and so has each task before; or those due."""
-        inputs = [(side, self._with_clock(self._read(side, part), clock)) for side, part in read if part]
+        inputs = [
+            (source.side, self._read(source, part, clock))
+            for source in self.sources
+            for side, part in read
+            if side in (None, source.side)
+        ]
         inputs += [(side, self._with_clock(step.rows, clock)) for side, steps in upstream for step in steps]
-        blobs: list[list[bytes]] = [[] for _ in self.stores]
+        blobs: list[list[bytes]] = [[] for _ in stores]
         for side, rows in inputs:
-            self.layout, layout = self._layouts(side, rows)
-            for task, blob in pack(layout, rows.combine_chunks().to_batches(), range(len(blobs)), self.contiguous):
+            layout = self.layout if self.op.joined is None else self.layout.of_side(side, self._schemas[side])
+            batches = rows.combine_chunks().to_batches()
+            for task, blob in pack(layout, batches, range(len(blobs)), self.options.contiguous):
+                blobs[task].append(blob)
+        if self.options.drains:
+            for task, blob in drain.marks(self.layout, len(blobs)):
                 blobs[task].append(blob)
         made: list[Step] = []
-        for task, (store, mine, due) in enumerate(zip(self.stores, blobs, self.wakes, strict=True)):
-            if self.layout is None or (not inputs and (clock is None or due is None or due > clock)):
+        for task, (store, mine, due) in enumerate(zip(stores, blobs, self.wakes, strict=True)):
+            if not mine and (clock is None or due is None or due > clock):
                 continue
             keys = None if self.op.expects is None else expected_keys.pack(self.layout, self.op.expects)
             now = clock if self.op.needs_wall_clock else None
-            step = Stage(self.layout, len(self.stores), keys).step(store, mine, wall_clock=now)
+            step = Stage(self.layout, len(stores), keys, self.options.drains).step(store, mine, wall_clock=now)
             self.wakes[task] = step.wake_at
             made.append(step)
         return made
 
-    def _read(self, side: int, records: Sequence[Record]) -> pa.Table:
-        op = self.op if self.op.joined is None else self.op.of_side(side)
-        return pa.Table.from_batches([to_batch(op, self.types, records, 0)])
+    def _read(self, source: _Source, records: Sequence[Record], clock: int | None) -> pa.Table:
+        op = self.op if self.op.joined is None else self.op.of_side(source.side)
+        rows = pa.Table.from_batches([to_batch(op, source.types, source.inputs.take(records, None, 0), 0)])
+        for place, column in enumerate(rows.schema):
+            if column.name in ("empty", "deleted"):  # without a record nothing says their type
+                rows = rows.set_column(place, column.name, rows[column.name].cast(pa.bool_()))
+        return self._with_clock(rows, clock)
 
     def _with_clock(self, rows: pa.Table, clock: int | None) -> pa.Table:
         if not self.op.needs_wall_clock:
             return rows
         return rows.append_column("wall_clock", pa.array([clock] * rows.num_rows, pa.int64()))
-
-    def _layouts(self, side: int, rows: pa.Table) -> tuple[Layout, Layout]:
-        """The layout of the operator, and the one that this input is packed by."""
-        if self.op.joined is None:
-            layout = Layout(self.op, rows.schema, tuning=self.tuning)
-            return layout, layout
-        count = len(self.op.sides)
-        schemas = [
-            rows.schema if n == side or self.op.sides[n].behind else self._read(n, []).schema for n in range(count)
-        ]
-        whole = Layout.of_join(self.op, schemas, tuning=self.tuning)
-        return whole, whole.of_side(side, rows.schema)
