@@ -57,14 +57,14 @@ class JoinInBatches:
     def _seen(self, arrivals: list[Arrival]) -> list[tuple[int, Arrival]]:
         """Each with the stream time that it sees, in the order in which they count; moves the time of partitions."""
         before = dict(self.times)
-        for arrival in arrivals:
+        for arrival in filter(_moves, arrivals):  # what is skipped is no record of its partition
             self.times.setdefault((arrival.side, arrival.partition), -1)
         seen = []
         for arrival in arrivals:
             mine = arrival.side, arrival.partition
             if _moves(arrival):
                 self.times[mine] = max(self.times[mine], arrival.timestamp or 0)
-            own = self.times[mine]
+            own = self.times.get(mine, -1)
             if self.slowest:
                 own = min([own, *(before.get(other, -1) for other in [*self.times, *self._silent()] if other != mine)])
             seen.append((max(self.stream_time, own), arrival))

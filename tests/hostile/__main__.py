@@ -12,7 +12,7 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 
-from hostile.draws import scenario
+from hostile.drawn import scenario
 from hostile.runs import chunk, report, run, smaller
 
 CHUNK = 25

@@ -1,4 +1,4 @@
-"""Draws a scenario from a seed: what a hostile user writes, and a stream that meets every boundary."""
+"""Draws an aggregation: what a hostile user writes, and a stream that meets every boundary."""
 
 from __future__ import annotations
 
@@ -57,12 +57,9 @@ REDUCES = {
 }
 
 
-def scenario(seed: int, spark: bool = False) -> Scenario:
-    """The scenario of a seed; `spark`: one that Spark can run."""
-    return _Draw(seed, spark).scenario()
+class Draw:
+    """Draws an aggregation, and what all cases have: names, keys, records, splits."""
 
-
-class _Draw:
     def __init__(self, seed: int, spark: bool) -> None:
         self.random = Random(f"hostile {seed}")
         self.seed = seed
@@ -89,13 +86,17 @@ class _Draw:
 
     # -- the topology ------------------------------------------------------------------------------------------------
 
-    def scenario(self) -> Scenario:
-        random = self.random
-        kinds_of_key = random.sample(list(KEYS), random.choice([1, 1, 1, 2]))
+    def key_columns(self) -> list[tuple[str, str]]:
+        """One or two, with their kinds."""
+        drawn = self.random.sample(list(KEYS), self.random.choice([1, 1, 1, 2]))
         if self.chance(0.4):
-            kinds_of_key[0] = "string"
-            kinds_of_key = list(dict.fromkeys(kinds_of_key))
-        self.keys = [(self.name(), kind) for kind in kinds_of_key]
+            drawn[0] = "string"
+        return [(self.name(), kind) for kind in dict.fromkeys(drawn)]
+
+    def scenario(self) -> Scenario:
+        """An aggregation."""
+        random = self.random
+        self.keys = self.key_columns()
         self.values = [(self.name(), "long")]
         self.values += [(self.name(), random.choice(list(VALUES))) for _ in range(random.choice([0, 1, 2, 4]))]
         self.timestamp = "ts" if self.chance(0.7) else self.name()
@@ -122,6 +123,10 @@ class _Draw:
             expects=None,
             idle=idle,
             typed=True,
+            batches=[],
+            sides=[],
+            clocks=[],
+            splits=[],
         )
         made = self.expecting(made)
         return self.guarded(self.of_inputs(self.vectorized(self.stream(made))))
@@ -398,4 +403,4 @@ def _unique(keys: list[Row]) -> list[Row]:
     return list(found.values())
 
 
-__all__ = ["NESTED", "Kind", "scenario"]
+__all__ = ["NESTED", "Draw", "Kind"]

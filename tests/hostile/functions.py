@@ -388,3 +388,19 @@ def spelled(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{' '.join(map(spelled, value))}]"
     return str(value)
+
+
+# -- joins --------------------------------------------------------------------------------------------------------
+
+
+class Paired:
+    """A value joiner that empties what it gets, and spells it."""
+
+    def __call__(self, left: Row | None, right: Row | None) -> Row:
+        told = [
+            None if side is None else [spelled(value) for _, value in sorted(side.items())] for side in (left, right)
+        ]
+        for side in (left, right):
+            if side is not None:
+                side.clear()
+        return {"pair": str(told), "parts": tuple(part for side in told for part in side or ["nobody"])}

@@ -25,10 +25,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
 
 from hostile import functions
-from hostile.draws import scenario
+from hostile.case import Case, Row, Source
+from hostile.drawn import scenario
 from hostile.runs import differ
-from hostile.scenario import Row, Scenario
-from hostile.truth import Stopped, Truth
+from hostile.steps import Stopped
+from hostile.truths import truth_of
 from spark.replay import FIRST_FILE_S, observed
 from spark.session import builder
 from tidegate import Window
@@ -70,24 +71,24 @@ class Ran:
 class Finding:
     """A scenario with a wrong result."""
 
-    what: Scenario
+    what: Case
     problem: str
 
 
-def stops(what: Scenario) -> str:
+def stops(what: Case) -> str:
     """The error that must stop the scenario; empty if none must."""
-    truth = Truth(what)
-    for number, batch in enumerate(what.batches):
+    truth = truth_of(what)
+    for number in range(len(what.batches)):
         try:
-            truth.batch(batch, what.clocks[number])
+            truth.batch(number)
         except Stopped as stopped:
             return stopped.error
     return ""
 
 
-def groups(seed: int, cases: int, size: int) -> Iterator[list[Scenario]]:
+def groups(seed: int, cases: int, size: int) -> Iterator[list[Case]]:
     """The scenarios from a seed on, in groups that run in one query; those that must stop are alone."""
-    group: list[Scenario] = []
+    group: list[Case] = []
     for number in range(seed, seed + cases):
         what = scenario(number, spark=True)
         if stops(what):
@@ -101,7 +102,7 @@ def groups(seed: int, cases: int, size: int) -> Iterator[list[Scenario]]:
         yield group
 
 
-def check(spark: SparkSession, group: Sequence[Scenario]) -> list[Finding]:
+def check(spark: SparkSession, group: Sequence[Case]) -> list[Finding]:
     """Run a group; what is wrong."""
     try:
         ran = _run(spark, group)
@@ -119,11 +120,11 @@ def check(spark: SparkSession, group: Sequence[Scenario]) -> list[Finding]:
     return found
 
 
-def _compare(what: Scenario, ran: Ran) -> str:
-    truth = Truth(what)
-    for number, batch in enumerate(what.batches):
+def _compare(what: Case, ran: Ran) -> str:
+    truth = truth_of(what)
+    for number in range(len(what.batches)):
         try:
-            wanted = truth.batch(batch, what.clocks[number])
+            wanted = truth.batch(number)
         except Stopped as stopped:
             if len(ran.batches) == number and stopped.error in ran.error:
                 return ""
@@ -144,7 +145,7 @@ def _compare(what: Scenario, ran: Ran) -> str:
 # -- one query -----------------------------------------------------------------------------------------------------
 
 
-def _run(spark: SparkSession, group: Sequence[Scenario]) -> list[Ran]:
+def _run(spark: SparkSession, group: Sequence[Case]) -> list[Ran]:
     random = Random(f"query {group[0].seed}")
     with TemporaryDirectory(prefix="hostile") as folder:
         query = _Query(spark, Path(folder), group)
@@ -161,7 +162,7 @@ def _run(spark: SparkSession, group: Sequence[Scenario]) -> list[Ran]:
 class _Query:
     """A query over several scenarios, with one checkpoint."""
 
-    def __init__(self, spark: SparkSession, folder: Path, group: Sequence[Scenario]) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, group: Sequence[Case]) -> None:
         self.spark, self.folder, self.group = spark, folder, group
         self.rows: dict[int, list[Any]] = {}
         self.dropped = [Counter[str]() for _ in group]
@@ -176,7 +177,7 @@ class _Query:
             for at, what in enumerate(self.group):
                 self._write(at, what, number)
             self.written += READERS
-        self.frames = [what.table(self._source(at, what)).to_df() for at, what in enumerate(self.group)]
+        self.frames = [what.table(*self._sources(at, what)).to_df() for at, what in enumerate(self.group)]
         query = self._start(self.frames, availableNow=True)
         ended = False
         try:
@@ -193,7 +194,7 @@ class _Query:
         """What `tg.drain` does, for all of them."""
         checkpoint = str(self.folder / "checkpoint")
         self.drained_from = len(self.rows)
-        tables = [what.table(self._source(at, what)) for at, what in enumerate(self.group)]
+        tables = [what.table(*self._sources(at, what)) for at, what in enumerate(self.group)]
         self.frames = [to_df(table.node, drains=True) for table in tables]
         for _ in range(draining._MOST_BATCHES):
             if draining._done(self.spark, checkpoint):
@@ -238,32 +239,39 @@ class _Query:
 
     def _count(self, query: Any) -> None:
         for progress in query.recentProgress:
-            for at, what in enumerate(self.group):
-                if (row := (progress.observedMetrics or {}).get(f"case{what.seed}")) is not None:
-                    told = observed(row)
-                    self.dropped[at].update({name: told[name] for name in REASONS if told.get(name)})
+            for name, row in (progress.observedMetrics or {}).items():
+                for at, what in enumerate(self.group):
+                    # Of an operator behind another one, and of a join: "case1 by k", "case1 join case1r".
+                    if name.split(" ")[0] == what.names[0]:
+                        told = observed(row)
+                        self.dropped[at].update({reason: told[reason] for reason in REASONS if told.get(reason)})
 
-    def _source(self, at: int, what: Scenario) -> DataFrame:
-        schema = self.spark.createDataFrame(what.schema(STAMP).empty_table()).schema
-        reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", READERS)
-        return reader.parquet(str(self.folder / f"in{at}"))
+    def _sources(self, at: int, what: Case) -> list[DataFrame]:
+        frames = []
+        for side, source in enumerate(what.sources):
+            schema = self.spark.createDataFrame(source.schema(STAMP).empty_table()).schema
+            reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", READERS)
+            frames.append(reader.parquet(str(self.folder / f"in{at}-{side}")))
+        return frames
 
-    def _write(self, at: int, what: Scenario, number: int) -> None:
-        folder = self.folder / f"in{at}"
-        folder.mkdir(parents=True, exist_ok=True)
+    def _write(self, at: int, what: Case, number: int) -> None:
         there = number < len(what.batches)
         records = list(zip(what.splits[number], what.batches[number], strict=True)) if there else []
-        for reader in range(READERS):
-            target = folder / f"{self.written + reader:05}.parquet"
-            hidden = folder / f".{target.name}"
-            mine = [record for place, record in records if place % READERS == reader]
-            pq.write_table(_table(mine, what), hidden)
-            stamp = FIRST_FILE_S + self.written + reader
-            os.utime(hidden, (stamp, stamp))
-            hidden.rename(target)
+        for side, source in enumerate(what.sources):
+            folder = self.folder / f"in{at}-{side}"
+            folder.mkdir(parents=True, exist_ok=True)
+            mine = [one for place, one in enumerate(records) if what.side_of(number, place) == side]
+            for reader in range(READERS):
+                target = folder / f"{self.written + reader:05}.parquet"
+                hidden = folder / f".{target.name}"
+                part = [record for place, record in mine if place % READERS == reader]
+                pq.write_table(_table(part, source), hidden)
+                stamp = FIRST_FILE_S + self.written + reader
+                os.utime(hidden, (stamp, stamp))
+                hidden.rename(target)
 
 
-def _table(records: Sequence[Row], what: Scenario) -> pa.Table:
+def _table(records: Sequence[Row], what: Source) -> pa.Table:
     schema = what.schema(STAMP)
     columns = []
     for column in schema:
@@ -310,11 +318,11 @@ def _public(row: Row) -> Row:
     return row | {"window": None if start is None else Window(start, FOREVER if end is None else end)}
 
 
-def smaller(spark: SparkSession, what: Scenario, most_runs: int = 20) -> Scenario:
+def smaller(spark: SparkSession, what: Case, most_runs: int = 20) -> Case:
     """A scenario that fails as well on Spark, with fewer records; a run takes seconds, so there are few."""
     left = most_runs
 
-    def fails(other: Scenario) -> bool:
+    def fails(other: Case) -> bool:
         nonlocal left
         left -= 1
         return left >= 0 and bool(check(spark, [other]))

@@ -14,9 +14,11 @@ from typing import Any, Protocol
 from pyspark import cloudpickle
 
 import tidegate as tg
-from hostile.draws import scenario
-from hostile.scenario import Row, Scenario
-from hostile.truth import Stopped, Truth
+from hostile.case import Case, Row
+from hostile.drawn import scenario
+from hostile.scenario import Scenario
+from hostile.steps import Stopped
+from hostile.truths import AnyTruth, truth_of
 from tidegate.testing import TopologyTestDriver
 from tidegate.testing.layout import Tasks
 
@@ -25,7 +27,9 @@ MOST_RUNS = 300
 
 
 class Runner(Protocol):
-    """Runs batches of a scenario."""
+    """Runs batches of a scenario; `what` is cut into batches as this runs them."""
+
+    what: Case
 
     def batch(self, number: int) -> list[Row]:
         """The rows of a batch."""
@@ -41,8 +45,8 @@ class Runner(Protocol):
 class InDriver:
     """The test driver; it is started anew where the scenario says so."""
 
-    def __init__(self, what: Scenario) -> None:
-        self.what = what
+    def __init__(self, what: Case) -> None:
+        self.what = what = what.by_source()
         self.driver = TopologyTestDriver(what.table())
         self.dropped: Counter[str] = Counter()
         self.clock = 0
@@ -53,8 +57,13 @@ class InDriver:
             self.driver = TopologyTestDriver(self.what.table(), state=self.driver.state())
         self.driver.advance_wall_clock(f"{self.what.clocks[number] - self.clock} ms")
         self.clock = self.what.clocks[number]
-        self.driver.pipe_batch(self.what.batches[number])
+        self.driver.pipe_batch(self.what.batches[number], self._input(number))
         return self.driver.read_output()
+
+    def _input(self, number: int) -> str | None:
+        """The input of a batch, where there are several."""
+        what = self.what
+        return what.names[what.side_of(number, 0)] if len(what.sources) > 1 and what.batches[number] else None
 
     def drain(self) -> list[Row]:
         self.driver.drain()
@@ -68,7 +77,7 @@ class InDriver:
 class InLayout:
     """Several map tasks and stateful tasks; what is started anew goes on from what is stored, with other functions."""
 
-    def __init__(self, what: Scenario) -> None:
+    def __init__(self, what: Case) -> None:
         self.what = what
         self.tasks: Tasks | None = None
         self.dropped: Counter[str] = Counter()
@@ -85,10 +94,12 @@ class InLayout:
         if number in self.what.restarts:
             self._start()
         assert self.tasks is not None
-        split = list(zip(self.what.splits[number], self.what.batches[number], strict=True))
-        readers = sorted({reader for reader, _ in split})
-        read = [(None, [record for at, record in split if at == reader]) for reader in readers]
-        return self.tasks.batch(read, self.what.clocks[number])
+        what = self.what
+        parts: dict[tuple[int, int], list[Row]] = {}
+        for place, (reader, record) in enumerate(zip(what.splits[number], what.batches[number], strict=True)):
+            parts.setdefault((what.side_of(number, place), reader), []).append(record)
+        read = [(what.names[side], part) for (side, _), part in sorted(parts.items(), key=lambda one: one[0])]
+        return self.tasks.batch(read, what.clocks[number])
 
     def drain(self) -> list[Row]:
         self._start(drains=True)
@@ -101,12 +112,12 @@ class InLayout:
         return sum(self.tasks.dropped, self.dropped)
 
 
-def lays_out(what: Scenario) -> bool:
+def lays_out(what: Case) -> bool:
     """Whether a layout gives what the truth says: the order of records is known, and no wall clock is needed."""
-    return what.order is not None and what.idle is None
+    return all(source.order is not None for source in what.sources) and what.idle is None
 
 
-RUNNERS: dict[str, tuple[Callable[[Scenario], Runner], Callable[[Scenario], bool]]] = {
+RUNNERS: dict[str, tuple[Callable[[Case], Runner], Callable[[Case], bool]]] = {
     "driver": (InDriver, lambda what: True),
     "layout": (InLayout, lays_out),
 }
@@ -122,7 +133,7 @@ class Outcome:
     ran: Counter[str] = field(default_factory=Counter)
 
 
-def run(what: Scenario) -> Outcome:
+def run(what: Case) -> Outcome:
     """Run a scenario everywhere but on Spark."""
     outcome = Outcome()
     for name, (runner, able) in RUNNERS.items():
@@ -137,12 +148,14 @@ def run(what: Scenario) -> Outcome:
     return outcome
 
 
-def _compare(what: Scenario, runner: Callable[[Scenario], Runner], outcome: Outcome) -> None:
-    ran, truth = runner(what), Truth(what)
-    for number, batch in enumerate(what.batches):
+def _compare(what: Case, runner: Callable[[Case], Runner], outcome: Outcome) -> None:
+    ran = runner(what)
+    what = ran.what
+    truth = truth_of(what)
+    for number in range(len(what.batches)):
         wanted, error = [], None
         try:
-            wanted = truth.batch(batch, what.clocks[number])
+            wanted = truth.batch(number)
         except Stopped as stopped:
             error, outcome.stopped = stopped.error, True
         try:
@@ -158,11 +171,12 @@ def _compare(what: Scenario, runner: Callable[[Scenario], Runner], outcome: Outc
         if outcome.problem:
             return
         outcome.rows += len(got)
-    if isinstance(ran, InDriver) and any(what.batches) and what.expects is None and "status" not in names_of(what):
+    readable = None if what.expects is not None or "status" in names_of(what) else truth.readable()
+    if isinstance(ran, InDriver) and any(what.batches) and readable is not None:
         stored = ran.driver.read_state("store")
         extra = [row for row in stored if "deleted" in row]
         outcome.problem = f"the store has `deleted`:\n{lines(extra)}" if extra else ""
-        outcome.problem = outcome.problem or differ("the store", what, stored, truth.readable())
+        outcome.problem = outcome.problem or differ("the store", what, stored, readable)
     if what.drains and not outcome.problem:
         outcome.problem = _drained(what, ran, truth)
     drops = Counter({reason: n for reason, n in ran.drops.items() if n})
@@ -170,12 +184,12 @@ def _compare(what: Scenario, runner: Callable[[Scenario], Runner], outcome: Outc
         outcome.problem = f"dropped {dict(drops)}, and should have: {dict(truth.drops)}"
 
 
-def names_of(what: Scenario) -> set[str]:
+def names_of(what: Case) -> set[str]:
     """The columns of a result that have a name of the user; a store with one called `status` is refused."""
-    return {*what.key, *(call.name for call in what.calls)}
+    return {*what.key, *(call.name for call in what.calls)} if isinstance(what, Scenario) else set()
 
 
-def _drained(what: Scenario, ran: Runner, truth: Truth) -> str:
+def _drained(what: Case, ran: Runner, truth: AnyTruth) -> str:
     try:
         wanted = truth.drain()
     except Stopped:
@@ -189,22 +203,22 @@ def _drained(what: Scenario, ran: Runner, truth: Truth) -> str:
 # -- comparison ----------------------------------------------------------------------------------------------------
 
 
-def differ(where: str, what: Scenario, got: list[Row], wanted: list[Row]) -> str:
+def differ(where: str, what: Case, got: list[Row], wanted: list[Row]) -> str:
     """What differs, empty if nothing does: rows by output, key and window, those of one place in their order."""
-    key = what.key
-    got, wanted = placed(key, map(shown, got)), placed(key, map(shown, wanted))
+    got, wanted = placed(what, map(shown, got)), placed(what, map(shown, wanted))
     if len(got) == len(wanted) and all(map(_same_row, got, wanted)):
         return ""
     return f"{where} gave\n{lines(got)}\nand should have given\n{lines(wanted)}"
 
 
-def placed(key: tuple[str, ...], rows: Any) -> list[Row]:
-    """Rows by output, key and window; late ones by all they have."""
+def placed(what: Case, rows: Any) -> list[Row]:
+    """Rows by output, key and window; those without an order and late ones by all they have."""
 
     def place(row: Row) -> str:
-        late = "reason" in row and row.get("reason") is not None and "late_by" in row
-        names = sorted(row) if late else ("output", *key, "window")
-        return repr([row.get(name) for name in names if not late or row[name] is not None])
+        whole = not what.in_order or ("reason" in row and row.get("reason") is not None and "late_by" in row)
+        if whole:
+            return repr([(name, row[name]) for name in sorted(row) if row[name] is not None])
+        return repr([row.get(name) for name in ("output", *what.key, "window")])
 
     return sorted(rows, key=place)
 
@@ -259,7 +273,7 @@ def lines(rows: Any) -> str:
 # -- smaller -------------------------------------------------------------------------------------------------------
 
 
-def smaller(what: Scenario, fails: Callable[[Scenario], bool], most_runs: int = MOST_RUNS) -> Scenario:
+def smaller(what: Case, fails: Callable[[Case], bool], most_runs: int = MOST_RUNS) -> Case:
     """A scenario that fails as well, without records, restarts and a drain that it does not need."""
     left = most_runs
 
@@ -284,11 +298,11 @@ def smaller(what: Scenario, fails: Callable[[Scenario], bool], most_runs: int = 
     return what
 
 
-def report(what: Scenario, problem: str) -> str:
+def report(what: Case, problem: str) -> str:
     """A scenario for a reader, who can run it."""
     batches = "\n".join(
         f"  batch {n} at {clock} ms{', restarted before' if n in what.restarts else ''}, read by {split}\n"
-        + "\n".join(f"    {record}" for record in batch)
+        + "\n".join(f"    {what.names[what.side_of(n, i)]} {record}" for i, record in enumerate(batch))
         for n, (batch, clock, split) in enumerate(zip(what.batches, what.clocks, what.splits, strict=True))
         if batch
     )
@@ -305,21 +319,9 @@ def chunk(first: int, cases: int) -> tuple[Counter[str], list[int]]:
         what = scenario(seed)
         outcome = run(what)
         counts.update(outcome.ran)
-        counts.update(kinds_of(what))
+        counts.update(what.kinds)
         counts["rows"] += outcome.rows
         counts["stopped by a function or a buffer"] += outcome.stopped
         if outcome.problem:
             failed.append(seed)
     return counts, failed
-
-
-def kinds_of(what: Scenario) -> list[str]:
-    """What a scenario is an example of."""
-    found = [f"windows: {type(what.windows).__name__}", f"aggregate: {what.calls[0].family}"]
-    found += ["limits in a row"] * any(output.behind for output in what.outputs)
-    found.append("out: " + "+".join(sorted(output.kind for output in what.outputs)))
-    found += [f"step: {step.how}" for step in what.steps]
-    found += ["aggregate: vectorized"] if what.calls[0].vectorized else []
-    found += ["time: max_future_skew"] if what.skew is not None else []
-    found += [f"inputs: {what.inputs}"] if what.inputs != "one" else []
-    return found

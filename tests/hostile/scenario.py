@@ -1,20 +1,12 @@
-"""One case: a topology as code, a stream in batches, and how it is run."""
+"""An aggregation, from its stream to its outputs."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field, replace
-from decimal import Decimal
-from typing import Any
+from dataclasses import dataclass
 
-import pyarrow as pa
-
-import tidegate as tg
-from hostile import functions
+from hostile.case import Case, Row, Source, Step
 from oracle import Batches, NoWindows, Sessions, Unlimited, Windows
 from oracle_suppress import Limit
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -50,33 +42,6 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Step:
-    """A step of a stream or of results: a class of functions and a column."""
-
-    how: str
-    what: str
-    column: str
-    types: tuple[tuple[str, str], ...] = ()
-    name: str = ""
-
-    @property
-    def made(self) -> str:
-        """The function, as code."""
-        names = f", {[name for name, _ in self.types]!r}" if self.what in ("Doubled", "Cut") else ""
-        return f"f.{self.what}({self.column!r}{names})"
-
-    @property
-    def code(self) -> str:
-        """The call, as code."""
-        if self.how == "filter":
-            return f".filter({self.made})"
-        if self.how == "select_key":
-            return f".select_key({self.made}, name={self.name!r})"
-        types = ", ".join(f"{name!r}: {kind}" for name, kind in self.types)
-        return f".map_values({self.made}, types={{{types}}})"
-
-
-@dataclass(frozen=True)
 class Output:
     """A way out: updates, final results, what waits for a time limit, or late records."""
 
@@ -99,19 +64,14 @@ class Output:
         return self.kind.startswith("final")
 
 
-@dataclass(frozen=True)
-class Scenario:
-    """A case. `columns` are the value columns with their types as code; `keys` the key columns likewise.
+@dataclass(frozen=True, kw_only=True)
+class Scenario(Case):
+    """An aggregation. `columns` are the value columns with their types as code; `keys` the key columns likewise.
 
-    batches   records, in the order in which they are piped, of all partitions
-    clocks    the wall clock at each batch, where it matters
-    restarts  before which batches the query is started again
-    splits    which map task reads each record of a batch
-    skew      how far ahead of the wall clock a record may be (ms), None if as far as it likes
-    inputs    "one"; or two streams that each keep a part of the records, in a "merge" or a "cogroup"
+    skew    how far ahead of the wall clock a record may be (ms), None if as far as it likes
+    inputs  "one"; or two streams that each keep a part of the records, in a "merge" or a "cogroup"
     """
 
-    seed: int
     keys: tuple[tuple[str, str], ...]
     columns: tuple[tuple[str, str], ...]
     timestamp: str
@@ -122,74 +82,43 @@ class Scenario:
     outputs: tuple[Output, ...]
     caching: bool
     retention: int | None
-    expects: tuple[Row, ...] | None
-    idle: int | None
     typed: bool
-    batches: list[list[Row]] = field(default_factory=list)
-    clocks: list[int] = field(default_factory=list)
-    restarts: frozenset[int] = frozenset()
-    drains: bool = False
-    tasks: int = 1
-    splits: list[list[int]] = field(default_factory=list)
     inputs: str = "one"
     skew: int | None = None
 
     @property
-    def key(self) -> tuple[str, ...]:
-        """The key behind the steps."""
-        chosen = [step.name for step in self.steps if step.how == "select_key"]
-        return (chosen[-1],) if chosen else tuple(name for name, _ in self.keys)
+    def sources(self) -> tuple[Source, ...]:
+        return (Source(self.keys, self.columns, self.timestamp, self.order, self.steps),)
 
     @property
     def named(self) -> bool:
         """Whether rows say their output."""
         return self.outputs[0].name != ""
 
-    def schema(self, stamp: pa.DataType | None = None) -> pa.Schema:
-        """The columns of a record; `stamp` is the type of its timestamp."""
-        return eval(self._schema, {"pa": pa, "stamp": stamp or pa.int64()})
-
-    def table(self, source: Any = "events") -> Any:
-        """The topology of tidegate."""
-        space: dict[str, Any] = {"tg": tg, "pa": pa, "f": functions, "source": source, "stamp": pa.int64()}
-        space |= {"nan": math.nan, "inf": math.inf, "Decimal": Decimal}
-        exec(self.code(isinstance(source, str)), space)
-        return space["table"]
-
-    def functions(self, what: str) -> Any:
-        """Functions made by code, for nobody else."""
-        return eval(what, {"f": functions, "pa": pa})
-
-    def without(self, dropped: set[tuple[int, int]]) -> Scenario:
-        """The same without records, given by batch and place."""
-        batches = [[r for i, r in enumerate(b) if (n, i) not in dropped] for n, b in enumerate(self.batches)]
-        splits = [[s for i, s in enumerate(b) if (n, i) not in dropped] for n, b in enumerate(self.splits)]
-        return replace(self, batches=batches, splits=splits)
+    @property
+    def kinds(self) -> list[str]:
+        found = [f"windows: {type(self.windows).__name__}", f"aggregate: {self.calls[0].family}"]
+        found += ["limits in a row"] * any(output.behind for output in self.outputs)
+        found.append("out: " + "+".join(sorted(output.kind for output in self.outputs)))
+        found += [f"step: {step.how}" for step in self.steps]
+        found += ["aggregate: vectorized"] if self.calls[0].vectorized else []
+        found += ["time: max_future_skew"] if self.skew is not None else []
+        return found + ([f"inputs: {self.inputs}"] if self.inputs != "one" else [])
 
     # -- code ------------------------------------------------------------------------------------------------------
 
-    @property
-    def _schema(self) -> str:
-        columns = [*self.keys, *self.columns, (self.timestamp, "stamp")]
-        if self.order:
-            columns += [(self.order[0], "pa.int32()"), (self.order[1], "pa.int64()")]
-        return "pa.schema([" + ", ".join(f"({name!r}, {kind})" for name, kind in columns) + "])"
-
     def code(self, unbound: bool = True) -> str:
-        """The topology as Python; `source` is a DataFrame, or the name of an input if it is unbound."""
-        keys = [name for name, _ in self.keys]
-        said = [f"key={keys!r}", f"timestamp={self.timestamp!r}"]
-        if self.order:
-            said += [f"partition={self.order[0]!r}", f"offset={self.order[1]!r}"]
+        (source,) = self.sources
+        said = source.arguments
         if unbound and self.typed:
             said.append("schema=schema")
         if self.idle is not None:
             said.append(f'idle_advance="{self.idle} ms"')
         if self.skew is not None:
             said.append(f'max_future_skew="{self.skew} ms"')
-        lines = [f"schema = {self._schema}"] if unbound and self.typed else []
+        lines = [f"schema = {source.schema_code}"] if unbound and self.typed else []
         steps, windowed = "".join(step.code for step in self.steps), f"{self._windowed}{self._strategy}"
-        stream = f'tg.stream(source, {", ".join(said)}, name="case{self.seed}")'
+        stream = f'tg.stream(sources[0], {", ".join(said)}, name="case{self.seed}")'
         if self.inputs == "one":
             lines += [f"stream = {stream}{steps}", f"grouped = stream.group_by_key(){windowed}"]
         else:
@@ -291,3 +220,6 @@ def limit_code(limit: Limit) -> str:
         buffer += f".{limit.strategy}_when_full()"
     how = f'clock="stream", measured_from={limit.measured_from!r}'
     return f'tg.Suppressed.until_time_limit("{limit.ms} ms", {buffer}, {how})'
+
+
+__all__ = ["AnyWindows", "Call", "Output", "Row", "Scenario", "Sliding", "Step", "limit_code"]

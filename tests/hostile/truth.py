@@ -15,18 +15,11 @@ from typing import Any
 from hostile import functions
 from hostile.kinds import same_key
 from hostile.scenario import Call, Output, Row, Scenario, Sliding
+from hostile.steps import Steps, Stopped
 from hostile.stored import Misfit, stored
 from oracle import Batches, BuiltIn, Entry, Fold, Oracle, Reduce, Sessions, Topology, Windows, _new
 from oracle_suppress import Full, Limit, Suppression
 from properties.test_expected import ExpectingOracle
-
-
-class Stopped(Exception):  # noqa: N818 - what happens to a query
-    """A batch that must fail: `error` names the error of tidegate."""
-
-    def __init__(self, error: str) -> None:
-        super().__init__(error)
-        self.error = error
 
 
 @dataclass
@@ -43,14 +36,16 @@ class Truth:
 
     def _begin(self) -> None:
         self.ways = [_Way.of(self.scenario, output) for output in self.scenario.outputs]
-        self.steps = [(step, self.scenario.functions(step.made)) for step in self.scenario.steps]
+        (source,) = self.scenario.sources
+        self.steps = Steps.of(self.scenario, source)
         self.idle = _Idle(self.scenario.idle)
 
-    def batch(self, records: list[Row], clock: int = 0) -> list[Row]:
+    def batch(self, number: int) -> list[Row]:
         """The rows of a batch, and of the time that passed before it. Raises Stopped, and is as before the batch.
 
         The time that passed before a batch is a step of its own: what left in it has left, also if the batch fails.
         """
+        records, clock = self.scenario.batches[number], self.scenario.clocks[number]
         rows, self.left = self.left, []
         if self.scenario.idle is not None:
             try:
@@ -96,7 +91,7 @@ class Truth:
         records = [
             self._grouping(self._of_input(record, stepped))
             for record in records
-            if (stepped := self._stepped(record)) is not None
+            if (stepped := self.steps.run(record)) is not None
         ]
         rows = []
         for way in self.ways:
@@ -133,25 +128,6 @@ class Truth:
             found += [row | {"status": "closed"} for row in closed]
         return [{name: value for name, value in row.items() if name != "deleted"} for row in found]
 
-    def _stepped(self, record: Row) -> Row | None:
-        """The record behind the steps; None if a filter takes it out."""
-        scenario = self.scenario
-        record = dict(record)
-        for step, function in self.steps:
-            found = function(deepcopy(record))
-            if step.how == "filter":
-                if not found:
-                    return None
-            elif step.how == "select_key":
-                record = {name: value for name, value in record.items() if name != step.name}
-                record[step.name] = _text(found)
-            else:
-                kept = {*(name for name, _ in scenario.keys), scenario.timestamp, *(scenario.order or ())}
-                types = {name: scenario.functions(kind) for name, kind in step.types}
-                record = {name: value for name, value in record.items() if name in kept}
-                record |= {name: stored(found.get(name), kind) for name, kind in types.items()}
-        return record
-
     def _of_input(self, record: Row, stepped: Row) -> Row:
         """Each of two inputs has partitions of its own."""
         if self.scenario.inputs == "one" or self.scenario.order is None:
@@ -161,12 +137,6 @@ class Truth:
 
     def _grouping(self, record: Row) -> Row:
         return record | {name: same_key(record[name]) for name in self.scenario.key}
-
-
-def _text(value: Any) -> str | None:
-    if value is not None and not isinstance(value, str):
-        raise Misfit(f"{value!r} is no text")
-    return value
 
 
 # -- ways out ----------------------------------------------------------------------------------------------------

@@ -11,10 +11,10 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
-from hostile.draws import scenario
+from hostile.case import Case
+from hostile.drawn import scenario
 from hostile.on_spark import check, stops
 from hostile.runs import report
-from hostile.scenario import Scenario
 
 SEEDS = range(40, 44)
 
@@ -36,6 +36,6 @@ def test_what_must_stop_a_query_stops_it(spark: SparkSession) -> None:
     assert not found, report(what, found[0].problem)
 
 
-def stops_at_once(what: Scenario) -> bool:
+def stops_at_once(what: Case) -> bool:
     """Whether the first batch stops it."""
     return bool(stops(replace(what, batches=what.batches[:1])))

@@ -446,3 +446,16 @@ def test_a_joined_table_is_a_table() -> None:
 def test_what_cannot_be_joined(build: Any, says: str) -> None:
     with pytest.raises(tg.TidegateError, match=says):
         build()
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string()])
+def test_a_null_key_leaves_in_order_whatever_its_type(kind: pa.DataType) -> None:
+    schema = pa.schema([("k", kind), ("v", pa.int64()), ("ts", pa.int64())])
+    left, right = (tg.stream(name, key="k", timestamp="ts", schema=schema, stream_time="max") for name in "ab")
+    windows = tg.JoinWindows.of_time_difference_with_no_grace("0 ms")
+    driver = TopologyTestDriver(left.left_join(right, windows, suffixes=("", "_r")))
+    one, two = pa.array([1, 2]).cast(kind).to_pylist()
+    driver.pipe_batch([{"k": k, "v": n, "ts": 5} for n, k in enumerate([None, two, None, one])], "a")
+    assert [(row["k"], row["v"]) for row in driver.read_output()] == [(None, 0), (None, 2)]
+    driver.pipe_batch([{"k": k, "v": n, "ts": 9} for n, k in enumerate([None, two])], "a")
+    assert [(row["k"], row["v"]) for row in driver.read_output()] == [(None, 0), (one, 3), (two, 1)]

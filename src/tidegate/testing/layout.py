@@ -23,8 +23,8 @@ from tidegate.plan import Node, Plan, graph, operation
 from tidegate.testing.driver import to_rows
 from tidegate.testing.inputs import Inputs, Record, Types, to_batch
 
-Read = tuple[int | None, Sequence[Record]]
-"""What a map task reads: the side of a join that it reads for (None: every input), and the records."""
+Read = tuple[str | None, Sequence[Record]]
+"""What a map task reads: the name of the input that its records are of (None: of every one), and the records."""
 
 
 def run(
@@ -49,9 +49,11 @@ def run(
     topology = Tasks(table.node, tasks, contiguous=contiguous, tuning=tuning)
     for batch in batches:
         topology.learn(batch)
+    names = {edge.side: edge.stream.name for node in topology.nodes for edge in node.sources}
     rows: list[dict[str, Any]] = []
     for number, (parts, clock) in enumerate(zip_longest(splits, clocks[: len(splits)])):
-        rows += topology.batch(zip(sides[number] if sides else [None] * len(parts), parts, strict=True), clock)
+        inputs = [names[side] for side in sides[number]] if sides else [None] * len(parts)
+        rows += topology.batch(zip(inputs, parts, strict=True), clock)
     return rows, dict(topology.dropped[0])
 
 
@@ -203,8 +205,8 @@ class _Operator:
         inputs = [
             (source.side, self._read(source, part, clock))
             for source in self.sources
-            for side, part in read
-            if side in (None, source.side)
+            for name, part in read
+            if source.inputs.reads(name)
         ]
         inputs += [(side, self._with_clock(step.rows, clock)) for side, steps in upstream for step in steps]
         blobs: list[list[bytes]] = [[] for _ in stores]

@@ -106,14 +106,19 @@ def _in_order(layout: Layout, rows: pa.Table) -> pa.Array:
 
 
 def serial(column: pa.ChunkedArray) -> Any:
-    """A column that sorts as the serialized bytes do: big-endian, unsigned, so negative numbers come last."""
+    """A column that sorts as the serialized bytes do: big-endian, unsigned, so negative numbers come last.
+
+    The key of a row that leaves a join alone may be null.
+    """
     kind = column.type
     if pa.types.is_signed_integer(kind) or pa.types.is_temporal(kind) or pa.types.is_floating(kind):
         width = kind.bit_width
         whole = array(column)
         bits = whole.view(pa.int64() if width == 64 else pa.int32() if width == 32 else kind)
         unsigned = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}[width]
-        return pa.array(bits.to_numpy(zero_copy_only=False).view(unsigned))
+        nulls = None if bits.null_count == 0 else bits.is_null().to_numpy(zero_copy_only=False)
+        filled = bits if nulls is None else bits.fill_null(0)
+        return pa.array(filled.to_numpy(zero_copy_only=False).view(unsigned), mask=nulls)
     if pa.types.is_decimal(kind) or pa.types.is_null(kind) or pa.types.is_boolean(kind):
         return column.cast(pa.string()) if pa.types.is_null(kind) else column
     return column

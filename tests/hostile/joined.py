@@ -1,0 +1,106 @@
+"""A join: of two streams, of a stream with itself, of a stream with a table, or of two tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hostile.case import Case, Source, Step
+
+SIDES = ("left", "right")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joining(Case):
+    """A join.
+
+    family    "streams", "self", "table" or "tables"
+    inputs    the sources, left and right; of a stream with itself the one
+    suffixes  what columns that both sides have are called besides
+    joiner    whether a function makes the values, instead of suffixes
+    step      of the rows of the join, None if there is none
+    late      whether late records leave, too
+    reach     of streams: before, after and grace (ms)
+    slowest   of streams: whether the slowest partition of all is the clock
+    history   of a table: for how long it has versions (ms), None if it has none
+    grace     of a stream with a table: how long a record waits (ms), None if it does not
+    """
+
+    family: str
+    inputs: tuple[Source, ...]
+    how: str
+    suffixes: tuple[str, str]
+    joiner: bool = False
+    step: Step | None = None
+    late: bool = False
+    reach: tuple[int, int, int] = (0, 0, 0)
+    slowest: bool = False
+    history: int | None = None
+    grace: int | None = None
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        return self.inputs
+
+    @property
+    def in_order(self) -> bool:
+        return self.family == "tables"
+
+    @property
+    def kinds(self) -> list[str]:
+        found = [f"join: {self.family}", f"join: {self.how}"]
+        found += ["join: value_joiner"] * self.joiner + ["join: late records"] * self.late
+        found += ["join: min_partition"] * self.slowest + ["join: grace of a table"] * (self.grace is not None)
+        return found + ["join: a step behind"] * (self.step is not None)
+
+    @property
+    def renamed(self) -> tuple[dict[str, str], dict[str, str]]:
+        """The value columns of either side: what a row calls them."""
+        left, right = self.inputs[0].values, self.inputs[-1].values
+        both = set(left) & set(right)
+        sides = zip((left, right), self.suffixes, strict=True)
+        first, second = ({n: n + suffix if n in both else n for n in names} for names, suffix in sides)
+        return first, second
+
+    def code(self, unbound: bool = True) -> str:
+        lines = []
+        for number, source in enumerate(self.inputs):
+            said = source.arguments
+            if unbound:
+                lines.append(f"schema{number} = {source.schema_code}")
+                said.append(f"schema=schema{number}")
+            made = "table" if self._is_table(number) else "stream"
+            # The default of joins does not need partitions.
+            if made == "stream" and (source.order or not self.slowest):
+                said.append(f"stream_time={'min_partition' if self.slowest else 'max'!r}")
+            elif self.history is not None:
+                said.append(f'history="{self.history} ms"')
+            steps = "".join(step.code for step in source.steps)
+            said.append(f"name={self.names[number]!r}")
+            lines.append(f"{SIDES[number]} = tg.{made}(sources[{number}], {', '.join(said)}){steps}")
+        lines.append(f"joined = left.join({'left' if self.family == 'self' else 'right'}, {', '.join(self._said)})")
+        step = self.step.code if self.step else ""
+        table = "tg.outputs(joined=joined, late=joined.late_records())" if self.late else f"joined{step}"
+        return "\n".join([*lines, f"table = {table}"])
+
+    def _is_table(self, number: int) -> bool:
+        return self.family == "tables" or (self.family == "table" and number == 1)
+
+    @property
+    def _said(self) -> list[str]:
+        said = [f"how={self.how!r}"]
+        if self.family in ("streams", "self"):
+            before, after, grace = self.reach
+            windows = f'tg.JoinWindows.of_time_difference_and_grace("{max(before, 0)} ms", "{grace} ms")'
+            # The longer one first, for the window must not end before it starts on the way.
+            for name, value in sorted((("before", before), ("after", after)), key=lambda one: -one[1]):
+                windows += f'.{name}("{value} ms")'
+            said.insert(0, windows)
+        if self.grace is not None:
+            said.append(f'grace="{self.grace} ms"')
+        if self.family == "tables":
+            said.append('materialized=tg.Materialized.as_("join").with_caching_disabled()')
+        if self.joiner:
+            said.append("value_joiner=f.Paired(), types={'pair': pa.string(), 'parts': pa.list_(pa.string())}")
+        else:
+            said.append(f"suffixes={self.suffixes!r}")
+        return said

@@ -1,0 +1,220 @@
+"""What a join must give: the oracles of SEMANTICS 7b, 16 and 17, in the order in which a batch's records count."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+from hostile import functions
+from hostile.case import Row
+from hostile.joined import SIDES, Joining
+from hostile.kinds import same_key
+from hostile.steps import Steps, Stopped
+from hostile.stored import Misfit, stored
+from oracle_join_batches import Arrival, JoinInBatches, Partition
+from oracle_joins import JoinedRow, StreamJoin, StreamTableJoin, TableTableJoin, null, skipped
+
+END = 2**80
+"""A time at which everything has closed."""
+
+
+@dataclass
+class Late:
+    """A record that a join of streams did not take, and the stream time that it saw."""
+
+    record: Arrival
+    reason: str
+    stream_time: int
+
+
+@dataclass
+class Watched(StreamJoin):
+    """Writes down what it does not take."""
+
+    refused: list[Late] = field(default_factory=list)
+
+    def take(
+        self, side: str, key: Any, value: Any, timestamp: int | None, stream_time: int | None = None
+    ) -> list[JoinedRow]:
+        before = Counter(self.drops)
+        rows = super().take(side, key, value, timestamp, stream_time)
+        for reason in self.drops - before:
+            self.refused.append(Late(Arrival(side, key, value, timestamp, 0, 0), reason, self.stream_time))
+        return rows
+
+
+@dataclass
+class OneInput(JoinInBatches):
+    """A stream with itself: there is no other side that is silent."""
+
+    def _silent(self) -> list[Partition]:
+        return []
+
+    def _reached(self) -> int:
+        return super()._reached() if self.times else -1
+
+
+@dataclass
+class WithTable:
+    """A join with a table, in batches: of a stream the table comes first, of two tables the left one."""
+
+    join: StreamTableJoin | TableTableJoin
+    stream_time: int = -1
+
+    @property
+    def drops(self) -> Counter[str]:
+        return self.join.drops
+
+    def batch(self, arrivals: list[Arrival]) -> list[JoinedRow]:
+        first = {side: place for place, side in enumerate(SIDES if self._of_tables else SIDES[::-1])}
+        times: dict[Partition, int] = {}
+        seen = []
+        for one in sorted(arrivals, key=lambda one: one.offset):
+            mine = one.side, one.partition
+            times[mine] = max(times.get(mine, -1), one.timestamp or -1 if self._moves(one) else -1)
+            seen.append(((max(times[mine], self.stream_time), first[one.side], one.partition, one.offset), one))
+        rows = []
+        for _, one in sorted(seen, key=lambda entry: entry[0]):
+            rows += self.join.take(*one[:4])
+        self.stream_time = max([self.stream_time, *times.values()])
+        return rows
+
+    @property
+    def _of_tables(self) -> bool:
+        return isinstance(self.join, TableTableJoin)
+
+    def _moves(self, one: Arrival) -> bool:
+        change = self._of_tables or one.side == "right"
+        return not null(one.key) and skipped(one.key, "a value" if change else one.value, one.timestamp) is None
+
+
+class JoinedTruth:
+    """The rows of each batch, of a drain, and what was dropped."""
+
+    def __init__(self, what: Joining) -> None:
+        self.what = what
+        self.steps = [Steps.of(what, source) for source in what.sources]
+        self.behind = None if what.step is None else what.functions(what.step.made)
+        self.taken = 0
+        self.late: list[Late] = []
+        self.join = self._join()
+
+    def _join(self) -> Any:
+        what = self.what
+        if what.family == "table":
+            return WithTable(StreamTableJoin(what.how, what.history, what.grace))
+        if what.family == "tables":
+            return WithTable(TableTableJoin(what.how))
+        made = OneInput if what.family == "self" else JoinInBatches
+        new: Callable[[], StreamJoin] = lambda: Watched(  # noqa: E731
+            *what.reach, what.how, what.family == "self", refused=self.late
+        )
+        return made(new, what.slowest)
+
+    def batch(self, number: int) -> list[Row]:
+        """The rows of a batch. Raises Stopped, and is as before the batch."""
+        before, late = deepcopy(self.join), list(self.late)
+        try:
+            made = self.join.batch(self._arrivals(number))
+            return self._shown(made) + self._late()
+        except (Misfit, functions.Failed):
+            self.join, self.late[:] = before, late
+            self._watch()
+            raise Stopped("AggregationError") from None
+
+    def _watch(self) -> None:
+        """Copies write down what they do not take where the others did."""
+        for join in getattr(self.join, "joins", {}).values():
+            join.refused = self.late
+
+    def drain(self) -> list[Row]:
+        """What is left: every record has closed, and who waits for a table is looked up."""
+        if isinstance(self.join, WithTable):
+            join = self.join.join
+            return self._shown(join.advance(END) if isinstance(join, StreamTableJoin) else [])
+        return self._shown([row for join in self.join.joins.values() for row in join.advance(END)])
+
+    def readable(self) -> None:
+        """Stores of joins are compared by `properties/test_joins`."""
+
+    @property
+    def drops(self) -> Counter[str]:
+        """Why records were dropped."""
+        return Counter({reason: n for reason, n in self.join.drops.items() if n})
+
+    # -- records in, rows out --------------------------------------------------------------------------------------
+
+    def _arrivals(self, number: int) -> list[Arrival]:
+        what, found = self.what, []
+        for place, record in enumerate(what.batches[number]):
+            side = what.side_of(number, place)
+            source = what.sources[side]
+            if (stepped := self.steps[side].run(record)) is None:
+                continue
+            key = tuple(None if stepped[name] is None else same_key(stepped[name]) for name in source.key)
+            value: Row | None = {name: stepped[name] for name in source.values}
+            if source.deleted is not None:
+                value = None if record[source.deleted] else value
+            elif all(part is None for part in value.values()):
+                value = None
+            at = (record[source.order[0]], record[source.order[1]]) if source.order else (0, self.taken + place)
+            found.append(Arrival(SIDES[side], key, value, stepped[source.timestamp], *at))
+        self.taken += len(what.batches[number])
+        return found
+
+    def _shown(self, rows: list[JoinedRow]) -> list[Row]:
+        return [made for row in rows if (made := self._row(row)) is not None]
+
+    def _row(self, row: JoinedRow) -> Row | None:
+        what = self.what
+        aside: Row = dict(zip(what.key, row.key, strict=True)) | {"timestamp": row.timestamp}
+        if what.family == "tables":
+            aside["deleted"] = row.deleted
+        values = self._values(row)
+        if row.deleted:
+            values = dict.fromkeys(values)
+        if what.step is not None and self.behind is not None and not row.deleted:
+            found = self.behind(deepcopy(aside | values))
+            if what.step.how == "filter":
+                if not found:
+                    return None if what.family != "tables" else aside | dict.fromkeys(values) | {"deleted": True}
+            else:
+                values = {name: stored(found.get(name), what.functions(kind)) for name, kind in what.step.types}
+        elif what.step is not None and what.step.types:
+            values = dict.fromkeys(name for name, _ in what.step.types)
+        return aside | values | ({"output": "joined"} if what.late else {})
+
+    def _values(self, row: JoinedRow) -> Row:
+        what = self.what
+        if what.joiner:
+            if row.deleted:
+                return dict.fromkeys(("pair", "parts"))
+            found = functions.Paired()(deepcopy(row.left), deepcopy(row.right))
+            return {"pair": found["pair"], "parts": list(found["parts"])}
+        left, right = what.renamed
+        return self._renamed(left, row.left) | self._renamed(right, row.right)
+
+    @staticmethod
+    def _renamed(names: dict[str, str], value: Row | None) -> Row:
+        return {named: None if value is None else value[name] for name, named in names.items()}
+
+    def _late(self) -> list[Row]:
+        found, self.late[:] = list(self.late), []
+        if not self.what.late:
+            return []
+        rows = []
+        for one in found:
+            side = 0 if one.record.side == "left" else 1
+            names = self.what.renamed
+            values = self._renamed(names[side], one.record.value)
+            if self.what.joiner:  # a joiner is of pairs
+                values = {SIDES[side]: one.record.value or dict.fromkeys(self.what.sources[side].values)}
+            timestamp = None if one.reason == "bad_timestamp" else one.record.timestamp
+            said = {"side": "both" if self.what.family == "self" else SIDES[side], "reason": one.reason}
+            late_by = one.stream_time - (one.record.timestamp or 0) if one.reason == "late" else None
+            said |= {"late_by": late_by, "stream_time": one.stream_time, "timestamp": timestamp, "output": "late"}
+            rows.append(dict(zip(self.what.key, one.record.key, strict=True)) | values | said)
+        return rows
