@@ -7,9 +7,12 @@ from random import Random
 from hostile.case import Case
 from hostile.draws import Draw
 from hostile.joined_draws import JoinDraw
+from hostile.tables_draws import TableDraw
 
 
 def scenario(seed: int, spark: bool = False) -> Case:
     """The case of a seed, of any family; `spark`: one that Spark can run."""
-    family = Random(f"family {seed}").choices(("aggregation", "join"), (4, 1))[0]
-    return JoinDraw(seed, spark).joining() if family == "join" else Draw(seed, spark).scenario()
+    family = Random(f"family {seed}").choices(("aggregation", "join", "table"), (8, 2, 1))[0]
+    if family == "join":
+        return JoinDraw(seed, spark).joining()
+    return TableDraw(seed, spark).changes() if family == "table" else Draw(seed, spark).scenario()

@@ -404,3 +404,68 @@ class Paired:
             if side is not None:
                 side.clear()
         return {"pair": str(told), "parts": tuple(part for side in told for part in side or ["nobody"])}
+
+
+# -- tables grouped anew ------------------------------------------------------------------------------------------
+
+
+class Ledger(_OfColumn):
+    """Text that says who came and who left, in their order; it ends when it is long."""
+
+    def initializer(self) -> str:
+        return ""
+
+    def adder(self, key: Any, row: Row, aggregate: str) -> str:
+        return f"{aggregate}+{spelled(row.pop(self.column))}"
+
+    def subtractor(self, key: Any, row: Row, aggregate: str) -> str | None:
+        return None if len(aggregate) > 20 else f"{aggregate}-{spelled(row.pop(self.column))}"
+
+    def added(self, aggregate: str, value: str | None) -> str:
+        return f"{aggregate}+{value}"
+
+    def taken(self, aggregate: str, value: str | None) -> str | None:
+        return None if aggregate == value else f"{aggregate}-{value}"
+
+
+class Bag(_OfColumn):
+    """A list of what is there now, changed in place; an empty one deletes the group."""
+
+    def __init__(self, column: str) -> None:
+        super().__init__(column)
+        self.shared: list[Any] = []
+
+    def initializer(self) -> list[Any]:
+        return self.shared
+
+    def adder(self, key: Any, row: Row, aggregate: list[Any]) -> Any:
+        aggregate.append(row.pop(self.column))
+        row.clear()
+        return aggregate if len(aggregate) % 2 else tuple(aggregate)
+
+    def subtractor(self, key: Any, row: Row, aggregate: list[Any]) -> Any:
+        value = spelled(row[self.column])
+        left = next((n for n, one in enumerate(aggregate) if spelled(one) == value), 0)
+        aggregate[left : left + 1] = []
+        return aggregate or None
+
+
+class Balance(_OfColumn):
+    """Whole numbers in several types; a group whose balance is zero is deleted."""
+
+    def initializer(self) -> Any:
+        return np.int8(0)
+
+    def adder(self, key: Any, row: Row, aggregate: int) -> Any:
+        return self.added(aggregate, row[self.column])
+
+    def subtractor(self, key: Any, row: Row, aggregate: int) -> Any:
+        return self.taken(aggregate, row[self.column])
+
+    def added(self, aggregate: int, value: int | None) -> Any:
+        found = aggregate + (value or 0)
+        return Decimal(found) if found % 2 else pa.scalar(found)
+
+    def taken(self, aggregate: int, value: int | None) -> Any:
+        found = aggregate - (value or 0)
+        return None if found == 0 else np.int64(found)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
-from hostile.case import Row, Source, Step
+from hostile.case import Case, Row, Source, Step
 from hostile.draws import FAR_ORIGINS, ORIGINS, PYTHONS_LAST, Draw
 from hostile.joined import Joining
 from hostile.kinds import KEYS, VALUES
+
+AnyCase = TypeVar("AnyCase", bound=Case)
 
 HOWS = {"streams": ("inner", "left", "outer"), "table": ("inner", "left"), "tables": ("inner", "left", "outer")}
 SUFFIXES = (("_l", "_r"), ("", "_r"), (" of left", "."), ("`", "\U0001f600"))
@@ -43,7 +46,10 @@ class JoinDraw(Draw):
             clocks=[],
             splits=[],
         )
-        return self.with_records(replace(made, step=None if made.late else self.behind(made)))
+        made = replace(made, step=None if made.late else self.behind(made))
+        self.clock = self.origin = self.begin_of(made)
+        self.pools = self.key_pools()
+        return self.with_records(made)
 
     def reach(self) -> tuple[int, int, int]:
         """How far before and after a record its partners may be, and the grace."""
@@ -107,11 +113,11 @@ class JoinDraw(Draw):
 
     # -- the streams -------------------------------------------------------------------------------------------------
 
-    def with_records(self, made: Joining) -> Joining:
+    def with_records(self, made: AnyCase, most_partitions: int = 3) -> AnyCase:
+        """A case with records, batches, splits and restarts; `clock`, `origin` and `pools` are drawn."""
         random = self.random
-        self.clock = self.origin = self.begin_of(made)
-        self.pools = self.key_pools()
-        partitions = [random.choice([1, 1, 2, 3]) if source.order else 1 for source, _ in self.drawn]
+        many = [n for n in (1, 1, 2, 3) if n <= most_partitions]
+        partitions = [random.choice(many) if source.order else 1 for source, _ in self.drawn]
         self.places = [[random.choice([0, 5, 2**40]) for _ in range(count)] for count in partitions]
         self.gaps = random.choice([[1], [1, 1, 3], [1, 1000]])
         drawn = [self.batch_of(made) for _ in range(3 if self.spark else random.randint(1, 5))]
@@ -119,7 +125,7 @@ class JoinDraw(Draw):
         return replace(
             made,
             batches=batches,
-            sides=[[side for side, _ in batch] for batch in drawn] if len(made.inputs) > 1 else [],
+            sides=[[side for side, _ in batch] for batch in drawn] if len(made.sources) > 1 else [],
             clocks=[0] * len(batches),
             restarts=frozenset(n for n in range(1, len(batches)) if self.chance(0.3)),
             drains=self.chance(0.4),
@@ -132,12 +138,12 @@ class JoinDraw(Draw):
         far = (PYTHONS_LAST - 5_000,) if self.spark and functions else FAR_ORIGINS
         return self.random.choice(far if self.chance(0.1) else ORIGINS)
 
-    def batch_of(self, made: Joining) -> list[tuple[int, Row]]:
+    def batch_of(self, made: Case) -> list[tuple[int, Row]]:
         sides = self.random.choice([[0], [1], [0, 1], [0, 1], [0, 0, 0, 1], [0, 1, 1, 1]])
         size = self.random.choice([0, 1, 2, 4, 8, 14])
-        return [self.record_of(made, self.random.choice(sides) % len(made.inputs)) for _ in range(size)]
+        return [self.record_of(made, self.random.choice(sides) % len(made.sources)) for _ in range(size)]
 
-    def record_of(self, made: Joining, side: int) -> tuple[int, Row]:
+    def record_of(self, made: Case, side: int) -> tuple[int, Row]:
         """A record of a side: mostly in order, some far back, some that are skipped."""
         random, (source, values) = self.random, self.drawn[side]
         self.clock += random.choice([0, 0, 0, 1, 2, 5, 20])
@@ -146,7 +152,7 @@ class JoinDraw(Draw):
         pool = random.choice(self.pools)
         for (name, _), drawn in zip(source.keys, pool, strict=False):
             record[name] = drawn
-        if source.deleted and any(s.name for other in made.inputs for s in other.steps):
+        if source.deleted and any(s.name for other in made.sources for s in other.steps):
             record = {source.keys[0][0]: random.choice(["0", "1", "2", "-3", "10"])}
         for name, kind in values:
             record[name] = None if self.chance(0.15) else VALUES[kind].draw(random)

@@ -56,6 +56,33 @@ class Steps:
         return record
 
 
+@dataclass
+class TableStep:
+    """A step of a table, with a function of its own: what a filter takes out becomes a tombstone."""
+
+    step: Step
+    function: Callable[..., Any]
+    types: dict[str, Any]
+    key: tuple[str, ...]
+
+    @classmethod
+    def of(cls, what: Case, step: Step, key: tuple[str, ...]) -> TableStep:
+        """The step of a case."""
+        return cls(step, what.functions(step.made), {name: what.functions(kind) for name, kind in step.types}, key)
+
+    def run(self, row: Row) -> Row:
+        """The row behind the step."""
+        aside = {name: row[name] for name in (*self.key, "window", "timestamp", "deleted") if name in row}
+        values = [name for name in row if name not in aside]
+        if self.step.how == "filter":
+            lives = not row.get("deleted") and bool(self.function(deepcopy(row)))
+            return (row if lives else row | dict.fromkeys(values)) | {"deleted": not lives}
+        if row.get("deleted"):
+            return aside | dict.fromkeys(self.types)
+        found = self.function(deepcopy(row))
+        return aside | {name: stored(found.get(name), kind) for name, kind in self.types.items()}
+
+
 def _text(value: Any) -> str | None:
     if value is not None and not isinstance(value, str):
         raise Misfit(f"{value!r} is no text")

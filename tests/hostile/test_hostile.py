@@ -51,6 +51,8 @@ def test_every_kind_of_topology_is_drawn() -> None:
     assert kinds["time: max_future_skew"] > 100
     assert min(kinds["inputs: merge"], kinds["inputs: cogroup"]) > 50
     assert min(kinds[f"join: {family}"] for family in ("streams", "self", "table", "tables")) > 30
+    tables = ("changes", "groups, built-in", "groups, aggregate", "groups, reduce", "a limit", "a limit behind groups")
+    assert min(kinds[f"table: {what}"] for what in tables) > 10
     assert min(kinds[f"join: {what}"] for what in ("grace of a table", "late records", "min_partition")) > 30
     assert kinds["limits in a row"] > 50
     assert {"out: final limit", "out: limit", "step: select_key", "aggregate: reduce"} <= kinds.keys()

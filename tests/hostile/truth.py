@@ -15,7 +15,7 @@ from typing import Any
 from hostile import functions
 from hostile.kinds import same_key
 from hostile.scenario import Call, Output, Row, Scenario, Sliding
-from hostile.steps import Steps, Stopped
+from hostile.steps import Steps, Stopped, TableStep
 from hostile.stored import Misfit, stored
 from oracle import Batches, BuiltIn, Entry, Fold, Oracle, Reduce, Sessions, Topology, Windows, _new
 from oracle_suppress import Full, Limit, Suppression
@@ -150,14 +150,14 @@ class _Way:
     output: Output
     oracle: Oracle
     suppressions: list[Suppression]
-    step: Callable[[Row], Any] | None
+    step: TableStep | None
     seen: int = 0
     skipped: int = 0
 
     @classmethod
     def of(cls, scenario: Scenario, output: Output) -> _Way:
         behind = [_suppression(scenario, limit) for limit in output.limits]
-        step = None if output.step is None else scenario.functions(output.step.made)
+        step = None if output.step is None else TableStep.of(scenario, output.step, scenario.key)
         return cls(scenario, output, _oracle(scenario, output), behind, step)
 
     def batch(self, records: list[Row]) -> list[Row]:
@@ -188,7 +188,7 @@ class _Way:
         if self.output.kind == "late":
             return self._labeled(self._late())
         if self.step is not None:
-            rows = [self._stepped(row) for row in rows]
+            rows = [self.step.run(row) for row in rows]
         return self._labeled(_through(self.suppressions, rows))
 
     def _labeled(self, rows: list[Row]) -> list[Row]:
@@ -216,22 +216,6 @@ class _Way:
             return record
         partition = self.scenario.order[0]
         return record | {partition: int(record[partition].partition(":")[2])}
-
-    def _stepped(self, row: Row) -> Row:
-        """A row behind a step of the table."""
-        step = self.output.step
-        assert step is not None
-        assert self.step is not None
-        aside = {name: row[name] for name in (*self.scenario.key, "window", "timestamp", "deleted") if name in row}
-        values = [name for name in row if name not in aside]
-        if step.how == "filter":
-            lives = not row.get("deleted") and bool(self.step(deepcopy(row)))
-            return (row if lives else row | dict.fromkeys(values)) | {"deleted": not lives}
-        types = {name: self.scenario.functions(kind) for name, kind in step.types}
-        if row.get("deleted"):
-            return aside | dict.fromkeys(types)
-        found = self.step(deepcopy(row))
-        return aside | {name: stored(found.get(name), kind) for name, kind in types.items()}
 
 
 def _closes(windows: Any, end: int) -> int:

@@ -9,6 +9,8 @@ from hostile.case import Case, Row
 from hostile.joined import Joining
 from hostile.joined_truth import JoinedTruth
 from hostile.scenario import Scenario
+from hostile.tables import Changes
+from hostile.tables_truth import TableTruth
 from hostile.truth import Truth
 
 
@@ -33,5 +35,7 @@ def truth_of(what: Case) -> AnyTruth:
     """The truth of a case."""
     if isinstance(what, Joining):
         return JoinedTruth(what)
+    if isinstance(what, Changes):
+        return TableTruth(what)
     assert isinstance(what, Scenario)
     return Truth(what)

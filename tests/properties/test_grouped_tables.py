@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from oracle import Row
+from oracle_groups import Regrouped
 from tidegate.kernel.tuning import Tuning
 from tidegate.testing import TopologyTestDriver, layout
 
@@ -34,43 +35,16 @@ SMALL = Tuning(bucket_rows=3)
 """Buckets split at three rows, so that a handful of keys makes a tree."""
 
 
-@dataclass
-class Groups:
-    """KTableRepartitionMap, KTableAggregate and KTableReduce of Kafka Streams 4, one change after the other."""
+class Groups(Regrouped):
+    """The rows that leave a table grouped by `g`."""
 
-    initializer: Callable[[], Any] | None
-    adder: Callable[[Any, Any], Any]
-    subtractor: Callable[[Any, Any], Any]
-    table: dict[str, Row] = field(default_factory=dict)
-    groups: dict[str, tuple[Any, int]] = field(default_factory=dict)
+    def __init__(self, initializer: Any, adder: Any, subtractor: Any) -> None:
+        super().__init__(initializer, adder, subtractor, lambda row: row["g"], lambda row: row["n"])
 
     def change(self, record: Row) -> list[Row]:
         """The updates that a change of the table makes."""
-        new = None if record["gone"] else record
-        old = self.table.pop(record["k"], None)
-        if new is not None:
-            self.table[record["k"]] = new
-        old = old if old is not None and old["g"] is not None else None
-        new = new if new is not None and new["g"] is not None else None
-        if old is not None and new is not None and old["g"] == new["g"]:
-            return [self._update(old["g"], old, new, record["ts"])]
-        rows = [] if old is None else [self._update(old["g"], old, None, record["ts"])]
-        return rows if new is None else [*rows, self._update(new["g"], None, new, record["ts"])]
-
-    def _update(self, group: str, old: Row | None, new: Row | None, ts: int) -> Row:
-        stored = self.groups.pop(group, None)
-        value = None if stored is None else stored[0]
-        stamp = ts if stored is None else max(ts, stored[1])
-        if old is not None and value is not None:
-            value = self.subtractor(value, old)
-        if new is not None:
-            if value is not None:
-                value = self.adder(value, new)
-            else:
-                value = new["n"] if self.initializer is None else self.adder(self.initializer(), new)
-        if value is not None:
-            self.groups[group] = (value, stamp)
-        return {"g": group, "value": value, "timestamp": stamp}
+        updates = self.take(record["k"], None if record["gone"] else record, record["ts"])
+        return [{"g": group, "value": value, "timestamp": stamp} for group, value, stamp in updates]
 
 
 def spelled(sign: str) -> Callable[[Any, Any], Any]:
