@@ -329,7 +329,7 @@ class Draw:
             batches=batches,
             clocks=clocks,
             restarts=frozenset(n for n in range(1, len(batches)) if self.chance(0.3)),
-            drains=self.chance(0.4) and made.expects is None,
+            drains=self.chance(0.4),
             tasks=tasks,
             splits=[self.split(made, batch) for batch in batches],
         )

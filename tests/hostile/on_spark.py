@@ -135,9 +135,7 @@ def _compare(what: Case, ran: Ran) -> str:
             return told
     if any(more := [row for rows in ran.batches[len(what.batches) :] for row in rows]):
         return f"there are rows behind the last batch: {more}"
-    # What a drain does for keys that are expected is not in the oracle.
-    drains = ran.drained is not None and what.expects is None
-    if drains and (told := differ("the drain", what, ran.drained or [], truth.drain())):
+    if ran.drained is not None and (told := differ("the drain", what, ran.drained or [], truth.drain())):
         return told
     return "" if ran.dropped == truth.drops else f"dropped {dict(ran.dropped)}, and should have: {dict(truth.drops)}"
 

@@ -42,6 +42,7 @@ def test_every_kind_of_topology_is_drawn() -> None:
         kinds.update(f"key: {kind}" for _, kind in what.keys)
         kinds.update(call.what for call in what.calls)
         kinds["expects"] += what.expects is not None
+        kinds["expects, drained"] += what.expects is not None and what.drains
         kinds["idle"] += what.idle is not None
         kinds["retention"] += what.retention is not None
         kinds["strict"] += any(output.bound for output in what.outputs)
@@ -58,7 +59,7 @@ def test_every_kind_of_topology_is_drawn() -> None:
     assert {"out: final limit", "out: limit", "step: select_key", "aggregate: reduce"} <= kinds.keys()
     assert {"key: pa.float64()", "key: pa.binary()"} <= kinds.keys()
     assert {"Appending", "Growing", "Tally", "merged", "Failing"} <= kinds.keys()
-    assert min(kinds[name] for name in ("expects", "idle", "retention", "strict", "unordered")) > 10
+    assert min(kinds[name] for name in ("expects", "expects, drained", "idle", "retention", "strict", "unordered")) > 10
     assert {"__deleted", "__start", "start", "a.b", "back`tick", "k:k", "N"} <= names
 
 

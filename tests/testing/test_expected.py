@@ -235,3 +235,23 @@ def test_numbers_of_another_width_are_the_same_keys() -> None:
     for ts in (0, 10):
         driver.pipe_input({"n": 1, "ts": ts})
     assert [(row["n"], row["count"]) for row in driver.read_output()] == [(1, 1), (7, 0)]
+
+
+@pytest.mark.parametrize("advance", [10, 5])
+def test_a_drain_ends_with_the_last_window_of_the_newest_record(advance: int) -> None:
+    """As the end of a static DataFrame: no window that has begun is left out, and none is made up behind it."""
+    driver = TopologyTestDriver(on_close(WINDOWS.advance_by(f"{advance} ms")).count(expect_keys=["B"]))
+    assert out(driver, 3) == []
+    driver.pipe_input({"user": None, "ts": 90})
+    driver.pipe_input({"user": "A", "ts": 21})
+    driver.read_output()
+    driver.drain()
+    starts = [20] if advance == 10 else [15, 20]
+    rows = [(row["user"], row["window"].start, row["count"]) for row in driver.read_output()]
+    assert rows == [row for start in starts for row in (("A", start, 1), ("B", start, 0))]
+
+
+def test_a_drain_without_a_record_has_no_expected_keys() -> None:
+    driver = TopologyTestDriver(on_close().count(expect_keys=["B"]))
+    driver.drain()
+    assert driver.read_output() == []
