@@ -16,10 +16,6 @@ QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Of a JVM: a test's query runs for seconds, and compiling it well costs more than it saves."""
 
 
-FILES_WITHOUT_FORKS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-"""Spark's default starts a program four times for each file of a checkpoint on a local disk (decision 0012)."""
-
-
 SMALL = Tuning(
     slice_rows=3,
     close_rows=4,
@@ -51,7 +47,6 @@ def builder(name: str) -> Any:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.streaming.metricsEnabled", "false")
         .config("spark.driver.extraJavaOptions", QUICK_START)
-        .config("spark.sql.streaming.checkpointFileManagerClass", FILES_WITHOUT_FORKS)
     )
 
 
