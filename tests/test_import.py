@@ -5,13 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pyarrow as pa
 import pytest
-
-import tidegate as tg
-from tidegate.kernel.rows.layout import Layout
-from tidegate.kernel.stage import Stage
-from tidegate.plan import operation
 
 MOST_MS = 150
 MOST_CLASSES = 200
@@ -56,30 +50,12 @@ def test_import_is_fast_and_brings_nothing_large() -> None:
     raise AssertionError(f"the import took (milliseconds, dataclasses) {found}")
 
 
-STARTED = """
-import sys
-from pyspark.serializers import CPickleSerializer
-udf = CPickleSerializer().loads(sys.stdin.buffer.read())
-class Handle:
-    def getMapState(self, name, key, value): return name
-udf.__self__._stateful_processor.init(Handle())
-print(*[name for name in ("pandas", "pyarrow", "numpy") if name in sys.modules])
-"""
-
-
 def test_the_process_that_starts_a_stateful_operator_brings_nothing_large() -> None:
     """Spark unpickles the processor there and calls `init` alone, at each start of a query and for each operator."""
     pytest.importorskip("pyspark")
-    from pyspark.serializers import CPickleSerializer
-    from pyspark.sql.streaming.stateful_processor_util import TransformWithStateInPandasUdfUtils
+    from benchmarks import starting
 
-    from tidegate.runtime.spark.attach import SparkStage
-    from tidegate.runtime.spark.processor import StageProcessor
-
-    counts = tg.stream("events", key="k", timestamp="ts").group_by_key().count()
-    layout = Layout(operation(counts.node), pa.schema({"k:k": pa.string(), "ts": pa.int64()}))
-    processor = StageProcessor(SparkStage(Stage(layout)))
-    udf = TransformWithStateInPandasUdfUtils(processor, "None").transformWithStateUDF
-    given = CPickleSerializer().dumps(udf)
-    said = subprocess.run([sys.executable, "-c", STARTED], input=given, capture_output=True, check=True).stdout
-    assert said.split() == []
+    said = 'print(*[name for name in ("pandas", "pyarrow", "numpy") if name in sys.modules])'
+    program = [sys.executable, "-c", starting.STARTED + said]
+    done = subprocess.run(program, input=starting.processor(), capture_output=True, check=True)
+    assert done.stdout.split() == []

@@ -142,13 +142,19 @@ def test_wheel_and_archive_have_what_they_should(built: Path) -> None:
     assert {f"src/{name}" for name in sources} <= inside
 
 
+def _environment(built: Path, folder: Path, extra: str = "") -> Path:
+    """The Python of an empty environment into which the wheel was installed."""
+    (wheel,) = built.glob("*.whl")
+    venv.create(folder / "venv", with_pip=True)
+    python = folder / "venv" / "bin" / "python"
+    _run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"{wheel}{extra}"])
+    return python
+
+
 @pytest.mark.slow
 @pytest.mark.package
 def test_the_wheel_runs_a_topology_where_nothing_else_is(built: Path, tmp_path: Path) -> None:
-    (wheel,) = built.glob("*.whl")
-    venv.create(tmp_path / "venv", with_pip=True)
-    python = tmp_path / "venv" / "bin" / "python"
-    _run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel])
+    python = _environment(built, tmp_path)
     installed = _run([python, "-m", "pip", "list", "--format=freeze", "--disable-pip-version-check"])
     assert {line.split("==")[0] for line in installed.split()} - {"pip", "setuptools"} == {
         "numpy",
@@ -182,10 +188,7 @@ print("counted", [row["count"] for row in spark.table("counts").orderBy("window"
 @pytest.mark.spark
 def test_a_job_runs_in_a_fresh_environment_that_nobody_activated(built: Path, tmp_path: Path) -> None:
     """No PYSPARK_PYTHON, and a `python3` on the PATH that has neither tidegate nor pyspark."""
-    (wheel,) = built.glob("*.whl")
-    venv.create(tmp_path / "venv", with_pip=True)
-    python = tmp_path / "venv" / "bin" / "python"
-    _run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"{wheel}[spark]"])
+    python = _environment(built, tmp_path, "[spark]")
     (tmp_path / "job.py").write_text(JOB)
     given = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "PYTHON"))}
     done = subprocess.run([python, "job.py"], cwd=tmp_path, env=given, capture_output=True, text=True, check=False)

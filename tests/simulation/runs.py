@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from random import Random
 
 from oracle import Row, same
@@ -13,24 +13,11 @@ from simulation.faults import Adversary
 from simulation.query import Deal, Query
 from simulation.scenarios import Plan, Scenario, scenario
 from simulation.truths import nonzero, rows, truth
-from tidegate.kernel.tuning import Tuning
+from sizes import SMALL
+from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.plan import operation
 
-SMALL = {
-    "slice_rows": 3,
-    "close_rows": 4,
-    "part_rows": 2,
-    "compact_rows": 5,
-    "part_records": 2,
-    "bucket_rows": 3,
-    "bucket_segments": 2,
-    "chunk_rows": 2,
-    "piece_rows": 2,
-    "fold_rows": 1,
-    "frame_rows": 3,
-    "list_rows": 2,
-    "part_bytes": 700,
-}
+SIZES = {name: size for name, size in asdict(SMALL).items() if size != getattr(DEFAULT, name)}
 """Sizes from which on the kernel does something else: made so small that a handful of records reaches them."""
 
 
@@ -47,7 +34,7 @@ class Case:
         """Some cases with the sizes as they are, others with small ones."""
         random = Random(f"sizes {self.seed}")
         few = random.random() < 0.7
-        return Tuning(**{name: size for name, size in SMALL.items() if few and random.random() < 0.5})  # type: ignore[arg-type]
+        return replace(DEFAULT, **{name: size for name, size in SIZES.items() if few and random.random() < 0.5})
 
     @property
     def scenario(self) -> Scenario:

@@ -11,7 +11,7 @@ import pytest
 
 from simulation import attempts, cluster, workers
 from simulation.faults import KINDS, Adversary
-from simulation.runs import SMALL, Case, report, run, smaller
+from simulation.runs import SIZES, Case, report, run, smaller
 from simulation.stores import Calls, KernelStore, Version
 from tidegate.kernel import stage
 from tidegate.kernel.exchange import batch
@@ -60,7 +60,8 @@ def test_what_a_worker_remembers_is_known() -> None:
 
 
 def test_small_sizes_are_those_of_the_kernel() -> None:
-    assert all(getattr(DEFAULT, name) > size for name, size in SMALL.items())
+    assert len(SIZES) > 12
+    assert all(getattr(DEFAULT, name) > size for name, size in SIZES.items())
     assert {Case(seed).tuning == DEFAULT for seed in range(40)} == {True, False}
 
 

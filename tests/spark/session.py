@@ -9,32 +9,10 @@ from typing import Any
 import pyspark
 from pyspark.sql import SparkSession
 
-from tidegate.kernel.tuning import Tuning
 from tidegate.runtime.spark.config import configure
 
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Of a JVM: a test's query runs for seconds, and compiling it well costs more than it saves."""
-
-
-SMALL = Tuning(
-    slice_rows=3,
-    close_rows=4,
-    part_rows=2,
-    compact_rows=5,
-    key_windows=(2, 3),
-    part_records=2,
-    bucket_rows=3,
-    page_logs=3,
-    fanout=2,
-    root_entries=2,
-    bucket_segments=2,
-    chunk_rows=2,
-    fold_rows=1,
-    frame_rows=3,
-    list_rows=2,
-    part_bytes=700,
-)
-"""Sizes that a handful of records reaches, in the workers of Spark: `attach.to_df(table.node, tuning=SMALL)`."""
 
 
 def builder(name: str) -> Any:

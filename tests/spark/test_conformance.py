@@ -28,8 +28,8 @@ pytest.importorskip("pyspark")
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
+from sizes import SMALL
 from spark.replay import Replay, Replayed, collect, table_of, with_offsets
-from spark.session import SMALL
 from tidegate.kernel.tuning import Tuning
 from tidegate.runtime.spark.attach import to_df
 

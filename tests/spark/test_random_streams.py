@@ -21,8 +21,8 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import DataFrame, SparkSession
 
+from sizes import SMALL
 from spark.replay import Replay, Row
-from spark.session import SMALL
 from tidegate.runtime.spark.attach import to_df
 
 pytestmark = pytest.mark.spark

@@ -11,10 +11,13 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidegate.errors import DefinitionError, DefinitionTypeError
 from tidegate.spec.columns import check_user_name
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -186,17 +189,21 @@ def _unknown_field(expression: Any, columns: Sequence[str]) -> str | None:
     return None if error is None else no_such_field(error, columns)
 
 
+def computed(expression: Any, rows: pa.Table) -> pa.ChunkedArray:
+    """What an expression gives for each row of an Arrow table. Raises what Arrow raises."""
+    from pyarrow import acero
+
+    source = acero.Declaration("table_source", acero.TableSourceNodeOptions(rows))
+    project = acero.Declaration("project", acero.ProjectNodeOptions([expression], ["x"]), [source])
+    return project.to_table(use_threads=False)["x"]
+
+
 def refusal_of(expression: Any, schema: Any) -> Exception | None:
     """What Arrow says where it cannot compute an expression over rows of this schema; None if it can."""
     import pyarrow as pa
-    from pyarrow import acero
 
-    rows = acero.TableSourceNodeOptions(schema.empty_table())
-    project = acero.Declaration(
-        "project", acero.ProjectNodeOptions([expression], ["x"]), [acero.Declaration("table_source", rows)]
-    )
     try:
-        project.to_table(use_threads=False)
+        computed(expression, schema.empty_table())
     except (pa.ArrowException, ValueError, KeyError, TypeError) as error:
         return error
     return None

@@ -224,7 +224,7 @@ class JoinBatch(Batch):
         super().__init__(layout)
         self._sides = [Batch(layout.of_side(side)) for side in range(len(layout.op.sides))]
         self.dropped: dict[int, pa.Table] = {}
-        """By side the changes of a table that were dropped; `seen` is the table's time that each saw."""
+        """By side the records that came too late, where they leave as rows; `seen` is the time that each saw."""
 
     def add_side(self, side: int, chunks: list[Chunk], *tables: pa.Table) -> None:
         """Take one blob of a side (`add`). Inputs have partitions of their own, though they may number them alike."""

@@ -1,17 +1,57 @@
-"""What all joins tell of the two sides that they keep: how much it is, and the stores that `read_state` reads."""
+"""What all joins have in common: the records of a batch in order, which were dropped, and what is kept of each side."""
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 
+from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.exchange.batch import JoinBatch
+from tidegate.kernel.joins.arrivals import Arrived, Bools, Progress, arrived, with_progress
+from tidegate.kernel.joins.copies import COPIES
 from tidegate.kernel.joins.table_rows import shown_schema
 from tidegate.kernel.operator import Operator
 from tidegate.kernel.state.state import State
+from tidegate.kernel.time.stream_time import NEVER
 from tidegate.spec.joined import SIDES
+from tidegate.spec.windows import LEFT, RIGHT
 
 
 class JoinOperator(Operator):
     """An operator with two sides: `state.logs` has what is kept of the left one, `state.right` of the right one."""
+
+    def came(
+        self, state: State, batch: JoinBatch, first: int = LEFT
+    ) -> tuple[tuple[Arrived, Arrived], tuple[Progress, Progress]]:
+        """The records of both sides in order (`arrivals.arrived`), and how the time of each side passes.
+
+        Of a join that does not go by the time of its sides no time passes.
+        """
+        COPIES.step += 1
+        joined = self.layout.op.joined
+        assert joined is not None
+        if not joined.tells_time:
+            nothing = np.zeros(0, np.int64)
+            still = Progress(NEVER, nothing, nothing)
+            return arrived(self.layout, batch, first), (still, still)
+        before = (state.input_times[LEFT], state.input_times[RIGHT])
+        came, progress = with_progress(self.layout, batch, first, before)
+        state.input_times = [one.after for one in progress]
+        return came, progress
+
+    def dropped(self, batch: JoinBatch, side: int, came: Arrived, late: Bools, times: Ints | None = None) -> int:
+        """How many records of a side are `late`; they stay with the batch where late records leave as rows.
+
+        times  the time that each record saw and is late by, if that is not the stream time
+        """
+        if self.layout.op.keeps_late and late.any():
+            assert came.rows is not None
+            found = came.rows.filter(pa.array(late))
+            if times is not None:
+                shown = [name for name in ("seen", "actual") if name in found.schema.names]
+                found = found.drop_columns(shown).append_column("seen", pa.array(times[late]))
+            batch.dropped[side] = found
+        return int(late.sum())
 
     def counts(self, state: State) -> dict[str, float]:
         # Of a stretch of open records that closes, those that have closed already are among them.

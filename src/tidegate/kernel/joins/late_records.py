@@ -1,42 +1,27 @@
 """Records of a join that came too late, and records that were skipped, as rows that say their side.
 
-A record of two streams is late if nothing can join it any more; a change of a table with a history, if it is dropped.
+Which records are late the join itself says (`JoinOperator.dropped`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.instants import later_ms
 from tidegate.kernel.columns.arrays import Ints, ints
 from tidegate.kernel.exchange.batch import Batch, JoinBatch
-from tidegate.kernel.joins.arrivals import Arrived, Bools, arrived
 from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.time.stream_time import NEVER
 from tidegate.spec.columns import LATE_BY, REASON, SIDE, STREAM_TIME, TIMESTAMP
-from tidegate.spec.joined import SIDES, Joined, StreamStream
+from tidegate.spec.joined import SIDES
 from tidegate.spec.windows import LEFT, RIGHT
 
 BOTH = "both"
 """The side of a record of a stream that is joined with itself."""
-
-
-def late(joined: StreamStream, came: tuple[Arrived, Arrived]) -> tuple[Bools, Bools]:
-    """Which records nothing can join any more; of a stream with itself neither as left nor as right."""
-    found = []
-    for side, one in enumerate(came):
-        # Late iff t < S - reach: stream times differ by record, so the reach is added to t instead.
-        reach = -joined.windows.late_before_ms(side, 0)
-        found.append((later_ms(one.times, reach) < one.seen) & one.keyed)
-    if joined.self_join:
-        found = [found[LEFT] & found[RIGHT], np.zeros(len(came[RIGHT]), bool)]
-    return found[LEFT], found[RIGHT]
 
 
 def rows(layout: Layout, batch: Batch) -> pa.Table:
@@ -45,7 +30,7 @@ def rows(layout: Layout, batch: Batch) -> pa.Table:
     joined = layout.op.joined
     assert joined is not None
     parts = []
-    for side, found in _late(layout, joined, batch):
+    for side, found in batch.dropped.items():
         name = BOTH if joined.self_join else SIDES[side]
         by = ints(_seen(found)) - ints(found["ts"])
         parts.append(_shaped(layout, found, side, name, pa.repeat("late", found.num_rows), by))
@@ -55,26 +40,6 @@ def rows(layout: Layout, batch: Batch) -> pa.Table:
             nothing = pa.nulls(found.num_rows, pa.int64())
             parts.append(_shaped(layout, found, side, name, found["reason"], nothing))
     return pa.concat_tables(parts) if parts else layout.late_schema.empty_table()
-
-
-def _late(layout: Layout, joined: Joined, batch: JoinBatch) -> Iterator[tuple[int, pa.Table]]:
-    if not isinstance(joined, StreamStream):
-        yield from batch.dropped.items()
-        return
-    came = arrived(layout, batch)
-    for side, mine in enumerate(late(joined, came)):
-        one = came[side].rows
-        if one is not None and mine.any():
-            yield side, one.filter(pa.array(mine))
-
-
-def dropped(changes: Arrived, late: Bools, times: Ints) -> pa.Table:
-    """The changes of a table that are `late`, which the time of the table says: `times`, for each change."""
-    assert changes.rows is not None
-    at = np.flatnonzero(late)
-    rows = changes.rows.take(pa.array(at))
-    shown = [name for name in ("seen", "actual") if name in rows.schema.names]
-    return rows.drop_columns(shown).append_column("seen", pa.array(times[at]))
 
 
 def _shaped(layout: Layout, found: pa.Table, side: int, name: str, reason: Any, by: Ints | pa.Array) -> pa.Table:

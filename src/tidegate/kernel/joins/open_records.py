@@ -16,7 +16,7 @@ of them (`joins.copies`), so a batch reads the records that it needs and no othe
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -136,12 +136,8 @@ class OpenRecords:
             rows = rows.append_column("n", pa.array(first + np.arange(rows.num_rows)))
         kept, merged = _unmerged(contents.runs, rows.num_rows, MERGED_ROWS)
         whole = _in_order([*(self._run(start, kept + at, part) for at, part in enumerate(merged)), rows])
-        part = self._write(start, kept, whole)
+        part = self._replace(start, range(kept, kept + max(1, len(merged))), merged, whole)
         self._keep(part.digest, whole)
-        for at, gone in enumerate(merged):
-            COPIES.drop(gone.digest)
-            if at:
-                self.store.remove(start, kept + at)
         self._say(start, _Contents([*contents.runs[:kept], part], contents.joined))
         times = ints(rows["ts"])
         self.index[start] = log._replace(
@@ -159,12 +155,9 @@ class OpenRecords:
         kept, merged = _unmerged(contents.joined, len(numbers), MERGED_ROWS)
         parts = [self._list(start, kept + at, part).all() for at, part in enumerate(merged)]
         whole = distinct(np.sort(np.concatenate([*parts, numbers])))
-        part = self._write(start, joined_segment(kept), pa.table({"after": np.diff(whole, prepend=0)}), len(whole))
+        segments = [joined_segment(kept + at) for at in range(max(1, len(merged)))]
+        part = self._replace(start, segments, merged, pa.table({"after": np.diff(whole, prepend=0)}))
         COPIES.put(part.digest, Numbers.of(whole))
-        for at, gone in enumerate(merged):
-            COPIES.drop(gone.digest)
-            if at:
-                self.store.remove(start, joined_segment(kept + at))
         self._say(start, _Contents(contents.runs, [*contents.joined[:kept], part]))
 
     def opened_from(self, start: int, timestamp: int) -> None:
@@ -204,11 +197,15 @@ class OpenRecords:
         frame = frames.encode(frames.SEGMENT, {"runs": contents.runs, "joined": contents.joined})
         self.store.write(start, CONTENTS_SEGMENT, frame)
 
-    def _write(self, start: int, segment: int, table: pa.Table, count: int | None = None) -> _Part:
+    def _replace(self, start: int, segments: Sequence[int], merged: list[_Part], table: pa.Table) -> _Part:
+        """Write a table to the first of these segments, which have the parts that were merged into it, if any."""
         frame = frames.encode(frames.SEGMENT, {}, table)
-        self.store.write(start, segment, frame)
-        digest = hashlib.blake2b(frame, digest_size=16).hexdigest()
-        return _Part(digest, table.num_rows if count is None else count, len(frame))
+        self.store.write(start, segments[0], frame)
+        for segment in segments[1:]:
+            self.store.remove(start, segment)
+        for gone in merged:
+            COPIES.drop(gone.digest)
+        return _Part(hashlib.blake2b(frame, digest_size=16).hexdigest(), table.num_rows, len(frame))
 
     def _decoded(self, start: int, segment: int) -> pa.Table:
         return frames.decode(frames.SEGMENT, self.store.read(start, segment))[1][0]

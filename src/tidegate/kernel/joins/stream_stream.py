@@ -22,11 +22,10 @@ import pyarrow.compute as pc
 from tidegate.instants import later_ms
 from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
 from tidegate.kernel.exchange.batch import Batch, JoinBatch
-from tidegate.kernel.joins.arrivals import Arrived, arrived
-from tidegate.kernel.joins.copies import COPIES, distinct
+from tidegate.kernel.joins.arrivals import Arrived
+from tidegate.kernel.joins.copies import distinct
 from tidegate.kernel.joins.join_operator import JoinOperator
 from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns
-from tidegate.kernel.joins.late_records import late
 from tidegate.kernel.joins.matching import Bools, Codes, Records, pairs
 from tidegate.kernel.joins.open_records import Closing, OpenRecords, stretches, width_ms
 from tidegate.kernel.joins.table_rows import shown_rows
@@ -72,9 +71,9 @@ class StreamStreamJoin(JoinOperator):
 
     def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
         assert isinstance(batch, JoinBatch)
-        came = arrived(self.layout, batch)
-        dropped = sum(int(one.sum()) for one in late(self._joined, came))
-        return self._rows(state, came, batch.closed_to, closes_at), dropped
+        came, _ = self.came(state, batch)
+        dropped = (self.dropped(batch, side, came[side], late) for side, late in enumerate(_late(self._joined, came)))
+        return self._rows(state, came, batch.closed_to, closes_at), sum(dropped)
 
     def next_close(self, state: State) -> int | None:
         windows, joined = self._joined.windows, self._joined
@@ -104,7 +103,6 @@ class StreamStreamJoin(JoinOperator):
         self, state: State, arrived: tuple[Arrived, Arrived], closed_to: int, closes_at: int
     ) -> Iterator[pa.Table]:
         joined, layout = self._joined, self.layout
-        COPIES.step += 1
         kept = tuple(OpenRecords.of(state, side, joined.preserves(side)) for side in (LEFT, RIGHT))
         hashes = tuple(_hashes(layout, one) for one in arrived)
         sides = tuple(self._side(kept, arrived, hashes, side, closed_to, closes_at) for side in (LEFT, RIGHT))
@@ -207,6 +205,18 @@ class StreamStreamJoin(JoinOperator):
             return meeting, set()
         # What closes: the first open record of the stretch is older than any that stays open.
         return meeting, {s for s, log in held.index.items() if windows.close_ms(side, log.due) <= closes_at}
+
+
+def _late(joined: StreamStream, came: tuple[Arrived, Arrived]) -> tuple[Bools, Bools]:
+    """Which records nothing can join any more; of a stream with itself neither as left nor as right."""
+    found = []
+    for side, one in enumerate(came):
+        # Late iff t < S - reach: stream times differ by record, so the reach is added to t instead.
+        reach = -joined.windows.late_before_ms(side, 0)
+        found.append((later_ms(one.times, reach) < one.seen) & one.keyed)
+    if joined.self_join:
+        found = [found[LEFT] & found[RIGHT], np.zeros(len(came[RIGHT]), bool)]
+    return found[LEFT], found[RIGHT]
 
 
 def _distinct(hashes: Codes) -> Ints:

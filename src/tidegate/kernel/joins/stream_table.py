@@ -19,17 +19,15 @@ from tidegate.instants import MAX_MS, earlier_ms, later_ms
 from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
 from tidegate.kernel.exchange.batch import Batch, JoinBatch
 from tidegate.kernel.joins import table_rows
-from tidegate.kernel.joins.arrivals import Arrived, Bools, Progress, arrived, with_progress
+from tidegate.kernel.joins.arrivals import Arrived, Bools, Progress
 from tidegate.kernel.joins.join_operator import JoinOperator
 from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns, taken
-from tidegate.kernel.joins.late_records import dropped
 from tidegate.kernel.joins.open_records import STRETCHES, OpenRecords, stretches
 from tidegate.kernel.joins.table_rows import STORED, Lookup, Versions, shown_schema
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.results import serial
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import TABLE_RIGHT, WAITING
-from tidegate.kernel.time.stream_time import NEVER
 from tidegate.spec.columns import UNTIL
 from tidegate.spec.joined import StreamTable
 from tidegate.spec.windows import LEFT, RIGHT
@@ -72,15 +70,9 @@ class StreamTableJoin(JoinOperator):
 
     def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
         assert isinstance(batch, JoinBatch)
-        before, looked_up_to = (state.input_times[LEFT], state.input_times[RIGHT]), state.looked_up_to
-        if self._joined.tells_time:
-            (records, changes), (stream, table) = with_progress(self.layout, batch, RIGHT, before)
-            state.input_times = [stream.after, table.after]
-            state.looked_up_to = max(looked_up_to, stream.after)
-        else:
-            records, changes = arrived(self.layout, batch, RIGHT)
-            nothing = np.zeros(0, np.int64)
-            stream, table = (Progress(NEVER, nothing, nothing) for _ in range(2))
+        looked_up_to = state.looked_up_to
+        (records, changes), (stream, table) = self.came(state, batch, RIGHT)
+        state.looked_up_to = max(looked_up_to, stream.after)
         kept, late = self._kept(state, batch, changes, table)
         looked_up = self._looked_up(state, records, stream, looked_up_to, at_end=closes_at == MAX_MS)
         rows = self._rows(state, looked_up, changes, kept, table)
@@ -99,9 +91,7 @@ class StreamTableJoin(JoinOperator):
             return np.flatnonzero(kept), 0
         times = table.at(changes.places)
         late = kept & (changes.times < self._history_from(state, times))
-        if self.layout.op.keeps_late and late.any():
-            batch.dropped[RIGHT] = dropped(changes, late, times)
-        return np.flatnonzero(kept & ~late), int(late.sum())
+        return np.flatnonzero(kept & ~late), self.dropped(batch, RIGHT, changes, late, times)
 
     def _history_from(self, state: State, table: Ints) -> Ints:
         """Where the history begins when the time of the table is this: never before where it began already."""

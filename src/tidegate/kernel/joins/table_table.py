@@ -13,10 +13,9 @@ from tidegate.instants import MAX_MS, earlier_ms
 from tidegate.kernel.columns.arrays import Ints, concat_tables
 from tidegate.kernel.exchange.batch import Batch, JoinBatch
 from tidegate.kernel.joins import table_rows
-from tidegate.kernel.joins.arrivals import Arrived, Bools, Progress, arrived, with_progress
+from tidegate.kernel.joins.arrivals import Arrived, Bools, Progress
 from tidegate.kernel.joins.join_operator import JoinOperator
 from tidegate.kernel.joins.joined_rows import joined_rows, side_columns, taken
-from tidegate.kernel.joins.late_records import dropped
 from tidegate.kernel.joins.table_rows import STORED, Lookup, Versions
 from tidegate.kernel.rows import grouping, row_ids
 from tidegate.kernel.rows.layout import ID_COLUMN
@@ -52,7 +51,7 @@ class TableTableJoin(JoinOperator):
 
     def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
         assert isinstance(batch, JoinBatch)
-        came, progress = self._came(state, batch)
+        came, progress = self.came(state, batch)
         changed = [self._keys(came[side]) for side in _SIDES]
         hashes = np.concatenate([grouping.key_hash(self.layout, rows) for rows in changed])
         if not len(hashes):
@@ -79,24 +78,12 @@ class TableTableJoin(JoinOperator):
                 if self._joined.histories[side] is not None:
                     begin = self._history_from(side, np.array([progress[side].after]))[0]
                 self._store(states[side], sides[side], grouping.key_hash(self.layout, changed[side]), begin)
-        return [rows], sum(self._dropped(batch, side, came[side], sides[side], progress[side]) for side in _SIDES)
+        return [rows], sum(self._late(batch, side, came[side], sides[side], progress[side]) for side in _SIDES)
 
-    def _dropped(self, batch: JoinBatch, side: int, came: Arrived, mine: _Table, time: Progress) -> int:
+    def _late(self, batch: JoinBatch, side: int, came: Arrived, mine: _Table, time: Progress) -> int:
         """How many changes of a side were dropped."""
         late = came.keyed & ~np.isin(came.places, mine.versions.places[mine.changes])
-        if self.layout.op.keeps_late and late.any():
-            batch.dropped[side] = dropped(came, late, time.at(came.places))
-        return int(late.sum())
-
-    def _came(self, state: State, batch: JoinBatch) -> tuple[tuple[Arrived, Arrived], tuple[Progress, Progress]]:
-        """The changes of both tables, and how the time of each table passes, if one of them has a history."""
-        if not self._joined.tells_time:
-            nothing = np.zeros(0, np.int64)
-            return arrived(self.layout, batch), (Progress(NEVER, nothing, nothing), Progress(NEVER, nothing, nothing))
-        before = (state.input_times[LEFT], state.input_times[RIGHT])
-        came, progress = with_progress(self.layout, batch, LEFT, before)
-        state.input_times = [one.after for one in progress]
-        return came, progress
+        return self.dropped(batch, side, came, late, time.at(came.places))
 
     def _history_from(self, side: int, times: Ints) -> Ints:
         """Where the history of a table begins at these times of the table; NEVER for one that keeps no versions."""

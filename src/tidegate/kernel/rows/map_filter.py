@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import acero
 
 from tidegate.errors import AggregationError
 from tidegate.instants import Window
@@ -37,6 +36,7 @@ from tidegate.spec.steps import (
     OneColumn,
     SelectKey,
     Step,
+    computed,
     is_expression,
     no_such_field,
     takes_key,
@@ -266,10 +266,8 @@ def _typed(step: Step, name: str, values: list[Any], kind: pa.DataType | None) -
 
 
 def _evaluated(step: Step, expression: Any, rows: pa.Table) -> pa.ChunkedArray:
-    source = acero.Declaration("table_source", acero.TableSourceNodeOptions(rows))
-    project = acero.Declaration("project", acero.ProjectNodeOptions([expression], ["x"]), [source])
     try:
-        return project.to_table(use_threads=False)["x"]
+        return computed(expression, rows)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError, pa.ArrowTypeError) as error:
         said = str(error).partition("\n")[0]
         missing = no_such_field(error, rows.schema.names)

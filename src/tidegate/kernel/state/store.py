@@ -6,13 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
+from tidegate.kernel.columns.arrays import Ints
 from tidegate.kernel.state.tables import TableSpec
 from tidegate.kernel.tuning import DEFAULT, Tuning
-
-Ints = npt.NDArray[np.int64]
 
 
 class Copy(Protocol):

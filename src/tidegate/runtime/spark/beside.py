@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import IO, Any
 
-from tidegate.kernel.state.store import Copy, InMemory, Ints
+from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.state.store import Copy, InMemory
 
 IN_MEMORY = 1 << 18
 """Copies up to so many bytes stay in memory: a file takes a descriptor."""

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.errors import CheckpointError
+from tidegate.kernel.state.store import Copy
 from tidegate.kernel.state.tables import limit_buffer
 from tidegate.kernel.tuning import DEFAULT, Tuning
-from tidegate.runtime.spark import septets
-
-if TYPE_CHECKING:
-    from tidegate.kernel.state.store import Copy
+from tidegate.runtime.spark import beside, septets
 
 # The named values live in the same map, under a window that cannot exist.
 NAMED = -(2**63)
@@ -56,9 +54,7 @@ class SparkStore:
         self._remove_from(window, segment, 1)
 
     def beside(self, parts: Iterable[Any]) -> Copy | None:
-        from tidegate.runtime.spark.beside import beside
-
-        return beside(parts)
+        return beside.beside(parts)
 
     def _remove_from(self, window: int, segment: int, part: int) -> None:
         # Asks for one key more than there is: a question costs 0.1 ms, reading part 0 to know the number 11 ms a MB.

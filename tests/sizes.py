@@ -1,0 +1,26 @@
+"""Small sizes of the kernel (`kernel.tuning`), which a handful of records reaches."""
+
+from __future__ import annotations
+
+from tidegate.kernel.tuning import Tuning
+
+SMALL = Tuning(
+    slice_rows=3,
+    close_rows=4,
+    part_rows=2,
+    compact_rows=5,
+    key_windows=(2, 3),
+    part_records=2,
+    bucket_rows=3,
+    page_logs=3,
+    fanout=2,
+    root_entries=2,
+    bucket_segments=2,
+    chunk_rows=2,
+    piece_rows=2,
+    fold_rows=1,
+    frame_rows=3,
+    list_rows=2,
+    part_bytes=700,
+)
+"""On Spark: `attach.to_df(table.node, tuning=SMALL)`."""
