@@ -114,14 +114,18 @@ def test_what_has_joined_follows_its_record_through_merges(most: int, monkeypatc
     assert held.joined(0, ints(0, 1, 3, 21, 99)).tolist() == [True, False, True, False, False]
 
 
-def test_a_stretch_is_dropped_with_all_that_it_has() -> None:
+@pytest.mark.parametrize("batches", [1, 4, 5, 8])
+def test_a_stretch_is_dropped_with_all_that_it_has(batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Merged runs and lists leave nothing behind, neither in the store nor beside the worker."""
+    monkeypatch.setattr(open_records, "COPIES", beside := Copies())
     state = State(store := DictStore(), {}, 1)
     held = OpenRecords.of(state, RIGHT, preserved=True)
-    for n in range(5):
+    for n in range(batches):
         first = held.add(0, rows([n]))
         held.mark(0, ints(first))
+    assert beside.held
     held.forget(0)
-    assert store.log == {}
+    assert (store.log, beside.held) == ({}, {})
     assert held.first_open is None
 
 

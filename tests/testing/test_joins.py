@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 import tidegate as tg
+from tidegate.kernel.joins import copies
 from tidegate.testing import TopologyTestDriver
 
 WINDOWS = tg.JoinWindows.of_time_difference_and_grace("10 ms", "5 ms")
@@ -167,6 +168,19 @@ def test_late_records_say_their_side() -> None:
     driver = TopologyTestDriver(named)
     with pytest.raises(tg.DefinitionError, match="would have a value column 'side'"):
         driver.pipe_input({"k": "a", "ts": 1, "side": 1}, "orders")
+
+
+def test_late_changes_of_a_table_say_the_tables_time() -> None:
+    """Not the stream time of both inputs, which no change of the table is late by."""
+    joined = orders().join(prices(history="10 ms"))
+    driver = TopologyTestDriver(joined.late_records())
+    step = copies.COPIES.step
+    for ts in (30, 5):
+        driver.pipe_input({"k": "a", "ts": ts, "gone": False, "b": ts}, "prices")
+        driver.pipe_input({"k": "a", "ts": 900, "price": 1}, "orders")
+    told = [(row["side"], row["b"], row["late_by"], row["stream_time"]) for row in driver.read_output()]
+    assert told == [("right", 5, 25, 30)]
+    assert copies.COPIES.step == step + 4  # each step of a join lets copies grow older
 
 
 def test_records_that_wait_for_a_table() -> None:

@@ -94,6 +94,16 @@ def test_the_bounds_of_sessions_are_their_key() -> None:
     assert told == [((1, 1), 1), ((1, 1), 2), ((1, 1), 1), ((1, 3), 1)]
 
 
+def test_a_window_of_the_key_is_a_key_again() -> None:
+    """Counts per window and key, then per window, then their changes per window."""
+    twice = counts().group_by("window", "k").agg(n=tg.sum("count")).group_by("window").agg(n=tg.sum("n"))
+    driver = TopologyTestDriver(twice.to_stream().select_key("window").group_by_key().count("changes"))
+    for ts in (1, 2, 12):
+        driver.pipe_input({"k": "a", "ts": ts})
+    told = [(row["window"], row["changes"]) for row in driver.read_output()]
+    assert told == [((0, 10), 1), ((0, 10), 2), ((10, 20), 1)]
+
+
 def test_an_unlimited_window_is_a_key_too() -> None:
     table = counts(windows=tg.UnlimitedWindows.start_on(0)).group_by("window").agg(keys=tg.count())
     driver = TopologyTestDriver(table)

@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 
 from tidegate.kernel.columns.arrays import Ints, array, concat_tables
 from tidegate.kernel.columns.groups import previous_rows
-from tidegate.kernel.rows import grouping
+from tidegate.kernel.rows import grouping, result_keys
 from tidegate.kernel.rows.closing import closed_at
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state import hash_tree
 from tidegate.kernel.state.log_index import LogIndex
 from tidegate.kernel.state.state import State
-from tidegate.spec.columns import DELETED, END, LIVE, START, TIMESTAMP
+from tidegate.spec.columns import DELETED, LIVE, TIMESTAMP
 
 _NOT_KEPT = (LIVE, DELETED, TIMESTAMP)
 
@@ -52,8 +52,7 @@ def replaced(layout: Layout, state: State, index: LogIndex, rows: pa.Table, *, l
     touched = np.unique(hash_tree.find(kept, hashes))
     held = hash_tree.read(kept, touched) if rows.num_rows else None
     both = rows if held is None else concat_tables([_like(held, rows), rows])
-    place = dict.fromkeys(name for name in (*layout.op.key, START, END) if name in rows.schema.names)
-    codes = np.unique(grouping.codes([both[name] for name in place]), return_inverse=True)[1]
+    codes = np.unique(result_keys.codes(layout, both), return_inverse=True)[1]
     before, has = previous_rows(codes)
     live = array(both[LIVE]).to_numpy(zero_copy_only=False)
     if rows.num_rows:

@@ -121,7 +121,7 @@ def first_due(layout: Layout, store: Store, most: int) -> tuple[int, list[tuple[
     if not held.num_rows:
         return None
     first = held.take(pc.sort_indices(held, sort_keys=[(BUFFER_TIME, "ascending")])[:most])
-    shown = list(dict.fromkeys(n for n in (*layout.op.key, START, END) if n in held.schema.names))
+    shown = [name for name in (*layout.op.key, START, END) if name in held.schema.names]
     keys = [shown_key(row) for row in first.select(shown).to_pylist()]
     due = [later_ms(since, how.limit_ms) for since in ints(first[BUFFER_TIME]).tolist()]
     return len(np.unique(result_keys.codes(layout, held))), list(zip(keys, due, strict=True)), now
