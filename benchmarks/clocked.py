@@ -21,7 +21,7 @@ from benchmarks.clock import Clock, Record
 from benchmarks.contestant import Contestant
 from benchmarks.wrapped import wrapped
 from tidegate.runtime.spark.attach import Packer
-from tidegate.runtime.spark.processor import Stage, StageProcessor
+from tidegate.runtime.spark.processor import StageProcessor
 from tidegate.runtime.spark.raw import Opener
 from tidegate.runtime.spark.state import SparkStore
 
@@ -65,8 +65,8 @@ class TimedPack:
 
 
 class TimedStore(SparkStore):
-    def __init__(self, handle: StatefulProcessorHandle, clock: Clock) -> None:
-        super().__init__(handle)
+    def __init__(self, variable: Any, clock: Clock) -> None:
+        super().__init__(variable)
         self._clock = clock
 
     def get(self, name: str) -> bytes | None:
@@ -89,14 +89,14 @@ class TimedStore(SparkStore):
 class TimedProcessor(StageProcessor):
     """The stateful step, from where Spark opens its state to where the last of its rows has been taken."""
 
-    def __init__(self, stage: Stage, wakes: bool = False, *, folder: str) -> None:
-        super().__init__(stage, wakes)
+    def __init__(self, *given: Any, folder: str) -> None:
+        super().__init__(*given)
         self._folder = folder
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._clock = Clock("state load")
-        self._handle = handle
-        self._store = TimedStore(handle, self._clock)
+        super().init(handle)
+        self._store = TimedStore(self._variable, self._clock)
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803
         clock = self._clock

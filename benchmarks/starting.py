@@ -46,7 +46,8 @@ def processor() -> bytes:
     """An operator as Spark hands it to the process."""
     counts = tg.stream("events", key="k", timestamp="ts").group_by_key().count()
     layout = Layout(operation(counts.node), pa.schema({"k:k": pa.string(), "ts": pa.int64()}))
-    udf = TransformWithStateInPandasUdfUtils(StageProcessor(SparkStage(Stage(layout))), "None").transformWithStateUDF
+    started = StageProcessor(SparkStage(Stage(layout)), {0: 0})
+    udf = TransformWithStateInPandasUdfUtils(started, "None").transformWithStateUDF
     packed: bytes = CPickleSerializer().dumps(udf)  # type: ignore[no-untyped-call]
     return packed
 

@@ -45,7 +45,7 @@ def frames() -> Iterator[pd.DataFrame]:
 
 
 def test_a_blob_is_let_go_of_when_the_step_is_done_with_it() -> None:
-    processor: Any = StageProcessor(Watching())
+    processor: Any = StageProcessor(Watching(), {})
     processor.init(Mock())
     list(processor.handleInputRows(("0",), frames(), None))
     assert processor._stage.held == [1] * BLOBS

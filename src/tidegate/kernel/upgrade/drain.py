@@ -17,6 +17,7 @@ from tidegate.errors import CheckpointError
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.state import State
+from tidegate.kernel.state.store import Store
 
 BEGUN, DONE = "begun", "done"
 
@@ -38,6 +39,13 @@ def ends(state: State, drains: bool) -> bool:
     ending = state.drain == BEGUN
     state.drain = DONE if ending else BEGUN
     return ending
+
+
+def refuse(store: Store) -> None:
+    """Raise as `ends` does for a task that takes no step and is of an ordinary run."""
+    state = State.open(store)
+    if state is not None:
+        ends(state, drains=False)
 
 
 def drained() -> CheckpointError:

@@ -392,7 +392,7 @@ def shipped_columns(op: Operation, frame: DataFrame, columns: Mapping[str, Colum
 
 def task_count(op: Operation, frame: DataFrame) -> int:
     """How many tasks the operator has; for a streaming one the number belongs to its checkpoint."""
-    partitions = int(frame.sparkSession.conf.get(config.PARTITIONS) or config.SPARKS_DEFAULT_PARTITIONS)
+    partitions = config.partitions(frame.sparkSession)
     return op.spread_over(partitions if is_streaming(frame) else min(partitions, MOST_STATIC_TASKS))
 
 

@@ -149,6 +149,11 @@ def check(spark: SparkSession, *, streaming: bool = True) -> None:
         )
 
 
+def partitions(spark: SparkSession) -> int:
+    """How many partitions a shuffle of this session has."""
+    return int(spark.conf.get(PARTITIONS) or SPARKS_DEFAULT_PARTITIONS)
+
+
 def use_driver_python(spark: SparkSession) -> None:
     """Let the workers of a local session run the Python of this process, unless PYSPARK_PYTHON names another one.
 

@@ -12,10 +12,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from tidegate.kernel.tuning import DEFAULT, Tuning
+from tidegate.runtime.spark import config
 from tidegate.runtime.spark.declared import is_streaming, known_by_name
 from tidegate.runtime.spark.names import numbered, numbers, renamed
 from tidegate.runtime.spark.processor import Stage, StageProcessor, static_step
-from tidegate.runtime.spark.tasks import task_numbers
+from tidegate.runtime.spark.tasks import in_partitions, task_numbers
 from tidegate.runtime.spark.wire import rows_of, wire_schema
 from tidegate.spec.metrics import Formula, Term, formula
 
@@ -65,8 +66,9 @@ def flow(
     wire = spark_schema(wire_schema(stage.output_schema, stage.metrics))
     grouped = packed.groupBy("task")
     if streaming:
+        keys = in_partitions(tasks, config.partitions(packed.sparkSession))
         out = grouped.transformWithStateInPandas(
-            StageProcessor(stage, wakes, tuning),
+            StageProcessor(stage, keys, wakes, tuning),
             outputStructType=wire,
             outputMode="Update",
             # Not "EventTime", which drops rows by record time before anybody has seen them.

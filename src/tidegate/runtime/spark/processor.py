@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pyspark import cloudpickle
+from pyspark import TaskContext, cloudpickle
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from tidegate.kernel.tuning import DEFAULT, Tuning
@@ -66,13 +66,16 @@ class StageProcessor(StatefulProcessor):
     (test_an_error_fails_the_batch_and_stores_nothing). A stage that `wakes` has at most one timer per task.
     """
 
-    def __init__(self, stage: Stage, wakes: bool = False, tuning: Tuning = DEFAULT) -> None:
+    def __init__(self, stage: Stage, keys: Mapping[int, int], wakes: bool = False, tuning: Tuning = DEFAULT) -> None:
+        """`keys`: the number of a task in each shuffle partition that has any (`tasks.in_partitions`)."""
         self._sealed: bytes = cloudpickle.dumps(stage)  # type: ignore[no-untyped-call]
+        self._keys = keys
         self._wakes = wakes
         self._tuning = tuning
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle
+        self._stepped = False
         self._variable = state_variable.opened(handle)
 
     @cached_property
@@ -87,6 +90,7 @@ class StageProcessor(StatefulProcessor):
         return SparkStore(self._variable, self._tuning)
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
+        self._stepped = True
         # One by one: nobody holds a blob that the step is done with.
         blobs = (blob for frame in rows for blob in frame["blob"])
         if not self._wakes:
@@ -102,6 +106,7 @@ class StageProcessor(StatefulProcessor):
         self._rearm(outcome.wake_at, now, fired=None)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
+        self._stepped = True
         # Spark passes these arguments by name. The time is that of the batch, as current_timestamp() has it.
         now = timerValues.getCurrentProcessingTimeInMs()
         outcome = self._stage.begin(self._store, [], wall_clock=now)
@@ -126,7 +131,20 @@ class StageProcessor(StatefulProcessor):
             yield as_pandas(table)
 
     def close(self) -> None:
-        pass
+        """The task is over. Where no step could refuse a checkpoint whose drain has begun, this does.
+
+        The batch may be one that a drain planned and that failed in its sink. Spark would commit it without the rows
+        that it let out: some checkpoint file managers keep the state that the drain wrote.
+        """
+        task = TaskContext.get()  # None in the process that starts an operator, which has no state
+        key = None if task is None else self._keys.get(task.partitionId())
+        if self._stepped or key is None:
+            return
+        from tidegate.kernel.upgrade.drain import refuse
+
+        # Without rows Spark names no key, and state is read by it.
+        self._handle._statefulProcessorApiClient.set_implicit_key((key,))  # noqa: SLF001 - pyspark has no public way
+        refuse(self._store)
 
 
 def static_step(stage: Stage, tuning: Tuning = DEFAULT) -> Callable[[pa.Table], pa.Table]:

@@ -43,3 +43,8 @@ def task_numbers(n: int) -> tuple[int, ...]:
         if len(found) == n:
             return tuple(found[partition] for partition in range(n))
     raise AssertionError  # pragma: no cover
+
+
+def in_partitions(tasks: int, partitions: int) -> dict[int, int]:
+    """The number of one of `tasks` tasks in each of `partitions` shuffle partitions that has any."""
+    return {spark_hash(number) % partitions: number for number in task_numbers(tasks)}
