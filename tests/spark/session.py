@@ -11,8 +11,11 @@ from pyspark.sql import SparkSession
 
 from tidegate.runtime.spark.config import configure
 
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 """Of a JVM: a test's query runs for seconds, and compiling it well costs more than it saves."""
+
+FILES_WITHOUT_FORKS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+"""Spark's default starts a program four times for each file of a checkpoint on a local disk (decision 0012)."""
 
 
 def builder(name: str) -> Any:
@@ -25,6 +28,7 @@ def builder(name: str) -> Any:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.streaming.metricsEnabled", "false")
         .config("spark.driver.extraJavaOptions", QUICK_START)
+        .config("spark.sql.streaming.checkpointFileManagerClass", FILES_WITHOUT_FORKS)
     )
 
 
