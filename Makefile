@@ -57,6 +57,12 @@ test-spark: $(STAMP) java  ## Every scenario on Spark, the long ones too
 test-lowest: $(LOWEST_STAMP) java  ## The tests on the lowest supported versions (pyspark 4.1.0)
 	$(call PYTHON_OF,$(LOWEST)) $(LOWEST)/bin/python -m pytest -v -m "not full and not slow" $(ARGS)
 
+SUITE ?= trixie
+
+.PHONY: test-newest
+test-newest:  ## The tests on a newer Debian with its Python and Java, made in .newest (SUITE=trixie or forky; needs root, debootstrap)
+	tools/newest $(SUITE) $(ARGS)
+
 CASES ?= 500
 
 .PHONY: kafka-parity
@@ -151,7 +157,7 @@ java:
 
 .PHONY: clean
 clean:  ## Remove environments, caches and outputs
-	rm -rf $(VENV) $(LOWEST) build dist output benchmarks/results benchmarks/peers/target spark-warehouse metastore_db derby.log artifacts
+	rm -rf $(VENV) $(LOWEST) .newest build dist output benchmarks/results benchmarks/peers/target spark-warehouse metastore_db derby.log artifacts
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
