@@ -19,10 +19,11 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import tidegate as tg
+from tidegate.runtime.spark.config import checkpointing
 
 PACKAGES = ("pyspark", "pyarrow", "pandas", "numpy", "protobuf")
 
-FILES_WITHOUT_FORKS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+FILES_WITHOUT_FORKS = f"{checkpointing()}.FileSystemBasedCheckpointFileManager"
 """For all contestants alike. On a local disk Spark's default starts the program `readlink` four times for each file of
 the checkpoint, 20 times in a batch of two tasks; the storage of a cluster does not (decision 0012)."""
 

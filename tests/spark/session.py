@@ -9,12 +9,12 @@ from typing import Any
 import pyspark
 from pyspark.sql import SparkSession
 
-from tidegate.runtime.spark.config import configure
+from tidegate.runtime.spark.config import checkpointing, configure
 
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 """Of a JVM: a test's query runs for seconds, and compiling it well costs more than it saves."""
 
-FILES_WITHOUT_FORKS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+FILES_WITHOUT_FORKS = f"{checkpointing()}.FileSystemBasedCheckpointFileManager"
 """Spark's default starts a program four times for each file of a checkpoint on a local disk (decision 0012)."""
 
 UNUSED = (

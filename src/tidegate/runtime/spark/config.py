@@ -31,8 +31,9 @@ PACKAGES, CONNECTOR, SCALA = "spark.jars.packages", "spark-sql-kafka-0-10", "2.1
 SHIPPED = {"spark.submit.pyFiles", "spark.files", "spark.archives"}
 """What may bring the packages that the Python of workers lacks."""
 STATE_SERVER = "org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkStateServer"
+CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 OLDEST_JAVA = 17
-OLDEST_SPARK = (4, 1)
+OLDEST_SPARK = (4, 0)
 JAVA_WITHOUT_UNSAFE = 24
 """From this Java on Spark must ask for the memory access that Arrow needs, which it does from SPARK_FOR_NEW_JAVA on."""
 SPARK_FOR_NEW_JAVA = (4, 3)
@@ -305,6 +306,11 @@ def spark_version() -> tuple[int, int]:
     """Major and minor version of the installed Spark."""
     major, minor, *_ = pyspark.__version__.split(".")
     return int(major), int(minor)
+
+
+def checkpointing() -> str:
+    """The package of Spark's that has the logs of a checkpoint and the managers of its files."""
+    return CHECKPOINTING if spark_version() >= (4, 1) else CHECKPOINTING.rpartition(".")[0]
 
 
 def java() -> Path | None:

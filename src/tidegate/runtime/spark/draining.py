@@ -18,6 +18,7 @@ from tidegate.errors import CheckpointError, DefinitionTypeError, TidegateError
 from tidegate.kernel.state.state import State
 from tidegate.kernel.upgrade.drain import DONE
 from tidegate.runtime.spark.attach import to_df
+from tidegate.runtime.spark.config import checkpointing
 from tidegate.runtime.spark.reading import memories
 
 _MOST_BATCHES = 3
@@ -67,7 +68,7 @@ def _log(spark: SparkSession, name: str, folder: str) -> Any:
         raise TidegateError(
             "tg.drain plans batches in the checkpoint, which Spark Connect cannot. Use a session without it."
         )
-    made = getattr(jvm.org.apache.spark.sql.execution.streaming.checkpointing, name)
+    made = getattr(jvm, f"{checkpointing()}.{name}")
     # Since Spark 4.3 it is told whether it is only read.
     for arguments in ((session, folder, False), (session, folder)):
         try:
