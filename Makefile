@@ -63,6 +63,13 @@ test-spark: $(STAMP) java  ## Every scenario on Spark, the long ones too
 test-lowest: $(LOWEST_STAMP) java  ## The tests on the lowest supported versions (pyspark 4.1.0)
 	$(call PYTHON_OF,$(LOWEST)) $(LOWEST)/bin/python -m pytest -v -m "not full and not slow" $(ARGS)
 
+SPARK ?= 4.0.2
+OF_SPARK = .venv-spark-$(SPARK)
+
+.PHONY: test-with-spark
+test-with-spark: $(OF_SPARK)/.installed java  ## The tests on Spark with another pyspark (SPARK=4.0.2), as of a platform that brings its own
+	$(call PYTHON_OF,$(OF_SPARK)) $(OF_SPARK)/bin/python -m pytest -v -m "spark and not full and not slow" $(ARGS)
+
 SUITE ?= trixie
 
 .PHONY: test-newest
@@ -163,9 +170,17 @@ java:
 
 .PHONY: clean
 clean:  ## Remove environments, caches and outputs
-	rm -rf $(VENV) $(LOWEST) .newest build dist output benchmarks/results benchmarks/peers/target spark-warehouse metastore_db derby.log artifacts
+	rm -rf $(VENV) $(LOWEST) .venv-spark-* .newest build dist output benchmarks/results benchmarks/peers/target spark-warehouse metastore_db derby.log artifacts
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(OF_SPARK)/.installed: pyproject.toml
+	@tools/make-venv $(OF_SPARK)
+	@echo "Installing into $(OF_SPARK), with pyspark $(SPARK) (some minutes)"
+	@$(OF_SPARK)/bin/python -m pip $(PIP_INSTALL) $(PIP_WITH_GROUPS)
+	@$(OF_SPARK)/bin/python -m pip $(PIP_INSTALL) --editable '.[connect,demo,kafka,metrics]' --group dev
+	@$(OF_SPARK)/bin/python -m pip $(PIP_INSTALL) --no-deps pyspark==$(SPARK)
+	@touch $@
 
 # The stamp is written last: an installation that was cut off is repeated.
 $(STAMP): pyproject.toml
