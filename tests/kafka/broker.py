@@ -58,7 +58,8 @@ log.cleaner.dedupe.buffer.size=4194304
 
 def jars(part: str, timeout: float = 300) -> list[Path]:
     """The jars of `part`, "broker" or "connector", fetched if they are not there. Raises MavenError."""
-    older = {"connector": "4.1.0"} if part == "connector" and version("pyspark").startswith("4.1.") else {}
+    spark = version("pyspark")
+    older = {"connector": spark} if part == "connector" and spark < "4.2" else {}
     return maven.jars(HERE / f"{part}.xml", TARGET, timeout, **older)
 
 

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 
 import pyarrow as pa
+import pyspark
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from tidegate.errors import TidegateError
 from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.runtime.spark import config
 from tidegate.runtime.spark.declared import is_streaming, known_by_name
@@ -66,6 +68,11 @@ def flow(
     wire = spark_schema(wire_schema(stage.output_schema, stage.metrics))
     grouped = packed.groupBy("task")
     if streaming:
+        if not hasattr(grouped, "transformWithStateInPandas"):
+            raise TidegateError(
+                f"Spark Connect of pyspark {pyspark.__version__} has no stateful operator in Python. Use a session without "
+                "Connect, or Spark 4.1 or later."
+            )
         keys = in_partitions(tasks, config.partitions(packed.sparkSession))
         out = grouped.transformWithStateInPandas(
             StageProcessor(stage, keys, wakes, tuning),

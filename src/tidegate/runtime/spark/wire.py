@@ -54,6 +54,8 @@ def _each_timestamp(type_: pa.DataType, replace: Callable[[pa.DataType], pa.Data
         return pa.list_(_each_timestamp(type_.value_type, replace))
     if pa.types.is_struct(type_):
         return pa.struct([(field.name, _each_timestamp(field.type, replace)) for field in type_])
+    if pa.types.is_map(type_):  # Spark 4.0 forgets that a value cannot be null, and then refuses the rows
+        return pa.map_(type_.key_type, type_.item_type)
     return type_
 
 
@@ -126,7 +128,7 @@ def _public(field: pa.Field) -> Column:
 
 def _instants(column: Column, type_: pa.DataType) -> Column:
     """`column` with the integer microseconds that are timestamps in `type_` made timestamps again."""
-    if _wire_type(type_) == type_:
+    if _wire_type(type_) == type_ or pa.types.is_map(type_):
         return column
     if pa.types.is_timestamp(type_):
         epoch = F.expr("timestamp_ntz'1970-01-01'")
