@@ -70,8 +70,8 @@ def flow(
     if streaming:
         if not hasattr(grouped, "transformWithStateInPandas"):
             raise TidegateError(
-                f"Spark Connect of pyspark {pyspark.__version__} has no stateful operator in Python. Use a session without "
-                "Connect, or Spark 4.1 or later."
+                f"Spark Connect of pyspark {pyspark.__version__} has no stateful operator in Python. Use a session "
+                "without Connect, or Spark 4.1 or later."
             )
         keys = in_partitions(tasks, config.partitions(packed.sparkSession))
         out = grouped.transformWithStateInPandas(
