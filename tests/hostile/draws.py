@@ -129,7 +129,7 @@ class Draw:
             splits=[],
         )
         made = self.expecting(made)
-        return self.guarded(self.of_inputs(self.vectorized(self.stream(made))))
+        return self.slowed(self.guarded(self.of_inputs(self.vectorized(self.stream(made)))))
 
     def guarded(self, made: Scenario) -> Scenario:
         """Records that are too far ahead of the wall clock are skipped, at times."""
@@ -137,6 +137,27 @@ class Draw:
             return made
         near = self.origin + self.random.choice([0, 5, 30, 100])
         return replace(made, skew=self.random.choice([near, near, near, 0]))
+
+    def slowed(self, made: Scenario) -> Scenario:
+        """The slowest partition as the clock, at times."""
+        able = made.order is not None and made.expects is None and not isinstance(made.windows, Batches)
+        # Limits have a time of their own; records that a filter takes out are no batch to the driver.
+        plain = all(output.limit is None and output.bound is None for output in made.outputs)
+        able = able and plain and made.inputs == "one" and not any(step.how == "filter" for step in made.steps)
+        if not able or not self.chance(0.3):
+            return made
+        idle_after = None if self.spark else self.random.choice([None, 5, 5, 20, 300])
+        return self.quieter(replace(made, slowest=True, idle_after=idle_after, idle=None))
+
+    def quieter(self, made: Scenario) -> Scenario:
+        """One of several partitions falls silent at times, and holds the others back until it counts as idle."""
+        assert made.order is not None
+        partitions = sorted({record[made.order[0]] for batch in made.batches for record in batch})
+        if len(partitions) < 2 or len(made.batches) < 2 or self.chance(0.2):
+            return made
+        silent, since = self.random.choice(partitions), self.random.randrange(1, len(made.batches))
+        places = ((n, i) for n, batch in enumerate(made.batches) for i in range(len(batch)) if n >= since)
+        return made.without({(n, i) for n, i in places if made.batches[n][i][made.order[0]] == silent})
 
     def vectorized(self, made: Scenario) -> Scenario:
         """A function over Arrow arrays at times."""

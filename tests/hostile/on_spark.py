@@ -51,7 +51,8 @@ FOREVER = 2**63 - 1
 PENDING_ON_SPARK = {
     "names that are the same but for case": "refused, because Spark's names have no case",
     "functions of records past the year 9999": "refused, because they are given datetimes, which Python does not have",
-    "wall clock": "idle_advance needs batches without input, which a query that ends does not make",
+    "wall clock": "idle_advance needs batches without input, which a query that ends does not make; idle_after and "
+    "max_future_skew go by the clock of the machine, which a case does not set",
     "bounds that are too small": "where a strict buffer is full is looked at in the driver and in layouts alone",
 }
 """Shapes that are not drawn for Spark, and why not."""

@@ -68,6 +68,8 @@ class Output:
 class Scenario(Case):
     """An aggregation. `columns` are the value columns with their types as code; `keys` the key columns likewise.
 
+    slowest     whether the slowest partition is the clock
+    idle_after  when a silent partition holds nothing back (ms), None if it always does
     skew    how far ahead of the wall clock a record may be (ms), None if as far as it likes
     inputs  "one"; or two streams that each keep a part of the records, in a "merge" or a "cogroup"
     """
@@ -85,6 +87,8 @@ class Scenario(Case):
     typed: bool
     inputs: str = "one"
     skew: int | None = None
+    slowest: bool = False
+    idle_after: int | None = None
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -103,19 +107,14 @@ class Scenario(Case):
         found += [f"step: {step.how}" for step in self.steps]
         found += ["aggregate: vectorized"] if self.calls[0].vectorized else []
         found += ["time: max_future_skew"] if self.skew is not None else []
+        found += ["time: min_partition"] * self.slowest + ["time: idle_after"] * (self.idle_after is not None)
         return found + ([f"inputs: {self.inputs}"] if self.inputs != "one" else [])
 
     # -- code ------------------------------------------------------------------------------------------------------
 
     def code(self, unbound: bool = True) -> str:
         (source,) = self.sources
-        said = source.arguments
-        if unbound and self.typed:
-            said.append("schema=schema")
-        if self.idle is not None:
-            said.append(f'idle_advance="{self.idle} ms"')
-        if self.skew is not None:
-            said.append(f'max_future_skew="{self.skew} ms"')
+        said = [*source.arguments, *(["schema=schema"] if unbound and self.typed else []), *self._clock]
         lines = [f"schema = {source.schema_code}"] if unbound and self.typed else []
         steps, windowed = "".join(step.code for step in self.steps), f"{self._windowed}{self._strategy}"
         stream = f'tg.stream(sources[0], {", ".join(said)}, name="case{self.seed}")'
@@ -140,6 +139,13 @@ class Scenario(Case):
             made = ", ".join(f"{output.name}=results{_way(output)}" for output in self.outputs)
             lines.append(f"table = tg.outputs({made})")
         return "\n".join(lines)
+
+    @property
+    def _clock(self) -> list[str]:
+        """What moves stream time, as arguments of `tg.stream`."""
+        spans = {"idle_advance": self.idle, "idle_after": self.idle_after, "max_future_skew": self.skew}
+        said = [f'{name}="{ms} ms"' for name, ms in spans.items() if ms is not None]
+        return [*said, *(['stream_time="min_partition"'] if self.slowest else [])]
 
     @property
     def _windowed(self) -> str:

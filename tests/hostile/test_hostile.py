@@ -16,6 +16,7 @@ from hostile.runs import chunk, report, run, smaller
 from hostile.scenario import Scenario
 from hostile.stored import Misfit, stored
 from tidegate.kernel.state import state
+from tidegate.kernel.time import slowest_partition
 from tidegate.kernel.windows import functions
 
 CHUNKS = 4
@@ -55,6 +56,7 @@ def test_every_kind_of_topology_is_drawn() -> None:
     tables = ("changes", "groups, built-in", "groups, aggregate", "groups, reduce", "a limit", "a limit behind groups")
     assert min(kinds[f"table: {what}"] for what in tables) > 10
     assert min(kinds[f"join: {what}"] for what in ("grace of a table", "late records", "min_partition")) > 30
+    assert min(kinds["time: min_partition"], kinds["time: idle_after"]) > 50
     assert kinds["limits in a row"] > 50
     assert {"out: final limit", "out: limit", "step: select_key", "aggregate: reduce"} <= kinds.keys()
     assert {"key: pa.float64()", "key: pa.binary()"} <= kinds.keys()
@@ -96,6 +98,12 @@ def test_a_forgotten_stream_time_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(state.State, "load", forgetful)
     assert any(chunk(first, 10)[1] for first in range(0, 100, 10))
+
+
+def test_a_partition_that_never_counts_as_idle_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds stream time back for ever."""
+    monkeypatch.setattr(slowest_partition, "is_idle", lambda *given: False)
+    assert any(run(what).problem for what in map(scenario, range(200)) if "time: idle_after" in what.kinds)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from hostile.scenario import Call, Output, Row, Scenario, Sliding
 from hostile.steps import Steps, Stopped, TableStep
 from hostile.stored import Misfit, stored
 from oracle import Batches, BuiltIn, Entry, Fold, Oracle, Reduce, Sessions, Topology, Windows, _new
+from oracle_slowest import SlowOracle
 from oracle_suppress import Full, Limit, Suppression
 from properties.test_expected import ExpectingOracle
 
@@ -96,6 +97,8 @@ class Truth:
         rows = []
         for way in self.ways:
             self.idle.before(way.oracle, records, clock)
+            if isinstance(way.oracle, SlowOracle):
+                way.oracle.clock = clock
             if self.scenario.skew is not None:
                 way.oracle.latest = clock + self.scenario.skew
             rows += way.batch(records)
@@ -298,6 +301,9 @@ def _oracle(scenario: Scenario, output: Output) -> Oracle:
         keys = [{name: same_key(value) for name, value in row.items()} for row in scenario.expects]
         return ExpectingOracle(topology, expected=keys)
     most = _most(output)
+    if scenario.slowest:
+        slow = SlowSliding if isinstance(windows, Sliding) else SlowBounded
+        return slow(topology, idle_after=scenario.idle_after)
     if isinstance(windows, Sliding):
         return SlidingOracle(topology, most=most)
     return BoundedOracle(topology, most=most)
@@ -387,6 +393,16 @@ class SlidingOracle(BoundedOracle):
                 rows.append(self._row(*place, entry))
         self.closed += rows
         return rows
+
+
+@dataclass
+class SlowBounded(SlowOracle, BoundedOracle):
+    """By the slowest partition."""
+
+
+@dataclass
+class SlowSliding(SlowOracle, SlidingOracle):
+    """Sliding windows by the slowest partition."""
 
 
 class _Turn:

@@ -2,43 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oracle import Oracle, Row
+from oracle import Row
+from oracle_slowest import SlowOracle
 from properties import cases
 from properties.cases import Case
 from properties.comparing import assert_same, assert_same_drops, flat, placed, run_driver
 from tidegate.testing import TopologyTestDriver, layout
-
-
-@dataclass
-class SlowOracle(Oracle):
-    """What a record sees, said again and slowly: see the docstring of tidegate.kernel.time.slowest_partition."""
-
-    times: dict[Any, int] = field(default_factory=dict)
-
-    def _seen(self, records: list[Row]) -> list[tuple[int, Row]]:
-        before = self.times
-        self.times = dict(before)
-        seen = []
-        for i, record in enumerate(records):
-            mine = record["partition"]
-            own = [r["ts"] for r in records[: i + 1] if r["partition"] == mine]
-            self.times[mine] = max([*own, before.get(mine, -1)])
-            others = {r["partition"] for r in records} | set(before)
-            held = [before.get(other, -1) for other in others - {mine}]
-            seen.append((max(self.stream_time, min([self.times[mine], *held])), mine, len(own), record))
-        seen.sort(key=lambda item: item[:3])
-        return [(stream_time, record) for stream_time, _, _, record in seen]
-
-    def _close(self) -> list[Row]:
-        self.stream_time = max([self.stream_time, *([min(self.times.values())] if self.times else [])])
-        return super()._close()
-
 
 # Batch windows are refused with it.
 KINDS = st.sampled_from(["time", "session", "unlimited"])
