@@ -130,6 +130,11 @@ class Case:
         return self.sources[0].key
 
     @property
+    def clocked(self) -> bool:
+        """Whether the wall clock matters."""
+        return False
+
+    @property
     def in_order(self) -> bool:
         """Whether rows of one key and batch have an order."""
         return True
@@ -138,6 +143,11 @@ class Case:
     def kinds(self) -> list[str]:
         """What this is an example of."""
         raise NotImplementedError
+
+    @property
+    def roomier(self) -> Any:
+        """The same where no buffer is full."""
+        return self
 
     def code(self, unbound: bool = True) -> str:
         """The topology as Python, which gives `table`; `sources` are DataFrames, or names if it is unbound."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 from random import Random
 from typing import Any
 
@@ -19,6 +20,10 @@ SPARKS_LAST = FOREVER // 1000
 
 PYTHONS_LAST = 253_402_300_799_999
 """The last millisecond of Python's datetimes, which functions are given on Spark: the end of the year 9999."""
+
+SPARKS_BATCHES = 4
+SAME_CLOCK = 50
+"""Cases on Spark by the wall clock: how many batches they have, and how many seeds have one clock."""
 
 ORIGINS = (0, 0, 0, 0, 7, 1_700_000_000_000, 1_700_000_000_000)
 FAR_ORIGINS = (2**53 - 30, SPARKS_LAST - 5_000)
@@ -107,7 +112,7 @@ class Draw:
         calls = self.calls(windows)
         steps = self.steps(calls)
         outputs = self.outputs(windows, calls, steps)
-        idle = random.choice([3, 11, 200]) if not self.spark and self.chance(0.06) else None
+        idle = random.choice([3, 11, 200]) if self.chance(0.06) else None
         made = Scenario(
             seed=self.seed,
             keys=tuple((name, KEYS[kind].code) for name, kind in self.keys),
@@ -129,11 +134,23 @@ class Draw:
             splits=[],
         )
         made = self.expecting(made)
-        return self.slowed(self.guarded(self.of_inputs(self.vectorized(self.stream(made)))))
+        made = self.slowed(self.guarded(self.of_inputs(self.vectorized(self.stream(made)))))
+        return self.in_step(made) if self.spark and made.clocked else made
+
+    def in_step(self, made: Scenario) -> Scenario:
+        """On Spark in as many batches, and by the same clock, as the cases of near seeds: they run in one query."""
+        random, whole = Random(f"clock {self.seed // SAME_CLOCK}"), SPARKS_BATCHES
+        empty = sorted(self.random.sample(range(whole), max(0, whole - len(made.batches))))
+        batches, splits = made.batches[:whole], made.splits[:whole]
+        for number in empty:
+            batches.insert(number, [])
+            splits.insert(number, [])
+        clocks = list(accumulate(random.choice([0, 7, 7, 21, 301]) for _ in range(whole)))
+        return replace(made, batches=batches, splits=splits, clocks=clocks)
 
     def guarded(self, made: Scenario) -> Scenario:
         """Records that are too far ahead of the wall clock are skipped, at times."""
-        if self.spark or not self.chance(0.2):
+        if not self.chance(0.05 if self.spark else 0.2):
             return made
         near = self.origin + self.random.choice([0, 5, 30, 100])
         return replace(made, skew=self.random.choice([near, near, near, 0]))
@@ -146,7 +163,7 @@ class Draw:
         able = able and plain and made.inputs == "one" and not any(step.how == "filter" for step in made.steps)
         if not able or not self.chance(0.3):
             return made
-        idle_after = None if self.spark else self.random.choice([None, 5, 5, 20, 300])
+        idle_after = self.random.choice([None, None, 5, 20] if self.spark else [None, 5, 5, 20, 300])
         return self.quieter(replace(made, slowest=True, idle_after=idle_after, idle=None))
 
     def quieter(self, made: Scenario) -> Scenario:
@@ -255,8 +272,6 @@ class Draw:
             bound = random.choice([("max_records", random.randint(1, 8)), ("max_records", 10_000)])
             if self.chance(0.4):
                 bound = random.choice([("max_bytes", random.randint(1, 15)), ("max_bytes", 10_000_000)])
-            if self.spark and bound[1] < 100:
-                bound = (bound[0], 1_000_000)
             return [Output("", "final", True, bound=bound)]
         if way == "limit":
             return [self.limited(windows, closes)]
@@ -289,8 +304,7 @@ class Draw:
         if bound == "records":
             limit = replace(limit, max_records=random.randint(0, 5))
         elif bound == "strict":
-            most = 10_000 if self.spark else random.choice([1, 3, 10_000])
-            limit = replace(limit, max_records=most, strategy="shut_down")
+            limit = replace(limit, max_records=random.choice([1, 3, 10_000]), strategy="shut_down")
         elif bound == "bytes":
             limit = replace(limit, max_bytes=random.choice([1, 10, 10_000_000]))
         return limit
@@ -340,10 +354,9 @@ class Draw:
             batches = [[record] for batch in batches for record in batch][: 4 if self.spark else 40]
         if made.idle is not None:
             batches = [part for batch in batches for part in (batch, *[[]] * random.choice([0, 0, 1, 2]))]
-        now, clocks = 0, []
-        for _ in batches:
-            now += random.choice([0, 1, 5, 20, 300])
-            clocks.append(now)
+        # Of the idle no sum is an instant at which a task wakes: Spark wakes it behind that, a layout at it.
+        gaps = [0, 1, 5, 20, 300] if made.idle is None else [0, 7, 7, 21, 301]
+        clocks = list(accumulate(random.choice(gaps) for _ in batches))
         tasks = random.choice([1, 2, 2, 3, 5])
         return replace(
             made,

@@ -1,14 +1,19 @@
 """Runs scenarios on Spark: several in one streaming query, each with its own source and stateful operator.
 
 A column of the query has the rows of one scenario, as structs. Where a query fails, its scenarios run one by one.
+
+The wall clock of a batch is what Spark's offset log says. Where a scenario goes by it, each batch is planned, its time
+is written into that log, and the next query finds the batch planned and runs it. A buffer that is full stops the query,
+which then goes on from its checkpoint with a larger bound.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import traceback
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
@@ -29,7 +34,7 @@ from hostile.case import Case, Row, Source
 from hostile.drawn import scenario
 from hostile.runs import differ
 from hostile.steps import Stopped
-from hostile.truths import truth_of
+from hostile.truths import AnyTruth, truth_of
 from spark.replay import FIRST_FILE_S, observed
 from spark.session import builder
 from tidegate import Window
@@ -42,27 +47,31 @@ cloudpickle.register_pickle_by_value(functions)
 READERS = 2
 """Files of a batch: each is read by a map task of its own."""
 MOST_SECONDS = 600
-REASONS = ("late", "null_key", "null_value", "bad_timestamp")
+REASONS = ("late", "null_key", "null_value", "bad_timestamp", "future")
 OVERLOADED = ("CANNOT_OPEN_SOCKET", "Python worker failed to connect back", "Timed out while waiting")
 """What Spark says where a Python worker takes too long to start: the machine is busy, and the group runs again."""
+AT_ONCE = "0 seconds"
+PLANNED = "planned and not taken"
+"""Why a query fails before a batch whose wall clock is not set yet."""
 STAMP = pa.timestamp("us", "UTC")
 FOREVER = 2**63 - 1
 
 PENDING_ON_SPARK = {
     "names that are the same but for case": "refused, because Spark's names have no case",
     "functions of records past the year 9999": "refused, because they are given datetimes, which Python does not have",
-    "wall clock": "idle_advance needs batches without input, which a query that ends does not make; idle_after and "
-    "max_future_skew go by the clock of the machine, which a case does not set",
-    "bounds that are too small": "where a strict buffer is full is looked at in the driver and in layouts alone",
 }
 """Shapes that are not drawn for Spark, and why not."""
 
 
 @dataclass
 class Ran:
-    """What came out of one scenario: rows by batch, rows of the drain, what was dropped; `error` if it stopped."""
+    """What came out of one scenario: rows by batch, rows of the drain, what was dropped; `error` if it stopped.
+
+    resumed  whether it went on from the batch that stopped it, with a larger bound: `batches` has all of them
+    """
 
     batches: list[list[Row]] = field(default_factory=list)
+    resumed: bool = False
     drained: list[Row] | None = None
     dropped: Counter[str] = field(default_factory=Counter)
     error: str = ""
@@ -78,7 +87,7 @@ class Finding:
 
 def stops(what: Case) -> str:
     """The error that must stop the scenario; empty if none must."""
-    truth = truth_of(what)
+    truth = truth_of(what, ticks=True)
     for number in range(len(what.batches)):
         try:
             truth.batch(number)
@@ -88,19 +97,22 @@ def stops(what: Case) -> str:
 
 
 def groups(seed: int, cases: int, size: int) -> Iterator[list[Case]]:
-    """The scenarios from a seed on, in groups that run in one query; those that must stop are alone."""
-    group: list[Case] = []
+    """The scenarios from a seed on, in groups that run in one query; those that must stop are alone.
+
+    A query has one wall clock, so that those that go by it run with others of the same.
+    """
+    waiting: defaultdict[tuple[int, ...], list[Case]] = defaultdict(list)
     for number in range(seed, seed + cases):
         what = scenario(number, spark=True)
         if stops(what):
             yield [what]
             continue
+        group = waiting[tuple(what.clocks) if what.clocked else ()]
         group.append(what)
         if len(group) == size:
-            yield group
-            group = []
-    if group:
-        yield group
+            yield [*group]
+            group.clear()
+    yield from filter(None, waiting.values())
 
 
 def check(spark: SparkSession, group: Sequence[Case]) -> list[Finding]:
@@ -122,23 +134,35 @@ def check(spark: SparkSession, group: Sequence[Case]) -> list[Finding]:
 
 
 def _compare(what: Case, ran: Ran) -> str:
-    truth = truth_of(what)
-    for number in range(len(what.batches)):
-        try:
-            wanted = truth.batch(number)
-        except Stopped as stopped:
-            if len(ran.batches) == number and stopped.error in ran.error:
-                return ""
-            return f"batch {number} should have raised {stopped.error}: {ran.error[:3000] or ran.batches}"
-        if ran.error and number == len(ran.batches):
-            return ran.error[:6000]
-        if told := differ(f"batch {number}", what, ran.batches[number], wanted):
+    right, error, truth = _right(what, ran.resumed)
+    if error not in ran.error or bool(error) != bool(ran.error):
+        return f"it should have raised {error or 'nothing'}: {ran.error[:6000] or ran.batches}"
+    for number, (got, wanted) in enumerate(zip(ran.batches, right, strict=False)):
+        if told := differ(f"batch {number}", what, got, wanted):
             return told
-    if any(more := [row for rows in ran.batches[len(what.batches) :] for row in rows]):
-        return f"there are rows behind the last batch: {more}"
+    if any(more := [row for rows in ran.batches[len(right) :] for row in rows]) or len(ran.batches) < len(right):
+        return f"there are {len(ran.batches)} batches instead of {len(right)}, with these rows behind: {more}"
+    if error and not ran.resumed:
+        return ""
     if ran.drained is not None and (told := differ("the drain", what, ran.drained or [], truth.drain())):
         return told
     return "" if ran.dropped == truth.drops else f"dropped {dict(ran.dropped)}, and should have: {dict(truth.drops)}"
+
+
+def _right(what: Case, resumed: bool) -> tuple[list[list[Row]], str, AnyTruth]:
+    """The rows of each batch, the error that stops it, and the truth at the end; `resumed`: with a larger bound."""
+    truth, error = truth_of(what, ticks=True), ""
+    right: list[list[Row]] = []
+    for number in range(len(what.batches)):
+        try:
+            right.append(truth.batch(number))
+        except Stopped as stopped:
+            error = stopped.error
+            if not resumed:
+                break
+            truth = truth_of(what.roomier, ticks=True)
+            right.append([truth.batch(before) for before in range(number + 1)][-1])
+    return right, error, truth
 
 
 # -- one query -----------------------------------------------------------------------------------------------------
@@ -149,13 +173,14 @@ def _run(spark: SparkSession, group: Sequence[Case]) -> list[Ran]:
     with TemporaryDirectory(prefix="hostile") as folder:
         query = _Query(spark, Path(folder), group)
         whole = max(len(what.batches) for what in group)
+        if group[0].clocked:
+            query.take_at(group[0].clocks)
+            return query.ended(drains=random.random() < 0.3)
         first = random.randint(1, whole - 1) if whole > 1 and random.random() < 0.4 else whole
         for batches in (range(first), range(first, whole)):
             if batches and not query.error:
                 query.take(batches)
-        if not query.error and random.random() < 0.3:
-            query.drain()
-        return query.ran()
+        return query.ended(drains=random.random() < 0.3)
 
 
 class _Query:
@@ -166,40 +191,72 @@ class _Query:
         self.rows: dict[int, list[Any]] = {}
         self.dropped = [Counter[str]() for _ in group]
         self.drained_from: int | None = None
-        self.error = ""
+        self.error = self.stopped = ""
         self.written = 0
-        self.frames: list[DataFrame] = []
 
     def take(self, batches: range) -> None:
         """Take these batches, in a query of their own."""
         for number in batches:
-            for at, what in enumerate(self.group):
-                self._write(at, what, number)
-            self.written += READERS
-        self.frames = [what.table(*self._sources(at, what)).to_df() for at, what in enumerate(self.group)]
-        query = self._start(self.frames, availableNow=True)
+            self._put(number)
+        self._run(availableNow=True)
+
+    def take_at(self, clocks: Sequence[int]) -> None:
+        """Take all batches, each at a time of the wall clock (ms).
+
+        A query runs the batch that is planned, plans the next one, and fails before that has run. It is none that takes
+        what is available: with the clock of `idle_advance` Spark takes that as one batch.
+        """
+        for number in range(len(clocks)):
+            self._put(number)
+        self._run(-1, processingTime=AT_ONCE)
+        for number, clock in enumerate(clocks):
+            if not self.error:
+                _set_time(self.folder / "checkpoint" / "offsets" / str(number), clock)
+                last = number + 1 == len(clocks)
+                self._run(number, **({"once": True} if last else {"processingTime": AT_ONCE}))
+
+    def _put(self, number: int) -> None:
+        """Write the files of a batch."""
+        for at, what in enumerate(self.group):
+            self._write(at, what, number)
+        self.written += READERS
+
+    def _run(self, until: int | None = None, **trigger: Any) -> None:
+        """Run what there is, `until` a batch; with a larger bound if a buffer is full."""
+        frames = [what.table(*self._sources(at, what)).to_df() for at, what in enumerate(self.group)]
+        query = self._start(frames, self._collect(frames, until), **trigger)
         ended = False
         try:
             ended = query.awaitTermination(MOST_SECONDS)
         except StreamingQueryException as error:
-            self.error = str(error)
+            self.error = "" if PLANNED in str(error) else str(error)
+            ended = True
         finally:
             query.stop()
-        if not ended and not self.error:
+        if not ended:
             raise TimeoutError("the query did not end")
         self._count(query)
+        if "BufferFullError" in self.error and len(self.group) == 1 and not stops(wider := self.group[0].roomier):
+            self.group, self.error, self.stopped = [wider], "", self.error
+            self._run(until, **trigger)
+
+    def ended(self, drains: bool) -> list[Ran]:
+        """What came out, after a drain if it `drains`, by scenario."""
+        if drains and not self.error:
+            self.drain()
+        return self.ran()
 
     def drain(self) -> None:
         """What `tg.drain` does, for all of them."""
         checkpoint = str(self.folder / "checkpoint")
         self.drained_from = len(self.rows)
         tables = [what.table(*self._sources(at, what)) for at, what in enumerate(self.group)]
-        self.frames = [to_df(table.node, drains=True) for table in tables]
+        frames = [to_df(table.node, drains=True) for table in tables]
         for _ in range(draining._MOST_BATCHES):
             if draining._done(self.spark, checkpoint):
                 return
             draining._plan(self.spark, checkpoint)
-            query = self._start(self.frames, once=True)
+            query = self._start(frames, self._collect(frames), once=True)
             query.awaitTermination(MOST_SECONDS)
             self._count(query)
         assert draining._done(self.spark, checkpoint), "the drain does not end"
@@ -212,20 +269,27 @@ class _Query:
         for at, dropped in enumerate(self.dropped):
             mine = [[row for place, row in rows if place == at] for rows in by_batch]
             drained = None if self.drained_from is None else [row for rows in mine[until:] for row in rows]
-            ran.append(Ran(mine[:until], drained, dropped, self.error))
+            ran.append(Ran(mine[:until], bool(self.stopped), drained, dropped, self.error or self.stopped))
         return ran
 
-    def _start(self, frames: list[DataFrame], **trigger: bool) -> Any:
+    def _start(self, frames: list[DataFrame], sink: Callable[[DataFrame, int], None], **trigger: Any) -> Any:
         shapes = [_as_struct(frame) for frame in frames]
         nothing = [F.lit(None).cast(shape.schema[0].dataType).alias(f"case{i}") for i, shape in enumerate(shapes)]
         wide = [
             shape.select(*nothing[:i], F.col("row").alias(f"case{i}"), *nothing[i + 1 :])
             for i, shape in enumerate(shapes)
         ]
+        writer = reduce(DataFrame.union, wide).writeStream.outputMode("update").foreachBatch(sink)
+        return writer.option("checkpointLocation", str(self.folder / "checkpoint")).trigger(**trigger).start()
+
+    def _collect(self, frames: list[DataFrame], until: int | None = None) -> Callable[[DataFrame, int], None]:
+        """Keeps the rows of each batch, and fails before one behind `until`."""
         names = [frame.columns for frame in frames]
-        types = [[field.dataType for field in shape.schema[0].dataType.fields] for shape in shapes]
+        types = [[field.dataType for field in _as_struct(frame).schema[0].dataType.fields] for frame in frames]
 
         def collect(frame: DataFrame, batch: int) -> None:
+            if until is not None and batch > until:
+                raise RuntimeError(PLANNED)
             rows = []
             for row in frame.collect():
                 (at,) = (i for i, value in enumerate(row) if value is not None)
@@ -233,8 +297,7 @@ class _Query:
                 rows.append((at, _public(dict(zip(names[at], values, strict=True)))))
             self.rows[batch] = rows
 
-        writer = reduce(DataFrame.union, wide).writeStream.outputMode("update").foreachBatch(collect)
-        return writer.option("checkpointLocation", str(self.folder / "checkpoint")).trigger(**trigger).start()
+        return collect
 
     def _count(self, query: Any) -> None:
         for progress in query.recentProgress:
@@ -268,6 +331,14 @@ class _Query:
                 stamp = FIRST_FILE_S + self.written + reader
                 os.utime(hidden, (stamp, stamp))
                 hidden.rename(target)
+
+
+def _set_time(entry: Path, clock: int) -> None:
+    """Say in the offset log at which time of the wall clock (ms) a batch runs."""
+    version, told, *offsets = entry.read_text().split("\n")
+    told = json.dumps(json.loads(told) | {"batchTimestampMs": clock})
+    (entry.parent / f".{entry.name}.crc").unlink()
+    entry.write_text("\n".join([version, told, *offsets]))
 
 
 def _table(records: Sequence[Row], what: Source) -> pa.Table:

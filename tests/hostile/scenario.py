@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hostile.case import Case, Row, Source, Step
 from oracle import Batches, NoWindows, Sessions, Unlimited, Windows
@@ -19,6 +19,9 @@ class Sliding:
     def closed(self, end: int, stream_time: int) -> bool:
         return end < stream_time - self.grace
 
+
+ROOM = 10_000
+"""Of a buffer that no case fills; it is still one task."""
 
 AnyWindows = Windows | Sliding | Sessions | Batches | Unlimited | NoWindows
 
@@ -63,6 +66,13 @@ class Output:
     def final(self) -> bool:
         return self.kind.startswith("final")
 
+    @property
+    def roomier(self) -> Output:
+        """The same with buffers that are never full."""
+        limit, *behind = roomier(self.limits) or (None,)
+        bound = None if self.bound is None else (self.bound[0], ROOM)
+        return replace(self, limit=limit, behind=tuple(behind), bound=bound)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario(Case):
@@ -95,6 +105,14 @@ class Scenario(Case):
         return (Source(self.keys, self.columns, self.timestamp, self.order, self.steps),)
 
     @property
+    def clocked(self) -> bool:
+        return any(span is not None for span in (self.idle, self.idle_after, self.skew))
+
+    @property
+    def roomier(self) -> Scenario:
+        return replace(self, outputs=tuple(output.roomier for output in self.outputs))
+
+    @property
     def named(self) -> bool:
         """Whether rows say their output."""
         return self.outputs[0].name != ""
@@ -107,6 +125,7 @@ class Scenario(Case):
         found += [f"step: {step.how}" for step in self.steps]
         found += ["aggregate: vectorized"] if self.calls[0].vectorized else []
         found += ["time: max_future_skew"] if self.skew is not None else []
+        found += ["time: idle_advance"] * (self.idle is not None)
         found += ["time: min_partition"] * self.slowest + ["time: idle_after"] * (self.idle_after is not None)
         return found + ([f"inputs: {self.inputs}"] if self.inputs != "one" else [])
 
@@ -211,6 +230,11 @@ def _way(output: Output) -> str:
         made += f".suppress(tg.Suppressed.until_window_closes({buffer}))"
     made += step
     return made + "".join(f".suppress({limit_code(limit)})" for limit in output.limits)
+
+
+def roomier(limits: tuple[Limit, ...]) -> tuple[Limit, ...]:
+    """The same limits, of which none stops a query because it is full."""
+    return tuple(replace(limit, max_records=ROOM) if limit.strategy == "shut_down" else limit for limit in limits)
 
 
 def limit_code(limit: Limit) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hostile.case import Case, Source, Step
-from hostile.scenario import limit_code
+from hostile.scenario import limit_code, roomier
 from oracle_suppress import Limit
 
 
@@ -57,6 +57,10 @@ class Changes(Case):
         """The value columns of the table, behind its step."""
         types = () if self.step is None else self.step.types
         return tuple(name for name, _ in types) or self.source.values
+
+    @property
+    def roomier(self) -> Changes:
+        return replace(self, limits=roomier(self.limits), limits_behind=roomier(self.limits_behind))
 
     @property
     def kinds(self) -> list[str]:

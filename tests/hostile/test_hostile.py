@@ -12,11 +12,12 @@ import pyarrow as pa
 import pytest
 
 from hostile.drawn import scenario
-from hostile.runs import chunk, report, run, smaller
+from hostile.runs import RUNNERS, chunk, report, run, smaller
 from hostile.scenario import Scenario
 from hostile.stored import Misfit, stored
 from tidegate.kernel.state import state
 from tidegate.kernel.time import slowest_partition
+from tidegate.kernel.time.idle import Idle
 from tidegate.kernel.windows import functions
 
 CHUNKS = 4
@@ -44,7 +45,6 @@ def test_every_kind_of_topology_is_drawn() -> None:
         kinds.update(call.what for call in what.calls)
         kinds["expects"] += what.expects is not None
         kinds["expects, drained"] += what.expects is not None and what.drains
-        kinds["idle"] += what.idle is not None
         kinds["retention"] += what.retention is not None
         kinds["strict"] += any(output.bound for output in what.outputs)
         kinds["unordered"] += what.order is None
@@ -56,12 +56,12 @@ def test_every_kind_of_topology_is_drawn() -> None:
     tables = ("changes", "groups, built-in", "groups, aggregate", "groups, reduce", "a limit", "a limit behind groups")
     assert min(kinds[f"table: {what}"] for what in tables) > 10
     assert min(kinds[f"join: {what}"] for what in ("grace of a table", "late records", "min_partition")) > 30
-    assert min(kinds["time: min_partition"], kinds["time: idle_after"]) > 50
+    assert min(kinds["time: min_partition"], kinds["time: idle_after"], kinds["time: idle_advance"]) > 50
     assert kinds["limits in a row"] > 50
     assert {"out: final limit", "out: limit", "step: select_key", "aggregate: reduce"} <= kinds.keys()
     assert {"key: pa.float64()", "key: pa.binary()"} <= kinds.keys()
     assert {"Appending", "Growing", "Tally", "merged", "Failing"} <= kinds.keys()
-    assert min(kinds[name] for name in ("expects", "expects, drained", "idle", "retention", "strict", "unordered")) > 10
+    assert min(kinds[name] for name in ("expects", "expects, drained", "retention", "strict", "unordered")) > 10
     assert {"__deleted", "__start", "start", "a.b", "back`tick", "k:k", "N"} <= names
 
 
@@ -98,6 +98,14 @@ def test_a_forgotten_stream_time_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(state.State, "load", forgetful)
     assert any(chunk(first, 10)[1] for first in range(0, 100, 10))
+
+
+def test_time_that_does_not_go_on_without_records_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the driver, and in tasks that wake by the wall clock."""
+    monkeypatch.setattr(Idle, "advance", lambda self, after, came, wall_clock, stream_time, alone: stream_time)
+    idle = [what for what in map(scenario, range(400)) if "time: idle_advance" in what.kinds]
+    found = [problem for what in idle for problem in (run(what, names).problem for names in RUNNERS) if problem]
+    assert {problem.split(":")[0] for problem in found} == {f"in the {name}" for name in RUNNERS}
 
 
 def test_a_partition_that_never_counts_as_idle_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,9 +25,13 @@ from properties.test_expected import ExpectingOracle
 
 @dataclass
 class Truth:
-    """The rows of each batch, of a drain, and what was dropped."""
+    """The rows of each batch, of a drain, and what was dropped.
+
+    ticks  whether tasks look at the wall clock at instants that all of them know, as on Spark, and not in every batch
+    """
 
     scenario: Scenario
+    ticks: bool = False
     taken: list[tuple[list[Row], int]] = field(default_factory=list)
     left: list[Row] = field(default_factory=list)
     """What left before a batch that failed: it is read with the next one."""
@@ -39,16 +43,17 @@ class Truth:
         self.ways = [_Way.of(self.scenario, output) for output in self.scenario.outputs]
         (source,) = self.scenario.sources
         self.steps = Steps.of(self.scenario, source)
-        self.idle = _Idle(self.scenario.idle)
+        self.idle = _Idle(self.scenario.idle, self.ticks)
 
     def batch(self, number: int) -> list[Row]:
         """The rows of a batch, and of the time that passed before it. Raises Stopped, and is as before the batch.
 
-        The time that passed before a batch is a step of its own: what left in it has left, also if the batch fails.
+        In the driver the time that passed before a batch is a step of its own: what left in it has left, also if the
+        batch fails.
         """
         records, clock = self.scenario.batches[number], self.scenario.clocks[number]
         rows, self.left = self.left, []
-        if self.scenario.idle is not None:
+        if self.scenario.idle is not None and not self.ticks:
             try:
                 rows += self._batch([], clock)
             except Full:
@@ -89,6 +94,7 @@ class Truth:
             self._batch(records, clock)
 
     def _batch(self, records: list[Row], clock: int) -> list[Row]:
+        passed = -1 if records else self.idle.reached(clock)
         records = [
             self._grouping(self._of_input(record, stepped))
             for record in records
@@ -96,7 +102,7 @@ class Truth:
         ]
         rows = []
         for way in self.ways:
-            self.idle.before(way.oracle, records, clock)
+            way.oracle.stream_time = max(way.oracle.stream_time, passed)
             if isinstance(way.oracle, SlowOracle):
                 way.oracle.clock = clock
             if self.scenario.skew is not None:
@@ -269,17 +275,28 @@ class _Idle:
     """Time that goes on by the wall clock where no record comes (docs/semantics.md, idle input)."""
 
     after_ms: int | None
+    ticks: bool
     heard: int | None = None
     stood: int = -1
+    tick: int = -1
 
-    def before(self, oracle: Oracle, records: list[Row], clock: int) -> None:
-        if self.after_ms is None or records or self.heard is None:
-            return
-        oracle.stream_time = max(oracle.stream_time, self.stood + max(0, clock - self.heard - self.after_ms))
+    def reached(self, clock: int) -> int:
+        """The stream time to which a batch without records comes."""
+        if self.after_ms is None or self.heard is None or (self.ticks and clock < self.tick):
+            return -1
+        self._next(clock)
+        return self.stood + max(0, clock - self.heard - self.after_ms)
 
     def after(self, oracle: Oracle, records: list[Row], clock: int) -> None:
-        if records and oracle.stream_time >= 0:
+        if self.after_ms is not None and records and oracle.stream_time >= 0:
             self.heard, self.stood = clock, oracle.stream_time
+            self._next(clock)
+
+    def _next(self, clock: int) -> None:
+        """A tick is a tenth of the time, and a tenth of a second at least."""
+        assert self.after_ms is not None
+        assert self.heard is not None
+        self.tick = max(clock, self.heard + self.after_ms) + max(self.after_ms // 10, 100)
 
 
 # -- oracles -----------------------------------------------------------------------------------------------------

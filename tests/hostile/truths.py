@@ -31,11 +31,11 @@ class AnyTruth(Protocol):
         """Why records were dropped."""
 
 
-def truth_of(what: Case) -> AnyTruth:
-    """The truth of a case."""
+def truth_of(what: Case, ticks: bool = False) -> AnyTruth:
+    """The truth of a case; `ticks`: in tasks that wake by the wall clock."""
     if isinstance(what, Joining):
         return JoinedTruth(what)
     if isinstance(what, Changes):
         return TableTruth(what)
     assert isinstance(what, Scenario)
-    return Truth(what)
+    return Truth(what, ticks)

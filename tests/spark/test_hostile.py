@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from hostile.case import Case
 from hostile.drawn import scenario
+from hostile.draws import SAME_CLOCK
 from hostile.on_spark import check, stops
 from hostile.runs import report
 
@@ -32,6 +33,25 @@ def test_what_must_stop_a_query_stops_it(spark: SparkSession) -> None:
     """A function that gives what its type cannot hold: the error names it, and the batches before are there."""
     warnings.simplefilter("ignore")
     what = next(what for seed in range(1_000) if stops(what := scenario(seed, spark=True)) and not stops_at_once(what))
+    found = check(spark, [what])
+    assert not found, report(what, found[0].problem)
+
+
+def test_batches_run_at_the_wall_clock_of_their_plan(spark: SparkSession) -> None:
+    """Stream time goes on without records, and a record that is too far ahead is skipped."""
+    warnings.simplefilter("ignore")
+    kinds = ("time: idle_advance", "time: max_future_skew")
+    clocked = [what for what in (scenario(seed, spark=True) for seed in range(SAME_CLOCK)) if not stops(what)]
+    group = [next(what for what in clocked if kind in what.kinds) for kind in kinds]
+    found = check(spark, group)
+    assert not found, "\n".join(report(finding.what, finding.problem) for finding in found)
+
+
+def test_a_buffer_that_is_full_stops_a_query_which_goes_on_with_a_larger_one(spark: SparkSession) -> None:
+    """Rows that left before are there, and nothing of the batch that failed is lost."""
+    warnings.simplefilter("ignore")
+    cases = (scenario(seed, spark=True) for seed in range(1_000))
+    what = next(what for what in cases if stops(what) == "BufferFullError" and not stops_at_once(what))
     found = check(spark, [what])
     assert not found, report(what, found[0].problem)
 

@@ -88,7 +88,7 @@ class Tasks:
         self.operators = list(made.values())
         self.dropped: list[Counter[str]] = [Counter() for _ in self.nodes]
         for mine, theirs in zip(self.operators, before.operators if before else (), strict=before is not None):
-            mine.stores = theirs.stores
+            mine.stores, mine.wakes = theirs.stores, theirs.wakes
 
     def learn(self, records: Sequence[Record]) -> None:
         """Learn the types of columns that no schema declares."""
@@ -107,10 +107,10 @@ class Tasks:
     def _step(self, read: Sequence[Read], clock: int | None) -> list[dict[str, Any]]:
         micro_batch = _Batch(self.operators, read, clock)
         leaving = self.nodes[-1].walk(micro_batch.step)
-        for operator, stores, steps, dropped in zip(
-            self.operators, micro_batch.stores, micro_batch.made, self.dropped, strict=True
+        for operator, (stores, wakes), steps, dropped in zip(
+            self.operators, micro_batch.kept, micro_batch.made, self.dropped, strict=True
         ):
-            operator.stores = stores
+            operator.stores, operator.wakes = stores, wakes
             for one in steps:
                 dropped.update({reason: int(one.metrics.get(reason, 0)) for reason in reasons(operator.op)})
         return [row for one in leaving for row in to_rows(one.rows)]
@@ -118,20 +118,20 @@ class Tasks:
 
 @dataclass
 class _Batch:
-    """A micro-batch on its way through the operators: the steps of each, and what they store."""
+    """A micro-batch on its way through the operators: the steps of each, what they store and when they wake."""
 
     operators: list[_Operator]
     read: Sequence[Read]
     clock: int | None
     made: list[list[Step]] = field(default_factory=list)
-    stores: list[list[DictStore]] = field(default_factory=list)
+    kept: list[tuple[list[DictStore], list[int | None]]] = field(default_factory=list)
 
     def step(self, node: Node, upstream: list[list[Step] | None]) -> list[Step]:
         """Step the next operator, upstream first."""
         inputs = [(edge.side, steps) for edge, steps in zip(node.edges, upstream, strict=True) if steps is not None]
         operator = self.operators[len(self.made)]
-        self.stores.append([store.copy() for store in operator.stores])
-        self.made.append(operator.take(self.stores[-1], self.read, inputs, self.clock))
+        self.kept.append(([store.copy() for store in operator.stores], [*operator.wakes]))
+        self.made.append(operator.take(*self.kept[-1], self.read, inputs, self.clock))
         return self.made[-1]
 
 
@@ -197,6 +197,7 @@ class _Operator:
     def take(
         self,
         stores: list[DictStore],
+        wakes: list[int | None],
         read: Sequence[Read],
         upstream: list[tuple[int, list[Step]]],
         clock: int | None,
@@ -219,13 +220,13 @@ class _Operator:
             for task, blob in drain.marks(self.layout, len(blobs)):
                 blobs[task].append(blob)
         made: list[Step] = []
-        for task, (store, mine, due) in enumerate(zip(stores, blobs, self.wakes, strict=True)):
+        for task, (store, mine, due) in enumerate(zip(stores, blobs, wakes, strict=True)):
             if not mine and (clock is None or due is None or due > clock):
                 continue
             keys = None if self.op.expects is None else expected_keys.pack(self.layout, self.op.expects)
             now = clock if self.op.needs_wall_clock else None
             step = Stage(self.layout, len(stores), keys, self.options.drains).step(store, mine, wall_clock=now)
-            self.wakes[task] = step.wake_at
+            wakes[task] = step.wake_at
             made.append(step)
         return made
 
