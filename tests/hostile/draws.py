@@ -65,8 +65,8 @@ REDUCES = {
 class Draw:
     """Draws an aggregation, and what all cases have: names, keys, records, splits."""
 
-    def __init__(self, seed: int, spark: bool) -> None:
-        self.random = Random(f"hostile {seed}")
+    def __init__(self, seed: int, spark: bool, turn: str = "") -> None:
+        self.random = Random(f"hostile {seed}{turn}")
         self.seed = seed
         self.spark = spark
         self.used: set[str] = set()

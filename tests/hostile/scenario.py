@@ -135,7 +135,7 @@ class Scenario(Case):
         (source,) = self.sources
         said = [*source.arguments, *(["schema=schema"] if unbound and self.typed else []), *self._clock]
         lines = [f"schema = {source.schema_code}"] if unbound and self.typed else []
-        steps, windowed = "".join(step.code for step in self.steps), f"{self._windowed}{self._strategy}"
+        steps, windowed = "".join(step.code for step in self.steps), f"{windows_code(self.windows)}{self._strategy}"
         stream = f'tg.stream(sources[0], {", ".join(said)}, name="case{self.seed}")'
         if self.inputs == "one":
             lines += [f"stream = {stream}{steps}", f"grouped = stream.group_by_key(){windowed}"]
@@ -165,23 +165,6 @@ class Scenario(Case):
         spans = {"idle_advance": self.idle, "idle_after": self.idle_after, "max_future_skew": self.skew}
         said = [f'{name}="{ms} ms"' for name, ms in spans.items() if ms is not None]
         return [*said, *(['stream_time="min_partition"'] if self.slowest else [])]
-
-    @property
-    def _windowed(self) -> str:
-        match self.windows:
-            case Windows(size, advance, grace):
-                made = f'tg.TimeWindows.of_size_and_grace("{size} ms", "{grace} ms").advance_by("{advance} ms")'
-            case Sliding(difference, grace):
-                made = f'tg.SlidingWindows.of_time_difference_and_grace("{difference} ms", "{grace} ms")'
-            case Sessions(gap, grace):
-                made = f'tg.SessionWindows.of_inactivity_gap_and_grace("{gap} ms", "{grace} ms")'
-            case Batches(size):
-                made = f'tg.BatchWindows.of_size("{size} ms")'
-            case Unlimited(start):
-                made = f"tg.UnlimitedWindows.start_on({start})"
-            case _:
-                return ""
-        return f".windowed_by({made})"
 
     @property
     def _strategy(self) -> str:
@@ -230,6 +213,24 @@ def _way(output: Output) -> str:
         made += f".suppress(tg.Suppressed.until_window_closes({buffer}))"
     made += step
     return made + "".join(f".suppress({limit_code(limit)})" for limit in output.limits)
+
+
+def windows_code(windows: AnyWindows) -> str:
+    """The call that puts a grouped stream in windows, as code."""
+    match windows:
+        case Windows(size, advance, grace):
+            made = f'tg.TimeWindows.of_size_and_grace("{size} ms", "{grace} ms").advance_by("{advance} ms")'
+        case Sliding(difference, grace):
+            made = f'tg.SlidingWindows.of_time_difference_and_grace("{difference} ms", "{grace} ms")'
+        case Sessions(gap, grace):
+            made = f'tg.SessionWindows.of_inactivity_gap_and_grace("{gap} ms", "{grace} ms")'
+        case Batches(size):
+            made = f'tg.BatchWindows.of_size("{size} ms")'
+        case Unlimited(start):
+            made = f"tg.UnlimitedWindows.start_on({start})"
+        case _:
+            return ""
+    return f".windowed_by({made})"
 
 
 def roomier(limits: tuple[Limit, ...]) -> tuple[Limit, ...]:

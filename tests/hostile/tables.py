@@ -80,25 +80,25 @@ class Changes(Case):
         if self.grouping is not None:
             by = ", ".join(map(repr, self.grouping.by))
             lines.append(f"grouped = table.group_by({by})")
-            lines += self._aggregated(self.grouping)
+            lines += aggregated(self.grouping)
             lines.append(f"table = results{_way(self.step_behind, self.limits_behind)}")
         return "\n".join(lines)
 
-    @staticmethod
-    def _aggregated(grouping: Regrouping) -> list[str]:
-        store = 'tg.Materialized.as_("store")' + ("" if grouping.caching else ".with_caching_disabled()")
-        if grouping.family == "built-in":
-            made = [
-                f"{name!r}: tg.{what}({'' if column is None else repr(column)})"
-                for name, what, column in grouping.calls
-            ]
-            return [f"results = grouped.agg({store}, **{{{', '.join(made)}}})"]
-        lines = [f"made = f.{grouping.what}({grouping.column!r})"]
-        if grouping.family == "reduce":
-            said = f"{grouping.column!r}, {grouping.name!r}, materialized={store}"
-            return [*lines, f"results = grouped.reduce(made.added, made.taken, {said})"]
-        said = f"type={grouping.kind}, name={grouping.name!r}, materialized={store}"
-        return [*lines, f"results = grouped.aggregate(made.initializer, made.adder, made.subtractor, {said})"]
+
+def aggregated(grouping: Regrouping, name: str = "store") -> list[str]:
+    """The aggregation of what is `grouped`, as code."""
+    store = f'tg.Materialized.as_("{name}")' + ("" if grouping.caching else ".with_caching_disabled()")
+    if grouping.family == "built-in":
+        made = [
+            f"{name!r}: tg.{what}({'' if column is None else repr(column)})" for name, what, column in grouping.calls
+        ]
+        return [f"results = grouped.agg({store}, **{{{', '.join(made)}}})"]
+    lines = [f"made = f.{grouping.what}({grouping.column!r})"]
+    if grouping.family == "reduce":
+        said = f"{grouping.column!r}, {grouping.name!r}, materialized={store}"
+        return [*lines, f"results = grouped.reduce(made.added, made.taken, {said})"]
+    said = f"type={grouping.kind}, name={grouping.name!r}, materialized={store}"
+    return [*lines, f"results = grouped.aggregate(made.initializer, made.adder, made.subtractor, {said})"]
 
 
 def _way(step: Step | None, limits: tuple[Limit, ...]) -> str:

@@ -8,7 +8,7 @@ from copy import deepcopy
 from typing import Any
 
 from hostile import functions
-from hostile.case import Row, Step
+from hostile.case import Case, Row, Step
 from hostile.kinds import same_key
 from hostile.steps import Stopped, TableStep
 from hostile.stored import Misfit, stored
@@ -49,8 +49,8 @@ class Way:
 class Groups:
     """The groups of a table; built-in aggregates are computed over the rows that are there."""
 
-    def __init__(self, what: Changes, grouping: Regrouping) -> None:
-        self.what, self.grouping = what, grouping
+    def __init__(self, what: Case, grouping: Regrouping, key: tuple[str, ...]) -> None:
+        self.what, self.grouping, self.key = what, grouping, key
         self.functions = grouping.family != "built-in"
         steps = self._functions() if self.functions else (list, lambda a, row: [*a, row], _without)
         self.oracle = Regrouped(*steps, self._group, lambda row: row[grouping.column])
@@ -76,15 +76,18 @@ class Groups:
     def _row(row: Row) -> Row:
         return {name: value for name, value in row.items() if name not in ("timestamp", "deleted")}
 
-    def take(self, rows: list[Row]) -> list[Row]:
-        """The rows of groups that the changes of a batch make; with caching the last one of each group."""
+    def take(self, rows: list[Row], piped: bool = False) -> list[Row]:
+        """The rows of groups that the changes of a batch make; with caching the last one of each group.
+
+        `piped`: the changes of one record, in the driver.
+        """
         before = set(self.oracle.groups)
         updates = []
         for row in rows:
-            key = tuple(same_key(row[name]) for name in self.what.source.key)
+            key = tuple(same_key(row.get(name)) for name in self.key)
             updates += self.oracle.take(key, None if row["deleted"] else row, row["timestamp"])
         made = [self._out(update) for update in updates]
-        if not self.grouping.caching or len(rows) == 1:
+        if not self.grouping.caching or len(rows) == 1 or piped:
             return made
         last = {update.group: row for update, row in zip(updates, made, strict=True)}
         return [row for group, row in last.items() if not row["deleted"] or group in before]
@@ -101,7 +104,7 @@ class Groups:
 
     @property
     def _decimals(self) -> set[str]:
-        return {name for name, kind in self.what.source.columns if "decimal" in kind}
+        return {name for source in self.what.sources for name, kind in source.columns if "decimal" in kind}
 
 
 def _without(rows: list[Row], row: Row) -> list[Row]:
@@ -125,7 +128,7 @@ class TableTruth:
         self.stream_time = -1
         self.drops: Counter[str] = Counter()
         self.table = Way(what, what.source.key, what.step, what.limits)
-        self.groups = None if what.grouping is None else Groups(what, what.grouping)
+        self.groups = None if what.grouping is None else Groups(what, what.grouping, what.source.key)
         self.behind = Way(what, what.key, what.step_behind, what.limits_behind)
 
     def batch(self, number: int) -> list[Row]:

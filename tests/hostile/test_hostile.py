@@ -55,6 +55,12 @@ def test_every_kind_of_topology_is_drawn() -> None:
     assert min(kinds[f"join: {family}"] for family in ("streams", "self", "table", "tables")) > 30
     tables = ("changes", "groups, built-in", "groups, aggregate", "groups, reduce", "a limit", "a limit behind groups")
     assert min(kinds[f"table: {what}"] for what in tables) > 10
+    behind = (
+        "aggregation: groups",
+        "join: tables: groups",
+        *(f"join: {f}: windows" for f in ("streams", "self", "table")),
+    )
+    assert min(kinds[f"behind {what}"] for what in behind) > 5
     assert min(kinds[f"join: {what}"] for what in ("grace of a table", "late records", "min_partition")) > 30
     assert min(kinds["time: min_partition"], kinds["time: idle_after"], kinds["time: idle_advance"]) > 50
     assert kinds["limits in a row"] > 50

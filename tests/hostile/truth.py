@@ -187,9 +187,7 @@ class _Way:
     def drain(self) -> list[Row]:
         rows = []
         if self.output.final:
-            expects = isinstance(self.oracle, ExpectingOracle)
-            windows = _Begun.of(self.oracle.topology.windows) if expects else _Over()
-            self.oracle.topology = replace(self.oracle.topology, windows=windows)  # type: ignore[arg-type]
+            close_all(self.oracle)
             rows = self._out(self.oracle.batch([]))
         for n, suppression in enumerate(self.suppressions):
             rows += self._labeled(_through(self.suppressions[n + 1 :], _all(suppression)))
@@ -233,6 +231,13 @@ def _closes(windows: Any, end: int) -> int:
     """The stream time at which a window closes."""
     behind = {Windows: 0, Batches: 0, Sliding: 1, Sessions: 1}[type(windows)]
     return end + behind + windows.grace + (windows.gap if isinstance(windows, Sessions) else 0)
+
+
+def close_all(oracle: Oracle) -> None:
+    """Close every window, as at the end of the input."""
+    expects = isinstance(oracle, ExpectingOracle)
+    windows = _Begun.of(oracle.topology.windows) if expects else _Over()
+    oracle.topology = replace(oracle.topology, windows=windows)  # type: ignore[arg-type]
 
 
 class _Over:
@@ -509,4 +514,4 @@ class _Turn:
         self.oracle.late.append((self.record, (start, start + self.d), self.stream_time))
 
 
-__all__ = ["Stopped", "Truth"]
+__all__ = ["BoundedOracle", "SlidingOracle", "Stopped", "Truth", "close_all"]

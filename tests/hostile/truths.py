@@ -6,6 +6,8 @@ from collections import Counter
 from typing import Protocol
 
 from hostile.case import Case, Row
+from hostile.chained import Chained
+from hostile.chained_truth import ChainedTruth
 from hostile.joined import Joining
 from hostile.joined_truth import JoinedTruth
 from hostile.scenario import Scenario
@@ -35,6 +37,8 @@ def truth_of(what: Case, ticks: bool = False) -> AnyTruth:
     """The truth of a case; `ticks`: in tasks that wake by the wall clock."""
     if isinstance(what, Joining):
         return JoinedTruth(what)
+    if isinstance(what, Chained):
+        return ChainedTruth(what, ticks)
     if isinstance(what, Changes):
         return TableTruth(what)
     assert isinstance(what, Scenario)

@@ -22,13 +22,12 @@ class Operator:
 
     layout: Layout
     stage: Stage
-    input: Layout | None = None
-    """How the one input of a join is packed, as both sides or as one of them."""
+    sides: tuple[Layout, ...] = ()
+    """How the inputs of a join are packed."""
 
-    @property
-    def packs(self) -> Layout:
-        """The layout by which records are packed."""
-        return self.layout if self.input is None else self.input
+    def packs(self, side: int) -> Layout:
+        """The layout by which the records of an input are packed."""
+        return self.sides[side] if self.sides else self.layout
 
     @property
     def tasks(self) -> int:

@@ -28,8 +28,8 @@ from tidegate.kernel.stage import Stage, reasons
 from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.kernel.upgrade import drain
 from tidegate.kernel.windows import expected_keys
-from tidegate.plan import Operation, graph, operation
-from tidegate.testing.inputs import Record, Types, to_batch
+from tidegate.plan import Node, Operation, graph, operation
+from tidegate.testing.inputs import Inputs, Record, Types, to_batch
 
 MOST_DEATHS = 3
 """Spark gives a task four attempts."""
@@ -67,6 +67,8 @@ class Cluster:
     on_spark: bool = False
     fresh: bool = False
     """Whether each attempt has a worker of its own."""
+    contiguous: bool = False
+    """Whether map tasks promise that each reads an unbroken stretch of each partition."""
     tuning: Tuning = DEFAULT
     stores: dict[tuple[int, int], dict[int, Version]] = field(default_factory=lambda: defaultdict(dict))
     workers: list[Worker] = field(default_factory=list)
@@ -75,7 +77,7 @@ class Cluster:
     def start(self, table: Any, drains: bool = False) -> None:
         """Start a query in a new session: no worker knows anything."""
         self.started += 1
-        self.operators = operators(table, self.tasks, drains, self.tuning)
+        self.sources, self.operators = operators(table, self.tasks, drains, self.tuning)
         self._pickled = cloudpickle.dumps(self.operators)
         self._drains = drains
         self.workers = [Worker(n) for n in range(self.adversary.choose(f"workers of query {self.started}", (1, 2, 3)))]
@@ -112,11 +114,11 @@ class Cluster:
     # -- map tasks ---------------------------------------------------------------------------------------------------
 
     def _map(self, at: str, batch: Batch, records: Sequence[Record], blobs: Blobs) -> None:
-        layout = self.operators[0].packs
-        rows = first_rows(layout.op, records, batch.clock)
-        self._packed(at, 0, [rows], blobs)
+        for number, source in enumerate(self.sources):
+            rows = source.rows(self.operators[0].layout.op, records, batch.clock)
+            self._packed(f"{at}, source {number}" if number else at, 0, [rows], blobs, source.side)
 
-    def _packed(self, at: str, place: int, batches: list[pa.RecordBatch], blobs: Blobs) -> None:
+    def _packed(self, at: str, place: int, batches: list[pa.RecordBatch], blobs: Blobs, side: int = 0) -> None:
         """The blobs of a map task, through attempts that die and that run twice."""
         faults = self.adversary
         for number in range(MOST_DEATHS):
@@ -124,12 +126,12 @@ class Cluster:
                 break
             worker = self._worker(where)
             with worker.running():
-                made = iter(self._pack(worker, place, batches))
+                made = iter(self._pack(worker, place, batches, side))
                 few = sum(1 for _, _ in zip(range(faults.choose(f"{where} dies", range(3))), made, strict=False))
             faults.happened("map dies", where, f"after {few} blobs, on worker {worker.name}")
-        given = [self._pack_on(self._worker(at), place, batches)]
+        given = [self._pack_on(self._worker(at), place, batches, side)]
         if faults.strikes("map runs twice", at):
-            given.append(self._pack_on(worker := self._worker(f"{at}, again"), place, batches))
+            given.append(self._pack_on(worker := self._worker(f"{at}, again"), place, batches, side))
             faults.happened("map runs twice", at, f"again on worker {worker.name}")
             if given[0] != given[1]:
                 raise Wrong(f"{at}: two attempts of the map task give different blobs")
@@ -137,13 +139,13 @@ class Cluster:
             mine = faults.choose(f"{at}, read by {task}", given)
             blobs[task] += [blob for number, blob in mine if number == task]
 
-    def _pack_on(self, worker: Worker, place: int, batches: list[pa.RecordBatch]) -> list[tuple[int, bytes]]:
+    def _pack_on(self, worker: Worker, place: int, batches: list[pa.RecordBatch], side: int) -> list[tuple[int, bytes]]:
         with worker.running():
-            return list(self._pack(worker, place, batches))
+            return list(self._pack(worker, place, batches, side))
 
-    def _pack(self, worker: Worker, place: int, batches: list[pa.RecordBatch]) -> Any:
+    def _pack(self, worker: Worker, place: int, batches: list[pa.RecordBatch], side: int) -> Any:
         operator = worker.plan(self.started, self._pickled)[place]
-        return pack(operator.packs, batches, range(operator.tasks))
+        return pack(operator.packs(side), batches, range(operator.tasks), self.contiguous and place == 0)
 
     def _forwarded(self, at: str, place: int, batch: Batch, attempts: list[Attempt]) -> Blobs:
         """What an operator gets of the one before it: each of its tasks is a map task."""
@@ -231,41 +233,61 @@ class Cluster:
         return Worker(0) if self.fresh else self.adversary.choose(f"worker of {where}", self.workers)
 
 
-def operators(table: Any, tasks: int, drains: bool, tuning: Tuning = DEFAULT) -> list[Operator]:
-    """The operators of a plan, as Spark lays them out."""
+@dataclass(frozen=True)
+class Source:
+    """A stream that the first operator reads, as an input or a side of it; `types` are those of all of this side."""
+
+    side: int
+    inputs: Inputs
+    types: Types
+
+    @classmethod
+    def of(cls, node: Node) -> list[Source]:
+        """The streams of an operator; each is read by map tasks of its own."""
+        streams = {side: tuple(edge.stream for edge in node.sources if edge.side == side) for side in (0, 1)}
+        types = {side: Inputs.of(mine).types() for side, mine in streams.items() if mine}
+        return [cls(side, Inputs.of((one,)), types[side]) for side, mine in streams.items() for one in mine]
+
+    def rows(self, op: Operation, records: Sequence[Record], clock: int) -> pa.RecordBatch:
+        """What the operator reads of records."""
+        read = op if op.joined is None else op.of_side(self.side)
+        batch = to_batch(read, self.types, self.inputs.take(list(records), None, 0), 0)
+        return _with_clock(op, batch, clock)
+
+
+def operators(table: Any, tasks: int, drains: bool, tuning: Tuning = DEFAULT) -> tuple[list[Source], list[Operator]]:
+    """The sources of a plan, and its operators as Spark lays them out."""
     made: list[Operator] = []
-    for op in (node.op for node in graph(operation(table.node)).upstream_first):
+    nodes = graph(operation(table.node)).upstream_first
+    sources = Source.of(nodes[0])
+    for op in (node.op for node in nodes):
         if op.joined is not None:
-            made.append(_join(op, tasks, drains, tuning))
+            made.append(_join(op, sources, tasks, drains, tuning))
             continue
-        schema = _schema(op, made)
+        schema = _schema(op, sources[0]) if not made else _behind(op, made[-1])
         layout = Layout(replace(op, stream=op.stream.unbound, expects=None), schema, sorts=False, tuning=tuning)
         keys = None if op.expects is None else expected_keys.pack(layout, op.expects)
         made.append(Operator(layout, Stage(layout, op.spread_over(tasks), keys, drains)))
-    return made
+    return sources, made
 
 
-def _join(op: Operation, tasks: int, drains: bool, tuning: Tuning) -> Operator:
-    """A join of the input with itself."""
-    side = op.of_side(0)
-    schema = _schema(side, [])
+def _join(op: Operation, sources: list[Source], tasks: int, drains: bool, tuning: Tuning) -> Operator:
+    """A join of the inputs, or of the one with itself."""
+    schemas = {source.side: _schema(op, source) for source in sources}
     op = replace(op, sides=tuple(one.unbound for one in op.sides))
-    layout = Layout.of_join(op, [schema], sorts=False, tuning=tuning)
-    return Operator(layout, Stage(layout, op.spread_over(tasks), None, drains), layout.of_side(0, schema))
+    layout = Layout.of_join(op, [schemas[side] for side in sorted(schemas)], sorts=False, tuning=tuning)
+    sides = tuple(layout.of_side(side, schema) for side, schema in sorted(schemas.items()))
+    return Operator(layout, Stage(layout, op.spread_over(tasks), None, drains), sides)
 
 
-def _schema(op: Operation, before: list[Operator]) -> pa.Schema:
-    if before:
-        return _with_clock(op, before[-1].layout.output_schema.empty_table(), 0).schema
-    fields = first_rows(op, [], 0).schema
+def _behind(op: Operation, before: Operator) -> pa.Schema:
+    return _with_clock(op, before.layout.output_schema.empty_table(), 0).schema
+
+
+def _schema(op: Operation, source: Source) -> pa.Schema:
+    fields = source.rows(op, [], 0).schema
     # Of no record Arrow does not know that this is true or false.
     return pa.schema([field.with_type(pa.bool_()) if field.name in ("empty", "deleted") else field for field in fields])
-
-
-def first_rows(op: Operation, records: Sequence[Record], clock: int) -> pa.RecordBatch:
-    """What the first operator reads of records."""
-    batch = to_batch(op, Types.of(op.stream.schema), list(records), 0)
-    return _with_clock(op, batch, clock)
 
 
 def _with_clock(op: Operation, rows: Any, clock: int) -> Any:

@@ -65,7 +65,8 @@ def run(case: Case) -> Outcome:
 
 
 def _compared(what: Scenario, adversary: Adversary, tuning: Tuning) -> str:
-    query = Query(Cluster(adversary, what.tasks, what.on_spark, tuning=tuning), _deal(what, adversary), what.clocks)
+    cluster = Cluster(adversary, what.tasks, what.on_spark, contiguous=what.contiguous, tuning=tuning)
+    query = Query(cluster, _deal(what, adversary), what.clocks)
     plans = _live(what, adversary, query)
     right = truth(what)
     key = operation(plans[0].table().node).key

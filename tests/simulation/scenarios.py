@@ -31,6 +31,7 @@ class Plan:
 class Scenario:
     """A stream in batches, and the plans that take it, the first from the beginning.
 
+    contiguous  whether map tasks promise that each reads an unbroken stretch of each partition
     truth  "oracle": what the definition says; "chain": two oracles in a row; "one task": the same plan over one map
            task and one task, without faults; "same tasks": over the same layout, without faults
     """
@@ -44,6 +45,7 @@ class Scenario:
     on_spark: bool
     drains: bool
     interleaved: bool
+    contiguous: bool
     seed: int
 
     def dealt(self, number: int, parts: int) -> list[list[Row]]:
@@ -64,6 +66,7 @@ def scenario(seed: int) -> Scenario:
         # Even, as limits are odd: nothing is due in the very instant of a batch.
         clock += 2 * random.choice([0, 1, 5, 5, 20])
         clocks.append(clock)
+    interleaved = random.random() < 0.4
     return Scenario(
         family,
         plans,
@@ -73,7 +76,8 @@ def scenario(seed: int) -> Scenario:
         tasks=random.choice([1, 1, 2, 2, 3]),
         on_spark=random.random() < 0.25,
         drains=random.random() < 0.4 and truth != "chain",
-        interleaved=random.random() < 0.4,
+        interleaved=interleaved,
+        contiguous=not interleaved and random.random() < 0.5,
         seed=seed,
     )
 
@@ -322,6 +326,61 @@ def joins(random: Random) -> tuple[list[Plan], str, bool]:
     return [plan(grace) for grace in graces], "same tasks", ordered
 
 
+def tables(random: Random) -> tuple[list[Plan], str, bool]:
+    """A stream with a table, or two tables: each record is one of both sides."""
+    how = random.choice(["inner", "left", "outer"])
+    history, caching = random.choice([None, 3, 20]), random.random() < 0.5
+    wait = None if history is None or random.random() < 0.5 else random.choice([0, min(history, 5)])
+    of_tables = random.random() < 0.4
+    order = {"partition": "partition", "offset": "offset"}
+    store = tg.Materialized.as_("store") if caching else tg.Materialized.as_("store").with_caching_disabled()
+
+    def changes(deleted: str | None, **more: Any) -> Any:
+        said = {} if deleted is None else {"deleted": deleted}
+        return tg.table("events", key="k", timestamp="ts", schema=_schema(), **said, **order, **more)
+
+    def table() -> Any:
+        if of_tables:
+            return changes("b").join(changes(None), how=how, suffixes=("_l", "_r"), materialized=store)
+        other = changes("b") if history is None else changes("b", history=_ms(history))
+        waits = {} if wait is None else {"grace": _ms(wait)}
+        which = "inner" if how == "inner" else "left"
+        return _stream(True, stream_time="max").join(other, how=which, suffixes=("_l", "_r"), **waits)
+
+    says = f"{how}, of two tables: {of_tables}, history {history}, grace {wait}, caching: {caching}"
+    return [Plan(table, None, says)], "one task", True
+
+
+def inputs(random: Random) -> tuple[list[Plan], str, bool]:
+    """Two streams, each with a part of the records, merged or in a cogroup."""
+    kind, cogroups, caching = _kind(random), random.random() < 0.5, random.random() < 0.5
+    windows = _case(random, kind, False, functions=False)
+    final = random.random() < 0.5 and kind not in ("unlimited", "plain")
+    store = tg.Materialized.as_("store") if caching else tg.Materialized.as_("store").with_caching_disabled()
+
+    def part(odd: bool) -> Any:
+        return _stream(True).filter(lambda row: bool((row["j"] or 0) % 2) == odd)
+
+    def table() -> Any:
+        if cogroups:
+            added = lambda key, row, text: f"{text}{row['s']}"  # noqa: E731
+            counted = lambda key, row, text: f"{text}{row['j']};"  # noqa: E731
+            grouped = part(True).group_by_key().cogroup(added).cogroup(part(False).group_by_key(), counted)
+        else:
+            grouped = part(True).merge(part(False)).group_by_key()
+        if kind != "plain":
+            grouped = grouped.windowed_by(windows._windows())
+        if final:
+            grouped = grouped.emit_strategy(tg.EmitStrategy.on_window_close())
+        if not cogroups:
+            return grouped.agg(n=tg.count(), last=tg.last("s"), materialized=store)
+        merger = {"merger": lambda key, one, other: f"{one}|{other}"} if kind == "session" else {}
+        return grouped.aggregate(lambda: "", type="string", name="text", materialized=store, **merger)
+
+    says = f"{windows.topology.windows}, cogroup: {cogroups}, final: {final}, caching: {caching}"
+    return [Plan(table, None, says)], "one task", True
+
+
 FAMILIES: dict[str, tuple[int, Callable[[Random], tuple[list[Plan], str, bool]]]] = {
     "aggregation": (45, aggregation),
     "turns": (5, turns),
@@ -334,6 +393,8 @@ FAMILIES: dict[str, tuple[int, Callable[[Random], tuple[list[Plan], str, bool]]]
     "clocks": (5, clocks),
     "expecting": (3, expecting),
     "joins": (6, joins),
+    "tables": (6, tables),
+    "inputs": (6, inputs),
 }
 
 

@@ -12,6 +12,7 @@ import pytest
 from simulation import attempts, cluster, workers
 from simulation.faults import KINDS, Adversary
 from simulation.runs import SIZES, Case, report, run, smaller
+from simulation.scenarios import FAMILIES
 from simulation.stores import Calls, KernelStore, Version
 from tidegate.kernel import stage
 from tidegate.kernel.exchange import batch
@@ -39,6 +40,12 @@ def test_every_kind_of_fault_happens() -> None:
         if counts.keys() == KINDS.keys():
             return
     assert counts.keys() == KINDS.keys()
+
+
+def test_every_family_is_drawn() -> None:
+    drawn = [Case(seed).scenario for seed in range(400)]
+    assert {what.family for what in drawn} == FAMILIES.keys()
+    assert sum(what.contiguous for what in drawn) > 50
 
 
 def test_a_seed_repeats_what_happened() -> None:
@@ -125,10 +132,15 @@ def a_drained_state_takes_records(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(stage.drain, "ends", lambda state, drains: ends(state, drains) if drains else False)
 
 
+def a_promise_is_not_kept(patch: pytest.MonkeyPatch) -> None:
+    """Map tasks that say of scattered records that they are an unbroken stretch."""
+    patch.setattr(cluster, "pack", lambda layout, batches, tasks, contiguous: pack(layout, batches, tasks, True))
+
+
 def map_tasks_differ(patch: pytest.MonkeyPatch) -> None:
     turns = [0]
 
-    def packed(layout: Any, batches: Any, tasks: Any) -> Iterator[tuple[int, bytes]]:
+    def packed(layout: Any, batches: Any, tasks: Any, contiguous: bool) -> Iterator[tuple[int, bytes]]:
         turns[0] += 1
         batches = list(batches)
         for part in [batches] if turns[0] % 2 else [[rows.slice(0, 1), rows.slice(1)] for rows in batches]:
@@ -149,6 +161,7 @@ def map_tasks_differ(patch: pytest.MonkeyPatch) -> None:
         a_drain_runs_twice,
         a_drained_state_takes_records,
         map_tasks_differ,
+        a_promise_is_not_kept,
     ],
 )
 def test_what_is_wrong_is_found(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:

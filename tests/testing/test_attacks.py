@@ -261,6 +261,17 @@ def test_a_drain_before_any_record() -> None:
         driver.pipe_input({"k": "A", "ts": 1})
 
 
+def test_a_drain_lets_out_one_row_per_group_behind_an_aggregation() -> None:
+    """As on Spark: only what one record makes leaves update by update."""
+    windows = tg.TimeWindows.of_size_and_grace("1 second", "1 minute")
+    table = grouped().windowed_by(windows).agg(size=tg.count()).suppress(FINAL)
+    driver = TopologyTestDriver(table.group_by("k").agg(windows=tg.count()))
+    for ts in (1, 2_000, 4_000):
+        driver.pipe_input({"k": "A", "ts": ts})
+    driver.drain()
+    assert [row["windows"] for row in driver.read_output()] == [3]
+
+
 def test_a_drain_whose_end_failed_goes_on() -> None:
     failing = True
 

@@ -186,9 +186,10 @@ class TopologyTestDriver:
         def step(node: Node, rows: list[pa.Table | None]) -> pa.Table:
             place = len(steps)
             mine = [(entry, found) for entry, found in zip(entries, records, strict=True) if entry.place == place]
-            # Caching works between records: what one record makes is forwarded update by update.
+            # Caching works between records: what one record makes is forwarded update by update. What leaves in a
+            # drain, or because time passed, is of many.
             behind = any(table is not None for table in rows)
-            op = replace(node.op, caching=node.op.caching and count > 1) if behind else node.op
+            op = replace(node.op, caching=node.op.caching and count != 1) if behind else node.op
             sides = [self._input(node, entry, found) for entry, found in mine]
             sides += [
                 (edge.side, self._with_clock(node.op, table))

@@ -1,0 +1,95 @@
+"""An operator behind another one: rows of a join in windows, a table of an aggregation or of a join grouped anew."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hostile.case import Case, Source
+from hostile.joined import Joining
+from hostile.scenario import AnyWindows, Scenario, windows_code
+from hostile.tables import Regrouping, aggregated
+
+
+@dataclass(frozen=True)
+class Windowing:
+    """Rows grouped by `by`, in windows.
+
+    anew   whether that is another key than the rows have
+    calls  as those of a Regrouping
+    """
+
+    by: tuple[str, ...]
+    anew: bool
+    windows: AnyWindows
+    calls: tuple[tuple[str, str, str | None], ...]
+    final: bool
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The value columns."""
+        return tuple(name for name, _, _ in self.calls)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chained(Case):
+    """`first` makes rows that `behind` takes. The records, batches and restarts of `first` are those of this."""
+
+    first: Scenario | Joining
+    behind: Regrouping | Windowing
+
+    @property
+    def front(self) -> Scenario | Joining:
+        """The first operator over the records of this case."""
+        shared = ("batches", "sides", "clocks", "restarts", "splits", "tasks")
+        return replace(self.first, **{name: getattr(self, name) for name in shared}, drains=self.drains)
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        return self.first.sources
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.behind.by
+
+    @property
+    def kinds(self) -> list[str]:
+        first = f"join: {self.first.family}" if isinstance(self.first, Joining) else "aggregation"
+        if isinstance(self.behind, Regrouping):
+            return [f"behind {first}: groups"]
+        made = "final" if self.behind.final else "updates"
+        return [f"behind {first}: windows", f"behind: {type(self.behind.windows).__name__}, {made}"]
+
+    def code(self, unbound: bool = True) -> str:
+        lines, behind = [self.first.code(unbound)], self.behind
+        if isinstance(behind, Regrouping):
+            lines.append(f"grouped = table.group_by({', '.join(map(repr, behind.by))})")
+            return "\n".join([*lines, *aggregated(behind, "behind"), "table = results"])
+        grouped = f".group_by({', '.join(map(repr, behind.by))})" if behind.anew else ".group_by_key()"
+        closes = ".emit_strategy(tg.EmitStrategy.on_window_close())" if behind.final else ""
+        lines.append(f"grouped = table{grouped}{windows_code(behind.windows)}{closes}")
+        plain = Regrouping(behind.by, "built-in", behind.calls)
+        return "\n".join([*lines, *aggregated(plain, "behind"), "table = results"])
+
+
+def value_kinds(first: Scenario | Joining) -> dict[str, Any]:
+    """The value columns of rows, with their types as code; None where it is not known."""
+    if isinstance(first, Scenario):
+        (output,) = first.outputs
+        if output.step is not None and output.step.types:
+            return dict(output.step.types)
+        return {call.name: _kind(call) for call in first.calls}
+    if first.step is not None and first.step.types:
+        return dict(first.step.types)
+    if first.joiner:
+        return {"pair": "pa.string()", "parts": None}
+    columns = [dict((*source.keys, *source.columns)) for source in (first.inputs[0], first.inputs[-1])]
+    sides = zip(first.renamed, columns, strict=True)
+    return {named: types[name] for renamed, types in sides for name, named in renamed.items()}
+
+
+def _kind(call: Any) -> str | None:
+    """The type of an aggregate."""
+    if call.family == "built-in" and (call.column is None or call.what == "count"):
+        return "pa.int64()"
+    return None if call.what in ("mean", "collect_list") else call.kind
