@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 from hostile.case import Row
@@ -17,30 +16,26 @@ from oracle import BuiltIn, Oracle, Topology
 
 
 class ChainedTruth:
-    """The rows of each batch, of a drain, and what was dropped.
-
-    ticks  whether it runs in tasks. There the second operator sees its own rows alone, and merges those of one record
-    """
+    """The rows of each batch, of a drain, and what was dropped."""
 
     def __init__(self, what: Chained, ticks: bool) -> None:
-        self.what, self.ticks = what, ticks
+        self.what = what
         front = what.front
         self.first = Truth(front, ticks) if isinstance(front, Scenario) else JoinedTruth(front)
         self.second: Groups | Oracle
         if isinstance(what.behind, Windowing):
             self.second = _oracle(what.behind)
-            self.caching = self.second.topology
         else:
             window = ("window",) if isinstance(front, Scenario) else ()
             self.second = Groups(what, what.behind, (*front.key, *window))
 
     def batch(self, number: int) -> list[Row]:
         """The rows of a batch. Raises Stopped, and is as before the batch."""
-        return self._behind(self.first.batch(number), not self.ticks and len(self.what.batches[number]) == 1)
+        return self._behind(self.first.batch(number))
 
     def drain(self) -> list[Row]:
         """What is left. Raises Stopped if it does not fit through a buffer."""
-        rows = self._behind(self.first.drain(), False)
+        rows = self._behind(self.first.drain())
         if isinstance(self.second, Oracle) and self.second.topology.final:
             close_all(self.second)
             rows += self.second.batch([])
@@ -55,10 +50,9 @@ class ChainedTruth:
         more = self.second.drops if isinstance(self.second, Oracle) else Counter[str]()
         return Counter({reason: n for reason, n in (self.first.drops + more).items() if n})
 
-    def _behind(self, rows: list[Row], piped: bool) -> list[Row]:
-        """`piped`: of one record alone in the driver, whose updates are not merged."""
+    def _behind(self, rows: list[Row]) -> list[Row]:
         if isinstance(self.second, Groups):
-            made = self.second.take([row | {"deleted": row.get("deleted", False)} for row in rows], piped)
+            made = self.second.take([row | {"deleted": row.get("deleted", False)} for row in rows])
             return [{name: value for name, value in row.items() if name != "deleted"} for row in made]
         behind = self.what.behind
         names = [
@@ -67,11 +61,7 @@ class ChainedTruth:
             "timestamp",
         ]
         records = [{name: same_key(row[name]) if name in behind.by else row[name] for name in names} for row in rows]
-        if piped:
-            self.second.topology = replace(self.caching, caching=False)
-        made = self.second.batch(sorted(records, key=lambda row: row["timestamp"]))
-        self.second.topology = self.caching
-        return made
+        return self.second.batch(sorted(records, key=lambda row: row["timestamp"]))
 
 
 def _oracle(behind: Windowing) -> Oracle:

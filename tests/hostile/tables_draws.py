@@ -37,10 +37,6 @@ class TableDraw(JoinDraw):
                 made = replace(made, limits_behind=limits)
             else:
                 made = replace(made, limits=limits)
-        of_functions = made.grouping is not None and made.grouping.family != "built-in" and source.order is not None
-        if made.grouping is not None and (made.limits or of_functions):
-            # The driver forwards all that one record makes, or lets out of a limit: it is no batch of records.
-            made = replace(made, grouping=replace(made.grouping, caching=False))
         return self.with_changes(made)
 
     def step(self, values: list[tuple[str, str]]) -> Step | None:

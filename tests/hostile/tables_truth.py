@@ -76,18 +76,21 @@ class Groups:
     def _row(row: Row) -> Row:
         return {name: value for name, value in row.items() if name not in ("timestamp", "deleted")}
 
-    def take(self, rows: list[Row], piped: bool = False) -> list[Row]:
+    def take(self, rows: list[Row]) -> list[Row]:
         """The rows of groups that the changes of a batch make; with caching the last one of each group.
 
-        `piped`: the changes of one record, in the driver.
+        Of a group that nobody has heard of there is no tombstone then, unless one row enters or leaves a group and
+        nothing else happens.
         """
-        before = set(self.oracle.groups)
+        before, moves = set(self.oracle.groups), 0
         updates = []
         for row in rows:
             key = tuple(same_key(row.get(name)) for name in self.key)
-            updates += self.oracle.take(key, None if row["deleted"] else row, row["timestamp"])
+            old, new = self.oracle.table.get(key), None if row["deleted"] else row
+            moves += sum(one is not None and self._group(one) is not None for one in (old, new))
+            updates += self.oracle.take(key, new, row["timestamp"])
         made = [self._out(update) for update in updates]
-        if not self.grouping.caching or len(rows) == 1 or piped:
+        if not self.grouping.caching or moves == 1:
             return made
         last = {update.group: row for update, row in zip(updates, made, strict=True)}
         return [row for group, row in last.items() if not row["deleted"] or group in before]

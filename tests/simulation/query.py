@@ -150,5 +150,7 @@ class Query:
     def _calm(self) -> Cluster:
         quiet = replace(self.cluster.adversary, enabled=frozenset())
         calm = replace(self.cluster, adversary=quiet)
-        calm.__dict__.update({n: v for n, v in vars(self.cluster).items() if n.startswith(("_", "operators"))})
+        calm.__dict__.update(
+            {n: v for n, v in vars(self.cluster).items() if n.startswith(("_", "operators", "sources"))}
+        )
         return calm
