@@ -15,8 +15,9 @@ from hostile.tables import Regrouping, aggregated
 class Windowing:
     """Rows grouped by `by`, in windows.
 
-    anew   whether that is another key than the rows have
-    calls  as those of a Regrouping
+    anew        whether that is another key than the rows have
+    calls       as those of a Regrouping
+    suppresses  whether final results are those of a suppression
     """
 
     by: tuple[str, ...]
@@ -24,6 +25,7 @@ class Windowing:
     windows: AnyWindows
     calls: tuple[tuple[str, str, str | None], ...]
     final: bool
+    suppresses: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -57,7 +59,7 @@ class Chained(Case):
         first = f"join: {self.first.family}" if isinstance(self.first, Joining) else "aggregation"
         if isinstance(self.behind, Regrouping):
             return [f"behind {first}: groups"]
-        made = "final" if self.behind.final else "updates"
+        made = "suppressed" if self.behind.suppresses else "final" if self.behind.final else "updates"
         return [f"behind {first}: windows", f"behind: {type(self.behind.windows).__name__}, {made}"]
 
     def code(self, unbound: bool = True) -> str:
@@ -66,10 +68,12 @@ class Chained(Case):
             lines.append(f"grouped = table.group_by({', '.join(map(repr, behind.by))})")
             return "\n".join([*lines, *aggregated(behind, "behind"), "table = results"])
         grouped = f".group_by({', '.join(map(repr, behind.by))})" if behind.anew else ".group_by_key()"
-        closes = ".emit_strategy(tg.EmitStrategy.on_window_close())" if behind.final else ""
+        emits = behind.final and not behind.suppresses
+        closes = ".emit_strategy(tg.EmitStrategy.on_window_close())" if emits else ""
+        final = ".suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))" if behind.suppresses else ""
         lines.append(f"grouped = table{grouped}{windows_code(behind.windows)}{closes}")
         plain = Regrouping(behind.by, "built-in", behind.calls)
-        return "\n".join([*lines, *aggregated(plain, "behind"), "table = results"])
+        return "\n".join([*lines, *aggregated(plain, "behind"), f"table = results{final}"])
 
 
 def value_kinds(first: Scenario | Joining) -> dict[str, Any]:

@@ -57,7 +57,9 @@ class ChainDraw(JoinDraw):
         anew = bool(able) and self.chance(0.25)
         by = (self.random.choice(able),) if anew else first.key
         calls = self.calls_of(first, ("count", "sum", "mean", "min", "max"))
-        return Windowing(by, anew, windows, calls if final else ((self.unlike(first), "count", None),), final)
+        if not final:
+            calls = (("how many", "count", None),)
+        return Windowing(by, anew, windows, calls, final, final and self.chance(0.5))
 
     def calls_of(self, first: Scenario | Joining, able: tuple[str, ...]) -> Calls:
         """Aggregates over values."""
@@ -68,11 +70,6 @@ class ChainDraw(JoinDraw):
             what = self.random.choice(able if kind == LONG else ("count",))
             made.append((f"made {number}", what, None if what == "count" and self.chance(0.3) else column))
         return tuple(made)
-
-    @staticmethod
-    def unlike(first: Joining) -> str:
-        """A name that no column has."""
-        return "how many"
 
 
 def _is_table(made: Scenario) -> bool:

@@ -11,10 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from hostile.chained_draws import ChainDraw
 from hostile.drawn import scenario
 from hostile.runs import RUNNERS, chunk, report, run, smaller
 from hostile.scenario import Scenario
 from hostile.stored import Misfit, stored
+from tidegate.kernel.exchange import retract_insert, to_stream
 from tidegate.kernel.state import state
 from tidegate.kernel.time import slowest_partition
 from tidegate.kernel.time.idle import Idle
@@ -118,6 +120,22 @@ def test_a_partition_that_never_counts_as_idle_is_found(monkeypatch: pytest.Monk
     """It holds stream time back for ever."""
     monkeypatch.setattr(slowest_partition, "is_idle", lambda *given: False)
     assert any(run(what).problem for what in map(scenario, range(200)) if "time: idle_after" in what.kinds)
+
+
+@pytest.mark.parametrize("way", [retract_insert, to_stream])
+def test_rows_that_are_lost_on_their_way_to_another_operator_are_found(
+    way: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of several."""
+    run_whole = way.run
+
+    def losing(*given: Any) -> pa.Table:
+        rows = run_whole(*given)
+        return rows.slice(1) if rows.num_rows > 1 else rows
+
+    monkeypatch.setattr(way, "run", losing)
+    chains = (ChainDraw(seed, spark=False).chained() for seed in range(40))
+    assert any(run(what).problem for what in chains)
 
 
 @pytest.mark.parametrize(
