@@ -337,7 +337,7 @@ def _set_time(entry: Path, clock: int) -> None:
     """Say in the offset log at which time of the wall clock (ms) a batch runs."""
     version, told, *offsets = entry.read_text().split("\n")
     told = json.dumps(json.loads(told) | {"batchTimestampMs": clock})
-    (entry.parent / f".{entry.name}.crc").unlink()
+    (entry.parent / f".{entry.name}.crc").unlink(missing_ok=True)
     entry.write_text("\n".join([version, told, *offsets]))
 
 

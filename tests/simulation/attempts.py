@@ -124,7 +124,7 @@ def _on_spark(
 ) -> Iterator[pa.Table]:
     handle = Handle(version, calls)
     stage = SparkStage(operator.stage)
-    processor = _Processor(stage, operator.layout.op.uses_timers, operator.layout.tuning)
+    processor = _Processor(stage, {}, operator.layout.op.uses_timers, operator.layout.tuning)
     processor.init(handle)  # type: ignore[arg-type]
     made.steps = False
     if came:
