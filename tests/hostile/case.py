@@ -168,7 +168,7 @@ class Case:
     @property
     def names(self) -> list[str]:
         """The names of the inputs, by source."""
-        suffixes = ("", "r")
+        suffixes = ("", "r", "t")
         return [f"case{self.seed}{suffix}" for suffix, _ in zip(suffixes, self.sources, strict=False)]
 
     def side_of(self, number: int, place: int) -> int:

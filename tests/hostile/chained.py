@@ -1,4 +1,4 @@
-"""An operator behind another one: rows of a join in windows, a table of an aggregation or of a join grouped anew."""
+"""An operator behind another one: rows of a join in windows or joined again, tables grouped anew."""
 
 from __future__ import annotations
 
@@ -33,22 +33,38 @@ class Windowing:
         return tuple(name for name, _, _ in self.calls)
 
 
+@dataclass(frozen=True)
+class Again:
+    """Rows joined with a table, the last source."""
+
+    by: tuple[str, ...]
+    table: Source
+    how: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Chained(Case):
     """`first` makes rows that `behind` takes. The records, batches and restarts of `first` are those of this."""
 
     first: Scenario | Joining
-    behind: Regrouping | Windowing
+    behind: Regrouping | Windowing | Again
 
     @property
     def front(self) -> Scenario | Joining:
         """The first operator over the records of this case."""
         shared = ("batches", "sides", "clocks", "restarts", "splits", "tasks")
-        return replace(self.first, **{name: getattr(self, name) for name in shared}, drains=self.drains)
+        mine = len(self.first.sources)
+        others = {(n, i) for n, sides in enumerate(self.sides) for i, side in enumerate(sides) if side == mine}
+        made = replace(self.first, **{name: getattr(self, name) for name in shared}, drains=self.drains).without(others)
+        return replace(made, sides=made.sides if mine > 1 else [])
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        return self.first.sources
+        return (*self.first.sources, *((self.behind.table,) if isinstance(self.behind, Again) else ()))
+
+    @property
+    def in_order(self) -> bool:
+        return not isinstance(self.behind, Again)
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -59,6 +75,8 @@ class Chained(Case):
         first = f"join: {self.first.family}" if isinstance(self.first, Joining) else "aggregation"
         if isinstance(self.behind, Regrouping):
             return [f"behind {first}: groups"]
+        if isinstance(self.behind, Again):
+            return [f"behind {first}: a join"]
         made = "suppressed" if self.behind.suppresses else "final" if self.behind.final else "updates"
         return [f"behind {first}: windows", f"behind: {type(self.behind.windows).__name__}, {made}"]
 
@@ -67,6 +85,13 @@ class Chained(Case):
         if isinstance(behind, Regrouping):
             lines.append(f"grouped = table.group_by({', '.join(map(repr, behind.by))})")
             return "\n".join([*lines, *aggregated(behind, "behind"), "table = results"])
+        if isinstance(behind, Again):
+            number, said = len(self.first.sources), behind.table.arguments
+            if unbound:
+                lines.append(f"schema{number} = {behind.table.schema_code}")
+                said.append(f"schema=schema{number}")
+            lines.append(f"third = tg.table(sources[{number}], {', '.join(said)}, name={self.names[number]!r})")
+            return "\n".join([*lines, f"table = table.join(third, how={behind.how!r})"])
         grouped = f".group_by({', '.join(map(repr, behind.by))})" if behind.anew else ".group_by_key()"
         emits = behind.final and not behind.suppresses
         closes = ".emit_strategy(tg.EmitStrategy.on_window_close())" if emits else ""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
+from typing import Any
 
-from hostile.chained import Chained, Windowing, value_kinds
+from hostile.case import Source
+from hostile.chained import Again, Chained, Windowing, value_kinds
 from hostile.draws import Draw
 from hostile.joined import Joining
 from hostile.joined_draws import JoinDraw
-from hostile.kinds import KEYS
+from hostile.kinds import KEYS, VALUES
 from hostile.scenario import Scenario
 from hostile.tables import Regrouping
 from oracle import NoWindows, Unlimited
@@ -22,9 +25,52 @@ class ChainDraw(JoinDraw):
 
     def chained(self) -> Chained:
         """An operator behind another one."""
+        if self.chance(0.25):
+            turns = (ChainDraw(self.seed, self.spark, f" {n}") for n in count())
+            return next(made for turn in turns if (made := turn.again()) is not None)
         first = self.joins() if self.chance(0.5) else self.aggregation()
         tables = isinstance(first, Scenario) or first.family == "tables"
         behind = self.groups(first) if tables else self.windowed(first)
+        return self.over(first, behind)
+
+    def again(self) -> Chained | None:
+        """A join of streams, or of a stream with a table, whose rows are joined with another table; None for tables."""
+        first = self.joining()
+        if first.family == "tables":
+            return None
+        # Joined with a table a stream goes by the largest timestamp.
+        first, left = replace(first, late=False, slowest=False), first.sources[0]
+        keyed = left.key != tuple(name for name, _ in left.keys)
+        values = [(self.name(), "long"), (self.name(), "string")]
+        table = Source(
+            keys=((left.key[0], "pa.string()"),) if keyed else left.keys,
+            columns=tuple((name, VALUES[kind].code) for name, kind in values),
+            timestamp=self.name(),
+            order=(self.name(), self.name()) if left.order else None,
+            deleted=self.name(),
+        )
+        made = self.over(first, Again(first.key, table, self.random.choice(["inner", "left"])))
+        self.drawn.append((table, values))
+        self.places.append([0])
+        side = len(first.sources)
+        batches, sides, splits = [], [], []
+        for batch, mine, split in zip(
+            first.batches, first.sides or [[0] * len(batch) for batch in first.batches], first.splits, strict=True
+        ):
+            times = [record[first.sources[one].timestamp] for one, record in zip(mine, batch, strict=True)]
+            self.clock = max([self.origin, *(time for time in times if time is not None)])
+            whole = list(zip(batch, mine, split, strict=True))
+            for _ in range(self.random.choice([0, 1, 2, 4])):
+                at = self.random.randint(0, len(whole))
+                whole.insert(at, (self.record_of(made, side)[1], side, 0))
+            batches.append([record for record, _, _ in whole])
+            sides.append([one for _, one, _ in whole])
+            splits.append([reader for _, _, reader in whole])
+        return replace(made, batches=batches, sides=sides, splits=splits)
+
+    @staticmethod
+    def over(first: Scenario | Joining, behind: Any) -> Chained:
+        """The chain over the records of its first operator."""
         named = ("seed", "batches", "sides", "clocks", "restarts", "drains", "tasks", "splits")
         return Chained(first=first, behind=behind, **{name: getattr(first, name) for name in named})
 

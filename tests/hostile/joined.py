@@ -50,6 +50,8 @@ class Joining(Case):
         found = [f"join: {self.family}", f"join: {self.how}"]
         found += ["join: value_joiner"] * self.joiner + ["join: late records"] * self.late
         found += ["join: min_partition"] * self.slowest + ["join: grace of a table"] * (self.grace is not None)
+        shared = len(self.inputs) > 1 and set(self.inputs[0].values) & set(self.inputs[1].values)
+        found += ["join: names of both sides"] * bool(shared)
         return found + ["join: a step behind"] * (self.step is not None)
 
     @property

@@ -26,7 +26,9 @@ class JoinDraw(Draw):
         self.keys = self.key_columns()
         ordered = self.spark or self.chance(0.8)
         key = self.name() if family != "tables" and self.chance(0.15) else ""
-        self.drawn = [self.source(family, number, ordered, key) for number in range(1 if family == "self" else 2)]
+        self.drawn: list[tuple[Source, list[tuple[str, str]]]] = []
+        for number in range(1 if family == "self" else 2):
+            self.drawn.append(self.source(family, number, ordered, key))
         how = random.choice(HOWS.get(family, HOWS["streams"]))
         history = random.choice([None, 0, 3, 10, 40]) if family == "table" else None
         made = Joining(
@@ -84,8 +86,8 @@ class JoinDraw(Draw):
 
     def shared(self) -> str:
         """A value column of the left side."""
-        names = [name for name, _ in self.drawn[0].columns] if hasattr(self, "drawn") else []
-        return self.random.choice(names) if names else self.name()
+        ((source, _), *_) = self.drawn
+        return self.random.choice([name for name, kind in source.columns if kind == VALUES["long"].code])
 
     def steps_of(
         self, values: list[tuple[str, str]], columns: tuple[tuple[str, str], ...], key: str

@@ -62,7 +62,8 @@ def test_every_kind_of_topology_is_drawn() -> None:
         "join: tables: groups",
         *(f"join: {f}: windows" for f in ("streams", "self", "table")),
     )
-    assert min(kinds[f"behind {what}"] for what in behind) > 5
+    assert min(kinds[f"behind {what}"] for what in (*behind, "join: streams: a join", "join: table: a join")) > 5
+    assert kinds["join: names of both sides"] > 30
     assert min(kinds[f"join: {what}"] for what in ("grace of a table", "late records", "min_partition")) > 30
     assert min(kinds["time: min_partition"], kinds["time: idle_after"], kinds["time: idle_advance"]) > 50
     assert kinds["limits in a row"] > 50
