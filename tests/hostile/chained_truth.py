@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from hostile.case import Row
@@ -21,7 +22,7 @@ class ChainedTruth:
     """The rows of each batch, of a drain, and what was dropped."""
 
     def __init__(self, what: Chained, ticks: bool) -> None:
-        self.what = what
+        self.what, self.in_driver = what, not ticks
         front = what.front
         self.first = Truth(front, ticks) if isinstance(front, Scenario) else JoinedTruth(front)
         self.second: Groups | Oracle | WithTable
@@ -55,10 +56,12 @@ class ChainedTruth:
         return Counter({reason: n for reason, n in (self.first.drops + more).items() if n})
 
     def _behind(self, rows: list[Row], number: int | None) -> list[Row]:
+        # What one record makes is not merged.
+        piped = self.in_driver and number is not None and len(self.what.batches[number]) == 1
         if isinstance(self.second, WithTable):
             return self._joined(self.second, rows, number)
         if isinstance(self.second, Groups):
-            made = self.second.take([row | {"deleted": row.get("deleted", False)} for row in rows])
+            made = self.second.take([row | {"deleted": row.get("deleted", False)} for row in rows], piped)
             return [{name: value for name, value in row.items() if name != "deleted"} for row in made]
         behind = self.what.behind
         names = [
@@ -67,7 +70,11 @@ class ChainedTruth:
             "timestamp",
         ]
         records = [{name: same_key(row[name]) if name in behind.by else row[name] for name in names} for row in rows]
-        return self.second.batch(sorted(records, key=lambda row: row["timestamp"]))
+        caching = self.second.topology
+        self.second.topology = replace(caching, caching=not piped)
+        made = self.second.batch(sorted(records, key=lambda row: row["timestamp"]))
+        self.second.topology = caching
+        return made
 
     def _joined(self, second: WithTable, rows: list[Row], number: int | None) -> list[Row]:
         """The rows and the changes of the table in a batch, None for that of a drain."""

@@ -40,6 +40,6 @@ def truth_of(what: Case, ticks: bool = False) -> AnyTruth:
     if isinstance(what, Chained):
         return ChainedTruth(what, ticks)
     if isinstance(what, Changes):
-        return TableTruth(what)
+        return TableTruth(what, ticks)
     assert isinstance(what, Scenario)
     return Truth(what, ticks)

@@ -272,28 +272,6 @@ def test_a_drain_lets_out_one_row_per_group_behind_an_aggregation() -> None:
     assert [row["windows"] for row in driver.read_output()] == [3]
 
 
-@pytest.mark.parametrize("caching", [True, False])
-def test_a_group_that_nobody_heard_of_has_no_tombstone_with_caching(caching: bool) -> None:
-    """A record moves a key from one group to another, which its function deletes at once."""
-    store = tg.Materialized.as_("store") if caching else tg.Materialized.as_("store").with_caching_disabled()
-    schema = pa.schema(
-        {"k": pa.string(), "g": pa.string(), "ts": pa.int64(), "partition": pa.int64(), "offset": pa.int64()}
-    )
-    changes = tg.table("events", key="k", timestamp="ts", partition="partition", offset="offset", schema=schema)
-    added = lambda group, row, n: None if group == "shut" else n + 1  # noqa: E731
-    table = changes.group_by("g").aggregate(
-        lambda: 0, added, lambda group, row, n: n - 1, type="long", name="n", materialized=store
-    )
-    records = [{"k": "A", "g": g, "ts": i, "partition": 0, "offset": i} for i, g in enumerate(("open", "shut"))]
-    driver, rows = TopologyTestDriver(table), []
-    for record in records:
-        driver.pipe_input(record)
-        rows += driver.read_output()
-    assert [(row["g"], row["n"]) for row in rows] == [("open", 1), ("open", 0), *[("shut", None)] * (not caching)]
-    batches = [[record] for record in records]
-    assert layout.run(table, batches, tasks=1, splits=[[batch] for batch in batches])[0] == rows
-
-
 def test_a_drain_whose_end_failed_goes_on() -> None:
     failing = True
 
