@@ -184,8 +184,8 @@ class Draw:
         return replace(made, calls=(replace(call, what="Sums", vectorized=True),))
 
     def of_inputs(self, made: Scenario) -> Scenario:
-        """The records by two inputs at times."""
-        if not self.chance(0.25):
+        """The records by two inputs at times; a function says of which one a record is."""
+        if (self.spark and self.origin >= PYTHONS_LAST) or not self.chance(0.25):
             return made
         (call, *_) = made.calls
         cogroups = call.family == "aggregate" and not call.vectorized and not _late(made) and self.chance(0.8)

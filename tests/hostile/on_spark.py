@@ -241,8 +241,8 @@ class _Query:
             self._run(until, **trigger)
 
     def ended(self, drains: bool) -> list[Ran]:
-        """What came out, after a drain if it `drains`, by scenario."""
-        if drains and not self.error:
+        """What came out, after a drain if it `drains`, by scenario. Where no record came there is nothing to drain."""
+        if drains and not self.error and all(any(what.batches) for what in self.group):
             self.drain()
         return self.ran()
 
