@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidegate import dsl
@@ -67,9 +69,12 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from tidegate.advice.advice import Advice
+    from tidegate.instants import Duration
     from tidegate.runtime.spark import files as files
     from tidegate.runtime.spark import kafka as kafka
     from tidegate.runtime.spark import metrics as metrics
+    from tidegate.spec.aggregates import Aggregate
     from tidegate.testing import TopologyTestDriver
 
 __version__ = "0.1.0"
@@ -111,6 +116,7 @@ __all__ = [
     "Upgrade",
     "Waiting",
     "Window",
+    "advise",
     "approx_count_distinct",
     "check_upgrade",
     "collect_list",
@@ -209,6 +215,69 @@ def read_state(
     from tidegate.runtime.spark.reading import read_state as read_state_of
 
     return read_state_of(spark, str(checkpoint), store, ended(ended_from, ended_to))
+
+
+def advise(
+    records: Any,
+    *,
+    key: str | Sequence[str],
+    timestamp: str,
+    windows: TimeWindows,
+    partition: str | None = None,
+    offset: str | None = None,
+    arrival: str | None = None,
+    trigger: Duration | None = None,
+    graces: Sequence[Duration] | None = None,
+    aggregates: Mapping[str, Aggregate] | None = None,
+    alert: Any = None,
+    target: float = 0.001,
+    format: str | None = None,
+) -> Advice:
+    """What each grace would have cost a recorded stream: late records, wrong rows, changed alerts, and the wait.
+
+    records    a static Spark DataFrame; an Arrow table, a pandas or polars frame; or the path of a Parquet, CSV or JSON
+               lines file, or of a folder of them, which is read without Spark
+    windows    tumbling or hopping, with the grace of today
+    key, timestamp, partition, offset
+               as of `tg.stream`; a timestamp may also be epoch milliseconds, or text in ISO 8601
+    arrival    the column that says when a record came (Kafka's own timestamp); it gives the order between partitions,
+               waits by the clock, clocks that run ahead, and idle gaps
+    trigger    with arrival, the interval of the batches; left out, the shortest
+    graces     those of the table; left out, those that the data call for
+    aggregates what a result holds, by name, as of `agg`; left out, `count`
+    alert      which results raise an alert: text such as "count < 10", an expression of pyarrow.compute, or a function
+               of an Arrow table (key columns, `start` and `end` in ms, aggregates) that gives a boolean for each row
+    target     the share of (record, window) pairs that the chosen grace may leave late
+    format     of files, where their names do not say it: "parquet", "csv" or "json"
+
+    The order that is assumed is in `Advice.order` (docs/choosing-a-grace.md).
+    Raises DefinitionError, DefinitionTypeError for a question that cannot mean anything, InputError for records that
+    cannot be read.
+    """
+    from tidegate.advice import files
+    from tidegate.advice.here import advise_table
+    from tidegate.advice.question import Question
+
+    question = Question.of(
+        key,
+        timestamp,
+        windows,
+        partition=partition,
+        offset=offset,
+        arrival=arrival,
+        trigger=trigger,
+        graces=graces,
+        aggregates=aggregates,
+        alert=alert,
+        target=target,
+    )
+    if hasattr(records, "sparkSession"):
+        from tidegate.runtime.spark.advising import advise_frame
+
+        return advise_frame(question, records)
+    if isinstance(records, str | PathLike):
+        records = files.read(Path(records), question.columns, format)
+    return advise_table(question, records)
 
 
 def check_upgrade(spark: SparkSession, checkpoint: str, table: Result) -> Upgrade:

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import tidegate
+from tidegate.cli import advise
 from tidegate.errors import TidegateError
 
 USAGE_ERROR = 2
@@ -65,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
         "each that does not serve. Exits with 0 if all serve, 1 if one does not.",
     )
     doctor.set_defaults(run=_doctor)
+    advise.add(commands)
     return parser
 
 

@@ -1,0 +1,358 @@
+"""The answer: what each grace costs, which one was chosen and why, and what else the stream says about itself."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tidegate.advice.choice import CHOSEN_ON, FEW, Choice, choose, graces_of, rounded_up
+from tidegate.advice.counts import Counts, Tally
+from tidegate.advice.lateness import DAY_HOURS, PARTS
+from tidegate.advice.question import Question
+from tidegate.advice.results import MOST_KEYS
+from tidegate.instants import show_ms
+
+FORMAT = 1
+"""The version of `Advice.as_dict`."""
+_USUAL_GAPS = 0.999
+_CLOCKS_AHEAD = 0.001
+"""A guard against clocks that run ahead keeps out no larger share of the records."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one grace costs over the whole recording; times in ms.
+
+    late          (record, window) pairs that come after their window closed; `late_share` of all pairs
+    lost          records that are late for each of their windows
+    results       final rows that come out before the end of the recording
+    incomplete    of these, rows that lack a record; `missing` rows whose records all come late, so that there is none
+    still_open    results of windows that are open when the recording ends
+    wait, wait_p95
+                  from the end of a window until its row leaves, by arrivals: the median, and what 95 % do not exceed;
+                  None without arrivals. `stream_wait` the median in stream time. None where no row leaves
+    open_windows  windows with a record that are open at once, at most; `state_bytes` what they take, at least
+    alerts, false_alerts, missed_alerts
+                  rows that raise an alert; those of them that do not when complete; rows that do not, or do not come
+                  out, and do when complete. None without a predicate
+    late_by_slowest, late_by_guarded
+                  late pairs with `stream_time="min_partition"`, and with `max_future_skew`; None where not known
+    late_by_own   late pairs if each partition had a stream time of its own
+    """
+
+    grace: int
+    late: int
+    late_share: float
+    lost: int
+    results: int
+    incomplete: int
+    missing: int
+    still_open: int
+    wait: float | None
+    wait_p95: int | None
+    stream_wait: float | None
+    open_windows: int
+    state_bytes: int
+    alerts: int | None
+    false_alerts: int | None
+    missed_alerts: int | None
+    late_by_slowest: int | None
+    late_by_guarded: int | None
+    late_by_own: int
+
+    @property
+    def wrong(self) -> int:
+        """Results that are not what they would be with all records."""
+        return self.incomplete + self.missing
+
+    @property
+    def changed_alerts(self) -> int | None:
+        """Alerts that would be others with all records."""
+        if self.false_alerts is None or self.missed_alerts is None:
+            return None
+        return self.false_alerts + self.missed_alerts
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Gaps between arrivals, all partitions together; ms.
+
+    usual     99.9 % of the gaps are not longer
+    advance   the `idle_advance` that is longer than usual gaps and shorter than the longest; None if none is
+    longer    how many gaps are longer than that, and `waited` how long they are together
+    """
+
+    longest: int
+    usual: int
+    advance: int | None
+    longer: int
+    waited: int
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """How many sessions each inactivity gap (ms) would give, and the gap at which that curve bends most."""
+
+    gaps: dict[int, int]
+    bend: int | None
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What `tg.advise` found. Times in ms; `str()` is the text, `html()` a page, `as_dict()` and `json()` the numbers.
+
+    windows, today   the windows, and the grace they have
+    records, pairs   records with a key and a time, and their (record, window) pairs; `skipped` others, by reason
+    choice           the grace for the target share, with its test; `costs` of each grace, ascending
+    guard            the `max_future_skew` that `late_by_guarded` is about; it keeps `future` records out
+    hours            late share (without grace, with the chosen one) by hour of day in UTC, None without records
+    parts            the same by part of the stream, in order
+    partitions, keys (name, records or None, pairs late with the grace of today), the worst first
+    order            which order of the records was assumed; `warnings` what the reader should know
+    """
+
+    windows: str
+    today: int
+    target: float
+    records: int
+    pairs: int
+    skipped: dict[str, int]
+    choice: Choice
+    costs: list[Cost]
+    guard: int | None
+    future: int
+    hours: list[tuple[float, float] | None]
+    parts: list[tuple[float, float] | None]
+    partitions: list[tuple[str, int | None, int]]
+    keys: list[tuple[str, int | None, int]]
+    idle: Idle | None
+    sessions: Sessions
+    order: str
+    warnings: list[str] = field(default_factory=list)
+
+    def cost(self, grace_ms: int) -> Cost:
+        """The cost of a grace that is in the table. Raises KeyError for another one."""
+        return {cost.grace: cost for cost in self.costs}[grace_ms]
+
+    @property
+    def chosen(self) -> Cost:
+        """The cost of the chosen grace."""
+        return self.cost(self.choice.grace)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain values, for JSON."""
+        costs = [asdict(cost) | {"wrong": cost.wrong, "changed_alerts": cost.changed_alerts} for cost in self.costs]
+        return {"format": FORMAT} | asdict(self) | {"costs": costs}
+
+    def json(self) -> str:
+        """`as_dict` as text; a number that is infinite is null."""
+        return json.dumps(_finite(self.as_dict()), indent=2, allow_nan=False)
+
+    def __str__(self) -> str:
+        from tidegate.advice.text import text
+
+        return text(self)
+
+    def html(self) -> str:
+        """One page that needs nothing else: no network, no script."""
+        from tidegate.advice.page import page
+
+        return page(self)
+
+    def _repr_html_(self) -> str:
+        from tidegate.advice.page import fragment
+
+        return fragment(self)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(name): _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and value in (float("inf"), float("-inf")) else value
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was counted of a recording: `records` by `advice.lateness`, `results` by `advice.results`; the names of
+    partitions by number, the gaps between arrivals, and what a row of state takes.
+    """
+
+    question: Question
+    skipped: dict[str, int]
+    records: Tally
+    partitions: tuple[str, ...]
+    guard: int | None
+    gaps: Counts | None
+    waited: int
+
+    def choice(self) -> Choice:
+        """The grace for the target."""
+        return choose(self.records, self.question.target)
+
+    def graces(self, choice: Choice) -> list[int]:
+        """The graces of the table."""
+        return graces_of(self.records, choice, self.question.windows.grace_ms, self.question.graces_ms)
+
+    def advice(self, choice: Choice, results: Tally, row_bytes: float) -> Advice:
+        """The answer, given what was counted of results for `graces`."""
+        graces, today = self.graces(choice), self.question.windows.grace_ms
+        costs = [_cost(grace, self, results, row_bytes) for grace in graces]
+        by_partition = [
+            (name, self.records.of(f"records_of/{number}"), self.records.of(f"late_of/{number}"))
+            for number, name in enumerate(self.partitions)
+        ]
+        by_partition.sort(key=lambda one: (-one[2] / max(one[1], 1), one[0]))
+        keys = [(name, None, counts.total) for name, counts in results.below("key/").items()]
+        keys.sort(key=lambda one: (-one[2], one[0]))
+        idle = None if self.gaps is None else _idle(self.gaps)
+        advice = Advice(
+            str(self.question.windows),
+            today,
+            self.question.target,
+            self.records.of("records"),
+            self.records.of("pairs"),
+            self.skipped,
+            choice,
+            costs,
+            self.guard,
+            self.records.of("future"),
+            [self._shares("hour", hour, choice.grace) for hour in range(DAY_HOURS)],
+            [self._shares("part", part, choice.grace) for part in range(PARTS)],
+            [*by_partition[:MOST_KEYS]],
+            [*keys[:MOST_KEYS]],
+            idle,
+            _sessions(results),
+            _order(self.question, len(self.partitions)),
+        )
+        advice.warnings.extend(_warnings(advice, self, len(self.partitions)))
+        return advice
+
+    def _shares(self, by: str, which: int, grace: int) -> tuple[float, float] | None:
+        among = self.records.of(f"pairs/{by}/{which}")
+        late = self.records.counts(f"late/{by}/{which}")
+        return (late.total / among, late.above(grace) / among) if among else None
+
+
+def _cost(grace: int, found: Found, results: Tally, row_bytes: float) -> Cost:
+    records = found.records
+    late = sum(records.counts(f"late/part/{part}").above(grace) for part in range(PARTS))
+    missing = results.counts("first_needed").above(grace)
+    still_open = results.counts("open_from").at_most(grace)
+    wait, stream_wait = (results.counts(f"{name}/{grace}") for name in ("wait", "stream_wait"))
+    open_windows = _peak(results.counts(f"open/{grace}"))
+    alerts = found.question.alert is not None
+    return Cost(
+        grace,
+        late,
+        late / max(records.of("pairs"), 1),
+        records.counts("lost").above(grace),
+        results.of("results") - missing - still_open,
+        results.counts("all_needed").above(grace) - missing,
+        missing,
+        still_open,
+        wait.median(),
+        wait.quantile(0.95) if wait.total else None,
+        stream_wait.median(),
+        open_windows,
+        round(open_windows * row_bytes),
+        results.of(f"alerts/{grace}") if alerts else None,
+        results.of(f"false/{grace}") if alerts else None,
+        results.of(f"missed/{grace}") if alerts else None,
+        records.counts("late_by_slowest").above(grace) if records.of("with_slowest") else None,
+        records.counts("late_by_guarded").above(grace) if found.guard is not None else None,
+        records.counts("late_by_own").above(grace),
+    )
+
+
+def _peak(steps: Counts) -> int:
+    """The largest running sum of +1 and -1 by cell."""
+    return int(steps.counts.cumsum().max(initial=0))
+
+
+def _idle(gaps: Counts) -> Idle:
+    usual = gaps.quantile(_USUAL_GAPS)
+    advance = rounded_up(2 * max(usual, 1))
+    longer = gaps.above(advance)
+    mine = gaps.values > advance
+    waited = int((gaps.values[mine] * gaps.counts[mine]).sum())
+    return Idle(gaps.largest, usual, advance if longer else None, longer, waited)
+
+
+def _sessions(results: Tally) -> Sessions:
+    between, keys = results.counts("between"), results.of("keys")
+    if not between.total:
+        return Sessions({}, None)
+    gaps = sorted({rounded_up(between.quantile(share)) for share in (i / 24 for i in range(25))} - {0})
+    curve = {gap: keys + between.above(gap) for gap in gaps}
+    return Sessions(curve, _bend(list(curve.items())))
+
+
+def _bend(curve: list[tuple[int, int]]) -> int | None:
+    """The gap at which the curve lies furthest below the line between its ends, both axes logarithmic."""
+    from math import log
+
+    if len(curve) < 3:
+        return None
+    points = [(log(gap), log(sessions)) for gap, sessions in curve]
+    (x0, y0), (x1, y1) = points[0], points[-1]
+    depth = [y0 + (y1 - y0) * (x - x0) / (x1 - x0) - y for x, y in points]
+    best = max(range(len(curve)), key=lambda i: depth[i])
+    return curve[best][0] if depth[best] > 0 else None
+
+
+def _order(question: Question, partitions: int) -> str:
+    if question.arrival is not None:
+        trigger = question.trigger_ms
+        batch = "one millisecond, the shortest there is" if trigger is None else show_ms(trigger)
+        within = "by partition and offset" if question.offset is not None else "by timestamp"
+        return (
+            f"Records come by {question.arrival!r} in batches of {batch}, in a batch {within}, and never before one "
+            "with a smaller offset of their partition. A record sees the largest timestamp of the batches before and "
+            "of its own partition."
+        )
+    if question.offset is None:
+        return "Records come in the order in which they are given, as one partition."
+    return f"Records come by {question.offset!r} within {question.partition!r}. " + (
+        "There is one partition, so this is the order of the stream."
+        if partitions < 2
+        else "Nobody knows how partitions mix without arrivals: a record sees the time of its own partition alone."
+    )
+
+
+def _warnings(advice: Advice, found: Found, partitions: int) -> list[str]:
+    choice = advice.choice
+    said = []
+    if not advice.records:
+        return ["There is no record with a key and a time: nothing can be said."]
+    if partitions > 1 and found.question.arrival is None:
+        said.append(
+            "Several partitions and no arrivals: nobody sees which records are late as another partition is ahead. "
+            "Give arrival=, for example Kafka's own timestamp."
+        )
+    if choice.beyond < FEW and choice.enough:
+        said.append(
+            f"The grace rests on {choice.beyond} pairs that were later than it; {FEW} would make it sure. Record "
+            "for longer, or allow a larger share."
+        )
+    if choice.tested is not None and choice.tested > advice.target:
+        said.append(
+            f"On the last {100 - 100 * CHOSEN_ON // PARTS} % the chosen grace leaves {choice.tested:.3%} late, more "
+            f"than the target of {advice.target:.3%}: the future need not be like the past."
+        )
+    if choice.drift is not None:
+        grew = "from none" if choice.drift == float("inf") else f"{choice.drift:.1f} times"
+        said.append(
+            f"Lateness drifts: the late share of the last fifth is {grew} that of the first, which is not chance. "
+            "Look at the parts of the stream, and choose again before long."
+        )
+    if found.waited:
+        said.append(
+            f"{found.waited:,} records have an arrival before that of a smaller offset of their partition. They were "
+            "taken when the last of those had come; an arrival that the broker writes would not go back."
+        )
+    if partitions > 1 and not found.records.of("with_slowest") and found.question.arrival is not None:
+        said.append(f"There are {partitions:,} partitions: the time of the slowest one was not computed.")
+    return said

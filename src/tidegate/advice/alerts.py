@@ -1,0 +1,200 @@
+"""Which alerts a grace changes: a predicate over final rows, when complete and as each grace makes them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.advice.counts import Tally
+from tidegate.advice.results import Grouped
+from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.rows.grouping import lift, merge
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.rows.results import finish
+from tidegate.spec.columns import END, START, public_name
+from tidegate.spec.steps import computed, is_expression, refusal_of
+
+Bools = npt.NDArray[np.bool_]
+Predicate = str | Callable[[pa.Table], Any] | Any
+"""Text such as "n < 10 and region == 'EU'", an expression of pyarrow.compute, or a function of a table."""
+
+_COMPARED = {
+    ast.Lt: pc.less,
+    ast.LtE: pc.less_equal,
+    ast.Gt: pc.greater,
+    ast.GtE: pc.greater_equal,
+    ast.Eq: pc.equal,
+    ast.NotEq: pc.not_equal,
+}
+_COMPUTED = {ast.Add: pc.add, ast.Sub: pc.subtract, ast.Mult: pc.multiply, ast.Div: pc.divide}
+
+
+@dataclass(frozen=True)
+class Alerting:
+    """Final rows and the predicate over them. `layout` has the aggregates and the types of the columns."""
+
+    layout: Layout
+    predicate: Predicate
+
+    def check(self) -> None:
+        """Raise DefinitionError for an expression that these rows cannot answer."""
+        if isinstance(self.predicate, str) or is_expression(self.predicate):
+            self._of(_shown(self.layout, self.layout.result_schema.empty_table()))
+
+    def raised(self, rows: pa.Table) -> Bools:
+        """Which rows (state rows of results, with `start`) raise an alert; null is none."""
+        return self._of(_shown(self.layout, finish(self.layout, rows)))
+
+    def _of(self, shown: pa.Table) -> Bools:
+        predicate = expression(self.predicate) if isinstance(self.predicate, str) else self.predicate
+        if is_expression(predicate):
+            if (problem := refusal_of(predicate, shown.schema)) is not None:
+                raise DefinitionError(
+                    f"`alert` is {str(self.predicate)!r}, which cannot be computed: {problem}. The columns of a result "
+                    f"are {', '.join(shown.schema.names)}."
+                )
+            found: Any = computed(predicate, shown)
+        else:
+            found = predicate(shown)
+        column = found if isinstance(found, pa.Array | pa.ChunkedArray) else pa.array(found, from_pandas=True)
+        if not pa.types.is_boolean(column.type) or len(column) != shown.num_rows:
+            raise DefinitionError(
+                f"`alert` gives {len(column)} values of {column.type} for {shown.num_rows} results. It must give one "
+                "boolean for each: compare a column with something."
+            )
+        return np.asarray(column.fill_null(False).to_numpy(zero_copy_only=False), bool)
+
+
+def _shown(layout: Layout, rows: pa.Table) -> pa.Table:
+    """Final rows as a predicate is given them: key columns, `start` and `end` (ms), aggregates."""
+    names = {**{name: public_name(name) for name in layout.op.key}, START: "start", END: "end"}
+    names |= {name: name for name, _ in layout.op.aggregations}
+    return pa.table({shown: rows[name] for name, shown in names.items()})
+
+
+def expression(text: str) -> Any:
+    """The expression that a text says: names, numbers and strings with and, or, not, comparisons, + - * /.
+
+    Raises DefinitionError for anything else.
+    """
+    try:
+        return _read(ast.parse(text.strip(), mode="eval").body, text)
+    except SyntaxError as error:
+        raise _no_predicate(text, error.msg) from None
+
+
+def _read(node: ast.expr, text: str) -> Any:
+    if isinstance(node, ast.Name):
+        return pc.field(node.id)
+    if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float | str):
+        return pc.scalar(node.value)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return pc.negate(_read(node.operand, text))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return pc.invert(_read(node.operand, text))
+    if isinstance(node, ast.BinOp) and type(node.op) in _COMPUTED:
+        left, right = _read(node.left, text), _read(node.right, text)
+        # As people mean it: 1 / 2 is a half.
+        left = left.cast(pa.float64()) if isinstance(node.op, ast.Div) else left
+        return _COMPUTED[type(node.op)](left, right)
+    if isinstance(node, ast.Compare) and all(type(op) in _COMPARED for op in node.ops):
+        sides = [_read(side, text) for side in (node.left, *node.comparators)]
+        found = [_COMPARED[type(op)](*pair) for op, *pair in zip(node.ops, sides[:-1], sides[1:], strict=True)]
+        return _all(found, pc.and_kleene)
+    if isinstance(node, ast.BoolOp):
+        how = pc.and_kleene if isinstance(node.op, ast.And) else pc.or_kleene
+        return _all([_read(value, text) for value in node.values], how)
+    raise _no_predicate(text, f"{ast.unparse(node)!r} is none of these")
+
+
+def _all(parts: list[Any], how: Callable[[Any, Any], Any]) -> Any:
+    whole, *rest = parts
+    for part in rest:
+        whole = how(whole, part)
+    return whole
+
+
+def _no_predicate(text: str, why: str) -> DefinitionError:
+    return DefinitionError(
+        f"`alert` is {text!r}: {why}. Use names of columns, numbers, strings, comparisons, and, or, not, + - * /, for "
+        "example \"count < 10 and region == 'EU'\"; or give a function of an Arrow table."
+    )
+
+
+def check_predicate(predicate: Predicate) -> None:
+    """Raise DefinitionTypeError or DefinitionError for what is no predicate."""
+    if isinstance(predicate, str):
+        expression(predicate)
+    elif not callable(predicate) and not is_expression(predicate):
+        raise DefinitionTypeError(
+            f'`alert` is {predicate!r} ({type(predicate).__name__}). Give a text such as "count < 10", an expression '
+            "of pyarrow.compute, or a function of an Arrow table that gives a boolean for each row."
+        )
+
+
+def count_alerts(
+    alerting: Alerting, rows: pa.Table, seen: Ints, grouped: Grouped, graces: Sequence[int], end: int, exact: Ints
+) -> Tally:
+    """What is counted of alerts (see `advice.results`).
+
+    rows   the records: k:, v: and ts columns, in the order of `seen` and of `grouped`
+    end    stream time at the end of the recording
+    """
+    layout = alerting.layout
+    tally = Tally(exact)
+    close = grouped.close
+    lifted = lift(layout, rows)
+    complete = alerting.raised(_complete(layout, lifted, grouped))
+    tally.number("alerts", int(complete.sum()))
+    late = grouped.most >= close
+    affected = np.flatnonzero(late)
+    record, window = _pairs(grouped, late)
+    need = np.maximum(seen[record] - close[window] + 1, 0)
+    place = np.searchsorted(affected, window)
+    taken = lifted.take(pa.array(record)).append_column("result", pa.array(place))
+    taken = taken.append_column("start", pa.array(grouped.start[window]))
+    for grace in graces:
+        closed = close <= end - grace
+        kept = taken.filter(pa.array(need <= grace))
+        partial = np.zeros(len(affected), bool)
+        if kept.num_rows:
+            found = merge(layout, kept, ["result", "start", *layout.keys])
+            partial[found["result"].to_numpy()] = alerting.raised(found)
+        was = complete[affected]
+        # A window that has lost a record has closed, unless the grace takes that record in.
+        shown = closed[affected]
+        tally.number(f"alerts/{grace}", int((complete & closed & ~late).sum() + (partial & shown).sum()))
+        tally.number(f"false/{grace}", int((partial & ~was & shown).sum()))
+        tally.number(f"missed/{grace}", int((was & ~partial & shown).sum()))
+    return tally
+
+
+def _complete(layout: Layout, lifted: pa.Table, grouped: Grouped) -> pa.Table:
+    """The state row of every result, with all of its records, in the order of `grouped`."""
+    by_pane = merge(layout, lifted.append_column("pane_of", pa.array(grouped.pane)), ["pane_of", *layout.keys])
+    at = np.empty(by_pane.num_rows, np.int64)
+    at[by_pane["pane_of"].to_numpy()] = np.arange(by_pane.num_rows)
+    pairs = by_pane.take(pa.array(at[grouped.of_pane])).append_column("result", pa.array(grouped.window))
+    pairs = pairs.append_column("start", pa.array(grouped.start[grouped.window]))
+    whole = merge(layout, pairs, ["result", "start", *layout.keys])
+    return whole.take(pa.array(np.argsort(whole["result"].to_numpy())))
+
+
+def _pairs(grouped: Grouped, chosen: Bools) -> tuple[Ints, Ints]:
+    """The pairs (record, result) of the chosen results."""
+    mine = chosen[grouped.window]
+    of_pane, window = grouped.of_pane[mine], grouped.window[mine]
+    order = np.argsort(grouped.pane, kind="stable")
+    many = np.bincount(grouped.pane, minlength=int(grouped.of_pane.max(initial=-1)) + 1)
+    first = np.cumsum(many) - many
+    size = many[of_pane]
+    nth = np.arange(int(size.sum())) - np.repeat(np.cumsum(size) - size, size)
+    return order[np.repeat(first[of_pane], size) + nth], np.repeat(window, size)

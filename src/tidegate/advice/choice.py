@@ -1,0 +1,165 @@
+"""Choosing a grace honestly: on the first part of the stream, tested on the rest, with how far chance reaches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tidegate.advice.counts import Counts, Tally
+from tidegate.advice.lateness import PARTS
+from tidegate.kernel.columns.arrays import Ints
+
+CHOSEN_ON = PARTS * 4 // 5
+"""The grace is chosen on these parts, the first 80 %, and tested on the others."""
+DRAWS = 400
+FEW = 20
+"""With fewer late pairs beyond the grace, the choice rests on too few."""
+_SURE = 0.01
+_SHARES = (0.1, 0.03, 0.01, 0.003, 0.001, 0.0001, 0)
+"""Without graces that were asked for, the table has those that leave these shares late."""
+
+_S, _M, _H, _D = 1_000, 60_000, 3_600_000, 86_400_000
+ROUND_MS = tuple(
+    unit * n
+    for unit, steps in (
+        (1, (1, 2, 5, 10, 20, 50, 100, 200, 500)),
+        (_S, (1, 2, 5, 10, 15, 20, 30, 45)),
+        (_M, (1, 2, 3, 4, 5, 7, 10, 15, 20, 30, 45)),
+        (_H, (*range(1, 13), 18)),
+        (_D, (1, 2, 3, 4, 5, 7, 10, 14, 21, 30, 60, 90, 180, 365)),
+    )
+    for n in steps
+)
+"""Durations that people write."""
+
+
+def rounded_up(ms: int) -> int:
+    """The next duration that people write; beyond the last one `ms` itself."""
+    return 0 if ms <= 0 else next((one for one in ROUND_MS if one >= ms), ms)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A grace and how it was found; shares are of (record, window) pairs, times in ms.
+
+    grace         the shortest round one that leaves no larger share late than the target, on the first 80 %
+    enough        the shortest one that does, to the millisecond; `low` and `high` bound it with 95 %
+    share         late on the first 80 %; `tested` on the last 20 %, None without any, `tested_low` and `tested_high`
+                  bound the long-run share of which the last 20 % are one draw
+    beyond        pairs that were later than `enough`, on the first 80 %
+    drift         how many times the late share grew from the first to the last fifth; None if it may be chance
+    """
+
+    grace: int
+    enough: int
+    low: int
+    high: int
+    share: float
+    tested: float | None
+    tested_low: float
+    tested_high: float
+    beyond: int
+    drift: float | None
+
+
+def choose(tally: Tally, target: float) -> Choice:
+    """The choice for a target share, from what `advice.lateness` counted."""
+    late = [tally.counts(f"late/part/{part}") for part in range(PARTS)]
+    among = np.array([tally.of(f"pairs/part/{part}") for part in range(PARTS)], np.int64)
+    known = Counts.of(*_all(late[:CHOSEN_ON]))
+    size = int(among[:CHOSEN_ON].sum())
+    enough = known.smallest_with(target * size)
+    grace = rounded_up(enough)
+    low, high = _bounds_of_grace(late[:CHOSEN_ON], among[:CHOSEN_ON], target)
+    shares = _shares(late, among, grace)
+    test = int(among[CHOSEN_ON:].sum())
+    later = sum(counts.above(grace) for counts in late[CHOSEN_ON:])
+    bounds = _bounds_of_share(shares[CHOSEN_ON:], among[CHOSEN_ON:])
+    return Choice(
+        grace,
+        enough,
+        low,
+        high,
+        known.above(grace) / max(size, 1),
+        later / test if test else None,
+        *bounds,
+        known.above(enough),
+        _drift(late, among),
+    )
+
+
+def _all(parts: list[Counts]) -> tuple[Ints, Ints]:
+    none = [np.zeros(0, np.int64)]
+    return np.concatenate(none + [c.values for c in parts]), np.concatenate(none + [c.counts for c in parts])
+
+
+def _shares(late: list[Counts], among: Ints, grace: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    above = np.array([counts.above(grace) for counts in late], np.float64)
+    return above / np.maximum(among, 1)
+
+
+def _drawn(parts: int) -> Ints:
+    """How often each part is in each draw of as many parts with replacement; the same draws every time."""
+    picks = np.random.default_rng(4711).integers(0, parts, (DRAWS, parts))
+    drawn = np.zeros((DRAWS, parts), np.int64)
+    np.add.at(drawn, (np.arange(DRAWS)[:, None], picks), 1)
+    return drawn
+
+
+def _bounds_of_grace(late: list[Counts], among: Ints, target: float) -> tuple[int, int]:
+    """95 % of the graces that would be enough if other parts of the stream, like these, had come.
+
+    Whole parts are drawn, as late records come in bursts; records drawn one by one would look far too sure.
+    """
+    coarse = [counts.rounded_up(np.zeros(0, np.int64)) for counts in late]
+    values = np.unique(np.concatenate([np.zeros(1, np.int64), *(counts.values for counts in coarse)]))
+    above = np.array([[counts.total] * len(values) for counts in coarse], np.float64)
+    for row, counts in zip(above, coarse, strict=True):
+        row -= np.concatenate(([0], np.cumsum(counts.counts)))[np.searchsorted(counts.values, values, side="right")]
+    drawn = _drawn(len(late))
+    left = drawn @ above
+    enough = values[np.argmax(left <= target * (drawn @ among)[:, None], axis=1)]
+    low, high = np.quantile(enough, [0.025, 0.975], method="inverted_cdf")
+    return int(low), int(high)
+
+
+def _bounds_of_share(shares: np.ndarray[tuple[int], np.dtype[np.float64]], among: Ints) -> tuple[float, float]:
+    """95 % of the shares if other parts, like these, had come."""
+    drawn = _drawn(len(shares))
+    sizes = drawn @ among
+    found = (drawn @ (shares * among))[sizes > 0] / sizes[sizes > 0]
+    if not len(found):
+        return 0.0, 0.0
+    low, high = np.quantile(found, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _drift(late: list[Counts], among: Ints) -> float | None:
+    """How many times larger the late share (without any grace) of the last fifth is than that of the first.
+
+    None unless the order of the parts matters: fewer than 1 % of shuffles show such a trend.
+    """
+    shares = _shares(late, among, 0)[among > 0]
+    if len(shares) < PARTS // 2 or not shares.any():
+        return None
+    place = np.arange(len(shares)) - (len(shares) - 1) / 2
+    trend = abs(place @ shares)
+    draws = np.random.default_rng(4712).permuted(np.tile(shares, (DRAWS, 1)), axis=1)
+    if (np.abs(draws @ place) >= trend).mean() >= _SURE:
+        return None
+    fifth = len(shares) // 5
+    first, last = shares[:fifth].mean(), shares[-fifth:].mean()
+    return float(last / first) if first else float("inf")
+
+
+def graces_of(tally: Tally, choice: Choice, today: int, asked: tuple[int, ...]) -> list[int]:
+    """The graces to show, in ms: those asked for, or round ones from none to the largest that was needed; in both cases
+    also that of today and the chosen one.
+    """
+    if asked:
+        return sorted({*asked, today, choice.grace})
+    late = Counts.of(*_all([tally.counts(f"late/part/{part}") for part in range(PARTS)]))
+    among = tally.of("pairs")
+    wanted = [rounded_up(late.smallest_with(share * among)) for share in _SHARES]
+    return sorted({0, today, choice.grace, *wanted})

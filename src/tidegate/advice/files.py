@@ -1,0 +1,66 @@
+"""Recordings in local files: Parquet, CSV and JSON lines, read by Arrow and without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from tidegate.errors import InputError
+
+FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
+
+
+def read(path: str | Path, columns: Sequence[str], format: str | None = None) -> pa.Table:
+    """These columns of a file, or of all files in a folder, in the order of their names; fewer where some are missing.
+
+    format  "parquet", "csv" or "json"; left out, it follows from the name
+
+    Raises InputError for a path that is not there or a file that is none of these.
+    """
+    place = Path(path)
+    if not place.exists():
+        raise InputError(
+            f"There is no file or folder {str(path)!r}. Name a Parquet, CSV or JSON lines file, or a folder of them."
+        )
+    hidden = ("_", ".")
+    files = [place] if place.is_file() else sorted(p for p in place.rglob("*") if _counts(p, place, hidden, format))
+    if not files:
+        raise InputError(f"{str(path)!r} holds no file with an ending of {', '.join(FORMATS)}. Say format=.")
+    tables = [_read(file, columns, format or _format(file)) for file in files]
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise InputError(f"The files of {str(path)!r} have columns of different types: {error}") from None
+
+
+def _counts(path: Path, folder: Path, hidden: tuple[str, str], format: str | None) -> bool:
+    if not path.is_file() or any(part.startswith(hidden) for part in path.relative_to(folder).parts):
+        return False
+    return format is not None or _ending(path) in FORMATS
+
+
+def _ending(path: Path) -> str:
+    """The ending of a name, `.gz` left aside."""
+    return Path(path.name.removesuffix(".gz")).suffix.lower()
+
+
+def _format(path: Path) -> str:
+    found = FORMATS.get(_ending(path))
+    if found is None:
+        raise InputError(f"{str(path)!r} has none of the endings {', '.join(FORMATS)}. Say its format.")
+    return found
+
+
+def _read(path: Path, columns: Sequence[str], format: str) -> pa.Table:
+    from pyarrow import csv, json, parquet
+
+    try:
+        if format == "parquet":
+            names = [name for name in parquet.read_schema(path).names if name in columns]
+            return parquet.read_table(path, columns=names, partitioning=None)
+        table = csv.read_csv(path) if format == "csv" else json.read_json(path)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{str(path)!r} cannot be read as {format}: {error}") from None
+    return table.select([name for name in table.schema.names if name in columns])

@@ -1,0 +1,131 @@
+"""Advice about records that lie in memory as an Arrow table, in this process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.advice import lateness as late
+from tidegate.advice.advice import Advice, Found
+from tidegate.advice.alerts import Alerting, count_alerts
+from tidegate.advice.counts import Counts, Tally
+from tidegate.advice.lateness import Records, lateness, without_grace
+from tidegate.advice.order import MOST_PARTITIONS, Times, batches, delivered, in_order, see
+from tidegate.advice.question import Question
+from tidegate.advice.recorded import Recorded, numbered_keys
+from tidegate.advice.results import Grouped, Stairs, count_keys, count_results
+from tidegate.errors import InputError, in_one_line
+from tidegate.kernel.columns.arrays import Ints, ints
+from tidegate.kernel.rows.grouping import lift, merge
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.state import frames
+
+GUARDS_MS = (1_000, 10_000, 60_000, 300_000, 900_000, 3_600_000, 86_400_000)
+"""How far clocks may run ahead: the shortest of these that keeps out almost no record is looked at."""
+CLOCKS_AHEAD = 0.001
+"""... and no larger share of the records than this."""
+_SAMPLE = 20_000
+
+
+def advise_table(question: Question, records: Any) -> Advice:
+    """The advice about an Arrow table, or a frame that Arrow can read.
+
+    Raises InputError for what is no table, and what `Recorded.of` raises.
+    """
+    table = as_table(records)
+    recorded = Recorded.of(question, table)
+    rows, key_rows, gaps, waited, guard = _in_order(question, recorded)
+    names = recorded.partitions
+    tally = lateness(question.windows, rows, question.exact)
+    tally.number("with_slowest", int(rows.seen.slowest is not None))
+    found = Found(question, recorded.skipped, tally, names, guard, gaps, waited)
+    choice = found.choice()
+    key, keys = numbered_keys(key_rows)
+    graces = found.graces(choice)
+    exact = np.array(graces, np.int64)
+    stairs = Stairs.of(rows.seen.largest, rows.wall)
+    results, row_bytes = of_keys(question, key_rows, (key, keys), rows.ts, rows.seen.largest, stairs, exact)
+    return found.advice(choice, results, row_bytes)
+
+
+def of_keys(
+    question: Question,
+    rows: pa.Table,
+    key: tuple[Ints, list[str]],
+    ts: Ints,
+    seen: Ints,
+    stairs: Stairs,
+    graces: Ints,
+) -> tuple[Tally, float]:
+    """What is counted of the results of these keys, all of whose records are here; and the bytes of a row of state.
+
+    rows  k:, v: and ts columns; `key`: numbers of the keys of the rows, and their names
+    """
+    exact = np.unique(np.concatenate([graces, question.exact]))
+    grouped = Grouped.of(without_grace(question.windows), key[0], ts, seen)
+    listed = [int(grace) for grace in graces]
+    tally = count_results(grouped, stairs, listed, exact)
+    tally.merge([count_keys(question.windows, *key, ts, seen, exact)])
+    layout = Layout(question.operation, rows.schema)
+    if question.alert is not None:
+        end = int(stairs.time[-1]) if len(stairs.time) else 0
+        tally.merge([count_alerts(Alerting(layout, question.alert), rows, seen, grouped, listed, end, exact)])
+    return tally, _bytes_of_a_row(layout, rows, question)
+
+
+def _bytes_of_a_row(layout: Layout, rows: pa.Table, question: Question) -> float:
+    """What a key and window takes in the encoding in which it is stored, measured on some of them."""
+    some = rows.slice(0, _SAMPLE)
+    missing = [f"v:{name}" for name in question.operation.input_columns(()) if f"v:{name}" not in some.schema.names]
+    if not some.num_rows or missing:
+        return 0.0
+    pane = layout.panes.pane(some["ts"].to_numpy())
+    merged = merge(layout, lift(layout, some).append_column("pane", pa.array(pane)), ["pane", *layout.keys])
+    return len(frames.encode(frames.SEGMENT, {}, merged)) / merged.num_rows
+
+
+def _in_order(question: Question, recorded: Recorded) -> tuple[Records, pa.Table, Counts | None, int, int | None]:
+    """The records in the order in which they come; their columns, the gaps between arrivals, how many had to wait for
+    a smaller offset, and the guard.
+    """
+    arrived = recorded.arrived
+    ready, waited = delivered(arrived)
+    batch = batches(ready, question.trigger_ms, len(arrived.ts))
+    order = in_order(batch, arrived)
+    arrived, batch = arrived.take(order), batch[order]
+    ready = None if ready is None else ready[order]
+    guard = None if ready is None else guard_of([int((arrived.ts > ready + ms).sum()) for ms in GUARDS_MS], len(batch))
+    future = None if guard is None or ready is None else arrived.ts > ready + guard
+    partitions = len(recorded.partitions)
+    slowest = 1 < partitions <= MOST_PARTITIONS and ready is not None
+    seen, _ = see(arrived.ts, arrived.partition, batch, Times.at_start(partitions), future=future, slowest=slowest)
+    wall = None if ready is None else wall_of(batch, ready, question.trigger_ms)
+    part = late.parts(np.arange(len(batch)), len(batch))
+    records = Records(arrived.ts, arrived.partition, part, seen, future, wall)
+    gaps = None if ready is None else Counts.of(ints(pa.array(np.diff(np.sort(ready)))))
+    return records, recorded.rows.take(pa.array(order)), gaps, waited, guard
+
+
+def wall_of(batch: Ints, ready: Ints, trigger_ms: int | None) -> Ints:
+    """When the batch of each record is done: at the end of its trigger, or at once."""
+    return ready if trigger_ms is None else (batch + 1) * trigger_ms
+
+
+def guard_of(ahead: list[int], records: int) -> int | None:
+    """The guard to look at, given how many records are further ahead than each of GUARDS_MS; None if no clock is."""
+    if not ahead or not ahead[0]:
+        return None
+    fits = (ms for ms, many in zip(GUARDS_MS, ahead, strict=True) if many <= CLOCKS_AHEAD * records)
+    return next(fits, GUARDS_MS[-1])
+
+
+def as_table(records: Any) -> pa.Table:
+    """An Arrow table of what Arrow can read. Raises InputError for anything else."""
+    if not isinstance(records, pa.Table) and not hasattr(records, "__arrow_c_stream__"):
+        raise InputError(
+            f"The recording is {in_one_line(records)}, which is no table. Give an Arrow table, a pandas or polars "
+            "frame, a static Spark DataFrame, or the path of a Parquet, CSV or JSON file."
+        )
+    return pa.table(records)

@@ -1,0 +1,132 @@
+"""Which grace each record would have needed, for each of its windows.
+
+A record is late for a window that closes at or before the stream time it sees (`spec.windows`). So the grace that would
+have been enough is the stream time it sees, less the time at which the window closes without grace, plus 1 ms; or none.
+
+What is counted, by name:
+    records, records/part/P, records/hour/H          records that have a key and a timestamp
+    pairs, pairs/part/P, pairs/hour/H                (record, window) pairs
+    late/part/P, late/hour/H                         the grace (ms) that each late pair needed; no pair in time is there
+    lost                                             of a record: the grace without which it is in no window at all
+    late_by_own, late_by_slowest, late_by_guarded    as `late` if stream time were another one: that of the record's own
+                                                     partition alone, by the slowest partition, behind a guard
+    future                                           records that the guard keeps out
+    records_of/N, late_of/N                          by partition (its number): records, pairs late with today's grace
+P is the part of the stream, 0 to PARTS - 1 in the order of the records, H the hour of the day (UTC) of the timestamp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tidegate.advice.counts import Tally
+from tidegate.advice.order import Bools, Seen
+from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.time.panes import Panes
+from tidegate.spec.windows import TimeWindows
+
+PARTS = 50
+"""Parts of equal size into which the stream is cut, in order: what holds in one must hold in the others."""
+HOUR_MS, DAY_HOURS = 3_600_000, 24
+
+
+@dataclass(frozen=True)
+class Records:
+    """Records in the order in which they come, one entry each.
+
+    ts, partition   timestamp (ms), number of the partition
+    part            the part of the stream (0 to PARTS - 1)
+    seen            the stream time they see
+    future          which ones a guard keeps out; None without a guard
+    wall            when the batch with the record is done (ms); None without arrivals
+    """
+
+    ts: Ints
+    partition: Ints
+    part: Ints
+    seen: Seen
+    future: Bools | None = None
+    wall: Ints | None = None
+
+
+def without_grace(windows: TimeWindows) -> TimeWindows:
+    """The same windows, closing at once."""
+    return replace(windows, grace_ms=0)
+
+
+def parts(rank: Ints, records: int) -> Ints:
+    """The part of the record of this rank (from 0) among so many."""
+    return rank * PARTS // max(records, 1)
+
+
+def needs(shape: TimeWindows, ts: Ints, seen: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """(rows, the grace they needed in ms), for one window of each row after the other; rows in time are left out.
+
+    shape  windows without grace
+    """
+    panes = Panes(shape)
+    pane = panes.pane(ts)
+    start, last = panes.first_window(pane), panes.last_window(pane)
+    rows = np.arange(len(ts))
+    while len(rows):
+        need = seen[rows] - shape.close_ms(start) + 1
+        # Later windows of a record close later: who is in time for this one is in time for them.
+        late = need > 0
+        rows, start, last = rows[late], start[late] + shape.advance_ms, last[late]
+        yield rows, need[late]
+        more = start <= last
+        rows, start, last = rows[more], start[more], last[more]
+
+
+def pairs(shape: TimeWindows, ts: Ints) -> Ints:
+    """How many windows each record is in."""
+    panes = Panes(shape)
+    pane = panes.pane(ts)
+    found: Ints = (panes.last_window(pane) - panes.first_window(pane)) // shape.advance_ms + 1
+    return found
+
+
+def lateness(windows: TimeWindows, records: Records, exact: Ints) -> Tally:
+    """What is counted of these records (see above); `exact` are graces in ms at which it must be exact."""
+    tally, shape = Tally(exact), without_grace(windows)
+    hour = records.ts // HOUR_MS % DAY_HOURS
+    among = pairs(shape, records.ts)
+    tally.number("records", len(among))
+    tally.number("pairs", int(among.sum()))
+    for name, label in (("part", records.part), ("hour", hour)):
+        for which in np.unique(label):
+            mine = among[label == which]
+            tally.number(f"records/{name}/{which}", len(mine))
+            tally.number(f"pairs/{name}/{which}", int(mine.sum()))
+    left = among.copy()
+    for rows, need in needs(shape, records.ts, records.seen.largest):
+        for name, label in (("part", records.part[rows]), ("hour", hour[rows])):
+            for which in np.unique(label):
+                tally.add(f"late/{name}/{which}", need[label == which])
+        left[rows] -= 1
+        tally.add("lost", need[left[rows] == 0])
+        _by_partition(tally, "late_of", records.partition[rows[need > windows.grace_ms]])
+    _by_partition(tally, "records_of", records.partition)
+    _other_clocks(tally, shape, records)
+    return tally
+
+
+def _by_partition(tally: Tally, name: str, partition: Ints) -> None:
+    for number, count in enumerate(np.bincount(partition)):
+        if count:
+            tally.number(f"{name}/{number}", int(count))
+
+
+def _other_clocks(tally: Tally, shape: TimeWindows, records: Records) -> None:
+    seen = records.seen
+    for name, time in (("own", seen.own), ("slowest", seen.slowest), ("guarded", seen.guarded)):
+        if time is None:
+            continue
+        kept = slice(None) if name != "guarded" or records.future is None else ~records.future
+        for _, need in needs(shape, records.ts[kept], time[kept]):
+            tally.add(f"late_by_{name}", need)
+    if records.future is not None:
+        tally.number("future", int(records.future.sum()))

@@ -1,0 +1,180 @@
+"""The order in which the records of a recorded stream come, and the stream time that each of them sees.
+
+A recording has no micro-batches, so one rule makes them. Records come in batches of `trigger` by their arrival, in a
+batch by partition and offset; a partition keeps the order of its offsets, so that a record never comes before one with
+a smaller offset. Without a trigger a batch is a millisecond, the shortest there is: no longer trigger shows a record a
+later stream time. Without arrivals all records are one batch, as in a static DataFrame: with one partition that is the
+stream as it was; with several each partition goes by itself.
+
+A record sees the larger of the stream time at the end of the batch before and the largest timestamp of its own
+partition up to and including it, as in `kernel.time.stream_time`; the rule of the slowest partition is that of
+`kernel.time.slowest_partition`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.instants import MAX_MS
+from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.time.stream_time import NEVER, running_max
+
+Bools = npt.NDArray[np.bool_]
+
+SHORTEST_BATCH_MS = 1
+MOST_PARTITIONS = 1_000
+"""With more partitions the time of the slowest one is not computed: it takes partitions times batches."""
+_CELLS = 1 << 21
+"""So many times of (batch, partition) are computed at once."""
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """Records in any order, one entry per record: `ts` (ms, not negative), `partition` (numbered from 0), `offset`,
+    and `arrival` (ms) where it is known.
+    """
+
+    ts: Ints
+    partition: Ints
+    offset: Ints
+    arrival: Ints | None = None
+
+    def take(self, rows: Ints) -> Arrived:
+        """These rows of it."""
+        arrival = None if self.arrival is None else self.arrival[rows]
+        return Arrived(self.ts[rows], self.partition[rows], self.offset[rows], arrival)
+
+
+@dataclass(frozen=True)
+class Times:
+    """What has passed before a batch, in ms, NEVER where nothing has.
+
+    largest   stream time
+    guarded   stream time without records that are further ahead of their arrival than a guard allows
+    slowest   stream time by the slowest partition
+    reached   the largest timestamp of each partition; `reached_guarded` without those records
+    """
+
+    largest: int
+    guarded: int
+    slowest: int
+    reached: Ints
+    reached_guarded: Ints
+
+    @classmethod
+    def at_start(cls, partitions: int) -> Times:
+        """Before the first record."""
+        nothing = np.full(partitions, NEVER, np.int64)
+        return cls(NEVER, NEVER, NEVER, nothing, nothing)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Per record, in the order of the records: the stream time it sees (`largest`), the largest timestamp of its own
+    partition alone (`own`), and the stream time by the slowest partition and behind a guard where they are computed.
+    """
+
+    largest: Ints
+    own: Ints
+    slowest: Ints | None
+    guarded: Ints | None
+
+
+def delivered(records: Arrived) -> tuple[Ints | None, int]:
+    """When each record can be read, not before smaller offsets of its partition; and how many had to wait for one."""
+    if records.arrival is None or not len(records.arrival):
+        return records.arrival, 0
+    order = np.lexsort((records.arrival, records.offset, records.partition))
+    starts = np.flatnonzero(np.diff(records.partition[order], prepend=-1))
+    ready = np.empty_like(records.arrival)
+    ready[order] = running_max(records.arrival[order], starts)
+    return ready, int((ready > records.arrival).sum())
+
+
+def batches(arrival: Ints | None, trigger_ms: int | None, records: int) -> Ints:
+    """The number of the batch of each record: its arrival in units of the trigger, one batch without arrivals."""
+    if arrival is None:
+        return np.zeros(records, np.int64)
+    return arrival // (trigger_ms or SHORTEST_BATCH_MS)
+
+
+def in_order(batch: Ints, records: Arrived) -> Ints:
+    """The rows in the order in which they come."""
+    grows = batch[1:] > batch[:-1]
+    same = batch[1:] == batch[:-1]
+    further = records.partition[1:] > records.partition[:-1]
+    later = (records.partition[1:] == records.partition[:-1]) & (records.offset[1:] >= records.offset[:-1])
+    if np.all(grows | (same & (further | later))):
+        return np.arange(len(batch))
+    return np.lexsort((records.offset, records.partition, batch))
+
+
+def see(
+    ts: Ints, partition: Ints, batch: Ints, before: Times, *, future: Bools | None = None, slowest: bool = False
+) -> tuple[Seen, Times]:
+    """The stream time that each record sees, and the times after the last one.
+
+    The records are in order (`in_order`) and begin with a batch. `future` says which ones a guard keeps out (bool);
+    without it nothing is computed behind a guard. `slowest`: compute the time of the slowest partition too.
+    """
+    if not len(ts):
+        return Seen(ts, ts, ts if slowest else None, None if future is None else ts), before
+    number = np.cumsum(np.diff(batch, prepend=batch[0]) != 0)
+    largest, own, after = _largest(ts, partition, number, before.largest, before.reached)
+    times = replace(before, largest=after[0], reached=after[1])
+    guarded = held = None
+    if future is not None:
+        kept = np.where(future, NEVER, ts)
+        guarded, _, after = _largest(kept, partition, number, before.guarded, before.reached_guarded)
+        times = replace(times, guarded=after[0], reached_guarded=after[1])
+    if slowest:
+        held, at = _slowest(own, partition, number, before)
+        times = replace(times, slowest=at)
+    return Seen(largest, own, held, guarded), times
+
+
+def _largest(
+    ts: Ints, partition: Ints, number: Ints, before: int, reached: Ints
+) -> tuple[Ints, Ints, tuple[int, Ints]]:
+    """What each record sees, the largest timestamp of its own partition, and both after the last record."""
+    order = np.argsort(partition, kind="stable")
+    starts = np.flatnonzero(np.diff(partition[order], prepend=-1))
+    own = np.empty_like(ts)
+    own[order] = np.maximum(running_max(ts[order], starts), reached[partition[order]])
+    first = np.flatnonzero(np.diff(number, prepend=-1))
+    ends = np.maximum.accumulate(np.concatenate(([before], np.maximum.reduceat(ts, first))))
+    after = reached.copy()
+    last = np.append(starts[1:], len(ts)) - 1
+    after[partition[order[starts]]] = own[order[last]]
+    return np.maximum(ends[number], own), own, (int(ends[-1]), after)
+
+
+def _slowest(own: Ints, partition: Ints, number: Ints, before: Times) -> tuple[Ints, int]:
+    """What each record sees by the rule of the slowest partition, and the stream time after the last one."""
+    partitions = len(before.reached)
+    step = max(1, _CELLS // max(partitions, 1))
+    found = np.empty_like(own)
+    reached, time = before.reached, before.slowest
+    for first in range(0, int(number[-1]) + 1, step):
+        low, high = np.searchsorted(number, [first, first + step])
+        rows, place = slice(low, high), number[low:high] - first
+        at = np.full((int(place[-1]) + 2, partitions), NEVER, np.int64)
+        at[0] = reached
+        # Of several records of a batch and partition the last is kept: a running maximum, so the largest.
+        at[place + 1, partition[rows]] = own[rows]
+        np.maximum.accumulate(at, axis=0, out=at)
+        known = at[1:] > NEVER
+        floors = np.where(known, at[:-1], MAX_MS)
+        least = floors.argmin(axis=1)
+        batches_of = np.arange(len(floors))
+        first_floor = floors[batches_of, least]
+        floors[batches_of, least] = MAX_MS
+        others = np.where(partition[rows] == least[place], floors.min(axis=1)[place], first_floor[place])
+        ends = np.where(known, at[1:], MAX_MS).min(axis=1)
+        times = np.maximum.accumulate(np.concatenate(([time], ends)))
+        found[rows] = np.maximum(times[place], np.minimum(own[rows], others))
+        reached, time = at[-1], int(times[-1])
+    return found, time

@@ -1,0 +1,141 @@
+"""What is asked about a recorded stream, checked where it was written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tidegate import dsl
+from tidegate.advice.alerts import Predicate, check_predicate
+from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
+from tidegate.instants import Duration, duration_ms, show_ms
+from tidegate.kernel.columns.arrays import Ints
+from tidegate.plan import Operation, operation
+from tidegate.spec.aggregates import Aggregate
+from tidegate.spec.windows import TimeWindows
+
+TARGET = 0.001
+"""The share of late (record, window) pairs that a chosen grace may leave."""
+COUNT = Aggregate("count")
+
+
+@dataclass(frozen=True)
+class Question:
+    """What `tg.advise` was asked; times in ms.
+
+    key, timestamp, partition, offset, arrival   names of columns
+    windows      with the grace of today
+    trigger_ms   the length of a batch by arrival; None for the shortest
+    graces_ms    asked for; empty: those that the data call for
+    aggregates   of a result, by name
+    """
+
+    key: tuple[str, ...]
+    timestamp: str
+    windows: TimeWindows
+    partition: str | None = None
+    offset: str | None = None
+    arrival: str | None = None
+    trigger_ms: int | None = None
+    graces_ms: tuple[int, ...] = ()
+    aggregates: Mapping[str, Aggregate] = field(default_factory=dict)
+    alert: Predicate | None = None
+    target: float = TARGET
+
+    @classmethod
+    def of(
+        cls,
+        key: str | Sequence[str],
+        timestamp: str,
+        windows: Any,
+        *,
+        partition: str | None = None,
+        offset: str | None = None,
+        arrival: str | None = None,
+        trigger: Duration | None = None,
+        graces: Sequence[Duration] | None = None,
+        aggregates: Mapping[str, Aggregate] | None = None,
+        alert: Predicate | None = None,
+        target: float = TARGET,
+    ) -> Question:
+        """The question, checked. Raises DefinitionError or DefinitionTypeError."""
+        if not isinstance(windows, TimeWindows):
+            raise DefinitionTypeError(
+                f"`windows` is {in_one_line(windows)}. Advice is about tumbling and hopping windows: use "
+                "tg.TimeWindows.of_size_and_grace(size, grace), with the grace of today. Batch and unlimited windows "
+                "have no late records; for sessions and sliding windows see docs/notyet.md."
+            )
+        keys = (key,) if isinstance(key, str) else tuple(key)
+        graces_ms = tuple(sorted({_not_negative("graces", grace) for grace in graces or ()}))
+        if not isinstance(target, int | float) or not 0 <= target < 1:
+            raise DefinitionError(
+                f"`target` is {target!r}: it is the share of late records that a grace may leave, from 0 to below 1. "
+                "Use for example 0.001."
+            )
+        trigger_ms = None if trigger is None else _not_negative("trigger", trigger)
+        if trigger is not None and arrival is None:
+            raise DefinitionError(
+                "`trigger` cuts the recording into batches by arrival. Give arrival=, the column that says when a "
+                "record came, too."
+            )
+        if trigger_ms == 0:
+            raise DefinitionError("`trigger` is 0 milliseconds: leave it out for the shortest batches.")
+        aggregates = dict(aggregates or {"count": COUNT})
+        for name, aggregate in aggregates.items():
+            if not isinstance(aggregate, Aggregate) or aggregate.ordered:
+                raise DefinitionTypeError(
+                    f"The aggregate {name!r} is {in_one_line(aggregate)}. Alerts are computed over built-in aggregates "
+                    "that do not depend on order: tg.count(), tg.sum(column), tg.min, tg.max, tg.mean, "
+                    "tg.approx_count_distinct."
+                )
+        if alert is not None:
+            check_predicate(alert)
+        made = cls(
+            keys,
+            timestamp,
+            windows,
+            partition,
+            offset,
+            arrival,
+            trigger_ms,
+            graces_ms,
+            aggregates,
+            alert,
+            float(target),
+        )
+        _ = made.operation
+        return made
+
+    @cached_property
+    def operation(self) -> Operation:
+        """The aggregation that is asked about. Raises DefinitionError where it cannot be one."""
+        stream = dsl.stream(
+            "recording", key=self.key, timestamp=self.timestamp, partition=self.partition, offset=self.offset
+        )
+        return operation(stream.group_by_key().windowed_by(self.windows).agg(**dict[str, Any](self.aggregates)).node)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are read."""
+        read = [*self.key, self.timestamp, self.partition, self.offset, self.arrival]
+        read += [aggregate.column for aggregate in self.aggregates.values()] if self.alert is not None else []
+        return tuple(dict.fromkeys(name for name in read if name is not None))
+
+    @property
+    def exact(self) -> Ints:
+        """The graces about which every answer is exact, whatever else comes."""
+        return np.array(sorted({0, self.windows.grace_ms, *self.graces_ms}), np.int64)
+
+    def __str__(self) -> str:
+        return f"{self.windows}, grace {show_ms(self.windows.grace_ms)}"
+
+
+def _not_negative(argument: str, value: Duration) -> int:
+    ms = duration_ms(value, argument)
+    if ms < 0:
+        raise DefinitionError(f'`{argument}` has {show_ms(ms)}: it must not be negative. Use "5 minutes" or the like.')
+    return ms

@@ -1,0 +1,135 @@
+"""A recorded stream as the columns that advice reads: what has no key or no time is counted and left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.advice.order import Arrived
+from tidegate.advice.question import Question
+from tidegate.errors import DefinitionError, InputError
+from tidegate.kernel.columns.arrays import Ints, array, ints
+from tidegate.kernel.exchange.decoding import milliseconds, read
+from tidegate.kernel.rows.grouping import codes
+
+_INSTANT = pa.timestamp("us", "UTC")
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Records with a key and a time, in the order of the table they came in.
+
+    rows        k:, v: (where alerts need them) and ts columns
+    arrived     one entry per row
+    partitions  names by number
+    skipped     how many were left out, by reason
+    """
+
+    rows: pa.Table
+    arrived: Arrived
+    partitions: tuple[str, ...]
+    skipped: dict[str, int]
+
+    @classmethod
+    def of(cls, question: Question, table: pa.Table) -> Recorded:
+        """The records of a table. Raises DefinitionError for a column that is missing or has the wrong type, InputError
+        for a record without partition, offset or arrival, or with text that is no time.
+        """
+        table = columns_of(question, table)
+        known = read(question.operation, question.operation.stream, table)
+        ts = ints(known["ts"])
+        bad = ts < 0
+        no_key = np.logical_or.reduce([known[f"k:{name}"].is_null().to_numpy() for name in question.key]) & ~bad
+        kept = ~(bad | no_key)
+        skipped = {"null_key": int(no_key.sum()), "bad_timestamp": int(bad.sum())}
+        table, known, ts = table.filter(pa.array(kept)), known.filter(pa.array(kept)), ts[kept]
+        arrival = _arrival(question, table)
+        partition, names = _partition(question, table)
+        if question.offset is not None:
+            offset = ints(_whole(table, question.offset, "offset").cast(pa.int64()))
+        else:
+            # Without offsets records of one instant come in the order of their timestamps; without arrivals as given.
+            offset = np.arange(len(ts)) if arrival is None else _rank(arrival, ts)
+        wanted = [name for name in known.schema.names if name.startswith(("k:", "v:")) or name == "ts"]
+        return cls(known.select(wanted), Arrived(ts, partition, offset, arrival), names, skipped)
+
+
+def columns_of(question: Question, table: pa.Table) -> pa.Table:
+    """The columns that are read, times as timestamps. Raises DefinitionError for one that is not there."""
+    for name in question.columns:
+        if name not in table.schema.names:
+            raise DefinitionError(
+                f"The recording has no column {name!r}. Its columns are {', '.join(map(str, table.schema.names))}."
+            )
+    table = table.select(list(question.columns))
+    for time in (question.timestamp, question.arrival):
+        if time is not None:
+            place = table.schema.get_field_index(time)
+            table = table.set_column(place, time, as_time(time, table[time]))
+    return table
+
+
+def as_time(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of times: timestamps, integers that are epoch milliseconds, ISO 8601 as text (without a zone: UTC).
+
+    Raises DefinitionError for another type, InputError for text that is no time.
+    """
+    kind = column.type
+    if pa.types.is_timestamp(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind):
+        return column.cast(pa.int64()) if pa.types.is_null(kind) else column
+    if pa.types.is_date(kind):
+        return column.cast(pa.timestamp("ms"))
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        raise DefinitionError(
+            f"The column {name!r} is {kind}, not a time. Use timestamps, epoch milliseconds, or text in ISO 8601."
+        )
+    for wanted in (_INSTANT, pa.timestamp("us")):
+        try:
+            return column.cast(wanted)
+        except pa.ArrowInvalid as error:
+            problem = error
+    raise InputError(f"The column {name!r} has text that is no time in ISO 8601: {problem}. Correct such records.")
+
+
+def _arrival(question: Question, table: pa.Table) -> Ints | None:
+    if question.arrival is None:
+        return None
+    return ints(milliseconds(array(_whole(table, question.arrival, "arrival"))))
+
+
+def _partition(question: Question, table: pa.Table) -> tuple[Ints, tuple[str, ...]]:
+    if question.partition is None:
+        return np.zeros(table.num_rows, np.int64), ("the only one",)
+    column = _whole(table, question.partition, "partition")
+    values = pc.unique(column)
+    names = values.take(pc.sort_indices(values))
+    return ints(pc.index_in(column, names)), tuple(str(name) for name in names.to_pylist())
+
+
+def _whole(table: pa.Table, name: str, what: str) -> Any:
+    column = table[name]
+    if column.null_count:
+        row = pc.index(pc.is_null(column), True).as_py()
+        raise InputError(
+            f"Record {row} with a key and a time has no {what}: the column {name!r} is null, and without it nobody can "
+            f"say when the record came. Drop such records before, or leave {what}= out."
+        )
+    return column
+
+
+def _rank(arrival: Ints, ts: Ints) -> Ints:
+    rank = np.empty(len(ts), np.int64)
+    rank[np.lexsort((ts, arrival))] = np.arange(len(ts))
+    return rank
+
+
+def numbered_keys(rows: pa.Table) -> tuple[Ints, list[str]]:
+    """A number per record, the same for the same key, from 0 without gaps; and the keys of these numbers for people."""
+    names = [name for name in rows.schema.names if name.startswith("k:")]
+    distinct, first, number = np.unique(codes([rows[name] for name in names]), return_index=True, return_inverse=True)
+    shown = rows.select(names).take(pa.array(first)).to_pylist() if len(distinct) else []
+    return number, [", ".join(str(value) for value in row.values()) for row in shown]

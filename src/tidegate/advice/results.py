@@ -1,0 +1,160 @@
+"""What each grace makes of the results: rows that would be wrong, how long they wait, how many windows are open.
+
+What is counted, by name; G is a grace in ms, a result is a (key, window) that has a record:
+    results                  how many there are
+    first_needed             of each result, the grace from which on it comes out at all; 0 is not there
+    all_needed               of each result, the grace from which on it is complete; 0 is not there
+    open_from                of each result, the grace from which on it is still open at the end of the recording
+    wait/G, stream_wait/G    from the end of a window until its result leaves, by arrivals and by stream time; ms
+    open/G                   open windows: +1 and -1 by cell of stream time, GRID of them over the recording
+    keys, between            keys, and the times (ms) between neighbouring records of a key, by timestamp
+    key/K                    pairs of the key K that are late with the grace of today, of the MOST_KEYS worst
+    alerts, alerts/G, false/G, missed/G
+                             complete results that raise an alert; results that do at a grace, those of them that do not
+                             when complete, and those that do not but do when complete (`advice.alerts`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.advice.counts import Tally
+from tidegate.advice.lateness import needs, without_grace
+from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.columns.groups import Groups
+from tidegate.kernel.rows.grouping import codes
+from tidegate.kernel.time.panes import Panes
+from tidegate.spec.windows import TimeWindows
+
+GRID = 4_096
+"""Cells of stream time in which open windows are counted: a window counts as open in every cell that it touches."""
+MOST_KEYS = 10
+
+
+@dataclass(frozen=True)
+class Stairs:
+    """Stream times that were reached (`time`, ascending), and when the first batch that reached them was done (`wall`,
+    None without arrivals); ms.
+    """
+
+    time: Ints
+    wall: Ints | None
+
+    @classmethod
+    def of(cls, seen: Ints, wall: Ints | None) -> Stairs:
+        """From what records saw, in any order."""
+        if wall is None:
+            return cls(np.unique(seen), None)
+        order = np.lexsort((wall, seen))
+        seen, wall = seen[order], wall[order]
+        first = np.flatnonzero(np.diff(seen, prepend=-1))
+        return cls(seen[first], np.minimum.accumulate(wall[first][::-1])[::-1])
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """Records by key and window.
+
+    row, start      per result: one of its records, and the start of its window (ms)
+    least, most     per result: the smallest and the largest stream time that its records saw (ms)
+    pane            per record: the number of its key and pane
+    close           per result: the stream time at which its window closes without grace (ms)
+    of_pane, window
+                    pairs (number of a key and pane, number of a result that it is in)
+    """
+
+    row: Ints
+    start: Ints
+    least: Ints
+    most: Ints
+    pane: Ints
+    of_pane: Ints
+    window: Ints
+    close: Ints
+
+    @classmethod
+    def of(cls, shape: TimeWindows, key: Ints, ts: Ints, seen: Ints) -> Grouped:
+        """`key`: a number per record, the same for the same key."""
+        panes = Panes(shape)
+        pane = panes.pane(ts)
+        groups = _groups(key, pane)
+        row, start = groups.first, pane[groups.first]
+        least, most = (_fold(groups, seen, how) for how in ("min", "max"))
+        number = np.arange(len(row))
+        if not panes.shared:
+            return cls(row, start, least, most, groups.number, number, number, closes(shape, start))
+        first = panes.first_window(start)
+        many = (panes.last_window(start) - first) // shape.advance_ms + 1
+        of_pane = np.repeat(number, many)
+        nth = np.arange(len(of_pane)) - np.repeat(np.cumsum(many) - many, many)
+        windows = first[of_pane] + nth * shape.advance_ms
+        both = _groups(key[row][of_pane], windows)
+        least, most = _fold(both, least[of_pane], "min"), _fold(both, most[of_pane], "max")
+        row, start, pane = row[of_pane[both.first]], windows[both.first], groups.number
+        return cls(row, start, least, most, pane, of_pane, both.number, closes(shape, start))
+
+
+def closes(shape: TimeWindows, start: Any) -> Ints:
+    """The stream time at which each of these windows closes."""
+    return np.asarray(shape.close_ms(start), np.int64)
+
+
+def _groups(one: Ints, other: Ints) -> Groups:
+    return Groups.of(codes([pa.chunked_array([pa.array(one)]), pa.chunked_array([pa.array(other)])]))
+
+
+def _fold(groups: Groups, values: Ints, how: str) -> Ints:
+    folded: Ints = groups.fold(pa.array(values), how).to_numpy()
+    return folded
+
+
+def count_results(grouped: Grouped, stairs: Stairs, graces: Sequence[int], exact: Ints) -> Tally:
+    """What is counted of these results (see above), but for keys and alerts. `graces`: in ms."""
+    tally = Tally(exact)
+    tally.number("results", len(grouped.row))
+    if not len(grouped.row):
+        return tally
+    close = grouped.close
+    first_needed, all_needed = (np.maximum(seen - close + 1, 0) for seen in (grouped.least, grouped.most))
+    tally.add("first_needed", first_needed[first_needed > 0])
+    tally.add("all_needed", all_needed[all_needed > 0])
+    end = int(stairs.time[-1])
+    tally.add("open_from", np.maximum(end - close + 1, 0))
+    for grace in graces:
+        comes = (first_needed <= grace) & (close <= end - grace)
+        place = np.searchsorted(stairs.time, close[comes] + grace)
+        tally.add(f"stream_wait/{grace}", stairs.time[place] - close[comes])
+        if stairs.wall is not None:
+            tally.add(f"wait/{grace}", stairs.wall[place] - close[comes])
+        opens = first_needed <= grace
+        cells = np.concatenate((_cell(stairs, grouped.least[opens]), _cell(stairs, close[comes] + grace) + 1))
+        tally.add(f"open/{grace}", cells, np.repeat([1, -1], [int(opens.sum()), int(comes.sum())]))
+    return tally
+
+
+def _cell(stairs: Stairs, time: Ints) -> Ints:
+    """The cell of the grid of a stream time within the recording."""
+    low, high = int(stairs.time[0]), int(stairs.time[-1])
+    width = (high - low) // GRID + 1
+    return (time - low) // width
+
+
+def count_keys(windows: TimeWindows, key: Ints, names: list[str], ts: Ints, seen: Ints, exact: Ints) -> Tally:
+    """What is counted of keys (see above). `key`: a number per record; `names`: of the keys of these numbers."""
+    tally = Tally(exact)
+    order = np.lexsort((ts, key))
+    same = np.diff(key[order]) == 0
+    tally.add("between", np.diff(ts[order])[same])
+    tally.number("keys", len(names))
+    late = np.zeros(len(names), np.int64)
+    for rows, need in needs(without_grace(windows), ts, seen):
+        late += np.bincount(key[rows[need > windows.grace_ms]], minlength=len(names))
+    for number in np.argsort(-late, kind="stable")[:MOST_KEYS]:
+        if late[number]:
+            tally.number(f"key/{names[number]}", int(late[number]))
+    return tally

@@ -1,0 +1,193 @@
+"""The advice as text for a terminal: a table of graces, the choice with its test, the causes, and what to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from textwrap import fill
+from typing import TYPE_CHECKING
+
+from tidegate.instants import show_ms
+
+if TYPE_CHECKING:
+    from tidegate.advice.advice import Advice, Cost
+
+WIDTH = 110
+_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms"))
+_NOTHING = "-"
+
+
+def text(advice: Advice) -> str:
+    """All of it, some forty lines."""
+    return "\n".join(_lines(advice))
+
+
+def short(ms: float | None) -> str:
+    """A duration in two units at most: "6 h 55 min", "1.5 s", "0"; a dash for None."""
+    if ms is None:
+        return _NOTHING
+    left = round(ms)
+    if left < 0:
+        return f"-{short(-left)}"
+    for place, (size, unit) in enumerate(_UNITS):
+        if left >= size:
+            whole, rest = divmod(left, size)
+            smaller, name = _UNITS[min(place + 1, len(_UNITS) - 1)]
+            if unit == "s":
+                return f"{left / size:.3g} s" if rest else f"{whole} s"
+            part = rest // smaller if rest else 0
+            return f"{whole} {unit} {part} {name}" if part else f"{whole} {unit}"
+    return "0"
+
+
+def share(value: float | None) -> str:
+    """A share in percent, with as many digits as it needs."""
+    if value is None:
+        return _NOTHING
+    return f"{value:.1%}" if value >= 0.01 or value == 0 else f"{100 * value:.2g}%"
+
+
+def size(count: int | None) -> str:
+    """A number of bytes."""
+    if count is None:
+        return _NOTHING
+    value, units = float(count), ["B", "kB", "MB", "GB", "TB"]
+    while value >= 1000 and len(units) > 1:
+        value, units = value / 1000, units[1:]
+    return f"{value:.0f} {units[0]}" if units[0] == "B" else f"{value:.3g} {units[0]}"
+
+
+def number(count: int | None) -> str:
+    """A whole number with separators; a dash for None."""
+    return _NOTHING if count is None else f"{count:,}"
+
+
+def columns(advice: Advice) -> list[tuple[str, list[str]]]:
+    """The table of graces by column: a heading of at most two lines, and a cell for each grace."""
+    costs = advice.costs
+    found = [
+        ("grace", [short(cost.grace) for cost in costs]),
+        ("late", [number(cost.late) for cost in costs]),
+        ("of all", [share(cost.late_share) for cost in costs]),
+        ("wrong\nrows", [number(cost.wrong) for cost in costs]),
+        ("of\nrows", [number(cost.results + cost.missing) for cost in costs]),
+    ]
+    if any(cost.alerts is not None for cost in costs):
+        found += [
+            ("alerts", [number(cost.alerts) for cost in costs]),
+            ("false", [number(cost.false_alerts) for cost in costs]),
+            ("missed", [number(cost.missed_alerts) for cost in costs]),
+        ]
+    if any(cost.wait is not None for cost in costs):
+        found.append(("a row waits\n(median)", [short(cost.wait) for cost in costs]))
+        found.append(("\n(95 %)", [short(cost.wait_p95) for cost in costs]))
+    found += [
+        ("in stream\ntime", [short(cost.stream_wait) for cost in costs]),
+        ("open\nwindows", [number(cost.open_windows) for cost in costs]),
+        ("state", [size(cost.state_bytes) for cost in costs]),
+    ]
+    return found
+
+
+def marks(advice: Advice, cost: Cost) -> str:
+    """What is special about a grace of the table."""
+    found = ["chosen"] if cost.grace == advice.choice.grace else []
+    return ", ".join(found + (["today"] if cost.grace == advice.today else []))
+
+
+def _lines(advice: Advice) -> Iterator[str]:
+    skipped = ", ".join(f"{number(many)} {reason}" for reason, many in advice.skipped.items() if many)
+    yield f"{advice.windows}: {number(advice.records)} records" + (f" (skipped: {skipped})" if skipped else "")
+    yield from _filled(advice.order, "  ")
+    yield ""
+    if advice.records:
+        yield from _table(advice)
+        yield ""
+        yield from _filled(chosen(advice), "")
+        for sentence in [*causes(advice), *others(advice)]:
+            yield from _filled(sentence, "  ", "* ")
+    for warning in advice.warnings:
+        yield from _filled(warning, "  ", "! ")
+
+
+def _filled(sentence: str, indent: str, mark: str = "") -> list[str]:
+    return fill(sentence, WIDTH, initial_indent=mark or indent, subsequent_indent=indent).split("\n")
+
+
+def _table(advice: Advice) -> Iterator[str]:
+    listed = columns(advice)
+    heads = [[*heading.split("\n"), ""][:2] for heading, _ in listed]
+    cells = [[*head, *column] for head, (_, column) in zip(heads, listed, strict=True)]
+    widths = [max(map(len, column)) for column in cells]
+    notes = ["", "", *(marks(advice, cost) for cost in advice.costs)]
+    for row, note in zip(zip(*cells, strict=True), notes, strict=True):
+        yield "  ".join([*(cell.rjust(width) for cell, width in zip(row, widths, strict=True)), note]).rstrip()
+
+
+def chosen(advice: Advice) -> str:
+    """The choice in sentences."""
+    choice = advice.choice
+    said = (
+        f"Chosen: {show_ms(choice.grace)}, the shortest round grace that leaves at most {share(advice.target)} late on "
+        f"the first 80 % ({share(choice.share)}). {short(choice.enough)} would do there; with other parts like these "
+        f"{short(choice.low)} to {short(choice.high)} (95 %)."
+    )
+    if choice.tested is None:
+        return said
+    return (
+        f"{said} On the last 20 % it leaves {share(choice.tested)} late "
+        f"({share(choice.tested_low)} to {share(choice.tested_high)})."
+    )
+
+
+def causes(advice: Advice) -> Iterator[str]:
+    """Why records are late with the grace of today, one sentence for each cause that is known."""
+    today = advice.cost(advice.today)
+    if not today.late:
+        yield f"With the grace of today, {short(advice.today)}, no record is late."
+        return
+    yield (
+        f"With the grace of today, {short(advice.today)}, {number(today.late)} are late. Disorder within a partition, "
+        f"which only grace cures: {number(today.late_by_own)} ({share(today.late_by_own / today.late)})."
+    )
+    if today.late_by_slowest is not None:
+        cured = today.late - today.late_by_slowest
+        yield f'stream_time="min_partition" would cure {number(cured)} ({share(cured / today.late)}): partitions apart.'
+    if today.late_by_guarded is not None and advice.guard is not None:
+        cured = today.late - today.late_by_guarded
+        yield (
+            f'max_future_skew="{show_ms(advice.guard)}" would cure {number(cured)} ({share(cured / today.late)}): '
+            f"clocks that run ahead. It keeps {number(advice.future)} records out."
+        )
+
+
+def others(advice: Advice) -> Iterator[str]:
+    """The worst partitions and keys, idle input, sessions."""
+    today = short(advice.today)
+    if len(advice.partitions) > 1 and any(late for _, _, late in advice.partitions):
+        yield f"Worst partitions (late with {today}, of records): " + ", ".join(_worst(advice.partitions[:5]))
+    if advice.keys:
+        yield f"Worst keys (late with {today}): " + ", ".join(_worst(advice.keys[:5]))
+    if (idle := advice.idle) is not None and idle.advance is not None:
+        yield (
+            f"Idle input: the longest gap between arrivals is {short(idle.longest)}, 99.9 % are at most "
+            f'{short(idle.usual)}. idle_advance="{show_ms(idle.advance)}" would let results out in the '
+            f"{number(idle.longer)} longer ones."
+        )
+    if advice.sessions.gaps:
+        curve = ", ".join(f"{short(gap)}: {number(many)}" for gap, many in _some(list(advice.sessions.gaps.items())))
+        bend = advice.sessions.bend
+        yield f"Sessions by inactivity gap: {curve}." + (f" The curve bends most at {short(bend)}." if bend else "")
+
+
+def _worst(listed: Sequence[tuple[str, int | None, int]]) -> list[str]:
+    return [
+        f"{name}: {number(late)}" + (f" of {number(records)}" if records is not None else "")
+        for name, records, late in listed
+    ]
+
+
+def _some(curve: list[tuple[int, int]], most: int = 8) -> list[tuple[int, int]]:
+    """At most so many points of a curve, its ends among them."""
+    if len(curve) <= most:
+        return curve
+    return [curve[i * (len(curve) - 1) // (most - 1)] for i in range(most)]

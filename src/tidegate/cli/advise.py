@@ -1,0 +1,119 @@
+"""`python -m tidegate advise`: what each grace would have cost a recorded stream."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tidegate as tg
+from tidegate.errors import DefinitionError
+from tidegate.spec import aggregates
+
+if TYPE_CHECKING:
+    from tidegate.advice.advice import Advice
+
+TOO_LATE = 1
+_DESCRIPTION = """Reads a recorded stream and says for each grace how many records come too late, which rows would be
+wrong, which alerts would change, and how long every result waits. The grace is chosen on the first 80 % of the records
+and tested on the last 20 %. Exits with 0, or with 1 if --fail-if-late-share is exceeded, or with 2 if the recording
+cannot be read."""
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command with its arguments."""
+    help = "say what each grace would cost a recorded stream"
+    command = commands.add_parser("advise", help=help, description=_DESCRIPTION)
+    command.add_argument("path", help="a Parquet, CSV or JSON lines file, or a folder of them")
+    command.add_argument("--key", required=True, metavar="COLUMNS", help="the key; several columns with commas")
+    command.add_argument("--timestamp", required=True, metavar="COLUMN", help="event time: timestamp, ISO 8601 or ms")
+    command.add_argument("--window", required=True, metavar="DURATION", help='size of the windows ("1 hour")')
+    command.add_argument("--advance", metavar="DURATION", help="hopping windows: one starts every so often")
+    command.add_argument("--grace", default="0 seconds", metavar="DURATION", help="the grace of today (none)")
+    command.add_argument("--partition", metavar="COLUMN", help="with --offset: the order in which records came")
+    command.add_argument("--offset", metavar="COLUMN", help="with --partition")
+    command.add_argument("--arrival", metavar="COLUMN", help="when a record came: order of partitions, waits, clocks")
+    command.add_argument("--trigger", metavar="DURATION", help="the interval of batches (the shortest)")
+    command.add_argument("--graces", metavar="LIST", help='graces to show ("0 s, 1 hour"; those that matter)')
+    command.add_argument(
+        "--aggregate",
+        action="append",
+        default=[],
+        metavar="NAME=FUNCTION(COLUMN)",
+        help='what a result holds, for --alert: "total=sum(amount)", "n=count()" (count=count())',
+    )
+    command.add_argument("--alert", metavar="TEXT", help="a predicate over results: \"n < 10 and region == 'EU'\"")
+    command.add_argument("--target", type=float, default=0.001, metavar="SHARE", help="late share allowed (0.001)")
+    command.add_argument("--format", choices=["csv", "json", "parquet"], help="of the files (by their names)")
+    command.add_argument("--spark", action="store_true", help="read and compute with Spark")
+    command.add_argument("--json", action="store_true", help="print JSON instead of the table")
+    command.add_argument("--html", type=Path, metavar="FILE", help="write a page that stands alone")
+    command.add_argument(
+        "--fail-if-late-share",
+        type=float,
+        metavar="SHARE",
+        help="exit with 1 if the grace of today leaves a larger share of the pairs late",
+    )
+    command.set_defaults(run=run)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Print the advice; 0, or TOO_LATE if the grace of today leaves too much late."""
+    advice = _advice(parsed)
+    print(advice.json() if parsed.json else advice)
+    if parsed.html is not None:
+        parsed.html.write_text(advice.html(), encoding="utf-8")
+        if not parsed.json:
+            print(f"Written: {parsed.html}")
+    allowed = parsed.fail_if_late_share
+    return TOO_LATE if allowed is not None and advice.cost(advice.today).late_share > allowed else 0
+
+
+def _advice(parsed: argparse.Namespace) -> Advice:
+    windows = tg.TimeWindows.of_size_and_grace(parsed.window, parsed.grace)
+    return tg.advise(
+        _frame(parsed) if parsed.spark else parsed.path,
+        key=_listed(parsed.key),
+        timestamp=parsed.timestamp,
+        windows=windows if parsed.advance is None else windows.advance_by(parsed.advance),
+        partition=parsed.partition,
+        offset=parsed.offset,
+        arrival=parsed.arrival,
+        trigger=parsed.trigger,
+        graces=None if parsed.graces is None else _listed(parsed.graces),
+        aggregates=dict(map(_aggregate, parsed.aggregate)) or None,
+        alert=parsed.alert,
+        target=parsed.target,
+        format=None if parsed.spark else parsed.format,
+    )
+
+
+def _listed(text: str) -> Sequence[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _aggregate(text: str) -> tuple[str, aggregates.Aggregate]:
+    """An aggregate and its name, from "total=sum(amount)"."""
+    name, _, call = text.partition("=")
+    function, _, column = call.strip().removesuffix(")").partition("(")
+    known = ("count", "sum", "min", "max", "mean", "approx_count_distinct")
+    if not name or function not in known or not call.strip().endswith(")"):
+        raise DefinitionError(f"--aggregate is {text!r}. Write name=function(column), with one of {', '.join(known)}.")
+    argument = column.strip()
+    return name.strip(), aggregates.Aggregate(function, argument or None) if function == "count" else getattr(
+        aggregates, function
+    )(argument)
+
+
+def _frame(parsed: argparse.Namespace) -> object:
+    """The recording as a static DataFrame, in a Spark of its own where none is active."""
+    from pyspark.sql import SparkSession
+
+    from tidegate.advice.files import FORMATS
+
+    format = parsed.format or FORMATS.get(Path(parsed.path).suffix.lower(), "parquet")
+    builder: Any = SparkSession.builder
+    spark = tg.configure(builder.config("spark.ui.enabled", "false")).getOrCreate()
+    reader = spark.read.option("header", "true").option("inferSchema", "true") if format == "csv" else spark.read
+    return reader.format(format).load(parsed.path)

@@ -1,0 +1,215 @@
+"""`tg.advise` against a slow computation that shares no code with it, and against the test driver."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from statistics import median
+
+import pyarrow as pa
+import pytest
+
+import tidegate as tg
+from advice.recordings import asked, drawn
+from advice.slowly import Recording, alerts, complete, outcome
+from tidegate.testing import TopologyTestDriver
+
+GRACES = [0, 1, 7, 25, 1_000, 2**62]
+SEEDS = range(120)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_each_grace_costs_what_a_slow_computation_says(seed: int) -> None:
+    recording = drawn(seed)
+    advice = asked(recording, GRACES)
+    whole = complete(recording)
+    assert advice.records == len(recording.good())
+    assert sum(advice.skipped.values()) == len(recording.records) - len(recording.good())
+    for grace in GRACES:
+        cost, expected = advice.cost(grace), outcome(recording, grace)
+        missing = [name for name in whole if name not in expected.rows and late_for(recording, name, grace)]
+        assert (cost.late, cost.lost) == (expected.late, expected.lost)
+        assert cost.results == len(expected.rows)
+        assert cost.incomplete == sum(len(records) < len(whole[name]) for name, records in expected.rows.items())
+        assert (cost.missing, cost.still_open) == (len(missing), expected.open)
+        assert cost.wait == (median(expected.waits) if expected.waits else None)
+
+
+def late_for(recording: Recording, name: tuple[str, int], grace: int) -> bool:
+    """Whether every record of a (key, window) comes after it closed."""
+    end = name[1] + recording.size + grace
+    mine = [time for r, time in recording.seen() if (r["k"]) == name[0] and name[1] in recording.windows(r["ts"])]
+    return all(end <= time for time in mine)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_other_clocks(seed: int) -> None:
+    recording = drawn(seed)
+    advice = asked(recording, GRACES)
+    partitions = {r["p"] for r in recording.good()}
+    for grace in GRACES:
+        cost = advice.cost(grace)
+        slowest = outcome(replace(recording, slowest=True), grace).late
+        assert cost.late_by_slowest == (slowest if len(partitions) > 1 else None)
+        if advice.guard is None:
+            assert cost.late_by_guarded is None
+        else:
+            assert cost.late_by_guarded == outcome(replace(recording, guard=advice.guard), grace).late
+        own = [outcome(replace(recording, records=of(recording, p), trigger=10**9), grace).late for p in partitions]
+        assert cost.late_by_own == sum(own)
+
+
+def of(recording: Recording, partition: int) -> list[dict[str, object]]:
+    return [r for r in recording.records if r["p"] == partition]
+
+
+def test_a_guard_is_looked_at_where_clocks_run_ahead() -> None:
+    records = [{"k": "a", "ts": 10_000 * i, "p": 0, "o": i, "at": 10_000 * i} for i in range(2_000)]
+    records[500] |= {"ts": 10_000 * 900}
+    recording = Recording(records, 60_000, 60_000)
+    advice = asked(recording, [0])
+    assert (advice.guard, advice.future) == (1_000, 1)
+    cost = advice.cost(0)
+    assert cost.late == outcome(recording, 0).late > 300
+    assert cost.late_by_guarded == outcome(replace(recording, guard=1_000), 0).late == 0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_alerts(seed: int) -> None:
+    recording = drawn(seed)
+    advice = asked(recording, GRACES, aggregates={"n": tg.count(), "most": tg.max("o")}, alert="n < 3 and most > 1")
+    for grace in GRACES:
+        cost = advice.cost(grace)
+        found = alerts(recording, grace, lambda records: len(records) < 3 and max(r["o"] for r in records) > 1)
+        assert (cost.alerts, cost.false_alerts, cost.missed_alerts) == found
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_worst_keys_and_partitions(seed: int) -> None:
+    recording = drawn(seed)
+    advice = asked(recording, [], today=2)
+    expected = outcome(recording, 2)
+    assert dict((name, late) for name, _, late in advice.keys) == dict(expected.late_keys)
+    assert [late for _, _, late in advice.keys] == sorted(expected.late_keys.values(), reverse=True)
+    records = Counter(str(r["p"]) for r in recording.good())
+    assert {name: count for name, count, _ in advice.partitions} == (dict(records))
+    assert sum(late for _, _, late in advice.partitions) == expected.late
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("slowest", [False, True])
+def test_the_driver_drops_as_many_and_gives_as_many_wrong_rows(seed: int, slowest: bool) -> None:
+    recording = drawn(seed)
+    grace = (0, 3, 12)[seed % 3]
+    advice = asked(recording, [grace])
+    stream = tg.stream(
+        "events",
+        key="k",
+        timestamp="ts",
+        partition="p",
+        offset="o",
+        stream_time="min_partition" if slowest else "max",
+        schema=pa.schema([("k", pa.string()), ("ts", pa.int64()), ("p", pa.int32()), ("o", pa.int64())]),
+    )
+    windows = tg.TimeWindows(recording.size, recording.advance, grace)
+    final = stream.group_by_key().windowed_by(windows).emit_strategy(tg.EmitStrategy.on_window_close()).count()
+    driver = TopologyTestDriver(final)
+    for batch in recording.batches():
+        driver.pipe_batch([{name: r[name] for name in ("k", "ts", "p", "o")} for r in batch])
+    cost = advice.cost(grace)
+    if slowest:
+        if cost.late_by_slowest is not None:
+            assert driver.drops["late"] == cost.late_by_slowest
+        return
+    assert driver.drops["late"] == cost.late
+    rows = {(row["k"], row["window"].start): row["count"] for row in driver.read_output()}
+    whole = complete(recording)
+    assert len(rows) == cost.results
+    assert sum(count < len(whole[name]) for name, count in rows.items()) == cost.incomplete
+
+
+def test_parts_hours_and_shares_add_up() -> None:
+    recording = drawn(5, most=500, bad=False)
+    advice = asked(recording, [0, 10])
+    at_none = advice.cost(0).late_share
+    weighted = [found[0] for found in advice.parts if found is not None]
+    assert sum(weighted) / len(weighted) == pytest.approx(at_none, abs=0.1)
+    assert advice.hours[0] is not None
+    assert advice.hours[0][0] == pytest.approx(at_none)
+
+
+def test_sessions_of_each_gap() -> None:
+    recording = drawn(7, most=500)
+    advice = asked(recording, [0])
+    by_key: dict[str, list[int]] = {}
+    for r in recording.good():
+        by_key.setdefault(r["k"], []).append(r["ts"])
+    for gap, sessions in advice.sessions.gaps.items():
+        expected = 0
+        for times in by_key.values():
+            ordered = sorted(times)
+            expected += 1 + sum(b - a > gap for a, b in zip(ordered[:-1], ordered[1:], strict=True))
+        assert sessions == expected
+
+
+def test_open_windows_are_at_most_those_that_are_counted() -> None:
+    for seed in range(20):
+        recording = drawn(seed, bad=False)
+        cost = asked(recording, [5]).cost(5)
+        most, seen = 0, recording.seen()
+        times = sorted({time for _, time in seen})
+        for now in times:
+            names = {
+                (r["k"], start)
+                for r, time in seen
+                for start in recording.windows(r["ts"])
+                if time <= now < start + recording.size + 5
+            }
+            most = max(most, len(names))
+        assert cost.open_windows >= most
+        assert cost.open_windows <= max(2 * most, most + 3)
+
+
+def rows(*records: dict[str, object]) -> pa.Table:
+    schema = pa.schema([("k", pa.string()), ("ts", pa.timestamp("ms", "UTC")), ("at", pa.timestamp("ms", "UTC"))])
+    return pa.Table.from_pylist(list(records), schema)
+
+
+def test_nothing_at_all() -> None:
+    windows = tg.TimeWindows.of_size_and_grace("1 hour", "0 s")
+    for records in (rows(), rows({"k": None, "ts": 5, "at": 5}, {"k": "a", "ts": None, "at": 5})):
+        for arrival in (None, "at"):
+            advice = tg.advise(records, key="k", timestamp="ts", windows=windows, arrival=arrival, alert="count < 3")
+            assert (advice.records, advice.pairs, advice.chosen.late, advice.choice.grace) == (0, 0, 0, 0)
+            assert advice.warnings == ["There is no record with a key and a time: nothing can be said."]
+            assert "nothing can be said" in str(advice)
+            assert advice.json()
+
+
+def test_one_record_leaves_an_open_window() -> None:
+    windows = tg.TimeWindows.of_size_and_grace("1 hour", "0 s")
+    (cost,) = tg.advise(
+        rows({"k": "a", "ts": 5, "at": 9}), key="k", timestamp="ts", windows=windows, arrival="at"
+    ).costs
+    assert (cost.late, cost.results, cost.still_open, cost.wait, cost.open_windows) == (0, 0, 1, None, 1)
+
+
+def test_times_at_the_borders() -> None:
+    """Before 1970 there are no windows; at the other end 64 bits are far away."""
+    last = 2**62
+    table = pa.table({"k": ["a"] * 5, "ts": pa.array([-1, 0, last, last - 1, 1], pa.int64())})
+    advice = tg.advise(
+        table,
+        key="k",
+        timestamp="ts",
+        windows=tg.TimeWindows.of_size_and_grace("10 ms", "0 s"),
+        graces=["0 s", "1 day"],
+    )
+    assert advice.skipped == {"null_key": 0, "bad_timestamp": 1}
+    assert [cost.late for cost in advice.costs if cost.grace in (0, 86_400_000)] == [1, 1]
+
+
+def test_sub_millisecond_times_are_cut_as_in_the_stream() -> None:
+    table = pa.table({"k": ["a", "a"], "ts": pa.array([10_000_999, 9_999_999], pa.timestamp("us"))})
+    windows = tg.TimeWindows.of_size_and_grace("10 seconds", "0 s")
+    assert tg.advise(table, key="k", timestamp="ts", windows=windows).cost(0).late == 1
