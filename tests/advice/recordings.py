@@ -1,4 +1,4 @@
-"""Recordings drawn at random: disorder, partitions apart, clocks that run ahead, hot keys, holes, null keys and times."""
+"""Recordings drawn at random: disorder, partitions apart, fast clocks, hot keys, holes, null keys and times."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_worst_keys_and_partitions(seed: int) -> None:
     recording = drawn(seed)
     advice = asked(recording, [], today=2)
     expected = outcome(recording, 2)
-    assert dict((name, late) for name, _, late in advice.keys) == dict(expected.late_keys)
+    assert {name: late for name, _, late in advice.keys} == dict(expected.late_keys)
     assert [late for _, _, late in advice.keys] == sorted(expected.late_keys.values(), reverse=True)
     records = Counter(str(r["p"]) for r in recording.good())
     assert {name: count for name, count, _ in advice.partitions} == (dict(records))

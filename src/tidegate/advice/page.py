@@ -1,0 +1,156 @@
+"""The advice as one HTML page: tables and pictures inside it, no network, no script, and readable without colour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+from typing import TYPE_CHECKING
+
+from tidegate.advice import text as words
+from tidegate.advice.charts import bars, curves, strip
+
+if TYPE_CHECKING:
+    from tidegate.advice.advice import Advice
+
+_STYLE = """
+.tg{--ink:#1b1f24;--quiet:#59636e;--line:#d1d9e0;--paper:#fff;--soft:#f6f8fa;--one:#1f5fa8;--two:#c2570c;--three:#6e7781;
+ font:15px/1.5 system-ui,"Helvetica Neue",Arial,"DejaVu Sans",sans-serif;color:var(--ink);background:var(--paper);
+ max-width:1060px;margin:0 auto;padding:24px}
+.tg h1{font-size:24px;margin:0 0 4px}.tg h2{font-size:17px;margin:32px 0 8px}.tg p{margin:6px 0;max-width:80ch}
+.tg .quiet{color:var(--quiet);font-size:13px}
+.tg .answer{border:2px solid var(--ink);border-radius:6px;padding:12px 16px;
+ margin:16px 0}.tg .answer b{font-size:20px}
+.tg .wide{overflow-x:auto}.tg table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:14px}
+.tg th{font-weight:600;text-align:right;vertical-align:bottom;padding:4px 10px;border-bottom:2px solid var(--ink);
+ white-space:pre-line}
+.tg td{text-align:right;padding:3px 10px;border-bottom:1px solid var(--line);white-space:nowrap}
+.tg td.note{text-align:left;font-weight:600}.tg tr.chosen td{font-weight:700;background:var(--soft)}
+.tg ul{padding-left:20px;margin:6px 0}.tg li{margin:4px 0;max-width:85ch}
+.tg .warn{border-left:4px solid var(--two);padding:2px 12px;margin:8px 0;background:var(--soft)}
+.tg svg{width:100%;height:auto;display:block;margin:4px 0 8px}.tg svg text{fill:var(--ink);font-size:12px}
+.tg svg .quiet{fill:var(--quiet)}.tg svg .axis{stroke:var(--line)}.tg svg .rule{stroke:var(--ink);stroke-dasharray:2 3}
+.tg .figure{max-width:520px;margin-top:16px;font-size:13px}
+.tg .two{display:grid;grid-template-columns:repeat(auto-fit,minmax(420px,1fr));gap:8px 32px}
+@media (max-width:520px){.tg{padding:12px}.tg .two{grid-template-columns:1fr}}
+@media (prefers-color-scheme:dark){.tg{--ink:#e6edf3;--quiet:#9198a1;--line:#3d444d;--paper:#0d1117;--soft:#161b22;
+ --one:#6cb0f5;--two:#f0a35e;--three:#9198a1}.tg-body{background:#0d1117}}
+@media print{.tg{padding:0;max-width:none}.tg svg{break-inside:avoid}}
+"""
+
+
+def page(advice: Advice) -> str:
+    """The whole file."""
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>Which grace? {escape(advice.windows)}</title>\n<style>body{{margin:0}}</style>\n</head>\n"
+        f'<body class="tg-body">\n{fragment(advice)}\n</body>\n</html>\n'
+    )
+
+
+def fragment(advice: Advice) -> str:
+    """The same as a part of another page, such as a notebook."""
+    return f'<style>{_STYLE}</style>\n<div class="tg">\n' + "\n".join(_parts(advice)) + "\n</div>"
+
+
+def _parts(advice: Advice) -> Iterator[str]:
+    skipped = ", ".join(f"{many:,} skipped ({reason})" for reason, many in advice.skipped.items() if many)
+    of = ", ".join([f"{advice.records:,} records", *([skipped] if skipped else [])])
+    yield f"<h1>Which grace?</h1><p>{escape(advice.windows)}, {of}.</p>"
+    if not advice.records:
+        yield from _warnings(advice)
+        return
+    first, _, rest = words.chosen(advice).partition(", the ")
+    yield f'<div class="answer"><b>{escape(first)}</b><p>The {escape(rest)}</p></div>'
+    yield from _warnings(advice)
+    yield "<h2>What each grace costs</h2>"
+    yield _table(advice)
+    yield '<div class="two">'
+    yield from _price(advice)
+    yield "</div>"
+    yield "<h2>Why records are late</h2>"
+    yield _causes(advice)
+    yield _listed(words.causes(advice))
+    yield "<h2>Is it the same all the time?</h2>"
+    yield '<div class="two">'
+    for which, with_grace in enumerate(("without any grace", f"with {words.short(advice.choice.grace)}")):
+        parts = [None if pair is None else pair[which] for pair in advice.parts]
+        places = [f"{100 * part // len(parts)} %" for part in range(len(parts))]
+        drawing = bars(places, parts, words.share, every=10, after=len(parts) * 4 // 5)
+        yield _figure(f"Late share {with_grace}, by part of the stream (hatched: tested on)", drawing)
+        hours = [None if pair is None else pair[which] for pair in advice.hours]
+        drawing = bars([str(hour) for hour in range(len(hours))], hours, words.share, every=3)
+        yield _figure(f"Late share {with_grace}, by hour of the day (UTC)", drawing)
+    yield "</div>"
+    yield "<h2>What else the stream says</h2>"
+    yield _listed(words.others(advice))
+    yield _sessions(advice)
+    yield f'<p class="quiet">{escape(advice.order)}</p>'
+
+
+def _warnings(advice: Advice) -> Iterator[str]:
+    for warning in advice.warnings:
+        yield f'<p class="warn"><b>Note.</b> {escape(warning)}</p>'
+
+
+def _listed(sentences: Iterator[str]) -> str:
+    return "<ul>" + "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences) + "</ul>"
+
+
+def _figure(title: str, drawing: str) -> str:
+    return f'<div class="figure"><b>{escape(title)}</b>{drawing}</div>'
+
+
+def _table(advice: Advice) -> str:
+    listed = words.columns(advice)
+    head = "".join(f"<th>{escape(heading.strip())}</th>" for heading, _ in listed)
+    rows = []
+    for place, cost in enumerate(advice.costs):
+        cells = "".join(f"<td>{escape(column[place])}</td>" for _, column in listed)
+        note = escape(words.marks(advice, cost))
+        rows.append(
+            f'<tr{" class=chosen" if cost.grace == advice.choice.grace else ""}>{cells}<td class="note">{note}</td></tr>'
+        )
+    return (
+        f'<div class="wide"><table><thead><tr>{head}<th></th></tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+    )
+
+
+def _price(advice: Advice) -> Iterator[str]:
+    names = [words.short(cost.grace) for cost in advice.costs]
+    marks = {words.short(cost.grace): words.marks(advice, cost) for cost in advice.costs if words.marks(advice, cost)}
+    rows = [cost.results + cost.missing for cost in advice.costs]
+    wrong = [cost.wrong / many if many else 0.0 for cost, many in zip(advice.costs, rows, strict=True)]
+    shares = [("late records", [cost.late_share for cost in advice.costs]), ("wrong rows", wrong)]
+    if any(cost.alerts is not None for cost in advice.costs):
+        changed = [
+            (cost.changed_alerts or 0) / max((cost.alerts or 0) + (cost.missed_alerts or 0), 1) for cost in advice.costs
+        ]
+        shares.append(("changed alerts", changed))
+    yield _figure("Longer graces lose less", curves(names, shares, words.share, marks))
+    waits = [("in stream time", [cost.stream_wait for cost in advice.costs])]
+    if any(cost.wait is not None for cost in advice.costs):
+        waits.insert(0, ("by arrivals", [cost.wait for cost in advice.costs]))
+    yield _figure("and every row waits longer (median)", curves(names, waits, words.short, marks))
+
+
+def _causes(advice: Advice) -> str:
+    today = advice.cost(advice.today)
+    found: list[tuple[str, float, str]] = [("late today", today.late, "solid")]
+    if today.late_by_slowest is not None:
+        found.append(('with stream_time="min_partition"', today.late_by_slowest, "hatched"))
+    if today.late_by_guarded is not None and advice.guard is not None:
+        found.append((f"with max_future_skew of {words.short(advice.guard)}", today.late_by_guarded, "hatched"))
+    found.append(("disorder within partitions", today.late_by_own, "hatched"))
+    found.append((f"with the chosen grace of {words.short(advice.choice.grace)}", advice.chosen.late, "open"))
+    return strip(found, words.number)
+
+
+def _sessions(advice: Advice) -> str:
+    curve = list(advice.sessions.gaps.items())
+    if len(curve) < 3:
+        return ""
+    names = [words.short(gap) for gap, _ in curve]
+    marks = {} if advice.sessions.bend is None else {words.short(advice.sessions.bend): "bend"}
+    points = [("sessions", [float(many) for _, many in curve])]
+    return _figure("Sessions by inactivity gap", curves(names, points, lambda many: words.number(round(many)), marks))
