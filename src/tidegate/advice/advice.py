@@ -196,10 +196,10 @@ class Found:
         """The graces of the table."""
         return graces_of(self.records, choice, self.question.windows.grace_ms, self.question.graces_ms)
 
-    def advice(self, choice: Choice, results: Tally, row_bytes: float) -> Advice:
+    def advice(self, choice: Choice, results: Tally) -> Advice:
         """The answer, given what was counted of results for `graces`."""
         graces, today = self.graces(choice), self.question.windows.grace_ms
-        costs = [_cost(grace, self, results, row_bytes) for grace in graces]
+        costs = [_cost(grace, self, results) for grace in graces]
         by_partition = [
             (name, self.records.of(f"records_of/{number}"), self.records.of(f"late_of/{number}"))
             for number, name in enumerate(self.partitions)
@@ -236,7 +236,7 @@ class Found:
         return (late.total / among, late.above(grace) / among) if among else None
 
 
-def _cost(grace: int, found: Found, results: Tally, row_bytes: float) -> Cost:
+def _cost(grace: int, found: Found, results: Tally) -> Cost:
     records = found.records
     late = sum(records.counts(f"late/part/{part}").above(grace) for part in range(PARTS))
     missing = results.counts("first_needed").above(grace)
@@ -257,7 +257,7 @@ def _cost(grace: int, found: Found, results: Tally, row_bytes: float) -> Cost:
         wait.quantile(0.95) if wait.total else None,
         stream_wait.median(),
         open_windows,
-        round(open_windows * row_bytes),
+        open_windows * results.of("state_bytes") // max(results.of("state_rows"), 1),
         results.of(f"alerts/{grace}") if alerts else None,
         results.of(f"false/{grace}") if alerts else None,
         results.of(f"missed/{grace}") if alerts else None,

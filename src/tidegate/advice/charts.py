@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
-_WIDTH, _HEIGHT = 500, 210
-_LEFT, _RIGHT, _TOP, _BOTTOM = 88, 100, 22, 36
+_WIDTH, _HEIGHT = 500, 220
+_LEFT, _RIGHT, _TOP, _BOTTOM = 88, 100, 36, 36
 _COLORS = ("var(--one)", "var(--two)", "var(--three)")
 _DASHES = ("", "7 4", "2 3")
 _HATCH = (
@@ -68,7 +68,7 @@ def strip(listed: Sequence[tuple[str, float, str]], shown: Shown) -> str:
     """Bars across, each named: (name, value, filling), where the filling is "solid", "hatched" or "open"."""
     top = max((value for _, value, _ in listed), default=0.0) or 1.0
     fills = {"solid": "var(--one)", "hatched": "url(#tg-hatch)", "open": "var(--paper)"}
-    wide, left, step = 960, 260, 26
+    wide, left, step = 760, 240, 26
     drawn = [_HATCH]
     for row, (name, value, filling) in enumerate(listed):
         y = 4 + row * step
@@ -119,8 +119,8 @@ def _places(names: Sequence[str], marks: Mapping[str, str]) -> list[str]:
             )
     for name, mark in sorted(marks.items(), key=lambda one: names.index(one[0])):
         x = _x(names.index(name), len(names))
-        drawn.append(f'<line class="rule" x1="{x:.1f}" y1="{_TOP - 6}" x2="{x:.1f}" y2="{_HEIGHT - _BOTTOM}"/>')
-        y = _TOP - 10 if x > free else _HEIGHT - _BOTTOM + 30
+        drawn.append(f'<line class="rule" x1="{x:.1f}" y1="{_TOP - 18}" x2="{x:.1f}" y2="{_HEIGHT - _BOTTOM}"/>')
+        y = _TOP - 22 if x > free else _HEIGHT - _BOTTOM + 30
         drawn.append(f'<text x="{x:.1f}" y="{y}" text-anchor="middle">{escape(mark)}</text>')
         free = x + 50
     return drawn

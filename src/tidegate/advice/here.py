@@ -46,8 +46,8 @@ def advise_table(question: Question, records: Any) -> Advice:
     graces = found.graces(choice)
     exact = np.array(graces, np.int64)
     stairs = Stairs.of(rows.seen.largest, rows.wall)
-    results, row_bytes = of_keys(question, key_rows, (key, keys), rows.ts, rows.seen.largest, stairs, exact)
-    return found.advice(choice, results, row_bytes)
+    results = of_keys(question, key_rows, (key, keys), rows.ts, rows.seen.largest, stairs, exact)
+    return found.advice(choice, results)
 
 
 def of_keys(
@@ -58,8 +58,8 @@ def of_keys(
     seen: Ints,
     stairs: Stairs,
     graces: Ints,
-) -> tuple[Tally, float]:
-    """What is counted of the results of these keys, all of whose records are here; and the bytes of a row of state.
+) -> Tally:
+    """What is counted of the results of these keys, all of whose records are here.
 
     rows  k:, v: and ts columns; `key`: numbers of the keys of the rows, and their names
     """
@@ -72,18 +72,20 @@ def of_keys(
     if question.alert is not None:
         end = int(stairs.time[-1]) if len(stairs.time) else 0
         tally.merge([count_alerts(Alerting(layout, question.alert), rows, seen, grouped, listed, end, exact)])
-    return tally, _bytes_of_a_row(layout, rows, question)
+    _sample_state(tally, layout, rows, question)
+    return tally
 
 
-def _bytes_of_a_row(layout: Layout, rows: pa.Table, question: Question) -> float:
-    """What a key and window takes in the encoding in which it is stored, measured on some of them."""
+def _sample_state(tally: Tally, layout: Layout, rows: pa.Table, question: Question) -> None:
+    """Count what some keys and windows take in the encoding in which they are stored (`state_rows`, `state_bytes`)."""
     some = rows.slice(0, _SAMPLE)
     missing = [f"v:{name}" for name in question.operation.input_columns(()) if f"v:{name}" not in some.schema.names]
     if not some.num_rows or missing:
-        return 0.0
+        return
     pane = layout.panes.pane(some["ts"].to_numpy())
     merged = merge(layout, lift(layout, some).append_column("pane", pa.array(pane)), ["pane", *layout.keys])
-    return len(frames.encode(frames.SEGMENT, {}, merged)) / merged.num_rows
+    tally.number("state_rows", merged.num_rows)
+    tally.number("state_bytes", len(frames.encode(frames.SEGMENT, {}, merged)))
 
 
 def _in_order(question: Question, recorded: Recorded) -> tuple[Records, pa.Table, Counts | None, int, int | None]:

@@ -22,7 +22,7 @@ _STYLE = """
  margin:16px 0}.tg .answer b{font-size:20px}
 .tg .wide{overflow-x:auto}.tg table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:14px}
 .tg th{font-weight:600;text-align:right;vertical-align:bottom;padding:4px 10px;border-bottom:2px solid var(--ink);
- white-space:pre-line}
+ white-space:pre}
 .tg td{text-align:right;padding:3px 10px;border-bottom:1px solid var(--line);white-space:nowrap}
 .tg td.note{text-align:left;font-weight:600}.tg tr.chosen td{font-weight:700;background:var(--soft)}
 .tg ul{padding-left:20px;margin:6px 0}.tg li{margin:4px 0;max-width:85ch}
@@ -108,12 +108,10 @@ def _table(advice: Advice) -> str:
     for place, cost in enumerate(advice.costs):
         cells = "".join(f"<td>{escape(column[place])}</td>" for _, column in listed)
         note = escape(words.marks(advice, cost))
-        rows.append(
-            f'<tr{" class=chosen" if cost.grace == advice.choice.grace else ""}>{cells}<td class="note">{note}</td></tr>'
-        )
-    return (
-        f'<div class="wide"><table><thead><tr>{head}<th></th></tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
-    )
+        which = " class=chosen" if cost.grace == advice.choice.grace else ""
+        rows.append(f'<tr{which}><td class="note">{note}</td>{cells}</tr>')
+    body = f"<thead><tr><th></th>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
+    return f'<div class="wide"><table>{body}</table></div>'
 
 
 def _price(advice: Advice) -> Iterator[str]:

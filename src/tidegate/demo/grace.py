@@ -5,11 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pandas as pd
+import pyarrow as pa
 
+import tidegate as tg
+from tidegate.advice.advice import Cost as Said
 from tidegate.demo.alerts import timetable, with_alerts
+from tidegate.demo.topology import KEY, OFFSET, PARTITION, SIZE, TIMESTAMP
 
 GRACES_H = (0, 1, 2, 3, 4, 5, 6, 8, 12)
+ARRIVAL = "reported"
 _HOUR = pd.Timedelta(hours=1)
+_MS = pd.Timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True)
@@ -26,17 +32,35 @@ class Cost:
 
 
 def costs(reports: pd.DataFrame, graces: list[pd.Timedelta]) -> list[Cost]:
-    """What each grace would cost over the whole stream, in plain pandas and without tidegate."""
-    arrivals = _arrivals(reports)
+    """What each grace would cost over the whole stream, as `tg.advise` says."""
     table = timetable(reports)
-    complete = with_alerts(_counts(arrivals), table)
-    return [_cost(arrivals, table, complete, grace) for grace in graces]
+
+    def is_alert(rows: pa.Table) -> pd.Series:
+        counts = rows.to_pandas()
+        counts["start"] = pd.to_datetime(counts["start"], unit="ms", utc=True)
+        return with_alerts(counts, table)["alert"]
+
+    advice = tg.advise(
+        reports,
+        key=KEY,
+        timestamp=TIMESTAMP,
+        partition=PARTITION,
+        offset=OFFSET,
+        arrival=ARRIVAL,
+        windows=tg.TimeWindows.of_size_with_no_grace(SIZE),
+        graces=graces,
+        aggregates={"departures": tg.count()},
+        alert=is_alert,
+    )
+    return [_cost(grace, advice.cost(grace // _MS)) for grace in graces]
 
 
 def too_late(reports: pd.DataFrame, grace: pd.Timedelta) -> pd.DataFrame:
     """The reports that come after their window closed, with the `start` of that window."""
-    arrivals = _arrivals(reports)
-    return arrivals[_late(arrivals, grace)]
+    arrivals = reports.dropna(subset=TIMESTAMP)
+    start = arrivals[TIMESTAMP].dt.floor("h")
+    arrivals = arrivals.assign(start=start, stream_time=arrivals[TIMESTAMP].cummax())
+    return arrivals[arrivals["start"] + _HOUR + grace <= arrivals["stream_time"]]
 
 
 def usual_graces(chosen: pd.Timedelta) -> list[pd.Timedelta]:
@@ -44,39 +68,13 @@ def usual_graces(chosen: pd.Timedelta) -> list[pd.Timedelta]:
     return sorted({chosen, *(pd.Timedelta(hours=h) for h in GRACES_H)})
 
 
-def _arrivals(reports: pd.DataFrame) -> pd.DataFrame:
-    """Reports with a departure, the `start` of their hour and the stream time they see."""
-    arrivals = reports.dropna(subset="departure")
-    start = arrivals["departure"].dt.floor("h")
-    return arrivals.assign(start=start, stream_time=arrivals["departure"].cummax())
-
-
-def _late(arrivals: pd.DataFrame, grace: pd.Timedelta) -> pd.Series:
-    return arrivals["start"] + _HOUR + grace <= arrivals["stream_time"]
-
-
-def _counts(arrivals: pd.DataFrame) -> pd.DataFrame:
-    return arrivals.groupby(["origin", "start"]).size().rename("departures").reset_index()
-
-
-def _cost(arrivals: pd.DataFrame, table: pd.DataFrame, complete: pd.DataFrame, grace: pd.Timedelta) -> Cost:
-    late = _late(arrivals, grace)
-    counts = _counts(arrivals[~late])
-    # Only what has left: the last windows stay open, whatever the grace.
-    closed = counts[counts["start"] + _HOUR + grace <= arrivals["stream_time"].max()]
-    shown = with_alerts(closed, table).merge(complete, on=["origin", "start"], suffixes=("", "_complete"))
+def _cost(grace: pd.Timedelta, said: Said) -> Cost:
     return Cost(
         grace=grace,
-        late=int(late.sum()),
-        results=len(closed),
-        incomplete=int((shown["departures"] < shown["departures_complete"]).sum()),
-        median_wait=_median_wait(arrivals, closed["start"] + _HOUR, grace),
-        alerts=int(shown["alert"].sum()),
-        wrong_alerts=int((shown["alert"] & ~shown["alert_complete"]).sum()),
+        late=said.late,
+        results=said.results,
+        incomplete=said.incomplete,
+        median_wait=pd.NaT if said.wait is None else pd.Timedelta(said.wait, unit="ms"),
+        alerts=said.alerts or 0,
+        wrong_alerts=said.false_alerts or 0,
     )
-
-
-def _median_wait(arrivals: pd.DataFrame, ends: pd.Series, grace: pd.Timedelta) -> pd.Timedelta:
-    closed_by = arrivals["stream_time"].searchsorted(ends + grace)
-    waits = arrivals["reported"].iloc[closed_by].reset_index(drop=True) - ends.reset_index(drop=True)
-    return pd.Timedelta(waits.median())

@@ -36,7 +36,7 @@ def show_input(console: Console, reports: pd.DataFrame) -> None:
 
 def show_costs(console: Console, costs: list[Cost], chosen: pd.Timedelta, reports: int) -> None:
     """The table of graces."""
-    table = Table(title="What a grace costs (computed in pandas, before the stream runs)", title_justify="left")
+    table = Table(title="What a grace costs (from tg.advise, before the stream runs)", title_justify="left")
     table.add_column("grace", justify="right")
     table.add_column("reports\ntoo late", justify="right")
     table.add_column("\nof all", justify="right")
