@@ -14,14 +14,14 @@ from tidegate.advice.advice import Advice
 SCHEMA = pa.schema([("k", pa.string()), ("ts", pa.int64()), ("p", pa.int32()), ("o", pa.int64()), ("at", pa.int64())])
 
 
-def drawn(seed: int, *, most: int = 60, bad: bool = True) -> Recording:
+def drawn(seed: int, *, least: int = 0, most: int = 60, bad: bool = True) -> Recording:
     """A recording, the same for the same seed; its records are in no order."""
     random = Random(seed)
     partitions = random.choice([1, 1, 2, 3, 7])
     offsets = dict.fromkeys(range(partitions), 0)
     behind = {p: random.choice([0, 0, 15]) for p in offsets}
     now, records = 0, []
-    for _ in range(random.randrange(0, most)):
+    for _ in range(random.randrange(least, most)):
         now += random.choice([0, 0, 1, 3, 40])
         p = random.randrange(partitions)
         ts: Any = max(0, now - behind[p] - random.choice([0, 0, 1, 5, 30]) + random.choice([0] * 9 + [50]))

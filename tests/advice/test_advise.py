@@ -129,7 +129,7 @@ def test_the_driver_drops_as_many_and_gives_as_many_wrong_rows(seed: int, slowes
 
 
 def test_parts_hours_and_shares_add_up() -> None:
-    recording = drawn(5, most=500, bad=False)
+    recording = drawn(5, least=400, most=500, bad=False)
     advice = asked(recording, [0, 10])
     at_none = advice.cost(0).late_share
     weighted = [found[0] for found in advice.parts if found is not None]
@@ -139,7 +139,7 @@ def test_parts_hours_and_shares_add_up() -> None:
 
 
 def test_sessions_of_each_gap() -> None:
-    recording = drawn(7, most=500)
+    recording = drawn(7, least=400, most=500)
     advice = asked(recording, [0])
     by_key: dict[str, list[int]] = {}
     for r in recording.good():

@@ -46,6 +46,7 @@ def relative(page: Path) -> str:
         "docs/concepts.md",
         "docs/errors.md",
         "docs/upgrades.md",
+        "docs/choosing-a-grace.md",
         "docs/joins.md",
         *PICTURED,
     ],

@@ -32,7 +32,8 @@ class Cost:
     wait, wait_p95
                   from the end of a window until its row leaves, by arrivals: the median, and what 95 % do not exceed;
                   None without arrivals. `stream_wait` the median in stream time. None where no row leaves
-    open_windows  windows with a record that are open at once, at most; `state_bytes` what they take, at least
+    open_windows  windows with a record that are open at once, at most; `state_bytes` what a
+                  row of state for each takes before compression
     alerts, false_alerts, missed_alerts
                   rows that raise an alert; those of them that do not when complete; rows that do not, or do not come
                   out, and do when complete. None without a predicate

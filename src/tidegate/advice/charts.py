@@ -54,8 +54,8 @@ def bars(
     for i, value in enumerate(values):
         x = _LEFT + i * room
         if i % every == 0:
-            y = _HEIGHT - _BOTTOM + 16
-            drawn.append(f'<text x="{x + room / 2:.1f}" y="{y}" text-anchor="middle">{names[i]}</text>')
+            place = f'x="{x + room / 2:.1f}" y="{_HEIGHT - _BOTTOM + 16}"'
+            drawn.append(f'<text {place} text-anchor="middle">{names[i]}</text>')
         if value is not None:
             y, wide = _y(value, top), max(room - 2, 1)
             fill = "url(#tg-hatch)" if after is not None and i >= after else "var(--one)"

@@ -20,7 +20,6 @@ from tidegate.errors import InputError, in_one_line
 from tidegate.kernel.columns.arrays import Ints, ints
 from tidegate.kernel.rows.grouping import lift, merge
 from tidegate.kernel.rows.layout import Layout
-from tidegate.kernel.state import frames
 
 GUARDS_MS = (1_000, 10_000, 60_000, 300_000, 900_000, 3_600_000, 86_400_000)
 """How far clocks may run ahead: the shortest of these that keeps out almost no record is looked at."""
@@ -77,7 +76,7 @@ def of_keys(
 
 
 def _sample_state(tally: Tally, layout: Layout, rows: pa.Table, question: Question) -> None:
-    """Count what some keys and windows take in the encoding in which they are stored (`state_rows`, `state_bytes`)."""
+    """Count what rows of state of some keys and windows take before compression (`state_rows`, `state_bytes`)."""
     some = rows.slice(0, _SAMPLE)
     missing = [f"v:{name}" for name in question.operation.input_columns(()) if f"v:{name}" not in some.schema.names]
     if not some.num_rows or missing:
@@ -85,7 +84,7 @@ def _sample_state(tally: Tally, layout: Layout, rows: pa.Table, question: Questi
     pane = layout.panes.pane(some["ts"].to_numpy())
     merged = merge(layout, lift(layout, some).append_column("pane", pa.array(pane)), ["pane", *layout.keys])
     tally.number("state_rows", merged.num_rows)
-    tally.number("state_bytes", len(frames.encode(frames.SEGMENT, {}, merged)))
+    tally.number("state_bytes", merged.nbytes)
 
 
 def _in_order(question: Question, recorded: Recorded) -> tuple[Records, pa.Table, Counts | None, int, int | None]:

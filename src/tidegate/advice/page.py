@@ -141,7 +141,7 @@ def _causes(advice: Advice) -> str:
         found.append((f"with max_future_skew of {words.short(advice.guard)}", today.late_by_guarded, "hatched"))
     found.append(("disorder within partitions", today.late_by_own, "hatched"))
     found.append((f"with the chosen grace of {words.short(advice.choice.grace)}", advice.chosen.late, "open"))
-    return strip(found, words.number)
+    return strip(found, lambda many: words.number(round(many)))
 
 
 def _sessions(advice: Advice) -> str:

@@ -74,7 +74,12 @@ def _cost(grace: pd.Timedelta, said: Said) -> Cost:
         late=said.late,
         results=said.results,
         incomplete=said.incomplete,
-        median_wait=pd.NaT if said.wait is None else pd.Timedelta(said.wait, unit="ms"),
+        median_wait=_wait(said.wait),
         alerts=said.alerts or 0,
         wrong_alerts=said.false_alerts or 0,
     )
+
+
+def _wait(ms: float | None) -> pd.Timedelta:
+    """A wait; no time (NaT) where no result left."""
+    return pd.Timedelta("NaT" if ms is None else f"{ms} ms")

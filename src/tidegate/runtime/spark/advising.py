@@ -1,4 +1,4 @@
-"""Advice about a static DataFrame: Spark sorts and shuffles, `tidegate.advice` counts in its tasks, tallies add up here.
+"""Advice about a static DataFrame: Spark sorts and shuffles, `tidegate.advice` counts in its tasks.
 
 valid rows    counts of what is skipped, of partitions, of clocks that run ahead
 ready         when each record can be read: a running maximum over stretches of offsets
@@ -34,7 +34,7 @@ from tidegate.advice.results import Stairs
 from tidegate.errors import DefinitionError, InputError
 from tidegate.kernel.columns.arrays import Ints, ints
 from tidegate.kernel.time.stream_time import NEVER
-from tidegate.runtime.spark.names import spelled
+from tidegate.runtime.spark.names import col, quoted
 
 STRETCH = 1 << 20
 """Offsets of a stretch in which the running maximum is computed at once."""
@@ -50,8 +50,8 @@ _SEEN = ("ts", "p", "part", "largest", "own", "slowest", "guarded", "future", "w
 def advise_frame(question: Question, frame: DataFrame) -> Advice:
     """The advice about a static DataFrame, whose records stay where they are.
 
-    Raises DefinitionError for a streaming one, one without an order, or a column that is missing; InputError for a record
-    without partition, offset or arrival.
+    Raises DefinitionError for a streaming one, one without an order, or a column that is missing; InputError for a
+    record without partition, offset or arrival.
     """
     _check(question, frame)
     rows = _columns(question, frame)
@@ -83,7 +83,8 @@ def _check(question: Question, frame: DataFrame) -> None:
         )
     if question.arrival is None and question.offset is None:
         raise DefinitionError(
-            "Rows of a DataFrame have no order, and late is a matter of order. Give partition= and offset=, or arrival=."
+            "Rows of a DataFrame have no order, and late is a matter of order. Give partition= and offset=, or "
+            "arrival=."
         )
     for name in question.columns:
         if name not in frame.columns:
@@ -93,22 +94,20 @@ def _check(question: Question, frame: DataFrame) -> None:
 def _columns(question: Question, frame: DataFrame) -> DataFrame:
     """k:, v:, ts (ms), at (ms), name (of the partition), o."""
     types = {field.name: field.dataType for field in frame.schema.fields}
-    read = [F.col(spelled(name)).alias(f"k:{name}") for name in question.key]
+    read = [col(name).alias(f"k:{name}") for name in question.key]
     if question.alert is not None:
         values = dict.fromkeys(a.column for a in question.aggregates.values() if a.column)
-        read += [F.col(spelled(name)).alias(f"v:{name}") for name in values if name]
+        read += [col(name).alias(f"v:{name}") for name in values if name]
     read.append(_time(question.timestamp, types[question.timestamp]).alias("ts"))
     if question.arrival is not None:
         read.append(_time(question.arrival, types[question.arrival]).alias("at"))
-    read.append(
-        (F.lit("the only one") if question.partition is None else F.col(spelled(question.partition))).alias("name")
-    )
-    order = F.col("ts") if question.offset is None else F.col(spelled(question.offset)).cast("long")
+    read.append((F.lit("the only one") if question.partition is None else col(question.partition)).alias("name"))
+    order = F.col("ts") if question.offset is None else col(question.offset).cast("long")
     return frame.select(*read, *([] if question.offset is None else [order.alias("o")]))
 
 
 def _time(name: str, kind: DataType) -> Column:
-    column = F.col(spelled(name))
+    column = col(name)
     if isinstance(kind, IntegralType):
         return column.cast("long")
     return F.unix_millis(F.to_timestamp(column) if isinstance(kind, StringType) else column.cast("timestamp"))
@@ -117,7 +116,7 @@ def _time(name: str, kind: DataType) -> Column:
 def _valid(question: Question, rows: DataFrame) -> tuple[dict[str, int], DataFrame, tuple[str, ...]]:
     """What is skipped, the others with `p` (the number of the partition) in place of its name, and the names."""
     bad = F.col("ts").isNull() | (F.col("ts") < 0)
-    no_key = reduce(lambda a, b: a | b, (F.col(spelled(f"k:{name}")).isNull() for name in question.key))
+    no_key = reduce(lambda a, b: a | b, (col(f"k:{name}").isNull() for name in question.key))
     needed = [name for name in ("name", "o", "at") if name in rows.columns]
     nulls = [F.count_if(~bad & ~no_key & F.col(name).isNull()) for name in needed]
     (told,) = rows.agg(F.count_if(bad), F.count_if(no_key & ~bad), *nulls).collect()
@@ -125,8 +124,8 @@ def _valid(question: Question, rows: DataFrame) -> tuple[dict[str, int], DataFra
         if many:
             what = {"name": "partition", "o": "offset", "at": "arrival"}[name]
             raise InputError(
-                f"{many} records with a key and a time have no {what}, and without it nobody can say when they came. Drop "
-                f"such records before, or leave {what}= out."
+                f"{many} records with a key and a time have no {what}, and without it nobody can say when they came. "
+                f"Drop such records before, or leave {what}= out."
             )
     rows = rows.where(~bad & ~no_key)
     if "o" not in rows.columns:
@@ -241,13 +240,13 @@ def _seen(question: Question, ready: DataFrame, plan: _Plan) -> DataFrame:
     """The k: and v: columns with _SEEN: a task for each bucket."""
     kept = [name for name in ready.columns if name.startswith(("k:", "v:"))]
     rows = ready.select(
-        *(F.col(spelled(name)) for name in kept),
+        *(col(name) for name in kept),
         *("ts", "p", "o", "ready"),
         plan.batch.alias("batch"),
         plan.bucket.alias("bucket"),
     )
     types = {field.name: field.dataType for field in rows.schema.fields}
-    fields = [f"{spelled(name)} {types[name].simpleString()}" for name in kept] + [f"{name} long" for name in _SEEN]
+    fields = [f"{quoted(name)} {types[name].simpleString()}" for name in kept] + [f"{name} long" for name in _SEEN]
     before, rank, gap_from = plan.before, plan.rank, plan.gap_from
     records, guard, slowest, trigger_ms = plan.records, plan.guard, plan.slowest, question.trigger_ms
     arrives = question.arrival is not None
@@ -263,8 +262,9 @@ def _seen(question: Question, ready: DataFrame, plan: _Plan) -> DataFrame:
         wall = gap = none
         if arrives:
             wall = wall_of(named["batch"], named["ready"], trigger_ms)
-            gap = np.diff(np.sort(named["ready"]), prepend=gap_from[bucket])
-            gap = gap if gap_from[bucket] > NEVER else np.concatenate(([NEVER], gap[1:]))
+            came = np.concatenate(([gap_from[bucket]], np.sort(named["ready"])))
+            gap = came[1:] - came[:-1]
+            gap[0] = gap[0] if came[0] > NEVER else NEVER
         columns = {
             "ts": ts,
             "p": named["p"],
@@ -334,7 +334,7 @@ def _results(question: Question, seen: DataFrame, plan: _Plan, graces: Ints) -> 
         seen_by = ints(table["largest"])
         return of_keys(question, rows, numbered_keys(rows), ints(table["ts"]), seen_by, stairs, graces).table()
 
-    some = F.pmod(F.xxhash64(*(F.col(spelled(name)) for name in keys)), F.lit(tasks))
+    some = F.pmod(F.xxhash64(*(col(name) for name in keys)), F.lit(tasks))
     counted = seen.withColumn("some", some).groupBy("some").applyInArrow(run, "name string, value long, count long")
     return Tally(exact).add_table(_collected(counted))
 

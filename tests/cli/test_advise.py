@@ -1,0 +1,152 @@
+"""`tidegate advise`: its table, JSON and page, its exit codes, the files that it reads, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+import tidegate as tg
+from advice.recordings import SCHEMA, drawn
+from tidegate.advice.files import read
+from tidegate.cli.main import main
+from tidegate.errors import DefinitionError, DefinitionTypeError, InputError
+
+ASKED = ["--key", "k", "--timestamp", "ts", "--window", "10 ms", "--partition", "p", "--offset", "o", "--arrival", "at"]
+
+
+@pytest.fixture(scope="module")
+def table() -> pa.Table:
+    return pa.Table.from_pylist(drawn(5, least=300, most=400, bad=False).records, SCHEMA)
+
+
+@pytest.fixture
+def parquet(table: pa.Table, tmp_path: Path) -> str:
+    pq.write_table(table, tmp_path / "events.parquet")
+    return str(tmp_path / "events.parquet")
+
+
+def test_table(parquet: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["advise", parquet, *ASKED, "--graces", "0 s, 20 ms", "--alert", "count < 2"]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"^ +0 .* today$", said, re.MULTILINE)
+    assert "false  missed" in said
+    assert "\nChosen: " in said
+
+
+def test_json_has_what_python_has(parquet: str, table: pa.Table, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["advise", parquet, *ASKED, "--grace", "3 ms", "--advance", "5 ms", "--json"]) == 0
+    windows = tg.TimeWindows.of_size_and_grace("10 ms", "3 ms").advance_by("5 ms")
+    advice = tg.advise(table, key="k", timestamp="ts", windows=windows, partition="p", offset="o", arrival="at")
+    said = json.loads(capsys.readouterr().out)
+    assert said == json.loads(advice.json())
+    assert (said["format"], said["records"]) == (1, table.num_rows)
+
+
+def test_the_page_stands_alone(parquet: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "advice.html"
+    assert main(["advise", parquet, *ASKED, "--alert", "k == '<b>' or count < 2", "--html", str(page)]) == 0
+    text = page.read_text(encoding="utf-8")
+    assert str(page) in capsys.readouterr().out
+    assert text.count("<svg") >= 7
+    assert not re.search(r"<script|<link|<img|src=|url\((?!#)|https?:", text)
+
+
+def test_names_of_keys_are_escaped(table: pa.Table) -> None:
+    hostile = table.set_column(0, "k", pa.array(["<script>&"] * table.num_rows))
+    windows = tg.TimeWindows.of_size_with_no_grace("10 ms")
+    page = tg.advise(hostile, key="k", timestamp="ts", windows=windows, partition="p", offset="o").html()
+    assert "&lt;script&gt;&amp;" in page
+    assert "<script>" not in page
+
+
+@pytest.mark.parametrize(("allowed", "code"), [("0.9", 0), ("0.0001", 1)])
+def test_exit_code_for_ci(parquet: str, allowed: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["advise", parquet, *ASKED, "--fail-if-late-share", allowed]) == code
+    assert "Chosen" in capsys.readouterr().out
+
+
+def test_what_a_result_holds(parquet: str, capsys: pytest.CaptureFixture[str]) -> None:
+    aggregates = ["--aggregate", "n=count()", "--aggregate", "most=max(o)"]
+    assert main(["advise", parquet, *ASKED, *aggregates, "--alert", "n < 2 and most > 0", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["costs"][0]["alerts"] > 0
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--alert", "count <"], r"`alert` is 'count <': .*Use names of columns"),
+        (["--alert", "open('x')"], r"is none of these"),
+        (["--alert", "total > 3"], r"cannot be computed: .*The columns of a result are k, start, end, count"),
+        (["--alert", "count + 1"], r"It must give one boolean for each"),
+        (["--aggregate", "n=first(o)"], r"Write name=function\(column\)"),
+        (["--key", "user"], r"no column 'user'. Its columns are k, ts, p, o, at"),
+        (["--grace", "soon"], r"`grace` is 'soon', which is not a duration"),
+        (["--graces", "-1 s"], r"`graces` has -1 second: it must not be negative"),
+        (["--target", "1"], r"`target` is 1.0"),
+        (["--trigger", "0 s"], r"`trigger` is 0 milliseconds"),
+    ],
+)
+def test_what_is_refused(parquet: str, more: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["advise", parquet, *ASKED, *more]) == 2
+    assert re.search(said, capsys.readouterr().err)
+
+
+def test_what_python_refuses(table: pa.Table) -> None:
+    windows = tg.TimeWindows.of_size_with_no_grace("10 ms")
+    sessions = tg.SessionWindows.of_inactivity_gap_with_no_grace("10 ms")
+    with pytest.raises(DefinitionTypeError, match=r"Advice is about tumbling and hopping windows"):
+        tg.advise(table, key="k", timestamp="ts", windows=sessions)
+    with pytest.raises(DefinitionError, match=r"Give arrival="):
+        tg.advise(table, key="k", timestamp="ts", windows=windows, trigger="1 second")
+    with pytest.raises(DefinitionTypeError, match=r"`alert` is 5"):
+        tg.advise(table, key="k", timestamp="ts", windows=windows, alert=5)
+    with pytest.raises(DefinitionTypeError, match=r"aggregate 'x' is .*do not depend on order"):
+        tg.advise(table, key="k", timestamp="ts", windows=windows, aggregates={"x": tg.last("o")})
+    with pytest.raises(InputError, match=r"which is no table"):
+        tg.advise([{"k": "a"}], key="k", timestamp="ts", windows=windows)
+    holes = table.set_column(3, "o", pa.nulls(table.num_rows, pa.int64()))
+    with pytest.raises(InputError, match=r"Record 0 with a key and a time has no offset"):
+        tg.advise(holes, key="k", timestamp="ts", windows=windows, partition="p", offset="o")
+
+
+def test_files(table: pa.Table, tmp_path: Path) -> None:
+    """One table in each format, in several files, and with times as text."""
+    half = table.num_rows // 2
+    texts = table.set_column(
+        1, "ts", pa.array([f"1970-01-01T00:00:00.{ts % 1000:03}Z" for ts in table["ts"].to_pylist()])
+    )
+    for number, part in enumerate((texts.slice(0, half), texts.slice(half))):
+        (tmp_path / "parquet").mkdir(exist_ok=True)
+        (tmp_path / "csv").mkdir(exist_ok=True)
+        (tmp_path / "json").mkdir(exist_ok=True)
+        pq.write_table(part, tmp_path / "parquet" / f"{number}.parquet")
+        pa.csv.write_csv(part, tmp_path / "csv" / f"{number}.csv")
+        lines = "\n".join(json.dumps(row) for row in part.to_pylist())
+        (tmp_path / "json" / f"{number}.jsonl").write_text(lines)
+    (tmp_path / "parquet" / "_SUCCESS").write_text("")
+    asked = {"key": "k", "timestamp": "ts", "windows": tg.TimeWindows.of_size_with_no_grace("10 ms"), "arrival": "at"}
+    expected = tg.advise(texts, **asked).as_dict()
+    for format in ("parquet", "csv", "json"):
+        assert tg.advise(tmp_path / format, **asked).as_dict() == expected
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"There is no file or folder"):
+        read(tmp_path / "none.parquet", ["k"])
+    with pytest.raises(InputError, match=r"holds no file with an ending of"):
+        read(tmp_path, ["k"])
+    (tmp_path / "x.avro").write_text("k")
+    with pytest.raises(InputError, match=r"has none of the endings"):
+        read(tmp_path / "x.avro", ["k"])
+    (tmp_path / "x.parquet").write_text("k")
+    with pytest.raises(InputError, match=r"cannot be read as parquet"):
+        read(tmp_path / "x.parquet", ["k"])
+    table = pa.table({"k": ["a"], "ts": ["yesterday"]})
+    with pytest.raises(InputError, match=r"text that is no time in ISO 8601"):
+        tg.advise(table, key="k", timestamp="ts", windows=tg.TimeWindows.of_size_with_no_grace("1 s"))

@@ -1,0 +1,86 @@
+"""`tg.advise` over a DataFrame says what it says over the same records in memory, in however many tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tidegate as tg
+from advice.recordings import SCHEMA, drawn
+from advice.slowly import Recording
+from tidegate.errors import DefinitionError, InputError
+from tidegate.runtime.spark import advising
+
+GRACES = [f"{grace} ms" for grace in (0, 1, 7, 25)]
+
+
+@pytest.fixture
+def in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bucket has a dozen records, and a stretch of offsets three."""
+    monkeypatch.setattr(advising, "ROWS", 12)
+    monkeypatch.setattr(advising, "STRETCH", 3)
+
+
+def both(spark: Any, recording: Recording, **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    table = pa.Table.from_pylist(recording.records, SCHEMA)
+    frame = spark.createDataFrame(
+        [tuple(r.values()) for r in table.to_pylist()], "k string, ts long, p int, o long, at long"
+    )
+    windows = tg.TimeWindows(recording.size, recording.advance, 3)
+    asked = {"key": "k", "timestamp": "ts", "windows": windows, "graces": GRACES, **more}
+    found = [tg.advise(records, **asked).as_dict() for records in (frame.repartition(3), table)]
+    for advice in found:
+        for cost in advice["costs"]:
+            # Measured on a sample of the keys of each task.
+            del cost["state_bytes"]
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("seed", [3, 8, 21, 34])
+def test_tasks_say_what_one_process_says(spark: Any, in_small_parts: None, seed: int) -> None:
+    recording = drawn(seed, least=80, most=150)
+    trigger = None if recording.trigger is None else f"{recording.trigger} ms"
+    aggregates = {"n": tg.count(), "most": tg.max("o")}
+    on_spark, here = both(
+        spark,
+        recording,
+        partition="p",
+        offset="o",
+        arrival="at",
+        trigger=trigger,
+        aggregates=aggregates,
+        alert="n < 3 and most > 1",
+    )
+    assert on_spark == here
+
+
+def test_without_arrivals_each_partition_goes_by_itself(spark: Any, in_small_parts: None) -> None:
+    on_spark, here = both(spark, drawn(12, least=80, most=150), partition="p", offset="o")
+    assert on_spark == here
+    assert here["costs"][0]["wait"] is None
+
+
+def test_without_offsets(spark: Any, in_small_parts: None) -> None:
+    on_spark, here = both(spark, drawn(13, least=80, most=150), arrival="at")
+    assert on_spark == here
+
+
+def test_nothing_at_all(spark: Any) -> None:
+    on_spark, here = both(spark, Recording([], 10, 10), partition="p", offset="o", arrival="at")
+    assert on_spark == here
+
+
+def test_what_cannot_be_asked(spark: Any) -> None:
+    frame = spark.createDataFrame([("a", 5, 0, None)], "k string, ts long, p int, o long")
+    windows = tg.TimeWindows.of_size_with_no_grace("10 ms")
+    with pytest.raises(DefinitionError, match=r"Rows of a DataFrame have no order"):
+        tg.advise(frame, key="k", timestamp="ts", windows=windows)
+    with pytest.raises(DefinitionError, match=r"no column 'user'"):
+        tg.advise(frame, key="user", timestamp="ts", windows=windows, partition="p", offset="o")
+    with pytest.raises(InputError, match=r"1 records with a key and a time have no offset"):
+        tg.advise(frame, key="k", timestamp="ts", windows=windows, partition="p", offset="o")
+    streaming = spark.readStream.format("rate").load()
+    with pytest.raises(DefinitionError, match=r"streaming DataFrame, which has no end"):
+        tg.advise(streaming, key="value", timestamp="timestamp", windows=windows, arrival="timestamp")
