@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _STYLE = """
 .tg{--ink:#1b1f24;--quiet:#59636e;--line:#d1d9e0;--paper:#fff;--soft:#f6f8fa;--one:#1f5fa8;--two:#c2570c;--three:#6e7781;
  font:15px/1.5 system-ui,"Helvetica Neue",Arial,"DejaVu Sans",sans-serif;color:var(--ink);background:var(--paper);
- max-width:1060px;margin:0 auto;padding:24px}
+ max-width:1160px;margin:0 auto;padding:24px}
 .tg h1{font-size:24px;margin:0 0 4px}.tg h2{font-size:17px;margin:32px 0 8px}.tg p{margin:6px 0;max-width:80ch}
 .tg .quiet{color:var(--quiet);font-size:13px}
 .tg .answer{border:2px solid var(--ink);border-radius:6px;padding:12px 16px;
@@ -139,7 +139,7 @@ def _causes(advice: Advice) -> str:
         found.append(('with stream_time="min_partition"', today.late_by_slowest, "hatched"))
     if today.late_by_guarded is not None and advice.guard is not None:
         found.append((f"with max_future_skew of {words.short(advice.guard)}", today.late_by_guarded, "hatched"))
-    found.append(("disorder within partitions", today.late_by_own, "hatched"))
+    found.append(("by their own partition alone", today.late_by_own, "hatched"))
     found.append((f"with the chosen grace of {words.short(advice.choice.grace)}", advice.chosen.late, "open"))
     return strip(found, lambda many: words.number(round(many)))
 

@@ -145,13 +145,15 @@ def causes(advice: Advice) -> Iterator[str]:
     if not today.late:
         yield f"With the grace of today, {short(advice.today)}, no record is late."
         return
+    own = f"{number(today.late_by_own)} would be ({share(today.late_by_own / today.late)})"
     yield (
-        f"With the grace of today, {short(advice.today)}, {number(today.late)} are late. Disorder within a partition, "
-        f"which only grace cures: {number(today.late_by_own)} ({share(today.late_by_own / today.late)})."
+        f"With the grace of today, {short(advice.today)}, {number(today.late)} are late. "
+        f"By the time of their own partition alone {own}: disorder, which grace cures."
     )
     if today.late_by_slowest is not None:
         cured = today.late - today.late_by_slowest
-        yield f'stream_time="min_partition" would cure {number(cured)} ({share(cured / today.late)}): partitions apart.'
+        cure = f"{number(cured)} ({share(cured / today.late)})"
+        yield f'stream_time="min_partition" would cure {cure}: it waits for the slowest partition.'
     if today.late_by_guarded is not None and advice.guard is not None:
         cured = today.late - today.late_by_guarded
         yield (
