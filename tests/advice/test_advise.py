@@ -12,6 +12,7 @@ import pytest
 import tidegate as tg
 from advice.recordings import asked, drawn
 from advice.slowly import Recording, alerts, complete, outcome
+from tidegate.advice import here
 from tidegate.testing import TopologyTestDriver
 
 GRACES = [0, 1, 7, 25, 1_000, 2**62]
@@ -213,3 +214,28 @@ def test_sub_millisecond_times_are_cut_as_in_the_stream() -> None:
     table = pa.table({"k": ["a", "a"], "ts": pa.array([10_000_999, 9_999_999], pa.timestamp("us"))})
     windows = tg.TimeWindows.of_size_and_grace("10 seconds", "0 s")
     assert tg.advise(table, key="k", timestamp="ts", windows=windows).cost(0).late == 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_keys_a_few_at_a_time(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    recording = drawn(seed, least=20)
+    more = {"aggregates": {"n": tg.count(), "most": tg.max("o")}, "alert": "n < 3"}
+    whole = asked(recording, GRACES, **more)
+    monkeypatch.setattr(here, "PAIRS", 8)
+    assert asked(recording, GRACES, **more) == whole
+
+
+def test_aggregates_without_an_alert() -> None:
+    advice = asked(drawn(5, least=20), [0], aggregates={"most": tg.max("o")})
+    assert advice.chosen.alerts is None
+    assert advice.chosen.state_bytes > 0
+
+
+def test_long_windows_that_begin_every_second() -> None:
+    """As many windows as a record has seconds in its size, of which few are open when it comes."""
+    times = list(range(0, 200_000, 1_000))
+    records = [{"k": "a", "ts": ts, "p": 0, "o": i, "at": ts} for i, ts in enumerate(times)]
+    records[150] |= {"ts": 0}
+    recording = Recording(records, 60_000, 1_000)
+    cost = asked(recording, [0]).cost(0)
+    assert (cost.late, cost.results) == (outcome(recording, 0).late, len(outcome(recording, 0).rows))

@@ -58,7 +58,7 @@ class Alerting:
         if is_expression(predicate):
             if (problem := refusal_of(predicate, shown.schema)) is not None:
                 raise DefinitionError(
-                    f"`alert` is {str(self.predicate)!r}, which cannot be computed: {problem}. The columns of a result "
+                    f"`alert` is {str(self.predicate)!r}, which cannot be computed: {' '.join(str(problem).split())}. The columns of a result "
                     f"are {', '.join(shown.schema.names)}."
                 )
             found: Any = computed(predicate, shown)

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tidegate.errors import InputError
+from tidegate.errors import DefinitionError, InputError
 
 FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
 
 
 def read(path: str | Path, columns: Sequence[str], format: str | None = None) -> pa.Table:
-    """These columns of a file, or of all files in a folder, in the order of their names; fewer where some are missing.
+    """These columns of a file, or of all files in a folder, in the order of their names.
 
     format  "parquet", "csv" or "json"; left out, it follows from the name
 
-    Raises InputError for a path that is not there or a file that is none of these.
+    Raises DefinitionError for a column that no file has, InputError for a path that is not there or a file that is none of these.
     """
     place = Path(path)
     if not place.exists():
@@ -28,7 +28,11 @@ def read(path: str | Path, columns: Sequence[str], format: str | None = None) ->
     files = [place] if place.is_file() else sorted(p for p in place.rglob("*") if _counts(p, place, hidden, format))
     if not files:
         raise InputError(f"{str(path)!r} holds no file with an ending of {', '.join(FORMATS)}. Say format=.")
-    tables = [_read(file, columns, format or _format(file)) for file in files]
+    found = [_read(file, columns, format or _format(file)) for file in files]
+    known = list(dict.fromkeys(name for _, names in found for name in names))
+    if missing := [name for name in columns if name not in known]:
+        raise DefinitionError(f"{str(path)!r} has no column {missing[0]!r}. Its columns are {', '.join(known)}.")
+    tables = [table for table, _ in found]
     try:
         return pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException as error:
@@ -53,14 +57,17 @@ def _format(path: Path) -> str:
     return found
 
 
-def _read(path: Path, columns: Sequence[str], format: str) -> pa.Table:
+def _read(path: Path, columns: Sequence[str], format: str) -> tuple[pa.Table, list[str]]:
+    """The wanted columns of a file that has them, and the names of all."""
     from pyarrow import csv, json, parquet
 
     try:
         if format == "parquet":
-            names = [name for name in parquet.read_schema(path).names if name in columns]
-            return parquet.read_table(path, columns=names, partitioning=None)
+            names = parquet.read_schema(path).names
+            wanted = [name for name in names if name in columns]
+            return parquet.read_table(path, columns=wanted, partitioning=None), names
         table = csv.read_csv(path) if format == "csv" else json.read_json(path)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{str(path)!r} cannot be read as {format}: {error}") from None
-    return table.select([name for name in table.schema.names if name in columns])
+    names = table.schema.names
+    return table.select([name for name in names if name in columns]), names

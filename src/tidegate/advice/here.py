@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ GUARDS_MS = (1_000, 10_000, 60_000, 300_000, 900_000, 3_600_000, 86_400_000)
 """How far clocks may run ahead: the shortest of these that keeps out almost no record is looked at."""
 CLOCKS_AHEAD = 0.001
 """... and no larger share of the records than this."""
+PAIRS = 1 << 24
+"""So many (record, window) pairs, about, are looked at at once; a single key is never cut."""
 _SAMPLE = 20_000
 
 
@@ -63,23 +66,58 @@ def of_keys(
     rows  k:, v: and ts columns; `key`: numbers of the keys of the rows, and their names
     """
     exact = np.unique(np.concatenate([graces, question.exact]))
-    grouped = Grouped.of(without_grace(question.windows), key[0], ts, seen)
-    listed = [int(grace) for grace in graces]
-    tally = count_results(grouped, stairs, listed, exact)
-    tally.merge([count_keys(question.windows, *key, ts, seen, exact)])
-    layout = Layout(question.operation, rows.schema)
-    if question.alert is not None:
-        end = int(stairs.time[-1]) if len(stairs.time) else 0
-        tally.merge([count_alerts(Alerting(layout, question.alert), rows, seen, grouped, listed, end, exact)])
-    _sample_state(tally, layout, rows, question)
+    tally = Tally(exact)
+    windows = question.windows
+    overlap = -(-windows.size_ms // windows.advance_ms)
+    for chosen, low, high in _by_keys(key[0], len(key[1]), overlap):
+        mine = rows if chosen is None else rows.take(pa.array(chosen))
+        of_chosen = [column if chosen is None else column[chosen] for column in (key[0], ts, seen)]
+        number, times, sees = of_chosen
+        tally.merge([_of_some(question, mine, (number - low, key[1][low:high]), (times, sees), stairs, graces, exact)])
+    _sample_state(tally, Layout(question.operation, rows.schema), rows)
     return tally
 
 
-def _sample_state(tally: Tally, layout: Layout, rows: pa.Table, question: Question) -> None:
+def _of_some(
+    question: Question,
+    rows: pa.Table,
+    key: tuple[Ints, list[str]],
+    times: tuple[Ints, Ints],
+    stairs: Stairs,
+    graces: Ints,
+    exact: Ints,
+) -> Tally:
+    """`of_keys` for keys that fit into memory; `times`: timestamps, and the stream times seen."""
+    grouped = Grouped.of(without_grace(question.windows), key[0], *times)
+    listed = [int(grace) for grace in graces]
+    tally = count_results(grouped, stairs, listed, exact)
+    tally.merge([count_keys(question.windows, *key, *times, exact)])
+    if question.alert is not None:
+        alerting = Alerting(Layout(question.operation, rows.schema), question.alert)
+        end = int(stairs.time[-1]) if len(stairs.time) else 0
+        tally.merge([count_alerts(alerting, rows, times[1], grouped, listed, end, exact)])
+    return tally
+
+
+def _by_keys(key: Ints, keys: int, overlap: int) -> Iterator[tuple[Ints | None, int, int]]:
+    """(rows, first key, key behind the last) of so many keys at a time that their windows fit; None for all rows."""
+    if len(key) * overlap <= PAIRS:
+        yield None, 0, keys
+        return
+    order = np.argsort(key, kind="stable")
+    ends = np.cumsum(np.bincount(key, minlength=keys))
+    low = 0
+    while low < keys:
+        before = int(ends[low - 1]) if low else 0
+        high = max(low + 1, int(np.searchsorted(ends, before + PAIRS // overlap, side="right")))
+        yield np.sort(order[before : int(ends[high - 1])]), low, high
+        low = high
+
+
+def _sample_state(tally: Tally, layout: Layout, rows: pa.Table) -> None:
     """Count what rows of state of some keys and windows take before compression (`state_rows`, `state_bytes`)."""
     some = rows.slice(0, _SAMPLE)
-    missing = [f"v:{name}" for name in question.operation.input_columns(()) if f"v:{name}" not in some.schema.names]
-    if not some.num_rows or missing:
+    if not some.num_rows:
         return
     pane = layout.panes.pane(some["ts"].to_numpy())
     merged = merge(layout, lift(layout, some).append_column("pane", pa.array(pane)), ["pane", *layout.keys])

@@ -122,7 +122,7 @@ class Question:
     def columns(self) -> tuple[str, ...]:
         """The columns that are read."""
         read = [*self.key, self.timestamp, self.partition, self.offset, self.arrival]
-        read += [aggregate.column for aggregate in self.aggregates.values()] if self.alert is not None else []
+        read += [aggregate.column for aggregate in self.aggregates.values()]
         return tuple(dict.fromkeys(name for name in read if name is not None))
 
     @property

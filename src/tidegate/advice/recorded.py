@@ -23,7 +23,7 @@ _INSTANT = pa.timestamp("us", "UTC")
 class Recorded:
     """Records with a key and a time, in the order of the table they came in.
 
-    rows        k:, v: (where alerts need them) and ts columns
+    rows        k:, v: and ts columns
     arrived     one entry per row
     partitions  names by number
     skipped     how many were left out, by reason

@@ -95,9 +95,8 @@ def _columns(question: Question, frame: DataFrame) -> DataFrame:
     """k:, v:, ts (ms), at (ms), name (of the partition), o."""
     types = {field.name: field.dataType for field in frame.schema.fields}
     read = [col(name).alias(f"k:{name}") for name in question.key]
-    if question.alert is not None:
-        values = dict.fromkeys(a.column for a in question.aggregates.values() if a.column)
-        read += [col(name).alias(f"v:{name}") for name in values if name]
+    values = dict.fromkeys(aggregate.column for aggregate in question.aggregates.values())
+    read += [col(name).alias(f"v:{name}") for name in values if name is not None]
     read.append(_time(question.timestamp, types[question.timestamp]).alias("ts"))
     if question.arrival is not None:
         read.append(_time(question.arrival, types[question.arrival]).alias("at"))

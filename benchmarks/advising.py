@@ -1,0 +1,73 @@
+"""Measures `tg.advise` over a large recording on Spark: `python -m benchmarks.advising --rows 10000000`.
+
+Sixteen partitions, one of them a minute behind; 100,000 keys, one of which has a tenth of the records; disorder of some
+seconds; windows of a minute. The recording is written as Parquet first, which is not measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import tidegate as tg
+from benchmarks.measure import peaks
+
+PARTITIONS, KEYS = 16, 100_000
+_PER_SECOND = 2_000
+
+
+def recording(spark: SparkSession, rows: int) -> Any:
+    """The records, drawn by a hash of their number: the same every time."""
+    drawn = [F.pmod(F.xxhash64("id", F.lit(salt)), F.lit(1_000_000)) for salt in range(4)]
+    arrived = F.lit(1_700_000_000_000) + F.floor(F.col("id") * F.lit(1000 / _PER_SECOND)).cast("long")
+    partition = F.col("id") % PARTITIONS
+    behind = F.floor(-F.log((drawn[0] + 1) / 1_000_000) * 3_000).cast("long")
+    behind = behind + F.when(partition == PARTITIONS - 1, 60_000).otherwise(0)
+    return spark.range(rows).select(
+        F.when(drawn[1] < 100_000, F.lit("hot")).otherwise(F.concat(F.lit("k"), drawn[2] % KEYS)).alias("key"),
+        F.timestamp_millis(arrived - behind).alias("ts"),
+        partition.cast("int").alias("partition"),
+        F.floor(F.col("id") / PARTITIONS).alias("offset"),
+        F.timestamp_millis(arrived).alias("arrived"),
+    )
+
+
+def main() -> None:
+    """Print the advice, the seconds, and the largest memory of the JVM, of all workers and of one."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--alert", action="store_true", help="with a predicate over results")
+    parsed = parser.parse_args()
+    builder: Any = SparkSession.builder
+    builder = builder.master("local[*]").config("spark.ui.enabled", "false").config("spark.driver.memory", "2g")
+    spark = tg.configure(builder.config("spark.sql.shuffle.partitions", "8")).getOrCreate()
+    with TemporaryDirectory() as folder:
+        path = str(Path(folder, "events"))
+        recording(spark, parsed.rows).write.parquet(path)
+        began = time.monotonic()
+        with peaks() as peak:
+            advice = tg.advise(
+                spark.read.parquet(path),
+                key="key",
+                timestamp="ts",
+                partition="partition",
+                offset="offset",
+                arrival="arrived",
+                trigger="10 seconds",
+                windows=tg.TimeWindows.of_size_and_grace("1 minute", "10 seconds"),
+                alert="count > 100" if parsed.alert else None,
+            )
+        took = time.monotonic() - began
+    print(advice)
+    print(f"{parsed.rows:,} records in {took:.0f} s; MiB at most: {', '.join(f'{k} {v:.0f}' for k, v in peak.items())}")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
