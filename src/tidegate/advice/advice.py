@@ -324,7 +324,7 @@ def _order(question: Question, partitions: int) -> str:
 
 
 def _warnings(advice: Advice, found: Found, partitions: int) -> list[str]:
-    choice = advice.choice
+    choice, target = advice.choice, advice.target
     said = []
     if not advice.records:
         return ["There is no record with a key and a time: nothing can be said."]
@@ -338,10 +338,10 @@ def _warnings(advice: Advice, found: Found, partitions: int) -> list[str]:
             f"The grace rests on {choice.beyond} pairs that were later than it; {FEW} would make it sure. Record "
             "for longer, or allow a larger share."
         )
-    if choice.tested is not None and choice.tested > advice.target:
+    if choice.tested is not None and choice.tested > target:
         said.append(
             f"On the last {100 - 100 * CHOSEN_ON // PARTS} % the chosen grace leaves {choice.tested:.3%} late, more "
-            f"than the target of {advice.target:.3%}: the future need not be like the past."
+            f"than the target of {target:.3%}: the future need not be like the past."
         )
     if choice.drift is not None:
         grew = "from none" if choice.drift == float("inf") else f"{choice.drift:.1f} times"

@@ -57,9 +57,10 @@ class Alerting:
         predicate = expression(self.predicate) if isinstance(self.predicate, str) else self.predicate
         if is_expression(predicate):
             if (problem := refusal_of(predicate, shown.schema)) is not None:
+                why = " ".join(str(problem).split())
                 raise DefinitionError(
-                    f"`alert` is {str(self.predicate)!r}, which cannot be computed: {' '.join(str(problem).split())}. The columns of a result "
-                    f"are {', '.join(shown.schema.names)}."
+                    f"`alert` is {str(self.predicate)!r}, which cannot be computed: {why}. The columns of a result are "
+                    f"{', '.join(shown.schema.names)}."
                 )
             found: Any = computed(predicate, shown)
         else:

@@ -17,7 +17,8 @@ def read(path: str | Path, columns: Sequence[str], format: str | None = None) ->
 
     format  "parquet", "csv" or "json"; left out, it follows from the name
 
-    Raises DefinitionError for a column that no file has, InputError for a path that is not there or a file that is none of these.
+    Raises DefinitionError for a column that no file has, InputError for a path that is not there or a
+    file that is none of these.
     """
     place = Path(path)
     if not place.exists():
