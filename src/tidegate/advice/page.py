@@ -38,58 +38,58 @@ _STYLE = """
 """
 
 
-def page(advice: Advice) -> str:
+def page(answer: Advice) -> str:
     """The whole file."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>Which grace? {escape(advice.windows)}</title>\n<style>body{{margin:0}}</style>\n</head>\n"
-        f'<body class="tg-body">\n{fragment(advice)}\n</body>\n</html>\n'
+        f"<title>Which grace? {escape(answer.windows)}</title>\n<style>body{{margin:0}}</style>\n</head>\n"
+        f'<body class="tg-body">\n{fragment(answer)}\n</body>\n</html>\n'
     )
 
 
-def fragment(advice: Advice) -> str:
+def fragment(answer: Advice) -> str:
     """The same as a part of another page, such as a notebook."""
-    return f'<style>{_STYLE}</style>\n<div class="tg">\n' + "\n".join(_parts(advice)) + "\n</div>"
+    return f'<style>{_STYLE}</style>\n<div class="tg">\n' + "\n".join(_parts(answer)) + "\n</div>"
 
 
-def _parts(advice: Advice) -> Iterator[str]:
-    skipped = ", ".join(f"{many:,} skipped ({reason})" for reason, many in advice.skipped.items() if many)
-    of = ", ".join([f"{advice.records:,} records", *([skipped] if skipped else [])])
-    yield f"<h1>Which grace?</h1><p>{escape(advice.windows)}, {of}.</p>"
-    if not advice.records:
-        yield from _warnings(advice)
+def _parts(answer: Advice) -> Iterator[str]:
+    skipped = ", ".join(f"{many:,} skipped ({reason})" for reason, many in answer.skipped.items() if many)
+    of = ", ".join([f"{answer.records:,} records", *([skipped] if skipped else [])])
+    yield f"<h1>Which grace?</h1><p>{escape(answer.windows)}, {of}.</p>"
+    if not answer.records:
+        yield from _warnings(answer)
         return
-    first, _, rest = words.chosen(advice).partition(", the ")
+    first, _, rest = words.chosen(answer).partition(", the ")
     yield f'<div class="answer"><b>{escape(first)}</b><p>The {escape(rest)}</p></div>'
-    yield from _warnings(advice)
+    yield from _warnings(answer)
     yield "<h2>What each grace costs</h2>"
-    yield _table(advice)
+    yield _table(answer)
     yield '<div class="two">'
-    yield from _price(advice)
+    yield from _price(answer)
     yield "</div>"
     yield "<h2>Why records are late</h2>"
-    yield _causes(advice)
-    yield _listed(words.causes(advice))
+    yield _causes(answer)
+    yield _listed(words.causes(answer))
     yield "<h2>Is it the same all the time?</h2>"
     yield '<div class="two">'
-    for which, with_grace in enumerate(("without any grace", f"with {words.short(advice.choice.grace)}")):
-        parts = [None if pair is None else pair[which] for pair in advice.parts]
+    for which, with_grace in enumerate(("without any grace", f"with {words.short(answer.choice.grace)}")):
+        parts = [None if pair is None else pair[which] for pair in answer.parts]
         places = [f"{100 * part // len(parts)} %" for part in range(len(parts))]
         drawing = bars(places, parts, words.share, every=10, after=len(parts) * 4 // 5)
         yield _figure(f"Late share {with_grace}, by part of the stream (hatched: tested on)", drawing)
-        hours = [None if pair is None else pair[which] for pair in advice.hours]
+        hours = [None if pair is None else pair[which] for pair in answer.hours]
         drawing = bars([str(hour) for hour in range(len(hours))], hours, words.share, every=3)
         yield _figure(f"Late share {with_grace}, by hour of the day (UTC)", drawing)
     yield "</div>"
     yield "<h2>What else the stream says</h2>"
-    yield _listed(words.others(advice))
-    yield _sessions(advice)
-    yield f'<p class="quiet">{escape(advice.order)}</p>'
+    yield _listed(words.others(answer))
+    yield _sessions(answer)
+    yield f'<p class="quiet">{escape(answer.order)}</p>'
 
 
-def _warnings(advice: Advice) -> Iterator[str]:
-    for warning in advice.warnings:
+def _warnings(answer: Advice) -> Iterator[str]:
+    for warning in answer.warnings:
         yield f'<p class="warn"><b>Note.</b> {escape(warning)}</p>'
 
 
@@ -101,54 +101,54 @@ def _figure(title: str, drawing: str) -> str:
     return f'<div class="figure"><b>{escape(title)}</b>{drawing}</div>'
 
 
-def _table(advice: Advice) -> str:
-    listed = words.columns(advice)
+def _table(answer: Advice) -> str:
+    listed = words.columns(answer)
     head = "".join(f"<th>{escape(heading.strip())}</th>" for heading, _ in listed)
     rows = []
-    for place, cost in enumerate(advice.costs):
+    for place, cost in enumerate(answer.costs):
         cells = "".join(f"<td>{escape(column[place])}</td>" for _, column in listed)
-        note = escape(words.marks(advice, cost))
-        which = " class=chosen" if cost.grace == advice.choice.grace else ""
+        note = escape(words.marks(answer, cost))
+        which = " class=chosen" if cost.grace == answer.choice.grace else ""
         rows.append(f'<tr{which}><td class="note">{note}</td>{cells}</tr>')
     body = f"<thead><tr><th></th>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
     return f'<div class="wide"><table>{body}</table></div>'
 
 
-def _price(advice: Advice) -> Iterator[str]:
-    names = [words.short(cost.grace) for cost in advice.costs]
-    marks = {words.short(cost.grace): words.marks(advice, cost) for cost in advice.costs if words.marks(advice, cost)}
-    rows = [cost.results + cost.missing for cost in advice.costs]
-    wrong = [cost.wrong / many if many else 0.0 for cost, many in zip(advice.costs, rows, strict=True)]
-    shares = [("late records", [cost.late_share for cost in advice.costs]), ("wrong rows", wrong)]
-    if any(cost.alerts is not None for cost in advice.costs):
+def _price(answer: Advice) -> Iterator[str]:
+    names = [words.short(cost.grace) for cost in answer.costs]
+    marks = {words.short(cost.grace): words.marks(answer, cost) for cost in answer.costs if words.marks(answer, cost)}
+    rows = [cost.results + cost.missing for cost in answer.costs]
+    wrong = [cost.wrong / many if many else 0.0 for cost, many in zip(answer.costs, rows, strict=True)]
+    shares = [("late records", [cost.late_share for cost in answer.costs]), ("wrong rows", wrong)]
+    if any(cost.alerts is not None for cost in answer.costs):
         changed = [
-            (cost.changed_alerts or 0) / max((cost.alerts or 0) + (cost.missed_alerts or 0), 1) for cost in advice.costs
+            (cost.changed_alerts or 0) / max((cost.alerts or 0) + (cost.missed_alerts or 0), 1) for cost in answer.costs
         ]
         shares.append(("changed alerts", changed))
     yield _figure("Longer graces lose less", curves(names, shares, words.share, marks))
-    waits = [("in stream time", [cost.stream_wait for cost in advice.costs])]
-    if any(cost.wait is not None for cost in advice.costs):
-        waits.insert(0, ("by arrivals", [cost.wait for cost in advice.costs]))
+    waits = [("in stream time", [cost.stream_wait for cost in answer.costs])]
+    if any(cost.wait is not None for cost in answer.costs):
+        waits.insert(0, ("by arrivals", [cost.wait for cost in answer.costs]))
     yield _figure("and every row waits longer (median)", curves(names, waits, words.short, marks))
 
 
-def _causes(advice: Advice) -> str:
-    today = advice.cost(advice.today)
+def _causes(answer: Advice) -> str:
+    today = answer.cost(answer.today)
     found: list[tuple[str, float, str]] = [("late today", today.late, "solid")]
     if today.late_by_slowest is not None:
         found.append(('with stream_time="min_partition"', today.late_by_slowest, "hatched"))
-    if today.late_by_guarded is not None and advice.guard is not None:
-        found.append((f"with max_future_skew of {words.short(advice.guard)}", today.late_by_guarded, "hatched"))
+    if today.late_by_guarded is not None and answer.guard is not None:
+        found.append((f"with max_future_skew of {words.short(answer.guard)}", today.late_by_guarded, "hatched"))
     found.append(("by their own partition alone", today.late_by_own, "hatched"))
-    found.append((f"with the chosen grace of {words.short(advice.choice.grace)}", advice.chosen.late, "open"))
+    found.append((f"with the chosen grace of {words.short(answer.choice.grace)}", answer.chosen.late, "open"))
     return strip(found, lambda many: words.number(round(many)))
 
 
-def _sessions(advice: Advice) -> str:
-    curve = list(advice.sessions.gaps.items())
+def _sessions(answer: Advice) -> str:
+    curve = list(answer.sessions.gaps.items())
     if len(curve) < 3:
         return ""
     names = [words.short(gap) for gap, _ in curve]
-    marks = {} if advice.sessions.bend is None else {words.short(advice.sessions.bend): "bend"}
+    marks = {} if answer.sessions.bend is None else {words.short(answer.sessions.bend): "bend"}
     points = [("sessions", [float(many) for _, many in curve])]
     return _figure("Sessions by inactivity gap", curves(names, points, lambda many: words.number(round(many)), marks))

@@ -16,9 +16,9 @@ _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1
 _NOTHING = "-"
 
 
-def text(advice: Advice) -> str:
+def text(answer: Advice) -> str:
     """All of it, some forty lines."""
-    return "\n".join(_lines(advice))
+    return "\n".join(_lines(answer))
 
 
 def short(ms: float | None) -> str:
@@ -61,9 +61,9 @@ def number(count: int | None) -> str:
     return _NOTHING if count is None else f"{count:,}"
 
 
-def columns(advice: Advice) -> list[tuple[str, list[str]]]:
+def columns(answer: Advice) -> list[tuple[str, list[str]]]:
     """The table of graces by column: a heading of at most two lines, and a cell for each grace."""
-    costs = advice.costs
+    costs = answer.costs
     found = [
         ("grace", [short(cost.grace) for cost in costs]),
         ("late", [number(cost.late) for cost in costs]),
@@ -88,24 +88,24 @@ def columns(advice: Advice) -> list[tuple[str, list[str]]]:
     return found
 
 
-def marks(advice: Advice, cost: Cost) -> str:
+def marks(answer: Advice, cost: Cost) -> str:
     """What is special about a grace of the table."""
-    found = ["chosen"] if cost.grace == advice.choice.grace else []
-    return ", ".join(found + (["today"] if cost.grace == advice.today else []))
+    found = ["chosen"] if cost.grace == answer.choice.grace else []
+    return ", ".join(found + (["today"] if cost.grace == answer.today else []))
 
 
-def _lines(advice: Advice) -> Iterator[str]:
-    skipped = ", ".join(f"{number(many)} {reason}" for reason, many in advice.skipped.items() if many)
-    yield f"{advice.windows}: {number(advice.records)} records" + (f" (skipped: {skipped})" if skipped else "")
-    yield from _filled(advice.order, "  ")
+def _lines(answer: Advice) -> Iterator[str]:
+    skipped = ", ".join(f"{number(many)} {reason}" for reason, many in answer.skipped.items() if many)
+    yield f"{answer.windows}: {number(answer.records)} records" + (f" (skipped: {skipped})" if skipped else "")
+    yield from _filled(answer.order, "  ")
     yield ""
-    if advice.records:
-        yield from _table(advice)
+    if answer.records:
+        yield from _table(answer)
         yield ""
-        yield from _filled(chosen(advice), "")
-        for sentence in [*causes(advice), *others(advice)]:
+        yield from _filled(chosen(answer), "")
+        for sentence in [*causes(answer), *others(answer)]:
             yield from _filled(sentence, "  ", "* ")
-    for warning in advice.warnings:
+    for warning in answer.warnings:
         yield from _filled(warning, "  ", "! ")
 
 
@@ -113,21 +113,21 @@ def _filled(sentence: str, indent: str, mark: str = "") -> list[str]:
     return fill(sentence, WIDTH, initial_indent=mark or indent, subsequent_indent=indent).split("\n")
 
 
-def _table(advice: Advice) -> Iterator[str]:
-    listed = columns(advice)
+def _table(answer: Advice) -> Iterator[str]:
+    listed = columns(answer)
     heads = [[*heading.split("\n"), ""][:2] for heading, _ in listed]
     cells = [[*head, *column] for head, (_, column) in zip(heads, listed, strict=True)]
     widths = [max(map(len, column)) for column in cells]
-    notes = ["", "", *(marks(advice, cost) for cost in advice.costs)]
+    notes = ["", "", *(marks(answer, cost) for cost in answer.costs)]
     for row, note in zip(zip(*cells, strict=True), notes, strict=True):
         yield "  ".join([*(cell.rjust(width) for cell, width in zip(row, widths, strict=True)), note]).rstrip()
 
 
-def chosen(advice: Advice) -> str:
+def chosen(answer: Advice) -> str:
     """The choice in sentences."""
-    choice = advice.choice
+    choice = answer.choice
     said = (
-        f"Chosen: {show_ms(choice.grace)}, the shortest round grace that leaves at most {share(advice.target)} late on "
+        f"Chosen: {show_ms(choice.grace)}, the shortest round grace that leaves at most {share(answer.target)} late on "
         f"the first 80 % ({share(choice.share)}). {short(choice.enough)} would do there; with other parts like these "
         f"{short(choice.low)} to {short(choice.high)} (95 %)."
     )
@@ -139,45 +139,45 @@ def chosen(advice: Advice) -> str:
     )
 
 
-def causes(advice: Advice) -> Iterator[str]:
+def causes(answer: Advice) -> Iterator[str]:
     """Why records are late with the grace of today, one sentence for each cause that is known."""
-    today = advice.cost(advice.today)
+    today = answer.cost(answer.today)
     if not today.late:
-        yield f"With the grace of today, {short(advice.today)}, no record is late."
+        yield f"With the grace of today, {short(answer.today)}, no record is late."
         return
     own = f"{number(today.late_by_own)} would be ({share(today.late_by_own / today.late)})"
     yield (
-        f"With the grace of today, {short(advice.today)}, {number(today.late)} are late. "
+        f"With the grace of today, {short(answer.today)}, {number(today.late)} are late. "
         f"By the time of their own partition alone {own}: disorder, which grace cures."
     )
     if today.late_by_slowest is not None:
         cured = today.late - today.late_by_slowest
         cure = f"{number(cured)} ({share(cured / today.late)})"
         yield f'stream_time="min_partition" would cure {cure}: it waits for the slowest partition.'
-    if today.late_by_guarded is not None and advice.guard is not None:
+    if today.late_by_guarded is not None and answer.guard is not None:
         cured = today.late - today.late_by_guarded
         yield (
-            f'max_future_skew="{show_ms(advice.guard)}" would cure {number(cured)} ({share(cured / today.late)}): '
-            f"clocks that run ahead. It keeps {number(advice.future)} records out."
+            f'max_future_skew="{show_ms(answer.guard)}" would cure {number(cured)} ({share(cured / today.late)}): '
+            f"clocks that run ahead. It keeps {number(answer.future)} records out."
         )
 
 
-def others(advice: Advice) -> Iterator[str]:
+def others(answer: Advice) -> Iterator[str]:
     """The worst partitions and keys, idle input, sessions."""
-    today = short(advice.today)
-    if len(advice.partitions) > 1 and any(late for _, _, late in advice.partitions):
-        yield f"Worst partitions (late with {today}, of records): " + ", ".join(_worst(advice.partitions[:5]))
-    if advice.keys:
-        yield f"Worst keys (late with {today}): " + ", ".join(_worst(advice.keys[:5]))
-    if (idle := advice.idle) is not None and idle.advance is not None:
+    today = short(answer.today)
+    if len(answer.partitions) > 1 and any(late for _, _, late in answer.partitions):
+        yield f"Worst partitions (late with {today}, of records): " + ", ".join(_worst(answer.partitions[:5]))
+    if answer.keys:
+        yield f"Worst keys (late with {today}): " + ", ".join(_worst(answer.keys[:5]))
+    if (idle := answer.idle) is not None and idle.advance is not None:
         yield (
             f"Idle input: the longest gap between arrivals is {short(idle.longest)}, 99.9 % are at most "
             f'{short(idle.usual)}. idle_advance="{show_ms(idle.advance)}" would let results out in the '
             f"{number(idle.longer)} longer ones."
         )
-    if advice.sessions.gaps:
-        curve = ", ".join(f"{short(gap)}: {number(many)}" for gap, many in _some(list(advice.sessions.gaps.items())))
-        bend = advice.sessions.bend
+    if answer.sessions.gaps:
+        curve = ", ".join(f"{short(gap)}: {number(many)}" for gap, many in _some(list(answer.sessions.gaps.items())))
+        bend = answer.sessions.bend
         yield f"Sessions by inactivity gap: {curve}." + (f" The curve bends most at {short(bend)}." if bend else "")
 
 
