@@ -239,3 +239,23 @@ def test_long_windows_that_begin_every_second() -> None:
     recording = Recording(records, 60_000, 1_000)
     cost = asked(recording, [0]).cost(0)
     assert (cost.late, cost.results) == (outcome(recording, 0).late, len(outcome(recording, 0).rows))
+
+
+def test_categories_are_text() -> None:
+    recording = drawn(5, least=20, bad=False)
+    table = pa.Table.from_pylist(recording.records)
+    table = table.set_column(0, "k", table["k"].dictionary_encode())
+    table = table.set_column(2, "p", table["p"].cast(pa.string()).dictionary_encode())
+    asking = {"key": "k", "timestamp": "ts", "partition": "p", "offset": "o", "arrival": "at"}
+    advice = tg.advise(
+        table, windows=tg.TimeWindows(recording.size, recording.advance, 0), alert="k == 'hot'", **asking
+    )
+    assert advice.cost(0).late == outcome(replace(recording, trigger=None), 0).late
+
+
+def test_several_key_columns() -> None:
+    table = pa.table({"a": [1, 1, 2], "b": ["x", "y", "x"], "ts": [30, 5, 5]})
+    windows = tg.TimeWindows.of_size_with_no_grace("10 ms")
+    advice = tg.advise(table, key=["a", "b"], timestamp="ts", windows=windows, alert="a == 1 and not b == 'x'")
+    assert advice.keys == [("1, y", None, 1), ("2, x", None, 1)]
+    assert (advice.cost(0).missing, advice.cost(0).missed_alerts) == (2, 1)

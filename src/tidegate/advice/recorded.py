@@ -66,6 +66,9 @@ def columns_of(question: Question, table: pa.Table) -> pa.Table:
                 f"The recording has no column {name!r}. Its columns are {', '.join(map(str, table.schema.names))}."
             )
     table = table.select(list(question.columns))
+    # Categories of pandas and polars are text like any other.
+    plain = [pa.field(f.name, f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in table.schema]
+    table = table.cast(pa.schema(plain))
     for time in (question.timestamp, question.arrival):
         if time is not None:
             place = table.schema.get_field_index(time)
