@@ -63,7 +63,7 @@ def test_without_arrivals_each_partition_goes_by_itself(spark: Any, in_small_par
 
 
 def test_without_offsets(spark: Any, in_small_parts: None) -> None:
-    on_spark, here = both(spark, drawn(13, least=80, most=150), arrival="at")
+    on_spark, here = both(spark, drawn(13, least=80, most=150), arrival="at", trigger="10 ms")
     assert on_spark == here
 
 

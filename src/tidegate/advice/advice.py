@@ -308,7 +308,7 @@ def _order(question: Question, partitions: int) -> str:
     if question.arrival is not None:
         trigger = question.trigger_ms
         batch = "one millisecond, the shortest there is" if trigger is None else show_ms(trigger)
-        within = "by partition and offset" if question.offset is not None else "by timestamp"
+        within = "by partition and offset" if question.offset is not None else "by arrival and timestamp"
         return (
             f"Records come by {question.arrival!r} in batches of {batch}, in a batch {within}, and never before one "
             "with a smaller offset of their partition. A record sees the largest timestamp of the batches before and "

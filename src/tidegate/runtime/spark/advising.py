@@ -252,7 +252,8 @@ def _seen(question: Question, ready: DataFrame, plan: _Plan) -> DataFrame:
 
     def run(table: pa.Table) -> pa.Table:
         named = {name: ints(table[name]) for name in _LONGS if name != "ready" or arrives}
-        order = np.lexsort((named["o"], named["p"], named["batch"]))
+        # Offsets grow with `ready`; without offsets `o` is the timestamp, which orders records of one arrival alone.
+        order = np.lexsort((named["o"], named.get("ready", named["batch"]), named["p"], named["batch"]))
         named = {name: column[order] for name, column in named.items()}
         bucket, ts = int(named["bucket"][0]), named["ts"]
         future = None if guard is None else ts > named["ready"] + guard
