@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import tidegate as tg
 from advice.recordings import SCHEMA, drawn
 from advice.slowly import Recording
+from tidegate.advice.order import Arrived, Times, batches, delivered, in_order, see
 from tidegate.errors import DefinitionError, InputError
 from tidegate.runtime.spark import advising
 
@@ -84,3 +86,36 @@ def test_what_cannot_be_asked(spark: Any) -> None:
     streaming = spark.readStream.format("rate").load()
     with pytest.raises(DefinitionError, match=r"streaming DataFrame, which has no end"):
         tg.advise(streaming, key="value", timestamp="timestamp", windows=windows, arrival="timestamp")
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_had_passed_before_each_bucket(seed: int) -> None:
+    """From the maxima of buckets alone, as Spark counts them; no Spark is started."""
+    recording = drawn(seed, least=1, bad=False)
+    columns = ([r[name] for r in recording.records] for name in ("ts", "p", "o", "at"))
+    records = Arrived(*(np.array(column, np.int64) for column in columns))
+    ready, _ = delivered(records)
+    assert ready is not None
+    batch = batches(ready, recording.trigger, len(ready))
+    rows = in_order(batch, records)
+    batch, ready, records = batch[rows], ready[rows], records.take(rows)
+    future = records.ts > ready + 20
+    names, number = np.unique(records.partition, return_inverse=True)
+    whole, _ = see(records.ts, number, batch, Times.at_start(len(names)), future=future, slowest=True)
+    news = sorted({int(batch[number == p].min()) for p in range(len(names))})
+    bucket = (batch - batch[0]) // 7 + sum((batch >= at).astype(np.int64) for at in news)
+    parts = []
+    for b in np.unique(bucket):
+        for p in np.unique(number[bucket == b]):
+            mine = (bucket == b) & (number == p)
+            kept = records.ts[mine & ~future]
+            most = int(kept.max()) if len(kept) else None
+            parts.append((int(b), int(p), int(mine.sum()), int(records.ts[mine].max()), most, int(ready[mine].max())))
+    before, rank, gap_from = advising._before(parts, len(names), one_batch=False)
+    for b in np.unique(bucket):
+        mine = bucket == b
+        found, _ = see(records.ts[mine], number[mine], batch[mine], before[b], future=future[mine], slowest=True)
+        for name in ("largest", "own", "slowest", "guarded"):
+            assert getattr(found, name).tolist() == getattr(whole, name)[mine].tolist()
+        assert rank[b] == int((bucket < b).sum())
+        assert gap_from[b] == (int(ready[bucket < b].max()) if rank[b] else -1)
