@@ -1,0 +1,110 @@
+"""Sinks that have each row exactly once: Delta tables and PostgreSQL, over `foreachBatch`.
+
+`tg.sinks.delta(table, path)` and `tg.sinks.jdbc(table, url, name)` are writers of one table; `tg.sinks.write(outputs,
+final=..., late=...)` of several outputs, each into a sink of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
+from tidegate.runtime.spark.sinks.batches import Batches, Function
+from tidegate.runtime.spark.sinks.delta import Delta
+from tidegate.runtime.spark.sinks.outputs import plan_number, rows_of
+from tidegate.runtime.spark.sinks.postgres import Postgres
+
+__all__ = ["Delta", "Postgres", "batches", "delta", "jdbc", "write"]
+
+Sink = Delta | Postgres
+
+
+def delta(
+    table: Any,
+    path: str | Path,
+    *,
+    mode: str | None = None,
+    checkpoint: str | None = None,
+    name: str | None = None,
+    partition_by: Sequence[str] = (),
+    storage_options: Mapping[str, str] | None = None,
+) -> DataStreamWriter:
+    """A writer of `table` into the Delta table at `path`, each row exactly once: `.trigger(...)` and `.start()` it.
+
+    mode          "append": every row is one more; "upsert": a row replaces that of its key and window, and a tombstone
+                  deletes it. Left out: append where each row is the last word (final results, late records, records of
+                  a join), upsert of updates
+    checkpoint    where Spark keeps how far it came
+    name          tells this query from others that write into the table; needed for a second one that appends
+    partition_by  columns by which a table that is not there yet is partitioned
+    storage_options
+                  as of deltalake: credentials and settings of the store
+
+    The table is made if it is not there. Raises DefinitionError if its columns do not fit the rows, and for a mode that
+    the rows do not have. The window is the columns `window_start` and `window_end`.
+    """
+    return write(table, Delta(path, mode, name, partition_by, dict(storage_options or {})), checkpoint=checkpoint)
+
+
+def jdbc(
+    table: Any,
+    url: str,
+    dbtable: str | Sequence[str],
+    *,
+    mode: str | None = None,
+    checkpoint: str | None = None,
+    name: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> DataStreamWriter:
+    """A writer of `table` into a table of PostgreSQL, each row exactly once: `.trigger(...)` and `.start()` it.
+
+    url      "postgresql://host/database", with or without "jdbc:" before it, or another address that libpq takes
+    dbtable  "counts", "sales.counts", or the parts of a name that has dots in it
+    options  what libpq takes besides: user, password, sslmode, ...
+
+    The others are those of `delta`. A row and the number of its batch are written in one transaction.
+    """
+    return write(table, Postgres(url, dbtable, mode, name, dict(options or {})), checkpoint=checkpoint)
+
+
+def write(
+    table: Any, sink: Sink | None = None, /, *, checkpoint: str | None = None, **sinks: Sink
+) -> DataStreamWriter:
+    """A writer of `table` into `sink`, or of several outputs, each into a sink of its own, exactly once.
+
+    `write(tg.outputs(raw=counts, final=final), raw=tg.sinks.Postgres(url, "counts"), final=tg.sinks.Delta(path))`. One
+    job runs a batch for all of them.
+    """
+    function = batches(table, sink, **sinks)
+    frame = table.to_df()
+    if not frame.isStreaming:
+        raise DefinitionError(
+            "`table` is of static DataFrames, and batches of a query are what a sink takes once. Write table.to_df() "
+            "with Spark's own writer."
+        )
+    writer = frame.writeStream.foreachBatch(function).outputMode("update")
+    return writer if checkpoint is None else writer.option("checkpointLocation", checkpoint)
+
+
+def batches(table: Any, sink: Sink | None = None, /, **sinks: Sink) -> Function:
+    """The function for `foreachBatch` of `write`, where something else than `write` makes the writer.
+
+    `tg.drain(final, checkpoint, lambda rows: rows.writeStream.outputMode("update").foreachBatch(batches(final, sink)))`
+    """
+    if (sink is None) == (not sinks):
+        raise DefinitionError(
+            "Give one sink, as tg.sinks.write(table, tg.sinks.Delta(path)), or one for each output by its name, as "
+            "tg.sinks.write(outputs, final=tg.sinks.Delta(path), late=...)."
+        )
+    named: dict[str | None, Sink] = {None: sink} if sink is not None else dict(sinks)
+    for each in named.values():
+        if not isinstance(each, Delta | Postgres):
+            raise DefinitionTypeError(
+                f"{in_one_line(each)} is no sink. Use tg.sinks.Delta(path) or tg.sinks.Postgres(url, table)."
+            )
+    rows = rows_of(table, {name: each.mode for name, each in named.items()})
+    return Batches([named[name].target(each) for name, each in rows.items()], plan_number(table))

@@ -1,0 +1,123 @@
+"""The function of `foreachBatch`: every batch goes to every sink once, however often it is run.
+
+A sink remembers the newest batch of a query in the same transaction as its rows. Spark runs a batch again, with the same
+number and the same rows, until its own checkpoint says that it is done.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+from tidegate.errors import CheckpointError, TidegateError
+from tidegate.runtime.spark.sinks.outputs import Rows
+from tidegate.runtime.spark.sinks.staging import Lane, Staged, staged
+
+QUERY_ID = "sql.streaming.queryId"
+"""The property of a job in which Spark says of which query it is; the id is in the checkpoint."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch of a query, and the plan that computes it, as a number."""
+
+    query: str
+    number: int
+    plan: int
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a sink remembers of a query: its newest batch, and the plan that computed it."""
+
+    number: int
+    plan: int
+
+
+class Target(ABC):
+    """A place that rows go to: knows which batches it has, and takes each in one transaction."""
+
+    rows: Rows
+    place: str
+    """How an error names it."""
+
+    @abstractmethod
+    def lane(self, frame_columns: Sequence[str], batch: Batch) -> Lane:
+        """What it needs of a batch."""
+
+    @abstractmethod
+    def begin(self, query: str) -> None:
+        """Called before the first batch of a run; raises CheckpointError if another query has written before."""
+
+    @abstractmethod
+    def written(self, query: str) -> Written | None:
+        """The newest batch of the query that it has."""
+
+    @abstractmethod
+    def commit(self, batch: Batch, rows: Staged) -> None:
+        """Take the rows and remember the batch, both or neither; do nothing if it has the batch already."""
+
+    def has(self, batch: Batch) -> bool:
+        """Whether it has the batch. Raises CheckpointError if that is a batch of another plan."""
+        written = self.written(batch.query)
+        if written is None or written.number < batch.number:
+            return False
+        if written.number == batch.number and written.plan != batch.plan:
+            raise CheckpointError(
+                f"{self.place} has batch {batch.number} already, as another plan computed it, and the checkpoint does "
+                "not have it: the query ended between the two. Rows that the new plan gives in this batch would be "
+                "lost. Run the query once more as it was, with trigger(availableNow=True), then start the new plan."
+            )
+        return True
+
+
+class Batches:
+    """The function of `foreachBatch`, of a table with these targets."""
+
+    def __init__(self, targets: Sequence[Target], plan: int) -> None:
+        self._targets, self._plan = tuple(targets), plan
+        self._begun: set[str] = set()
+
+    def __call__(self, frame: DataFrame, number: int) -> None:
+        batch = Batch(_query_of(frame), number, self._plan)
+        if batch.query not in self._begun:
+            for target in self._targets:
+                target.begin(batch.query)
+            self._begun.add(batch.query)
+        missing = [target for target in self._targets if not target.has(batch)]
+        lanes = [target.lane(frame.columns, batch) for target in missing]
+        for target, rows in zip(missing, staged(frame, lanes), strict=True):
+            if rows.count:
+                target.commit(batch, rows)
+
+
+def _query_of(frame: DataFrame) -> str:
+    """The id of the query whose batch this is: the same after a restart, another one with a new checkpoint."""
+    try:
+        query = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+    except Exception as error:  # Spark Connect has no SparkContext, and says so in its own ways
+        raise TidegateError(
+            "tg.sinks asks Spark for the id of the query, which Spark Connect does not tell. Use a session without it."
+        ) from error
+    if not query:
+        raise TidegateError(
+            "This is no batch of a streaming query, so there is no id to remember it by. Give the function to "
+            "foreachBatch of a streaming query."
+        )
+    return query
+
+
+def refuse_another(place: str, name: str) -> CheckpointError:
+    """The error where a query begins and another one has written under its name."""
+    return CheckpointError(
+        f"{place} has rows of another query with the name {name!r}, which had another checkpoint. If this query reads "
+        "its input from the start, those rows would be there twice: empty the sink, or give the old checkpoint. If it "
+        "goes on where the other one ended, or runs beside it, give it a name of its own: "
+        f'name="{name}-2".'
+    )
+
+
+Function = Callable[[DataFrame, int], None]

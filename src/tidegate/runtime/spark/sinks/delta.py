@@ -1,0 +1,318 @@
+"""Delta tables as sinks, written with the `deltalake` package: no jar, so any Spark will do.
+
+A commit of the table has the number of the batch as a transaction of an application, which Delta's protocol keeps with
+the table. Tasks put large batches aside as Parquet files below the table, in a folder that readers of Delta skip.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from pyspark.sql import Column
+from pyspark.sql.types import StructType
+
+from tidegate.errors import DefinitionError, TidegateError
+from tidegate.runtime.spark.sinks.batches import Batch, Target, Written, refuse_another
+from tidegate.runtime.spark.sinks.outputs import Rows
+from tidegate.runtime.spark.sinks.staging import Lane, Staged
+from tidegate.runtime.spark.stateless import arrow_schema
+
+FOLDER = "_tidegate"
+"""Below a table: rows that tasks put aside. Readers of Delta skip folders that begin with an underscore."""
+_GONE = "tidegate:deleted"
+"""The staged column of tombstones; no column of a user begins like this."""
+ATTEMPTS = 10
+"""So often is a commit tried when other queries write into the same table."""
+_NO_NAMES = re.compile(r"[ ,;{}()\n\t=]")
+"""What a column of Delta must not have in its name, unless the table maps its columns."""
+
+
+@dataclass(frozen=True)
+class Delta:
+    """A Delta table at `path`.
+
+    path             a folder, or an address of a store that `deltalake` reaches
+    mode             "append" or "upsert"; unless said, append where each row is the last word, upsert of updates
+    name             tells this query from others that write into the table
+    partition_by     columns by which a table that is not there yet is partitioned
+    storage_options  as of deltalake: credentials and settings of the store, which the workers get too
+    """
+
+    path: str | Path
+    mode: str | None = None
+    name: str | None = None
+    partition_by: Sequence[str] = ()
+    storage_options: Mapping[str, str] = field(default_factory=dict)
+
+    def target(self, rows: Rows) -> Target:
+        """The table, made if it is not there; raises DefinitionError if it cannot take these rows."""
+        found = DeltaTarget(str(self.path), self.name or rows.output or "rows", rows, dict(self.storage_options))
+        found.make(list([self.partition_by] if isinstance(self.partition_by, str) else self.partition_by))
+        return found
+
+
+def package() -> Any:
+    """The package `deltalake`; raises TidegateError if it is not there."""
+    try:
+        import deltalake
+    except ImportError as error:
+        raise TidegateError(
+            "tg.sinks.delta needs the package deltalake: pip install 'tidegate[delta]', on the driver and the workers."
+        ) from error
+    return deltalake
+
+
+class DeltaTarget(Target):
+    """A table and the rows that go there."""
+
+    def __init__(self, path: str, name: str, rows: Rows, options: dict[str, str]) -> None:
+        self._path, self._name, self.rows, self._options = path, name, rows, options
+        self.place = f"the Delta table {path!r}"
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        """The table's columns."""
+        return arrow_schema(StructType(list(self.rows.fields)))
+
+    @cached_property
+    def _fields(self) -> list[Any]:
+        """The same, as Delta has them."""
+        try:
+            return package().Schema.from_arrow(self._schema).fields
+        except Exception as error:  # which one, is up to the version of the package
+            raise DefinitionError(
+                f"The rows cannot be those of a Delta table: {error}. Cast the column. The columns are "
+                f"{', '.join(f'{each.name} {each.dataType.simpleString()}' for each in self.rows.fields)}."
+            ) from error
+
+    def make(self, partition_by: list[str]) -> None:
+        deltalake = package()
+        if not deltalake.DeltaTable.is_deltatable(self._path, self._options):
+            self._check_names()
+            for name in partition_by:
+                if name not in self._schema.names:
+                    raise DefinitionError(
+                        f"`partition_by` has {name!r}, but the rows have no such column. They have "
+                        f"{', '.join(self._schema.names)}."
+                    )
+            deltalake.DeltaTable.create(
+                self._path,
+                schema=deltalake.Schema(self._fields),
+                mode="ignore",
+                partition_by=partition_by or None,
+                storage_options=self._options,
+            )
+        self._check(self._table())
+
+    def _check_names(self) -> None:
+        for name in self._schema.names:
+            if _NO_NAMES.search(name):
+                raise DefinitionError(
+                    f"The column {name!r} cannot be one of a Delta table: its name has one of ' ,;{{}}()=', a tab or a "
+                    "line break. Rename it with map_values, or make a table that maps its columns."
+                )
+        lower = [name.lower() for name in self._schema.names]
+        for name in self._schema.names:
+            if lower.count(name.lower()) > 1:
+                raise DefinitionError(
+                    f"Two columns have the name {name!r} but for upper and lower case, and Delta takes them for one. "
+                    "Rename one of them."
+                )
+
+    def _check(self, table: Any) -> None:
+        """Raise DefinitionError if a column is missing, has another type, or must not be null."""
+        there = {each.name: each for each in table.schema().fields}
+        ours = {each.name: each for each in self._fields}
+        for name, mine in ours.items():
+            theirs = there.get(name)
+            if theirs is None:
+                raise DefinitionError(
+                    f"{self.place} has no column {name!r}. Its columns are {', '.join(there)}. Add it, for example "
+                    f"DeltaTable({self._path!r}).alter.add_columns([Field({name!r}, ...)]), or leave it out of the rows."
+                )
+            if theirs.type != mine.type:
+                raise DefinitionError(
+                    f"{self.place} has the column {name!r} as {_told(theirs.type)}, and the rows have it as "
+                    f"{_told(mine.type)}. Cast the one or the other."
+                )
+        for name, theirs in there.items():
+            if name not in ours and not theirs.nullable:
+                raise DefinitionError(
+                    f"{self.place} has a column {name!r} that must not be null, and the rows do not have it. Make it "
+                    "nullable, or add it to the rows."
+                )
+
+    def _table(self) -> Any:
+        return package().DeltaTable(self._path, storage_options=self._options)
+
+    def lane(self, frame_columns: Sequence[str], batch: Batch) -> Lane:
+        columns: list[Column] = [self.rows.column(each.name) for each in self.rows.fields]
+        schema, key = self._schema, ()
+        if self.rows.upserts:
+            columns.append(self.rows.deleted(frame_columns))
+            schema, key = self._staged_schema, self.rows.key
+        folder = f"{self._folder(batch.query)}/{uuid.uuid4().hex}"
+        place = Files(self._path, folder, tuple(self._options.items()), schema)
+        return Lane(self.rows.output, tuple(columns), schema, key, place, self.place)
+
+    @property
+    def _staged_schema(self) -> pa.Schema:
+        return self._schema.append(pa.field(_GONE, pa.bool_()))
+
+    def _folder(self, query: str) -> str:
+        return f"{FOLDER}/{uuid.uuid5(uuid.NAMESPACE_URL, f'{self._name}/{query}').hex}"
+
+    def begin(self, query: str) -> None:
+        table = self._table()
+        if self.rows.upserts or table.transaction_version(self._application(query)) is not None:
+            self._clean(query)
+            return
+        if table.transaction_version(self._application()) is not None:
+            raise refuse_another(self.place, self._name)
+
+    def _application(self, query: str = "", what: str = "") -> str:
+        """The name under which the table remembers a batch of a query, or of any query of this name."""
+        return "/".join(("tidegate", self._name, *filter(None, (query, what))))
+
+    def written(self, query: str) -> Written | None:
+        table = self._table()
+        number = table.transaction_version(self._application(query))
+        plan = table.transaction_version(self._application(query, "plan"))
+        return None if number is None else Written(number, plan or 0)
+
+    def commit(self, batch: Batch, rows: Staged) -> None:
+        deltalake = package()
+        for attempt in range(ATTEMPTS):
+            table = self._table()
+            # Another writer of the same batch makes one of the two fail: both commits have the same application.
+            if _newest(table, self._application(batch.query)) >= batch.number:
+                break
+            try:
+                self._commit(table, batch, rows)
+            except deltalake.exceptions.CommitFailedError:
+                # Another query has changed the table in between.
+                if attempt == ATTEMPTS - 1:
+                    raise
+                continue
+            break
+        if rows.aside:
+            self._clean(batch.query)
+
+    def _commit(self, table: Any, batch: Batch, rows: Staged) -> None:
+        deltalake = package()
+        remembered = {
+            self._application(batch.query): batch.number,
+            self._application(batch.query, "plan"): batch.plan,
+        }
+        if not self.rows.upserts:
+            remembered[self._application()] = batch.number
+        properties = deltalake.CommitProperties(
+            app_transactions=[deltalake.Transaction(name, number) for name, number in remembered.items()]
+        )
+        data = rows.table if not rows.aside else self._read(rows)
+        if self.rows.upserts:
+            self._merge(table, data, properties)
+        else:
+            deltalake.write_deltalake(table, data, mode="append", commit_properties=properties)
+
+    def _merge(self, table: Any, data: Any, properties: Any) -> None:
+        names = self._schema.names
+        same = " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in self.rows.key)
+        gone, values = f"s.{_quoted(_GONE)}", {_quoted(name): f"s.{_quoted(name)}" for name in names}
+        # A source that is a table, and no stream, tells which files of the target can hold its keys.
+        merge = table.merge(
+            data,
+            predicate=same,
+            source_alias="s",
+            target_alias="t",
+            streamed_exec=not isinstance(data, pa.Table),
+            commit_properties=properties,
+        )
+        merge = merge.when_matched_delete(predicate=gone).when_matched_update(values)
+        merge.when_not_matched_insert(values, predicate=f"NOT {gone}").execute()
+
+    def _read(self, rows: Staged) -> pa.RecordBatchReader:
+        """All rows of the batch, file by file."""
+        fs = _file_system(self._path, self._options)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            yield from rows.table.to_batches()
+            for name in rows.aside:
+                with fs.open_input_file(name) as source:
+                    for batch in pq.ParquetFile(source).iter_batches():
+                        yield from pa.Table.from_batches([batch]).cast(rows.schema).to_batches()
+
+        return pa.RecordBatchReader.from_batches(rows.schema, batches())
+
+    def _clean(self, query: str) -> None:
+        """Remove what tasks of this query put aside; an attempt that still writes there is in no receipt."""
+        folder = self._folder(query)
+        local = Path(self._path) / folder
+        if local.is_dir():
+            shutil.rmtree(local, ignore_errors=True)
+        elif "://" in self._path:
+            _file_system(self._path, self._options).delete_dir(folder)
+
+
+@dataclass(frozen=True)
+class Files:
+    """A folder below a table, in which each attempt of a task has a file of its own."""
+
+    table: str
+    folder: str
+    options: tuple[tuple[str, str], ...]
+    schema: pa.Schema
+
+    def open(self) -> _File:
+        return _File(self)
+
+
+class _File:
+    def __init__(self, place: Files) -> None:
+        self._name = f"{place.folder}/{uuid.uuid4().hex}.parquet"
+        fs = _file_system(place.table, dict(place.options))
+        fs.create_dir(place.folder, recursive=True)
+        self._stream = fs.open_output_stream(self._name)
+        self._writer = pq.ParquetWriter(self._stream, place.schema, compression="zstd")
+
+    def write(self, rows: pa.Table) -> None:
+        self._writer.write_table(rows)
+
+    def finish(self) -> str:
+        self._writer.close()
+        self._stream.close()
+        return self._name
+
+
+def _file_system(table: str, options: dict[str, str]) -> pafs.FileSystem:
+    """The store of a table, with paths relative to it."""
+    if "://" not in table:
+        return pafs.SubTreeFileSystem(table, pafs.LocalFileSystem())
+    package()
+    from deltalake.fs import DeltaStorageHandler
+
+    return pafs.PyFileSystem(DeltaStorageHandler(table, options))
+
+
+def _newest(table: Any, application: str) -> int:
+    number = table.transaction_version(application)
+    return -1 if number is None else int(number)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _told(kind: Any) -> str:
+    return str(getattr(kind, "type", kind)) if not hasattr(kind, "fields") else "struct"
+

@@ -1,0 +1,180 @@
+"""What goes to a sink: the columns of one output, their key, and whether a row can change once it is out."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, DataType, NullType, StructField, StructType, TimestampType
+
+from tidegate.dsl import Result
+from tidegate.errors import DefinitionError, DefinitionTypeError, TidegateWarning, in_one_line
+from tidegate.plan import LateRecords, Outputs, Plan, Stream, describe, operation, windows_of
+from tidegate.runtime.spark.attach import to_df
+from tidegate.runtime.spark.names import col
+from tidegate.spec.columns import WINDOW, public_key
+from tidegate.spec.windows import SessionWindows
+
+APPEND, UPSERT = "append", "upsert"
+MODES = (APPEND, UPSERT)
+
+WINDOW_START, WINDOW_END = "window_start", "window_end"
+DELETED = "deleted"
+"""The column of tombstones, as rows of a result have it."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of one output, as a sink has them: `window` is the columns `window_start` and `window_end`.
+
+    output   the name of the output; None if there is only one
+    fields   the columns; `deleted` is not among those of an upsert, which deletes the row
+    key      the columns that say which row it is; none where no two rows are about the same
+    once     whether a row is the last word about its key
+    mode     "append" or "upsert"
+    """
+
+    output: str | None
+    fields: tuple[StructField, ...]
+    key: tuple[str, ...]
+    once: bool
+    mode: str
+
+    @property
+    def called(self) -> str:
+        return "the rows" if self.output is None else f"the output {self.output!r}"
+
+    @property
+    def upserts(self) -> bool:
+        return self.mode == UPSERT
+
+    def kind(self, name: str) -> DataType:
+        """The type of a column."""
+        return next(field.dataType for field in self.fields if field.name == name)
+
+    def column(self, name: str) -> Column:
+        """A column of the sink, of the frame's."""
+        if name in (WINDOW_START, WINDOW_END):
+            return F.col(f"{WINDOW}.{name.removeprefix('window_')}")
+        return col(name)
+
+    def deleted(self, frame_columns: Sequence[str]) -> Column:
+        """Whether a row is a tombstone."""
+        return F.coalesce(F.col(DELETED), F.lit(False)) if DELETED in frame_columns else F.lit(False)
+
+
+def rows_of(table: Any, modes: dict[str | None, str | None]) -> dict[str | None, Rows]:
+    """The rows of each output of `table` by its name, written in these modes (None: what fits the plan).
+
+    Raises DefinitionError for an output that there is not, or a mode that its rows do not have.
+    """
+    if isinstance(table, DataFrame) or not isinstance(table, Result):
+        raise DefinitionTypeError(
+            f"`table` is {in_one_line(table)}. Use a table, a stream, or tg.outputs(...): a sink must know key and kind "
+            "of the rows, which a DataFrame does not tell."
+        )
+    if isinstance(table.node, Outputs):
+        named: dict[str | None, Plan] = dict(table.node.named)
+    else:
+        named = {None: table.node}
+    if set(named) != set(modes):
+        raise DefinitionError(_other_outputs(list(named), list(modes)))
+    return {name: _rows(name, node, modes[name]) for name, node in named.items()}
+
+
+def _other_outputs(there: list[str | None], given: list[str | None]) -> str:
+    if there == [None]:
+        return "`table` has one output, so it takes one sink and not several by name. Give the sink itself."
+    names = ", ".join(str(name) for name in there)
+    if given == [None]:
+        return (
+            f"`table` has the outputs {names}, and one sink is given. Give one for each: "
+            f'{{"{there[0]}": ..., ...}}, or write one table alone.'
+        )
+    without = [name for name in there if name not in given]
+    if without:
+        return f"The output {without[0]!r} has no sink. Give one, or leave the output out of tg.outputs(...)."
+    unknown = next(name for name in given if name not in there)
+    return f"There is a sink for {unknown!r}, which is no output. The outputs are {names}."
+
+
+def _rows(name: str | None, node: Plan, mode: str | None) -> Rows:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TidegateWarning)  # given where the query itself is made
+        frame = to_df(node)
+    fields = tuple(_flattened(frame.schema))
+    key, once = _key(node), _once(node)
+    chosen = mode or (APPEND if once or not key else UPSERT)
+    rows = Rows(name, fields, key, once, chosen)
+    if chosen not in MODES:
+        raise DefinitionError(f'`mode` is {in_one_line(mode)}. Use "append" or "upsert", or leave it out.')
+    if not rows.upserts:
+        return rows
+    if not key:
+        raise DefinitionError(
+            f'{rows.called.capitalize()} have no key of their own, so no row replaces another. Use mode="append".'
+        )
+    missing = [column for column in key if column not in {field.name for field in fields}]
+    if missing:
+        raise DefinitionError(
+            f"{rows.called.capitalize()} have no column {missing[0]!r}, which is part of their key. Keep it in "
+            'map_values, or use mode="append".'
+        )
+    return replace(rows, fields=tuple(field for field in fields if field.name != DELETED))
+
+
+def _flattened(schema: StructType) -> list[StructField]:
+    """The columns of the sink; raises DefinitionError where two have one name or a type is of nothing."""
+    fields: list[StructField] = []
+    for field in schema.fields:
+        if field.name == WINDOW:
+            fields += [StructField(WINDOW_START, TimestampType()), StructField(WINDOW_END, TimestampType())]
+        elif field.name == DELETED:
+            fields.append(StructField(DELETED, BooleanType()))
+        else:
+            fields.append(StructField(field.name, field.dataType))
+        if isinstance(field.dataType, NullType):
+            raise DefinitionError(
+                f"The column {field.name!r} is void: nothing says which type its nulls have. Cast it, for example "
+                f'df.withColumn("{field.name}", F.lit(None).cast("string")).'
+            )
+    names = [field.name for field in fields]
+    for name in names:
+        if names.count(name) > 1:
+            raise DefinitionError(
+                f"The rows have a column {name!r}, and a sink has a column of that name for the window. Rename it, for "
+                f'example df.withColumnRenamed("{name}", "{name}_in").'
+            )
+    return fields
+
+
+def _once(node: Plan) -> bool:
+    """Whether each row is the last word: final results, late records, records of a stream."""
+    if isinstance(node, LateRecords | Stream):
+        return True
+    return operation(node).emits == "final"
+
+
+def _key(node: Plan) -> tuple[str, ...]:
+    """The columns by which a row replaces an earlier one, as a sink has them; none of records."""
+    if isinstance(node, LateRecords | Stream):
+        return ()
+    op = operation(node)
+    key = public_key(op.key)
+    windows = windows_of(node)
+    names = [name for name in key if name != WINDOW]
+    if WINDOW in key or isinstance(windows, SessionWindows):
+        # Two sessions that become one begin where the first of them began.
+        return (*names, WINDOW_START, WINDOW_END)
+    return (*names, WINDOW_START) if windows is not None else tuple(names)
+
+
+def plan_number(table: Result) -> int:
+    """A number that another plan does not have: 63 bits of what `describe` says of it."""
+    return int.from_bytes(sha256(describe(table.node).encode()).digest()[:8], "big") >> 1
+

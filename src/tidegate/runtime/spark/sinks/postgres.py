@@ -1,0 +1,481 @@
+"""Tables of PostgreSQL as sinks: rows and the number of the batch in one transaction.
+
+Spark's own JDBC writer commits once per task, so a batch that fails in the middle is there in part, and it knows no
+transaction that remembers the batch too. So the rows go by COPY into a table of their own, large batches from the tasks,
+and one transaction takes them from there.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    CharType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VarcharType,
+)
+
+from tidegate.errors import DefinitionError, DefinitionTypeError, TidegateError, in_one_line
+from tidegate.runtime.spark.kafka.formats import as_json
+from tidegate.runtime.spark.sinks.batches import Batch, Target, Written, refuse_another
+from tidegate.runtime.spark.sinks.outputs import Rows
+from tidegate.runtime.spark.sinks.staging import Lane, Staged
+
+BATCHES = "tidegate_batches"
+"""The table that remembers the newest batch of each query, beside the tables of the sinks."""
+STAGE = "tidegate_stage_"
+"""With what the tables begin in which tasks put rows aside."""
+MOST_NAME_BYTES = 63
+"""PostgreSQL cuts longer names off."""
+_GONE, _PART = "tidegate:deleted", "tidegate:part"
+_DAY_US = 86_400_000_000
+
+Made = Callable[[str], str]
+"""What makes the value of a column of what is staged, as SQL."""
+
+
+@dataclass(frozen=True)
+class Carried:
+    """How values of a type of Spark go to PostgreSQL.
+
+    column  the type of a column that tidegate makes
+    staged  the type in which COPY takes the values
+    others  types of columns that hold every such value, too
+    made    SQL that makes the value of the staged one
+    """
+
+    column: str
+    staged: str
+    arrow: pa.DataType
+    others: tuple[str, ...] = ()
+    made: Made = lambda staged: staged
+    sent: Callable[[Column], Column] = lambda column: column
+
+
+def _instant(kind: str) -> Made:
+    """A time of microseconds since 1970, of which intervals count days and the rest exactly, as floats do not."""
+    zone = "+00" if kind == "timestamptz" else ""
+    return lambda staged: (
+        f"({kind} '1970-01-01 00:00:00{zone}' + ({staged} / {_DAY_US}) * interval '1 day' "
+        f"+ ({staged} % {_DAY_US}) * interval '1 microsecond')"
+    )
+
+
+def _json(column: Column) -> Column:
+    """A nested value as JSON: that of the field x, without the braces around it."""
+    return F.get_json_object(as_json(F.struct(column.alias("x"))), "$.x")
+
+
+_PLAIN: dict[type[DataType], Carried] = {
+    BooleanType: Carried("boolean", "boolean", pa.bool_()),
+    ByteType: Carried("smallint", "smallint", pa.int16(), ("integer", "bigint", "numeric")),
+    ShortType: Carried("smallint", "smallint", pa.int16(), ("integer", "bigint", "numeric")),
+    IntegerType: Carried("integer", "integer", pa.int32(), ("bigint", "numeric", "double precision")),
+    LongType: Carried("bigint", "bigint", pa.int64(), ("numeric",)),
+    FloatType: Carried("real", "real", pa.float32(), ("double precision",)),
+    DoubleType: Carried("double precision", "double precision", pa.float64()),
+    StringType: Carried("text", "text", pa.string(), ("character varying", "citext")),
+    BinaryType: Carried("bytea", "text", pa.string(), (), lambda staged: f"decode({staged}, 'hex')", F.hex),
+    DateType: Carried("date", "integer", pa.int32(), (), lambda staged: f"(date '1970-01-01' + {staged})", F.unix_date),
+    TimestampType: Carried(
+        "timestamp with time zone", "bigint", pa.int64(), (), _instant("timestamptz"), F.unix_micros
+    ),
+    TimestampNTZType: Carried(
+        "timestamp without time zone",
+        "bigint",
+        pa.int64(),
+        (),
+        _instant("timestamp"),
+        lambda column: F.unix_micros(F.to_utc_timestamp(column.cast("timestamp"), F.current_timezone())),
+    ),
+}
+_NESTED = Carried("jsonb", "jsonb", pa.string(), ("json",), sent=_json)
+
+
+def carried(kind: DataType) -> Carried | None:
+    """How values of this type go; None if they do not."""
+    if isinstance(kind, DecimalType):
+        return Carried(
+            f"numeric({kind.precision},{kind.scale})", "numeric", pa.string(), sent=lambda column: column.cast("string")
+        )
+    if isinstance(kind, StructType | ArrayType | MapType):
+        return _NESTED
+    if isinstance(kind, CharType | VarcharType):
+        return _PLAIN[StringType]
+    return _PLAIN.get(type(kind))
+
+
+def holds(column: str, kind: DataType) -> bool:
+    """Whether a column of PostgreSQL's type `column` holds every value of a type of Spark."""
+    how = carried(kind)
+    assert how is not None
+    bare = re.sub(r"\(\d+\)$", "", column) if column.startswith("character varying") else column
+    if isinstance(kind, DecimalType) and column.startswith("numeric("):
+        precision, scale = map(int, column[len("numeric(") : -1].split(","))
+        return scale >= kind.scale and precision - scale >= kind.precision - kind.scale
+    if isinstance(kind, DecimalType):
+        return column == "numeric"
+    return bare in (how.column, *how.others)
+
+
+@dataclass(frozen=True)
+class Postgres:
+    """A table of PostgreSQL.
+
+    url      "postgresql://host/database", with or without "jdbc:" before it, or any other address of libpq
+    table    its name, "counts" or "sales.counts"; names with dots in them as parts: ("sales", "my.counts")
+    mode     "append" or "upsert"; unless said, upsert where rows have a key
+    name     tells this query from others that write into the table
+    options  what libpq takes besides: user, password, sslmode, ...; the workers get it, as they get the url
+    """
+
+    url: str
+    table: str | Sequence[str]
+    mode: str | None = None
+    name: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"Postgres(table={self.table!r})"  # no password
+
+    def target(self, rows: Rows) -> Target:
+        """The table, made if it is not there; raises DefinitionError if it cannot take these rows."""
+        target = PostgresTarget(self._connection(), _parts(self.table), self.name or rows.output or "rows", rows)
+        target.make()
+        return target
+
+    def _connection(self) -> Connection:
+        if not isinstance(self.url, str):
+            raise DefinitionTypeError(f"`url` is {in_one_line(self.url)}. Use for example \"postgresql://host/database\".")
+        url = self.url.removeprefix("jdbc:")
+        scheme = url.partition(":")[0]
+        if self.url.startswith("jdbc:") and scheme != "postgresql":
+            raise DefinitionError(
+                f"`url` is of {scheme!r}, and tg.sinks.jdbc writes to PostgreSQL alone. Of other databases write "
+                "foreachBatch yourself: replace what batch n wrote, in one transaction (docs/sinks.md)."
+            )
+        return Connection(url, tuple(self.options.items()))
+
+
+def _parts(table: str | Sequence[str]) -> tuple[str, ...]:
+    parts = tuple(table.split(".")) if isinstance(table, str) else tuple(table)
+    if not 1 <= len(parts) <= 2 or not all(isinstance(part, str) and part for part in parts):
+        raise DefinitionError(
+            f"`table` is {in_one_line(table)}. Use \"counts\", \"sales.counts\", or the parts of a name that has dots: "
+            '("sales", "my.counts").'
+        )
+    for part in parts:
+        _check_length(part, "`table`")
+    return parts
+
+
+def _check_length(name: str, what: str) -> None:
+    if len(name.encode()) > MOST_NAME_BYTES:
+        raise DefinitionError(
+            f"{what} has the name {name!r} of {len(name.encode())} bytes, and PostgreSQL cuts names off behind "
+            f"{MOST_NAME_BYTES}. Give it a shorter one."
+        )
+
+
+def package() -> Any:
+    """The package `psycopg`; raises TidegateError if it is not there."""
+    try:
+        import psycopg
+    except ImportError as error:
+        raise TidegateError(
+            "tg.sinks.jdbc needs the package psycopg: pip install 'tidegate[postgres]', on the driver and the workers. "
+            f"Python says: {error}"
+        ) from error
+    return psycopg
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Where the database is; it travels to the workers."""
+
+    url: str
+    options: tuple[tuple[str, str], ...]
+
+    @contextmanager
+    def transaction(self) -> Any:
+        """A cursor whose changes are there when the block is left, all or none."""
+        psycopg = package()
+        # Instants are read and written in UTC: a day is a day of 24 hours.
+        settings = "-c TimeZone=UTC -c DateStyle=ISO -c client_encoding=UTF8"
+        given = dict(self.options)
+        given["options"] = f"{given['options']} {settings}" if "options" in given else settings
+        with psycopg.connect(self.url, **given) as connection, connection.cursor() as cursor:
+            yield cursor
+
+
+class PostgresTarget(Target):
+    """A table and the rows that go there."""
+
+    def __init__(self, connection: Connection, table: tuple[str, ...], name: str, rows: Rows) -> None:
+        self._connection, self._table, self._name, self.rows = connection, table, name, rows
+        self.place = f"the table {'.'.join(table)!r}"
+        self._kinds = {each.name: self._carried(each.name, each.dataType) for each in rows.fields}
+
+    def _carried(self, name: str, kind: DataType) -> Carried:
+        _check_length(name, "A column of the rows")
+        how = carried(kind)
+        if how is None:
+            raise DefinitionError(
+                f"The column {name!r} is {kind.simpleString()}, for which PostgreSQL has no column here. Cast it, for "
+                'example to "string" or "bigint".'
+            )
+        return how
+
+    # The names of the tables, as SQL has them.
+
+    @property
+    def _target(self) -> str:
+        return ".".join(_quoted(part) for part in self._table)
+
+    @property
+    def _batches(self) -> str:
+        return self._beside(BATCHES)
+
+    def _beside(self, name: str) -> str:
+        return ".".join(_quoted(part) for part in (*self._table[:-1], name))
+
+    def _stages_of(self, query: str) -> str:
+        """With what the names of the tables begin that hold rows of this query aside."""
+        told = "/".join((*self._table, self._name, query))
+        return f"{STAGE}{sha256(told.encode()).hexdigest()[:12]}_"
+
+    def make(self) -> None:
+        """Make what is not there, and check what is."""
+        columns = [f"{_quoted(name)} {how.column}" for name, how in self._kinds.items()]
+        if self.rows.upserts:
+            columns.append(f"PRIMARY KEY ({_list(self.rows.key)})")
+        with self._connection.transaction() as cursor:
+            # Two queries that begin at the same time would both make it.
+            cursor.execute("SELECT pg_advisory_xact_lock(hashtext('tidegate'))")
+            cursor.execute(f"CREATE TABLE IF NOT EXISTS {self._target} ({', '.join(columns)})")
+            cursor.execute(
+                f"CREATE TABLE IF NOT EXISTS {self._batches} (target text, name text, query text, batch bigint NOT NULL, "
+                "plan bigint NOT NULL, written timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (target, name, query))"
+            )
+            self._check(cursor)
+            if self.rows.upserts:
+                self._check_unique(cursor)
+
+    def _check(self, cursor: Any) -> None:
+        """Raise DefinitionError if a column is missing, has another type, or must not be null."""
+        cursor.execute(
+            "SELECT attname, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef AND attidentity = '' "
+            "FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+            (self._target,),
+        )
+        there = {name: (kind, needed) for name, kind, needed in cursor.fetchall()}
+        for name, how in self._kinds.items():
+            if name not in there:
+                raise DefinitionError(
+                    f"{self.place} has no column {name!r}. Its columns are {', '.join(there)}. Add it: ALTER TABLE "
+                    f"{self._target} ADD COLUMN {_quoted(name)} {how.column}; or leave it out of the rows."
+                )
+            kind, spark = there[name][0], self.rows.kind(name)
+            if not holds(kind, spark):
+                raise DefinitionError(
+                    f"{self.place} has the column {name!r} as {kind}, which does not hold every value of the rows' "
+                    f"{spark.simpleString()}. It must be {' or '.join((how.column, *how.others))}: cast the column of "
+                    "the rows, or alter that of the table."
+                )
+        for name, (_, needed) in there.items():
+            if needed and name not in self._kinds:
+                raise DefinitionError(
+                    f"{self.place} has a column {name!r} that must not be null and has no default, and the rows do not "
+                    "have it. Give it a default, or add it to the rows."
+                )
+
+    def _check_unique(self, cursor: Any) -> None:
+        """Raise DefinitionError if no index says that the key is there once."""
+        cursor.execute(
+            "SELECT (SELECT array_agg(attname::text) FROM pg_attribute WHERE attrelid = i.indrelid "
+            "AND attnum = ANY(i.indkey::int2[])) FROM pg_index i "
+            "WHERE indrelid = %s::regclass AND indisunique AND indpred IS NULL AND indexprs IS NULL AND indimmediate",
+            (self._target,),
+        )
+        if not any(set(names) == set(self.rows.key) for (names,) in cursor.fetchall()):
+            raise DefinitionError(
+                f"{self.place} has no unique index on the key of the rows, {', '.join(self.rows.key)}, by which a row "
+                f"replaces another. Make one: CREATE UNIQUE INDEX ON {self._target} ({_list(self.rows.key)}); or use "
+                'mode="append".'
+            )
+
+    def begin(self, query: str) -> None:
+        with self._connection.transaction() as cursor:
+            self._drop_stages(cursor, query)
+            if self.rows.upserts:
+                return
+            cursor.execute(
+                f"SELECT bool_or(query = %s) FROM {self._batches} WHERE target = %s AND name = %s",
+                (query, self._table[-1], self._name),
+            )
+            if cursor.fetchone()[0] is False:
+                raise refuse_another(self.place, self._name)
+
+    def _drop_stages(self, cursor: Any, query: str) -> None:
+        """Remove what an earlier run put aside and did not take."""
+        cursor.execute(
+            "SELECT relname FROM pg_class WHERE relkind = 'r' AND starts_with(relname::text, %s) "
+            "AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = %s::regclass)",
+            (self._stages_of(query), self._target),
+        )
+        for (name,) in cursor.fetchall():
+            cursor.execute(f"DROP TABLE IF EXISTS {self._beside(name)}")
+
+    def written(self, query: str) -> Written | None:
+        with self._connection.transaction() as cursor:
+            cursor.execute(
+                f"SELECT batch, plan FROM {self._batches} WHERE target = %s AND name = %s AND query = %s",
+                (self._table[-1], self._name, query),
+            )
+            found = cursor.fetchone()
+        return None if found is None else Written(*found)
+
+    def lane(self, frame_columns: Sequence[str], batch: Batch) -> Lane:
+        columns = [how.sent(self.rows.column(name)) for name, how in self._kinds.items()]
+        schema = pa.schema([(name, how.arrow) for name, how in self._kinds.items()])
+        if self.rows.upserts:
+            columns.append(self.rows.deleted(frame_columns))
+            schema = schema.append(pa.field(_GONE, pa.bool_()))
+        stage = self._beside(self._stages_of(batch.query) + uuid.uuid4().hex[:12])
+        place = Stages(self._connection, stage, f"UNLOGGED TABLE IF NOT EXISTS {stage} ({self._staged_columns})")
+        key = self.rows.key if self.rows.upserts else ()
+        return Lane(self.rows.output, tuple(columns), schema, key, place, self.place)
+
+    @property
+    def _staged_columns(self) -> str:
+        columns = [f"{_quoted(name)} {how.staged}" for name, how in self._kinds.items()]
+        if self.rows.upserts:
+            columns.append(f"{_quoted(_GONE)} boolean")
+        return ", ".join([*columns, f"{_quoted(_PART)} text"])
+
+    def commit(self, batch: Batch, rows: Staged) -> None:
+        with self._connection.transaction() as cursor:
+            cursor.execute(
+                f"INSERT INTO {self._batches} AS b (target, name, query, batch, plan) VALUES (%s, %s, %s, %s, %s) "
+                "ON CONFLICT (target, name, query) DO UPDATE SET batch = excluded.batch, plan = excluded.plan, "
+                "written = now() WHERE b.batch < excluded.batch RETURNING batch",
+                (self._table[-1], self._name, batch.query, batch.number, batch.plan),
+            )
+            if cursor.fetchone() is None:
+                return  # another driver of this query was faster
+            self._take(cursor, rows)
+
+    def _take(self, cursor: Any, rows: Staged) -> None:
+        """Put staged rows into the table."""
+        parts = [_told(name) for name in rows.aside]
+        stage = parts[0][0] if parts else _quoted("tidegate:stage")
+        if not parts:
+            cursor.execute(f"CREATE TEMPORARY TABLE {stage} ({self._staged_columns}) ON COMMIT DROP")
+        here = uuid.uuid4().hex
+        if rows.inline:
+            _copy(cursor, stage, rows.table, here)
+        names = [here, *(part for _, part in parts)]
+        taken = f"{_quoted(_PART)} = ANY(%s)"
+        columns, values = _list(self._kinds), ", ".join(self._value(name) for name in self._kinds)
+        if not self.rows.upserts:
+            cursor.execute(
+                f"INSERT INTO {self._target} ({columns}) SELECT {values} FROM {stage} s WHERE {taken}", (names,)
+            )
+        else:
+            same = " AND ".join(f"t.{_quoted(name)} = {self._value(name)}" for name in self.rows.key)
+            gone = f"s.{_quoted(_GONE)}"
+            cursor.execute(f"DELETE FROM {self._target} t USING {stage} s WHERE {gone} AND {taken} AND {same}", (names,))
+            others = [name for name in self._kinds if name not in self.rows.key]
+            changed = ", ".join(f"{_quoted(name)} = excluded.{_quoted(name)}" for name in others)
+            # In the order of the key, so that two queries never wait for each other's rows.
+            cursor.execute(
+                f"INSERT INTO {self._target} ({columns}) SELECT {values} FROM {stage} s WHERE NOT {gone} AND {taken} "
+                f"ORDER BY {', '.join('s.' + _quoted(name) for name in self.rows.key)} ON CONFLICT "
+                f"({_list(self.rows.key)}) DO {f'UPDATE SET {changed}' if others else 'NOTHING'}",
+                (names,),
+            )
+        if parts:
+            cursor.execute(f"DROP TABLE {stage}")
+
+    def _value(self, name: str) -> str:
+        return self._kinds[name].made(f"s.{_quoted(name)}")
+
+
+@dataclass(frozen=True)
+class Stages:
+    """A table that takes the rows of tasks; whoever has some makes it if it is not there."""
+
+    connection: Connection
+    table: str
+    made_by: str
+
+    def open(self) -> _Aside:
+        return _Aside(self)
+
+
+class _Aside:
+    """Rows of one attempt, under a name of their own, in a transaction of their own."""
+
+    def __init__(self, stages: Stages) -> None:
+        self._stages, self._part = stages, uuid.uuid4().hex
+        with stages.connection.transaction() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(hashtext('tidegate'))")
+            cursor.execute(f"CREATE {stages.made_by}")
+
+    def write(self, rows: pa.Table) -> None:
+        with self._stages.connection.transaction() as cursor:
+            _copy(cursor, self._stages.table, rows, self._part)
+
+    def finish(self) -> str:
+        return f"{self._part}/{self._stages.table}"
+
+
+def _told(name: str) -> tuple[str, str]:
+    """The table and the part of a name that a task gave."""
+    part, _, table = name.partition("/")
+    return table, part
+
+
+def _copy(cursor: Any, stage: str, rows: pa.Table, part: str) -> None:
+    rows = rows.append_column(_PART, pa.array([part] * rows.num_rows, pa.string()))
+    options = pacsv.WriteOptions(include_header=False, quoting_style="all_valid")
+    with cursor.copy(f"COPY {stage} ({_list(rows.schema.names)}) FROM STDIN (FORMAT csv)") as copy:
+        for batch in rows.to_batches(max_chunksize=1 << 14):
+            text = io.BytesIO()
+            pacsv.write_csv(pa.Table.from_batches([batch]), text, options)
+            copy.write(text.getbuffer())
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _list(names: Any) -> str:
+    return ", ".join(map(_quoted, names))

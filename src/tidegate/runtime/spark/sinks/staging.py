@@ -1,0 +1,215 @@
+"""The way of a batch's rows to its sinks: one job, in which each task puts its rows where the sink's commit finds them.
+
+A task hands few rows over with its receipt. Many it puts aside itself, under a name that nobody else has, and its
+receipt has the name. What an attempt put aside that failed, or that came second, is in no receipt, and so in no commit.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tidegate.errors import InputError
+from tidegate.runtime.spark.names import numbers
+
+INLINE_BYTES = 1 << 20
+"""So much of a sink's rows comes to the driver from one task; more is put aside by the task."""
+CHUNK_BYTES = 8 << 20
+"""So many rows that are only appended are put aside at a time."""
+
+_RECEIPTS = "sink int, n long, rows binary, aside string"
+
+
+class Aside(Protocol):
+    """Rows of one task that are on their way to a place of their own."""
+
+    def write(self, rows: pa.Table) -> None: ...
+
+    def finish(self) -> str:
+        """The name under which the commit finds the rows."""
+
+
+class Place(Protocol):
+    """Where tasks put rows aside; it travels to them."""
+
+    def open(self) -> Aside: ...
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Which rows go to one sink, as the tasks must know it.
+
+    output   the output whose rows they are; None where there is only one
+    columns  expressions of the frame
+    schema   names and Arrow types that the sink gets
+    key      of several rows of a task with the same key only the last one goes on; empty: all do
+    """
+
+    output: str | None
+    columns: tuple[Column, ...]
+    schema: pa.Schema
+    key: tuple[str, ...]
+    place: Place
+    called: str
+
+
+@dataclass
+class Staged:
+    """The rows of one batch for one sink: those that came with the receipts, and where the others are."""
+
+    schema: pa.Schema
+    inline: list[pa.Table] = field(default_factory=list)
+    aside: list[str] = field(default_factory=list)
+    count: int = 0
+
+    @property
+    def table(self) -> pa.Table:
+        """The rows that came with the receipts."""
+        return pa.concat_tables([self.schema.empty_table(), *self.inline])
+
+
+def staged(frame: DataFrame, lanes: Sequence[Lane]) -> list[Staged]:
+    """Run the batch, once, and give what each lane has of it.
+
+    It runs without lanes too: otherwise no state of the batch would be written.
+    """
+    columns: list[Column] = []
+    parts: list[Part] = []
+    shared = any(lane.output is not None for lane in lanes)
+    if shared:
+        columns.append(F.col("output"))
+    for lane in lanes:
+        places = range(len(columns), len(columns) + len(lane.columns))
+        columns += lane.columns
+        parts.append(Part(lane.output, tuple(places), lane.schema, lane.key, lane.place, lane.called))
+    names = numbers(columns)
+    chosen = frame.select(*[column.alias(name) for column, name in zip(columns, names, strict=True)])
+    receipts = chosen.mapInArrow(Stage(tuple(parts)), _RECEIPTS).collect()
+    results = [Staged(lane.schema) for lane in lanes]
+    for receipt in receipts:
+        result = results[receipt["sink"]]
+        result.count += receipt["n"]
+        if receipt["aside"] is None:
+            result.inline.append(pa.ipc.open_stream(bytes(receipt["rows"])).read_all())
+        else:
+            result.aside.append(receipt["aside"])
+    return results
+
+
+@dataclass(frozen=True)
+class Part:
+    """A lane without Spark's expressions, which stay in the driver."""
+
+    output: str | None
+    columns: tuple[int, ...]
+    schema: pa.Schema
+    key: tuple[str, ...]
+    place: Place
+    called: str
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The task: takes the rows of all outputs, gives a receipt for each sink that has some of them."""
+
+    parts: tuple[Part, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        held = [_Held(part) for part in self.parts]
+        for batch in batches:
+            by_output: dict[str | None, pa.Table] = defaultdict(lambda: None)
+            for each in held:
+                output = each.part.output
+                if by_output[output] is None:
+                    by_output[output] = _of_output(batch, output)
+                each.take(by_output[output])
+        for number, each in enumerate(held):
+            if each.count:
+                yield each.receipt(number)
+
+
+def _of_output(batch: pa.RecordBatch, output: str | None) -> pa.Table:
+    rows = pa.Table.from_batches([batch])
+    return rows if output is None else rows.filter(pc.equal(rows.column(0), output))
+
+
+class _Held:
+    """The rows that one task has for one sink."""
+
+    def __init__(self, part: Part) -> None:
+        self.part, self.count = part, 0
+        self._rows: list[pa.Table] = []
+        self._bytes = 0
+        self._aside: Aside | None = None
+
+    def take(self, rows: pa.Table) -> None:
+        if not rows.num_rows:
+            return
+        rows = rows.select(list(self.part.columns)).rename_columns(self.part.schema.names).cast(self.part.schema)
+        for name in self.part.key:
+            if rows.column(name).null_count:
+                raise InputError(
+                    f"{self.part.called}: a row has no {name!r}, which is part of its key, so it replaces no other "
+                    'row. Filter such rows, or use mode="append".'
+                )
+        self._rows.append(rows)
+        self._bytes += rows.nbytes
+        self.count += rows.num_rows
+        # Which row of a key is the last one is known at the end.
+        if not self.part.key and self._bytes > CHUNK_BYTES:
+            self._put_aside()
+
+    def receipt(self, number: int) -> pa.RecordBatch:
+        if self.part.key:
+            last = last_of_each_key(pa.concat_tables(self._rows), self.part.key)
+            self._rows, self._bytes, self.count = [last], last.nbytes, last.num_rows
+        rows = aside = None
+        if self._aside is None and self._bytes <= INLINE_BYTES:
+            rows = _encoded(pa.concat_tables(self._rows))
+        else:
+            self._put_aside()
+            assert self._aside is not None
+            aside = self._aside.finish()
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array([number], pa.int32()),
+                pa.array([self.count], pa.int64()),
+                pa.array([rows], pa.binary()),
+                pa.array([aside], pa.string()),
+            ],
+            names=["sink", "n", "rows", "aside"],
+        )
+
+    def _put_aside(self) -> None:
+        if self._aside is None:
+            self._aside = self.part.place.open()
+        if self._rows:
+            self._aside.write(pa.concat_tables(self._rows))
+        self._rows, self._bytes = [], 0
+
+
+def last_of_each_key(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The last row of each key, in the order of the rows: a later one replaces an earlier one anyway."""
+    if rows.num_rows < 2:
+        return rows
+    keys = rows.select(list(key))
+    names = numbers(keys.column_names)
+    numbered = keys.rename_columns(names).append_column("row", pa.array(np.arange(rows.num_rows)))
+    last = numbered.group_by(names).aggregate([("row", "max")])["row_max"]
+    return rows if len(last) == rows.num_rows else rows.take(last.combine_chunks().sort())
+
+
+def _encoded(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return bytes(sink.getvalue())
+
