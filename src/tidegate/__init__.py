@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from tidegate.runtime.spark import files as files
     from tidegate.runtime.spark import kafka as kafka
     from tidegate.runtime.spark import metrics as metrics
+    from tidegate.runtime.spark import sinks as sinks
     from tidegate.spec.aggregates import Aggregate
     from tidegate.testing import TopologyTestDriver
 
@@ -138,7 +139,7 @@ __all__ = [
 ]
 
 
-_WITH_SPARK = ("files", "kafka", "metrics")
+_WITH_SPARK = ("files", "kafka", "metrics", "sinks")
 
 _UNTIL_THEN = {
     "global_table": "Spark's own broadcast join with a static DataFrame, before tg.stream or behind to_df",
@@ -183,7 +184,7 @@ def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
 
 
 def __getattr__(name: str) -> Any:
-    """`tg.files`, `tg.kafka` and `tg.metrics`, which need Spark, when they are first asked for."""
+    """`tg.files`, `tg.kafka`, `tg.metrics` and `tg.sinks`, which need Spark, when they are first asked for."""
     if name not in _WITH_SPARK:
         refuse(f"module {__name__!r}", name, _UNTIL_THEN)
     return importlib.import_module(f"tidegate.runtime.spark.{name}")

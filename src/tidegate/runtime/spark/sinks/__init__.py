@@ -1,7 +1,7 @@
 """Sinks that have each row exactly once: Delta tables and PostgreSQL, over `foreachBatch`.
 
 `tg.sinks.delta(table, path)` and `tg.sinks.jdbc(table, url, name)` are writers of one table; `tg.sinks.write(outputs,
-final=..., late=...)` of several outputs, each into a sink of its own.
+{"final": ..., "late": ...})` of several outputs, each into a sink of its own.
 """
 
 from __future__ import annotations
@@ -71,15 +71,13 @@ def jdbc(
     return write(table, Postgres(url, dbtable, mode, name, dict(options or {})), checkpoint=checkpoint)
 
 
-def write(
-    table: Any, sink: Sink | None = None, /, *, checkpoint: str | None = None, **sinks: Sink
-) -> DataStreamWriter:
-    """A writer of `table` into `sink`, or of several outputs, each into a sink of its own, exactly once.
+def write(table: Any, sinks: Sink | Mapping[str, Sink], *, checkpoint: str | None = None) -> DataStreamWriter:
+    """A writer of `table` into a sink, or of several outputs, each into a sink of its own, exactly once.
 
-    `write(tg.outputs(raw=counts, final=final), raw=tg.sinks.Postgres(url, "counts"), final=tg.sinks.Delta(path))`. One
-    job runs a batch for all of them.
+    `write(tg.outputs(raw=counts, final=final), {"raw": tg.sinks.Postgres(url, "counts"), "final":
+    tg.sinks.Delta(path)})`. One job runs a batch for all of them.
     """
-    function = batches(table, sink, **sinks)
+    function = batches(table, sinks)
     frame = table.to_df()
     if not frame.isStreaming:
         raise DefinitionError(
@@ -90,21 +88,17 @@ def write(
     return writer if checkpoint is None else writer.option("checkpointLocation", checkpoint)
 
 
-def batches(table: Any, sink: Sink | None = None, /, **sinks: Sink) -> Function:
+def batches(table: Any, sinks: Sink | Mapping[str, Sink]) -> Function:
     """The function for `foreachBatch` of `write`, where something else than `write` makes the writer.
 
     `tg.drain(final, checkpoint, lambda rows: rows.writeStream.outputMode("update").foreachBatch(batches(final, sink)))`
     """
-    if (sink is None) == (not sinks):
-        raise DefinitionError(
-            "Give one sink, as tg.sinks.write(table, tg.sinks.Delta(path)), or one for each output by its name, as "
-            "tg.sinks.write(outputs, final=tg.sinks.Delta(path), late=...)."
-        )
-    named: dict[str | None, Sink] = {None: sink} if sink is not None else dict(sinks)
+    named: dict[str | None, Any] = {**sinks} if isinstance(sinks, Mapping) else {None: sinks}
     for each in named.values():
         if not isinstance(each, Delta | Postgres):
             raise DefinitionTypeError(
-                f"{in_one_line(each)} is no sink. Use tg.sinks.Delta(path) or tg.sinks.Postgres(url, table)."
+                f"{in_one_line(each)} is no sink. Use tg.sinks.Delta(path) or tg.sinks.Postgres(url, table), or one of "
+                'them for each output by its name: {"final": tg.sinks.Delta(path), "late": ...}.'
             )
     rows = rows_of(table, {name: each.mode for name, each in named.items()})
     return Batches([named[name].target(each) for name, each in rows.items()], plan_number(table))

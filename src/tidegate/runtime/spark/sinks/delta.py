@@ -315,4 +315,3 @@ def _quoted(name: str) -> str:
 
 def _told(kind: Any) -> str:
     return str(getattr(kind, "type", kind)) if not hasattr(kind, "fields") else "struct"
-

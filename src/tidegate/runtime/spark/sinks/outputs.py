@@ -177,4 +177,3 @@ def _key(node: Plan) -> tuple[str, ...]:
 def plan_number(table: Result) -> int:
     """A number that another plan does not have: 63 bits of what `describe` says of it."""
     return int.from_bytes(sha256(describe(table.node).encode()).digest()[:8], "big") >> 1
-

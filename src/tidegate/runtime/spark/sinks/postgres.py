@@ -88,11 +88,6 @@ def _instant(kind: str) -> Made:
     )
 
 
-def _json(column: Column) -> Column:
-    """A nested value as JSON: that of the field x, without the braces around it."""
-    return F.get_json_object(as_json(F.struct(column.alias("x"))), "$.x")
-
-
 _PLAIN: dict[type[DataType], Carried] = {
     BooleanType: Carried("boolean", "boolean", pa.bool_()),
     ByteType: Carried("smallint", "smallint", pa.int16(), ("integer", "bigint", "numeric")),
@@ -104,19 +99,16 @@ _PLAIN: dict[type[DataType], Carried] = {
     StringType: Carried("text", "text", pa.string(), ("character varying", "citext")),
     BinaryType: Carried("bytea", "text", pa.string(), (), lambda staged: f"decode({staged}, 'hex')", F.hex),
     DateType: Carried("date", "integer", pa.int32(), (), lambda staged: f"(date '1970-01-01' + {staged})", F.unix_date),
-    TimestampType: Carried(
-        "timestamp with time zone", "bigint", pa.int64(), (), _instant("timestamptz"), F.unix_micros
-    ),
+    TimestampType: Carried("timestamp with time zone", "bigint", pa.int64(), (), _instant("timestamptz")),
     TimestampNTZType: Carried(
         "timestamp without time zone",
         "bigint",
         pa.int64(),
         (),
         _instant("timestamp"),
-        lambda column: F.unix_micros(F.to_utc_timestamp(column.cast("timestamp"), F.current_timezone())),
     ),
 }
-_NESTED = Carried("jsonb", "jsonb", pa.string(), ("json",), sent=_json)
+_NESTED = Carried("jsonb", "jsonb", pa.string(), ("json",), sent=as_json)
 
 
 def carried(kind: DataType) -> Carried | None:
@@ -173,7 +165,9 @@ class Postgres:
 
     def _connection(self) -> Connection:
         if not isinstance(self.url, str):
-            raise DefinitionTypeError(f"`url` is {in_one_line(self.url)}. Use for example \"postgresql://host/database\".")
+            raise DefinitionTypeError(
+                f'`url` is {in_one_line(self.url)}. Use for example "postgresql://host/database".'
+            )
         url = self.url.removeprefix("jdbc:")
         scheme = url.partition(":")[0]
         if self.url.startswith("jdbc:") and scheme != "postgresql":
@@ -188,7 +182,7 @@ def _parts(table: str | Sequence[str]) -> tuple[str, ...]:
     parts = tuple(table.split(".")) if isinstance(table, str) else tuple(table)
     if not 1 <= len(parts) <= 2 or not all(isinstance(part, str) and part for part in parts):
         raise DefinitionError(
-            f"`table` is {in_one_line(table)}. Use \"counts\", \"sales.counts\", or the parts of a name that has dots: "
+            f'`table` is {in_one_line(table)}. Use "counts", "sales.counts", or the parts of a name that has dots: '
             '("sales", "my.counts").'
         )
     for part in parts:
@@ -261,7 +255,8 @@ class PostgresTarget(Target):
 
     @property
     def _batches(self) -> str:
-        return self._beside(BATCHES)
+        """As a query has it that takes parameters, for which the percent sign stands."""
+        return self._beside(BATCHES).replace("%", "%%")
 
     def _beside(self, name: str) -> str:
         return ".".join(_quoted(part) for part in (*self._table[:-1], name))
@@ -281,7 +276,7 @@ class PostgresTarget(Target):
             cursor.execute("SELECT pg_advisory_xact_lock(hashtext('tidegate'))")
             cursor.execute(f"CREATE TABLE IF NOT EXISTS {self._target} ({', '.join(columns)})")
             cursor.execute(
-                f"CREATE TABLE IF NOT EXISTS {self._batches} (target text, name text, query text, batch bigint NOT NULL, "
+                f"CREATE TABLE IF NOT EXISTS {self._beside(BATCHES)} (target text, name text, query text, batch bigint NOT NULL, "
                 "plan bigint NOT NULL, written timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (target, name, query))"
             )
             self._check(cursor)
@@ -402,24 +397,21 @@ class PostgresTarget(Target):
         if rows.inline:
             _copy(cursor, stage, rows.table, here)
         names = [here, *(part for _, part in parts)]
-        taken = f"{_quoted(_PART)} = ANY(%s)"
+        taken = f"s.{_quoted(_PART)} IN ({', '.join(map(repr, names))})"  # of hexadecimal digits
         columns, values = _list(self._kinds), ", ".join(self._value(name) for name in self._kinds)
         if not self.rows.upserts:
-            cursor.execute(
-                f"INSERT INTO {self._target} ({columns}) SELECT {values} FROM {stage} s WHERE {taken}", (names,)
-            )
+            cursor.execute(f"INSERT INTO {self._target} ({columns}) SELECT {values} FROM {stage} s WHERE {taken}")
         else:
             same = " AND ".join(f"t.{_quoted(name)} = {self._value(name)}" for name in self.rows.key)
             gone = f"s.{_quoted(_GONE)}"
-            cursor.execute(f"DELETE FROM {self._target} t USING {stage} s WHERE {gone} AND {taken} AND {same}", (names,))
+            cursor.execute(f"DELETE FROM {self._target} t USING {stage} s WHERE {gone} AND {taken} AND {same}")
             others = [name for name in self._kinds if name not in self.rows.key]
             changed = ", ".join(f"{_quoted(name)} = excluded.{_quoted(name)}" for name in others)
             # In the order of the key, so that two queries never wait for each other's rows.
             cursor.execute(
                 f"INSERT INTO {self._target} ({columns}) SELECT {values} FROM {stage} s WHERE NOT {gone} AND {taken} "
                 f"ORDER BY {', '.join('s.' + _quoted(name) for name in self.rows.key)} ON CONFLICT "
-                f"({_list(self.rows.key)}) DO {f'UPDATE SET {changed}' if others else 'NOTHING'}",
-                (names,),
+                f"({_list(self.rows.key)}) DO {f'UPDATE SET {changed}' if others else 'NOTHING'}"
             )
         if parts:
             cursor.execute(f"DROP TABLE {stage}")

@@ -92,7 +92,7 @@ def staged(frame: DataFrame, lanes: Sequence[Lane]) -> list[Staged]:
         parts.append(Part(lane.output, tuple(places), lane.schema, lane.key, lane.place, lane.called))
     names = numbers(columns)
     chosen = frame.select(*[column.alias(name) for column, name in zip(columns, names, strict=True)])
-    receipts = chosen.mapInArrow(Stage(tuple(parts)), _RECEIPTS).collect()
+    receipts = chosen.mapInArrow(Stage(tuple(parts), INLINE_BYTES, CHUNK_BYTES), _RECEIPTS).collect()
     results = [Staged(lane.schema) for lane in lanes]
     for receipt in receipts:
         result = results[receipt["sink"]]
@@ -121,9 +121,11 @@ class Stage:
     """The task: takes the rows of all outputs, gives a receipt for each sink that has some of them."""
 
     parts: tuple[Part, ...]
+    inline_bytes: int
+    chunk_bytes: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        held = [_Held(part) for part in self.parts]
+        held = [_Held(part, self) for part in self.parts]
         for batch in batches:
             by_output: dict[str | None, pa.Table] = defaultdict(lambda: None)
             for each in held:
@@ -144,8 +146,8 @@ def _of_output(batch: pa.RecordBatch, output: str | None) -> pa.Table:
 class _Held:
     """The rows that one task has for one sink."""
 
-    def __init__(self, part: Part) -> None:
-        self.part, self.count = part, 0
+    def __init__(self, part: Part, stage: Stage) -> None:
+        self.part, self.count, self._stage = part, 0, stage
         self._rows: list[pa.Table] = []
         self._bytes = 0
         self._aside: Aside | None = None
@@ -164,7 +166,7 @@ class _Held:
         self._bytes += rows.nbytes
         self.count += rows.num_rows
         # Which row of a key is the last one is known at the end.
-        if not self.part.key and self._bytes > CHUNK_BYTES:
+        if not self.part.key and self._bytes > self._stage.chunk_bytes:
             self._put_aside()
 
     def receipt(self, number: int) -> pa.RecordBatch:
@@ -172,7 +174,7 @@ class _Held:
             last = last_of_each_key(pa.concat_tables(self._rows), self.part.key)
             self._rows, self._bytes, self.count = [last], last.nbytes, last.num_rows
         rows = aside = None
-        if self._aside is None and self._bytes <= INLINE_BYTES:
+        if self._aside is None and self._bytes <= self._stage.inline_bytes:
             rows = _encoded(pa.concat_tables(self._rows))
         else:
             self._put_aside()
@@ -212,4 +214,3 @@ def _encoded(rows: pa.Table) -> bytes:
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_table(rows)
     return bytes(sink.getvalue())
-
