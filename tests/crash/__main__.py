@@ -1,6 +1,7 @@
 """`python -m crash --kills 50 [--seed N] [--pipeline join]`: `kill -9` of pipelines on a standalone cluster.
 
-Each of the pipelines is killed so often, one after the other: one that counts in windows, and one with a join.
+Each of the pipelines is killed so often, one after the other: one that counts in windows, and one with a join. The
+third one, `--pipeline sinks`, writes to Delta tables and PostgreSQL.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ import argparse
 import random
 import sys
 import tempfile
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 from cluster.standalone import Cluster
-from crash.kills import PIPELINES, Crashes
+from crash.kills import PIPELINES, WITH_FILES, Crashes
+from crash.sinks_feed import database
 
 
 def main() -> int:
@@ -25,9 +28,10 @@ def main() -> int:
     print(f"seed {chosen.seed}", flush=True)
     say = partial(print, flush=True)
     right = True
-    for name in [chosen.pipeline] if chosen.pipeline else PIPELINES:
+    for name in [chosen.pipeline] if chosen.pipeline else WITH_FILES:
         with tempfile.TemporaryDirectory(prefix="tidegate-crash-") as folder, Cluster() as cluster:
-            verdict = Crashes(Path(folder), chosen.seed, cluster, say, name).run(chosen.kills)
+            with database(Path(folder)) if name not in WITH_FILES else nullcontext():
+                verdict = Crashes(Path(folder), chosen.seed, cluster, say, name).run(chosen.kills)
         say(f"{name}: {verdict}")
         right &= verdict.right
     return 0 if right else 1

@@ -21,6 +21,7 @@ import psutil
 from cluster.standalone import Cluster
 from crash.feed import Compared, Feed
 from crash.join_feed import JoinFeed
+from crash.sinks_feed import SinksFeed
 
 ROOT = Path(__file__).parents[2]
 AHEAD = 3
@@ -34,8 +35,11 @@ PATIENCE_S = 900
 PIPELINES: dict[str, tuple[str, Callable[[Path, random.Random], Feed | JoinFeed]]] = {
     "windows": ("crash.pipeline", Feed),
     "join": ("crash.join_pipeline", JoinFeed),
+    "sinks": ("crash.sinks_pipeline", SinksFeed),
 }
 """What may be killed: its module, and what is fed to it."""
+WITH_FILES = ("windows", "join")
+"""Those whose sink is Spark's own; "sinks" needs a PostgreSQL."""
 
 
 @dataclass
@@ -68,7 +72,7 @@ class Pipeline:
 
     def start(self, *arguments: str) -> None:
         self.starts += 1
-        path = os.pathsep.join(str(part) for part in (ROOT / "src", ROOT / "tests"))
+        path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", self.module, str(self.folder), *self.arguments, *arguments],

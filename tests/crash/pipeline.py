@@ -75,22 +75,27 @@ def files(spark: Any, schema: pa.Schema, folder: Path) -> Any:
     return spark.readStream.schema(empty).option("maxFilesPerTrigger", 1).parquet(str(folder))
 
 
-def run(rows: Callable[[Any, Path], Any], **settings: str) -> None:
-    """Write `rows` of a Spark with these settings and a folder into a sink, as the command line says."""
+def arguments() -> argparse.Namespace:
+    """What the command line says."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--end", action="store_true")
     parser.add_argument("--master")
-    chosen = parser.parse_args()
-    folder, spark = chosen.folder, session(chosen.master, **settings)
-    writer = (
-        rows(spark, folder)
-        .writeStream.format("parquet")
-        .option("path", str(folder / "out"))
-        .option("checkpointLocation", str(folder / "checkpoint"))
-    )
+    return parser.parse_args()
+
+
+def take(writer: Any, chosen: argparse.Namespace) -> None:
+    """Run the query of this writer, on and on or until all files are taken."""
+    writer = writer.option("checkpointLocation", str(chosen.folder / "checkpoint"))
     query = (writer.trigger(availableNow=True) if chosen.end else writer).start()
     query.awaitTermination()
+
+
+def run(rows: Callable[[Any, Path], Any], **settings: str) -> None:
+    """Write `rows` of a Spark with these settings and a folder into a sink, as the command line says."""
+    chosen = arguments()
+    folder, spark = chosen.folder, session(chosen.master, **settings)
+    take(rows(spark, folder).writeStream.format("parquet").option("path", str(folder / "out")), chosen)
     # Through Spark, which knows from the sink's log which of the files count: what a killed batch left does not.
     pq.write_table(spark.read.parquet(str(folder / "out")).toArrow(), folder / "result.parquet")
     spark.stop()

@@ -219,11 +219,11 @@ class DeltaTarget(Target):
         properties = deltalake.CommitProperties(
             app_transactions=[deltalake.Transaction(name, number) for name, number in remembered.items()]
         )
-        data = rows.table if not rows.aside else self._read(rows)
         if self.rows.upserts:
-            self._merge(table, data, properties)
+            self._merge(table, self._read(rows) if rows.aside else rows.table, properties)
         else:
-            deltalake.write_deltalake(table, data, mode="append", commit_properties=properties)
+            filled = _filled(self._read(rows), pa.schema(table.schema().to_arrow()))
+            deltalake.write_deltalake(table, filled, mode="append", commit_properties=properties)
 
     def _merge(self, table: Any, data: Any, properties: Any) -> None:
         names = self._schema.names
@@ -294,6 +294,22 @@ class _File:
         return self._name
 
 
+def _filled(rows: pa.RecordBatchReader, columns: pa.Schema) -> pa.RecordBatchReader:
+    """The rows in the order of the table's columns, null in those that they do not have."""
+    theirs = [field if field.name not in rows.schema.names else rows.schema.field(field.name) for field in columns]
+    schema = pa.schema(theirs)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in rows:
+            filled = [
+                batch[field.name] if field.name in rows.schema.names else pa.nulls(batch.num_rows, field.type)
+                for field in schema
+            ]
+            yield pa.RecordBatch.from_arrays(filled, schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
 def _file_system(table: str, options: dict[str, str]) -> pafs.FileSystem:
     """The store of a table, with paths relative to it."""
     if "://" not in table:
@@ -301,7 +317,31 @@ def _file_system(table: str, options: dict[str, str]) -> pafs.FileSystem:
     package()
     from deltalake.fs import DeltaStorageHandler
 
-    return pafs.PyFileSystem(DeltaStorageHandler(table, options))
+    class Handler(DeltaStorageHandler):  # type: ignore[misc, unused-ignore]
+        """Writes bytes, where Arrow gives buffers and deltalake's own handler takes bytes alone."""
+
+        def open_output_stream(self, path: str, metadata: Any = None) -> pa.NativeFile:
+            return pa.PythonFile(_Bytes(self._handler.open_output_stream(path, metadata)), mode="w")
+
+    return pafs.PyFileSystem(Handler(table, options))
+
+
+class _Bytes:
+    """A file of deltalake's, written by Arrow."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self.closed = file, False
+
+    def write(self, data: Any) -> int:
+        return int(self._file.write(bytes(data)))
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._file.close()
 
 
 def _newest(table: Any, application: str) -> int:

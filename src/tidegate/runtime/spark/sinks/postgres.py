@@ -128,13 +128,20 @@ def holds(column: str, kind: DataType) -> bool:
     """Whether a column of PostgreSQL's type `column` holds every value of a type of Spark."""
     how = carried(kind)
     assert how is not None
+    if bounded := re.fullmatch(r"numeric\((\d+),(\d+)\)", column):
+        precision, scale = map(int, bounded.groups())
+        digits, behind = _digits(kind)
+        return digits > 0 and scale >= behind and precision - scale >= digits - behind
     bare = re.sub(r"\(\d+\)$", "", column) if column.startswith("character varying") else column
-    if isinstance(kind, DecimalType) and column.startswith("numeric("):
-        precision, scale = map(int, column[len("numeric(") : -1].split(","))
-        return scale >= kind.scale and precision - scale >= kind.precision - kind.scale
+    return bare in (how.column.partition("(")[0], *how.others)
+
+
+def _digits(kind: DataType) -> tuple[int, int]:
+    """How many digits a number of this type has at most, and how many of them behind the point; 0 if any."""
     if isinstance(kind, DecimalType):
-        return column == "numeric"
-    return bare in (how.column, *how.others)
+        return kind.precision, kind.scale
+    whole = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}
+    return whole.get(type(kind), 0), 0
 
 
 @dataclass(frozen=True)
