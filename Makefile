@@ -96,6 +96,13 @@ KILLS ?= 50
 test-crash: $(STAMP) java  ## KILLS times kill -9 of each of two pipelines, every result once (SEED=n repeats a choice; ARGS="--pipeline join" for one)
 	PYTHONPATH=src:tests $(call PYTHON_OF,$(VENV)) $(BIN)/python -m crash --kills $(KILLS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+.PHONY: test-sinks
+test-sinks: KILLS = 10
+test-sinks: $(STAMP) java  ## KILLS times kill -9 of a pipeline into Delta tables and PostgreSQL (SEED=n), every row once
+	@tools/require-postgres
+	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m pytest -v --durations=5 tests/spark/test_sinks.py tests/spark/test_exactly_once.py $(ARGS)
+	PYTHONPATH=src:tests $(call PYTHON_OF,$(VENV)) $(BIN)/python -m crash --pipeline sinks --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+
 .PHONY: simulate
 simulate: $(STAMP)  ## CASES random queries on a simulated cluster whose tasks and drivers die (SEED=n from a seed; no Java)
 	PYTHONPATH=src:tests $(BIN)/python -m simulation --cases $(CASES) $(if $(SEED),--seed $(SEED)) $(ARGS)
@@ -187,12 +194,12 @@ $(STAMP): pyproject.toml
 	@tools/make-venv $(VENV)
 	@echo "Installing into $(VENV) (the first time this fetches Spark, about 450 MB: some minutes)"
 	@$(BIN)/python -m pip $(PIP_INSTALL) $(PIP_WITH_GROUPS)
-	@$(BIN)/python -m pip $(PIP_INSTALL) --editable '.[connect,demo,kafka,metrics]' --group dev
+	@$(BIN)/python -m pip $(PIP_INSTALL) --editable '.[connect,delta,demo,kafka,metrics,postgres]' --group dev
 	@touch $@
 
 $(LOWEST_STAMP): pyproject.toml requirements/lowest.txt
 	@tools/make-venv $(LOWEST)
 	@echo "Installing the lowest supported versions into $(LOWEST) (some minutes)"
 	@$(LOWEST)/bin/python -m pip $(PIP_INSTALL) $(PIP_WITH_GROUPS)
-	@$(LOWEST)/bin/python -m pip $(PIP_INSTALL) --constraint requirements/lowest.txt --editable '.[connect,demo,kafka,metrics]' --group dev
+	@$(LOWEST)/bin/python -m pip $(PIP_INSTALL) --constraint requirements/lowest.txt --editable '.[connect,delta,demo,kafka,metrics,postgres]' --group dev
 	@touch $@

@@ -8,8 +8,8 @@ stateful operator holds the counts once.
 
 What makes it exactly once: a batch that fails is run again with the same id and the same rows. So each output's rows
 of batch n go to a place named by n and replace what is there. That holds for any sink that can do "replace what batch n
-wrote": a folder per batch, as here; a table with a column `batch` in one transaction (delete, insert); Delta
-with the options txnAppId (one per output) and txnVersion (the batch id), which skips a batch it already has.
+wrote": a folder per batch, as here; a table with a column `batch` in one transaction (delete, insert). For Delta tables
+and PostgreSQL `tg.sinks` does it: see exactly_once.py.
 
 `persist` matters: each write is a Spark job of its own, and would run the stateful operator once more.
 

@@ -19,7 +19,11 @@ def test_the_lowest_versions_are_the_lower_bounds() -> None:
     extras = PROJECT["optional-dependencies"]
     wanted = [
         *PROJECT["dependencies"],
-        *(each for extra in ("runtime", "spark", "demo", "kafka", "metrics") for each in extras[extra]),
+        *(
+            each
+            for extra in ("runtime", "spark", "delta", "demo", "kafka", "metrics", "postgres")
+            for each in extras[extra]
+        ),
     ]
     bounds = dict(re.fullmatch(r"([\w-]+)>=([\d.]+)", each).groups() for each in wanted if ">=" in each)
     pinned = dict(

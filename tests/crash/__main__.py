@@ -29,9 +29,12 @@ def main() -> int:
     say = partial(print, flush=True)
     right = True
     for name in [chosen.pipeline] if chosen.pipeline else WITH_FILES:
-        with tempfile.TemporaryDirectory(prefix="tidegate-crash-") as folder, Cluster() as cluster:
-            with database(Path(folder)) if name not in WITH_FILES else nullcontext():
-                verdict = Crashes(Path(folder), chosen.seed, cluster, say, name).run(chosen.kills)
+        with (
+            tempfile.TemporaryDirectory(prefix="tidegate-crash-") as folder,
+            nullcontext() if name in WITH_FILES else database(Path(folder)),
+            Cluster() as cluster,
+        ):
+            verdict = Crashes(Path(folder), chosen.seed, cluster, say, name).run(chosen.kills)
         say(f"{name}: {verdict}")
         right &= verdict.right
     return 0 if right else 1

@@ -1,7 +1,7 @@
 """The pipeline whose sinks are databases: updates, final results and late records, each exactly once.
 
-`python -m crash.sinks_pipeline FOLDER [--end] [--master URL]`, as `crash.pipeline`. FOLDER/postgres has the address of a
-PostgreSQL.
+`python -m crash.sinks_pipeline FOLDER [--end] [--master URL]`, as `crash.pipeline`. FOLDER/postgres has the address of
+a PostgreSQL.
 """
 
 from __future__ import annotations

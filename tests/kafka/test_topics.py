@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from kafka.broker import Broker
 from kafka.client import Client, Record
 from spark.replay import Row, collect, observed
+from spark.test_example import load
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.kafka]
 
@@ -289,6 +290,17 @@ def test_results_into_a_topic_and_repeats_told_apart(
     rows = read.frame.dropDuplicates(["row_id"]).select("user", F.unix_millis("window_in.start"), "count").collect()
     assert {tuple(row) for row in rows} == wanted
     assert {bytes(record["headers"]["row_id"]).decode() for record in twice} == set(by_id(once))
+
+    # The consumer of the examples counts each once, and goes on where it was.
+    example = load("drop_repeats")
+    database = str(tmp_path / "totals.db")
+    assert example.consume(broker.servers, out, database, key="user", value="count") == len(once)
+    assert example.consume(broker.servers, out, database, key="user", value="count") == 0
+    totals = {key: (results, total) for key, results, total in example.opened(database).execute("SELECT * FROM totals")}
+    assert totals == {
+        user: (sum(each == user for each, _, _ in wanted), sum(n for each, _, n in wanted if each == user))
+        for user, _, _ in wanted
+    }
 
 
 def test_deletions_become_tombstones(spark: SparkSession, client: Client, broker: Broker) -> None:

@@ -19,18 +19,18 @@ USER = "postgres"
 START_SECONDS = 60
 
 
-class NoPostgres(Exception):
+class NoPostgresError(Exception):
     """It is not installed."""
 
 
 def programs() -> Path:
-    """The folder with `initdb` and `postgres`, of the newest version that is there. Raises NoPostgres."""
+    """The folder with `initdb` and `postgres`, of the newest version that is there. Raises NoPostgresError."""
     found = shutil.which("initdb")
     if found and shutil.which("postgres"):
         return Path(found).resolve().parent
     folders = [path for path in Path("/usr/lib/postgresql").glob("*/bin") if (path / "initdb").exists()]
     if not folders:
-        raise NoPostgres("there is no initdb: apt-get install postgresql, or tools/require-postgres")
+        raise NoPostgresError("there is no initdb: apt-get install postgresql, or tools/require-postgres")
     return max(folders, key=lambda path: int(path.parent.name) if path.parent.name.isdecimal() else 0)
 
 

@@ -18,14 +18,16 @@ import pytest
 import tidegate as tg
 
 pytest.importorskip("pyspark")
-deltalake = pytest.importorskip("deltalake")
-psycopg = pytest.importorskip("psycopg")
+pytest.importorskip("deltalake")
+pytest.importorskip("psycopg")
 
+import deltalake
+import psycopg
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from sinks.server import NoPostgres, Server
+from sinks.server import NoPostgresError, Server
 from spark.replay import FIRST_FILE_S, schema_of, table_of
 from tidegate.runtime.spark.sinks import staging
 from tidegate.testing import TopologyTestDriver
@@ -48,7 +50,7 @@ def server() -> Iterator[Server]:
     try:
         with Server() as running:
             yield running
-    except NoPostgres as error:
+    except NoPostgresError as error:
         pytest.skip(f"no PostgreSQL: {error}")
 
 
@@ -220,7 +222,7 @@ def test_rows_that_tasks_put_aside_are_there_once(case: Case, server: Server, mo
     assert said(rows_in(server, "aside.final")) == said(case.delta("final")) == wanted["final"]
     assert said(rows_in(server, "aside.late"), "v") == said(case.delta("late"), "v") == wanted["late"]
     # Nothing is left of what was put aside.
-    assert [path for path in case.folder.rglob("_tidegate/**/*.parquet")] == []
+    assert list(case.folder.rglob("_tidegate/**/*.parquet")) == []
     with psycopg.connect(server.url) as connection:
         left = connection.execute("SELECT relname FROM pg_class WHERE relname LIKE 'tidegate_stage%'").fetchall()
     assert left == []
@@ -233,7 +235,7 @@ def test_changes_of_a_table_with_odd_names_replace_and_delete(
     spark: SparkSession, tmp_path: Path, server: Server
 ) -> None:
     """Several changes of a key in one batch: the last one counts, whether it deletes or not."""
-    delta_odd = ODD[:5] + ("a-b", *ODD[6:])
+    delta_odd = (*ODD[:5], "a-b", *ODD[6:])
     for number, names in enumerate((ODD, delta_odd)):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -241,7 +243,7 @@ def test_changes_of_a_table_with_odd_names_replace_and_delete(
         columns = dict(zip(names, kinds, strict=True))
         case = Case(spark, folder, schema_of(**columns, gone=pa.bool_()))
 
-        def change(key: float, text: str | None, value: int, gone: bool = False) -> Row:
+        def change(key: float, text: str | None, value: int, gone: bool = False, names: Any = names) -> Row:
             row = dict(zip(names, (key, "q'", value, value, True, text, value, "%s"), strict=True))
             return {**row, "ts": value, "gone": gone}
 
@@ -293,7 +295,8 @@ def test_values_of_every_type_arrive_as_they_were(case: Case, server: Server) ->
     case.schema = schema_of(k=pa.string(), **kinds)
     full = {
         "flag": True, "tiny": -128, "short": -32768, "int": -(2**31), "long": -(2**63), "real": 1.5, "double": 1e-320,
-        "price": Decimal("-12345678901234567890.000000000000000001"), "whole": Decimal(10**38 - 1), "text": "ä\t\\N\r\n\"'",
+        "price": Decimal("-12345678901234567890.000000000000000001"), "whole": Decimal(10**38 - 1),
+        "text": "ä\t\\N\r\n\"'",
         "bytes": b"\x00\xff", "day": date(1, 1, 1), "at": far, "local": -62_135_596_800_000, "list": [1, None],
         "nested": {"X y": 'q"', "z": [0.5]}, "map": {"a": 1},
     }  # fmt: skip
@@ -303,9 +306,8 @@ def test_values_of_every_type_arrive_as_they_were(case: Case, server: Server) ->
     stream = tg.stream(case.frame(), key="k", timestamp="ts", partition="partition", offset="offset")
     case.run(stream, tg.sinks.Delta(case.folder / "types"), "to delta")
     case.run(stream, tg.sinks.Postgres(server.url, "types"), "to postgres")
-    wanted = {
-        row["k"]: row for row in table_of([{"k": "full", **full}, {"k": "special", **special}], case.schema).to_pylist()
-    }
+    put = table_of([{"k": "full", **full}, {"k": "special", **special}], case.schema)
+    wanted = {row["k"]: row for row in put.to_pylist()}
     for rows in (case.delta("types"), rows_in(server, "types")):
         found = {row["k"]: row for row in rows}
         assert len(rows) == 3
@@ -331,7 +333,7 @@ def test_a_query_that_starts_over_is_refused_where_its_rows_would_be_twice(case:
     for number, sink in enumerate((tg.sinks.Delta, lambda *a, **k: tg.sinks.Postgres(server.url, *a, **k))):
         place = str(case.folder / "over") if number == 0 else "over.final"
         case.run(final, sink(place, mode="append"), f"first {number}")
-        with pytest.raises(StreamingQueryException, match='had another checkpoint.*name="rows-2"'):
+        with pytest.raises(StreamingQueryException, match=r'had another checkpoint.*name="rows-2"'):
             case.run(final, sink(place, mode="append"), f"second {number}")
         case.run(final, sink(place, mode="append", name="beside"), f"third {number}")
         rows = case.delta("over") if number == 0 else rows_in(server, place)
@@ -435,8 +437,8 @@ def test_a_sink_whose_columns_do_not_fit_is_refused_before_the_query_starts(case
         "CREATE TABLE fit.narrow (k text, window_start timestamptz, window_end timestamptz, n int, total bigint)",
         "CREATE TABLE fit.more (k text, window_start timestamptz, window_end timestamptz, n bigint, total numeric,"
         " timestamp timestamptz, must int NOT NULL, may int, made int NOT NULL DEFAULT 1)",
-        "CREATE TABLE fit.wide (k varchar, window_start timestamptz, window_end timestamptz, n numeric, total numeric(30),"
-        " timestamp timestamptz, may int, made int NOT NULL DEFAULT 1)",
+        "CREATE TABLE fit.wide (k varchar, window_start timestamptz, window_end timestamptz, n numeric,"
+        " total numeric(30), timestamp timestamptz, may int, made int NOT NULL DEFAULT 1)",
     )
     for name, message in (
         ("missing", "no column 'total'.*ADD COLUMN \"total\" bigint"),
@@ -458,7 +460,7 @@ def test_a_sink_whose_columns_do_not_fit_is_refused_before_the_query_starts(case
         tg.sinks.delta(table, path)
     path = case.folder / "type"
     deltalake.write_deltalake(path, pa.table({"k": pa.array([1], pa.int32())}))
-    with pytest.raises(tg.DefinitionError, match="the column 'k' as .*integer.*string"):
+    with pytest.raises(tg.DefinitionError, match=r"the column 'k' as .*integer.*string"):
         tg.sinks.delta(table, path)
 
 

@@ -93,7 +93,7 @@ def batches(table: Any, sinks: Sink | Mapping[str, Sink]) -> Function:
 
     `tg.drain(final, checkpoint, lambda rows: rows.writeStream.outputMode("update").foreachBatch(batches(final, sink)))`
     """
-    named: dict[str | None, Any] = {**sinks} if isinstance(sinks, Mapping) else {None: sinks}
+    named: dict[str | None, Any] = dict(sinks.items()) if isinstance(sinks, Mapping) else {None: sinks}
     for each in named.values():
         if not isinstance(each, Delta | Postgres):
             raise DefinitionTypeError(

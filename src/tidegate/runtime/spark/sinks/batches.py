@@ -1,7 +1,7 @@
 """The function of `foreachBatch`: every batch goes to every sink once, however often it is run.
 
-A sink remembers the newest batch of a query in the same transaction as its rows. Spark runs a batch again, with the same
-number and the same rows, until its own checkpoint says that it is done.
+A sink remembers the newest batch of a query in the same transaction as its rows. Spark runs a batch again, with the
+same number and the same rows, until its own checkpoint says that it is done.
 """
 
 from __future__ import annotations

@@ -138,7 +138,8 @@ class DeltaTarget(Target):
             if theirs is None:
                 raise DefinitionError(
                     f"{self.place} has no column {name!r}. Its columns are {', '.join(there)}. Add it, for example "
-                    f"DeltaTable({self._path!r}).alter.add_columns([Field({name!r}, ...)]), or leave it out of the rows."
+                    f"DeltaTable({self._path!r}).alter.add_columns([Field({name!r}, ...)]), or leave it out of the "
+                    "rows."
                 )
             if theirs.type != mine.type:
                 raise DefinitionError(
@@ -157,7 +158,7 @@ class DeltaTarget(Target):
 
     def lane(self, frame_columns: Sequence[str], batch: Batch) -> Lane:
         columns: list[Column] = [self.rows.column(each.name) for each in self.rows.fields]
-        schema, key = self._schema, ()
+        schema, key = self._schema, tuple[str, ...]()
         if self.rows.upserts:
             columns.append(self.rows.deleted(frame_columns))
             schema, key = self._staged_schema, self.rows.key

@@ -75,8 +75,8 @@ def rows_of(table: Any, modes: dict[str | None, str | None]) -> dict[str | None,
     """
     if isinstance(table, DataFrame) or not isinstance(table, Result):
         raise DefinitionTypeError(
-            f"`table` is {in_one_line(table)}. Use a table, a stream, or tg.outputs(...): a sink must know key and kind "
-            "of the rows, which a DataFrame does not tell."
+            f"`table` is {in_one_line(table)}. Use a table, a stream, or tg.outputs(...): a sink must know key and "
+            "kind of the rows, which a DataFrame does not tell."
         )
     if isinstance(table.node, Outputs):
         named: dict[str | None, Plan] = dict(table.node.named)

@@ -1,8 +1,8 @@
 """Tables of PostgreSQL as sinks: rows and the number of the batch in one transaction.
 
 Spark's own JDBC writer commits once per task, so a batch that fails in the middle is there in part, and it knows no
-transaction that remembers the batch too. So the rows go by COPY into a table of their own, large batches from the tasks,
-and one transaction takes them from there.
+transaction that remembers the batch too. So the rows go by COPY into a table of their own, large batches from the
+tasks, and one transaction takes them from there.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _digits(kind: DataType) -> tuple[int, int]:
     """How many digits a number of this type has at most, and how many of them behind the point; 0 if any."""
     if isinstance(kind, DecimalType):
         return kind.precision, kind.scale
-    whole = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}
+    whole: dict[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}
     return whole.get(type(kind), 0), 0
 
 
@@ -283,8 +283,9 @@ class PostgresTarget(Target):
             cursor.execute("SELECT pg_advisory_xact_lock(hashtext('tidegate'))")
             cursor.execute(f"CREATE TABLE IF NOT EXISTS {self._target} ({', '.join(columns)})")
             cursor.execute(
-                f"CREATE TABLE IF NOT EXISTS {self._beside(BATCHES)} (target text, name text, query text, batch bigint NOT NULL, "
-                "plan bigint NOT NULL, written timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (target, name, query))"
+                f"CREATE TABLE IF NOT EXISTS {self._beside(BATCHES)} (target text, name text, query text, "
+                "batch bigint NOT NULL, plan bigint NOT NULL, written timestamptz NOT NULL DEFAULT now(), "
+                "PRIMARY KEY (target, name, query))"
             )
             self._check(cursor)
             if self.rows.upserts:

@@ -90,8 +90,8 @@ def staged(frame: DataFrame, lanes: Sequence[Lane]) -> list[Staged]:
         places = range(len(columns), len(columns) + len(lane.columns))
         columns += lane.columns
         parts.append(Part(lane.output, tuple(places), lane.schema, lane.key, lane.place, lane.called))
-    names = numbers(columns)
-    chosen = frame.select(*[column.alias(name) for column, name in zip(columns, names, strict=True)])
+    # Under numbers, because a name may hold anything.
+    chosen = frame.select(*[column.alias(f"c{i}") for i, column in enumerate(columns)])
     receipts = chosen.mapInArrow(Stage(tuple(parts), INLINE_BYTES, CHUNK_BYTES), _RECEIPTS).collect()
     results = [Staged(lane.schema) for lane in lanes]
     for receipt in receipts:

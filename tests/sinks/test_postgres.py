@@ -1,0 +1,80 @@
+"""Which columns of PostgreSQL hold which types of Spark, and addresses and names, without a server."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    DateType,
+    DayTimeIntervalType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.runtime.spark.sinks import Postgres
+from tidegate.runtime.spark.sinks.postgres import carried, holds
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "right"),
+    [
+        (LongType(), "bigint", True),
+        (LongType(), "integer", False),
+        (LongType(), "double precision", False),
+        (LongType(), "numeric", True),
+        (LongType(), "numeric(19,0)", True),
+        (LongType(), "numeric(20,2)", False),
+        (IntegerType(), "double precision", True),
+        (ByteType(), "numeric(3,0)", True),
+        (FloatType(), "double precision", True),
+        (DoubleType(), "real", False),
+        (DecimalType(10, 2), "numeric(10,2)", True),
+        (DecimalType(10, 2), "numeric(12,4)", True),
+        (DecimalType(10, 2), "numeric(11,4)", False),
+        (DecimalType(10, 2), "numeric(12,1)", False),
+        (DecimalType(10, 2), "numeric", True),
+        (DecimalType(10, 2), "double precision", False),
+        (StringType(), "text", True),
+        (StringType(), "character varying(20)", True),
+        (StringType(), "character(20)", False),
+        (StringType(), "numeric(10,2)", False),
+        (DateType(), "date", True),
+        (TimestampType(), "timestamp with time zone", True),
+        (TimestampType(), "timestamp without time zone", False),
+        (TimestampNTZType(), "timestamp without time zone", True),
+        (ArrayType(LongType()), "jsonb", True),
+        (ArrayType(LongType()), "bigint[]", False),
+    ],
+)
+def test_a_column_holds_every_value_of_a_type_or_not(kind: object, column: str, right: bool) -> None:
+    assert holds(column, kind) == right  # type: ignore[arg-type]
+
+
+def test_a_type_without_a_column_is_known() -> None:
+    assert carried(DayTimeIntervalType()) is None
+
+
+@pytest.mark.parametrize(
+    ("sink", "message"),
+    [
+        (Postgres("jdbc:mysql://host/db", "t"), "writes to PostgreSQL alone"),
+        (Postgres("postgresql://host/db", ""), "`table` is ''"),
+        (Postgres("postgresql://host/db", ("a", "b", "c")), "`table` is"),
+        (Postgres("postgresql://host/db", "ä" * 32), "of 64 bytes"),
+        (Postgres(5, "t"), "`url` is 5"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_wrong_address_or_name_is_refused(sink: Postgres, message: str) -> None:
+    with pytest.raises((DefinitionError, DefinitionTypeError), match=message):
+        sink.target(None)  # type: ignore[arg-type]
