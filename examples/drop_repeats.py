@@ -1,8 +1,8 @@
 """A consumer of a topic that `tg.kafka.sink` writes to: takes each result once, though the topic may have it twice.
 
-Spark writes to Kafka at least once: after a crash the records of the last batch come again, with the same `row_id`. This
-consumer keeps what it makes of the results in a database (SQLite here), and in the same transaction the ids that it has
-taken and how far it has read. So neither the topic's repeats nor its own crash count a result twice.
+Spark writes to Kafka at least once: after a crash the records of the last batch come again, with the same `row_id`.
+This consumer keeps what it makes of the results in a database (SQLite here), and in the same transaction the ids that
+it has taken and how far it has read. So neither the topic's repeats nor its own crash count a result twice.
 
     tg.kafka.sink(final, servers, "counts", headers=["row_id"], checkpoint=...)  ->  topic  ->  this
 
@@ -78,4 +78,5 @@ def consume(servers: str, topic: str, path: str, key: str, value: str, idle_s: f
 
 
 if __name__ == "__main__":
-    print(consume(*sys.argv[1:4], key="user", value="count"), "new results")
+    servers, topic, path = sys.argv[1:]
+    print(consume(servers, topic, path, key="user", value="count"), "new results")

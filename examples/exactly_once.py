@@ -1,8 +1,8 @@
 """One query, three sinks: updates in PostgreSQL, final results and late records in Delta tables, each row exactly once.
 
-The payments and their counts are those of `three_sinks.py`, which writes the batches itself. Here `tg.sinks` does: a sink
-remembers the newest batch in the same transaction as its rows. A batch that runs again, because the query died before its
-checkpoint knew of it, finds that the sink has it.
+The payments and their counts are those of `three_sinks.py`, which writes the batches itself. Here `tg.sinks` does: a
+sink remembers the newest batch in the same transaction as its rows. A batch that runs again, because the query died
+before its checkpoint knew of it, finds that the sink has it.
 
     raw    ->  a table of PostgreSQL, in which an update replaces the row of its shop and minute (upsert)
     final  ->  a Delta table, to which each minute's result is appended once
@@ -27,16 +27,11 @@ import tidegate as tg
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from three_sinks import write_payments
+from three_sinks import counted, write_payments
 
 
 def outputs(payments: DataFrame) -> tg.KOutputs:
-    counts = (
-        tg.stream(payments, key="shop", timestamp="paid_at", partition="partition", offset="offset")
-        .group_by_key()
-        .windowed_by(tg.TimeWindows.of_size_and_grace("1 minute", "30 seconds"))
-        .agg(count=tg.count(), total=tg.sum("amount"))
-    )
+    counts = counted(payments)
     final = counts.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
     return tg.outputs(raw=counts, final=final, late=counts.late_records())
 

@@ -49,13 +49,18 @@ BATCHES = [
 ]
 
 
-def outputs(payments: DataFrame) -> DataFrame:
-    counts = (
+def counted(payments: DataFrame) -> tg.KTable:
+    """Payments per shop and minute."""
+    return (
         tg.stream(payments, key="shop", timestamp="paid_at", partition="partition", offset="offset")
         .group_by_key()
         .windowed_by(tg.TimeWindows.of_size_and_grace("1 minute", "30 seconds"))
         .agg(count=tg.count(), total=tg.sum("amount"))
     )
+
+
+def outputs(payments: DataFrame) -> DataFrame:
+    counts = counted(payments)
     final = counts.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
     frame: DataFrame = tg.to_df(raw=counts, final=final, late=counts.late_records())
     return frame

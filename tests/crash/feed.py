@@ -79,9 +79,13 @@ class Feed:
             self.files.append(rows)
             put(rows, SCHEMA, self.folder / "in", number)
 
+    def topology(self) -> Any:
+        """What the pipeline computes, of an input that is not bound."""
+        return topology(stream("events"))
+
     def driver(self) -> TopologyTestDriver:
         """One that has seen all files."""
-        driver = TopologyTestDriver(topology(stream("events")))
+        driver = TopologyTestDriver(self.topology())
         for rows in self.files:
             driver.pipe_batch(rows)
         return driver

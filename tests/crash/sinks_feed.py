@@ -12,7 +12,6 @@ from crash.feed import Compared, Feed, Row, compared, plain
 from crash.pipeline import stream
 from crash.sinks_pipeline import ADDRESS, topology
 from sinks.server import Server
-from tidegate.testing import TopologyTestDriver
 
 UPDATES = ("merged", "upserted")
 
@@ -28,11 +27,8 @@ def database(folder: Path) -> Iterator[None]:
 class SinksFeed(Feed):
     """The files of `Feed`."""
 
-    def driver(self) -> TopologyTestDriver:
-        driver = TopologyTestDriver(topology(stream("events")))
-        for rows in self.files:
-            driver.pipe_batch(rows)
-        return driver
+    def topology(self) -> Any:
+        return topology(stream("events"))
 
     def compared(self, result: Path) -> Compared:
         """The rows of all sinks beside those of the driver; of updates the last one of each key and window."""

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from tidegate.errors import InputError
-from tidegate.runtime.spark.sinks.staging import Part, Stage, last_of_each_key
+from tidegate.runtime.spark.sinks.staging import Lane, Part, Stage, last_of_each_key
 
 SCHEMA = pa.schema({"k.x": pa.string(), "v": pa.int64()})
 
@@ -50,7 +50,7 @@ def batch(*rows: tuple[str, str | None, int]) -> pa.RecordBatch:
 
 
 def part(output: str | None, shelf: Shelf, *key: str) -> Part:
-    return Part(output, (1, 2), SCHEMA, key, shelf, "the table 't'")
+    return Part(Lane(output, SCHEMA, key, shelf, "the table 't'"), (1, 2))
 
 
 BATCHES = [batch(("raw", "a", 1), ("final", "a", 9), ("raw", "b", 2)), batch(("raw", "a", 3), ("late", "x", 0))]
@@ -76,7 +76,7 @@ def test_more_rows_than_a_receipt_takes_are_put_aside() -> None:
 
 
 def test_a_key_without_a_value_is_an_error() -> None:
-    with pytest.raises(InputError, match="a row has no 'k.x', which is part of its key"):
+    with pytest.raises(InputError, match=r"a row has no 'k\.x', which is part of its key"):
         receipts([batch(("raw", None, 1))], part("raw", Shelf(), "k.x"))
     assert receipts([batch(("raw", None, 1))], part("raw", Shelf()))[0]["n"] == 1
 

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 
 from tidegate.errors import CheckpointError, TidegateError
 from tidegate.runtime.spark.sinks.outputs import Rows
@@ -45,8 +45,8 @@ class Target(ABC):
     """How an error names it."""
 
     @abstractmethod
-    def lane(self, frame_columns: Sequence[str], batch: Batch) -> Lane:
-        """What it needs of a batch."""
+    def lane(self, frame_columns: Sequence[str], batch: Batch) -> tuple[list[Column], Lane]:
+        """What it needs of a batch: columns of the frame, and their way."""
 
     @abstractmethod
     def begin(self, query: str) -> None:

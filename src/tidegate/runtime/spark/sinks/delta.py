@@ -156,7 +156,7 @@ class DeltaTarget(Target):
     def _table(self) -> Any:
         return package().DeltaTable(self._path, storage_options=self._options)
 
-    def lane(self, frame_columns: Sequence[str], batch: Batch) -> Lane:
+    def lane(self, frame_columns: Sequence[str], batch: Batch) -> tuple[list[Column], Lane]:
         columns: list[Column] = [self.rows.column(each.name) for each in self.rows.fields]
         schema, key = self._schema, tuple[str, ...]()
         if self.rows.upserts:
@@ -164,7 +164,7 @@ class DeltaTarget(Target):
             schema, key = self._staged_schema, self.rows.key
         folder = f"{self._folder(batch.query)}/{uuid.uuid4().hex}"
         place = Files(self._path, folder, tuple(self._options.items()), schema)
-        return Lane(self.rows.output, tuple(columns), schema, key, place, self.place)
+        return columns, Lane(self.rows.output, schema, key, place, self.place)
 
     @property
     def _staged_schema(self) -> pa.Schema:

@@ -365,7 +365,7 @@ class PostgresTarget(Target):
             found = cursor.fetchone()
         return None if found is None else Written(*found)
 
-    def lane(self, frame_columns: Sequence[str], batch: Batch) -> Lane:
+    def lane(self, frame_columns: Sequence[str], batch: Batch) -> tuple[list[Column], Lane]:
         columns = [how.sent(self.rows.column(name)) for name, how in self._kinds.items()]
         schema = pa.schema([(name, how.arrow) for name, how in self._kinds.items()])
         if self.rows.upserts:
@@ -374,7 +374,7 @@ class PostgresTarget(Target):
         stage = self._beside(self._stages_of(batch.query) + uuid.uuid4().hex[:12])
         place = Stages(self._connection, stage, f"UNLOGGED TABLE IF NOT EXISTS {stage} ({self._staged_columns})")
         key = self.rows.key if self.rows.upserts else ()
-        return Lane(self.rows.output, tuple(columns), schema, key, place, self.place)
+        return columns, Lane(self.rows.output, schema, key, place, self.place)
 
     @property
     def _staged_columns(self) -> str:

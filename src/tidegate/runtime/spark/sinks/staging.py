@@ -48,13 +48,13 @@ class Lane:
     """Which rows go to one sink, as the tasks must know it.
 
     output   the output whose rows they are; None where there is only one
-    columns  expressions of the frame
     schema   names and Arrow types that the sink gets
     key      of several rows of a task with the same key only the last one goes on; empty: all do
+    place    where a task puts many rows aside
+    called   the sink, in errors
     """
 
     output: str | None
-    columns: tuple[Column, ...]
     schema: pa.Schema
     key: tuple[str, ...]
     place: Place
@@ -76,24 +76,20 @@ class Staged:
         return pa.concat_tables([self.schema.empty_table(), *self.inline])
 
 
-def staged(frame: DataFrame, lanes: Sequence[Lane]) -> list[Staged]:
-    """Run the batch, once, and give what each lane has of it.
+def staged(frame: DataFrame, lanes: Sequence[tuple[Sequence[Column], Lane]]) -> list[Staged]:
+    """Run the batch, once, and give what each lane has of it; with a lane come the columns of the frame that it takes.
 
     It runs without lanes too: otherwise no state of the batch would be written.
     """
-    columns: list[Column] = []
+    columns = [F.col("output")] if any(lane.output is not None for _, lane in lanes) else []
     parts: list[Part] = []
-    shared = any(lane.output is not None for lane in lanes)
-    if shared:
-        columns.append(F.col("output"))
-    for lane in lanes:
-        places = range(len(columns), len(columns) + len(lane.columns))
-        columns += lane.columns
-        parts.append(Part(lane.output, tuple(places), lane.schema, lane.key, lane.place, lane.called))
+    for taken, lane in lanes:
+        parts.append(Part(lane, tuple(range(len(columns), len(columns) + len(taken)))))
+        columns += taken
     # Under numbers, because a name may hold anything.
     chosen = frame.select(*[column.alias(f"c{i}") for i, column in enumerate(columns)])
     receipts = chosen.mapInArrow(Stage(tuple(parts), INLINE_BYTES, CHUNK_BYTES), _RECEIPTS).collect()
-    results = [Staged(lane.schema) for lane in lanes]
+    results = [Staged(lane.schema) for _, lane in lanes]
     for receipt in receipts:
         result = results[receipt["sink"]]
         result.count += receipt["n"]
@@ -106,14 +102,10 @@ def staged(frame: DataFrame, lanes: Sequence[Lane]) -> list[Staged]:
 
 @dataclass(frozen=True)
 class Part:
-    """A lane without Spark's expressions, which stay in the driver."""
+    """A lane, and the places of its columns among those that tasks get."""
 
-    output: str | None
+    lane: Lane
     columns: tuple[int, ...]
-    schema: pa.Schema
-    key: tuple[str, ...]
-    place: Place
-    called: str
 
 
 @dataclass(frozen=True)
@@ -129,7 +121,7 @@ class Stage:
         for batch in batches:
             by_output: dict[str | None, pa.Table] = defaultdict(lambda: None)
             for each in held:
-                output = each.part.output
+                output = each.lane.output
                 if by_output[output] is None:
                     by_output[output] = _of_output(batch, output)
                 each.take(by_output[output])
@@ -147,7 +139,8 @@ class _Held:
     """The rows that one task has for one sink."""
 
     def __init__(self, part: Part, stage: Stage) -> None:
-        self.part, self.count, self._stage = part, 0, stage
+        self.lane, self.count, self._stage = part.lane, 0, stage
+        self._columns = list(part.columns)
         self._rows: list[pa.Table] = []
         self._bytes = 0
         self._aside: Aside | None = None
@@ -155,23 +148,23 @@ class _Held:
     def take(self, rows: pa.Table) -> None:
         if not rows.num_rows:
             return
-        rows = rows.select(list(self.part.columns)).rename_columns(self.part.schema.names).cast(self.part.schema)
-        for name in self.part.key:
+        rows = rows.select(self._columns).rename_columns(self.lane.schema.names).cast(self.lane.schema)
+        for name in self.lane.key:
             if rows.column(name).null_count:
                 raise InputError(
-                    f"{self.part.called}: a row has no {name!r}, which is part of its key, so it replaces no other "
+                    f"{self.lane.called}: a row has no {name!r}, which is part of its key, so it replaces no other "
                     'row. Filter such rows, or use mode="append".'
                 )
         self._rows.append(rows)
         self._bytes += rows.nbytes
         self.count += rows.num_rows
         # Which row of a key is the last one is known at the end.
-        if not self.part.key and self._bytes > self._stage.chunk_bytes:
+        if not self.lane.key and self._bytes > self._stage.chunk_bytes:
             self._put_aside()
 
     def receipt(self, number: int) -> pa.RecordBatch:
-        if self.part.key:
-            last = last_of_each_key(pa.concat_tables(self._rows), self.part.key)
+        if self.lane.key:
+            last = last_of_each_key(pa.concat_tables(self._rows), self.lane.key)
             self._rows, self._bytes, self.count = [last], last.nbytes, last.num_rows
         rows = aside = None
         if self._aside is None and self._bytes <= self._stage.inline_bytes:
@@ -192,7 +185,7 @@ class _Held:
 
     def _put_aside(self) -> None:
         if self._aside is None:
-            self._aside = self.part.place.open()
+            self._aside = self.lane.place.open()
         if self._rows:
             self._aside.write(pa.concat_tables(self._rows))
         self._rows, self._bytes = [], 0
