@@ -71,6 +71,7 @@ if TYPE_CHECKING:
 
     from tidegate.advice.advice import Advice
     from tidegate.instants import Duration
+    from tidegate.runtime.spark import debezium as debezium
     from tidegate.runtime.spark import files as files
     from tidegate.runtime.spark import kafka as kafka
     from tidegate.runtime.spark import metrics as metrics
@@ -139,7 +140,7 @@ __all__ = [
 ]
 
 
-_WITH_SPARK = ("files", "kafka", "metrics", "sinks")
+_WITH_SPARK = ("debezium", "files", "kafka", "metrics", "sinks")
 
 _UNTIL_THEN = {
     "global_table": "Spark's own broadcast join with a static DataFrame, before tg.stream or behind to_df",
@@ -184,7 +185,7 @@ def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
 
 
 def __getattr__(name: str) -> Any:
-    """`tg.files`, `tg.kafka`, `tg.metrics` and `tg.sinks`, which need Spark, when they are first asked for."""
+    """What needs Spark, `tg.kafka` and its neighbours, when it is first asked for."""
     if name not in _WITH_SPARK:
         refuse(f"module {__name__!r}", name, _UNTIL_THEN)
     return importlib.import_module(f"tidegate.runtime.spark.{name}")

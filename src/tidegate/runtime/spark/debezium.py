@@ -1,0 +1,266 @@
+"""Change data as Debezium writes it, as a table: each envelope upserts or deletes a row.
+
+An envelope has the row `before` and `after` a change, `op` (c: created, u: updated, d: deleted, r: read by a snapshot),
+and its times. Kafka Connect's JSON converter writes it as it is, or below `payload` beside its `schema`; both are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_, or_
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from tidegate import dsl
+from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
+from tidegate.instants import Duration
+from tidegate.plan import RESULT_COLUMNS
+from tidegate.runtime.spark.kafka.formats import Json
+from tidegate.runtime.spark.kafka.plain import MOST_MS
+from tidegate.runtime.spark.kafka.source import TOMBSTONE, KafkaTable
+from tidegate.runtime.spark.names import col
+from tidegate.spec.columns import OURS
+
+__all__ = ["table"]
+
+STAMP = "change_timestamp"
+"""The column with the time of a change."""
+TIMES = ("source.ts_ms", "ts_ms")
+UPSERTS = ("c", "u", "r")
+DELETE, SKIP = "delete", "skip"
+
+_ENVELOPE, _KEY, _FAULT, _CHANGE = (OURS + name for name in ("envelope", "key", "fault", "change"))
+_PAYLOAD = "payload"
+
+
+def table(
+    source: DataFrame,
+    *,
+    key: str | Sequence[str],
+    row: str | StructType,
+    timestamp: str = "source.ts_ms",
+    tombstones: str | None = None,
+    partition: str | None = "partition",
+    offset: str | None = "offset",
+    name: str = "debezium",
+    history: Duration | None = None,
+) -> KafkaTable:
+    """A table whose changes are the envelopes in the column `value` of `source`, for example of Spark's Kafka source.
+
+    key         the fields of the row that are its key; usually those of the record's key
+    row         the columns of the row in the database, as JSON has them: "id long, name string"
+    timestamp   "source.ts_ms", when the database made the change, or "ts_ms", when Debezium read it
+    tombstones  what a record without a value does: "delete" the row of its key, at Kafka's time, or "skip", because the
+                envelope before it has deleted the row. Left out: "delete" where `source` has `key` and `timestamp`,
+                but "skip" with a `history`, whose times are those of the envelopes
+    partition, offset
+                the columns that say in which order the changes came; both None where there are none
+    history     as of `tg.table`
+
+    A row whose key changes is deleted under its old key, if the envelope has the row `before`. `.dead_letters` has the
+    records that are no change of a row, with the `reason`; `.frame` the changes.
+    """
+    reading = _Reading.of(source, key, row, timestamp, tombstones, (partition, offset), name, history is not None)
+    frame = reading.frame()
+    node = dsl.table(
+        frame,
+        key=[reading.names[each] for each in reading.key],
+        timestamp=STAMP,
+        deleted=TOMBSTONE,
+        partition=None if partition is None else "partition",
+        offset=None if offset is None else "offset",
+        name=name,
+        history=history,
+    ).node
+    return KafkaTable(node, frame, reading.dead_letters())
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """How envelopes become changes; `names` has the column of each field of the row."""
+
+    source: DataFrame
+    key: tuple[str, ...]
+    row: StructType
+    names: dict[str, str]
+    time: str
+    deletes: bool
+    order: tuple[str | None, str | None]
+    name: str
+
+    @staticmethod
+    def of(
+        source: Any,
+        key: Any,
+        row: Any,
+        time: str,
+        tombstones: str | None,
+        order: tuple[str | None, str | None],
+        name: str,
+        versions: bool,
+    ) -> _Reading:
+        if not isinstance(source, DataFrame):
+            raise DefinitionTypeError(
+                f"`source` is {in_one_line(source)}. Use a DataFrame whose column `value` has the envelopes, as "
+                'spark.readStream.format("kafka")....load().'
+            )
+        if isinstance(key, str):
+            key = [key]
+        fields = Json(row).fields(source.sparkSession)
+        for each in key:
+            if each not in fields.names:
+                raise DefinitionError(
+                    f"`key` is {each!r}, but the row has no such column. Its columns are {', '.join(fields.names)}."
+                )
+        if not key:
+            raise DefinitionError('`key` is empty: name the columns that are the key, for example key="id".')
+        if time not in TIMES:
+            raise DefinitionError(f'`timestamp` is {time!r}. Use "source.ts_ms" or "ts_ms".')
+        for column in ("value", *(each for each in order if each is not None)):
+            if column not in source.columns:
+                raise DefinitionError(
+                    f"`source` has no column {column!r}. Its columns are {', '.join(source.columns)}. Envelopes are in "
+                    "`value`; partition=None, offset=None where nothing says their order."
+                )
+        deletes = _deletes(tombstones, source.columns, versions)
+        return _Reading(source, tuple(key), fields, _names(fields), time, deletes, order, name)
+
+    def frame(self) -> DataFrame:
+        """The changes, in the order of the records; Spark counts what is none (`observedMetrics`)."""
+        fine = F.col(_FAULT).isNull()
+        counts = [F.count(F.lit(1)).alias("records"), F.count_if(~fine).alias("malformed")]
+        judged = self._judged().observe(f"{self.name} source", *counts).where(fine)
+        placed = {called: column for called, column in zip(("partition", "offset"), self.order, strict=True) if column}
+        places = [col(column).alias(called) for called, column in placed.items()]
+        changes = judged.select(F.explode(self._changes()).alias(_CHANGE), *places)
+        taken = F.col(_CHANGE)
+        fields = [taken.getField(f"c{i}").alias(self.names[each]) for i, each in enumerate(self.row.names)]
+        said = [taken.getField(each).alias(each) for each in (STAMP, TOMBSTONE)]
+        return changes.select(*fields, *placed, *said)
+
+    def dead_letters(self) -> DataFrame:
+        """The records that are no change of a row, and why."""
+        judged = self._judged().where(F.col(_FAULT).isNotNull())
+        return judged.select(F.col(_FAULT).alias("reason"), *(col(name) for name in self.source.columns))
+
+    def _judged(self) -> DataFrame:
+        """The records with their envelope, the key beside it, and why they are no change."""
+        envelope = StructType(
+            [
+                StructField("before", self.row),
+                StructField("after", self.row),
+                StructField("op", StringType()),
+                StructField("ts_ms", LongType()),
+                StructField("source", StructType([StructField("ts_ms", LongType())])),
+            ]
+        )
+        value, fields = Json(envelope), _or_payload(envelope)
+        data = F.col("value")
+        decoded = self.source.withColumn(_ENVELOPE, value.decoded(data, fields))
+        fault = value.fault(data, F.col(_ENVELOPE), fields, "value")
+        key_fields = StructType([self.row[each] for each in self.key])
+        if self.deletes:
+            keys = _or_payload(key_fields)
+            decoded = decoded.withColumn(_KEY, _inner(Json(keys).decoded(F.col("key"), keys), key_fields))
+        else:
+            decoded = decoded.withColumn(_KEY, F.lit(None).cast(key_fields))
+        decoded = decoded.withColumn(_FAULT, fault).withColumn(_ENVELOPE, _inner(F.col(_ENVELOPE), envelope))
+        return decoded.withColumn(_FAULT, F.coalesce(F.col(_FAULT), self._no_change()))
+
+    def _no_change(self) -> Column:
+        """Why an envelope that can be read is no change of a row; null if it is one."""
+        op, after = self._of("op"), self._of("after")
+        keyless = reduce(and_, [F.coalesce(key.isNull(), F.lit(True)) for key in self._old_key()])
+        return (
+            F.when(
+                F.col("value").isNull(),
+                F.when(F.lit(self.deletes) & keyless, F.lit("a tombstone whose key does not have the table's key")),
+            )
+            .when(op.isNull(), F.lit("the value has no op, so it is no envelope of Debezium"))
+            .when(op.isin(*UPSERTS) & after.isNull(), F.concat(F.lit("there is no row after op "), op))
+            .when((op == "d") & keyless, F.lit("neither the row before op d nor the record has the key"))
+            .when(~op.isin(*UPSERTS, "d"), F.concat(F.lit("op "), op, F.lit(" is about no single row")))
+        )
+
+    def _changes(self) -> Column:
+        """What a record does: nothing, one change, or two where the key of a row is another one now."""
+        before, after = self._of("before"), self._of("after")
+        old = self._change([before.getField(each) for each in self.row.names], True)
+        new = self._change([after.getField(each) for each in self.row.names], False)
+        gone = self._change(
+            [
+                self._old_key()[self.key.index(each)] if each in self.key else before.getField(each)
+                for each in self.row.names
+            ],
+            True,
+        )
+        moved = reduce(or_, [before.getField(each) != after.getField(each) for each in self.key])
+        tombstone = F.array(gone) if self.deletes else F.slice(F.array(gone), 1, 0)  # of none
+        return (
+            F.when(F.col("value").isNull(), tombstone)
+            .when(self._of("op") == "d", F.array(gone))
+            .when(F.coalesce(moved, F.lit(False)), F.array(old, new))
+            .otherwise(F.array(new))
+        )
+
+    def _change(self, values: list[Column], deleted: bool) -> Column:
+        fields = [value.alias(f"c{i}") for i, value in enumerate(values)]
+        return F.struct(*fields, self._time().alias(STAMP), F.lit(deleted).alias(TOMBSTONE))
+
+    def _old_key(self) -> list[Column]:
+        """The key of a deleted row: that of the row before, or of the record."""
+        before = self._of("before")
+        return [F.coalesce(before.getField(each), F.col(_KEY).getField(each)) for each in self.key]
+
+    def _time(self) -> Column:
+        at = self._of("ts_ms")
+        if self.time == TIMES[0]:
+            at = F.coalesce(self._of("source").getField("ts_ms"), at)
+        # Null beyond what a timestamp holds: the table counts the change, and goes on.
+        stamp = F.when(at.between(-MOST_MS, MOST_MS), F.timestamp_millis(at))
+        return F.when(F.col("value").isNull(), F.col("timestamp")).otherwise(stamp) if self.deletes else stamp
+
+    def _of(self, field: str) -> Column:
+        return F.col(_ENVELOPE).getField(field)
+
+
+def _deletes(tombstones: str | None, columns: Sequence[str], versions: bool) -> bool:
+    """Whether a record without a value deletes; raises DefinitionError where it cannot."""
+    if tombstones not in (None, DELETE, SKIP):
+        raise DefinitionError(f'`tombstones` is {tombstones!r}. Use "delete" or "skip", or leave it out.')
+    keyed = {"key", "timestamp"} <= set(columns)
+    if tombstones == DELETE and not keyed:
+        raise DefinitionError(
+            '`tombstones` is "delete", which takes the key and the time of the record: `source` needs the columns '
+            f"`key` and `timestamp`. Its columns are {', '.join(columns)}."
+        )
+    return tombstones == DELETE or (tombstones is None and keyed and not versions)
+
+
+def _or_payload(fields: StructType) -> StructType:
+    """These fields, and the same below `payload`."""
+    return StructType([*fields.fields, StructField(_PAYLOAD, fields)])
+
+
+def _inner(decoded: Column, fields: StructType) -> Column:
+    """The fields, from where they are."""
+    outside = F.struct(*[decoded.getField(name).alias(name) for name in fields.names])
+    return F.when(decoded.getField(_PAYLOAD).isNotNull(), decoded.getField(_PAYLOAD)).otherwise(outside)
+
+
+def _names(row: StructType) -> dict[str, str]:
+    """The column of each field of the row: `_in` behind a name that is taken."""
+    taken = {*RESULT_COLUMNS, "partition", "offset", STAMP, TOMBSTONE}
+    names: dict[str, str] = {}
+    for name in row.names:
+        column = name
+        while column in taken:
+            column += "_in"
+        names[name] = column
+        taken.add(column)
+    return names
