@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark.replay import observed
+from spark.replay import FIRST_FILE_S, observed
 
 pytestmark = pytest.mark.spark
 
@@ -160,7 +161,7 @@ def test_what_is_no_change_of_a_row_is_set_aside_with_its_reason(spark: SparkSes
     ]
 
 
-def test_a_stream_of_envelopes_is_a_table_that_others_join(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_of_envelopes_is_a_table_whose_changes_come_batch_by_batch(spark: SparkSession, tmp_path: Path) -> None:
     for number, batch in enumerate(
         (
             [envelope("c", None, row(1, "a"), 100), envelope("c", None, row(2, "b"), 150), "{"],
@@ -168,7 +169,9 @@ def test_a_stream_of_envelopes_is_a_table_that_others_join(spark: SparkSession, 
         )
     ):
         (tmp_path / "in").mkdir(exist_ok=True)
-        (tmp_path / "in" / f"{number}.txt").write_text("\n".join(batch))
+        path = tmp_path / "in" / f"{number}.txt"
+        path.write_text("\n".join(batch))
+        os.utime(path, (FIRST_FILE_S + number,) * 2)  # the source reads the oldest first
     source = spark.readStream.option("maxFilesPerTrigger", 1).text(str(tmp_path / "in"))
     with pytest.warns(tg.TidegateWarning, match="no partition and offset"):
         rows = tg.debezium.table(source, key="id", row=ROW, partition=None, offset=None).to_df()
