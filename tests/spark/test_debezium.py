@@ -161,7 +161,9 @@ def test_what_is_no_change_of_a_row_is_set_aside_with_its_reason(spark: SparkSes
     ]
 
 
-def test_a_stream_of_envelopes_is_a_table_whose_changes_come_batch_by_batch(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_of_envelopes_is_a_table_whose_changes_come_batch_by_batch(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     for number, batch in enumerate(
         (
             [envelope("c", None, row(1, "a"), 100), envelope("c", None, row(2, "b"), 150), "{"],

@@ -38,11 +38,20 @@ class Written:
 
 
 class Target(ABC):
-    """A place that rows go to: knows which batches it has, and takes each in one transaction."""
+    """A place that rows go to: knows which batches it has, and takes each in one transaction.
 
-    rows: Rows
-    place: str
-    """How an error names it."""
+    place  how an error names it
+    name   tells the query from others that write there
+    """
+
+    def __init__(self, rows: Rows, place: str, name: str | None) -> None:
+        self.rows, self.place = rows, place
+        self.name = name or "rows"
+
+    @property
+    def identity(self) -> str:
+        """Under what the batches of a query are remembered: two outputs of one query may go to one place."""
+        return self.name if self.rows.output is None else f"{self.name}/{self.rows.output}"
 
     @abstractmethod
     def lane(self, frame_columns: Sequence[str], batch: Batch) -> tuple[list[Column], Lane]:
@@ -86,12 +95,13 @@ class Batches:
         if batch.query not in self._begun:
             for target in self._targets:
                 target.begin(batch.query)
-            self._begun.add(batch.query)
+        self._begun.discard(batch.query)  # if the batch fails, the next run begins anew
         missing = [target for target in self._targets if not target.has(batch)]
         lanes = [target.lane(frame.columns, batch) for target in missing]
         for target, rows in zip(missing, staged(frame, lanes), strict=True):
             if rows.count:
                 target.commit(batch, rows)
+        self._begun.add(batch.query)
 
 
 def _query_of(frame: DataFrame) -> str:

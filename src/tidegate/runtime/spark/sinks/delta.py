@@ -56,7 +56,7 @@ class Delta:
 
     def target(self, rows: Rows) -> Target:
         """The table, made if it is not there; raises DefinitionError if it cannot take these rows."""
-        found = DeltaTarget(str(self.path), self.name or rows.output or "rows", rows, dict(self.storage_options))
+        found = DeltaTarget(str(self.path), self.name, rows, dict(self.storage_options))
         found.make(list([self.partition_by] if isinstance(self.partition_by, str) else self.partition_by))
         return found
 
@@ -75,9 +75,9 @@ def package() -> Any:
 class DeltaTarget(Target):
     """A table and the rows that go there."""
 
-    def __init__(self, path: str, name: str, rows: Rows, options: dict[str, str]) -> None:
-        self._path, self._name, self.rows, self._options = path, name, rows, options
-        self.place = f"the Delta table {path!r}"
+    def __init__(self, path: str, name: str | None, rows: Rows, options: dict[str, str]) -> None:
+        super().__init__(rows, f"the Delta table {path!r}", name)
+        self._path, self._options = path, options
 
     @cached_property
     def _schema(self) -> pa.Schema:
@@ -171,7 +171,7 @@ class DeltaTarget(Target):
         return self._schema.append(pa.field(_GONE, pa.bool_()))
 
     def _folder(self, query: str) -> str:
-        return f"{FOLDER}/{uuid.uuid5(uuid.NAMESPACE_URL, f'{self._name}/{query}').hex}"
+        return f"{FOLDER}/{uuid.uuid5(uuid.NAMESPACE_URL, f'{self.identity}/{query}').hex}"
 
     def begin(self, query: str) -> None:
         table = self._table()
@@ -179,11 +179,11 @@ class DeltaTarget(Target):
             self._clean(query)
             return
         if table.transaction_version(self._application()) is not None:
-            raise refuse_another(self.place, self._name)
+            raise refuse_another(self.place, self.name)
 
     def _application(self, query: str = "", what: str = "") -> str:
         """The name under which the table remembers a batch of a query, or of any query of this name."""
-        return "/".join(("tidegate", self._name, *filter(None, (query, what))))
+        return "/".join(("tidegate", self.identity, *filter(None, (query, what))))
 
     def written(self, query: str) -> Written | None:
         table = self._table()

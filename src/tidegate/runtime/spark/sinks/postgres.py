@@ -150,7 +150,7 @@ class Postgres:
 
     url      "postgresql://host/database", with or without "jdbc:" before it, or any other address of libpq
     table    its name, "counts" or "sales.counts"; names with dots in them as parts: ("sales", "my.counts")
-    mode     "append" or "upsert"; unless said, upsert where rows have a key
+    mode     "append" or "upsert"; unless said, append where each row is the last word, upsert of updates
     name     tells this query from others that write into the table
     options  what libpq takes besides: user, password, sslmode, ...; the workers get it, as they get the url
     """
@@ -166,7 +166,7 @@ class Postgres:
 
     def target(self, rows: Rows) -> Target:
         """The table, made if it is not there; raises DefinitionError if it cannot take these rows."""
-        target = PostgresTarget(self._connection(), _parts(self.table), self.name or rows.output or "rows", rows)
+        target = PostgresTarget(self._connection(), _parts(self.table), self.name, rows)
         target.make()
         return target
 
@@ -239,9 +239,9 @@ class Connection:
 class PostgresTarget(Target):
     """A table and the rows that go there."""
 
-    def __init__(self, connection: Connection, table: tuple[str, ...], name: str, rows: Rows) -> None:
-        self._connection, self._table, self._name, self.rows = connection, table, name, rows
-        self.place = f"the table {'.'.join(table)!r}"
+    def __init__(self, connection: Connection, table: tuple[str, ...], name: str | None, rows: Rows) -> None:
+        super().__init__(rows, f"the table {'.'.join(table)!r}", name)
+        self._connection, self._table = connection, table
         self._kinds = {each.name: self._carried(each.name, each.dataType) for each in rows.fields}
 
     def _carried(self, name: str, kind: DataType) -> Carried:
@@ -270,7 +270,7 @@ class PostgresTarget(Target):
 
     def _stages_of(self, query: str) -> str:
         """With what the names of the tables begin that hold rows of this query aside."""
-        told = "/".join((*self._table, self._name, query))
+        told = "/".join((*self._table, self.identity, query))
         return f"{STAGE}{sha256(told.encode()).hexdigest()[:12]}_"
 
     def make(self) -> None:
@@ -341,10 +341,10 @@ class PostgresTarget(Target):
                 return
             cursor.execute(
                 f"SELECT bool_or(query = %s) FROM {self._batches} WHERE target = %s AND name = %s",
-                (query, self._table[-1], self._name),
+                (query, self._table[-1], self.identity),
             )
             if cursor.fetchone()[0] is False:
-                raise refuse_another(self.place, self._name)
+                raise refuse_another(self.place, self.name)
 
     def _drop_stages(self, cursor: Any, query: str) -> None:
         """Remove what an earlier run put aside and did not take."""
@@ -360,7 +360,7 @@ class PostgresTarget(Target):
         with self._connection.transaction() as cursor:
             cursor.execute(
                 f"SELECT batch, plan FROM {self._batches} WHERE target = %s AND name = %s AND query = %s",
-                (self._table[-1], self._name, query),
+                (self._table[-1], self.identity, query),
             )
             found = cursor.fetchone()
         return None if found is None else Written(*found)
@@ -389,7 +389,7 @@ class PostgresTarget(Target):
                 f"INSERT INTO {self._batches} AS b (target, name, query, batch, plan) VALUES (%s, %s, %s, %s, %s) "
                 "ON CONFLICT (target, name, query) DO UPDATE SET batch = excluded.batch, plan = excluded.plan, "
                 "written = now() WHERE b.batch < excluded.batch RETURNING batch",
-                (self._table[-1], self._name, batch.query, batch.number, batch.plan),
+                (self._table[-1], self.identity, batch.query, batch.number, batch.plan),
             )
             if cursor.fetchone() is None:
                 return  # another driver of this query was faster
