@@ -16,13 +16,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from tidegate import dsl
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.instants import Duration
 from tidegate.plan import RESULT_COLUMNS
 from tidegate.runtime.spark.kafka.formats import Json
 from tidegate.runtime.spark.kafka.plain import MOST_MS
-from tidegate.runtime.spark.kafka.source import TOMBSTONE, KafkaTable
+from tidegate.runtime.spark.kafka.source import TOMBSTONE, KafkaTable, changes_table
 from tidegate.runtime.spark.names import col
 from tidegate.spec.columns import OURS
 
@@ -66,18 +65,15 @@ def table(
     records that are no change of a row, with the `reason`; `.frame` the changes.
     """
     reading = _Reading.of(source, key, row, timestamp, tombstones, (partition, offset), name, history is not None)
-    frame = reading.frame()
-    node = dsl.table(
-        frame,
-        key=[reading.names[each] for each in reading.key],
-        timestamp=STAMP,
-        deleted=TOMBSTONE,
-        partition=None if partition is None else "partition",
-        offset=None if offset is None else "offset",
+    return changes_table(
+        reading.frame(),
+        reading.dead_letters(),
+        [reading.names[each] for each in reading.key],
+        STAMP,
+        (None if partition is None else "partition", None if offset is None else "offset"),
         name=name,
         history=history,
-    ).node
-    return KafkaTable(node, frame, reading.dead_letters())
+    )
 
 
 @dataclass(frozen=True)

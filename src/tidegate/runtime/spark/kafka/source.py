@@ -184,18 +184,26 @@ def decoded_table(
             'text, or for example tg.kafka.json("shop string, item long").'
         )
     reading = replace(_Reading.of(raw, key, value, timestamp, name, several), deletes=True)
-    frame = reading.frame()
-    node = dsl.table(
-        frame,
-        key=reading.key_columns,
-        timestamp=reading.time,
-        deleted=TOMBSTONE,
-        partition="partition",
-        offset="offset",
-        name=name,
-        history=history,
-    ).node
-    return KafkaTable(node, frame, reading.dead_letters())
+    order = ("partition", "offset")
+    return changes_table(
+        reading.frame(), reading.dead_letters(), reading.key_columns, reading.time, order, name=name, history=history
+    )
+
+
+def changes_table(
+    frame: DataFrame,
+    dead_letters: DataFrame,
+    key: Sequence[str],
+    timestamp: str,
+    order: tuple[str | None, str | None],
+    **more: Any,
+) -> KafkaTable:
+    """A table of changes, of which those with `TOMBSTONE` delete; `order` is partition and offset, or two None."""
+    partition, offset = order
+    table = dsl.table(
+        frame, key=key, timestamp=timestamp, deleted=TOMBSTONE, partition=partition, offset=offset, **more
+    )
+    return KafkaTable(table.node, frame, dead_letters)
 
 
 @dataclass(frozen=True)

@@ -221,8 +221,8 @@ def package() -> Any:
 class Connection:
     """Where the database is; it travels to the workers."""
 
-    url: str
-    options: tuple[tuple[str, str], ...]
+    url: str = field(repr=False)
+    options: tuple[tuple[str, str], ...] = field(repr=False)
 
     @contextmanager
     def transaction(self) -> Any:
