@@ -1,0 +1,106 @@
+"""Which sinks take a batch: those that do not have it, and none if the plan is another one."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from tidegate.errors import CheckpointError, TidegateError
+from tidegate.runtime.spark.sinks import batches
+from tidegate.runtime.spark.sinks.batches import Batch, Batches, Target, Written
+from tidegate.runtime.spark.sinks.outputs import Rows
+from tidegate.runtime.spark.sinks.staging import Lane, Staged
+
+
+class Memory(Target):
+    """A sink that remembers in memory, and dies where it is told to."""
+
+    def __init__(self, output: str | None, dies: bool = False) -> None:
+        super().__init__(Rows(output, (), (), once=True, mode="append"), f"the sink {output}", None)
+        self.taken: list[int] = []
+        self.begun: list[str] = []
+        self.last: Written | None = None
+        self.dies = dies
+
+    def lane(self, frame_columns: Any, batch: Batch) -> tuple[list[Any], Lane]:
+        return [], self  # type: ignore[return-value]
+
+    def begin(self, query: str) -> None:
+        self.begun.append(query)
+
+    def written(self, query: str) -> Written | None:
+        return self.last
+
+    def commit(self, batch: Batch, rows: Staged) -> None:
+        if self.dies:
+            raise RuntimeError("the power is gone")
+        self.taken.append(batch.number)
+        self.last = Written(batch.number, batch.plan)
+
+
+def frame(query: str | None = "q") -> Any:
+    context = SimpleNamespace(getLocalProperty=lambda name: query if name == batches.QUERY_ID else None)
+    return SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=context), columns=[])
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """For how many sinks each run of a batch was; each of them gets a row."""
+    found: list[int] = []
+
+    def staged(frame: Any, lanes: Any) -> list[Staged]:
+        found.append(len(lanes))
+        return [Staged(None, count=1) for _ in lanes]
+
+    monkeypatch.setattr(batches, "staged", staged)
+    return found
+
+
+def test_a_batch_goes_to_the_sinks_that_do_not_have_it(runs: list[int]) -> None:
+    one, two = Memory("one"), Memory("two", dies=True)
+    function = Batches([one, two], plan=7)
+    with pytest.raises(RuntimeError, match="the power is gone"):
+        function(frame(), 0)
+    assert (one.taken, two.taken) == ([0], [])
+    two.dies = False
+    for number in (0, 0, 1):
+        function(frame(), number)
+    # Run for no sink, too, because the state of the batch must be stored.
+    assert runs == [2, 1, 0, 2]
+    assert (one.taken, two.taken) == ([0, 1], [0, 1])
+    # A batch that failed begins anew: what was put aside then is removed.
+    assert one.begun == ["q", "q"]
+
+
+def test_a_batch_without_rows_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "staged", lambda frame, lanes: [Staged(None) for _ in lanes])
+    one = Memory(None)
+    Batches([one], plan=7)(frame(), 0)
+    assert one.taken == []
+
+
+def test_a_batch_of_another_plan_is_refused_and_an_older_one_is_not(runs: list[int]) -> None:
+    one = Memory(None)
+    Batches([one], plan=7)(frame(), 4)
+    with pytest.raises(CheckpointError, match="the sink None has batch 4 already, as another plan computed it"):
+        Batches([one], plan=8)(frame(), 4)
+    Batches([one], plan=8)(frame(), 5)
+    # Behind the newest one nobody knows the plan; Spark runs none but the last one again.
+    Batches([one], plan=9)(frame(), 3)
+    assert one.taken == [4, 5]
+
+
+def test_outputs_of_one_name_are_told_apart() -> None:
+    assert (Memory(None).identity, Memory("raw").identity) == ("rows", "rows/raw")
+
+
+def test_without_a_query_there_is_nothing_to_remember_by(runs: list[int]) -> None:
+    with pytest.raises(TidegateError, match="no batch of a streaming query"):
+        Batches([], plan=7)(frame(None), 0)
+    connect = SimpleNamespace(sparkSession=SimpleNamespace(), columns=[])
+    with pytest.raises(TidegateError, match="Spark Connect does not tell"):
+        Batches([], plan=7)(connect, 0)  # type: ignore[arg-type]
