@@ -13,8 +13,8 @@ from typing import Any
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
-from tidegate.runtime.spark.sinks.batches import Batches, Function
-from tidegate.runtime.spark.sinks.delta import Delta
+from tidegate.runtime.spark.sinks.delta_table import Delta
+from tidegate.runtime.spark.sinks.exactly_once import Batches, Function
 from tidegate.runtime.spark.sinks.outputs import plan_number, rows_of
 from tidegate.runtime.spark.sinks.postgres import Postgres
 

@@ -44,7 +44,7 @@ from pyspark.sql.types import (
 
 from tidegate.errors import DefinitionError, DefinitionTypeError, TidegateError, in_one_line
 from tidegate.runtime.spark.kafka.formats import as_json
-from tidegate.runtime.spark.sinks.batches import Batch, Target, Written, refuse_another
+from tidegate.runtime.spark.sinks.exactly_once import Batch, Target, Written, refuse_another
 from tidegate.runtime.spark.sinks.outputs import Rows
 from tidegate.runtime.spark.sinks.staging import Lane, Staged
 

@@ -22,7 +22,7 @@ from pyspark.sql import Column
 from pyspark.sql.types import StructType
 
 from tidegate.errors import DefinitionError, TidegateError
-from tidegate.runtime.spark.sinks.batches import Batch, Target, Written, refuse_another
+from tidegate.runtime.spark.sinks.exactly_once import Batch, Target, Written, refuse_another
 from tidegate.runtime.spark.sinks.outputs import Rows
 from tidegate.runtime.spark.sinks.staging import Lane, Staged
 from tidegate.runtime.spark.stateless import arrow_schema

@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from tidegate.errors import CheckpointError, TidegateError
-from tidegate.runtime.spark.sinks import batches
-from tidegate.runtime.spark.sinks.batches import Batch, Batches, Target, Written
+from tidegate.runtime.spark.sinks import exactly_once
+from tidegate.runtime.spark.sinks.exactly_once import Batch, Batches, Target, Written
 from tidegate.runtime.spark.sinks.outputs import Rows
 from tidegate.runtime.spark.sinks.staging import Lane, Staged
 
@@ -43,7 +43,7 @@ class Memory(Target):
 
 
 def frame(query: str | None = "q") -> Any:
-    context = SimpleNamespace(getLocalProperty=lambda name: query if name == batches.QUERY_ID else None)
+    context = SimpleNamespace(getLocalProperty=lambda name: query if name == exactly_once.QUERY_ID else None)
     return SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=context), columns=[])
 
 
@@ -56,7 +56,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(len(lanes))
         return [Staged(None, count=1) for _ in lanes]
 
-    monkeypatch.setattr(batches, "staged", staged)
+    monkeypatch.setattr(exactly_once, "staged", staged)
     return found
 
 
@@ -77,7 +77,7 @@ def test_a_batch_goes_to_the_sinks_that_do_not_have_it(runs: list[int]) -> None:
 
 
 def test_a_batch_without_rows_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "staged", lambda frame, lanes: [Staged(None) for _ in lanes])
+    monkeypatch.setattr(exactly_once, "staged", lambda frame, lanes: [Staged(None) for _ in lanes])
     one = Memory(None)
     Batches([one], plan=7)(frame(), 0)
     assert one.taken == []
