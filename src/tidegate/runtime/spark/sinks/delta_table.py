@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -199,7 +201,8 @@ class DeltaTarget(Target):
             if _newest(table, self._application(batch.query)) >= batch.number:
                 break
             try:
-                self._commit(table, batch, rows)
+                with self._at_hand(rows) as files:
+                    self._commit(table, batch, rows, files)
             except deltalake.exceptions.CommitFailedError:
                 # Another query has changed the table in between.
                 if attempt == ATTEMPTS - 1:
@@ -209,7 +212,7 @@ class DeltaTarget(Target):
         if rows.aside:
             self._clean(batch.query)
 
-    def _commit(self, table: Any, batch: Batch, rows: Staged) -> None:
+    def _commit(self, table: Any, batch: Batch, rows: Staged, files: list[Path]) -> None:
         deltalake = package()
         remembered = {
             self._application(batch.query): batch.number,
@@ -221,9 +224,9 @@ class DeltaTarget(Target):
             app_transactions=[deltalake.Transaction(name, number) for name, number in remembered.items()]
         )
         if self.rows.upserts:
-            self._merge(table, self._read(rows) if rows.aside else rows.table, properties)
+            self._merge(table, _reader(rows, files) if files else rows.table, properties)
         else:
-            filled = _filled(self._read(rows), pa.schema(table.schema().to_arrow()))
+            filled = _filled(_reader(rows, files), pa.schema(table.schema().to_arrow()))
             deltalake.write_deltalake(table, filled, mode="append", commit_properties=properties)
 
     def _merge(self, table: Any, data: Any, properties: Any) -> None:
@@ -242,18 +245,19 @@ class DeltaTarget(Target):
         merge = merge.when_matched_delete(predicate=gone).when_matched_update(values)
         merge.when_not_matched_insert(values, predicate=f"NOT {gone}").execute()
 
-    def _read(self, rows: Staged) -> pa.RecordBatchReader:
-        """All rows of the batch, file by file."""
+    @contextmanager
+    def _at_hand(self, rows: Staged) -> Iterator[list[Path]]:
+        """The files that tasks put aside, on a disk of the driver: deltalake must not read a store while it writes."""
+        if "://" not in self._path:
+            yield [Path(self._path, name) for name in rows.aside]
+            return
         fs = _file_system(self._path, self._options)
-
-        def batches() -> Iterator[pa.RecordBatch]:
-            yield from rows.table.to_batches()
-            for name in rows.aside:
-                with fs.open_input_file(name) as source:
-                    for batch in pq.ParquetFile(source).iter_batches():
-                        yield from pa.Table.from_batches([batch]).cast(rows.schema).to_batches()
-
-        return pa.RecordBatchReader.from_batches(rows.schema, batches())
+        with tempfile.TemporaryDirectory(prefix="tidegate-sink-") as folder:
+            files = [Path(folder, Path(name).name) for name in rows.aside]
+            for name, file in zip(rows.aside, files, strict=True):
+                with fs.open_input_file(name) as source, file.open("wb") as copy:
+                    shutil.copyfileobj(source, copy)
+            yield files
 
     def _clean(self, query: str) -> None:
         """Remove what tasks of this query put aside; an attempt that still writes there is in no receipt."""
@@ -293,6 +297,19 @@ class _File:
         self._writer.close()
         self._stream.close()
         return self._name
+
+
+def _reader(rows: Staged, files: list[Path]) -> pa.RecordBatchReader:
+    """All rows of the batch, file by file."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from rows.table.to_batches()
+        for file in files:
+            with pq.ParquetFile(file) as source:
+                for batch in source.iter_batches():
+                    yield from pa.Table.from_batches([batch]).cast(rows.schema).to_batches()
+
+    return pa.RecordBatchReader.from_batches(rows.schema, batches())
 
 
 def _filled(rows: pa.RecordBatchReader, columns: pa.Schema) -> pa.RecordBatchReader:

@@ -1,0 +1,120 @@
+"""Batches into a Delta table without Spark: rows at hand and aside, in a folder and in a store, each batch once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("deltalake")
+
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+from pyspark.sql.types import LongType, StringType, StructField
+
+from tidegate.runtime.spark.sinks import Delta
+from tidegate.runtime.spark.sinks.delta_table import DeltaTarget, Files
+from tidegate.runtime.spark.sinks.exactly_once import Batch, Written
+from tidegate.runtime.spark.sinks.outputs import Rows
+from tidegate.runtime.spark.sinks.staging import Staged
+
+FIELDS = (StructField("k.x", StringType()), StructField("v", LongType()))
+SCHEMA = pa.schema({"k.x": pa.string(), "v": pa.int64()})
+GONE = SCHEMA.append(pa.field("tidegate:deleted", pa.bool_()))
+
+
+def made(path: Any, mode: str) -> DeltaTarget:
+    target = Delta(path).target(Rows(None, FIELDS, ("k.x",), once=False, mode=mode))
+    assert isinstance(target, DeltaTarget)
+    return target
+
+
+def rows(*values: tuple[Any, ...], schema: pa.Schema = SCHEMA) -> pa.Table:
+    columns = zip(zip(*values, strict=True), schema.types, strict=True)
+    return pa.table([pa.array(column, kind) for column, kind in columns], schema=schema)
+
+
+def staged(target: DeltaTarget, inline: pa.Table, aside: pa.Table | None = None) -> Staged:
+    found = Staged(inline.schema, [inline], count=inline.num_rows)
+    if aside is not None:
+        file = Files(target._path, target._folder("q") + "/token", (), inline.schema).open()
+        file.write(aside)
+        found.aside.append(file.finish())
+    return found
+
+
+def there(path: Path) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in DeltaTable(path).to_pyarrow_table().to_pylist())
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"], ids=["folder", "store"])
+def test_an_append_has_the_rows_at_hand_and_aside_once(tmp_path: Path, scheme: str) -> None:
+    target = made(f"{scheme}{tmp_path}/t", "append")
+    target.begin("q")
+    assert target.written("q") is None
+    batch = Batch("q", 0, 5)
+    for _ in range(2):
+        target.commit(batch, staged(target, rows(("a", 1)), rows(("b", 2), ("c", 3))))
+    assert target.written("q") == Written(0, 5)
+    assert target.written("another") is None
+    assert there(tmp_path / "t") == [("a", 1), ("b", 2), ("c", 3)]
+    assert list((tmp_path / "t" / "_tidegate").rglob("*.parquet")) == []
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"], ids=["folder", "store"])
+def test_an_upsert_replaces_and_deletes(tmp_path: Path, scheme: str) -> None:
+    target = made(f"{scheme}{tmp_path}/t", "upsert")
+    target.commit(Batch("q", 0, 5), staged(target, rows(("a", 1, False), ("b", 1, False), ("c", 1, True), schema=GONE)))
+    more = rows(("d", 4, False), ("e", 4, True), schema=GONE)
+    target.commit(Batch("q", 1, 5), staged(target, rows(("a", 2, False), ("b", 2, True), schema=GONE), more))
+    target.commit(Batch("q", 1, 5), staged(target, rows(("a", 9, False), schema=GONE)))
+    assert there(tmp_path / "t") == [("a", 2), ("d", 4)]
+
+
+def test_columns_of_the_table_in_another_order_and_more_of_them(tmp_path: Path) -> None:
+    columns = pa.schema({"more": pa.int32(), "v": pa.int64(), "k.x": pa.string()})
+    write_deltalake(tmp_path, columns.empty_table())
+    for number, mode in enumerate(("append", "upsert")):
+        target = made(tmp_path, mode)
+        given = rows(("a", number)) if mode == "append" else rows(("b", number, False), schema=GONE)
+        target.commit(Batch(mode, 0, 5), staged(target, given))
+    assert there(tmp_path) == [(None, 0, "a"), (None, 1, "b")]
+
+
+def test_a_commit_that_meets_another_one_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = made(tmp_path, "upsert")
+    merge, tried = DeltaTarget._merge, []
+
+    def meets(self: DeltaTarget, table: Any, data: Any, properties: Any) -> None:
+        tried.append(table.version())
+        if len(tried) == 1:
+            other = made(tmp_path, "upsert")
+            merge(other, other._table(), rows(("b", 1, False), schema=GONE), None)
+        merge(self, table, data, properties)
+
+    monkeypatch.setattr(DeltaTarget, "_merge", meets)
+    given = staged(target, rows(("a", 1, False), schema=GONE), rows(("c", 1, False), schema=GONE))
+    target.commit(Batch("q", 0, 5), given)
+    assert len(tried) == 2
+    assert there(tmp_path) == [("a", 1), ("b", 1), ("c", 1)]
+
+    def always(*_: Any) -> None:
+        raise CommitFailedError("concurrent")
+
+    monkeypatch.setattr(DeltaTarget, "_merge", always)
+    with pytest.raises(CommitFailedError, match="concurrent"):
+        target.commit(Batch("q", 1, 5), staged(target, rows(("a", 1, False), schema=GONE)))
+
+
+def test_an_older_driver_that_still_runs_adds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = made(tmp_path, "append")
+    table, real = target._table(), DeltaTarget._table
+    target.commit(Batch("q", 0, 5), staged(target, rows(("a", 1))))
+    # It has read the table before the other one committed the same batch.
+    old = [table]
+    monkeypatch.setattr(DeltaTarget, "_table", lambda self: old.pop() if old else real(self))
+    target.commit(Batch("q", 0, 5), staged(target, rows(("a", 1))))
+    assert there(tmp_path) == [("a", 1)]
