@@ -21,7 +21,8 @@ import tidegate as tg
 from spark.replay import collect
 from tidegate.errors import DefinitionError, InputError
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
-from tidegate.runtime.spark.files import PATH, Files
+from tidegate.runtime.spark.files.columnar import Files
+from tidegate.runtime.spark.files.listed import PATH
 
 BASE_US = 1_767_225_600_000_000
 BATCHES = 4
@@ -193,7 +194,7 @@ def test_a_folder_without_files_needs_a_schema(spark: SparkSession, tmp_path: Pa
 
 def test_a_folder_of_another_format_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "events.csv").write_text("user,at\nA,2024-01-01\n")
-    with pytest.raises(DefinitionError, match=r"is not Parquet, and tg\.files\.source reads Parquet alone"):
+    with pytest.raises(DefinitionError, match=r"is not Parquet\. Say what it is: .*format="json""):
         tg.files.source(spark, str(tmp_path), key="user", timestamp="at")
 
 

@@ -432,7 +432,9 @@ def _warn_unordered(op: Operation, stream: Stream, streaming: bool) -> None:
         warn(
             f"The stream {stream.name!r} has no partition and offset, so each micro-batch is taken in timestamp "
             "order: no record is late because of its own batch, and results depend on where batches are cut. Give "
-            'partition="partition", offset="offset" (Kafka\'s source has both) for results that do not.'
+            'partition="partition", offset="offset" for results that do not. Kafka\'s source has both; '
+            "tg.files.source(..., ordered=True) and tg.files.ordered make both of files, tg.delta.source of a table "
+            "(docs/order.md has each source)."
         )
     elif op.windows is not None and op.windows.grace_ms:
         warn(

@@ -1,0 +1,186 @@
+"""Files of Parquet or ORC, which the workers read with Arrow.
+
+Rows of such files never pass through the JVM (decision 0009). A task gets the paths of files, either as Spark's own
+source of binary files lists them, or in the order of a catalog (`listed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.errors import InputError
+from tidegate.kernel.rows.map_filter import WALL_CLOCK
+from tidegate.runtime.spark.files import place
+from tidegate.runtime.spark.files.listed import NUMBER, PATH, VALUES, folder_values, value_in
+from tidegate.runtime.spark.files.stores import Root, located
+
+_BATCH_ROWS = 1 << 17
+
+
+@dataclass(frozen=True)
+class Columns:
+    """How a file of a format becomes rows with the columns of `schema`.
+
+    names  the column in a file, where it is not that of the row
+    zone   in which times without a zone are; of ORC, whose times are those of a wall clock
+    sparse whether a file may lack columns, which are null then (those of a table that got them later)
+    """
+
+    schema: pa.Schema
+    format: str = "parquet"
+    names: Mapping[str, str] = field(default_factory=dict)
+    zone: str | None = None
+    sparse: bool = False
+
+    def rows(self, opened: Callable[[], Any], path: str) -> Iterator[pa.RecordBatch]:
+        """The rows of the file that `opened` gives; raises InputError, which names it `path`."""
+        read = {"parquet": self._parquet, "orc": self._orc}[self.format]
+        try:
+            with opened() as file:
+                for rows in read(file, path):
+                    if rows.num_rows:
+                        yield self._typed(path, rows)
+        except (OSError, pa.ArrowException) as error:
+            kind = {"parquet": "Parquet", "orc": "ORC"}[self.format]
+            raise InputError(
+                f"The file {path} cannot be read as {kind}: {error}. Put a good one in its place, under the same "
+                "name, and start the query again: it goes on with this batch."
+            ) from error
+
+    def _parquet(self, source: Any, path: str) -> Iterator[pa.RecordBatch]:
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(source) as file:
+            there = self._there(path, file.schema_arrow)
+            yield from file.iter_batches(_BATCH_ROWS, columns=there, use_threads=False)
+
+    def _orc(self, source: Any, path: str) -> Iterator[pa.RecordBatch]:
+        from pyarrow import orc
+
+        file = orc.ORCFile(source)
+        there = self._there(path, file.schema)
+        for stripe in range(file.nstripes):
+            yield file.read_stripe(stripe, columns=there)
+
+    def _there(self, path: str, found: pa.Schema) -> list[str]:
+        """The columns to read, as they are called in the file."""
+        wanted = [self.names.get(name, name) for name in self.schema.names]
+        for name in wanted:
+            if name not in found.names and not self.sparse:
+                raise InputError(
+                    f"The file {path} has no column {name!r}, only {', '.join(found.names)}. Write it with that one; "
+                    f"tg.stream(spark.readStream.{self.format}(...)) would take nulls for it, or the values in names "
+                    "of folders such as day=2026-01-01."
+                )
+        return [name for name in wanted if name in found.names]
+
+    def _typed(self, path: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+        there = rows.schema.names
+        rows_of = {name: self.names.get(name, name) for name in self.schema.names}
+        if there == list(rows_of.values()) and rows.schema.types == self.schema.types:
+            return pa.record_batch(rows.columns, schema=self.schema)
+        columns = []
+        for field_ in self.schema:
+            if (name := rows_of[field_.name]) not in there:
+                columns.append(pa.nulls(rows.num_rows, field_.type))
+                continue
+            column = rows.column(name)
+            try:
+                columns.append(self._cast(column, field_.type))
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise InputError(
+                    f"The file {path} has a column {name!r} that is {column.type}, and the stream's is "
+                    f"{field_.type}: {error}. Write it with that type, or give `schema` with one that all files fit."
+                ) from error
+        return pa.record_batch(columns, schema=self.schema)
+
+    def _cast(self, column: pa.Array, kind: pa.DataType) -> pa.Array:
+        if not pa.types.is_timestamp(kind):
+            return column.cast(kind)
+        if self.zone and kind.tz and pa.types.is_timestamp(column.type) and column.type.tz is None:
+            column = pc.assume_timezone(column, self.zone, ambiguous="earliest", nonexistent="latest")
+        # Spark's timestamps are microseconds; what is finer is cut off.
+        return column.cast(kind, safe=False)
+
+
+@dataclass(frozen=True)
+class Files:
+    """Opens the Parquet files whose paths come in; rows go out with the columns of `schema`."""
+
+    schema: pa.Schema
+
+    def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of all files, and in each the wall clock that came with its path, if one did."""
+        columns = Columns(self.schema)
+        for batch in batches:
+            clocks = batch.column(WALL_CLOCK) if WALL_CLOCK in batch.schema.names else None
+            for at, path in enumerate(batch.column(PATH).to_pylist()):
+                for rows in columns.rows(lambda path=path: _opened(path), path):  # type: ignore[misc]
+                    yield _clocked(rows, clocks, at)
+
+
+@dataclass(frozen=True)
+class OrderedFiles:
+    """Opens the files of a listing (`listed.LISTING`); rows go out with the columns of `schema`.
+
+    Of these are `partition` and `offset` (`place`); those that are no column of a file are in names of folders.
+
+    columns  how the others are read
+    folders  the folder of each column that is a value in names of folders
+    """
+
+    root: Root
+    schema: pa.Schema
+    columns: Columns
+    folders: Mapping[str, str] = field(default_factory=dict)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """As Spark calls it where only rows are wanted."""
+        return self.rows(batches)
+
+    def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of all files, and in each the wall clock that came with its path, if one did."""
+        for batch in batches:
+            clocks = batch.column(WALL_CLOCK) if WALL_CLOCK in batch.schema.names else None
+            for at, file in enumerate(batch.select([PATH, NUMBER, VALUES]).to_pylist()):
+                for rows in self._of_file(file[PATH], file[NUMBER], folder_values(file[VALUES])):
+                    yield _clocked(rows, clocks, at)
+
+    def _of_file(self, path: str, number: int, folders: Mapping[str, str | None]) -> Iterator[pa.RecordBatch]:
+        name = self.root.named(path)
+        values = {
+            each: self._folder(each, folder, value_in(folders, folder, name), name)
+            for each, folder in self.folders.items()
+        }
+        row = 0
+        for rows in self.columns.rows(lambda: self.root.opened(path), name):
+            made = place.order(number, row, rows.num_rows)
+            made |= dict(zip(rows.schema.names, rows.columns, strict=True))
+            made |= {each: pa.repeat(value, rows.num_rows) for each, value in values.items()}
+            row += rows.num_rows
+            yield pa.record_batch([made[each] for each in self.schema.names], schema=self.schema)
+
+    def _folder(self, column: str, folder: str, value: str | None, file: str) -> pa.Scalar:
+        kind = self.schema.field(column).type
+        try:
+            return pa.scalar(value, pa.string()).cast(kind)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InputError(
+                f"The file {file} lies in a folder {folder}={value}, which is no {kind}: {error}. Rename the folder, "
+                "or give `schema` with a type that all of them have, such as string."
+            ) from error
+
+
+def _clocked(rows: pa.RecordBatch, clocks: pa.Array | None, at: int) -> pa.RecordBatch:
+    return rows if clocks is None else rows.append_column(WALL_CLOCK, pa.repeat(clocks[at], rows.num_rows))
+
+
+def _opened(path: str) -> Any:
+    """A file by the path that Spark gives."""
+    store, inside = located(path)
+    return store.open_input_file(inside)

@@ -1,0 +1,176 @@
+"""A folder as a catalog (`listed.Catalog`): its files in the order of modification time and name.
+
+A file is known by its path, and taken once. An offset names the files of its batch, so a batch that is run again has
+the same ones. Which files were taken before, the process that lists knows for all of them; for a restart the offset has
+the last `RECENT` of them one by one, as hashes, and of those before them the place up to which all were taken.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from hashlib import blake2b
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from tidegate.errors import InputError
+from tidegate.instants import show_instant
+from tidegate.runtime.spark.files.listed import Listed, Offset
+from tidegate.runtime.spark.files.stores import Root
+
+RECENT = 4096
+"""So many files are known one by one after a restart: some 40 kB in each offset."""
+
+_HASH_BYTES = 8
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+_SINKS_LOG = "_spark_metadata"
+
+
+class Found(NamedTuple):
+    """A file in the folder; files sort in their order."""
+
+    mtime_ns: int
+    path: str
+    size: int
+
+    @property
+    def place(self) -> tuple[int, str]:
+        return self.mtime_ns, self.path
+
+
+@dataclass
+class Folder:
+    """The files of a folder.
+
+    pattern    what names look like, as `pathGlobFilter` of Spark's
+    recursive  whether files of all folders below are read; otherwise of those with a value, such as day=2026-01-01
+    """
+
+    root: Root
+    pattern: str | None = None
+    recursive: bool = False
+    _taken: set[str] | None = field(default=None, init=False, repr=False)
+    _at: Offset = field(default_factory=dict, init=False, repr=False)
+    _last: frozenset[str] | None = field(default=None, init=False, repr=False)
+
+    def initial(self) -> Offset:
+        return {"taken": 0, "files": [], "recent": "", "horizon": None, "older": 0}
+
+    def latest(self, start: Offset, limit: int | None) -> Offset:
+        found = self.files()
+        taken = self._taken_before(start, found)
+        new = [each for each in found if each.path not in taken and (self._last is None or each.path in self._last)]
+        return self._behind(start, new[:limit], found) if new else start
+
+    def stop_here(self) -> None:
+        self._last = frozenset(each.path for each in self.files())
+
+    def between(self, start: Offset, end: Offset) -> Sequence[Listed]:
+        files = end["files"] if start != end else []
+        number = end["taken"] - len(files)
+        if start != end and number != start["taken"]:
+            raise InputError(
+                f"The checkpoint has {start['taken']} files before a batch that begins with file {number}: is a file "
+                "of its folder `offsets` missing? Begin with a new checkpoint."
+            )
+        return [Listed(path, number + at, size, self.values(path)) for at, (path, size) in enumerate(files)]
+
+    def files(self) -> list[Found]:
+        """All files that are there, in their order."""
+        store, folder = self.root.located()
+        try:
+            return sorted(self._below(store, folder.rstrip("/"), ""))
+        except FileNotFoundError as error:
+            raise InputError(
+                f"There is no folder {self.root.uri}: {error}. Is it there, and can it be read?"
+            ) from error
+
+    def values(self, path: str) -> dict[str, str | None]:
+        """What the names of the folders say that a file lies in; nothing where all folders are read."""
+        pairs = (part.split("=", 1) for part in path.split("/")[:-1] if "=" in part and not self.recursive)
+        return {unquote(name): None if value == _NULL else unquote(value) for name, value in pairs}
+
+    def _below(self, store: Any, root: str, inside: str) -> list[Found]:
+        from pyarrow import fs
+
+        found = []
+        for info in store.get_file_info(fs.FileSelector(f"{root}/{inside}".rstrip("/") or "/")):
+            name = info.base_name
+            if info.type == fs.FileType.Directory:
+                if name == _SINKS_LOG:
+                    raise InputError(
+                        f"{self.root.named(inside)} was written by Spark's own streaming sink, whose log says which of "
+                        "the files count, and tg.files does not read it. Use tg.stream over spark.readStream, which "
+                        "does, or a Delta table."
+                    )
+                if not _hidden(name) and (self.recursive or "=" in name):
+                    found += self._below(store, root, f"{inside}{name}/")
+            elif info.type == fs.FileType.File and not _hidden(name) and self._wanted(name):
+                found.append(Found(info.mtime_ns or 0, inside + name, info.size))
+        return found
+
+    def _wanted(self, name: str) -> bool:
+        return self.pattern is None or any(fnmatchcase(name, each) for each in _alternatives(self.pattern))
+
+    def _taken_before(self, start: Offset, found: list[Found]) -> set[str]:
+        """The paths that were taken up to `start`; of files that are no longer there perhaps not."""
+        if self._taken is not None and start["taken"] - len(start["files"]) == self._at["taken"]:
+            self._taken.update(path for path, _ in start["files"])
+        elif self._taken is None or start != self._at:
+            self._taken = self._known(start, found)
+        self._at = start
+        return self._taken
+
+    def _known(self, start: Offset, found: list[Found]) -> set[str]:
+        """Which of the files that are there were taken, as the offset says it."""
+        recent = set(_hashes(start["recent"]))
+        horizon = None if start["horizon"] is None else tuple(start["horizon"])
+        older = {e.path for e in found if horizon is not None and e.place <= horizon and _hash(e.path) not in recent}
+        if len(older) > start["older"]:
+            before = show_instant(start["horizon"][0] // 1_000_000)
+            raise InputError(
+                f"{self.root.uri} has {len(older)} files that were modified up to {before}, and {start['older']} of "
+                "that age were read: the others came while the query was stopped, with an old modification time, and "
+                "nobody can say which they are. Put them aside, start the query, and put them back while it runs."
+            )
+        return older | {each.path for each in found if _hash(each.path) in recent}
+
+    def _behind(self, start: Offset, new: list[Found], found: list[Found]) -> Offset:
+        hashes = [*_hashes(start["recent"]), *(_hash(each.path) for each in new)]
+        gone, recent = set(hashes[:-RECENT]), hashes[-RECENT:]
+        horizon = start["horizon"]
+        if gone:
+            places = [list(each.place) for each in found if _hash(each.path) in gone]
+            horizon = max([*places, *([] if horizon is None else [horizon])], default=None)
+        return {
+            "taken": start["taken"] + len(new),
+            "files": [[each.path, each.size] for each in new],
+            "recent": b64encode(b"".join(recent)).decode(),
+            "horizon": horizon,
+            "older": start["older"] + len(gone),
+        }
+
+
+def _hash(path: str) -> bytes:
+    return blake2b(path.encode(errors="surrogateescape"), digest_size=_HASH_BYTES).digest()
+
+
+def _hashes(text: str) -> list[bytes]:
+    data = b64decode(text)
+    return [data[at : at + _HASH_BYTES] for at in range(0, len(data), _HASH_BYTES)]
+
+
+def _hidden(name: str) -> bool:
+    """As Spark says it."""
+    return (name.startswith("_") and "=" not in name) or name.startswith(".") or name.endswith("._COPYING_")
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """A pattern with {a,b} in it as several patterns without."""
+    start, end = pattern.find("{"), pattern.find("}")
+    if start < 0 or end < start:
+        return [pattern]
+    middle = pattern[start + 1 : end].split(",")
+    return [each for part in middle for each in _alternatives(pattern[:start] + part + pattern[end + 1 :])]

@@ -1,0 +1,165 @@
+"""What a line of a file says, as Spark's own parsers of single values say it, and why it does not where it does not."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from tidegate.errors import DefinitionError
+from tidegate.runtime.spark.files.lines import Skipped
+from tidegate.runtime.spark.kafka import formats as values
+from tidegate.runtime.spark.kafka.formats import MALFORMED
+
+LISTING_OPTIONS = ("maxFilesPerTrigger", "pathGlobFilter", "recursiveFileLookup")
+"""Options of Spark's source of files that a source in order has too."""
+
+_SPARKS_OWN = (
+    *("latestFirst", "maxFileAge", "maxBytesPerTrigger", "maxCachedFiles", "cleanSource", "sourceArchiveDir"),
+    *("fileNameOnly", "modifiedAfter", "modifiedBefore", "ignoreMissingFiles", "ignoreCorruptFiles", "basePath"),
+    "wholetext",
+)
+
+MODES = DROP, PERMISSIVE, FAILFAST = ("DROPMALFORMED", "PERMISSIVE", "FAILFAST")
+"""What becomes of a malformed line: a dead letter, a row of what can be read, the end of the query."""
+
+
+@dataclass(frozen=True)
+class LineFormat(ABC):
+    """How a line is read. `options` are those of Spark's reader that say how."""
+
+    options: Mapping[str, str]
+
+    @abstractmethod
+    def decoded(self, line: Column, fields: StructType) -> Column:
+        """The line as a struct of `fields`, and of what Spark could not read as `MALFORMED`."""
+
+    @abstractmethod
+    def permissive(self, line: Column, fields: StructType, corrupt: str) -> Column:
+        """The line as Spark's reader has it in the mode PERMISSIVE."""
+
+    @abstractmethod
+    def fault(self, line: Column, decoded: Column, fields: StructType) -> Column:
+        """Why the line cannot be read, null if it can."""
+
+    @abstractmethod
+    def skipped(self, fields: StructType) -> Skipped:
+        """Which lines are no records."""
+
+
+class JsonLines(LineFormat):
+    """A JSON object a line."""
+
+    def decoded(self, line: Column, fields: StructType) -> Column:
+        return values.Json(fields, self.options).decoded(line, fields)
+
+    def permissive(self, line: Column, fields: StructType, corrupt: str) -> Column:
+        said = line.cast("string")
+        unread = [
+            (said if at.name == corrupt else F.lit(None).cast(at.dataType)).alias(at.name) for at in fields.fields
+        ]
+        read = F.from_json(said, fields, _permissive(self.options, corrupt))
+        return F.when(F.is_valid_utf8(said), read).otherwise(F.struct(*unread))
+
+    def fault(self, line: Column, decoded: Column, fields: StructType) -> Column:
+        # What is no UTF-8 stops Spark's reader of files, which reads bytes, and not from_json, which reads text.
+        fault = values.Json(fields, self.options).fault(line, decoded, fields, "line")
+        return F.when(~F.is_valid_utf8(line.cast("string")), F.lit("the line is not UTF-8")).otherwise(fault)
+
+    def skipped(self, fields: StructType) -> Skipped:
+        return Skipped(blank=b" \t\r\n")
+
+
+class CsvLines(LineFormat):
+    """A record of CSV a line: no value has the end of a line in it."""
+
+    def decoded(self, line: Column, fields: StructType) -> Column:
+        wanted = StructType([*fields.fields, StructField(MALFORMED, StringType())])
+        return F.from_csv(line.cast("string"), _ddl(wanted), _permissive(self.options, MALFORMED))
+
+    def permissive(self, line: Column, fields: StructType, corrupt: str) -> Column:
+        return F.from_csv(line.cast("string"), _ddl(fields), _permissive(self.options, corrupt))
+
+    def fault(self, line: Column, decoded: Column, fields: StructType) -> Column:
+        columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in fields.fields)
+        reason = F.lit(f"the line is not CSV of the columns {columns}")
+        return F.when(decoded.isNull() | decoded.getField(MALFORMED).isNotNull(), reason)
+
+    def skipped(self, fields: StructType) -> Skipped:
+        header = flag(self.options, "header", "false")
+        # Java's trim takes all control characters.
+        return Skipped(
+            blank=bytes(range(0x21)),
+            comment=option(self.options, "comment", "").encode() or None,
+            header=None if not header else () if flag(self.options, "enforceSchema", "false") else tuple(fields.names),
+            separator=option(self.options, "sep", option(self.options, "delimiter", ",")),
+            quote=option(self.options, "quote", '"'),
+        )
+
+
+def line_format(name: str, options: Mapping[str, str], zone: str) -> LineFormat:
+    """The format with Spark's options; `zone` is that of times that name none.
+
+    Raises DefinitionError for options under which lines are no records.
+    """
+    if flag(options, "multiLine", "false"):
+        raise DefinitionError(
+            "multiLine: tg.files reads line by line. Write a record a line, or use tg.stream over spark.readStream "
+            "with that option, and partition and offset from the records."
+        )
+    for wanted, fine in (("encoding", "utf-8"), ("charset", "utf-8"), ("lineSep", "\n")):
+        given = option(options, wanted, fine)
+        if given.lower() not in (fine, fine.replace("-", "")):
+            raise DefinitionError(
+                f"{wanted} is {given!r}: tg.files reads UTF-8, and lines that end with a line feed, a carriage return "
+                "or both. Write such files, or use tg.stream over spark.readStream."
+            )
+    own = {"mode", "columnnameofcorruptrecord", "multiline", "encoding", "charset", "linesep"}
+    own |= {each.lower() for each in LISTING_OPTIONS}
+    parse = {"timeZone": zone, **{key: value for key, value in options.items() if key.lower() not in own}}
+    return JsonLines(parse) if name == "json" else CsvLines(parse)
+
+
+def check_options(options: Mapping[str, str]) -> None:
+    """Raise DefinitionError for options of Spark's source that a source in order does not have."""
+    known = {each.lower() for each in _SPARKS_OWN}
+    for name in options:
+        if name.lower() in known:
+            raise DefinitionError(
+                f"`options` has {name!r}, which a source of files in order does not have: it has "
+                f"{', '.join(LISTING_OPTIONS)} and, for JSON and CSV, what says how a line is read. Use tg.stream over "
+                "spark.readStream, which has all of them, with partition and offset from the records."
+            )
+
+
+def option(options: Mapping[str, str], name: str, default: str) -> str:
+    """An option, however its name is written."""
+    return next((str(value) for key, value in options.items() if key.lower() == name.lower()), default)
+
+
+def flag(options: Mapping[str, str], name: str, default: str) -> bool:
+    """An option that is true or false."""
+    given = option(options, name, default)
+    if given.lower() not in ("true", "false"):
+        raise DefinitionError(f"`{name}` is {given!r}. Use true or false.")
+    return given.lower() == "true"
+
+
+def mode_of(options: Mapping[str, str]) -> str:
+    """What becomes of malformed lines: a dead letter if nothing is said."""
+    given = option(options, "mode", DROP).upper()
+    if given not in MODES:
+        raise DefinitionError(f"`mode` is {given!r}. Use {', '.join(MODES)}.")
+    return given
+
+
+def _permissive(options: Mapping[str, str], corrupt: str) -> dict[str, str]:
+    return {**options, "mode": PERMISSIVE, "columnNameOfCorruptRecord": corrupt}
+
+
+def _ddl(fields: StructType) -> str:
+    return ", ".join(f"`{each.name.replace('`', '``')}` {each.dataType.simpleString()}" for each in fields.fields)

@@ -1,0 +1,173 @@
+"""Text files as lines, as Hadoop's reader has them: ended by LF, CR or both, without the mark of UTF-8 in front."""
+
+from __future__ import annotations
+
+import csv
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.errors import InputError
+from tidegate.runtime.spark.files import place
+from tidegate.runtime.spark.files.listed import NUMBER, PATH, VALUES, folder_values, value_in
+from tidegate.runtime.spark.files.stores import Root
+from tidegate.runtime.spark.memory import keep
+from tidegate.spec.columns import OURS
+
+CHUNK = 4 << 20
+LONGEST = 512 << 20
+"""Bytes of a line; Arrow could not count beyond 2 GiB in a batch."""
+
+VALUE, FILE = "value", OURS + "file"
+_MARK = b"\xef\xbb\xbf"
+_SPACE = 0x20
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Which lines of a file are no records.
+
+    blank    bytes of which a line that is none consists; None where each line is a record
+    comment  what a line that is none begins with
+    header   the names that the first line of a file has, None where it is a record; empty where nobody checks them
+    """
+
+    blank: bytes | None = None
+    comment: bytes | None = None
+    header: tuple[str, ...] | None = None
+    separator: str = ","
+    quote: str = '"'
+
+    def records(self, lines: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Which lines are records, if none of them is the header."""
+        kept = np.ones(len(lines), bool)
+        if self.blank is None:
+            return kept
+        starts = np.frombuffer(lines.buffers()[1], np.int32, len(lines) + 1, lines.offset * 4)
+        size = np.diff(starts)
+        data = np.frombuffer(lines.buffers()[2] or b"", np.uint8)
+        first = np.zeros(len(lines), np.uint8)
+        first[size > 0] = data[starts[:-1][size > 0]]
+        # Few lines begin with what may be blank: those alone are looked at.
+        for at in np.flatnonzero(first <= _SPACE):
+            kept[at] = bool(bytes(data[starts[at] : starts[at + 1]]).strip(self.blank))
+        if self.comment is not None:
+            for at in np.flatnonzero(first == self.comment[0]):
+                kept[at] &= not bytes(data[starts[at] : starts[at + 1]]).startswith(self.comment)
+        return kept
+
+    def check_header(self, line: bytes, file: str) -> None:
+        """Raises InputError if the first line of a file has other names than the schema."""
+        if not self.header:
+            return
+        try:
+            text = line.decode()
+        except UnicodeDecodeError:
+            text = line.decode(errors="replace")
+        found = next(csv.reader([text], delimiter=self.separator, quotechar=self.quote or None), [])
+        if [name.strip().lower() for name in found] != [name.lower() for name in self.header]:
+            raise InputError(
+                f"The file {file} begins with the names {', '.join(found)}, and the columns of the stream are "
+                f"{', '.join(self.header)}. CSV has no other names than those of its places: give `schema` in the "
+                'order of the file; options={"enforceSchema": "true"} reads it as it is.'
+            )
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The lines of the files that are listed in batches, with the columns of `schema`.
+
+    Of these are VALUE, the bytes of a line; `partition` and `offset` (`place`); FILE; the others are values in names of
+    folders such as day=2026-01-01, as text.
+
+    folders  the folder of each such column
+    """
+
+    root: Root
+    schema: pa.Schema
+    skipped: Skipped = field(default=Skipped())
+    folders: Mapping[str, str] = field(default_factory=dict)
+    chunk: int = CHUNK
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keep()
+        for batch in batches:
+            for listed in batch.select([PATH, NUMBER, VALUES]).to_pylist():
+                yield from self._of_file(listed[PATH], listed[NUMBER], folder_values(listed[VALUES]))
+
+    def _of_file(self, path: str, number: int, folders: Mapping[str, str | None]) -> Iterator[pa.RecordBatch]:
+        name = self.root.named(path)
+        try:
+            with self.root.bytes_of(path) as read:
+                yield from self._read(read, name, number, folders)
+        except (OSError, EOFError, zlib.error, pa.ArrowException) as error:
+            raise InputError(
+                f"The file {name} cannot be read: {error}. Put a good one in its place, under the same name, and start "
+                "the query again: it goes on with this batch."
+            ) from error
+
+    def _read(
+        self, read: Callable[[int], bytes], name: str, number: int, folders: Mapping[str, str | None]
+    ) -> Iterator[pa.RecordBatch]:
+        row, wants_header = 0, self.skipped.header is not None
+        given = {column: value_in(folders, folder, name) for column, folder in self.folders.items()}
+        for lines in split(read, name, self.chunk):
+            kept = self.skipped.records(lines)
+            if wants_header and kept.any():
+                at = int(kept.argmax())
+                self.skipped.check_header(lines[at].as_py(), name)
+                kept[at] = wants_header = False
+            columns = {VALUE: lines, **place.order(number, row, len(lines))}
+            row += len(lines)
+            of_file = {FILE: name, **given}
+            made = [columns[n] if n in columns else _same(of_file.get(n), len(lines)) for n in self.schema.names]
+            batch = pa.record_batch(made, schema=self.schema)
+            batch = batch if kept.all() else batch.filter(pa.array(kept))
+            if batch.num_rows:
+                yield batch
+
+
+def _same(text: str | None, rows: int) -> pa.Array:
+    return pa.repeat(pa.scalar(text, pa.string()), rows)
+
+
+def split(read: Callable[[int], bytes], name: str = "", chunk: int = CHUNK) -> Iterator[pa.Array]:
+    """The lines that are read, as arrays of bytes; the last one need not end."""
+    held, first = b"", True
+    while data := read(chunk):
+        block = held + data
+        if first:
+            if len(block) < len(_MARK) and _MARK.startswith(block):
+                held = block
+                continue
+            block, first = block.removeprefix(_MARK), False
+        # A carriage return at the end may be half of a line end.
+        half = b"\r" if block.endswith(b"\r") else b""
+        block = _with_one_end(block[: len(block) - len(half)])
+        cut = block.rfind(b"\n") + 1
+        held = block[cut:] + half
+        if cut:
+            yield _lines(block[:cut])
+        if len(held) > LONGEST:
+            raise InputError(f"The file {name} has a line of more than {LONGEST:,} bytes. Is it a text file?")
+    if first:
+        held = held.removeprefix(_MARK)
+    if held:
+        rest = _with_one_end(held)
+        yield _lines(rest if rest.endswith(b"\n") else rest + b"\n")
+
+
+def _with_one_end(block: bytes) -> bytes:
+    return block.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in block else block
+
+
+def _lines(block: bytes) -> pa.Array:
+    """The lines of a block that ends with the end of a line."""
+    ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
+    starts = np.zeros(len(ends) + 1, np.int32)
+    starts[1:] = ends - np.arange(len(ends))
+    text = block.replace(b"\n", b"")
+    return pa.BinaryArray.from_buffers(pa.binary(), len(ends), [None, pa.py_buffer(starts), pa.py_buffer(text)])

@@ -1,0 +1,158 @@
+"""Files in an order that is known: which ones a micro-batch has, as a source of Spark's whose rows are their paths.
+
+Spark's own source of files sorts them by modification time alone, in milliseconds. Files that share one are cut into
+batches in whatever order the folder gave them. Here a catalog says which files there are and in which order they come
+(`folder`, `delta`); the offsets that Spark keeps in the checkpoint are the catalog's, and name the files of a batch.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from weakref import WeakSet
+
+import pyarrow as pa
+import pyspark
+from pyspark.errors import PySparkAttributeError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from tidegate.errors import InputError, TidegateError
+
+FORMAT = "tidegate_files"
+_ALL = "secret"
+"""The one option of the source has the catalog: Spark shows no option of that name."""
+
+PATH, NUMBER, VALUES = "path", "number", "values"
+"""A file: where it lies in the folder, how many files came before it, the values of folders such as day=2026-01-01."""
+
+LISTING = pa.schema([(PATH, pa.string()), (NUMBER, pa.int64()), (VALUES, pa.string())])
+LISTING_FIELDS = f"{PATH} string, {NUMBER} long, {VALUES} string"
+
+Offset = dict[str, Any]
+"""JSON, as the catalog writes it."""
+
+_knowing: WeakSet[SparkSession] = WeakSet()
+"""The sessions that know the source: Spark warns of one that is registered twice."""
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One file of a stream."""
+
+    path: str
+    number: int
+    size: int
+    folders: Mapping[str, str | None] = field(default_factory=dict)
+
+    @property
+    def row(self) -> tuple[str, int, str | None]:
+        """The file as a row of the listing."""
+        return self.path, self.number, json.dumps(dict(self.folders)) if self.folders else None
+
+
+class Catalog(Protocol):
+    """Which files there are, in the order in which they come. It is pickled into the plan."""
+
+    def initial(self) -> Offset:
+        """Where a query without a checkpoint begins."""
+
+    def latest(self, start: Offset, limit: int | None) -> Offset:
+        """Behind the next files, `limit` of them at most; `start` itself if there are none."""
+
+    def stop_here(self) -> None:
+        """From now on, only files that are there now."""
+
+    def between(self, start: Offset, end: Offset) -> Sequence[Listed]:
+        """The files between two offsets that `initial` and `latest` gave, the same ones whenever it is asked."""
+
+
+def folder_values(values: str | None) -> Mapping[str, str | None]:
+    """The values of folders in a row of the listing."""
+    return json.loads(values) if values else {}
+
+
+def value_in(folders: Mapping[str, str | None], folder: str, file: str) -> str | None:
+    """The value in the name of a folder. Raises InputError if the file lies in no such folder."""
+    if folder not in folders:
+        raise InputError(f"The file {file} lies in no folder {folder}=..., as the others do. Move it into one.")
+    return folders[folder]
+
+
+def streaming(spark: SparkSession, catalog: Catalog, limit: int | None) -> DataFrame:
+    """The files of `catalog` as a streaming DataFrame (`LISTING`), at most `limit` in a micro-batch.
+
+    Raises TidegateError before Spark 4.2.
+    """
+    try:
+        from tidegate.runtime.spark.files.listing import reader
+    except ImportError as error:
+        raise TidegateError(
+            "Files in order need Spark 4.2 or later, where a source in Python can bound its batches, and this is "
+            f"{pyspark.__version__}. Write partition and offset into the files, and read them by tg.stream over "
+            f'spark.readStream, with partition="partition", offset="offset". Python says: {error}'
+        ) from error
+    if spark not in _knowing:
+        spark.dataSource.register(Source)
+        _knowing.add(spark)
+    made = b64encode(pickle.dumps((reader, catalog, limit, _cores(spark)))).decode()
+    return spark.readStream.format(FORMAT).schema(LISTING_FIELDS).option(_ALL, made).load()
+
+
+def static(spark: SparkSession, catalog: Catalog) -> DataFrame:
+    """The files that are there now as a static DataFrame (`LISTING`)."""
+    start = catalog.initial()
+    files = catalog.between(start, catalog.latest(start, None))
+    return spark.createDataFrame([each.row for each in files], LISTING_FIELDS)
+
+
+class Source(DataSource):
+    """What `spark.readStream.format(FORMAT)` makes."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._given = pickle.loads(b64decode(options[_ALL]))  # noqa: S301 - our own, see `streaming`
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
+        reader, *given = self._given
+        made: DataSourceStreamReader = reader(*given)
+        return made
+
+
+def stretches(files: Sequence[Listed], tasks: int) -> list[list[Listed]]:
+    """The files for at most so many tasks: each has files that follow one another, and about as many bytes."""
+    total = sum(each.size for each in files) + len(files)
+    dealt: list[list[Listed]] = []
+    before, last = 0, -1
+    for each in files:
+        # The task in whose part of all bytes the middle of the file lies.
+        task = min(tasks - 1, int((before + (each.size + 1) / 2) * tasks / total))
+        if task > last:
+            dealt.append([])
+        last = task
+        dealt[-1].append(each)
+        before += each.size + 1
+    return dealt
+
+
+def rows(files: Iterable[Listed]) -> pa.RecordBatch:
+    """The listing of these files."""
+    found = [each.row for each in files]
+    return pa.record_batch([pa.array([row[i] for row in found], f.type) for i, f in enumerate(LISTING)], schema=LISTING)
+
+
+def _cores(spark: SparkSession) -> int:
+    """How many tasks run at a time; two where Spark does not say, on Spark Connect."""
+    try:
+        return spark.sparkContext.defaultParallelism
+    except PySparkAttributeError:
+        return 2

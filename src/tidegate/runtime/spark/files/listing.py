@@ -1,0 +1,52 @@
+"""What Spark asks of a source of files (`listed`). Needs Spark 4.2, where a source in Python can bound its batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
+
+from tidegate.runtime.spark.files.listed import Catalog, Listed, Offset, rows, stretches
+from tidegate.runtime.spark.garbage import spare_modules
+
+
+@dataclass
+class _Task(InputPartition):
+    """The files that one task reads, one behind the other."""
+
+    files: list[Listed]
+
+
+class Listing(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Answers in a process of the driver's which files there are, and in workers with their paths."""
+
+    def __init__(self, catalog: Catalog, limit: int | None, tasks: int) -> None:
+        self._catalog, self._limit, self._tasks = catalog, limit, tasks
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        return self._catalog.initial()
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        return self._catalog.latest(start, limit.max_files if isinstance(limit, ReadMaxFiles) else None)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadAllAvailable() if self._limit is None else ReadMaxFiles(self._limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._catalog.stop_here()
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[_Task]:
+        return [_Task(files) for files in stretches(self._catalog.between(start, end), self._tasks)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _Task)
+        spare_modules()
+        yield rows(partition.files)
+
+
+def reader(catalog: Catalog, limit: int | None, tasks: int) -> DataSourceStreamReader:
+    """What reads the files of a catalog."""
+    return Listing(catalog, limit, tasks)

@@ -1,0 +1,226 @@
+"""How the files of a listing become the rows of a stream: columns by Arrow, lines by Spark's parsers and by Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, StructField, StructType
+
+from tidegate.kernel.rows.map_filter import WALL_CLOCK
+from tidegate.runtime.spark.files import place
+from tidegate.runtime.spark.files.columnar import Columns, OrderedFiles
+from tidegate.runtime.spark.files.formats import FAILFAST, PERMISSIVE, LineFormat
+from tidegate.runtime.spark.files.lines import FILE, VALUE, Lines, Skipped
+from tidegate.runtime.spark.files.place import OFFSET, PARTITION
+from tidegate.runtime.spark.files.stores import Root
+from tidegate.runtime.spark.kafka.plain import AT, MOST_MS, PLAIN, Joiner, Reader
+from tidegate.runtime.spark.raw import Opener
+from tidegate.runtime.spark.stateless import arrow_schema
+from tidegate.spec.columns import OURS
+
+_ROW, _FAULT = OURS + "row", OURS + "fault"
+
+
+@dataclass(frozen=True)
+class Source:
+    """The files of a stream, and the columns of its rows.
+
+    listing  the files in their order (`listed.LISTING`)
+    fields   what is in a file, as it is called there
+    folders  what is in names of folders
+    names    the column of each of them
+    ordered  whether partition and offset are those of the files
+    """
+
+    root: Root
+    listing: DataFrame
+    fields: StructType
+    folders: StructType
+    names: dict[str, str]
+    ordered: bool
+
+    @property
+    def own(self) -> dict[str, str]:
+        """The field of each column that is in a file."""
+        return {self.names[name]: name for name in self.fields.names}
+
+    @property
+    def in_folders(self) -> dict[str, str]:
+        """The folder of each column that is in names of folders."""
+        return {self.names[name]: name for name in self.folders.names}
+
+
+@dataclass(frozen=True)
+class ColumnReading:
+    """Files of columns, which the workers read (`raw.Raw`)."""
+
+    source: Source
+    columns: Columns
+
+    @property
+    def contiguous(self) -> bool:
+        """Yes where the files are the order: a task has files that follow one another."""
+        return self.source.ordered
+
+    def frame(self) -> DataFrame:
+        """All columns, and the order."""
+        source = self.source
+        fields = [
+            StructField(source.names[f.name], f.dataType) for f in (*source.fields.fields, *source.folders.fields)
+        ]
+        order = from_arrow_schema(pa.schema(place.ORDER_FIELDS)).fields if source.ordered else []
+        wanted = arrow_schema(StructType([*fields, *order]))
+        return source.listing.mapInArrow(self._opener(wanted), from_arrow_schema(wanted))
+
+    def handed_over(self, wanted: pa.Schema) -> tuple[DataFrame, OrderedFiles]:
+        return self.source.listing, self._opener(wanted)
+
+    def _opener(self, wanted: pa.Schema) -> OrderedFiles:
+        own, folders = self.source.own, self.source.in_folders
+        in_files = [field for field in wanted if field.name in own]
+        if not in_files:  # without any column nobody would know how many rows there are
+            name, of_file = next(iter(own.items()))
+            in_files = [arrow_schema(StructType([self.source.fields[of_file]])).field(0).with_name(name)]
+        columns = Columns(pa.schema(in_files), self.columns.format, own, self.columns.zone, self.columns.sparse)
+        return OrderedFiles(self.source.root, wanted, columns, {n: folders[n] for n in wanted.names if n in folders})
+
+
+@dataclass(frozen=True)
+class LineReading:
+    """Files of lines (`raw.Raw`): Spark's parsers say what a line is, and Arrow reads the plain ones before them.
+
+    format   None where a line is a column itself, as in the format text
+    mode     what becomes of malformed lines (`formats.MODES`)
+    corrupt  where Spark's reader puts a line that it could not read, in the mode PERMISSIVE
+    time     the column with the event time
+    name     of the stream, whose malformed lines are counted
+    fast     whether Arrow reads plain JSON (`kafka.plain`)
+    """
+
+    source: Source
+    format: LineFormat | None
+    mode: str
+    corrupt: str
+    time: str | None
+    name: str
+    fast: bool
+
+    @property
+    def contiguous(self) -> bool:
+        """Yes where the files are the order: a task has files that follow one another, and parsers keep rows in it."""
+        return self.source.ordered
+
+    def frame(self) -> DataFrame:
+        """The records that can be read, with all columns and the order."""
+        columns = self._columns()
+        return self._fine(self._judged(self._lines(list(columns))), F.count(F.lit(1))).select(*columns.values())
+
+    def handed_over(self, wanted: pa.Schema) -> tuple[DataFrame, Opener]:
+        found = [self._columns()[name] for name in wanted.names]
+        if not self.fast:
+            rows = self._fine(self._judged(self._lines(wanted.names)), F.count(F.lit(1)))
+            return rows.select(*found), AsRead(wanted)
+        lines = self._line_fields(wanted.names)
+        fields = StructType([*lines.fields, StructField(PLAIN, BinaryType()), StructField(AT, IntegerType())])
+        own = {column: field for column, field in self.source.own.items() if column in wanted.names}
+        read = partial(_plain, self._reader(lines), Reader(wanted, self.source.fields, own, None))
+        judged = self._judged(self.source.listing.mapInArrow(read, fields))
+        records = F.sum(F.when(F.col(PLAIN).isNull(), 1).otherwise(F.col(AT)))
+        # No more than is needed: an observation makes a row of every record.
+        rows = judged.select(_FAULT, PLAIN, AT, *found)
+        return self._fine(rows, F.coalesce(records, F.lit(0))).drop(_FAULT), Joiner(wanted)
+
+    def dead_letters(self) -> DataFrame:
+        """The lines that cannot be read: file, line (the first is 1), offset, reason, value (its bytes)."""
+        judged = self._judged(self._lines([], place=True)).where(F.col(_FAULT).isNotNull())
+        reason = F.col(_FAULT).alias("reason")
+        return judged.select(F.col(FILE).alias("file"), _line().alias("line"), OFFSET, reason, VALUE)
+
+    def _lines(self, names: Iterable[str], *, place: bool = False) -> DataFrame:
+        fields = self._line_fields(names, place=place)
+        return self.source.listing.mapInArrow(self._reader(fields), fields)
+
+    def _reader(self, fields: StructType) -> Lines:
+        skipped = Skipped() if self.format is None else self.format.skipped(self.source.fields)
+        return Lines(self.source.root, arrow_schema(fields), skipped, self.source.in_folders)
+
+    def _line_fields(self, names: Iterable[str], *, place: bool = False) -> StructType:
+        """The bytes of a line, and which of `names` are known besides what it says; with `place` file and offset."""
+        known = {PARTITION: LongType(), OFFSET: LongType(), FILE: StringType()}
+        known |= dict.fromkeys(self.source.in_folders, StringType())
+        needed = {*names} - set(self.source.own)
+        needed |= {FILE, OFFSET} if place or self.mode == FAILFAST else set()
+        given = [StructField(name, kind) for name, kind in known.items() if name in needed]
+        return StructType([StructField(VALUE, BinaryType()), *given])
+
+    def _judged(self, lines: DataFrame) -> DataFrame:
+        """Lines with what is read of them, and why not where it is not."""
+        line, fields = F.col(VALUE), self.source.fields
+        none = F.lit(None).cast("string")
+        if self.format is None:
+            return lines.select(
+                "*", F.struct(line.cast("string").alias(fields.names[0])).alias(_ROW), none.alias(_FAULT)
+            )
+        if self.mode == PERMISSIVE:
+            return lines.select("*", self.format.permissive(line, fields, self.corrupt).alias(_ROW), none.alias(_FAULT))
+        rows = lines.select("*", self.format.decoded(line, fields).alias(_ROW))
+        fault = self.format.fault(line, F.col(_ROW), fields)
+        if self.mode == FAILFAST:
+            fault = F.concat(F.col(FILE), F.lit(", line "), _line().cast("string"), F.lit(": "), fault)
+        return rows.withColumn(_FAULT, fault)
+
+    def _fine(self, judged: DataFrame, records: Column) -> DataFrame:
+        fine = F.col(_FAULT).isNull()
+        if self.mode == FAILFAST:
+            said = F.concat(F.lit("tidegate: the mode is FAILFAST, and a line cannot be read. "), F.col(_FAULT))
+            fine = F.when(fine, F.lit(True)).otherwise(F.raise_error(said).cast("boolean"))
+        # Behind an observation, which no filter is pushed through: the line would be decoded twice.
+        counts = [records.alias("records"), F.count_if(F.col(_FAULT).isNotNull()).alias("malformed")]
+        return judged.observe(f"{self.name} source", *counts).where(fine)
+
+    def _columns(self) -> dict[str, Column]:
+        """All columns of a row."""
+        columns = {
+            name: self._instant(name, F.col(_ROW).getField(field), self.source.fields[field].dataType)
+            for name, field in self.source.own.items()
+        }
+        columns |= {
+            name: F.col(name).cast(self.source.folders[folder].dataType)
+            for name, folder in self.source.in_folders.items()
+        }
+        if self.source.ordered:
+            columns |= {name: F.col(name) for name in (PARTITION, OFFSET)}
+        return {name: column.alias(name) for name, column in columns.items()}
+
+    def _instant(self, name: str, column: Column, kind: DataType) -> Column:
+        """The event time in epoch milliseconds as a timestamp, null beyond what one holds."""
+        if name != self.time or not isinstance(kind, LongType):
+            return column
+        return F.when(column.between(-MOST_MS, MOST_MS), F.timestamp_millis(column))
+
+
+@dataclass(frozen=True)
+class AsRead:
+    """Rows that Spark has read (`raw.Opener`)."""
+
+    wanted: pa.Schema
+
+    def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            clock = [batch.schema.field(WALL_CLOCK)] if WALL_CLOCK in batch.schema.names else []
+            yield batch.cast(pa.schema([*self.wanted, *clock]))
+
+
+def _line() -> Column:
+    """The number of a line in its file."""
+    return F.col(OFFSET).bitwiseAND(F.lit((1 << place.ROW_BITS) - 1)) + 1
+
+
+def _plain(lines: Lines, reader: Reader, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from reader(lines(batches))

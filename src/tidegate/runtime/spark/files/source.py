@@ -1,0 +1,327 @@
+"""A folder of files as a stream: in the order of the files, or as Spark lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
+
+from tidegate import dsl
+from tidegate.dsl import KStream
+from tidegate.errors import DefinitionError, InputError
+from tidegate.plan import RESULT_COLUMNS
+from tidegate.runtime.spark.files import formats, listed
+from tidegate.runtime.spark.files.columnar import Columns, Files
+from tidegate.runtime.spark.files.folder import Folder
+from tidegate.runtime.spark.files.lines import VALUE
+from tidegate.runtime.spark.files.listed import PATH
+from tidegate.runtime.spark.files.place import OFFSET, PARTITION
+from tidegate.runtime.spark.files.reading import ColumnReading, LineReading, Source
+from tidegate.runtime.spark.files.stores import Root
+from tidegate.runtime.spark.kafka.plain import readable
+
+FORMATS = COLUMNAR, LINES = (("parquet", "orc"), ("json", "csv", "text"))
+TAKEN = (*RESULT_COLUMNS, PARTITION, OFFSET)
+"""Names that a field of a file cannot have where the files are the order; it gets `_in` behind its own."""
+
+MOST_FILES = 1000
+"""Files of a micro-batch, if nothing else is said: an offset in the checkpoint names them all."""
+
+# What Spark's format insists on; of these only the path is read.
+_BINARY = "path string, modificationTime timestamp, length long, content binary"
+_NOT_PARQUET = "CANNOT_READ_FILE_FOOTER"
+"""What Spark says where it finds no footer of Parquet."""
+_UTC = ("UTC", "Etc/UTC", "Z", "GMT", "+00:00")
+
+
+@dataclass(frozen=True)
+class FileStream(KStream):
+    """A stream of the records of files.
+
+    frame         the records, with partition and offset where the files are the order
+    dead_letters  of JSON and CSV the lines that cannot be read: file, line, offset, reason, value as bytes; a query of
+                  its own. None of other formats
+    """
+
+    frame: DataFrame = field(compare=False, repr=False)
+    dead_letters: DataFrame | None = field(compare=False, repr=False, default=None)
+
+
+def source(
+    spark: SparkSession,
+    path: str,
+    *,
+    key: str | Sequence[str],
+    timestamp: str,
+    format: str = "parquet",
+    partition: str | None = None,
+    offset: str | None = None,
+    ordered: bool | None = None,
+    schema: str | StructType | None = None,
+    name: str | None = None,
+    streaming: bool = True,
+    options: Mapping[str, str] | None = None,
+    **more: Any,
+) -> FileStream:
+    """The records of the files under `path`, those that come later too, as a stream. The Python workers read the files.
+
+    path       a folder; any store that both Spark and pyarrow.fs reach (local, HDFS, S3, Google, Azure)
+    timestamp  a column of a timestamp type; of JSON and CSV one in epoch milliseconds too
+    format     "parquet", "orc", "json" (an object a line) or "csv"; of "text" `tg.files.ordered` makes a DataFrame
+    partition, offset
+               columns of the files that say in which order records came; without them the files do
+    ordered    whether the files are the order: by modification time and name, and in a file by row. True if left out,
+               but for Parquet. A checkpoint goes on with the choice that it was begun with
+    schema     of the files, as for Spark's reader; that of the files that are there if left out
+    streaming  False for a static DataFrame of what is there now
+    options    maxFilesPerTrigger (1000 if left out), pathGlobFilter, recursiveFileLookup; of JSON and CSV what Spark's
+               reader knows of lines: mode, sep, header, timestampFormat. Of Parquet that is not `ordered` any option of
+               Spark's source of files
+    more       what else `tg.stream` takes, such as stream_time="min_partition"
+
+    Each file is read by one task, so several files make a micro-batch parallel. Spark counts files, not rows
+    (`numInputRows`); the records are in `observedMetrics`. Raises DefinitionError without a schema or a file to take
+    one from, for options that are not there, and for columns as `tg.stream` does. A file that cannot be read, or lacks
+    a column, ends the query with an InputError that names it; nothing of its batch is stored.
+    """
+    options = options or {}
+    _check_format(format)
+    by_columns = partition is not None or offset is not None
+    if ordered and by_columns:
+        raise DefinitionError(
+            "`ordered` is True, and `partition` and `offset` are given: the order is that of the files, or in columns. "
+            "Leave out one of them."
+        )
+    if format == "text":
+        raise DefinitionError(
+            'A line of text has no columns for key and timestamp. Use tg.files.ordered(spark, path, format="text"), '
+            'make them of the column "value", and give the DataFrame to tg.stream with partition="partition", '
+            'offset="offset".'
+        )
+    if format == "parquet" and not ordered:
+        return _as_spark_lists_them(
+            spark,
+            path,
+            schema,
+            options,
+            streaming,
+            name or "files",
+            {"key": key, "timestamp": timestamp, "partition": partition, "offset": offset, **more},
+        )
+    wanted = _Wanted(spark, path, format, schema, options, streaming, not by_columns)
+    reading = wanted.reading(name or "files", timestamp)
+    names = reading.source.names
+    frame = reading.frame()
+    stream = dsl.stream(
+        frame,
+        key=[names.get(each, each) for each in ([key] if isinstance(key, str) else key)],
+        timestamp=names.get(timestamp, timestamp),
+        partition=_named(partition, names) if by_columns else PARTITION,
+        offset=_named(offset, names) if by_columns else OFFSET,
+        name=name or "files",
+        **more,
+    )
+    dead_letters = reading.dead_letters() if isinstance(reading, LineReading) else None
+    return FileStream(replace(stream.node, raw=reading), frame, dead_letters)
+
+
+def ordered(
+    spark: SparkSession,
+    path: str,
+    *,
+    format: str,
+    schema: str | StructType | None = None,
+    streaming: bool = True,
+    options: Mapping[str, str] | None = None,
+    name: str = "files",
+) -> DataFrame:
+    """The records of the files under `path` as a DataFrame with the columns `partition` and `offset`.
+
+    The arguments are those of `source`; the format "text" has the one column `value`. For what a stream needs done
+    before it: `tg.stream(df, partition="partition", offset="offset", ...)`. Malformed lines are left out, and counted
+    in `observedMetrics` under "NAME source". A column of the files that has a name of a result, or one of these two,
+    gets `_in` behind its own.
+    """
+    _check_format(format)
+    return _Wanted(spark, path, format, schema, options or {}, streaming, True).reading(name, None).frame()
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """The files that are asked for; the fields are arguments of `source`, and whether they are the order."""
+
+    spark: SparkSession
+    path: str
+    format: str
+    schema: str | StructType | None
+    options: Mapping[str, str]
+    streaming: bool
+    ordered: bool
+
+    def reading(self, name: str, timestamp: str | None) -> ColumnReading | LineReading:
+        """How they become rows."""
+        formats.check_options(self.options)
+        root = Root(_qualified(self.spark, self.path))
+        pattern = formats.option(self.options, "pathGlobFilter", "") or None
+        folder = Folder(root, pattern, formats.flag(self.options, "recursiveFileLookup", "false"))
+        folders = self._folders(folder)
+        fields = self._fields()
+        own = StructType([each for each in fields.fields if each.name not in folders])
+        in_folders = StructType([each for each in fields.fields if each.name in folders])
+        names = _names(own.names, in_folders.names, TAKEN if self.ordered else RESULT_COLUMNS)
+        found = Source(root, self._listing(folder), own, in_folders, names, self.ordered)
+        if self.format in COLUMNAR:
+            return ColumnReading(found, Columns(pa.schema([]), self.format, zone=self._zone_of_times()))
+        return self._of_lines(found, name, timestamp)
+
+    def _of_lines(self, found: Source, name: str, timestamp: str | None) -> LineReading:
+        zone = str(self.spark.conf.get("spark.sql.session.timeZone"))
+        line = None if self.format == "text" else formats.line_format(self.format, self.options, zone)
+        mode = formats.mode_of(self.options)
+        fast = self.format == "json" and mode != formats.PERMISSIVE and zone in _UTC and readable(found.fields)
+        fast = fast and line is not None and list(line.options) == ["timeZone"]
+        corrupt = str(self.spark.conf.get("spark.sql.columnNameOfCorruptRecord", "_corrupt_record"))
+        corrupt = formats.option(self.options, "columnNameOfCorruptRecord", corrupt)
+        time = None if timestamp is None else found.names.get(timestamp)
+        return LineReading(found, line, mode, corrupt, time, name, fast)
+
+    def _fields(self) -> StructType:
+        if self.format == "text":
+            return StructType([StructField(VALUE, StringType())])
+        return _schema(self.spark, self.path, self.schema, self.options, self.format)
+
+    def _folders(self, folder: Folder) -> set[str]:
+        try:
+            found = folder.files()
+        except InputError as error:
+            raise DefinitionError(str(error)) from error
+        return {name for each in found for name in folder.values(each.path)}
+
+    def _listing(self, folder: Folder) -> DataFrame:
+        if not self.streaming:
+            return listed.static(self.spark, folder)
+        given = formats.option(self.options, "maxFilesPerTrigger", str(MOST_FILES))
+        if not given.isdecimal() or int(given) == 0:
+            raise DefinitionError(f"`maxFilesPerTrigger` is {given!r}. Use a whole number of files from 1 on.")
+        return listed.streaming(self.spark, folder, int(given))
+
+    def _zone_of_times(self) -> str | None:
+        """In which zone Spark's reader of ORC takes the times of a wall clock: that of the JVM."""
+        if self.format != "orc":
+            return None
+        try:
+            return str(self.spark._jvm.java.util.TimeZone.getDefault().getID())  # type: ignore[union-attr]  # noqa: SLF001
+        except (AttributeError, Py4JError, PySparkException):
+            return str(self.spark.conf.get("spark.sql.session.timeZone"))
+
+
+def _as_spark_lists_them(
+    spark: SparkSession,
+    path: str,
+    schema: str | StructType | None,
+    options: Mapping[str, str],
+    streaming: bool,
+    name: str,
+    given: Mapping[str, Any],
+) -> FileStream:
+    """Parquet files whose batches are those of Spark's own source, and its checkpoint too."""
+    fields = _schema(spark, path, schema, options, "parquet")
+    reader = (spark.readStream if streaming else spark.read).options(**options)
+    frame = reader.schema(fields).parquet(path)
+    stream = dsl.stream(frame, name=name, **given)
+    # This format reads no byte of a file of which only the path is asked for.
+    paths = reader.schema(_BINARY).format("binaryFile").load(path).select(PATH)
+    return FileStream(replace(stream.node, raw=Paths(paths)), frame)
+
+
+def _named(field: str | None, names: Mapping[str, str]) -> str | None:
+    return None if field is None else names.get(field, field)
+
+
+def _check_format(format: str) -> None:
+    if format not in (*COLUMNAR, *LINES):
+        raise DefinitionError(f"`format` is {format!r}. Use {', '.join((*COLUMNAR, *LINES))}.")
+
+
+def _names(fields: Iterable[str], folders: Iterable[str], taken: tuple[str, ...]) -> dict[str, str]:
+    """The column of each field: `_in` behind a name that is taken."""
+    names: dict[str, str] = {}
+    for given, also in ((fields, ()), (folders, (VALUE,))):
+        for name in given:
+            column = name
+            while column in taken or column in also or column in names.values():
+                column += "_in"
+            names[name] = column
+    return names
+
+
+def _schema(
+    spark: SparkSession, path: str, given: str | StructType | None, options: Mapping[str, str], format: str
+) -> StructType:
+    if isinstance(given, StructType):
+        return given
+    if given is not None:
+        return spark.createDataFrame([], given).schema
+    filters = {name: value for name, value in options.items() if name in ("pathGlobFilter", "recursiveFileLookup")}
+    if format in LINES:
+        filters = {name: value for name, value in options.items() if name != "maxFilesPerTrigger"}
+    try:
+        found = spark.read.options(**filters).format(format).load(path).schema
+    except AnalysisException as error:
+        raise DefinitionError(
+            f"There is no {_called(format)} file at {path!r} to take the columns from. Give them: "
+            f'schema="user string, at timestamp". Spark says: {str(error).splitlines()[0]}'
+        ) from error
+    except Exception as error:  # a bare error of Py4J, or of Spark Connect
+        if _NOT_PARQUET not in str(error):
+            raise
+        raise DefinitionError(
+            f"What is at {path!r} is not Parquet. Say what it is: "
+            f'tg.files.source(..., format="json"), or choose the Parquet files with '
+            f'options={{"pathGlobFilter": "*.parquet"}}. Spark says: {_line_with(_NOT_PARQUET, str(error))}'
+        ) from error
+    if formats.mode_of(options) != formats.PERMISSIVE:
+        # Where Spark's reader would put lines that are dead letters here.
+        corrupt = spark.conf.get("spark.sql.columnNameOfCorruptRecord", "_corrupt_record")
+        found = StructType([each for each in found.fields if each.name != corrupt or format not in LINES])
+    return found
+
+
+def _called(format: str) -> str:
+    return "Parquet" if format == "parquet" else format.upper()
+
+
+def _line_with(words: str, text: str) -> str:
+    return next(line.strip() for line in text.splitlines() if words in line)
+
+
+def _qualified(spark: SparkSession, path: str) -> str:
+    """`path` with its scheme, as Spark shows it."""
+    try:
+        session: Any = spark
+        jvm = session._jvm  # noqa: SLF001 - Spark has no public way
+        made = jvm.org.apache.hadoop.fs.Path(path)
+        return str(made.getFileSystem(session._jsparkSession.sessionState().newHadoopConf()).makeQualified(made))  # noqa: SLF001
+    except (AttributeError, TypeError, Py4JError, PySparkException):
+        return path if ":" in path.partition("/")[0] else f"file:{path}"  # Spark Connect
+
+
+@dataclass(frozen=True)
+class Paths:
+    """The files of a stream, by their paths (`raw.Raw`)."""
+
+    frame: DataFrame
+
+    @property
+    def contiguous(self) -> bool:
+        """No: two files may hold offsets of one partition in turns."""
+        return False
+
+    def handed_over(self, wanted: pa.Schema) -> tuple[DataFrame, Files]:
+        return self.frame, Files(wanted)

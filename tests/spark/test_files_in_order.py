@@ -1,0 +1,530 @@
+"""Files that are the order themselves: rows as Spark's readers have them, places that do not depend on luck."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import orc
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import tidegate as tg
+from spark.replay import collect
+from spark.test_files import drained
+from tidegate.errors import DefinitionError, InputError, TidegateWarning
+from tidegate.runtime.spark.files import folder as folders
+from tidegate.runtime.spark.files import lines as text
+from tidegate.runtime.spark.files.folder import Folder
+from tidegate.runtime.spark.files.listed import Listed, stretches
+from tidegate.runtime.spark.files.place import ROW_BITS
+from tidegate.runtime.spark.files.stores import Root
+
+NS = 1_767_225_600_000_000_000
+SCHEMA = "user string, ts timestamp, n int"
+TIME: dict[str, Any] = {"key": "user", "timestamp": "ts"}
+FORMATS = ("json", "csv", "parquet", "orc")
+
+
+def record(minute: int, n: int = 0, user: str = "A") -> dict[str, Any]:
+    return {"user": user, "ts": f"2026-01-01T00:{minute:02}:00Z", "n": n}
+
+
+def write(path: Path, records: Sequence[dict[str, Any]], ns: int = NS) -> None:
+    """A file of the format that its name ends with, modified at `ns`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kind = path.suffix.removeprefix(".")
+    if kind == "json":
+        path.write_text("".join(json.dumps(each) + "\n" for each in records))
+    elif kind == "csv":
+        path.write_text("".join(",".join(map(str, each.values())) + "\n" for each in records))
+    else:
+        table = pa.Table.from_pylist(list(records))
+        naive = pa.array(table["ts"].to_pylist()).cast(pa.timestamp("us", "UTC"))
+        if kind == "orc":  # as Spark writes it: a wall clock, here of UTC
+            naive = naive.cast(pa.timestamp("us"))
+        table = table.set_column(1, "ts", naive).set_column(2, "n", table["n"].cast(pa.int32()))
+        pq.write_table(table, path, row_group_size=2) if kind == "parquet" else orc.write_table(table, str(path))
+    os.utime(path, ns=(ns, ns))
+
+
+def final(stream: tg.KStream) -> DataFrame:
+    windows = tg.TimeWindows.of_size_and_grace("2 minutes", "30 seconds")
+    totals = stream.group_by_key().windowed_by(windows).agg(n=tg.count(), last=tg.last("n"))
+    rows: DataFrame = totals.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())).to_df()
+    return rows
+
+
+def files(spark: SparkSession, folder: Path, format: str, most: int, **more: Any) -> tg.KStream:
+    options = {"maxFilesPerTrigger": str(most), **more.pop("options", {})}
+    order = {"ordered": True} if format == "parquet" else {}
+    return tg.files.source(
+        spark, str(folder), **TIME, **order, format=format, schema=more.pop("schema", SCHEMA), options=options, **more
+    )
+
+
+def minute(row: dict[str, Any]) -> int:
+    return int(row["window"].start) // 60_000 % 60
+
+
+def flat(batches: list[list[dict[str, Any]]]) -> list[Any]:
+    return [(minute(row), row["n"], row["last"]) for batch in batches for row in batch]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_eight_files_written_at_once_one_in_a_batch(spark: SparkSession, tmp_path: Path, format: str) -> None:
+    """Spark's own source gives them in whatever order the folder does: one row, and five late records."""
+    for n in (3, 7, 6, 1, 2, 0, 4, 5):
+        write(tmp_path / "in" / f"{n}.{format}", [record(n, n)])
+    got = drained(final(files(spark, tmp_path / "in", format, 1)), tmp_path / "one")
+    assert len(got) == 8
+    assert flat(got) == [(0, 2, 1), (2, 2, 3), (4, 2, 5)]
+    assert flat(drained(final(files(spark, tmp_path / "in", format, 100)), tmp_path / "all")) == flat(got)
+
+
+@pytest.mark.parametrize("format", ["json", "parquet"])
+def test_a_restart_in_the_middle(spark: SparkSession, tmp_path: Path, format: str) -> None:
+    """Files that come while the query is stopped, of the same time and with names before those that were read."""
+    for n in range(4):
+        write(tmp_path / "in" / f"{n}.{format}", [record(n, n)])
+    first = drained(final(files(spark, tmp_path / "in", format, 3)), tmp_path / "checkpoint")
+    for n in range(4, 8):
+        write(tmp_path / "in" / f"{n}.{format}", [record(n, n)])
+    write(tmp_path / "in" / f"0b.{format}", [record(4, 40)])
+    then = drained(final(files(spark, tmp_path / "in", format, 3)), tmp_path / "checkpoint")
+    assert flat(first + then) == [(0, 2, 1), (2, 2, 3), (4, 3, 5)]
+    assert drained(final(files(spark, tmp_path / "in", format, 3)), tmp_path / "checkpoint") == []
+
+
+LINES: dict[str, list[bytes]] = {
+    "json": [
+        b'{"user": "A", "ts": "2026-01-01T00:01:00Z", "n": 1}',
+        b'{"user": "B", "ts": "2026-01-01T00:02:00Z", "n": "two"}',
+        b"",
+        b"  \t ",
+        b"nothing",
+        b'{"user": "C\xff", "ts": "2026-01-01T00:03:00Z"}',
+        b'{"user": "D", "ts": "2026-01-01 00:04:00", "n": 99999999999}',
+        b'{"user": null, "more": [1, {"a": 2}], "n": 5}',
+        b'{"user": "E", "n": 6',
+        b'{"user": "F", "ts": "2026-01-01T00:05:00.123456Z", "n": 6} ',
+        b"[1]",
+        b"7",
+        b'{"user": "G", "ts": "soon", "n": 7}',
+    ],
+    "csv": [
+        b"A,2026-01-01T00:01:00Z,1",
+        b"B,2026-01-01T00:02:00Z,two",
+        b"",
+        b" \t",
+        b"nothing",
+        b'"C, c",2026-01-01T00:03:00Z,3',
+        b'"D ""d""",2026-01-01 00:04:00,99999999999',
+        b",,",
+        b'"E,2026-01-01T00:05:00Z,6',
+        b"F\xff,2026-01-01T00:05:00.123456Z,6",
+        b"G,soon,7",
+        b"H,2026-01-01T00:05:00Z,6,more",
+        b" I , 2026-01-01T00:05:00Z , 6 ",
+    ],
+}
+
+
+def odd_folder(folder: Path, format: str) -> list[str]:
+    """Files as they come: names that URIs would write otherwise, every line end, marks, compressed ones."""
+    lines = LINES[format]
+    contents = {
+        f"a b.{format}": b"\n".join(lines) + b"\n",
+        f"50%25 ü+#?.{format}": b"\r\n".join(lines),
+        f"c.{format}": b"\r".join(lines),
+        f"d.{format}": b"\xef\xbb\xbf" + b"\n".join(lines[:2]),
+        f"e.{format}": b"",
+        f"f.{format}": b"\n\r\n\n",
+        f"g.{format}.gz": gzip.compress(b"\n".join(lines[:3])) + gzip.compress(b"\n" + lines[-1]),
+        f"h.{format}.bz2": bz2.compress(b"\n".join(lines)),
+        f"_hidden.{format}": b"x",
+        f".hidden.{format}": b"x",
+        f"sub/not.{format}": b"x",
+    }
+    folder.mkdir()
+    (folder / "sub").mkdir()
+    for at, (name, content) in enumerate(contents.items()):
+        (folder / name).write_bytes(content)
+        os.utime(folder / name, ns=(NS + at, NS + at))
+    return [name for name in contents if "hidden" not in name and "/" not in name]
+
+
+def plain(frame: DataFrame) -> list[str]:
+    return sorted(map(str, collect(frame)))
+
+
+@pytest.mark.parametrize("mode", ["DROPMALFORMED", "PERMISSIVE"])
+@pytest.mark.parametrize("format", ["json", "csv"])
+def test_lines_are_judged_as_by_sparks_reader(spark: SparkSession, tmp_path: Path, format: str, mode: str) -> None:
+    odd_folder(tmp_path / "in", format)
+    schema = SCHEMA + (", _corrupt_record string" if mode == "PERMISSIVE" else "")
+    options = {"mode": mode}
+    mine = tg.files.ordered(
+        spark, str(tmp_path / "in"), format=format, schema=schema, options=options, streaming=False
+    ).cache()
+    # Without its columns pruned, so that all are judged.
+    wanted = spark.read.schema(schema).options(**options).format(format).load(str(tmp_path / "in")).cache()
+    assert plain(mine.drop("partition", "offset")) == plain(wanted)
+    assert mine.count() > 10
+
+
+def test_dead_letters_have_file_and_line(spark: SparkSession, tmp_path: Path) -> None:
+    odd_folder(tmp_path / "in", "json")
+    stream = tg.files.source(spark, str(tmp_path / "in"), **TIME, format="json", schema=SCHEMA, streaming=False)
+    assert isinstance(stream, tg.files.FileStream)
+    assert stream.dead_letters is not None
+    letters = [row for row in collect(stream.dead_letters) if row["file"].endswith("/in/a b.json")]
+    assert [(row["line"], row["reason"]) for row in letters] == [
+        (2, "in the line, 'n' is not a int"),
+        (5, "the line is not JSON"),
+        (6, "the line is not UTF-8"),
+        (7, "in the line, 'n' is not a int"),
+        (9, "the line is not JSON"),
+        (11, "the line is JSON, but not an object"),
+        (12, "the line is JSON, but not an object"),
+        (13, "in the line, 'ts' is not a timestamp"),
+    ]
+    assert bytes(letters[1]["value"]) == b"nothing"
+    assert [row["offset"] & (2**ROW_BITS - 1) for row in letters] == [row["line"] - 1 for row in letters]
+
+
+@pytest.mark.parametrize("format", ["json", "csv"])
+def test_the_stream_has_the_rows_of_its_frame(spark: SparkSession, tmp_path: Path, format: str) -> None:
+    """Arrow reads the plain lines of JSON, Spark the others, and the order is theirs."""
+    odd_folder(tmp_path / "in", format)
+
+    def firsts(stream: tg.KStream) -> list[str]:
+        table = stream.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("1 hour"))
+        return plain(table.agg(n=tg.count(), first=tg.first("n"), last=tg.last("n"), sum=tg.sum("n")).to_df())
+
+    given = {"format": format, "schema": SCHEMA, "streaming": False}
+    stream = tg.files.source(spark, str(tmp_path / "in"), **TIME, **given)
+    frame = tg.files.ordered(spark, str(tmp_path / "in"), **given)
+    assert firsts(stream) == firsts(tg.stream(frame, **TIME, partition="partition", offset="offset"))
+
+
+def test_failfast_names_file_and_line(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "in" / "0.json", [record(0)])
+    with (tmp_path / "in" / "0.json").open("a") as file:
+        file.write("nothing\n")
+    stream = files(spark, tmp_path / "in", "json", 1, options={"mode": "failfast"})
+    with pytest.raises(StreamingQueryException, match=r"(?s)FAILFAST.*in/0\.json, line 2: the line is not JSON"):
+        drained(final(stream), tmp_path / "checkpoint")
+
+
+def test_the_header_of_each_file(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for n, head in enumerate(["User,ts,n", "\n#c\nuser, ts ,n"]):
+        (folder / f"{n}.csv").write_text(f"{head}\nA,2026-01-01T00:0{n}:00Z,{n}\n#no\n")
+        os.utime(folder / f"{n}.csv", ns=(NS, NS))
+    given: dict[str, Any] = {"format": "csv", "streaming": False}
+    options = {"header": "true", "comment": "#"}
+    frame = tg.files.ordered(spark, str(folder), schema=SCHEMA, options=options, **given)
+    assert [(row["n"], row["offset"]) for row in collect(frame.orderBy("offset"))] == [(0, 1), (1, (1 << ROW_BITS) + 3)]
+    other = tg.files.ordered(spark, str(folder), schema="ts timestamp, user string, n int", options=options, **given)
+    with pytest.raises(
+        Exception, match=r"(?s)0\.csv begins with the names User, ts, n, and the columns of the stream are ts, user, n"
+    ):
+        collect(other)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_values_in_names_of_folders(spark: SparkSession, tmp_path: Path, format: str) -> None:
+    for n, day in enumerate(["day=2026-01-01", "day=2026-01-02", "day=__HIVE_DEFAULT_PARTITION__"]):
+        write(tmp_path / "in" / day / "who=a%20b" / f"0.{format}", [record(n, n)], NS + n)
+    schema = SCHEMA + ", day date, who string"
+    frame = tg.files.ordered(spark, str(tmp_path / "in"), format=format, schema=schema, streaming=False)
+    rows = [(row["n"], str(row["day"]), row["who"]) for row in collect(frame.orderBy("offset"))]
+    assert rows == [(0, "2026-01-01", "a b"), (1, "2026-01-02", "a b"), (2, "None", "a b")]
+    stream = files(spark, tmp_path / "in", format, 1, schema=schema)
+    days = stream.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("1 hour")).agg(days=tg.max("day"))
+    [row] = drained(days.to_df(), tmp_path / "checkpoint")[-1]
+    assert str(row["days"]) == "2026-01-02"
+
+
+def test_text_is_a_frame(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for n in (1, 0):
+        (tmp_path / "in" / f"{n}.log").write_text(f"2026-01-01T00:0{n}:00Z A {n}\n\n")
+        os.utime(tmp_path / "in" / f"{n}.log", ns=(NS, NS))
+    with pytest.raises(DefinitionError, match=r'tg\.files\.ordered\(spark, path, format="text"\)'):
+        tg.files.source(spark, str(tmp_path / "in"), **TIME, format="text")
+    frame = tg.files.ordered(spark, str(tmp_path / "in"), format="text", options={"maxFilesPerTrigger": "1"})
+    words = F.split("value", " ")
+    made = frame.where("value != ''").select(
+        words[0].cast("timestamp").alias("ts"),
+        words[1].alias("user"),
+        words[2].cast("int").alias("n"),
+        "partition",
+        "offset",
+    )
+    table = tg.stream(made, **TIME, partition="partition", offset="offset").group_by_key()
+    counted = table.windowed_by(tg.TimeWindows.of_size_with_no_grace("1 hour")).agg(last=tg.last("n"), n=tg.count())
+    batches = drained(counted.to_df(), tmp_path / "checkpoint")
+    assert [(row["last"], row["n"]) for batch in batches for row in batch] == [(0, 1), (1, 2)]
+
+
+def test_columns_that_are_the_order_themselves(spark: SparkSession, tmp_path: Path) -> None:
+    for n, offset in enumerate((1, 0)):
+        write(tmp_path / "in" / f"{n}.json", [{**record(n, n), "partition": 0, "offset": offset, "window": "w"}])
+    stream = files(
+        spark, tmp_path / "in", "json", 9, schema=SCHEMA + ", partition int, offset long, window string",
+        partition="partition", offset="offset",
+    )  # fmt: skip
+    lasts = stream.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("1 hour")).agg(n=tg.last("n"))
+    [[row]] = drained(lasts.to_df(), tmp_path / "checkpoint")
+    assert row["n"] == 0
+    with pytest.raises(DefinitionError, match="`ordered` is True, and `partition` and `offset` are given"):
+        tg.files.source(spark, str(tmp_path), **TIME, ordered=True, partition="partition", offset="offset")
+
+
+def test_epoch_milliseconds_and_names_that_are_taken(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.json").write_text('{"window": "A", "timestamp": 60000, "offset": 7}\n' * 2)
+    stream = tg.files.source(
+        spark, str(tmp_path / "in"), key="window", timestamp="timestamp", format="json", streaming=False,
+        schema="window string, timestamp long, offset int",
+    )  # fmt: skip
+    table = stream.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("1 minute"))
+    [row] = collect(table.agg(n=tg.sum("offset_in")).to_df())
+    assert (row["window_in"], minute(row), row["n"]) == ("A", 1, 14)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"multiLine": "true"}, "multiLine: tg.files reads line by line"),
+        ({"encoding": "UTF-16"}, "encoding is 'UTF-16'"),
+        ({"cleanSource": "delete"}, "'cleanSource', which a source of files in order does not have"),
+        ({"maxFilesPerTrigger": "0"}, "`maxFilesPerTrigger` is '0'"),
+        ({"mode": "loud"}, "`mode` is 'LOUD'. Use DROPMALFORMED"),
+        ({"recursiveFileLookup": "perhaps"}, "Use true or false"),
+    ],
+)
+def test_options_that_are_not_there(spark: SparkSession, tmp_path: Path, options: dict[str, str], message: str) -> None:
+    with pytest.raises(DefinitionError, match=re.escape(message)):
+        tg.files.source(spark, str(tmp_path), **TIME, format="json", schema=SCHEMA, options=options)
+
+
+def test_columns_are_those_of_the_files_if_none_are_given(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.csv").write_text("user;ts;n\nA;2026-01-01T00:00:00Z;1\n")
+    options = {"header": "true", "inferSchema": "true", "sep": ";"}
+    frame = tg.files.ordered(spark, str(tmp_path / "in"), format="csv", options=options, streaming=False)
+    assert [f.dataType.simpleString() for f in frame.schema] == ["string", "timestamp", "int", "bigint", "bigint"]
+    (tmp_path / "in" / "0.csv").write_text('{"user": "A"}\nnothing\n')
+    found = tg.files.ordered(spark, str(tmp_path / "in"), format="json", streaming=False)
+    assert found.columns == ["user", "partition", "offset"]
+
+
+def test_what_is_not_there(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match=r"There is no folder file:.*/nowhere"):
+        tg.files.source(spark, str(tmp_path / "nowhere"), **TIME, format="json", schema=SCHEMA)
+    with pytest.raises(DefinitionError, match=r"no JSON file at .* to take the columns from"):
+        tg.files.source(spark, str(tmp_path), **TIME, format="json")
+    with pytest.raises(DefinitionError, match=r"`format` is 'avro'. Use parquet, orc, json, csv, text"):
+        tg.files.source(spark, str(tmp_path), **TIME, format="avro")
+
+
+def test_a_file_that_vanishes_stops_the_query_until_it_is_back(spark: SparkSession, tmp_path: Path) -> None:
+    for n in range(3):
+        write(tmp_path / "in" / f"{n}.json", [record(n * 3, n)], NS + n)
+    path = tmp_path / "in" / "1.json"
+
+    def lose(frame: DataFrame, batch: int) -> None:
+        if batch == 0:
+            path.rename(tmp_path / "1.json")
+
+    # The offset of the second batch is written before its files are read.
+    stream = files(spark, tmp_path / "in", "json", 1)
+    broken = path.with_suffix(".gz")
+    path.rename(broken)
+    os.utime(broken, ns=(NS + 1, NS + 1))
+    with pytest.raises(StreamingQueryException, match=r"(?s)InputError: The file file:\S*in/1\.gz cannot be read"):
+        drained(final(stream), tmp_path / "checkpoint")
+    broken.write_bytes(gzip.compress(json.dumps(record(3, 1)).encode()))
+    got = drained(final(files(spark, tmp_path / "in", "json", 1)), tmp_path / "checkpoint")
+    assert flat(got) == [(0, 1, 0), (2, 1, 1)]
+
+
+def test_a_stream_without_order_names_the_helper(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "in" / "0.parquet", [record(0)])
+    stream = tg.files.source(spark, str(tmp_path / "in"), **TIME)
+    with pytest.warns(TidegateWarning, match=r"tg\.files\.source\(\.\.\., ordered=True\)"):
+        final(stream)
+
+
+# --- without Spark ----------------------------------------------------------------------------------------------------
+
+
+def hadoops(data: bytes) -> list[bytes]:
+    """Lines as Hadoop's reader has them, one by one."""
+    found = re.split(rb"\r\n|\r|\n", data.removeprefix(b"\xef\xbb\xbf"))
+    return found if found[-1] else found[:-1]
+
+
+@given(
+    st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r", b"\xef\xbb\xbf", b"\xc3\xbc"])).map(b"".join),
+    st.integers(1, 9),
+)
+def test_lines_are_hadoops(data: bytes, chunk: int) -> None:
+    at = iter(range(0, len(data) + chunk, chunk))
+
+    def read(size: int) -> bytes:
+        start = next(at, len(data))
+        return data[start : start + size]
+
+    assert [line for part in text.split(read, chunk=chunk) for line in part.to_pylist()] == hadoops(data)
+
+
+def touched(folder: Path, name: str, ns: int = NS) -> None:
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text("x")
+    os.utime(folder / name, ns=(ns, ns))
+
+
+def paths(of: Sequence[Listed]) -> list[str]:
+    return [each.path for each in of]
+
+
+def run(folder: Folder, start: dict[str, Any], limit: int | None) -> tuple[list[list[str]], dict[str, Any]]:
+    """All batches from `start` on."""
+    batches = []
+    while (end := json.loads(json.dumps(folder.latest(start, limit)))) != start:
+        batches.append(paths(folder.between(start, end)))
+        start = end
+    return batches, start
+
+
+def test_files_come_by_time_and_name_and_once(tmp_path: Path) -> None:
+    for name in ("b", "a", "d"):
+        touched(tmp_path, name)
+    touched(tmp_path, "0", NS + 1)
+    folder = Folder(Root(f"file:{tmp_path}"))
+    batches, end = run(folder, folder.initial(), 2)
+    assert batches == [["a", "b"], ["d", "0"]]
+    touched(tmp_path, "c")  # as old as those that were read, in the process that lists and in another one
+    touched(tmp_path, "a", NS + 9)  # read already
+    for each in (folder, Folder(Root(f"file:{tmp_path}"))):
+        assert run(each, end, 2)[0] == [["c"]]
+
+
+def test_the_number_of_a_file_does_not_depend_on_batches(tmp_path: Path) -> None:
+    for n in range(7):
+        touched(tmp_path, f"{n}")
+    for limit in (1, 3, None):
+        folder, start, numbers = Folder(Root(f"file:{tmp_path}")), None, []
+        start = folder.initial()
+        while (end := folder.latest(start, limit)) != start:
+            numbers += [(each.path, each.number) for each in folder.between(start, end)]
+            start = end
+        assert numbers == [(f"{n}", n) for n in range(7)]
+
+
+def test_after_a_restart_old_files_are_known_by_their_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "RECENT", 3)
+    for n in range(8):
+        touched(tmp_path, f"{n}", NS + n)
+    root = Root(f"file:{tmp_path}")
+    batches, end = run(Folder(root), Folder(root).initial(), 2)
+    assert [name for batch in batches for name in batch] == list("01234567")
+    touched(tmp_path, "8", NS + 8)
+    touched(tmp_path, "6b", NS + 6)
+    assert run(Folder(root), end, 9)[0] == [["6b", "8"]]
+    (tmp_path / "0").unlink()
+    assert run(Folder(root), end, 9)[0] == [["6b", "8"]]
+    touched(tmp_path, "0", NS)
+    touched(tmp_path, "2b", NS + 2)  # older than what is known one by one
+    with pytest.raises(InputError, match=r"6 files that were modified up to .*, and 5 of that age were read"):
+        run(Folder(root), end, 9)
+    alive = Folder(root)
+    (tmp_path / "2b").unlink()
+    _, then = run(alive, end, 9)
+    touched(tmp_path, "2b", NS + 2)
+    assert run(alive, then, 9)[0] == [["2b"]]
+
+
+def test_a_batch_that_is_run_again_has_the_same_files(tmp_path: Path) -> None:
+    for n in range(3):
+        touched(tmp_path, f"{n}", NS + n)
+    folder = Folder(Root(f"file:{tmp_path}"))
+    end = folder.latest(folder.initial(), None)
+    touched(tmp_path, "0b", NS)
+    again = Folder(Root(f"file:{tmp_path}"))
+    assert paths(again.between(again.initial(), end)) == ["0", "1", "2"]
+    assert again.between(end, end) == []
+    with pytest.raises(InputError, match="is a file of its folder `offsets` missing"):
+        again.between({**again.initial(), "taken": 1}, end)
+
+
+def test_until_what_is_there_now(tmp_path: Path) -> None:
+    touched(tmp_path, "0")
+    folder = Folder(Root(f"file:{tmp_path}"))
+    folder.stop_here()
+    touched(tmp_path, "1")
+    assert run(folder, folder.initial(), 1)[0] == [["0"]]
+
+
+def test_which_files_are_seen(tmp_path: Path) -> None:
+    for name in (
+        "a.json",
+        "b.csv",
+        "_a.json",
+        ".a.json",
+        "a.json._COPYING_",
+        "k=1/a.json",
+        "k=1/j/a.json",
+        "_k=2/c.json",
+        "s/a.json",
+    ):
+        touched(tmp_path, name)
+    root = Root(f"file:{tmp_path}")
+    assert [each.path for each in Folder(root).files()] == ["_k=2/c.json", "a.json", "b.csv", "k=1/a.json"]
+    everything = Folder(root, "{a,c}.js*", recursive=True)
+    assert [each.path for each in everything.files()] == [
+        "_k=2/c.json", "a.json", "k=1/a.json", "k=1/j/a.json", "s/a.json",
+    ]  # fmt: skip
+    assert everything.values("k=1/a.json") == {}
+    touched(tmp_path, "_spark_metadata/0")
+    with pytest.raises(InputError, match="written by Spark's own streaming sink"):
+        Folder(root).files()
+
+
+def test_thousands_of_files(tmp_path: Path) -> None:
+    for n in range(6000):
+        (tmp_path / f"{n:05}").touch()
+        os.utime(tmp_path / f"{n:05}", ns=(NS, NS))
+    folder = Folder(Root(f"file:{tmp_path}"))
+    batches, end = run(folder, folder.initial(), 1000)
+    assert [len(batch) for batch in batches] == [1000] * 6
+    assert len(json.dumps(end)) < 100_000
+    assert run(Folder(Root(f"file:{tmp_path}")), end, 1000)[0] == []
+
+
+@given(st.lists(st.integers(0, 1000), max_size=40), st.integers(1, 9))
+def test_tasks_have_files_that_follow_one_another(sizes: list[int], tasks: int) -> None:
+    given_files = [Listed(str(n), n, size) for n, size in enumerate(sizes)]
+    dealt = stretches(given_files, tasks)
+    assert [each for part in dealt for each in part] == given_files
+    assert len(dealt) <= tasks
+    assert all(dealt)
+    fair = (sum(sizes) + len(sizes)) / tasks
+    assert all(sum(each.size + 1 for each in part) <= fair + 2 * (max(sizes) + 1) for part in dealt)
