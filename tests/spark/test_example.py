@@ -63,3 +63,15 @@ def test_departures_have_the_weather_of_their_time(spark: SparkSession, capsys: 
         r"As of the departure: 1\d,\d\d\d rows, 0 other .* 0 missing, [1-9]\d* of the last hour wait", said
     )
     assert re.search(r"With the latest row: \d+,\d\d\d of 1\d,\d\d\d rows have another visibility", said)
+
+
+def test_clicks_from_json_files_are_each_counted_once(spark: SparkSession, tmp_path: Path) -> None:
+    script = load("clicks_from_json")
+    script.write_clicks(tmp_path)
+    for _ in range(2):  # the second run finds nothing new
+        script.tables(spark, tmp_path)
+    counts = spark.read.parquet(str(tmp_path / "counts")).collect()
+    found = sorted((row["window"].start.minute, row["page"], row["count"]) for row in counts)
+    assert found == [(0, "home", 2), (0, "shop", 1), (1, "home", 1), (1, "shop", 1), (2, "shop", 2)]
+    [dead] = spark.read.parquet(str(tmp_path / "dead")).collect()
+    assert (dead["file"].rpartition("/")[2], dead["line"], dead["reason"]) == ("0003.json", 2, "the line is not JSON")
