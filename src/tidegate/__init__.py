@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from tidegate.advice.advice import Advice
     from tidegate.instants import Duration
     from tidegate.runtime.spark import debezium as debezium
+    from tidegate.runtime.spark import delta as delta
     from tidegate.runtime.spark import files as files
     from tidegate.runtime.spark import kafka as kafka
     from tidegate.runtime.spark import metrics as metrics
@@ -141,6 +142,7 @@ __all__ = [
 
 
 _WITH_SPARK = ("debezium", "files", "kafka", "metrics", "sinks")
+_WITH_SPARK = ("delta", "files", "kafka", "metrics")
 
 _UNTIL_THEN = {
     "global_table": "Spark's own broadcast join with a static DataFrame, before tg.stream or behind to_df",
@@ -186,6 +188,7 @@ def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
 
 def __getattr__(name: str) -> Any:
     """What needs Spark, `tg.kafka` and its neighbours, when it is first asked for."""
+    """`tg.delta`, `tg.files`, `tg.kafka` and `tg.metrics`, which need Spark, when they are first asked for."""
     if name not in _WITH_SPARK:
         refuse(f"module {__name__!r}", name, _UNTIL_THEN)
     return importlib.import_module(f"tidegate.runtime.spark.{name}")

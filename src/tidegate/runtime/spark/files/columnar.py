@@ -6,6 +6,7 @@ source of binary files lists them, or in the order of a catalog (`listed`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -167,8 +168,11 @@ class OrderedFiles:
 
     def _folder(self, column: str, folder: str, value: str | None, file: str) -> pa.Scalar:
         kind = self.schema.field(column).type
+        text = pa.scalar(value, pa.string())
         try:
-            return pa.scalar(value, pa.string()).cast(kind)
+            if pa.types.is_timestamp(kind) and value is not None and not re.search(r"(?:Z|[+-]\d\d:?\d\d)$", value):
+                return text.cast(pa.timestamp(kind.unit)).cast(kind)
+            return text.cast(kind)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise InputError(
                 f"The file {file} lies in a folder {folder}={value}, which is no {kind}: {error}. Rename the folder, "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
@@ -58,7 +58,10 @@ class Source:
 
 @dataclass(frozen=True)
 class ColumnReading:
-    """Files of columns, which the workers read (`raw.Raw`)."""
+    """Files of columns, which the workers read (`raw.Raw`).
+
+    columns  how a file is read, of a schema that it gets here; `names` are of the fields
+    """
 
     source: Source
     columns: Columns
@@ -82,12 +85,14 @@ class ColumnReading:
         return self.source.listing, self._opener(wanted)
 
     def _opener(self, wanted: pa.Schema) -> OrderedFiles:
-        own, folders = self.source.own, self.source.in_folders
+        own, folders, in_file = self.source.own, self.source.in_folders, self.columns.names
         in_files = [field for field in wanted if field.name in own]
         if not in_files:  # without any column nobody would know how many rows there are
             name, of_file = next(iter(own.items()))
             in_files = [arrow_schema(StructType([self.source.fields[of_file]])).field(0).with_name(name)]
-        columns = Columns(pa.schema(in_files), self.columns.format, own, self.columns.zone, self.columns.sparse)
+        columns = replace(
+            self.columns, schema=pa.schema(in_files), names={name: in_file.get(of, of) for name, of in own.items()}
+        )
         return OrderedFiles(self.source.root, wanted, columns, {n: folders[n] for n in wanted.names if n in folders})
 
 

@@ -116,15 +116,30 @@ def source(
         )
     wanted = _Wanted(spark, path, format, schema, options, streaming, not by_columns)
     reading = wanted.reading(name or "files", timestamp)
+    order = (partition, offset) if by_columns else (PARTITION, OFFSET)
+    return stream_of(reading, key=key, timestamp=timestamp, name=name or "files", order=order, **more)
+
+
+def stream_of(
+    reading: ColumnReading | LineReading,
+    *,
+    key: str | Sequence[str],
+    timestamp: str,
+    name: str,
+    order: tuple[str | None, str | None] = (PARTITION, OFFSET),
+    **more: Any,
+) -> FileStream:
+    """The records that are read, as a stream; key, timestamp and order by their names in the files."""
     names = reading.source.names
     frame = reading.frame()
+    partition, offset = order if reading.source.ordered else (_named(each, names) for each in order)
     stream = dsl.stream(
         frame,
         key=[names.get(each, each) for each in ([key] if isinstance(key, str) else key)],
         timestamp=names.get(timestamp, timestamp),
-        partition=_named(partition, names) if by_columns else PARTITION,
-        offset=_named(offset, names) if by_columns else OFFSET,
-        name=name or "files",
+        partition=partition,
+        offset=offset,
+        name=name,
         **more,
     )
     dead_letters = reading.dead_letters() if isinstance(reading, LineReading) else None
@@ -167,14 +182,14 @@ class _Wanted:
     def reading(self, name: str, timestamp: str | None) -> ColumnReading | LineReading:
         """How they become rows."""
         formats.check_options(self.options)
-        root = Root(_qualified(self.spark, self.path))
+        root = Root(qualified(self.spark, self.path))
         pattern = formats.option(self.options, "pathGlobFilter", "") or None
         folder = Folder(root, pattern, formats.flag(self.options, "recursiveFileLookup", "false"))
         folders = self._folders(folder)
         fields = self._fields()
         own = StructType([each for each in fields.fields if each.name not in folders])
         in_folders = StructType([each for each in fields.fields if each.name in folders])
-        names = _names(own.names, in_folders.names, TAKEN if self.ordered else RESULT_COLUMNS)
+        names = names_of(own.names, in_folders.names, TAKEN if self.ordered else RESULT_COLUMNS)
         found = Source(root, self._listing(folder), own, in_folders, names, self.ordered)
         if self.format in COLUMNAR:
             return ColumnReading(found, Columns(pa.schema([]), self.format, zone=self._zone_of_times()))
@@ -206,10 +221,7 @@ class _Wanted:
     def _listing(self, folder: Folder) -> DataFrame:
         if not self.streaming:
             return listed.static(self.spark, folder)
-        given = formats.option(self.options, "maxFilesPerTrigger", str(MOST_FILES))
-        if not given.isdecimal() or int(given) == 0:
-            raise DefinitionError(f"`maxFilesPerTrigger` is {given!r}. Use a whole number of files from 1 on.")
-        return listed.streaming(self.spark, folder, int(given))
+        return listed.streaming(self.spark, folder, most_files(self.options))
 
     def _zone_of_times(self) -> str | None:
         """In which zone Spark's reader of ORC takes the times of a wall clock: that of the JVM."""
@@ -244,12 +256,20 @@ def _named(field: str | None, names: Mapping[str, str]) -> str | None:
     return None if field is None else names.get(field, field)
 
 
+def most_files(options: Mapping[str, str]) -> int:
+    """How many files a micro-batch has at most."""
+    given = formats.option(options, "maxFilesPerTrigger", str(MOST_FILES))
+    if not given.isdecimal() or int(given) == 0:
+        raise DefinitionError(f"`maxFilesPerTrigger` is {given!r}. Use a whole number of files from 1 on.")
+    return int(given)
+
+
 def _check_format(format: str) -> None:
     if format not in (*COLUMNAR, *LINES):
         raise DefinitionError(f"`format` is {format!r}. Use {', '.join((*COLUMNAR, *LINES))}.")
 
 
-def _names(fields: Iterable[str], folders: Iterable[str], taken: tuple[str, ...]) -> dict[str, str]:
+def names_of(fields: Iterable[str], folders: Iterable[str], taken: tuple[str, ...]) -> dict[str, str]:
     """The column of each field: `_in` behind a name that is taken."""
     names: dict[str, str] = {}
     for given, also in ((fields, ()), (folders, (VALUE,))):
@@ -301,7 +321,7 @@ def _line_with(words: str, text: str) -> str:
     return next(line.strip() for line in text.splitlines() if words in line)
 
 
-def _qualified(spark: SparkSession, path: str) -> str:
+def qualified(spark: SparkSession, path: str) -> str:
     """`path` with its scheme, as Spark shows it."""
     try:
         session: Any = spark

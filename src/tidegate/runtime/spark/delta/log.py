@@ -1,0 +1,218 @@
+"""The log of a Delta table: which files it has at a version, and what each commit adds and removes.
+
+Read as the protocol says it (https://github.com/delta-io/delta/blob/master/PROTOCOL.md): commits are JSON, and a
+checkpoint has what is left of all commits up to its version.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+from tidegate.errors import InputError
+from tidegate.runtime.spark.files.stores import Root
+
+LOG = "_delta_log"
+READABLE = ("columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "typeWidening-preview")
+READABLE_TOO = ("v2Checkpoint", "vacuumProtocolCheck", "variantType", "domainMetadata")
+"""Features of readers under which files can be read; of those with deletion vectors the others."""
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
+_ADD = ("path", "size", "modificationTime", "dataChange", "partitionValues", "deletionVector")
+
+Action = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What one version did."""
+
+    version: int
+    actions: tuple[Action, ...]
+
+    @property
+    def adds(self) -> list[Action]:
+        """The files with new rows, in their order."""
+        return [a["add"] for a in self.actions if "add" in a and a["add"].get("dataChange", True)]
+
+    @property
+    def removes(self) -> list[Action]:
+        """The files whose rows are gone, or in other files now."""
+        return [a["remove"] for a in self.actions if "remove" in a and a["remove"].get("dataChange", True)]
+
+    @property
+    def operation(self) -> str:
+        """What the writer called it."""
+        return next((str(a["commitInfo"].get("operation", "?")) for a in self.actions if "commitInfo" in a), "?")
+
+    def last(self, kind: str) -> Action | None:
+        """The last action of a kind, such as metaData."""
+        return next((a[kind] for a in reversed(self.actions) if kind in a), None)
+
+
+@dataclass
+class Snapshot:
+    """A table at a version."""
+
+    version: int = -1
+    metadata: Action = field(default_factory=dict)
+    protocol: Action = field(default_factory=dict)
+    files: dict[tuple[str, str], Action] = field(default_factory=dict)
+
+    def apply(self, actions: Iterable[Action]) -> None:
+        """Go on by these."""
+        for action in actions:
+            if (removed := action.get("remove")) is not None:
+                self.files.pop(_key(removed), None)
+            elif (added := action.get("add")) is not None:
+                self.files[_key(added)] = added
+            elif (metadata := action.get("metaData")) is not None:
+                self.metadata = metadata
+            elif (protocol := action.get("protocol")) is not None:
+                self.protocol = protocol
+
+    @property
+    def in_order(self) -> list[Action]:
+        """The files by the time at which they were written, and by name."""
+        return sorted(self.files.values(), key=lambda add: (add.get("modificationTime") or 0, add["path"]))
+
+
+@dataclass(frozen=True)
+class Log:
+    """The log of the table at `root`."""
+
+    root: Root
+
+    def commit(self, version: int) -> Commit | None:
+        """What a version did, None if there is no such version."""
+        try:
+            with self.root.bytes_of(f"{LOG}/{version:020}.json") as read:
+                data = b"".join(iter(lambda: read(1 << 20), b""))
+        except FileNotFoundError:
+            return None
+        try:
+            return Commit(version, tuple(json.loads(line) for line in data.splitlines() if line.strip()))
+        except ValueError as error:
+            raise InputError(f"{self.root.named(LOG)} has a version {version} that is no JSON: {error}.") from error
+
+    def versions(self) -> list[int]:
+        """The versions whose commits are there."""
+        return sorted(int(match[1]) for match in map(_COMMIT.fullmatch, self._names()) if match)
+
+    def snapshot(self, version: int | None = None) -> Snapshot:
+        """The table at a version, or at the newest one. Raises InputError if it cannot be told."""
+        names = self._names()
+        commits = [int(match[1]) for match in map(_COMMIT.fullmatch, names) if match]
+        checkpoints = _checkpoints(names)
+        newest = max([*commits, *checkpoints], default=None)
+        if newest is None:
+            raise InputError(f"{self.root.uri} is no Delta table: its log {LOG} has no version.")
+        version = newest if version is None else version
+        start = max((each for each in checkpoints if each <= version), default=-1)
+        found = Snapshot(start)
+        for part in checkpoints.get(start, []):
+            found.apply(self._of_checkpoint(part))
+        while found.version < version:
+            commit = self.commit(found.version + 1)
+            if commit is None:
+                raise self.lost(found.version + 1)
+            found.apply(commit.actions)
+            found.version += 1
+        return found
+
+    def lost(self, version: int) -> InputError:
+        """The error of a version that is not there any more."""
+        return InputError(
+            f"The log of {self.root.uri} has no version {version} any more, and no checkpoint that tidegate reads "
+            "(classic ones of Parquet) has it. Begin with a new checkpoint, or write one of the table with "
+            "delta.checkpointPolicy = classic; delta.logRetentionDuration says how long versions stay."
+        )
+
+    def _names(self) -> list[str]:
+        from pyarrow import fs
+
+        store, folder = self.root.located()
+        try:
+            found = store.get_file_info(fs.FileSelector(f"{folder.rstrip('/')}/{LOG}"))
+        except FileNotFoundError as error:
+            raise InputError(f"{self.root.uri} is no Delta table: it has no folder {LOG}.") from error
+        return [info.base_name for info in found]
+
+    def _of_checkpoint(self, name: str) -> Iterator[Action]:
+        import pyarrow.parquet as pq
+
+        with self.root.opened(f"{LOG}/{name}") as source, pq.ParquetFile(source) as file:
+            columns = [*(f"add.{each}" for each in _ADD), "metaData", "protocol"]
+            for batch in file.iter_batches(1 << 14, columns=columns):
+                for row in batch.to_pylist():
+                    yield {kind: _plain(of) for kind, of in row.items() if of is not None}
+
+
+def path_of(add: Action, root: Root) -> str:
+    """Where a file of the table lies in its folder."""
+    path = unquote(add["path"])
+    if "://" in path or path.startswith(("/", "file:")):
+        raise InputError(
+            f"{root.uri} has the file {path}, which lies elsewhere: it is a shallow clone. Use tg.stream over "
+            "spark.readStream, or a table of its own."
+        )
+    return path
+
+
+def check_protocol(protocol: Action, root: Root) -> None:
+    """Raise InputError for a table that takes more to be read than this."""
+    features = protocol.get("readerFeatures") or []
+    unknown = [each for each in features if each not in (*READABLE, *READABLE_TOO)]
+    if unknown or (protocol.get("minReaderVersion") or 1) > 3:
+        raise InputError(
+            f"{root.uri} has reader version {protocol.get('minReaderVersion')} with {', '.join(unknown) or 'more'}, "
+            f"which tidegate does not read: it knows {', '.join((*READABLE, *READABLE_TOO))}. Use tg.stream over "
+            "spark.readStream."
+        )
+
+
+def check_whole(add: Action, root: Root) -> None:
+    """Raise InputError for a file of which some rows are deleted."""
+    if add.get("deletionVector"):
+        raise InputError(
+            f"In {root.uri}, rows of the file {add['path']} are deleted by a deletion vector, which tidegate does not "
+            "read. Rewrite such files with REORG TABLE ... APPLY (PURGE), or use tg.stream over spark.readStream."
+        )
+
+
+def partition_values(add: Action, names: Mapping[str, str]) -> dict[str, str | None]:
+    """The values of partition columns, by the names that `names` has for those of the log."""
+    given = dict(add.get("partitionValues") or {})
+    return {name: given.get(physical) or None for physical, name in names.items()}
+
+
+def _checkpoints(names: Iterable[str]) -> dict[int, list[str]]:
+    """The files of each whole checkpoint."""
+    found: dict[int, dict[tuple[int, int], str]] = {}
+    for match in filter(None, map(_CHECKPOINT.fullmatch, names)):
+        part, parts = int(match[2] or 1), int(match[3] or 1)
+        found.setdefault(int(match[1]), {})[part, parts] = match[0]
+    whole = {}
+    for version, given in found.items():
+        for parts in {parts for _, parts in given}:
+            if all((part, parts) in given for part in range(1, parts + 1)):
+                whole[version] = [given[part, parts] for part in range(1, parts + 1)]
+    return whole
+
+
+def _key(action: Action) -> tuple[str, str]:
+    vector = action.get("deletionVector") or {}
+    return action["path"], f"{vector.get('storageType', '')}{vector.get('pathOrInlineDv', '')}@{vector.get('offset')}"
+
+
+def _plain(action: Any) -> Any:
+    """An action of a checkpoint as it is in a commit: maps are lists of pairs to Arrow."""
+    if not isinstance(action, dict):
+        return action
+    pairs = ("partitionValues", "configuration", "options")
+    return {name: dict(value or ()) if name in pairs else _plain(value) for name, value in action.items()}

@@ -1,0 +1,190 @@
+"""A Delta table as a catalog (`files.listed.Catalog`): its files in the order of versions, and of a commit's log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql.types import StructType
+
+from tidegate.errors import InputError
+from tidegate.runtime.spark.delta.log import (
+    Action,
+    Commit,
+    Log,
+    check_protocol,
+    check_whole,
+    partition_values,
+    path_of,
+)
+from tidegate.runtime.spark.files.listed import Listed, Offset
+
+MAPPING, PHYSICAL = "delta.columnMapping.mode", "delta.columnMapping.physicalName"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a table as its log has them.
+
+    physical    what each is called in the files
+    partitions  those that are in the log and not in the files
+    """
+
+    fields: StructType
+    physical: dict[str, str]
+    partitions: tuple[str, ...]
+
+    @staticmethod
+    def of(metadata: Action, log: Log) -> Columns:
+        """Raises InputError where files do not have columns by name."""
+        mode = (metadata.get("configuration") or {}).get(MAPPING, "none")
+        if mode not in ("none", "name"):
+            raise InputError(
+                f"{log.root.uri} has {MAPPING} = {mode}: its files have columns by number, which tidegate does not "
+                "read. Use tg.stream over spark.readStream."
+            )
+        fields = StructType.fromJson(json.loads(metadata["schemaString"]))
+        physical = {
+            field.name: str((field.metadata or {}).get(PHYSICAL, field.name)) if mode == "name" else field.name
+            for field in fields.fields
+        }
+        return Columns(fields, physical, tuple(metadata.get("partitionColumns") or ()))
+
+    def changed(self, to: Columns) -> list[str]:
+        """Which of these columns are other ones in `to`, and how."""
+        found = []
+        for field_ in self.fields.fields:
+            name = field_.name
+            if name not in to.physical:
+                found.append(f"{name!r} is not there any more")
+            elif to.physical[name] != self.physical[name]:
+                found.append(f"{name!r} is another column of that name")
+            elif (kind := to.fields[name].dataType.simpleString()) != field_.dataType.simpleString():
+                found.append(f"{name!r} is {kind}, and was {field_.dataType.simpleString()}")
+        return found
+
+
+@dataclass
+class Table:
+    """The files of a table, from the snapshot of the newest version on, or from the commit `starting`.
+
+    columns         those that the plan was made with, at the version `planned`
+    ignore_deletes  whether commits that only remove files are passed over
+    skip_changes    whether commits that remove files are passed over, with the files that they add
+    """
+
+    log: Log
+    table: str
+    columns: Columns
+    planned: int
+    starting: int | None = None
+    ignore_deletes: bool = False
+    skip_changes: bool = False
+    _last: int | None = field(default=None, init=False, repr=False)
+    _snapshot: tuple[int, list[Action]] | None = field(default=None, init=False, repr=False)
+    _commits: dict[int, Commit] = field(default_factory=dict, init=False, repr=False)
+
+    def initial(self) -> Offset:
+        version = self.planned if self.starting is None else self.starting
+        return {"table": self.table, "version": version, "index": 0, "snapshot": self.starting is None, "taken": 0}
+
+    def latest(self, start: Offset, limit: int | None) -> Offset:
+        self._check(start)
+        end, left = start, limit
+        for place, adds in self._stretches(start):
+            there = len(adds) - place["index"]
+            taken = there if left is None else min(there, left)
+            if taken:
+                end = {**place, "index": place["index"] + taken, "taken": end["taken"] + taken}
+                left = None if left is None else left - taken
+            if left == 0:
+                break
+        return end
+
+    def stop_here(self) -> None:
+        self._last = max(self.log.versions(), default=-1)
+
+    def between(self, start: Offset, end: Offset) -> Sequence[Listed]:
+        self._check(end)
+        found: list[Listed] = []
+        if start == end:
+            return found
+        for place, adds in self._stretches(start):
+            is_last = (place["version"], place["snapshot"]) == (end["version"], end["snapshot"])
+            for add in adds[place["index"] : end["index"] if is_last else None]:
+                found.append(self._listed(add, start["taken"] + len(found)))
+            if is_last:
+                break
+        if start["taken"] + len(found) != end["taken"]:
+            raise InputError(
+                f"The log of {self.log.root.uri} has {len(found)} files where the checkpoint has "
+                f"{end['taken'] - start['taken']}. Was the table made anew, or an option changed within a batch?"
+            )
+        return found
+
+    def _stretches(self, start: Offset) -> Iterator[tuple[Offset, list[Action]]]:
+        """What is to be read from a place on: a place, and all files of its version; one version after the other."""
+        place = start
+        while True:
+            adds = self._of_snapshot(place["version"]) if place["snapshot"] else self._of_commit(place["version"])
+            if adds is None:
+                return
+            yield place, adds
+            place = {**place, "version": place["version"] + 1, "index": 0, "snapshot": False}
+            if self._last is not None and place["version"] > self._last:
+                return
+
+    def _of_snapshot(self, version: int) -> list[Action]:
+        if self._snapshot is None or self._snapshot[0] != version:
+            self._snapshot = version, self.log.snapshot(version).in_order
+        return self._snapshot[1]
+
+    def _of_commit(self, version: int) -> list[Action] | None:
+        """The files with new rows, None if there is no such version yet."""
+        commit = self._commits.get(version) or self.log.commit(version)
+        if commit is None:
+            if not self._commits and max(self.log.versions(), default=version) > version:
+                raise self.log.lost(version)
+            return None
+        if version not in self._commits:
+            self._check_commit(commit)
+            # Those that a batch is made of, and the last one.
+            self._commits = {number: each for number, each in self._commits.items() if number >= version - 1000}
+            self._commits[version] = commit
+        return [] if commit.removes and self.skip_changes else commit.adds
+
+    def _check_commit(self, commit: Commit) -> None:
+        """Raises InputError for a commit that is more than new rows, unless it may be passed over."""
+        where = f"Version {commit.version} of {self.log.root.uri} ({commit.operation})"
+        if (protocol := commit.last("protocol")) is not None:
+            check_protocol(protocol, self.log.root)
+        metadata = commit.last("metaData")
+        if metadata is not None and metadata["id"] != self.table:
+            raise InputError(f"{where} makes it another table. Begin with a new checkpoint.")
+        # A plan has the newest columns that there were, and finds those of older files by their names in the files.
+        if metadata is not None and commit.version > self.planned:
+            changed = self.columns.changed(Columns.of(metadata, self.log))
+            if changed:
+                raise InputError(
+                    f"{where} changes columns: {', '.join(changed)}. Start the query again, which then has the new "
+                    "ones; if the operator uses these columns, begin with a new checkpoint."
+                )
+        if commit.removes and not (self.skip_changes or (self.ignore_deletes and not commit.adds)):
+            raise InputError(
+                f"{where} removes {len(commit.removes)} files and adds {len(commit.adds)}: rows were deleted or "
+                'changed, and a stream has new rows only. Use options={"skipChangeCommits": "true"} to pass over such '
+                'commits, {"ignoreDeletes": "true"} over those that only delete, or begin with a new checkpoint.'
+            )
+
+    def _listed(self, add: Action, number: int) -> Listed:
+        check_whole(add, self.log.root)
+        names = {self.columns.physical[name]: name for name in self.columns.partitions}
+        return Listed(path_of(add, self.log.root), number, add.get("size") or 0, partition_values(add, names))
+
+    def _check(self, place: Offset) -> None:
+        if place["table"] != self.table:
+            raise InputError(
+                f"The checkpoint is of the table {place['table']}, and the one at {self.log.root.uri} is {self.table}: "
+                "it was made anew. Begin with a new checkpoint."
+            )

@@ -1,0 +1,441 @@
+"""`tg.delta.source`: the rows of a table in the order of its log; what a stream of new rows cannot have is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+import tidegate as tg
+from spark.replay import collect
+from spark.test_files import drained
+from spark.test_files_in_order import flat
+from tidegate.errors import DefinitionError, InputError
+from tidegate.runtime.spark.delta.log import Log
+from tidegate.runtime.spark.delta.table import Columns, Table
+from tidegate.runtime.spark.files.listed import Listed
+from tidegate.runtime.spark.files.place import ROW_BITS
+from tidegate.runtime.spark.files.stores import Root
+
+TIME: dict[str, Any] = {"key": "user", "timestamp": "ts"}
+TYPES = {"user": "string", "ts": "timestamp", "n": "integer"}
+ARROW = {"string": pa.string(), "timestamp": pa.timestamp("us", "UTC"), "integer": pa.int32(), "date": pa.date32()}
+
+
+def field(name: str, kind: str, **metadata: Any) -> dict[str, Any]:
+    return {"name": name, "type": kind, "nullable": True, "metadata": metadata}
+
+
+class Writer:
+    """A table, written by hand as the protocol says."""
+
+    def __init__(
+        self,
+        path: Path,
+        fields: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        partitions: Sequence[str] = (),
+        configuration: Mapping[str, str] | None = None,
+        protocol: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.path, self.version = path, -1
+        (path / "_delta_log").mkdir(parents=True)
+        self.fields = list(fields or [field(*each) for each in TYPES.items()])
+        self.partitions, self.configuration = list(partitions), dict(configuration or {})
+        self.protocol = protocol or {"minReaderVersion": 1, "minWriterVersion": 2}
+        self.commit({"protocol": self.protocol}, self.metadata())
+
+    def metadata(self, id: str = "the-table") -> dict[str, Any]:
+        schema = json.dumps({"type": "struct", "fields": self.fields})
+        return {
+            "metaData": {
+                "id": id, "format": {"provider": "parquet", "options": {}}, "schemaString": schema,
+                "partitionColumns": self.partitions, "configuration": self.configuration, "createdTime": 0,
+            }
+        }  # fmt: skip
+
+    def commit(self, *actions: Mapping[str, Any], operation: str = "WRITE") -> int:
+        self.version += 1
+        lines = [{"commitInfo": {"operation": operation}}, *actions]
+        path = self.path / "_delta_log" / f"{self.version:020}.json"
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return self.version
+
+    def add(self, name: str, rows: Sequence[Mapping[str, Any]], at: int = 0, **more: Any) -> dict[str, Any]:
+        """A file with these rows, as the action that adds it; nothing is committed."""
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        kinds = {f["metadata"].get("delta.columnMapping.physicalName", f["name"]): f["type"] for f in self.fields}
+        there = [each for each in kinds if rows and each in rows[0]]
+        schema = pa.schema([(each, ARROW[kinds[each]]) for each in there])
+        pq.write_table(pa.Table.from_pylist([{each: row[each] for each in there} for row in rows], schema), path)
+        values: Mapping[str, str] = more.pop("partitionValues", {})
+        return {
+            "add": {
+                "path": quote(name), "partitionValues": values, "size": path.stat().st_size, "modificationTime": at,
+                "dataChange": True, **more,
+            }
+        }  # fmt: skip
+
+    def append(self, *batches: Sequence[Mapping[str, Any]]) -> int:
+        """A version with a file for each batch."""
+        return self.commit(*(self.add(f"{self.version + 1}-{at}.parquet", rows) for at, rows in enumerate(batches)))
+
+    def remove(self, name: str) -> dict[str, Any]:
+        return {"remove": {"path": quote(name), "dataChange": True, "deletionTimestamp": 0}}
+
+    def catalog(self, **more: Any) -> Table:
+        log = Log(Root(f"file:{self.path}"))
+        now = log.snapshot()
+        return Table(log, now.metadata["id"], Columns.of(now.metadata, log), more.pop("planned", now.version), **more)
+
+
+def record(minute: int, n: int = 0, user: str = "A", **more: Any) -> dict[str, Any]:
+    return {"user": user, "ts": datetime(2026, 1, 1, 0, minute, tzinfo=UTC), "n": n, **more}
+
+
+def final(stream: tg.KStream) -> DataFrame:
+    windows = tg.TimeWindows.of_size_and_grace("2 minutes", "30 seconds")
+    totals = stream.group_by_key().windowed_by(windows).agg(n=tg.count(), last=tg.last("n"))
+    rows: DataFrame = totals.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())).to_df()
+    return rows
+
+
+def source(spark: SparkSession, writer: Writer, **options: str) -> tg.KStream:
+    return tg.delta.source(spark, str(writer.path), **TIME, options=options)
+
+
+def batches(table: Table, start: dict[str, Any], limit: int | None) -> tuple[list[list[str]], dict[str, Any]]:
+    """All batches from `start` on, each the paths of its files."""
+    found = []
+    while (end := json.loads(json.dumps(table.latest(start, limit)))) != start:
+        found.append([each.path for each in table.between(start, end)])
+        start = end
+    return found, start
+
+
+def test_eight_versions_written_at_once_one_file_in_a_batch(spark: SparkSession, tmp_path: Path) -> None:
+    """And a restart in the middle, behind which come the versions since."""
+    writer = Writer(tmp_path / "a table")
+    for n in range(4):
+        writer.append([record(n, n)])
+    one: dict[str, Any] = {"maxFilesPerTrigger": "1", "startingVersion": "0"}
+    first = drained(final(source(spark, writer, **one)), tmp_path / "checkpoint")
+    writer.append([record(4, 4)], [record(5, 5)])
+    writer.append([record(6, 6), record(7, 7)])
+    then = drained(final(source(spark, writer, **one)), tmp_path / "checkpoint")
+    assert (len(first), len(then)) == (4, 3)
+    assert flat(first + then) == [(0, 2, 1), (2, 2, 3), (4, 2, 5)]
+    assert flat(drained(final(source(spark, writer, startingVersion="1")), tmp_path / "all")) == flat(first + then)
+    assert drained(final(source(spark, writer, **one)), tmp_path / "checkpoint") == []
+
+
+def test_the_table_as_it_is_comes_first_by_time(spark: SparkSession, tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "t")
+    late = writer.add("a.parquet", [record(5, 5)], at=20)
+    writer.commit(late, writer.add("b.parquet", [record(0, 0), record(1, 1)], at=10))
+    writer.commit(writer.add("gone.parquet", [record(9, 9)], at=5))
+    writer.commit(writer.remove("gone.parquet"))
+    stream = source(spark, writer)
+    writer.append([record(3, 3), record(8, 8)])
+    got = drained(final(stream), tmp_path / "checkpoint")
+    assert flat(got) == [(0, 2, 1), (4, 1, 5)]
+    frame = tg.delta.source(spark, str(writer.path), **TIME, streaming=False).frame
+    found = [(row["n"], row["offset"] >> ROW_BITS, row["offset"] % 2**ROW_BITS) for row in collect(frame)]
+    assert sorted(found) == [(0, 1, 0), (1, 1, 1), (3, 0, 0), (5, 2, 0), (8, 0, 1)]
+
+
+def test_partitions_and_columns_that_came_later_and_odd_names(spark: SparkSession, tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "t", partitions=["day", "user"])
+    writer.fields.append(field("day", "date"))
+    writer.commit(writer.metadata())
+    writer.commit(
+        writer.add("day=x/a b%25.parquet", [record(0, 1)], partitionValues={"day": "2026-01-01", "user": "ü %"}),
+        writer.add("day=x/c.parquet", [record(1, 2)], partitionValues={"day": "", "user": "ü %"}),
+    )
+    writer.fields.append(field("more", "integer"))
+    writer.commit(writer.metadata())
+    writer.commit(
+        writer.add("d.parquet", [record(2, 3, more=7)], partitionValues={"day": "2026-01-02", "user": "b"}),
+    )
+    frame = tg.delta.source(spark, str(writer.path), **TIME, streaming=False).frame
+    rows = [(row["n"], row["user"], str(row["day"]), row["more"]) for row in collect(frame.orderBy("n"))]
+    assert rows == [(1, "ü %", "2026-01-01", None), (2, "ü %", "None", None), (3, "b", "2026-01-02", 7)]
+    table = source(spark, writer, startingVersion="0").group_by_key()
+    counted = table.windowed_by(tg.TimeWindows.of_size_with_no_grace("1 hour")).agg(n=tg.sum("n"), more=tg.max("more"))
+    [out] = drained(counted.to_df(), tmp_path / "checkpoint")
+    assert sorted((row["user"], row["n"], row["more"]) for row in out) == [("b", 3, 7), ("ü %", 3, None)]
+
+
+def test_columns_with_other_names_in_the_files(spark: SparkSession, tmp_path: Path) -> None:
+    """A table whose column was renamed: files keep the old name."""
+    physical = {"who": "user", "ts": "col-1", "n": "col-2", "day": "col-3"}
+    kinds = {"who": "string", "ts": "timestamp", "n": "integer", "day": "date"}
+    fields = [field(n, k, **{"delta.columnMapping.physicalName": physical[n]}) for n, k in kinds.items()]
+    writer = Writer(
+        tmp_path / "t", fields, partitions=["day"], configuration={"delta.columnMapping.mode": "name"},
+        protocol={"minReaderVersion": 2, "minWriterVersion": 5},
+    )  # fmt: skip
+    given = record(0, 5)
+    row = {"user": "A", "col-1": given["ts"], "col-2": 5}
+    writer.commit(writer.add("a.parquet", [row], partitionValues={"col-3": "2026-01-01"}))
+    stream = tg.delta.source(spark, str(writer.path), key="who", timestamp="ts", streaming=False)
+    [found] = collect(stream.frame)
+    assert (found["who"], found["n"], str(found["day"])) == ("A", 5, "2026-01-01")
+    counts = stream.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("1 hour")).agg(n=tg.sum("n"))
+    assert [(row["who"], row["n"]) for row in collect(counts.to_df())] == [("A", 5)]
+
+
+def test_a_deletion_stops_the_query_until_an_option_passes_over_it(spark: SparkSession, tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "t")
+    writer.append([record(0, 0)])
+    first = drained(final(source(spark, writer)), tmp_path / "checkpoint")
+    writer.commit(writer.remove("1-0.parquet"), writer.add("u.parquet", [record(0, 9)]), operation="UPDATE")
+    writer.append([record(5, 5)])
+    message = r"(?s)Version 2 of file:\S*/t \(UPDATE\) removes 1 files and adds 1: rows were deleted or changed"
+    with pytest.raises(StreamingQueryException, match=message):
+        drained(final(source(spark, writer)), tmp_path / "checkpoint")
+    then = drained(final(source(spark, writer, skipChangeCommits="true")), tmp_path / "checkpoint")
+    assert flat(first + then) == [(0, 1, 0)]
+
+
+def test_what_deltalake_writes(spark: SparkSession, tmp_path: Path) -> None:
+    """Its names of files, statistics and checkpoints; partitions with odd values; a log of which commits are gone."""
+    deltalake = pytest.importorskip("deltalake")
+    path = str(tmp_path / "t")
+    kinds = [("user", pa.string()), ("ts", pa.timestamp("us", "UTC")), ("n", pa.int32())]
+    for n in range(6):
+        rows = [record(n, n, user) for user in ("a b", "50%", "c/d=é")]
+        deltalake.write_deltalake(
+            path, pa.Table.from_pylist(rows, pa.schema(kinds)), mode="append", partition_by=["user"]
+        )
+    stream = tg.delta.source(spark, path, **TIME, options={"maxFilesPerTrigger": "4"})
+    table = deltalake.DeltaTable(path)
+    table.create_checkpoint()
+    for version in range(5):
+        (tmp_path / "t" / "_delta_log" / f"{version:020}.json").unlink()
+    frame = tg.delta.source(spark, path, **TIME, streaming=False).frame
+    assert sorted((row["user"], row["n"]) for row in collect(frame)) == sorted(
+        (user, n) for user in ("a b", "50%", "c/d=é") for n in range(6)
+    )
+    got = drained(final(stream), tmp_path / "checkpoint")
+    counts = sorted((row["user"], row["n"]) for batch in got for row in batch)
+    assert counts == sorted((user, 2) for user in ("a b", "50%", "c/d=é") for _ in range(2))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"readChangeFeed": "true"}, "'readChangeFeed', which tg.delta.source does not have"),
+        ({"startingVersion": "first"}, "`startingVersion` is 'first'"),
+        ({"startingVersion": "7"}, "`startingVersion` is 7, and file:"),
+        ({"maxFilesPerTrigger": "none"}, "`maxFilesPerTrigger` is 'none'"),
+    ],
+)
+def test_options_that_are_not_there(spark: SparkSession, tmp_path: Path, options: dict[str, str], message: str) -> None:
+    writer = Writer(tmp_path / "t")
+    with pytest.raises(DefinitionError, match=re.escape(message)):
+        source(spark, writer, **options)
+
+
+def test_tables_that_cannot_be_read(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "none").mkdir()
+    (tmp_path / "empty" / "_delta_log").mkdir(parents=True)
+    new = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["catalogManaged", "timestampNtz"]}
+    numbered = Writer(tmp_path / "id", configuration={"delta.columnMapping.mode": "id"})
+    inner = {"type": "struct", "fields": [field("a", "string")]}
+    mapped = [field("s", "string", **{"delta.columnMapping.physicalName": "c"}), {**field("x", ""), "type": inner}]
+    nested = Writer(tmp_path / "nested", mapped, configuration={"delta.columnMapping.mode": "name"})
+    refused = {
+        tmp_path / "none": "is no Delta table: it has no folder _delta_log",
+        tmp_path / "empty": "is no Delta table: its log _delta_log has no version",
+        Writer(tmp_path / "new", protocol=new).path: "has reader version 3 with catalogManaged, which tidegate",
+        numbered.path: "its files have columns by number",
+        nested.path: "and x with fields of their own, which tidegate does not map",
+    }
+    for path, message in refused.items():
+        with pytest.raises(DefinitionError, match=re.escape(message)):
+            tg.delta.source(spark, str(path), **TIME)
+
+
+# --- without Spark ----------------------------------------------------------------------------------------------------
+
+
+def test_batches_are_bounded_and_end_anywhere(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "t")
+    writer.append([record(0)], [record(1)], [record(2)])
+    writer.commit({"txn": {"appId": "x", "version": 1}})
+    writer.append([record(3)])
+    files = ["1-0.parquet", "1-1.parquet", "1-2.parquet", "3-0.parquet"]
+    for limit in (1, 2, 3, None):
+        for table in (writer.catalog(), writer.catalog(starting=0)):
+            found, end = batches(table, table.initial(), limit)
+            assert [path for batch in found for path in batch] == files
+            assert all(len(batch) <= (limit or 9) for batch in found)
+            assert batches(writer.catalog(), end, limit)[0] == []  # another process
+    only = writer.catalog(starting=2)
+    assert batches(only, only.initial(), None)[0] == [["3-0.parquet"]]
+
+
+def test_files_are_numbered_through(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "t")
+    writer.append([record(0)], [record(1)])
+    table = writer.catalog()
+    middle = table.latest(table.initial(), 1)
+    writer.append([record(2)])
+    again = writer.catalog()
+    end = again.latest(middle, None)
+    assert [each.number for each in again.between(middle, end)] == [1, 2]
+    assert [each.number for each in again.between(table.initial(), end)] == [0, 1, 2]
+    with pytest.raises(InputError, match="where the checkpoint has 2"):
+        again.between({**middle, "index": 0}, end)
+
+
+def test_until_the_version_that_is_there_now(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "t")
+    writer.append([record(0)])
+    table = writer.catalog(starting=0)
+    table.stop_here()
+    writer.append([record(1)])
+    assert batches(table, table.initial(), None)[0] == [["1-0.parquet"]]
+
+
+def test_compaction_gives_no_row_twice(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "t")
+    writer.append([record(0)], [record(1)])
+    table = writer.catalog()
+    _, end = batches(table, table.initial(), None)
+    merged = writer.add("all.parquet", [record(0), record(1)], dataChange=False)
+    gone = [{"remove": {**writer.remove(f"1-{n}.parquet")["remove"], "dataChange": False}} for n in range(2)]
+    writer.commit(*gone, merged, operation="OPTIMIZE")
+    assert batches(writer.catalog(), end, None)[0] == []
+    fresh = writer.catalog()
+    assert batches(fresh, fresh.initial(), None)[0] == [["all.parquet"]]
+    writer.append([record(2)])
+    assert batches(writer.catalog(), end, None)[0] == [["3-0.parquet"]]
+
+
+def test_deletions(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "t")
+    writer.append([record(0)], [record(1)])
+    table = writer.catalog()
+    _, end = batches(table, table.initial(), None)
+    writer.commit(writer.remove("1-0.parquet"), operation="DELETE")
+    with pytest.raises(InputError, match=r"\(DELETE\) removes 1 files and adds 0"):
+        batches(writer.catalog(), end, None)
+    writer.append([record(2)])
+    for option in ("ignore_deletes", "skip_changes"):
+        assert batches(writer.catalog(**{option: True}), end, None)[0] == [["3-0.parquet"]]
+    writer.commit(writer.remove("1-1.parquet"), writer.add("new.parquet", [record(1)]), operation="MERGE")
+    with pytest.raises(InputError, match=r"\(MERGE\) removes 1 files and adds 1"):
+        batches(writer.catalog(ignore_deletes=True), end, None)
+    assert batches(writer.catalog(skip_changes=True), end, None)[0] == [["3-0.parquet"]]
+
+
+def test_columns_that_change_while_the_query_runs(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "t")
+    table = writer.catalog()
+    start = table.initial()
+    writer.fields.append(field("more", "string"))
+    writer.commit(writer.metadata())
+    writer.append([record(0)])
+    assert batches(table, start, None)[0] == [["2-0.parquet"]]
+    writer.fields[2] = field("n", "long")
+    writer.commit(writer.metadata(), operation="CHANGE COLUMN")
+    with pytest.raises(InputError, match=r"Version 3 .*\(CHANGE COLUMN\) changes columns: 'n' is bigint, and was int"):
+        batches(table, start, None)
+    newer = writer.catalog()  # a plan that has the new ones
+    assert batches(newer, start, None)[0] == [["2-0.parquet"]]
+    del writer.fields[0]
+    writer.commit(writer.metadata())
+    with pytest.raises(InputError, match="'user' is not there any more"):
+        batches(newer, start, None)
+
+
+def test_another_table_in_its_place(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "t")
+    start = writer.catalog().initial()
+    table = writer.catalog()
+    writer.commit(writer.metadata("another"))
+    with pytest.raises(InputError, match=r"makes it another table"):
+        table.latest(start, None)
+    with pytest.raises(InputError, match=r"The checkpoint is of the table the-table, and the one at .* is another"):
+        writer.catalog().latest(start, None)
+
+
+def test_deletion_vectors_and_clones_are_refused(tmp_path: Path) -> None:
+    for at, (more, message) in enumerate(
+        [
+            ({"deletionVector": {"storageType": "u", "pathOrInlineDv": "x", "offset": 1}}, "REORG TABLE"),
+            ({"path": "file:/elsewhere/a.parquet"}, "it is a shallow clone"),
+            ({"path": "/elsewhere/a.parquet"}, "it is a shallow clone"),
+        ]
+    ):
+        writer = Writer(tmp_path / str(at))
+        add = writer.add("a.parquet", [record(0)])
+        writer.commit({"add": {**add["add"], **more}})
+        table = writer.catalog()
+        with pytest.raises(InputError, match=message):
+            table.between(table.initial(), table.latest(table.initial(), None))
+
+
+def test_versions_that_are_gone(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "t")
+    for n in range(3):
+        writer.append([record(n)])
+    start = writer.catalog(starting=1).initial()
+    table = writer.catalog()
+    (tmp_path / "t" / "_delta_log" / f"{1:020}.json").unlink()
+    with pytest.raises(InputError, match="has no version 1 any more"):
+        table.latest(start, None)
+    with pytest.raises(InputError, match="has no version 1 any more"):
+        Log(Root(f"file:{writer.path}")).snapshot()
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_checkpoint_of_the_table(tmp_path: Path, parts: int) -> None:
+    """Written by hand: maps are lists of pairs there, and it may have several parts."""
+    writer = Writer(tmp_path / "t", configuration={"delta.appendOnly": "true"})
+    for n in range(3):
+        writer.append([record(n)])
+    found = Log(Root(f"file:{writer.path}")).snapshot()
+    pairs = pa.map_(pa.string(), pa.string())
+    add = pa.struct(
+        [("path", pa.string()), ("partitionValues", pairs), ("size", pa.int64()), ("modificationTime", pa.int64()),
+         ("dataChange", pa.bool_()), ("stats", pa.string())]
+    )  # fmt: skip
+    form = pa.struct([("provider", pa.string()), ("options", pairs)])
+    meta = pa.struct(
+        [("id", pa.string()), ("format", form), ("schemaString", pa.string()),
+         ("partitionColumns", pa.list_(pa.string())), ("configuration", pairs)]
+    )  # fmt: skip
+    protocol = pa.struct([("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32())])
+    schema = pa.schema([("add", add), ("metaData", meta), ("protocol", protocol)])
+    meta_row = {**found.metadata, "configuration": list(found.metadata["configuration"].items())}
+    meta_row["format"] = {"provider": "parquet", "options": []}
+    rows: list[dict[str, Any]] = [{"metaData": meta_row}, {"protocol": found.protocol}]
+    rows += [{"add": {**each, "partitionValues": [("k", "v")]}} for each in found.in_order]
+    for part in range(parts):
+        name = f"{3:020}.checkpoint.parquet" if parts == 1 else f"{3:020}.checkpoint.{part + 1:010}.{parts:010}.parquet"
+        table = pa.Table.from_pylist(rows[part::parts], schema)
+        pq.write_table(table, writer.path / "_delta_log" / name)
+    for version in range(4):
+        (writer.path / "_delta_log" / f"{version:020}.json").unlink()
+    writer.append([record(4)])
+    again = Log(Root(f"file:{writer.path}")).snapshot()
+    assert (again.version, again.metadata["configuration"]) == (4, {"delta.appendOnly": "true"})
+    assert [each["path"] for each in again.in_order] == ["1-0.parquet", "2-0.parquet", "3-0.parquet", "4-0.parquet"]
+    assert again.files["1-0.parquet", "@None"]["partitionValues"] == {"k": "v"}
+    table_ = writer.catalog()
+    files: Sequence[Listed] = table_.between(table_.initial(), table_.latest(table_.initial(), None))
+    assert len(files) == 4
