@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from benchmarks.measure import WARM_UP
 from benchmarks.options import Options, arguments, save, say, session, size_of, versions
 from benchmarks.workloads import (
+    doors,
     functions,
     gaps,
     hopping,
@@ -58,6 +59,8 @@ WORKLOADS: tuple[Workload, ...] = (
     functions.W11,
     sliding.W12,
     gaps.W13,
+    doors.D1,
+    doors.D2,
     startup.START,
 )
 JOINS: tuple[Workload, ...] = (*joins.J1, joins.J2, open_joins.J3, open_joins.J4)

@@ -31,6 +31,19 @@ def test_smoke_of_missing_offsets(tmp_path: Path) -> None:
     assert all(bar["times"] > 0 for bar in found["bars"])
 
 
+def test_smoke_of_the_doors(tmp_path: Path) -> None:
+    """JSON files and a Delta table, each in the order of its files, beside Spark's own."""
+    printed, report = smoke("benchmarks.suite", tmp_path / "report.json", "--only", "D1", "D2")
+    assert "equal in every run of 4 contestants" in printed
+    assert "equal in every run of 3 contestants" in printed
+    for name, ours in (("D1", "tidegate_files"), ("D2", "tidegate_delta")):
+        found = report["workloads"][name]
+        assert {ours, "spark_memory", "spark_rocksdb"} <= set(found["contestants"])
+        [bar] = found["bars"]
+        assert bar["contestant"] == ours
+        assert bar["times"] > 0
+
+
 def test_smoke_of_a_race_of_joins(tmp_path: Path) -> None:
     """Who runs fewer micro-batches is compared over those."""
     pytest.importorskip("pyspark", minversion="4.3", reason="Spark's own join has state format 4 from then on")

@@ -1,0 +1,147 @@
+"""D1 and D2: the question of W1 over JSON files, and over a Delta table, in the order of the files.
+
+Each file is a stretch of time, so no record is late in whichever order a contestant takes them. The folder has the files
+as Parquet and the log of a Delta table over them; the same records are below it as JSON. Spark has no Delta source
+without a package of its version: its own aggregation reads the table's files by its Parquet source, which is what the
+Delta source does behind its log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+import tidegate as tg
+from benchmarks.contestant import FILES, ONE_BATCH, SPARKS_OWN, Contestant, sparks_own
+from benchmarks.inputs import HALVES, Half, Shape, halves, key_names, table, write_halves
+from benchmarks.race import Bar, Race
+from benchmarks.workloads.tumbling import SIZES, final_totals, spark_native, window_totals
+
+SCHEMA = "user string, ts timestamp, amount long"
+JSON, LOG = "json", "_delta_log"
+
+
+def write(shape: Shape, folder: Path) -> Path:
+    """The files of `shape` under `folder`, as Parquet with the log of a table and as JSON, written once."""
+    name = "doors-" + "-".join(f"{name}={value}" for name, value in asdict(shape).items())
+    target = write_halves(folder / name, tables(shape))
+    if not (target / LOG).exists():
+        (target / JSON).mkdir(exist_ok=True)
+        files = sorted(target.glob("*.parquet"))
+        for path in files:
+            _write_json(path, target / JSON / f"{path.stem}.json")
+        _write_log(target, files)
+    return target
+
+
+def tables(shape: Shape) -> Iterator[pa.Table]:
+    """One per file: of a micro-batch, the first file has the first half of its time."""
+    names = pa.array(key_names(np.arange(shape.keys)))
+    both: list[Half] = []
+    for half in halves(shape):
+        both.append(half)
+        if len(both) == HALVES:
+            key, ts_ms, amount = (
+                np.stack([getattr(each, of) for each in both], axis=1).ravel() for of in ("key", "ts_ms", "amount")
+            )
+            rows = len(key) // HALVES
+            for part in range(HALVES):
+                stretch = slice(part * rows, (part + 1) * rows)
+                yield table(
+                    names.take(pa.array(key[stretch])), ts_ms[stretch], amount[stretch], 0, half.batch * 2 * rows
+                )
+            both = []
+
+
+def _write_json(parquet: Path, path: Path) -> None:
+    rows = pq.read_table(parquet, columns=["user", "ts", "amount"])
+    times = pc.strftime(rows["ts"].cast(pa.timestamp("ms", "UTC")), "%Y-%m-%dT%H:%M:%SZ")
+    parts = ['{"user":"', rows["user"], '","ts":"', times, '","amount":', rows["amount"].cast(pa.string()), "}"]
+    path.write_text("\n".join(pc.binary_join_element_wise(*parts, "").to_pylist()) + "\n")
+    os.utime(path, (parquet.stat().st_mtime,) * 2)
+
+
+def _write_log(target: Path, files: list[Path]) -> None:
+    """A version for the table, and one for each micro-batch."""
+    kinds = {"user": "string", "ts": "timestamp", "amount": "long", "partition": "integer", "offset": "long"}
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
+    metadata = {
+        "id": target.name,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": fields}),
+        "partitionColumns": [],
+        "configuration": {},
+    }
+    adds = [
+        {"add": {"path": each.name, "size": each.stat().st_size, "modificationTime": at, "dataChange": True}}
+        for at, each in enumerate(files)
+    ]
+    table_: list[dict[str, Any]] = [
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {"metaData": metadata},
+    ]
+    versions = [table_, *(adds[at : at + HALVES] for at in range(0, len(adds), HALVES))]
+    (target / LOG).mkdir()
+    for version, actions in enumerate(versions):
+        (target / LOG / f"{version:020}.json").write_text("".join(json.dumps(each) + "\n" for each in actions))
+
+
+def json_by_us(spark: SparkSession, folder: Path) -> DataFrame:
+    return final_totals(
+        tg.files.source(
+            spark, str(folder / JSON), format="json", schema=SCHEMA, key="user", timestamp="ts", options=ONE_BATCH
+        )
+    )
+
+
+def json_frame(spark: SparkSession, folder: Path) -> DataFrame:
+    """Spark's own reader as a stream without order, as most people would write it."""
+    return final_totals(tg.stream(_sparks_json(spark, folder), key="user", timestamp="ts"))
+
+
+def json_by_spark(spark: SparkSession, folder: Path) -> DataFrame:
+    return window_totals(_sparks_json(spark, folder))
+
+
+def _sparks_json(spark: SparkSession, folder: Path) -> DataFrame:
+    return spark.readStream.schema(SCHEMA).options(**ONE_BATCH).json(str(folder / JSON))
+
+
+def delta_by_us(spark: SparkSession, folder: Path) -> DataFrame:
+    options = {**ONE_BATCH, "startingVersion": "0"}
+    return final_totals(tg.delta.source(spark, str(folder), key="user", timestamp="ts", options=options))
+
+
+D1 = Race(
+    "D1",
+    "W1 over JSON files, in the order of the files",
+    lambda size, folder: write(SIZES["W1"][size], folder),
+    (
+        Contestant(FILES, "tidegate, tg.files.source of JSON", json_by_us),
+        Contestant("tidegate_unordered", "tidegate over Spark's reader, unordered", json_frame),
+        *sparks_own(json_by_spark),
+    ),
+    (Bar(1.8, SPARKS_OWN),),
+    repeat=2,
+)
+D2 = Race(
+    "D2",
+    "W1 over a Delta table, in the order of its log",
+    lambda size, folder: write(SIZES["W1"][size], folder),
+    (
+        Contestant("tidegate_delta", "tidegate, tg.delta.source", delta_by_us),
+        *sparks_own(spark_native),
+    ),
+    (Bar(1.8, SPARKS_OWN, ("tidegate_delta",)),),
+    repeat=2,
+)
