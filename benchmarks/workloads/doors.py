@@ -1,9 +1,9 @@
 """D1 and D2: the question of W1 over JSON files, and over a Delta table, in the order of the files.
 
-Each file is a stretch of time, so no record is late in whichever order a contestant takes them. The folder has the files
-as Parquet and the log of a Delta table over them; the same records are below it as JSON. Spark has no Delta source
-without a package of its version: its own aggregation reads the table's files by its Parquet source, which is what the
-Delta source does behind its log.
+Each file is a stretch of time, so no record is late in whichever order a contestant takes them. The folder has the
+files as Parquet and the log of a Delta table over them; the same records are below it as JSON. Spark has no Delta
+source without a package of its version: its own aggregation reads the table's files by its Parquet source, which is
+what the Delta source does behind its log.
 """
 
 from __future__ import annotations

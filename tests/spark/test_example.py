@@ -75,3 +75,12 @@ def test_clicks_from_json_files_are_each_counted_once(spark: SparkSession, tmp_p
     assert found == [(0, "home", 2), (0, "shop", 1), (1, "home", 1), (1, "shop", 1), (2, "shop", 2)]
     [dead] = spark.read.parquet(str(tmp_path / "dead")).collect()
     assert (dead["file"].rpartition("/")[2], dead["line"], dead["reason"]) == ("0003.json", 2, "the line is not JSON")
+
+
+def test_orders_from_a_delta_table_are_each_summed_once(spark: SparkSession, tmp_path: Path) -> None:
+    pytest.importorskip("deltalake")
+    script = load("orders_from_delta")
+    script.both_halves(spark, tmp_path)
+    found = spark.read.parquet(str(tmp_path / "sums")).collect()
+    sums = sorted((row["window"].start.hour, row["shop"], row["orders"], row["total"]) for row in found)
+    assert sums == [(12, "north", 2, 17), (12, "south", 2, 7), (13, "north", 1, 1), (14, "south", 1, 2)]

@@ -483,6 +483,16 @@ def test_until_what_is_there_now(tmp_path: Path) -> None:
     assert run(folder, folder.initial(), 1)[0] == [["0"]]
 
 
+def test_a_file_that_grows_is_told_once(tmp_path: Path) -> None:
+    touched(tmp_path, "0")
+    folder = Folder(Root(f"file:{tmp_path}"))
+    _, end = run(folder, folder.initial(), 1)
+    (tmp_path / "0").write_text("xy")
+    with pytest.warns(TidegateWarning, match=r"/0 had 1 bytes when it was listed, and has 2 now: a file is read once"):
+        assert folder.latest(end, 1) == end
+    assert folder.latest(end, 1) == end
+
+
 def test_which_files_are_seen(tmp_path: Path) -> None:
     for name in (
         "a.json",

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from tidegate.errors import InputError
+from tidegate.errors import InputError, warn
 from tidegate.instants import show_instant
 from tidegate.runtime.spark.files.listed import Listed, Offset
 from tidegate.runtime.spark.files.stores import Root
@@ -53,19 +53,21 @@ class Folder:
     recursive: bool = False
     _taken: set[str] | None = field(default=None, init=False, repr=False)
     _at: Offset = field(default_factory=dict, init=False, repr=False)
-    _last: frozenset[str] | None = field(default=None, init=False, repr=False)
+    _sizes: dict[str, int] = field(default_factory=dict, init=False, repr=False)
+    _last: list[Found] | None = field(default=None, init=False, repr=False)
 
     def initial(self) -> Offset:
         return {"taken": 0, "files": [], "recent": "", "horizon": None, "older": 0}
 
     def latest(self, start: Offset, limit: int | None) -> Offset:
-        found = self.files()
+        found = self.files() if self._last is None else self._last
         taken = self._taken_before(start, found)
-        new = [each for each in found if each.path not in taken and (self._last is None or each.path in self._last)]
+        self._warn_changed(found)
+        new = [each for each in found if each.path not in taken]
         return self._behind(start, new[:limit], found) if new else start
 
     def stop_here(self) -> None:
-        self._last = frozenset(each.path for each in self.files())
+        self._last = self.files()
 
     def between(self, start: Offset, end: Offset) -> Sequence[Listed]:
         files = end["files"] if start != end else []
@@ -118,10 +120,22 @@ class Folder:
         """The paths that were taken up to `start`; of files that are no longer there perhaps not."""
         if self._taken is not None and start["taken"] - len(start["files"]) == self._at["taken"]:
             self._taken.update(path for path, _ in start["files"])
+            self._sizes.update(start["files"])
         elif self._taken is None or start != self._at:
             self._taken = self._known(start, found)
         self._at = start
         return self._taken
+
+    def _warn_changed(self, found: list[Found]) -> None:
+        """Say of each file, once, that it has another size than when it was taken."""
+        for each in found:
+            if (size := self._sizes.get(each.path, each.size)) != each.size:
+                del self._sizes[each.path]
+                warn(
+                    f"The file {self.root.named(each.path)} had {size} bytes when it was listed, and has {each.size} now: "
+                    "a file is read once, so what was written since may be missing. Write files elsewhere, and move "
+                    "them into the folder when they are whole."
+                )
 
     def _known(self, start: Offset, found: list[Found]) -> set[str]:
         """Which of the files that are there were taken, as the offset says it."""
