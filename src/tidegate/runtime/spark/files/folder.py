@@ -132,9 +132,9 @@ class Folder:
             if (size := self._sizes.get(each.path, each.size)) != each.size:
                 del self._sizes[each.path]
                 warn(
-                    f"The file {self.root.named(each.path)} had {size} bytes when it was listed, and has {each.size} now: "
-                    "a file is read once, so what was written since may be missing. Write files elsewhere, and move "
-                    "them into the folder when they are whole."
+                    f"The file {self.root.named(each.path)} had {size} bytes when it was listed, and has {each.size} "
+                    "now: a file is read once, so what was written since may be missing. Write files elsewhere, and "
+                    "move them into the folder when they are whole."
                 )
 
     def _known(self, start: Offset, found: list[Found]) -> set[str]:
