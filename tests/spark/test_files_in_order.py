@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from spark.test_files import drained
 from tidegate.errors import DefinitionError, InputError, TidegateWarning
 from tidegate.runtime.spark.files import folder as folders
 from tidegate.runtime.spark.files import lines as text
+from tidegate.runtime.spark.files.columnar import Columns
 from tidegate.runtime.spark.files.folder import Folder
 from tidegate.runtime.spark.files.listed import Listed, stretches
 from tidegate.runtime.spark.files.place import ROW_BITS
@@ -260,6 +262,27 @@ def test_values_in_names_of_folders(spark: SparkSession, tmp_path: Path, format:
     assert str(row["days"]) == "2026-01-02"
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_files_that_spark_wrote(spark: SparkSession, tmp_path: Path, format: str) -> None:
+    """In two folders of values, compressed as it likes to; the columns are found in the files."""
+    instant = F.timestamp_micros(F.lit(NS // 1000) + F.col("id") * 1_000_001).alias("ts")
+    rows = spark.range(40).select(
+        (F.col("id") % 3).cast("string").alias("user"), instant, F.col("id").cast("int").alias("n")
+    )
+    more = {"compression": "gzip"} if format in ("json", "csv") else {}
+    partitioned = rows.withColumn("day", F.to_date("ts")).withColumn("part", F.col("n") % 2)
+    partitioned.repartition(3).write.partitionBy("day", "part").options(**more).format(format).save(
+        str(tmp_path / "in")
+    )
+    schema = None if format in ("parquet", "orc") else SCHEMA + ", day date, part int"
+    given = {} if schema is None else {"schema": schema}
+    mine = tg.files.ordered(spark, str(tmp_path / "in"), format=format, streaming=False, **given)
+    wanted = (spark.read.schema(schema) if schema else spark.read).format(format).load(str(tmp_path / "in"))
+    columns = ["user", "ts", "n", "day", "part"]
+    assert plain(mine.select(columns)) == plain(wanted.select(columns))
+    assert mine.select("offset").distinct().count() == 40
+
+
 def test_text_is_a_frame(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for n in (1, 0):
@@ -370,6 +393,16 @@ def test_a_stream_without_order_names_the_helper(spark: SparkSession, tmp_path: 
     stream = tg.files.source(spark, str(tmp_path / "in"), **TIME)
     with pytest.warns(TidegateWarning, match=r"tg\.files\.source\(\.\.\., ordered=True\)"):
         final(stream)
+
+
+def test_times_of_a_wall_clock_are_in_the_zone_of_the_jvm(tmp_path: Path) -> None:
+    """As Spark's reader of ORC takes them; an hour that is there twice is the first one."""
+    clock = pa.array([datetime(2026, 7, 1, 12, tzinfo=UTC), datetime(2026, 11, 1, 1, 30, tzinfo=UTC), None])
+    clock = clock.cast(pa.timestamp("us"))
+    orc.write_table(pa.table({"ts": clock}), str(tmp_path / "a.orc"))
+    read = Columns(pa.schema([("ts", pa.timestamp("us", "UTC"))]), "orc", zone="America/New_York")
+    [rows] = read.rows(lambda: (tmp_path / "a.orc").open("rb"), "a.orc")
+    assert [each and each.hour for each in rows["ts"].to_pylist()] == [16, 5, None]
 
 
 # --- without Spark ----------------------------------------------------------------------------------------------------
