@@ -6,14 +6,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from tidegate.errors import DefinitionError
+from tidegate.runtime.spark.files import plain_csv
 from tidegate.runtime.spark.files.lines import Skipped
 from tidegate.runtime.spark.kafka import formats as values
 from tidegate.runtime.spark.kafka.formats import MALFORMED
+from tidegate.runtime.spark.kafka.plain import Reader, readable
 
 LISTING_OPTIONS = ("maxFilesPerTrigger", "pathGlobFilter", "recursiveFileLookup")
 """Options of Spark's source of files that a source in order has too."""
@@ -24,6 +27,9 @@ _SPARKS_OWN = (
     "wholetext",
 )
 
+ZONE = "timeZone"
+_UTC = ("UTC", "Etc/UTC", "Z", "GMT", "+00:00")
+
 MODES = DROP, PERMISSIVE, FAILFAST = ("DROPMALFORMED", "PERMISSIVE", "FAILFAST")
 """What becomes of a malformed line: a dead letter, a row of what can be read, the end of the query."""
 
@@ -33,6 +39,11 @@ class LineFormat(ABC):
     """How a line is read. `options` are those of Spark's reader that say how."""
 
     options: Mapping[str, str]
+
+    @property
+    def _in_utc(self) -> bool:
+        """Whether times without a zone are in UTC, as plain ones are read."""
+        return self.options[ZONE] in _UTC
 
     @abstractmethod
     def decoded(self, line: Column, fields: StructType) -> Column:
@@ -45,6 +56,10 @@ class LineFormat(ABC):
     @abstractmethod
     def fault(self, line: Column, decoded: Column, fields: StructType) -> Column:
         """Why the line cannot be read, null if it can."""
+
+    @abstractmethod
+    def plain(self, wanted: pa.Schema, fields: StructType, columns: Mapping[str, str]) -> Reader | None:
+        """Who reads the plain lines with Arrow (`kafka.plain.Reader`); None if Spark reads them all."""
 
     @abstractmethod
     def skipped(self, fields: StructType) -> Skipped:
@@ -70,6 +85,10 @@ class JsonLines(LineFormat):
         fault = values.Json(fields, self.options).fault(line, decoded, fields, "line")
         return F.when(~F.is_valid_utf8(line.cast("string")), F.lit("the line is not UTF-8")).otherwise(fault)
 
+    def plain(self, wanted: pa.Schema, fields: StructType, columns: Mapping[str, str]) -> Reader | None:
+        fine = self._in_utc and readable(fields) and list(self.options) == [ZONE]
+        return Reader(wanted, fields, columns, None) if fine else None
+
     def skipped(self, fields: StructType) -> Skipped:
         return Skipped(blank=b" \t\r\n")
 
@@ -89,6 +108,15 @@ class CsvLines(LineFormat):
         reason = F.lit(f"the line is not CSV of the columns {columns}")
         return F.when(decoded.isNull() | decoded.getField(MALFORMED).isNotNull(), reason)
 
+    def plain(self, wanted: pa.Schema, fields: StructType, columns: Mapping[str, str]) -> Reader | None:
+        separator = plain_csv.separator_of(fields, self._separator)
+        fine = self._in_utc and separator and {name.lower() for name in self.options} <= plain_csv.OPTIONS
+        return plain_csv.CsvReader(wanted, fields, columns, None, separator) if fine and separator else None
+
+    @property
+    def _separator(self) -> str:
+        return option(self.options, "sep", option(self.options, "delimiter", ","))
+
     def skipped(self, fields: StructType) -> Skipped:
         header = flag(self.options, "header", "false")
         # Java's trim takes all control characters.
@@ -96,7 +124,7 @@ class CsvLines(LineFormat):
             blank=bytes(range(0x21)),
             comment=option(self.options, "comment", "").encode() or None,
             header=None if not header else () if flag(self.options, "enforceSchema", "false") else tuple(fields.names),
-            separator=option(self.options, "sep", option(self.options, "delimiter", ",")),
+            separator=self._separator,
             quote=option(self.options, "quote", '"'),
         )
 
@@ -120,7 +148,7 @@ def line_format(name: str, options: Mapping[str, str], zone: str) -> LineFormat:
             )
     own = {"mode", "columnnameofcorruptrecord", "multiline", "encoding", "charset", "linesep"}
     own |= {each.lower() for each in LISTING_OPTIONS}
-    parse = {"timeZone": zone, **{key: value for key, value in options.items() if key.lower() not in own}}
+    parse = {ZONE: zone, **{key: value for key, value in options.items() if key.lower() not in own}}
     return JsonLines(parse) if name == "json" else CsvLines(parse)
 
 

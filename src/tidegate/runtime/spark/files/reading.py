@@ -105,7 +105,6 @@ class LineReading:
     corrupt  where Spark's reader puts a line that it could not read, in the mode PERMISSIVE
     time     the column with the event time
     name     of the stream, whose malformed lines are counted
-    fast     whether Arrow reads plain JSON (`kafka.plain`)
     """
 
     source: Source
@@ -114,7 +113,6 @@ class LineReading:
     corrupt: str
     time: str | None
     name: str
-    fast: bool
 
     @property
     def contiguous(self) -> bool:
@@ -128,18 +126,24 @@ class LineReading:
 
     def handed_over(self, wanted: pa.Schema) -> tuple[DataFrame, Opener]:
         found = [self._columns()[name] for name in wanted.names]
-        if not self.fast:
+        own = {column: field for column, field in self.source.own.items() if column in wanted.names}
+        plain = self._plain_reader(wanted, own)
+        if plain is None:
             rows = self._fine(self._judged(self._lines(wanted.names)), F.count(F.lit(1)))
             return rows.select(*found), AsRead(wanted)
         lines = self._line_fields(wanted.names)
         fields = StructType([*lines.fields, StructField(PLAIN, BinaryType()), StructField(AT, IntegerType())])
-        own = {column: field for column, field in self.source.own.items() if column in wanted.names}
-        read = partial(_plain, self._reader(lines), Reader(wanted, self.source.fields, own, None))
+        read = partial(_plain, self._reader(lines), plain)
         judged = self._judged(self.source.listing.mapInArrow(read, fields))
         records = F.sum(F.when(F.col(PLAIN).isNull(), 1).otherwise(F.col(AT)))
         # No more than is needed: an observation makes a row of every record.
         rows = judged.select(_FAULT, PLAIN, AT, *found)
         return self._fine(rows, F.coalesce(records, F.lit(0))).drop(_FAULT), Joiner(wanted)
+
+    def _plain_reader(self, wanted: pa.Schema, own: dict[str, str]) -> Reader | None:
+        if self.format is None or self.mode == PERMISSIVE:
+            return None
+        return self.format.plain(wanted, self.source.fields, own)
 
     def dead_letters(self) -> DataFrame:
         """The lines that cannot be read: file, line (the first is 1), offset, reason, value (its bytes)."""

@@ -24,7 +24,6 @@ from tidegate.runtime.spark.files.listed import PATH
 from tidegate.runtime.spark.files.place import OFFSET, PARTITION
 from tidegate.runtime.spark.files.reading import ColumnReading, LineReading, Source
 from tidegate.runtime.spark.files.stores import Root
-from tidegate.runtime.spark.kafka.plain import readable
 
 FORMATS = COLUMNAR, LINES = (("parquet", "orc"), ("json", "csv", "text"))
 TAKEN = (*RESULT_COLUMNS, PARTITION, OFFSET)
@@ -37,7 +36,6 @@ MOST_FILES = 1000
 _BINARY = "path string, modificationTime timestamp, length long, content binary"
 _NOT_PARQUET = "CANNOT_READ_FILE_FOOTER"
 """What Spark says where it finds no footer of Parquet."""
-_UTC = ("UTC", "Etc/UTC", "Z", "GMT", "+00:00")
 
 
 @dataclass(frozen=True)
@@ -199,12 +197,10 @@ class _Wanted:
         zone = str(self.spark.conf.get("spark.sql.session.timeZone"))
         line = None if self.format == "text" else formats.line_format(self.format, self.options, zone)
         mode = formats.mode_of(self.options)
-        fast = self.format == "json" and mode != formats.PERMISSIVE and zone in _UTC and readable(found.fields)
-        fast = fast and line is not None and list(line.options) == ["timeZone"]
         corrupt = str(self.spark.conf.get("spark.sql.columnNameOfCorruptRecord", "_corrupt_record"))
         corrupt = formats.option(self.options, "columnNameOfCorruptRecord", corrupt)
         time = None if timestamp is None else found.names.get(timestamp)
-        return LineReading(found, line, mode, corrupt, time, name, fast)
+        return LineReading(found, line, mode, corrupt, time, name)
 
     def _fields(self) -> StructType:
         if self.format == "text":

@@ -156,7 +156,7 @@ class Reader:
         """Which records are plain, and the columns that they say."""
         texts = _texts(values)
         may = may & _mask(texts.is_valid())
-        texts = _narrow(may, _those(texts, may), _plain)
+        texts = _narrow(may, _those(texts, may), self._plain)
         # Arrow is the judge of what fits, as long as all does: it reads all or nothing.
         columns = self._columns(texts)
         if columns is not None:
@@ -179,6 +179,14 @@ class Reader:
         (fits, parts), (more_fits, more_parts) = (self._by_halves(texts.slice(*at)) for at in ((0, half), (half,)))
         return np.concatenate([fits, more_fits]), parts + more_parts
 
+    def _plain(self, texts: pa.Array) -> pa.Array:
+        """Which texts leave no doubt about what they say, as far as one sees without reading them."""
+        return _plain(texts)
+
+    def _table(self, texts: pa.Array, asked: pa.Schema) -> pa.Table:
+        """What plain texts say; raises ArrowInvalid if one does not fit."""
+        return _objects(texts, asked)
+
     def _fits(self, texts: pa.Array) -> pa.Array:
         """Whether each field of ours in plain objects is written as its type is."""
         names = {name: rf'"\Q{name}\E"{_SPACE}:' for name in self.fields.names}
@@ -198,7 +206,7 @@ class Reader:
         # All of them: what does not fit is malformed, whether anybody wants it or not.
         asked = pa.schema([(field.name, _written(field)[1]) for field in self.fields.fields])
         try:
-            table = _objects(texts, asked)
+            table = self._table(texts, asked)
             found = {
                 field.name: _instants(table[field.name])
                 if isinstance(field.dataType, TimestampType)
@@ -282,11 +290,19 @@ def _those(values: pa.Array, mask: Bools) -> pa.Array:
     return values if mask.all() else values.filter(pa.array(mask))
 
 
+def joined(texts: pa.Array) -> pa.Buffer:
+    """Texts as the lines of a file."""
+    lines: pa.Buffer = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts), "\n")[
+        0
+    ].as_buffer()
+    return lines
+
+
 def _objects(texts: pa.Array, asked: pa.Schema) -> pa.Table:
     """A row of the asked fields for each object; raises ArrowInvalid if one has a field twice, or of another type."""
     from pyarrow.json import ParseOptions, ReadOptions, read_json
 
-    lines = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts), "\n")[0].as_buffer()
+    lines = joined(texts)
     table = read_json(
         pa.BufferReader(lines),
         ReadOptions(use_threads=False, block_size=lines.size + 1),
