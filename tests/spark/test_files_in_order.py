@@ -368,6 +368,8 @@ def test_columns_that_are_the_order_themselves(spark: SparkSession, tmp_path: Pa
     assert row["n"] == 0
     with pytest.raises(DefinitionError, match="`ordered` is True, and `partition` and `offset` are given"):
         tg.files.source(spark, str(tmp_path), **TIME, ordered=True, partition="partition", offset="offset")
+    with pytest.raises(DefinitionError, match="`ordered` is False, which only Parquet can be, and `format` is 'orc'"):
+        tg.files.source(spark, str(tmp_path), **TIME, ordered=False, format="orc")
 
 
 def test_epoch_milliseconds_and_names_that_are_taken(spark: SparkSession, tmp_path: Path) -> None:

@@ -96,6 +96,11 @@ def source(
             "`ordered` is True, and `partition` and `offset` are given: the order is that of the files, or in columns. "
             "Leave out one of them."
         )
+    if ordered is False and format != "parquet" and not by_columns:
+        raise DefinitionError(
+            f"`ordered` is False, which only Parquet can be, and `format` is {format!r}. Leave it out, or name columns "
+            "as `partition` and `offset`."
+        )
     if format == "text":
         raise DefinitionError(
             'A line of text has no columns for key and timestamp. Use tg.files.ordered(spark, path, format="text"), '
@@ -133,8 +138,8 @@ def stream_of(
     partition, offset = order if reading.source.ordered else (_named(each, names) for each in order)
     stream = dsl.stream(
         frame,
-        key=[names.get(each, each) for each in ([key] if isinstance(key, str) else key)],
-        timestamp=names.get(timestamp, timestamp),
+        key=[_named(each, names) for each in key] if isinstance(key, list | tuple) else _named(key, names),
+        timestamp=_named(timestamp, names),
         partition=partition,
         offset=offset,
         name=name,
@@ -248,8 +253,9 @@ def _as_spark_lists_them(
     return FileStream(replace(stream.node, raw=Paths(paths)), frame)
 
 
-def _named(field: str | None, names: Mapping[str, str]) -> str | None:
-    return None if field is None else names.get(field, field)
+def _named(field: Any, names: Mapping[str, str]) -> Any:
+    """The column of a field; what is no name of one is refused later."""
+    return names.get(field, field) if isinstance(field, str) else field
 
 
 def most_files(options: Mapping[str, str]) -> int:
