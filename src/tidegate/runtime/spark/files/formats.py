@@ -106,7 +106,9 @@ class CsvLines(LineFormat):
     def fault(self, line: Column, decoded: Column, fields: StructType) -> Column:
         columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in fields.fields)
         reason = F.lit(f"the line is not CSV of the columns {columns}")
-        return F.when(decoded.isNull() | decoded.getField(MALFORMED).isNotNull(), reason)
+        unread = decoded.isNull() | decoded.getField(MALFORMED).isNotNull()
+        # In the row that carries the plain lines there is no line.
+        return F.when(line.isNotNull() & unread, reason)
 
     def plain(self, wanted: pa.Schema, fields: StructType, columns: Mapping[str, str]) -> Reader | None:
         separator = plain_csv.separator_of(fields, self._separator)
