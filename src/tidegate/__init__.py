@@ -141,8 +141,7 @@ __all__ = [
 ]
 
 
-_WITH_SPARK = ("debezium", "files", "kafka", "metrics", "sinks")
-_WITH_SPARK = ("delta", "files", "kafka", "metrics")
+_WITH_SPARK = ("debezium", "delta", "files", "kafka", "metrics", "sinks")
 
 _UNTIL_THEN = {
     "global_table": "Spark's own broadcast join with a static DataFrame, before tg.stream or behind to_df",
@@ -188,7 +187,6 @@ def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
 
 def __getattr__(name: str) -> Any:
     """What needs Spark, `tg.kafka` and its neighbours, when it is first asked for."""
-    """`tg.delta`, `tg.files`, `tg.kafka` and `tg.metrics`, which need Spark, when they are first asked for."""
     if name not in _WITH_SPARK:
         refuse(f"module {__name__!r}", name, _UNTIL_THEN)
     return importlib.import_module(f"tidegate.runtime.spark.{name}")
