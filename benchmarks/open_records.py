@@ -44,9 +44,9 @@ def measured(workload: str, entries: int, rows: int) -> dict[str, float]:
         read_bytes = written = 0
 
         def beside(self, parts: Any) -> Any:
-            from tidegate.runtime.spark.beside import beside  # as on Spark; earlier versions have none
+            from tidegate.runtime.spark.state import SparkStore  # as on Spark; earlier versions have none
 
-            return beside(parts)
+            return SparkStore(None).beside(parts)
 
         def put(self, name: str, value: bytes) -> None:
             self.written += len(value)

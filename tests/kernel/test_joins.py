@@ -12,14 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tidegate.kernel.joins import copies, matching, open_records, stream_stream
+from tidegate.kernel.joins import open_records, stream_stream
 from tidegate.kernel.joins.arrivals import Progress
 from tidegate.kernel.joins.copies import Copies, Numbers, Run, distinct, places
 from tidegate.kernel.joins.matching import Records, pairs
-from tidegate.kernel.joins.open_records import Closing, OpenRecords, stretches, width_ms
+from tidegate.kernel.joins.open_records import Closing, OpenRecords
 from tidegate.kernel.joins.table_rows import Lookup
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import DictStore
+from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.spec.windows import LEFT, RIGHT, JoinWindows
 from tidegate.testing import TopologyTestDriver
 
@@ -52,8 +53,8 @@ def rows(times: list[int], first: int = 0) -> pa.Table:
     return pa.table({"k:k": names, "v:n": list(range(first, first + len(times))), "ts": times, "h": hashes})
 
 
-def kept(preserved: bool = True) -> OpenRecords:
-    return OpenRecords.of(State(DictStore(), {}, 1), LEFT, preserved)
+def kept(preserved: bool = True, **sizes: int) -> OpenRecords:
+    return OpenRecords.of(State(DictStore(tuning=Tuning(**sizes)), {}, 1), LEFT, preserved)
 
 
 def test_runs_are_merged_as_in_a_binary_counter() -> None:
@@ -86,9 +87,8 @@ def test_a_column_that_a_run_had_not_yet_is_null_in_it() -> None:
     assert found["v:new"].to_pylist() == [None, None, "c", "d", None, None, None, None]
 
 
-def test_large_runs_are_not_merged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_records, "MERGED_ROWS", 2)
-    held = kept(preserved=False)
+def test_large_runs_are_not_merged() -> None:
+    held = kept(preserved=False, merged_rows=2)
     for n in range(5):
         held.add(0, rows([n, n], 2 * n))
     assert sorted(held.read(0)["v:n"].to_pylist()) == list(range(10))
@@ -97,8 +97,7 @@ def test_large_runs_are_not_merged(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("most", [3, 1_000_000])
 def test_what_has_joined_follows_its_record_through_merges(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_records, "MERGED_ROWS", most)
-    held, joined = kept(), set()
+    held, joined = kept(merged_rows=most), set()
     for n in range(11):
         first = held.add(0, rows([50 - n, n], 2 * n))
         if n % 2 == 0:
@@ -146,9 +145,8 @@ def found_in(held: OpenRecords, hashes: list[int] | None, closing: Closing | Non
 @pytest.mark.parametrize("room", [0, 1 << 20])
 def test_records_are_found_with_copies_and_without(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """By their hashes, by the time at which they close, or both; a new worker, and one without room, find the same."""
-    monkeypatch.setattr(copies, "MOST_BYTES", room)
     monkeypatch.setattr(open_records, "COPIES", Copies())
-    state = State(DictStore(), {}, 1)
+    state = State(DictStore(tuning=Tuning(copy_bytes=room)), {}, 1)
     held = OpenRecords.of(state, LEFT, preserved=True)
     shift = 1 << 40
     for n, times in enumerate([[10, 20, 30], [15, 25], [5]]):
@@ -186,19 +184,17 @@ def test_of_columns_without_a_length_the_run_is_read_whole(monkeypatch: pytest.M
     assert next(held.find(0, None, Closing(2, 4, 0)))["v:l"].to_pylist() == [[2, 3], None]
 
 
-def test_copies_that_nobody_asks_for_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copies, "MOST_BYTES", 20)
-    monkeypatch.setattr(copies, "IDLE_STEPS", 2)
-    many = Copies()
+def test_copies_that_nobody_asks_for_make_room() -> None:
+    many, sizes = Copies(), Tuning(copy_bytes=20, copy_steps=2)
     few = Numbers.of(ints(1_000, 2_000))
     assert few.memory == 8
-    many.put("a", few)
-    many.put("b", few)
-    many.put("c", few)
+    many.put("a", few, sizes)
+    many.put("b", few, sizes)
+    many.put("c", few, sizes)
     assert list(many.held) == ["a", "b"]  # both are in use
     many.step += 2
     assert many.get("a") is few
-    many.put("c", few)
+    many.put("c", few, sizes)
     assert list(many.held) == ["a", "c"]
     many.drop("a")
     many.drop("a")
@@ -215,10 +211,8 @@ def test_numbers_are_the_same_as_bits_and_in_order(numbers: list[int]) -> None:
 
 @given(hashes=st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3).map(lambda n: n << 32), max_size=60))
 def test_records_of_hashes_in_a_run_of_any_size(hashes: list[int]) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(copies, "RANGE", 2)
-        stored = np.sort(np.array(hashes, np.int64))
-        run = Run.of(pa.table({"h": stored, "ts": np.arange(len(stored))}), DictStore())
+    stored = np.sort(np.array(hashes, np.int64))
+    run = Run.of(pa.table({"h": stored, "ts": np.arange(len(stored))}), DictStore(tuning=Tuning(range_records=2)))
     assert run is not None
     for asked in ([], hashes[::2], [-(2**63), -(1 << 32), 0, 5, 2**63 - 1]):
         wanted = distinct(np.sort(np.array(asked, np.int64)))
@@ -237,9 +231,9 @@ def test_the_records_of_a_run_that_close() -> None:
 
 
 def test_stretches_span_a_part_of_the_time_for_which_a_record_is_open() -> None:
-    assert width_ms(JoinWindows.of_time_difference_and_grace("10 ms", "20 ms")) == 10
-    assert width_ms(JoinWindows.of_time_difference_with_no_grace("0 ms")) == 1
-    assert stretches(ints(0, 9, 10, 25), 10).tolist() == [0, 0, 10, 20]
+    assert kept().stretches(ints(0, 9, 10, 25), 40).tolist() == [0, 0, 10, 20]
+    assert kept(open_stretches=2).stretches(ints(0, 9, 10, 25), 40).tolist() == [0, 0, 0, 20]
+    assert kept().stretches(ints(0, 1, 7), 0).tolist() == [0, 1, 7]
 
 
 def test_places_of_numbers_among_others() -> None:
@@ -257,9 +251,9 @@ def test_a_batch_is_matched_with_records_of_its_keys_not_with_all_that_are_open(
 ) -> None:
     met_: list[int] = []
 
-    def counting(one: Records, other: Records, back: int, ahead: int) -> Any:
+    def counting(one: Records, other: Records, *reach: int) -> Any:
         met_.append(len(one.times) + len(other.times))
-        return pairs(one, other, back, ahead)
+        return pairs(one, other, *reach)
 
     monkeypatch.setattr(stream_stream, "pairs", counting)
     counts = []
@@ -277,12 +271,11 @@ def test_a_batch_is_matched_with_records_of_its_keys_not_with_all_that_are_open(
     assert counts[0] == counts[1] <= 6
 
 
-def test_a_record_that_closes_leaves_without_the_rest_of_its_stretch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_that_closes_leaves_without_the_rest_of_its_stretch() -> None:
     """The others of the stretch keep what is known of them: whether they have joined, before and after."""
-    monkeypatch.setattr(open_records, "STRETCHES", 1)
     left, right = (tg.stream(name, key="k", timestamp="ts", stream_time="max") for name in ("left", "right"))
     windows = tg.JoinWindows.of_time_difference_with_no_grace("100 ms")
-    driver = TopologyTestDriver(left.join(right, windows, "left"))
+    driver = TopologyTestDriver(left.join(right, windows, "left"), tuning=Tuning(open_stretches=1))
     driver.pipe_batch(
         [{"k": k, "a": n, "ts": ts} for n, (k, ts) in enumerate([("x", 0), ("y", 10), ("z", 20)])], "left"
     )
@@ -311,19 +304,19 @@ def records(keys: list[str], times: list[int], arrived: list[int], hashes: list[
     )
 
 
-def met(one: Records, other: Records, back: int, ahead: int) -> set[tuple[int, int]]:
-    found = [(a, b) for rows, partners in pairs(one, other, back, ahead) for a, b in zip(rows, partners, strict=True)]
+def met(one: Records, other: Records, back: int, ahead: int, most: int = DEFAULT.pairs) -> set[tuple[int, int]]:
+    parts = pairs(one, other, back, ahead, most)
+    found = [(a, b) for rows, partners in parts for a, b in zip(rows, partners, strict=True)]
     return {(int(a), int(b)) for a, b in found}
 
 
 @pytest.mark.parametrize("most", [1, 3, 150_000])
-def test_a_record_meets_what_came_before_it_within_its_reach(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matching, "PAIRS", most)
+def test_a_record_meets_what_came_before_it_within_its_reach(most: int) -> None:
     other = records(["a", "a", "b", "a"], [10, 15, 12, 30], [-1, 0, -1, 2])
     one = records(["a", "b", "a"], [12, 12, 12], [1, 3, 4])
-    assert met(one, other, 2, 3) == {(0, 0), (0, 1), (1, 2), (2, 0), (2, 1)}
+    assert met(one, other, 2, 3, most) == {(0, 0), (0, 1), (1, 2), (2, 0), (2, 1)}
     # What was there before the batch looks for nobody.
-    assert met(records(["a"], [12], [-1]), other, 100, 100) == set()
+    assert met(records(["a"], [12], [-1]), other, 100, 100, most) == set()
 
 
 def test_keys_of_one_hash_are_told_apart() -> None:

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.kernel.columns import row_bytes as module
 from tidegate.kernel.columns.row_bytes import row_bytes
 from tidegate.kernel.state.store import InMemory
+from tidegate.kernel.tuning import Tuning
 
 VALUES: dict[pa.DataType, list[Any]] = {
     pa.string(): ["", "a", "é", "ab", "x" * 300],
@@ -51,15 +51,13 @@ def tables(draw: Any) -> pa.Table:
 
 @given(table=tables(), data=st.data())
 def test_rows_come_back(table: pa.Table, data: Any) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "BLOCK_ROWS", data.draw(st.sampled_from([1, 7, 1_000])))
-        patch.setattr(module, "GAP_BYTES", data.draw(st.sampled_from([0, 30, 10_000])))
-        made = row_bytes(table)
-        assert made is not None
-        form, copy = made[0], InMemory(b"".join(made[1]))
-        at = sorted(data.draw(st.sets(st.integers(0, max(table.num_rows - 1, 0)), max_size=table.num_rows)))
-        found = form.read(copy, np.array(at, np.int64))
-        one = form.read(copy, np.array(at, np.int64), ["c0"])
+    blocks, gaps = data.draw(st.sampled_from([1, 7, 1_000])), data.draw(st.sampled_from([0, 30, 10_000]))
+    made = row_bytes(table, Tuning(block_rows=blocks, gap_bytes=gaps))
+    assert made is not None
+    form, copy = made[0], InMemory(b"".join(made[1]))
+    at = sorted(data.draw(st.sets(st.integers(0, max(table.num_rows - 1, 0)), max_size=table.num_rows)))
+    found = form.read(copy, np.array(at, np.int64))
+    one = form.read(copy, np.array(at, np.int64), ["c0"])
     found.validate(full=True)
     wanted = table.take(pa.array(at, pa.int64()))
     assert found.equals(wanted)

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from oracle_joins import JoinedRow, StreamJoin
-from tidegate.kernel.columns import row_bytes
-from tidegate.kernel.joins import copies, matching, open_records
+from tidegate.kernel.joins import open_records
+from tidegate.kernel.joins.copies import Copies, Held
+from tidegate.kernel.tuning import Tuning
 from tidegate.testing import TopologyTestDriver, layout
 
 Row = dict[str, Any]
@@ -171,12 +172,12 @@ def placed(draw: Any, self_join: bool) -> list[list[tuple[int, Row]]]:
     return [batch for batch in batches if batch]
 
 
-def copies_of_workers(seed: int) -> copies.Copies:
+def copies_of_workers(seed: int) -> Copies:
     """Copies as a task finds them that is moved from worker to worker: now and then there is none."""
     random = Random(seed)
 
-    class Lost(copies.Copies):
-        def get(self, digest: str) -> copies.Held | None:
+    class Lost(Copies):
+        def get(self, digest: str) -> Held | None:
             return None if random.random() < seed / 10 else super().get(digest)
 
     return Lost()
@@ -206,6 +207,21 @@ def by_oracle(case: Case, batches: list[list[tuple[int, Row]]]) -> tuple[list[Co
     return found, oracle.drops
 
 
+def small_sizes() -> st.SearchStrategy[Tuning]:
+    """Sizes of joins that a handful of records reaches."""
+    return st.builds(
+        Tuning,
+        pairs=st.just(2),
+        open_stretches=st.sampled_from([1, 2, 4]),
+        merged_rows=st.sampled_from([1, 3, 1_000]),
+        copy_bytes=st.sampled_from([0, 100, 1_000, 100_000]),
+        copy_steps=st.sampled_from([0, 1, 256]),
+        range_records=st.sampled_from([1, 16]),
+        gap_bytes=st.sampled_from([0, 40, 2_048]),
+        block_rows=st.sampled_from([1, 3, 1_000]),
+    )
+
+
 @pytest.mark.parametrize("small", [False, True])
 @given(case=joins(), data=st.data())
 def test_layouts(small: bool, case: Case, data: Any) -> None:
@@ -222,15 +238,15 @@ def test_layouts(small: bool, case: Case, data: Any) -> None:
     wanted, drops = by_oracle(case, batches)
     with pytest.MonkeyPatch.context() as patch:
         if small:
-            patch.setattr(matching, "PAIRS", 2)
-            patch.setattr(open_records, "MERGED_ROWS", data.draw(st.sampled_from([1, 3, 1_000])))
             patch.setattr(open_records, "COPIES", copies_of_workers(data.draw(st.integers(0, 9))))
-            patch.setattr(copies, "MOST_BYTES", data.draw(st.sampled_from([0, 100, 1_000, 100_000])))
-            patch.setattr(copies, "IDLE_STEPS", data.draw(st.sampled_from([0, 1, 256])))
-            patch.setattr(row_bytes, "GAP_BYTES", data.draw(st.sampled_from([0, 40, 2_048])))
-            patch.setattr(row_bytes, "BLOCK_ROWS", data.draw(st.sampled_from([1, 3, 1_000])))
+        whole = [[record for _, record in batch] for batch in batches]
         got, dropped = layout.run(
-            case.table(ordered=True), [[r for _, r in b] for b in batches], tasks=tasks, splits=splits, sides=sides
+            case.table(ordered=True),
+            whole,
+            tasks=tasks,
+            splits=splits,
+            sides=sides,
+            tuning=data.draw(small_sizes()) if small else Tuning(),
         )
     assert Counter(map(shown, got)) == sum(wanted, Counter())
     assert nonzero(dropped) == nonzero(drops)

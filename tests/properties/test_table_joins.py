@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 import tidegate as tg
 from oracle_joins import JoinedRow, StreamTableJoin, TableTableJoin
 from properties.test_joins import SIDES, Row, nonzero, records, span
-from tidegate.kernel.joins import open_records
 from tidegate.kernel.tuning import Tuning
 from tidegate.testing import TopologyTestDriver, layout
 
@@ -233,12 +232,9 @@ def test_layouts(small: bool, case: Case, data: Any) -> None:
         splits.append(list(parts.values()))
         sides.append([side for side, _ in parts])
     wanted, drops = by_oracle(case, batches)
-    tuning = Tuning(bucket_rows=2) if small else Tuning()
-    with pytest.MonkeyPatch.context() as patch:
-        if small:
-            patch.setattr(open_records, "MERGED_ROWS", 3)
-        whole = [[prepared(case, SIDES[side], record) for side, record in batch] for batch in batches]
-        table = case.table(ordered=True)
-        got, dropped = layout.run(table, whole, tasks=tasks, splits=splits, sides=sides, tuning=tuning)
+    tuning = Tuning(bucket_rows=2, merged_rows=3) if small else Tuning()
+    whole = [[prepared(case, SIDES[side], record) for side, record in batch] for batch in batches]
+    table = case.table(ordered=True)
+    got, dropped = layout.run(table, whole, tasks=tasks, splits=splits, sides=sides, tuning=tuning)
     assert Counter(map(shown, got)) == wanted
     assert nonzero(dropped) == nonzero(drops)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tidegate.kernel.tuning import Tuning
+from tidegate.kernel.tuning import DEFAULT, Tuning
 
 pytest.importorskip("pyspark")
 
@@ -82,10 +82,9 @@ def test_a_part_that_is_gone_is_named() -> None:
 
 
 @pytest.mark.parametrize("most", [0, 100, 1 << 20])
-def test_what_is_kept_beside_the_worker_is_read_in_parts(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beside, "IN_MEMORY", most)
+def test_what_is_kept_beside_the_worker_is_read_in_parts(most: int) -> None:
     value = np.random.default_rng(most).bytes(1_000)
-    copy = store({}).beside([value[:300], memoryview(value)[300:301], value[301:]])
+    copy = store({}, file_bytes=most).beside([value[:300], memoryview(value)[300:301], value[301:]])
     assert copy is not None
     assert copy.memory == (1_000 if most > 1_000 else 0)
     starts, lengths = np.array([0, 250, 990, 5]), np.array([3, 200, 10, 0])
@@ -95,18 +94,18 @@ def test_what_is_kept_beside_the_worker_is_read_in_parts(most: int, monkeypatch:
 
 def test_a_copy_has_no_name_and_is_gone_with_its_last_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    copy = store({}).beside([bytes(beside.IN_MEMORY + 1)])
+    copy = store({}).beside([bytes(DEFAULT.file_bytes + 1)])
     assert isinstance(copy, beside.InFile)
     assert list(tmp_path.iterdir()) == []
     descriptor = copy.file.fileno()
-    assert os.fstat(descriptor).st_size == beside.IN_MEMORY + 1
+    assert os.fstat(descriptor).st_size == DEFAULT.file_bytes + 1
     del copy
     with pytest.raises(OSError, match="descriptor"):
         os.fstat(descriptor)
 
 
 def test_where_there_is_no_room_there_is_no_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    large = [bytes(beside.IN_MEMORY), b"more"]
+    large = [bytes(DEFAULT.file_bytes), b"more"]
 
     def full(_file: Any, _part: Any) -> None:
         raise OSError(28, "No space left on device")

@@ -50,6 +50,19 @@ class Tuning:
         fold_rows          the log of the key index is put together with its base when it has more rows than this and an
                            eighth of the base
 
+    Joins
+        pairs           so many pairs of records are found at a time
+        open_stretches  so many stretches span the time for which a record is open
+        merged_rows     runs of open records that together have more rows than this are not merged
+        copy_bytes      bytes of the process for all copies of runs that it has; a larger state is decoded as far as it
+                        has no copy
+        copy_steps      copies that so many steps have not asked for make room for others
+        range_records   about so many records of a copy have hashes of one range
+        block_rows      rows of a copy are written in parts of so many
+        gap_bytes       bytes of a copy that nobody wants are read too where they are fewer than this: another read
+                        costs more
+        file_bytes      a copy up to so many bytes stays in memory: a file takes a descriptor
+
     Spark
         frame_rows  rows to a frame: enough to drown the cost per frame, few enough that a frame of wide rows fits in
                     memory twice
@@ -77,6 +90,15 @@ class Tuning:
     chunk_rows: int = 200_000
     piece_rows: int = 50_000
     fold_rows: int = 200_000
+    pairs: int = 150_000
+    open_stretches: int = 4
+    merged_rows: int = 1_000_000
+    copy_bytes: int = 64 << 20
+    copy_steps: int = 256
+    range_records: int = 16
+    block_rows: int = 65_536
+    gap_bytes: int = 2_048
+    file_bytes: int = 1 << 18
     frame_rows: int = 100_000
     list_rows: int = 1_000
     part_bytes: int = 4 << 20

@@ -21,14 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.kernel.columns.arrays import Ints, array
+from tidegate.kernel.tuning import DEFAULT, Tuning
 
 Bytes = npt.NDArray[np.uint8]
-
-BLOCK_ROWS = 65_536
-"""Rows are written in parts of so many."""
-
-GAP_BYTES = 2_048
-"""Bytes that nobody wants are read too where they are fewer than this: another read costs more."""
 
 _LENGTH = np.dtype(np.uint32)
 _PLACE = np.dtype(np.int64)
@@ -68,6 +63,7 @@ class RowBytes:
     fields: tuple[_Field, ...]
     rows: int
     width: int
+    tuning: Tuning = DEFAULT
 
     @property
     def schema(self) -> pa.Schema:
@@ -83,7 +79,8 @@ class RowBytes:
         )
 
     def _rows(self, copy: Readable, at: Ints) -> Bytes:
-        first = np.diff(at, prepend=-self.rows - GAP_BYTES) > 1 + GAP_BYTES // max(self.width, 1)
+        gap = self.tuning.gap_bytes
+        first = np.diff(at, prepend=-self.rows - gap) > 1 + gap // max(self.width, 1)
         starts, ends = at[first], at[np.append(first[1:], True)[: len(at)]] + 1
         counts = ends - starts
         whole = np.frombuffer(copy.read(starts * self.width, counts * self.width), np.uint8)
@@ -114,7 +111,7 @@ class RowBytes:
         )
 
 
-def row_bytes(table: pa.Table) -> tuple[RowBytes, Iterator[Any]] | None:
+def row_bytes(table: pa.Table, tuning: Tuning = DEFAULT) -> tuple[RowBytes, Iterator[Any]] | None:
     """The format of a table and the bytes in it, part by part; None if it has columns that have no such form."""
     columns = {name: array(table[name]) for name in table.schema.names}
     if not all(_has_form(column.type) for column in columns.values()):
@@ -146,13 +143,13 @@ def row_bytes(table: pa.Table) -> tuple[RowBytes, Iterator[Any]] | None:
         lengths, data = _text(columns[name])
         places[name] = end + np.cumsum(lengths) - lengths
         end += len(data)
-    made = RowBytes(tuple(fields), table.num_rows, width)
+    made = RowBytes(tuple(fields), table.num_rows, width, tuning)
     return made, _parts(made, columns, places)
 
 
 def _parts(made: RowBytes, columns: dict[str, pa.Array], places: dict[str, Ints]) -> Iterator[Any]:
-    for low in range(0, made.rows, BLOCK_ROWS):
-        count = min(BLOCK_ROWS, made.rows - low)
+    for low in range(0, made.rows, made.tuning.block_rows):
+        count = min(made.tuning.block_rows, made.rows - low)
         rows = np.zeros((count, made.width), np.uint8)
         for field in made.fields:
             _fill(

@@ -19,20 +19,12 @@ import pyarrow as pa
 
 from tidegate.instants import later_ms
 from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
-from tidegate.kernel.columns.row_bytes import BLOCK_ROWS, RowBytes, row_bytes
+from tidegate.kernel.columns.row_bytes import RowBytes, row_bytes
 from tidegate.kernel.state.store import Copy, Store
+from tidegate.kernel.tuning import Tuning
 
 RECORD_BYTES = 4
 """What a record takes of the process, at least."""
-
-MOST_BYTES = 64 << 20
-"""Of the process, for all copies that it has; a larger state is decoded as far as it has no copy."""
-
-IDLE_STEPS = 256
-"""Copies that so many steps have not asked for make room for others."""
-
-RANGE = 16
-"""About so many records have hashes of one range."""
 
 _HALF = 32
 _LEAST = 1 << (_HALF - 1)
@@ -95,12 +87,12 @@ class Run:
     @classmethod
     def of(cls, rows: pa.Table, store: Store) -> Run | None:
         """A copy of these records; None if there is no room, or no way to read some of their columns alone."""
-        made = row_bytes(rows)
+        made = row_bytes(rows, store.tuning)
         if made is None:
             return None
         copy = store.beside(made[1])
         high = _high(ints(rows["h"]))
-        return None if copy is None else cls(high, _begins(high), made[0], copy)
+        return None if copy is None else cls(high, _begins(high, store.tuning.range_records), made[0], copy)
 
     @property
     def memory(self) -> int:
@@ -143,8 +135,9 @@ class Run:
         return concat_tables(list(self._blocks(None)))
 
     def _blocks(self, columns: list[str] | None) -> Iterator[pa.Table]:
-        for low in range(0, max(self.format.rows, 1), BLOCK_ROWS):
-            at = np.arange(low, min(low + BLOCK_ROWS, self.format.rows))
+        rows, step = self.format.rows, self.format.tuning.block_rows
+        for low in range(0, max(rows, 1), step):
+            at = np.arange(low, min(low + step, rows))
             yield self.format.read(self.copy, at, columns)
 
 
@@ -163,18 +156,18 @@ class Copies:
             self._use(digest)
         return found
 
-    def put(self, digest: str, one: Held) -> None:
+    def put(self, digest: str, one: Held, tuning: Tuning) -> None:
         """Hold what belongs to a digest, if there is room for it."""
-        if self.room(one.memory):
+        if self.room(one.memory, tuning):
             self.held[digest] = one
             self._use(digest)
 
-    def room(self, needed: int) -> bool:
+    def room(self, needed: int, tuning: Tuning) -> bool:
         """Whether there is room for so many bytes; what nobody has asked for lately makes room."""
-        room = MOST_BYTES - needed - sum(other.memory for other in self.held.values())
+        room = tuning.copy_bytes - needed - sum(other.memory for other in self.held.values())
         while room < 0 and self.used:
             oldest, step = next(iter(self.used.items()))
-            if step > self.step - IDLE_STEPS:
+            if step > self.step - tuning.copy_steps:
                 return False
             room += self.held[oldest].memory
             self.drop(oldest)
@@ -215,9 +208,9 @@ def distinct(numbers: Ordered) -> Ordered:
     return numbers[np.diff(numbers, prepend=~numbers[:1]) != 0]
 
 
-def _begins(high: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """Where the numbers of each range begin, of so many ranges that each has about RANGE of them; and where all end."""
-    ranges = 1 << max(0, (len(high) // RANGE).bit_length())
+def _begins(high: npt.NDArray[np.int32], together: int) -> npt.NDArray[np.int32]:
+    """Where the numbers of each range begin, of ranges that have about so many `together`; and where all end."""
+    ranges = 1 << max(0, (len(high) // together).bit_length())
     bounds = (np.arange(ranges) << (_HALF - (ranges - 1).bit_length())) - _LEAST
     return np.append(np.searchsorted(high, bounds.astype(np.int32)), len(high)).astype(np.int32)
 

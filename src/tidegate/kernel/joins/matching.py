@@ -24,9 +24,6 @@ from tidegate.kernel.columns.arrays import Ints
 Bools = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.uint64]
 
-PAIRS = 150_000
-"""Pairs are found in parts of about so many: they bound the memory."""
-
 _BITS = 32
 
 
@@ -57,8 +54,10 @@ class Records:
         return np.where(self.keyed[at], times, -1)
 
 
-def pairs(one: Records, other: Records, back_ms: int, ahead_ms: int) -> Iterator[tuple[Ints, Ints]]:
-    """Rows of `one`, each a record of this batch, with the rows of `other` that it joins, part by part.
+def pairs(one: Records, other: Records, back_ms: int, ahead_ms: int, most: int) -> Iterator[tuple[Ints, Ints]]:
+    """Rows of `one`, each a record of this batch, with the rows of `other` that it joins.
+
+    They come in parts of about `most` pairs, which bounds the memory.
 
     A record at t joins those from t - `back_ms` to t + `ahead_ms` that came before it and are still open when it comes
     (SEMANTICS 7b.2).
@@ -91,7 +90,7 @@ def pairs(one: Records, other: Records, back_ms: int, ahead_ms: int) -> Iterator
     start = 0
     while start < len(rows):
         before = int(ends[start - 1]) if start else 0
-        end = max(int(np.searchsorted(ends, before + PAIRS, side="right")), start + 1)
+        end = max(int(np.searchsorted(ends, before + most, side="right")), start + 1)
         taken = counts[start:end]
         each = np.repeat(np.arange(start, end), taken)
         within = np.arange(len(each)) - np.repeat(ends[start:end] - taken - before, taken)

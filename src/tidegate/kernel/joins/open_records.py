@@ -32,15 +32,10 @@ from tidegate.kernel.state.log_index import Log, LogIndex
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import Section
 from tidegate.kernel.state.tables import CONTENTS_SEGMENT, OPEN_LEFT, OPEN_RIGHT, joined_segment
-from tidegate.spec.windows import LEFT, JoinWindows
+from tidegate.kernel.tuning import Tuning
+from tidegate.spec.windows import LEFT
 
 Bools = npt.NDArray[np.bool_]
-
-STRETCHES = 4
-"""So many stretches span the time for which a record is open."""
-
-MERGED_ROWS = 1_000_000
-"""Runs that together have more rows than this are not merged."""
 
 
 class Closing(NamedTuple):
@@ -67,11 +62,6 @@ class _Contents:
     joined: list[_Part]
 
 
-def width_ms(windows: JoinWindows) -> int:
-    """How long the stretches are that new records go to."""
-    return max(1, (windows.before_ms + windows.after_ms + windows.grace_ms) // STRETCHES)
-
-
 @dataclass(frozen=True)
 class OpenRecords:
     """Stretches by the timestamp at which they start. `preserved`: whether it is known which records have joined.
@@ -90,6 +80,14 @@ class OpenRecords:
         """The open records of a side in the state of a join."""
         index, table = (state.logs, OPEN_LEFT) if side == LEFT else (state.right, OPEN_RIGHT)
         return cls(index, Section(state.store, table), preserved)
+
+    @property
+    def _tuning(self) -> Tuning:
+        return self.store.tuning
+
+    def stretches(self, times: Ints, open_ms: int) -> Ints:
+        """The stretches that records at these times go to, where a record is open for so long."""
+        return times - times % max(1, open_ms // self._tuning.open_stretches)
 
     def between(self, first: int, last: int) -> list[int]:
         """The stretches that may have open records from the timestamp `first` to `last`."""
@@ -134,7 +132,7 @@ class OpenRecords:
         first = log.rows
         if self.preserved:
             rows = rows.append_column("n", pa.array(first + np.arange(rows.num_rows)))
-        kept, merged = _unmerged(contents.runs, rows.num_rows, MERGED_ROWS)
+        kept, merged = _unmerged(contents.runs, rows.num_rows, self._tuning.merged_rows)
         whole = _in_order([*(self._run(start, kept + at, part) for at, part in enumerate(merged)), rows])
         part = self._replace(start, range(kept, kept + max(1, len(merged))), merged, whole)
         self._keep(part.digest, whole)
@@ -152,12 +150,12 @@ class OpenRecords:
     def mark(self, start: int, numbers: Ints) -> None:
         """Say that the records of a stretch with these numbers have joined."""
         contents = self._contents(start)
-        kept, merged = _unmerged(contents.joined, len(numbers), MERGED_ROWS)
+        kept, merged = _unmerged(contents.joined, len(numbers), self._tuning.merged_rows)
         parts = [self._list(start, kept + at, part).all() for at, part in enumerate(merged)]
         whole = distinct(np.sort(np.concatenate([*parts, numbers])))
         segments = [joined_segment(kept + at) for at in range(max(1, len(merged)))]
         part = self._replace(start, segments, merged, pa.table({"after": np.diff(whole, prepend=0)}))
-        COPIES.put(part.digest, Numbers.of(whole))
+        COPIES.put(part.digest, Numbers.of(whole), self._tuning)
         self._say(start, _Contents(contents.runs, [*contents.joined[:kept], part]))
 
     def opened_from(self, start: int, timestamp: int) -> None:
@@ -215,15 +213,15 @@ class OpenRecords:
         return run.whole() if isinstance(run, Run) else self._decoded(start, segment)
 
     def _keep(self, digest: str, rows: pa.Table) -> None:
-        fits = COPIES.room(rows.num_rows * RECORD_BYTES)
+        fits = COPIES.room(rows.num_rows * RECORD_BYTES, self._tuning)
         if fits and (run := Run.of(rows, self.store)) is not None:
-            COPIES.put(digest, run)
+            COPIES.put(digest, run, self._tuning)
 
     def _list(self, start: int, at: int, part: _Part) -> Numbers:
         known = COPIES.get(part.digest)
         if not isinstance(known, Numbers):
             known = Numbers.of(np.cumsum(ints(self._decoded(start, joined_segment(at))["after"])))
-            COPIES.put(part.digest, known)
+            COPIES.put(part.digest, known, self._tuning)
         return known
 
 
@@ -237,11 +235,6 @@ def _unmerged(parts: list[_Part], count: int, most: int) -> tuple[int, list[_Par
         kept -= 1
         count += parts[kept].rows
     return kept, parts[kept:]
-
-
-def stretches(times: Ints, width: int) -> Ints:
-    """The stretch of each timestamp."""
-    return times - times % width
 
 
 def _in_order(parts: list[pa.Table]) -> pa.Table:

@@ -27,7 +27,7 @@ from tidegate.kernel.joins.copies import distinct
 from tidegate.kernel.joins.join_operator import JoinOperator
 from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns
 from tidegate.kernel.joins.matching import Bools, Codes, Records, pairs
-from tidegate.kernel.joins.open_records import Closing, OpenRecords, stretches, width_ms
+from tidegate.kernel.joins.open_records import Closing, OpenRecords
 from tidegate.kernel.joins.table_rows import shown_rows
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
@@ -124,7 +124,8 @@ class StreamStreamJoin(JoinOperator):
         windows = self._joined.windows
         for side in (LEFT, RIGHT):
             mine, other = sides[side], sides[1 - side]
-            for rows, partners in pairs(mine.records, other.records, windows.back_ms(side), windows.ahead_ms(side)):
+            reach, most = (windows.back_ms(side), windows.ahead_ms(side)), self.layout.tuning.pairs
+            for rows, partners in pairs(mine.records, other.records, *reach, most):
                 mine.matched[rows] = True
                 other.matched[partners] = True
                 left, right = (rows, partners) if side == LEFT else (partners, rows)
@@ -260,7 +261,7 @@ def _store(held: OpenRecords, side: _Side, windows: JoinWindows, side_number: in
         mine = slice(first, first + len(numbers))
         marks[start] = [numbers[side.matched[mine] & open_[mine]]]
     at = np.flatnonzero(side.new & open_)
-    starts = stretches(records.times[at], width_ms(windows))
+    starts = held.stretches(records.times[at], windows.before_ms + windows.after_ms + windows.grace_ms)
     for start in np.unique(starts).tolist():
         mine = at[starts == start]
         rows = side.rows.take(pa.array(mine))

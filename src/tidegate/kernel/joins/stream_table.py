@@ -22,7 +22,7 @@ from tidegate.kernel.joins import table_rows
 from tidegate.kernel.joins.arrivals import Arrived, Bools, Progress
 from tidegate.kernel.joins.join_operator import JoinOperator
 from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns, taken
-from tidegate.kernel.joins.open_records import STRETCHES, OpenRecords, stretches
+from tidegate.kernel.joins.open_records import OpenRecords
 from tidegate.kernel.joins.table_rows import STORED, Lookup, Versions, shown_schema
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.results import serial
@@ -144,7 +144,7 @@ class StreamTableJoin(JoinOperator):
         grace, looked_up_to = self._joined.grace_ms, state.looked_up_to
         waiting = OpenRecords.of(state, LEFT, preserved=False)
         at = np.flatnonzero(records.waits & records.fresh)
-        starts = stretches(records.times[at], max(1, grace // STRETCHES))
+        starts = waiting.stretches(records.times[at], grace)
         for start in np.unique(starts).tolist():
             mine = at[starts == start]
             rows = records.rows.take(pa.array(mine))

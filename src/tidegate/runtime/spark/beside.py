@@ -11,9 +11,6 @@ from typing import IO, Any
 from tidegate.kernel.columns.arrays import Ints
 from tidegate.kernel.state.store import Copy, InMemory
 
-IN_MEMORY = 1 << 18
-"""Copies up to so many bytes stay in memory: a file takes a descriptor."""
-
 
 @dataclass(frozen=True)
 class InFile:
@@ -28,15 +25,18 @@ class InFile:
         return b"".join([read(descriptor, length, at) for at, length in spans])
 
 
-def beside(parts: Iterable[Any]) -> Copy | None:
-    """A copy of these bytes in the folder for temporary files; None if they do not fit there."""
+def beside(parts: Iterable[Any], in_memory: int) -> Copy | None:
+    """A copy of these bytes: up to so many in memory, more in the folder for temporary files; None if they do not fit.
+
+    A file takes a descriptor, so small copies have none.
+    """
     held: list[Any] = []
     size, file = 0, None
     try:
         for part in parts:
             held.append(part)
             size += len(part)
-            if size > IN_MEMORY:
+            if size > in_memory:
                 file = file or tempfile.TemporaryFile(prefix="tidegate-", buffering=0)  # noqa: SIM115 (it stays open)
                 for one in held:
                     _write(file, one)

@@ -54,7 +54,7 @@ class SparkStore:
         self._remove_from(window, segment, 1)
 
     def beside(self, parts: Iterable[Any]) -> Copy | None:
-        return beside.beside(parts)
+        return beside.beside(parts, self.tuning.file_bytes)
 
     def _remove_from(self, window: int, segment: int, part: int) -> None:
         # Asks for one key more than there is: a question costs 0.1 ms, reading part 0 to know the number 11 ms a MB.
