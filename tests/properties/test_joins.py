@@ -19,6 +19,7 @@ from tidegate.kernel.joins import open_records
 from tidegate.kernel.joins.copies import Copies, Held
 from tidegate.kernel.tuning import Tuning
 from tidegate.testing import TopologyTestDriver, layout
+from tidegate.testing.layout import Tasks
 
 Row = dict[str, Any]
 SIDES = ("left", "right")
@@ -313,3 +314,41 @@ def _by_partition(batch: list[tuple[int, Row]]) -> list[list[Row]]:
 
 def _side_of(batch: list[tuple[int, Row]], record: Row) -> int:
     return next(side for side, other in batch if other is record)
+
+
+# -- what stands behind ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+@given(case=joins(), data=st.data())
+def test_windows_behind_a_join_go_by_its_slower_side(one_by_one: bool, case: Case, data: Any) -> None:
+    """A row is late by the stream time of the join behind the batch before; windows close by that of the batch."""
+    case = replace(case, self_join=False)
+    batches = data.draw(placed(self_join=False))
+    size, advance, grace = data.draw(st.sampled_from([(5, 5, 0), (10, 5, 3), (10, 10, 20), (7, 2, 14)]))
+    oracle, before = case.oracle, -1
+    late, open_, wanted = 0, Counter[tuple[str, int]](), []
+    for entries, after in seen_by_the_slowest(batches):
+        entries.sort(key=lambda entry: (entry[0], entry[1], entry[2]["partition"], entry[2]["offset"]))
+        rows: list[JoinedRow] = []
+        for now, side, record in entries:
+            rows += oracle.take(SIDES[side], record["k"], record["n"], record["ts"], stream_time=now)
+        for row in [*rows, *oracle.advance(after)]:
+            first = max(0, (row.timestamp - size) // advance * advance + advance)
+            starts = [] if row.key is None else range(first, row.timestamp + 1, advance)
+            late += sum(start + size + grace <= before for start in starts)
+            open_.update((row.key, start) for start in starts if start + size + grace > before)
+        closed = sorted(at for at in open_ if at[1] + size + grace <= after)
+        wanted.append([(*at, open_.pop(at)) for at in closed])
+        before = after
+    windows = tg.TimeWindows.of_size_and_grace(span(size), span(grace)).advance_by(span(advance))
+    grouped = case.table(ordered=True, clock="min_partition").group_by_key().windowed_by(windows)
+    final = grouped.emit_strategy(tg.EmitStrategy.on_window_close())
+    counts = final.agg(n=tg.count(), **({"last": tg.last("n_l")} if one_by_one else {}))
+    many = Tasks(counts.node, data.draw(st.integers(1, 3)))
+    got = []
+    for batch in batches:
+        read = [(SIDES[side], [record]) for side, record in batch]
+        got.append(sorted((row["k"], row["window"].start, row["n"]) for row in many.batch(read)))
+    assert got == [sorted(rows) for rows in wanted]
+    assert many.dropped[1]["late"] == late

@@ -166,6 +166,41 @@ def test_random_tables_are_what_the_oracle_says(spark: SparkSession, case: table
     assert sum(run.dropped() for run in runs) == sum(drops.values())
 
 
+def test_windows_behind_a_join_go_by_its_stream_time(spark: SparkSession, tmp_path: Path) -> None:
+    """As in the test driver: a pair of fast partitions closes nothing, and time passes though no pair comes."""
+    windows = tg.JoinWindows.of_time_difference_and_grace("10 ms", "5 ms")
+    closing = tg.TimeWindows.of_size_and_grace("10 ms", "15 ms")
+
+    def counted(left: Any, right: Any) -> Any:
+        sides = (
+            tg.stream(of, key="k", timestamp="ts", name=name, idle_after="1 hour", **ORDER)
+            for of, name in ((left, "left"), (right, "right"))
+        )
+        grouped = next(sides).join(next(sides), windows, suffixes=("_l", "_r")).group_by_key()
+        return grouped.windowed_by(closing).emit_strategy(tg.EmitStrategy.on_window_close()).count()
+
+    def one(side: str, ts: int, partition: int = 0, key: str = "a") -> Row:
+        return {"side": side, "k": key, "n": ts, "ts": ts, "partition": partition}
+
+    batches = [
+        [one("left", 1), one("right", 2)],
+        [one("left", 100, 1), one("right", 101, 1)],
+        [one("left", 4), one("right", 5)],
+        [one("left", 24, key="b"), one("right", 24, key="c")],
+        [one("left", 25, key="b"), one("right", 26, key="c")],
+    ]
+    offsets = Counter[tuple[str, int]]()
+    for record in (record for batch in batches for record in batch):
+        record["offset"] = offsets[record["side"], record["partition"]]
+        offsets[record["side"], record["partition"]] += 1
+    topology = lambda frame: counted(*(of_side(frame, side) for side in cases.SIDES)).to_df()  # noqa: E731
+    schema = schema_of(side=pa.string(), k=pa.string(), n=pa.int64())
+    replay = Replay(spark, tmp_path, schema, topology, name="left join right")
+    runs = [replay.run(part) for part in (batches[:3], batches[3:])]
+    found = [[(row["window"], row["count"]) for row in rows] for run in runs for rows in run.rows]
+    assert found == [[], [], [], [], [((0, 10), 4)]]
+
+
 # -- what waits for a table ----------------------------------------------------------------------------------------
 
 

@@ -362,6 +362,54 @@ def test_rows_of_a_join_are_aggregated_and_joined_again() -> None:
     assert [(row["price"], row["paid"], row["b"], row["timestamp"]) for row in found] == [(1, 1, 9, 5)]
 
 
+def of_partitions(name: str, value: str) -> tg.KStream:
+    fields = {"k": pa.string(), "ts": pa.int64(), value: pa.int64(), "p": pa.int32(), "o": pa.int64()}
+    return tg.stream(
+        name, key="k", timestamp="ts", partition="p", offset="o", schema=pa.schema(fields), idle_after="1 minute"
+    )
+
+
+def test_windows_behind_a_join_wait_for_its_slower_side_and_not_for_its_rows() -> None:
+    joined = of_partitions("orders", "price").join(of_partitions("payments", "paid"), WINDOWS)
+    closing = tg.TimeWindows.of_size_and_grace("10 ms", "15 ms")
+    counted = joined.group_by_key().windowed_by(closing).emit_strategy(tg.EmitStrategy.on_window_close()).count()
+    driver = TopologyTestDriver(counted)
+    offsets = iter(range(100))
+
+    def counts(stream: str, ts: int, partition: int = 0, key: str = "a") -> list[tuple[int, int]]:
+        record = {"k": key, "ts": ts, "p": partition, "o": next(offsets)}
+        found = rows(driver, (stream, {**record, "price" if stream == "orders" else "paid": 1}))
+        return [(row["window"].start, row["count"]) for row in found]
+
+    assert [counts("orders", 1), counts("payments", 2), counts("orders", 4)] == [[], [], []]
+    assert [counts("orders", 100, 1), counts("payments", 101, 1)] == [[], []]  # a pair at 101
+    assert counts("payments", 5) == []  # two pairs at 5
+    assert [counts("orders", 24, key="b"), counts("payments", 24, key="c")] == [[], []]
+    assert counts("orders", 25, key="b") == []
+    assert counts("payments", 26, key="c") == [(0, 3 + 1)]  # no row is near 25
+    assert driver.drops["late"] == 0
+
+
+def test_a_join_behind_a_join_waits_for_the_slower_side_of_both() -> None:
+    first = of_partitions("orders", "price").join(of_partitions("payments", "paid"), WINDOWS)
+    driver = TopologyTestDriver(first.left_join(of_partitions("refunds", "back"), WINDOWS))
+    offsets = iter(range(100))
+
+    def backs(stream: str, ts: int, partition: int = 0) -> list[tuple[int, int | None]]:
+        value = {"orders": "price", "payments": "paid", "refunds": "back"}[stream]
+        found = rows(driver, (stream, {"k": "a", "ts": ts, "p": partition, "o": next(offsets), value: ts}))
+        return [(row["timestamp"], row["back"]) for row in found]
+
+    for stream, ts, partition in (("orders", 1, 0), ("refunds", 1, 0), ("orders", 300, 1), ("payments", 301, 1)):
+        assert backs(stream, ts, partition) == []
+    assert backs("refunds", 200) == []
+    # The pair at 301 does not close what the slow payments are about to bring.
+    assert backs("payments", 2) == [(2, 1)]
+    assert [backs("orders", 250), backs("payments", 250)] == [[], []]
+    assert backs("refunds", 310) == [(310, 310)]
+    assert [backs("orders", 400), backs("payments", 400)] == [[], [(250, None)]]
+
+
 def test_columns_that_no_record_has_shown_yet_are_null_behind_a_join() -> None:
     joined = orders(schema=None).outer_join(payments(schema=None), WINDOWS)
     windows = tg.TimeWindows.of_size_and_grace("10 ms", "50 ms")

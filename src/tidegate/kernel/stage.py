@@ -19,7 +19,7 @@ from tidegate.errors import CheckpointError
 from tidegate.instants import MAX_MS
 from tidegate.kernel import outputs
 from tidegate.kernel.choice import operator_of
-from tidegate.kernel.exchange import chunk_headers
+from tidegate.kernel.exchange import chunk_headers, to_stream
 from tidegate.kernel.exchange.batch import Batch, JoinBatch
 from tidegate.kernel.inspect import pending
 from tidegate.kernel.rows import results
@@ -128,7 +128,7 @@ class Stage:
                 retention.keep(layout, state, outputs.of_kind(layout, rows, "final"))
             rows, wake_at = outputs.run(layout, state, rows, batch, gone, end_of_input)
             metrics["emitted"] += rows.num_rows
-            yield rows
+            yield to_stream.with_time(rows, state.stream_time) if layout.op.passes_time else rows
         metrics |= _lateness(batch) if metrics.pop("first") else {"records": 0, "lateness_sum": 0.0}
         metrics["stream_time"] = state.stream_time
         metrics |= pending.metrics(layout, state)

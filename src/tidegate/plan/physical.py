@@ -139,6 +139,14 @@ class Operation:
         return self.joined is not None and self.side is not None and self.joined.tells_time
 
     @property
+    def passes_time(self) -> bool:
+        """Whether its rows say how far its stream time has come, by which the operator that takes them goes.
+
+        Rows of a join that goes by its slowest partition do: those of a fast partition are far ahead of that time.
+        """
+        return self.joined is not None and self.stream.clock.slowest and self.regroup is not None
+
+    @property
     def keeps_null_keys(self) -> bool:
         """Whether records without a key go on, because they leave without a partner."""
         if self.joined is None or self.side is None or self.joined.tables[self.side]:

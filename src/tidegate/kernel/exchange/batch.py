@@ -194,11 +194,12 @@ class Batch:
         pane, first_open = ints(rows["pane"]), ints(rows["open"])
         opens = panes.first_open(before)
         if (ceilings := self.fold.ceilings()) is not None:
-            # Nothing was dropped where the row was read: only here it shows what the other partitions hold back.
+            # Only here it shows what other partitions, or the operator before, hold back.
             held = np.minimum(np.maximum(first_open, opens), panes.first_open(ceilings)[ints(rows["chunk"])])
             opens = np.maximum(held, panes.first_open(self.fold.before_batch))
-            first_open = panes.first_window(pane)
-            rows = rows.set_column(rows.schema.get_field_index("open"), "open", pa.array(first_open))
+            if self.layout.op.stream.clock.slowest:
+                first_open = panes.first_window(pane)
+                rows = rows.set_column(rows.schema.get_field_index("open"), "open", pa.array(first_open))
         opens = np.maximum(opens, panes.first_open(self.closed_to))
         if not np.any(opens > first_open):
             return rows, 0

@@ -24,7 +24,7 @@ from tidegate.kernel.rows import grouping, row_ids
 from tidegate.kernel.rows.layout import ID_COLUMN, Layout
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.compact import compacted
-from tidegate.kernel.time.stream_time import Chunk, cut, header, running_max
+from tidegate.kernel.time.stream_time import NEVER, Chunk, cut, header, running_max
 
 
 @dataclass
@@ -171,6 +171,8 @@ def _read(layout: Layout, table: pa.Table, contiguous: bool) -> _Slice:
         closing = _closing(layout, seen[part]) if scattered else None
         chunks.append(header(name, offsets, ts[part], seen[part], valid[part], scattered, closing))
         chunks[-1].contiguous = contiguous and cuts is not None
+        if layout.op.stream.forwarded and "kept" in table.schema.names:
+            chunks[-1].told = int(ts[~kept].max(initial=NEVER))
     chunk = np.repeat(np.arange(len(starts)), ends - starts)
     result = _Slice(table, ts, seen, chunk, offset, chunks, drops)
     taken = result if valid.all() else _keep(result, valid | goes_on)

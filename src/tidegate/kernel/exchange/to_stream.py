@@ -2,6 +2,9 @@
 
 There a batch is taken in timestamp order. Rows at the same time come in the order of their keys, final results in that
 in which windows leave; those of one key as they left. So nothing depends on which task a row comes from.
+
+Behind the rows of a join that goes by its slowest partition comes one that is no record: `kept` is false, and `ts` is
+how far the stream time of the join has come.
 """
 
 from __future__ import annotations
@@ -42,4 +45,13 @@ def run(layout: Layout, rows: pa.Table) -> pa.Table:
         deleted = array(rows[DELETED]) if DELETED in rows.schema.names else pa.repeat(False, rows.num_rows)
         taken |= {"o:rank": pa.array(np.maximum.accumulate(ints(rows[TIMESTAMP]))), "deleted": deleted}
     taken |= {"ts": rows[TIMESTAMP], "empty": gone, "place": pa.array(np.arange(rows.num_rows))}
+    if layout.op.passes_time:
+        taken["kept"] = pa.repeat(True, rows.num_rows)
     return pa.table(taken).cast(layout.forwarded) if layout.typed else pa.table(taken)
+
+
+def with_time(records: pa.Table, stream_time: int) -> pa.Table:
+    """Records, and behind them the stream time of the operator that they leave."""
+    told = {"ts": stream_time, "kept": False}
+    last = [pa.array([told.get(field.name)], field.type) for field in records.schema]
+    return pa.concat_tables([records, pa.Table.from_arrays(last, schema=records.schema)])

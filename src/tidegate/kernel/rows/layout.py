@@ -338,6 +338,8 @@ class Layout:
         if self.op.regroup is not None and self.op.regroup.table:
             # The rank never goes back, so that changes stay in the order in which they left.
             ours = [pa.field("o:rank", pa.int64()), pa.field("deleted", pa.bool_()), *ours]
+        if self.op.passes_time:
+            ours.append(pa.field("kept", pa.bool_()))
         return pa.schema([*shape, *order, *ours])
 
     @property

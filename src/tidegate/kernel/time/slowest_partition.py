@@ -48,16 +48,18 @@ class SlowestFold(Fold):
         self._reached = reached
         self.partitions = dict(reached)
         for chunk in chunks:
-            if chunk.max_ts > NEVER:
+            if chunk.reaches > NEVER:
                 name = partition_of(chunk)
                 before = self.partitions.get(name, Reached(NEVER, NEVER))
-                self.partitions[name] = Reached(max(before.time, chunk.max_ts), wall_clock)
+                heard = wall_clock if chunk.rows or chunk.reaches > before.time else before.heard
+                self.partitions[name] = Reached(max(before.time, chunk.reaches), heard)
                 if chunk.partition is not None:
                     self.partitions.pop(str(chunk.source), None)
         awake = [p for p, at in self.partitions.items() if not is_idle(at, wall_clock, idle_after_ms)]
         self.stream_time = max(stream_time, min((self.partitions[p].time for p in awake), default=stream_time))
         others = sorted((self.floor(p), str(p)) for p in awake)
-        self._ceilings = np.array([_first_other(others, str(partition_of(chunk))) for chunk in chunks], np.int64)
+        ceilings = [(_first_other(others, str(partition_of(chunk))), chunk) for chunk in chunks]
+        self._ceilings = np.array([min(at, self._most(chunk)) for at, chunk in ceilings], np.int64)
 
     def before(self, chunk: Chunk) -> int:
         return self.floor(partition_of(chunk)) if chunk.partition is None else super().before(chunk)
@@ -65,6 +67,10 @@ class SlowestFold(Fold):
     def floor(self, partition: Partition) -> int:
         """The time of the partition itself when the previous batch ended."""
         return self._reached[partition].time if partition in self._reached else NEVER
+
+    def _most(self, chunk: Chunk) -> int:
+        """What the records of a chunk see at most of their own partition, where that is not said by themselves."""
+        return MAX_MS if chunk.told is None else self.floor(partition_of(chunk))
 
     def ceilings(self) -> Ints:
         """Per chunk, the smallest time of another partition when the previous batch ended."""

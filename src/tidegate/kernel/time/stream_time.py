@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tidegate.errors import InputError
+from tidegate.instants import MAX_MS
 from tidegate.kernel.columns.arrays import Ints
 
 NEVER = -1
@@ -47,6 +48,7 @@ class Chunk:
     first record. `points` are the rows (offset, running maximum) of a scattered chunk at which a window may close, its
     last one included; `sample` are up to STEPS of the others, for the lateness metric. `contiguous`: the source
     promises that no other map task reads between `first` and `last`. `source` is the input of a join that it is of.
+    `told` is there where the operator that the records leave says how far its stream time has come (NEVER: not here).
     """
 
     partition: int | str | None
@@ -62,8 +64,14 @@ class Chunk:
     opening: list[int] = field(default_factory=list)
     contiguous: bool = False
     source: int = 0
+    told: int | None = None
     points: Ints = field(default_factory=_no_points, compare=False)
     sample: Ints = field(default_factory=_no_points, compare=False)
+
+    @property
+    def reaches(self) -> int:
+        """How far the time of its partition comes with it (ms)."""
+        return self.max_ts if self.told is None else self.told
 
     def lateness(self, before: int) -> tuple[float, int]:
         """Sum and maximum of (stream time seen - timestamp), given the stream time `before` the chunk."""
@@ -192,10 +200,10 @@ class Fold:
         _check_promise(self._chunks)
         points: dict[int | str | None, list[Ints]] = defaultdict(list)
         for chunk in self._chunks:
-            self.stream_time = max(self.stream_time, chunk.max_ts)
+            self.stream_time = max(self.stream_time, chunk.reaches)
             if chunk.partition is None:
                 continue
-            end = np.array([[chunk.last, chunk.max_ts]])
+            end = np.array([[chunk.last, chunk.reaches]])
             points[chunk.partition].append(chunk.points if chunk.scattered else end)
         self._stairs = {partition: _staircase(np.concatenate(found)) for partition, found in points.items()}
 
@@ -217,8 +225,13 @@ class Fold:
         return self.before_batch
 
     def ceilings(self) -> Ints | None:
-        """Per chunk, what its records see at most; None if nothing holds them back."""
-        return None
+        """Per chunk, what its records see at most; None if nothing holds them back.
+
+        Of an operator that says its stream time records see what it had come to before the batch.
+        """
+        if all(chunk.told is None for chunk in self._chunks):
+            return None
+        return np.array([MAX_MS if chunk.told is None else self.before_batch for chunk in self._chunks], np.int64)
 
     def before_offsets(self, partition: int | str | None, offsets: Ints) -> Ints:
         """The stream time that had passed before each of these offsets of a partition."""
