@@ -309,6 +309,9 @@ class KStream(Result):
     def merge(self, *others: KStream) -> KStream:
         """The records of this stream and of others with the same key, timestamp, partition and offset columns.
 
+        A stream may be the rows of a join, or the changes of a table: each counts as one partition, and its timestamp
+        is that of the rows. Then an operator must stand behind the merged stream.
+
         In the driver, `pipe_input(record, "name of the input")` says whose record it is.
         """
         for other in others:
@@ -429,9 +432,9 @@ class KStream(Result):
         key = _columns(columns, "columns")
         if self.node.table is not None:
             key = key_of_rows(key, self.node)
-            return KGroupedStream(forwarded(self.node, key), key)
-        _keyed(self.node, key)
-        return KGroupedStream(self.node, key)
+        else:
+            _keyed(self.node, key)
+        return KGroupedStream(forwarded(self.node, key), key)
 
 
 def _joined(join: Join) -> KStream:
@@ -798,7 +801,12 @@ def _merged(streams: Sequence[Stream]) -> Stream:
     branches = [branch for node in streams for branch in node.branches]
     numbered = tuple(replace(branch, number=i) for i, branch in enumerate(branches))
     aside = tuple(dict.fromkeys(name for branch in branches for name in branch.aside))
-    return replace(streams[0], frame=None, steps=(), sources=numbered, aside=aside)
+    # Rows of other operators have no time and no order of their own: those of the records count.
+    named = next((branch for branch in branches if branch.table is None), branches[0])
+    name = " and ".join(dict.fromkeys(one.name for one in streams)) if named.table is not None else named.name
+    if not any(branch.table is not None for branch in branches):
+        name = streams[0].name
+    return replace(named, name=name, frame=None, steps=(), sources=numbered, aside=aside, table=None, number=None)
 
 
 @dataclass(frozen=True, repr=False)

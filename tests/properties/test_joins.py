@@ -319,6 +319,22 @@ def _side_of(batch: list[tuple[int, Row]], record: Row) -> int:
 # -- what stands behind ----------------------------------------------------------------------------------------------
 
 
+def row_batches(case: Case, batches: list[list[tuple[int, Row]]], clock: str) -> list[tuple[list[JoinedRow], int]]:
+    """By the oracle: the rows of each batch, and the stream time of the join behind it."""
+    if clock == "max":
+        found, now = by_oracle(case, batches)[0], -1
+        ends = [now := max([now, *(r["ts"] for _, r in batch if valid(r))]) for batch in batches]
+        return [(list(rows.elements()), end) for rows, end in zip(found, ends, strict=True)]
+    oracle, made = case.oracle, []
+    for entries, after in seen_by_the_slowest(batches):
+        entries.sort(key=lambda entry: (entry[0], entry[1], entry[2]["partition"], entry[2]["offset"]))
+        rows: list[JoinedRow] = []
+        for now, side, record in entries:
+            rows += oracle.take(SIDES[side], record["k"], record["n"], record["ts"], stream_time=now)
+        made.append(([*rows, *oracle.advance(after)], after))
+    return made
+
+
 @pytest.mark.parametrize("one_by_one", [False, True])
 @given(case=joins(), data=st.data())
 def test_windows_behind_a_join_go_by_its_slower_side(one_by_one: bool, case: Case, data: Any) -> None:
@@ -326,14 +342,9 @@ def test_windows_behind_a_join_go_by_its_slower_side(one_by_one: bool, case: Cas
     case = replace(case, self_join=False)
     batches = data.draw(placed(self_join=False))
     size, advance, grace = data.draw(st.sampled_from([(5, 5, 0), (10, 5, 3), (10, 10, 20), (7, 2, 14)]))
-    oracle, before = case.oracle, -1
-    late, open_, wanted = 0, Counter[tuple[str, int]](), []
-    for entries, after in seen_by_the_slowest(batches):
-        entries.sort(key=lambda entry: (entry[0], entry[1], entry[2]["partition"], entry[2]["offset"]))
-        rows: list[JoinedRow] = []
-        for now, side, record in entries:
-            rows += oracle.take(SIDES[side], record["k"], record["n"], record["ts"], stream_time=now)
-        for row in [*rows, *oracle.advance(after)]:
+    before, late, open_, wanted = -1, 0, Counter[tuple[str, int]](), []
+    for rows, after in row_batches(case, batches, "min_partition"):
+        for row in rows:
             first = max(0, (row.timestamp - size) // advance * advance + advance)
             starts = [] if row.key is None else range(first, row.timestamp + 1, advance)
             late += sum(start + size + grace <= before for start in starts)
@@ -351,4 +362,57 @@ def test_windows_behind_a_join_go_by_its_slower_side(one_by_one: bool, case: Cas
         read = [(SIDES[side], [record]) for side, record in batch]
         got.append(sorted((row["k"], row["window"].start, row["n"]) for row in many.batch(read)))
     assert got == [sorted(rows) for rows in wanted]
+    assert many.dropped[1]["late"] == late
+
+
+@pytest.mark.parametrize("clock", ["max", "min_partition"])
+@given(case=joins(), data=st.data())
+def test_rows_of_a_join_merged_with_records(clock: str, case: Case, data: Any) -> None:
+    """Windows over both: rows of the join are a partition of their own among those of the records."""
+    case = replace(case, self_join=False)
+    joined, others = data.draw(placed(self_join=False)), data.draw(placed(self_join=True))
+    others += [[]] * (len(joined) - len(others))
+    joined += [[]] * (len(others) - len(joined))
+    size, grace = data.draw(st.sampled_from([(5, 0), (10, 3), (10, 20), (7, 14)]))
+    reached: dict[Any, int] = {}
+    late, now, open_, wanted = 0, -1, Counter[tuple[str, int]](), []
+    for (rows, told), batch in zip(row_batches(case, joined, clock), others, strict=True):
+        before, records = dict(reached), []
+        for row in rows:
+            own = row.timestamp if clock == "max" else before.get("rows", -1)
+            records.append(("rows", row.key, row.timestamp, own))
+            reached["rows"] = max(reached.get("rows", -1), row.timestamp) if clock == "max" else told
+        if clock != "max" and told >= 0:
+            reached["rows"] = told
+        for _, record in sorted(batch, key=lambda one: one[1]["offset"]):
+            if record["k"] is None or record["ts"] is None or record["ts"] < 0:
+                continue
+            at = record["partition"]
+            reached[at] = max(reached.get(at, -1), record["ts"])
+            records.append((at, record["k"], record["ts"], reached[at]))
+        for at, key, ts, own in records:
+            seen = own if clock == "max" else min(own, *(before.get(p, -1) for p in reached if p != at), 2**62)
+            start = ts - ts % size
+            if key is not None and start + size + grace <= max(seen, now):
+                late += 1
+            elif key is not None:
+                open_[key, start] += 1
+        moved = max(reached.values(), default=-1) if clock == "max" else min(reached.values(), default=-1)
+        now = max(now, moved)
+        closed = [at for at in open_ if at[1] + size + grace <= now]
+        wanted.append(sorted((*at, open_.pop(at)) for at in closed))
+    windows = tg.TimeWindows.of_size_and_grace(span(size), span(grace))
+    order = {"partition": "partition", "offset": "offset"}
+    other = tg.stream("others", key="k", timestamp="ts", schema=SCHEMA, stream_time=clock, **order)
+    rows_and_records = [case.table(ordered=True, clock=clock), other]
+    one, another = data.draw(st.permutations(rows_and_records))
+    counted = one.merge(another).group_by_key().windowed_by(windows)
+    final = counted.emit_strategy(tg.EmitStrategy.on_window_close())
+    aggregates = {"n": tg.count(), **({"last": tg.last("k")} if data.draw(st.booleans()) else {})}
+    many = Tasks(final.agg(**aggregates).node, data.draw(st.integers(1, 3)))
+    got = []
+    for batch, more in zip(joined, others, strict=True):
+        read = [(SIDES[side], [record]) for side, record in batch] + [("others", [record]) for _, record in more]
+        got.append(sorted((row["k"], row["window"].start, row["n"]) for row in many.batch(read)))
+    assert got == wanted
     assert many.dropped[1]["late"] == late

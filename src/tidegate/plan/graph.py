@@ -66,11 +66,15 @@ def graph(op: Operation) -> Node:
 
 
 def _edges(op: Operation, stream: Stream, side: int) -> list[Edge]:
-    if stream.table is None or not stream.behind:
-        return [Edge(branch, side) for branch in stream.branches]
+    return [_edge(op, branch, side) for branch in stream.branches]
+
+
+def _edge(op: Operation, stream: Stream, side: int) -> Edge:
+    if stream.table is None:
+        return Edge(stream, side)
     regroup = _repartition(op, stream, side)
     upstream = replace(operation(stream.table), regroup=regroup, row_ids=op.identifies(side))
-    return [Edge(stream, side, graph(upstream))]
+    return Edge(stream, side, graph(upstream))
 
 
 def _repartition(op: Operation, stream: Stream, side: int) -> Repartition:

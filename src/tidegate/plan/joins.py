@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tidegate.errors import DefinitionError, DefinitionTypeError, warn
@@ -147,14 +147,17 @@ def table_input(table: Table) -> tuple[Stream, str | None]:
 
 
 def _input(node: Stream) -> Stream:
-    return node if node.table is None else forwarded(node, node.key)
+    return forwarded(node, node.key)
 
 
 def forwarded(node: Stream, key: tuple[str, ...]) -> Stream:
-    """The rows of an operator as the input of another one: changes of a table, or rows of a join."""
-    assert node.table is not None
+    """A stream as the input of an operator: rows of another one (changes of a table, rows of a join) say so."""
+    if node.sources:
+        return replace(node, sources=tuple(forwarded(one, key) for one in node.sources))
+    if node.table is None:
+        return node
     name = f"{root_of(node.table).stream.name} by {', '.join(public_key(key))}"
-    return Stream(name, node.key, "timestamp", table=node, aside=node.aside, forwarded=True)
+    return Stream(name, node.key, "timestamp", table=node, aside=node.aside, forwarded=True, number=node.number)
 
 
 def _check_keys(left: tuple[str, ...], left_name: str, right: tuple[str, ...], right_name: str) -> None:

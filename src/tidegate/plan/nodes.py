@@ -91,8 +91,18 @@ class Stream:
 
     @property
     def behind(self) -> bool:
-        """Whether the records come from another operator."""
-        return self.changes or self.forwarded
+        """Whether the records come from other operators alone."""
+        return self.changes or self.forwarded or (bool(self.sources) and all(one.behind for one in self.sources))
+
+    @property
+    def as_rows(self) -> Stream:
+        """The rows of another operator as one input of several: they have no partition and no offset."""
+        return replace(self, sources=(), partition=None, offset=None, forwarded=True)
+
+    @property
+    def behind_only(self) -> bool:
+        """Whether no record is read from a source."""
+        return all(branch.table is not None for branch in self.branches)
 
     @property
     def ordered(self) -> bool:
@@ -256,10 +266,21 @@ def key_of_rows(columns: Sequence[str], table: Table | Stream | Join) -> tuple[s
 def inputs_of(table: Plan | Join) -> tuple[Stream, ...]:
     """The streams that records come from, each once."""
     if isinstance(table, Stream):
-        return table.branches if table.table is None else inputs_of(table.table)
+        if table.table is None:
+            return tuple(one for branch in table.branches for one in (inputs_of(branch) if branch.table else (branch,)))
+        return inputs_of(table.table)
     root = root_of(table)
     streams = root.sides if isinstance(root, Join) else (root.stream,)
     return tuple(branch for stream in streams for branch in inputs_of(stream))
+
+
+def check_records_alone(stream: Stream) -> None:
+    """Raise DefinitionError for a stream without an operator that has rows of one among its records."""
+    if any(branch.table is not None for branch in stream.branches):
+        raise DefinitionError(
+            f"The stream {stream.name!r} has been merged of records and of rows of a join or a table, and nothing "
+            "stands behind it. Group it, join it, or write the rows and the records in two queries."
+        )
 
 
 def available_columns(node: Stream) -> tuple[str, ...] | None:
@@ -299,13 +320,18 @@ def result_columns(table: Table) -> tuple[str, ...] | None:
 
 
 def merge_conflict(one: Stream, other: Stream, called: str = "merge") -> str:
-    """Why the operator `called` cannot take two streams in as one; empty if it can."""
-    if one.table is not None or other.table is not None:
+    """Why the operator `called` cannot take two streams in as one; empty if it can.
+
+    Rows of another operator have no partition, no offset and no clock, and a timestamp by a name of its own.
+    """
+    rows = any(branch.table is not None for node in (one, other) for branch in node.branches)
+    if rows and called != "merge":
         return (
             f"{called}: one stream is of a table's changes, or of a join's rows, and has no partitions of its own. "
             f"Use {called} before the aggregation or the join, or two queries (docs/notyet.md)."
         )
-    for what in ("key", "timestamp", "partition", "offset", "clock"):
+    alike = ("key",) if one.behind_only or other.behind_only else ("key", "timestamp", "partition", "offset", "clock")
+    for what in alike:
         mine, theirs = getattr(one, what), getattr(other, what)
         if mine != theirs:
             return (

@@ -59,7 +59,9 @@ def with_row_ids(op: Operation) -> Operation | None:
     for side, stream in enumerate(op.sides):
         if not op.joined.identifies(side):
             continue
+        merged = stream.sources and any(branch.table is not None for branch in stream.sources)
         known = stream.ordered if stream.table is None else with_row_ids(operation(stream.table)) is not None
+        known = known and not merged
         if not known:
             return None
     return replace(op, row_ids=True)

@@ -23,7 +23,7 @@ from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.kernel.upgrade import compatibility, description
 from tidegate.kernel.upgrade.drain import DONE, drained
 from tidegate.kernel.windows import expected_keys
-from tidegate.plan import Node, Operation, Plan, Stream, graph, inputs_of, operation
+from tidegate.plan import Edge, Node, Operation, Plan, Stream, check_records_alone, graph, inputs_of, operation
 from tidegate.spec.columns import END, START, public_name
 from tidegate.spec.metrics import LEAVING, combined, numbers, store_of, timed
 from tidegate.spec.pending import Pending
@@ -190,13 +190,13 @@ class TopologyTestDriver:
             # drain, or because time passed, is of many.
             behind = any(table is not None for table in rows)
             op = replace(node.op, caching=node.op.caching and count != 1) if behind else node.op
-            sides = [self._input(node, entry, found) for entry, found in mine]
-            sides += [
-                (edge.side, self._with_clock(node.op, table))
+            inputs = [self._input(node, entry, found) for entry, found in mine]
+            inputs += [
+                (edge, self._with_clock(node.op, table))
                 for edge, table in zip(node.edges, rows, strict=True)
                 if table is not None
             ]
-            layout, blobs = _packed(op, dict(sides), declared, self._tuning)
+            layout, blobs = _packed(op, inputs, declared, self._tuning)
             keys = None if op.expects is None else expected_keys.pack(layout, op.expects)
             now = self._wall_clock_ms if op.needs_wall_clock else None
             steps.append(Stage(layout, expected=keys, drains=drains).step(stores[place], blobs, wall_clock=now))
@@ -211,10 +211,11 @@ class TopologyTestDriver:
             numbers_of_step = done.metrics | timed(done.metrics, self._wall_clock_ms, self._wall_clock_ms)
             tally.add(combined(tally.hows, [numbers_of_step]), self._wall_clock_ms)
 
-    def _input(self, node: Node, entry: Entry, records: list[Record]) -> tuple[int, pa.Table]:
-        """The columns that an operator reads of records."""
+    def _input(self, node: Node, entry: Entry, records: list[Record]) -> tuple[Edge, pa.Table]:
+        """The columns that an operator reads of records, all those of a side together."""
         op = _of_entry(node.op, entry.side)
-        return entry.side, self._with_clock(op, _read(op, entry.types, records, self._piped))
+        edge = next(edge for edge in node.sources if edge.side == entry.side)
+        return edge, self._with_clock(op, _read(op, entry.types, records, self._piped))
 
     def _with_clock(self, op: Operation, rows: pa.Table) -> pa.Table:
         if not op.needs_wall_clock:
@@ -318,9 +319,9 @@ class TopologyTestDriver:
         if len(node.sources) < len(node.edges):
             return None
         mine = [entry for entry in self._entries if entry.place == place]
-        sides = dict(self._input(node, entry, []) for entry in mine)
+        inputs = [self._input(node, entry, []) for entry in mine]
         declared = all(entry.types.declared for entry in self._entries)
-        return _packed(node.op, sides, declared, self._tuning)[0]
+        return _packed(node.op, inputs, declared, self._tuning)[0]
 
     def read_state(
         self,
@@ -374,6 +375,8 @@ def _operators(table: Result | Mapping[str, KTable | KLateRecords]) -> tuple[Pla
             'TopologyTestDriver(tg.stream("events", key="user", timestamp="ts").group_by_key().count()).'
         )
     node = (table if isinstance(table, Result) else outputs(**table)).node
+    if isinstance(node, Stream) and node.table is None:
+        check_records_alone(node)
     return node, [] if isinstance(node, Stream) and node.table is None else _piped(
         graph(operation(node))
     ).upstream_first
@@ -436,21 +439,19 @@ def _check_input(entries: list[Entry], stream: str | None) -> None:
         raise InputError(f"There is no input {stream!r}, only {', '.join(map(repr, names))}.")
 
 
-def _packed(op: Operation, inputs: dict[int, pa.Table], typed: bool, tuning: Tuning) -> tuple[Layout, list[bytes]]:
-    """The layout of an operator and the blobs of its inputs, by side."""
-    if op.joined is None:
-        (rows,) = inputs.values()
-        layout = Layout(op, rows.schema, typed=typed, tuning=tuning)
-        layouts = {0: layout}
-    else:
-        layout = Layout.of_join(op, [inputs[side].schema for side in sorted(inputs)], typed=typed, tuning=tuning)
-        layouts = {side: layout.of_side(side, rows.schema) for side, rows in inputs.items()}
+def _packed(
+    op: Operation, inputs: list[tuple[Edge, pa.Table]], typed: bool, tuning: Tuning
+) -> tuple[Layout, list[bytes]]:
+    """The layout of an operator and the blobs of its inputs."""
+    layout = Layout.of_inputs(op, [(edge, rows.schema) for edge, rows in inputs], typed=typed, tuning=tuning)
     # The driver is the only map task, so nobody else reads what is missing between two offsets.
     contiguous = not op.stream.behind
     return layout, [
         blob
-        for side, rows in inputs.items()
-        for _, blob in pack(layouts[side], rows.combine_chunks().to_batches(), [0], contiguous=contiguous)
+        for edge, rows in inputs
+        for _, blob in pack(
+            layout.of_input(edge, rows.schema), rows.combine_chunks().to_batches(), [0], contiguous=contiguous
+        )
     ]
 
 

@@ -19,7 +19,7 @@ from tidegate.kernel.state.store import DictStore
 from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.kernel.upgrade import drain
 from tidegate.kernel.windows import expected_keys
-from tidegate.plan import Node, Plan, graph, operation
+from tidegate.plan import Edge, Node, Plan, graph, operation
 from tidegate.testing.driver import to_rows
 from tidegate.testing.inputs import Inputs, Record, Types, to_batch
 
@@ -128,7 +128,7 @@ class _Batch:
 
     def step(self, node: Node, upstream: list[list[Step] | None]) -> list[Step]:
         """Step the next operator, upstream first."""
-        inputs = [(edge.side, steps) for edge, steps in zip(node.edges, upstream, strict=True) if steps is not None]
+        inputs = [(edge, steps) for edge, steps in zip(node.edges, upstream, strict=True) if steps is not None]
         operator = self.operators[len(self.made)]
         self.kept.append(([store.copy() for store in operator.stores], [*operator.wakes]))
         self.made.append(operator.take(*self.kept[-1], self.read, inputs, self.clock))
@@ -139,18 +139,23 @@ class _Batch:
 class _Source:
     """A stream that an operator reads, behind its steps; `types` are those of all streams of this side."""
 
-    side: int
+    edge: Edge
     inputs: Inputs
     types: Types
+
+    @property
+    def side(self) -> int:
+        """Of a join."""
+        return self.edge.side
 
     @classmethod
     def of(cls, node: Node) -> list[_Source]:
         """The streams that are read from a source: each is read by map tasks of its own."""
         sources = []
         for side in dict.fromkeys(edge.side for edge in node.sources):
-            streams = tuple(edge.stream for edge in node.sources if edge.side == side)
-            types = Inputs.of(streams).types()
-            sources += [cls(side, Inputs.of((stream,)), types) for stream in streams]
+            edges = [edge for edge in node.sources if edge.side == side]
+            types = Inputs.of(tuple(edge.stream for edge in edges)).types()
+            sources += [cls(edge, Inputs.of((edge.stream,)), types) for edge in edges]
         return sources
 
     def learn(self, records: Sequence[Record]) -> None:
@@ -179,41 +184,39 @@ class _Operator:
     def layout(self) -> Layout:
         """Of the columns that all inputs have, whether a record came or not."""
         op, sorts, tuning = replace(self.op, expects=None), self.options.sorts, self.options.tuning
-        if op.joined is None:
-            return Layout(op, self._schemas[0], sorts=sorts, tuning=tuning)
-        schemas = [self._schemas[side] for side in sorted(self._schemas)]
-        return Layout.of_join(op, schemas, sorts=sorts, tuning=tuning)
+        inputs = [(edge, self._with_clock(rows, 0).schema) for edge, rows in self._without_records]
+        return Layout.of_inputs(op, inputs, sorts=sorts, tuning=tuning)
 
     @cached_property
-    def _schemas(self) -> dict[int, pa.Schema]:
+    def _without_records(self) -> list[tuple[Edge, pa.Table]]:
         """The columns of each input."""
-        schemas = {
-            edge.side: self._with_clock(operator.layout.output_schema.empty_table(), 0).schema
-            for edge, operator in zip(self.node.edges, self.before, strict=True)
-            if operator is not None
-        }
-        return schemas | {source.side: self._read(source, [], 0).schema for source in self.sources}
+        behind = zip(self.node.edges, self.before, strict=True)
+        return [
+            *((source.edge, self._read(source, [])) for source in self.sources),
+            *((edge, operator.layout.output_schema.empty_table()) for edge, operator in behind if operator is not None),
+        ]
 
     def take(
         self,
         stores: list[DictStore],
         wakes: list[int | None],
         read: Sequence[Read],
-        upstream: list[tuple[int, list[Step]]],
+        upstream: list[tuple[Edge, list[Step]]],
         clock: int | None,
     ) -> list[Step]:
         """Step every task: each part of what is read has a map task, and so has each task before; or those due."""
         inputs = [
-            (source.side, self._read(source, part, clock))
+            (source.edge, self._read(source, part))
             for source in self.sources
             for name, part in read
             if source.inputs.reads(name)
         ]
-        inputs += [(side, self._with_clock(step.rows, clock)) for side, steps in upstream for step in steps]
+        inputs += [(edge, step.rows) for edge, steps in upstream for step in steps]
         blobs: list[list[bytes]] = [[] for _ in stores]
-        for side, rows in inputs:
-            layout = self.layout if self.op.joined is None else self.layout.of_side(side, self._schemas[side])
+        for edge, found in inputs:
+            rows = self._with_clock(found, clock)
             batches = rows.combine_chunks().to_batches()
+            layout = self.layout.of_input(edge, rows.schema)
             for task, blob in pack(layout, batches, range(len(blobs)), self.options.contiguous):
                 blobs[task].append(blob)
         if self.options.drains:
@@ -230,13 +233,13 @@ class _Operator:
             made.append(step)
         return made
 
-    def _read(self, source: _Source, records: Sequence[Record], clock: int | None) -> pa.Table:
+    def _read(self, source: _Source, records: Sequence[Record]) -> pa.Table:
         op = self.op if self.op.joined is None else self.op.of_side(source.side)
         rows = pa.Table.from_batches([to_batch(op, source.types, source.inputs.take(records, None, 0), 0)])
         for place, column in enumerate(rows.schema):
             if column.name in ("empty", "deleted"):  # without a record nothing says their type
                 rows = rows.set_column(place, column.name, rows[column.name].cast(pa.bool_()))
-        return self._with_clock(rows, clock)
+        return rows
 
     def _with_clock(self, rows: pa.Table, clock: int | None) -> pa.Table:
         if not self.op.needs_wall_clock:

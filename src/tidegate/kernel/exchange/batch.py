@@ -107,10 +107,12 @@ class Batch:
 
     def order(self, rows: pa.Table) -> Ints:
         """The places that put rows that `arrived` in order."""
-        if not self.layout.op.stream.ordered:
+        stream = self.layout.op.stream
+        if stream.forwarded or not (stream.ordered or self._behind):
             return self._by_content(rows)
         seen = ints(rows["actual" if "actual" in rows.schema.names else "seen"])
-        return np.lexsort((ints(rows["offset"]), self._partitions(rows), seen))
+        partition, offset = self.positions(rows).T
+        return np.lexsort((offset, partition, seen))
 
     def whole(self) -> pa.Table | None:
         """The records that were read, with all their columns, where the plan keeps them."""
@@ -135,10 +137,23 @@ class Batch:
         return Points(ints(rows["time"]), self._seen(rows), self.positions(rows))
 
     def positions(self, rows: pa.Table) -> Ints:
-        """(partition, offset) of each row, with partitions as places among all; zeros where the source has none."""
-        if not self.layout.op.stream.ordered:
+        """(partition, offset) of each row, with partitions as places among all; zeros where the source has none.
+
+        Of several inputs those that are rows of another operator have their place among these for an offset.
+        """
+        stream, offset = self.layout.op.stream, ints(rows["offset"])
+        if stream.forwarded or not (stream.ordered or self._behind):
             return np.zeros((rows.num_rows, 2), np.int64)
-        return np.stack([self._partitions(rows), ints(rows["offset"])], axis=1)
+        if self._behind and "ts" in rows.schema.names:
+            at = np.flatnonzero(np.array([chunk.behind for chunk in self.chunks])[ints(rows["chunk"])])
+            offset = offset.copy()
+            offset[at[self._as_forwarded(rows.take(pa.array(at)))]] = np.arange(len(at))
+        return np.stack([self._partitions(rows), offset], axis=1)
+
+    @property
+    def _behind(self) -> bool:
+        """Whether records of some of several inputs are rows of another operator."""
+        return any(chunk.behind for chunk in self.chunks)
 
     def _in_order(self, tables: list[pa.Table]) -> pa.Table | None:
         if not tables:
@@ -167,14 +182,18 @@ class Batch:
 
     def _by_content(self, rows: pa.Table) -> Ints:
         if self.layout.op.stream.forwarded:
-            by = {name: serial(rows[name]) for name in rows.schema.names if name.startswith("o:")}
-            # Rows of a table stay in the order in which they left; records of a stream go by their timestamps.
-            by = {"o:rank": by.pop("o:rank"), **by} if "o:rank" in by else {"ts": rows["ts"], **by}
-            sortable = pa.table(by | {"offset": rows["offset"]})
-            return pc.sort_indices(sortable, sort_keys=[(n, "ascending") for n in sortable.schema.names]).to_numpy()
+            return self._as_forwarded(rows)
         ties = [name for name in [*self.layout.keys, *self.layout.values] if _sortable(rows.schema.field(name).type)]
         first = ["rank", "offset", "ts"] if self.layout.op.stream.changes else ["ts"]
         return pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in [*first, *ties]]).to_numpy()
+
+    def _as_forwarded(self, rows: pa.Table) -> Ints:
+        """The places that put rows of another operator in order."""
+        by = {name: serial(rows[name]) for name in rows.schema.names if name.startswith("o:")}
+        # Rows of a table stay in the order in which they left; records of a stream go by their timestamps.
+        by = {"o:rank": by.pop("o:rank"), **by} if "o:rank" in by else {"ts": rows["ts"], **by}
+        sortable = pa.table(by | {"offset": rows["offset"]})
+        return pc.sort_indices(sortable, sort_keys=[(n, "ascending") for n in sortable.schema.names]).to_numpy()
 
     def _before_chunks(self, rows: pa.Table) -> Ints:
         before = np.array([self.fold.before(chunk) for chunk in self.chunks], np.int64)

@@ -125,7 +125,11 @@ def _table(layout: Layout, batches: list[pa.RecordBatch]) -> pa.Table:
     batches.clear()  # The table has them, and is done with sooner.
     # A timestamp carries the time zone of the session that reads it; state must not.
     same = table.schema.equals(layout.schema)
-    table = table if same else table.select(layout.schema.names).cast(layout.schema)
+    if not same:
+        for field in layout.schema:
+            if field.name[:2] in ("v:", "r:") and field.name not in table.schema.names:
+                table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+        table = table.select(layout.schema.names).cast(layout.schema)
     for name in layout.keys:
         if pa.types.is_floating(table.schema.field(name).type):
             at = table.schema.get_field_index(name)
@@ -165,12 +169,13 @@ def _read(layout: Layout, table: pa.Table, contiguous: bool) -> _Slice:
     chunks = []
     for i, (low, high) in enumerate(zip(starts, ends, strict=True)):
         part = slice(low, high)
-        name = names[partition[low]] if partition is not None else None
+        name = names[partition[low]] if partition is not None else _rows_of(layout)
         offsets = offset[part] if offset is not None else None
         scattered = cuts is not None and cuts.scattered[i]
         closing = _closing(layout, seen[part]) if scattered else None
         chunks.append(header(name, offsets, ts[part], seen[part], valid[part], scattered, closing))
         chunks[-1].contiguous = contiguous and cuts is not None
+        chunks[-1].behind = layout.op.stream.forwarded
         if layout.op.stream.forwarded and "kept" in table.schema.names:
             chunks[-1].told = int(ts[~kept].max(initial=NEVER))
     chunk = np.repeat(np.arange(len(starts)), ends - starts)
@@ -182,6 +187,12 @@ def _read(layout: Layout, table: pa.Table, contiguous: bool) -> _Slice:
         outside = _records(layout, result).append_column("reason", pa.array(reason, pa.string()))
         taken.outside = outside.filter(pa.array(kept & ~(valid | goes_on)))
     return taken
+
+
+def _rows_of(layout: Layout) -> str | None:
+    """What stands for the partition of records that have none: where several inputs were merged, their number."""
+    number = layout.op.stream.number
+    return None if number is None else f"{number}:rows"
 
 
 def _closing(layout: Layout, seen: Ints) -> Ints | None:
@@ -289,7 +300,10 @@ def _records(layout: Layout, read: _Slice) -> pa.Table:
         columns |= {name: read.rows[name] for name in ("sign", "silent", "rank")} | {"offset": read.rows["place"]}
     if layout.op.stream.forwarded:
         order = [name for name in read.rows.schema.names if name.startswith("o:")]
-        columns |= {name: read.rows[name] for name in order} | {"offset": read.rows["place"]}
+        # Inputs that were merged are each in an order of their own.
+        number = layout.op.stream.number
+        mine = {name: name if number is None else f"o:{number}:{name[2:]}" for name in order}
+        columns |= {mine[name]: read.rows[name] for name in order} | {"offset": read.rows["place"]}
     return pa.table(columns)
 
 

@@ -86,7 +86,7 @@ def passed(layout: Layout, rows: pa.Table, seen: Ints, partition: Ints) -> Passe
     keys = rows["key"].to_numpy()
     times = seen if follows_order(layout) else ints(rows["time"])
     if layout.op.stream.ordered or layout.op.stream.changes:
-        order = np.lexsort((ints(rows["offset"]), partition, seen, times))
+        order = np.lexsort((keys, ints(rows["offset"]), partition, seen, times))
     else:
         order = np.lexsort((keys, times))
     first = order[np.append(True, np.diff(times[order]) != 0)[: len(order)]]

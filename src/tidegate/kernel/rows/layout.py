@@ -20,9 +20,9 @@ from tidegate.kernel.aggregates import Accumulator, accumulator
 from tidegate.kernel.rows import map_filter
 from tidegate.kernel.time.panes import Panes
 from tidegate.kernel.tuning import DEFAULT, Tuning
-from tidegate.plan import LATE_COLUMNS, RESULT_COLUMNS, Operation, Output
+from tidegate.plan import LATE_COLUMNS, RESULT_COLUMNS, Edge, Operation, Output
 from tidegate.plan.identity import identity
-from tidegate.spec.aggregates import Aggregate, Fold
+from tidegate.spec.aggregates import Aggregate, Cogroup, Fold
 from tidegate.spec.columns import (
     DELETED,
     END,
@@ -57,6 +57,10 @@ ID_COLUMN = f"v:{ROW_ID}"
 
 HALVES = ("ts", "sign", "silent", "rank", "place")
 """Columns of halves of changes, besides groups and values (kernel.exchange.retract_insert)."""
+
+
+_CARRIED = ("k:", "v:", "r:")
+"""What begins the names of the columns that are of the records."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,37 @@ class Layout:
             if op.identifies(side):
                 fields.append(pa.field(f"v:{name}:{ROW_ID}", pa.string()))
         return cls(op, pa.schema(fields), typed=typed, sorts=sorts, tuning=tuning)
+
+    @classmethod
+    def of_inputs(
+        cls,
+        op: Operation,
+        inputs: Sequence[tuple[Edge, pa.Schema]],
+        *,
+        typed: bool = True,
+        sorts: bool = True,
+        tuning: Tuning = DEFAULT,
+    ) -> Layout:
+        """The layout of an operator, given the columns that it reads of each of its inputs."""
+        sides = sorted({edge.side for edge, _ in inputs})
+        schemas = [_merged(op, [one for one in inputs if one[0].side == side]) for side in sides]
+        if op.joined is not None:
+            return cls.of_join(op, schemas, typed=typed, sorts=sorts, tuning=tuning)
+        return cls(op, schemas[0], typed=typed, sorts=sorts, tuning=tuning)
+
+    def of_input(self, edge: Edge, schema: pa.Schema) -> Layout:
+        """The layout of the map step over one input, of which it reads the columns of `schema`."""
+        made = self if self.op.joined is None else self.of_side(edge.side, schema)
+        stream = made.op.stream
+        if edge.node is None or not stream.sources:
+            return made
+        columns = {field.name: field for field in made.schema if field.name[:2] in _CARRIED}
+        if self.op.joined is not None:
+            columns |= {field.name: field for field in self.of_side(edge.side).schema}
+        fields = {field.name: columns.get(field.name, field) for field in schema} | columns
+        stream = replace(stream.as_rows, number=edge.stream.number)
+        op = replace(made.op, stream=stream)
+        return replace(made, op=op, schema=pa.schema(list(fields.values())), whole=made.whole or self)
 
     def of_limit(self, output: Output, number: int) -> Layout:
         """The layout of the rows that come to a time limit of an output; its operation has that limit alone."""
@@ -373,6 +408,18 @@ class Layout:
         record = {name: self.schema.field(column).type for name, column in self.record.items()}
         keys = [pa.field(name, record[name]) for name in self.op.key]
         return pa.schema([*keys, *ours, *(pa.field(n, kind) for n, kind in record.items() if n not in self.op.key)])
+
+
+def _merged(op: Operation, inputs: Sequence[tuple[Edge, pa.Schema]]) -> pa.Schema:
+    """The columns that are read of inputs which were merged; those of records, where some are rows of an operator."""
+    schemas = [schema for _, schema in inputs]
+    if isinstance(op.function, Cogroup):  # each input has a column of its own
+        return pa.unify_schemas(schemas)
+    if len(inputs) == 1 or all(edge.node is None for edge, _ in inputs):
+        return schemas[0]
+    first = next((schema for edge, schema in inputs if edge.node is None), schemas[0])
+    carried = [pa.schema([field for field in schema if field.name[:2] in _CARRIED]) for schema in schemas]
+    return pa.unify_schemas([first, *carried])
 
 
 def _same_key(name: str, sides: Sequence[pa.Schema]) -> pa.Field:

@@ -48,6 +48,7 @@ class Chunk:
     first record. `points` are the rows (offset, running maximum) of a scattered chunk at which a window may close, its
     last one included; `sample` are up to STEPS of the others, for the lateness metric. `contiguous`: the source
     promises that no other map task reads between `first` and `last`. `source` is the input of a join that it is of.
+    `behind`: its records are rows of another operator, which have no offsets.
     `told` is there where the operator that the records leave says how far its stream time has come (NEVER: not here).
     """
 
@@ -64,6 +65,7 @@ class Chunk:
     opening: list[int] = field(default_factory=list)
     contiguous: bool = False
     source: int = 0
+    behind: bool = False
     told: int | None = None
     points: Ints = field(default_factory=_no_points, compare=False)
     sample: Ints = field(default_factory=_no_points, compare=False)

@@ -212,7 +212,7 @@ def _operate(
     keys = None if op.expects is None else _shipped(expected_keys.pack(layout, op.expects))
     out = flow(
         [
-            (entry.frame, entry.columns, entry.packer(_side_of(layout, edge.side, entry), tasks))
+            (entry.frame, entry.columns, entry.packer(layout.of_input(edge, entry.schema), tasks))
             for edge, entry in zip(node.edges, inputs, strict=True)
         ],
         stage=SparkStage(Stage(layout, tasks, keys, drains)),
@@ -227,19 +227,10 @@ def _operate(
 
 def _layout(node: Node, inputs: list[_Input], tuning: Tuning) -> Layout:
     """The layout of an operator. It travels to the workers; the DataFrames that it is bound to cannot."""
-    op = replace(node.op, stream=node.op.stream.unbound, expects=None)
-    if op.joined is None:
-        schema = inputs[0].schema
-        if isinstance(op.function, Cogroup):  # each input has a column of its own
-            schema = pa.unify_schemas([entry.schema for entry in inputs])
-        return Layout(op, schema, sorts=False, tuning=tuning)
-    schemas = {edge.side: entry.schema for edge, entry in zip(node.edges, inputs, strict=True)}
-    op = replace(op, sides=tuple(side.unbound for side in op.sides))
-    return Layout.of_join(op, [schemas[side] for side in sorted(schemas)], sorts=False, tuning=tuning)
-
-
-def _side_of(layout: Layout, side: int, entry: _Input) -> Layout:
-    return layout if layout.op.joined is None else layout.of_side(side, entry.schema)
+    sides = tuple(side.unbound for side in node.op.sides)
+    op = replace(node.op, stream=node.op.stream.unbound, expects=None, sides=sides)
+    read = [(edge, entry.schema) for edge, entry in zip(node.edges, inputs, strict=True)]
+    return Layout.of_inputs(op, read, sorts=False, tuning=tuning)
 
 
 def _edge(op: Operation, edge: Edge, drains: bool, tuning: Tuning, observed: Counter[str]) -> _Input:
@@ -319,15 +310,16 @@ def _check_alike(node: Node, inputs: list[_Input]) -> None:
     cogroups = isinstance(node.op.function, Cogroup)
     called = "join" if node.op.joined is not None else "cogroup" if cogroups else "merge"
     for number, (edge, entry) in enumerate(zip(node.edges, inputs, strict=True)):
-        first = next(i for i, other in enumerate(node.edges) if other.side == edge.side)
+        mine = [i for i, other in enumerate(node.edges) if other.side == edge.side]
+        first = next((i for i in mine if node.edges[i].node is None), mine[0])
         if is_streaming(entry.frame) != is_streaming(inputs[0].frame):
             raise DefinitionError(
                 f"{called}: of {node.edges[0].stream.name!r} and {edge.stream.name!r} one is a streaming DataFrame and "
                 f"the other a static one. {called.capitalize()} streams with streams."
             )
-        for field in inputs[first].schema if number > first else ():
-            if field.name.startswith(f"v:{ROW}"):
-                continue  # the record of a cogroup's input as one column
+        for field in inputs[first].schema if number != first else ():
+            if field.name.startswith(f"v:{ROW}") or (edge.node is not None and field.name not in entry.schema.names):
+                continue  # the record of a cogroup's input as one column; rows of another operator have no offsets
             theirs = entry.schema.field(field.name).type
             if theirs != field.type:
                 raise DefinitionError(

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from tidegate.errors import DefinitionError
 from tidegate.kernel.rows import map_filter
-from tidegate.plan import Stream
+from tidegate.plan import Stream, check_records_alone
 from tidegate.runtime.spark.carried import check_carried
 from tidegate.runtime.spark.config import use_driver_python
 from tidegate.runtime.spark.declared import known_by_name
@@ -23,6 +23,7 @@ from tidegate.spec.steps import MapValues, Step
 
 def stepped(stream: Stream) -> DataFrame:
     """The records of a stream after its steps."""
+    check_records_alone(stream)
     check_typed(step for branch in stream.branches for step in branch.steps)
     for branch in stream.branches:
         use_driver_python(branch.frame.sparkSession)
