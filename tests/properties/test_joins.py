@@ -378,7 +378,7 @@ def test_rows_of_a_join_merged_with_records(clock: str, case: Case, data: Any) -
     late, now, open_, wanted = 0, -1, Counter[tuple[str, int]](), []
     for (rows, told), batch in zip(row_batches(case, joined, clock), others, strict=True):
         before, records = dict(reached), []
-        for row in rows:
+        for row in (row for row in rows if row.key is not None):
             own = row.timestamp if clock == "max" else before.get("rows", -1)
             records.append(("rows", row.key, row.timestamp, own))
             reached["rows"] = max(reached.get("rows", -1), row.timestamp) if clock == "max" else told
@@ -393,9 +393,9 @@ def test_rows_of_a_join_merged_with_records(clock: str, case: Case, data: Any) -
         for at, key, ts, own in records:
             seen = own if clock == "max" else min(own, *(before.get(p, -1) for p in reached if p != at), 2**62)
             start = ts - ts % size
-            if key is not None and start + size + grace <= max(seen, now):
+            if start + size + grace <= max(seen, now):
                 late += 1
-            elif key is not None:
+            else:
                 open_[key, start] += 1
         moved = max(reached.values(), default=-1) if clock == "max" else min(reached.values(), default=-1)
         now = max(now, moved)

@@ -201,6 +201,50 @@ def test_windows_behind_a_join_go_by_its_stream_time(spark: SparkSession, tmp_pa
     assert found == [[], [], [], [], [((0, 10), 4)]]
 
 
+def test_rows_of_a_join_merged_with_records(spark: SparkSession, tmp_path: Path) -> None:
+    """Counted in windows, and joined again; with a restart."""
+    windows = tg.JoinWindows.of_time_difference_and_grace("10 ms", "5 ms")
+    schema = schema_of(side=pa.string(), k=pa.string(), n=pa.int64())
+    batches = with_offsets(
+        [
+            [{"side": "left", "k": "a", "n": 1, "ts": 1}, {"side": "right", "k": "a", "n": 2, "ts": 2}],
+            [{"side": "others", "k": "a", "n": 3, "ts": 4}, {"side": "others", "k": "b", "n": 4, "ts": 5}],
+            [{"side": "others", "k": "a", "n": 5, "ts": 30}, {"side": "left", "k": "b", "n": 6, "ts": 31}],
+        ]
+    )
+
+    def merged(frame: DataFrame) -> tuple[Any, Any]:
+        left, right, others = (
+            tg.stream(of_side(frame, name), key="k", timestamp="ts", name=name, stream_time="max", **ORDER)
+            for name in (*cases.SIDES, "others")
+        )
+        rows = left.join(right, windows, suffixes=("", "_r"))
+        return rows.merge(others.map_values({"n": "n", "n_r": "n"})), right
+
+    def counted(frame: DataFrame) -> DataFrame:
+        closing = tg.TimeWindows.of_size_with_no_grace("10 ms")
+        grouped = merged(frame)[0].group_by_key().windowed_by(closing)
+        return grouped.emit_strategy(tg.EmitStrategy.on_window_close()).agg(c=tg.count(), n=tg.sum("n")).to_df()
+
+    def joined(frame: DataFrame) -> DataFrame:
+        rows, right = merged(frame)
+        return rows.left_join(right, windows, suffixes=("", "_again")).to_df()
+
+    replay = Replay(spark, tmp_path / "counted", schema, counted, name="others")
+    found = [row for part in (batches[:2], batches[2:]) for rows in replay.run(part).rows for row in rows]
+    assert sorted((row["k"], row["window"], row["c"], row["n"]) for row in found) == [
+        ("a", (0, 10), 2, 4),
+        ("b", (0, 10), 1, 4),
+    ]
+    replay = Replay(spark, tmp_path / "joined", schema, joined, name="others join right")
+    found = [row for part in (batches[:2], batches[2:]) for rows in replay.run(part).rows for row in rows]
+    assert sorted((row["k"], row["n"], row["n_r"], row["n_again"] or 0) for row in found) == [
+        ("a", 1, 2, 2),
+        ("a", 3, 3, 2),
+        ("b", 4, 4, 0),
+    ]
+
+
 # -- what waits for a table ----------------------------------------------------------------------------------------
 
 

@@ -10,12 +10,14 @@ import pytest
 
 import tidegate as tg
 from tidegate.kernel.joins import copies
+from tidegate.plan import operation, with_row_ids
 from tidegate.testing import TopologyTestDriver
 
 WINDOWS = tg.JoinWindows.of_time_difference_and_grace("10 ms", "5 ms")
 SECONDS = tg.TimeWindows.of_size_with_no_grace("1 s")
 ORDERS = pa.schema({"k": pa.string(), "ts": pa.int64(), "price": pa.int64()})
 PAYMENTS = pa.schema({"k": pa.string(), "ts": pa.int64(), "paid": pa.int64()})
+EXTRA = pa.schema({"k": pa.string(), "at": pa.int64(), "price": pa.int64()})
 
 
 def orders(**more: Any) -> tg.KStream:
@@ -360,6 +362,54 @@ def test_rows_of_a_join_are_aggregated_and_joined_again() -> None:
     again = TopologyTestDriver(joined.join(refunds.map_values({"b": "paid"}), WINDOWS, "left"))
     found = rows(again, order("a", 1), payment("a", 3), ("refunds", {"k": "a", "ts": 5, "paid": 9}))
     assert [(row["price"], row["paid"], row["b"], row["timestamp"]) for row in found] == [(1, 1, 9, 5)]
+
+
+def test_rows_of_a_join_are_merged_with_records() -> None:
+    """Filtered, mapped, keyed anew, joined once more: as the records that they are merged with."""
+    extra = tg.stream("extra", key="k", timestamp="at", stream_time="max", schema=EXTRA)
+    joined = orders().join(payments(), WINDOWS)
+    records = (order("a", 1), payment("a", 2, 3), ("extra", {"k": "a", "at": 3, "price": 10}))
+    merged = extra.merge(joined)
+    doubled = merged.map_values({"v": pc.field("price") * 2})
+    cases: list[tuple[tg.KGroupedStream, str, list[tuple[int, int, int]]]] = [
+        (merged.group_by_key(), "price", [(1, 1, 2), (2, 11, 3)]),
+        (joined.merge(extra).group_by_key(), "price", [(1, 1, 2), (2, 11, 3)]),
+        (merged.filter(pc.field("price") > 1).group_by_key(), "price", [(1, 10, 3)]),
+        (doubled.group_by_key(), "v", [(1, 2, 2), (2, 22, 3)]),
+        (merged.group_by("price"), "price", [(1, 1, 2), (1, 10, 3)]),
+    ]
+    for grouped, column, wanted in cases:
+        driver = TopologyTestDriver(grouped.agg(n=tg.count(), sum=tg.sum(column)))
+        assert [(row["n"], row["sum"], row["timestamp"]) for row in rows(driver, *records)] == wanted
+    driver = TopologyTestDriver(joined.merge(joined).group_by_key().agg(n=tg.count()))
+    assert [row["n"] for row in rows(driver, *records[:2])] in ([2], [1, 2])
+    narrow = extra.merge(joined.map_values({"price": "price"}))
+    found = rows(TopologyTestDriver(narrow.join(payments(), WINDOWS)), *records, payment("a", 4, 7))
+    pairs = sorted((row["timestamp"], row["price"], row["paid"]) for row in found)
+    assert pairs == [(2, 1, 3), (3, 10, 3), (4, 1, 3), (4, 1, 7), (4, 1, 7), (4, 10, 7)]
+
+
+def test_changes_of_a_table_are_merged_with_records() -> None:
+    totals = orders().group_by_key().agg(price=tg.sum("price")).to_stream()
+    extra = tg.stream("extra", key="k", timestamp="at", stream_time="max", schema=EXTRA)
+    driver = TopologyTestDriver(totals.merge(extra).group_by_key().agg(sum=tg.sum("price")))
+    found = rows(driver, order("a", 1), ("extra", {"k": "a", "at": 3, "price": 10}), order("a", 2, 4))
+    assert [(row["sum"], row["timestamp"]) for row in found] == [(1, 1), (11, 3), (16, 3)]
+
+
+def test_what_of_a_join_cannot_be_merged() -> None:
+    extra = tg.stream("extra", key="k", timestamp="at", stream_time="max", schema=EXTRA)
+    merged = extra.merge(orders().join(payments(), WINDOWS))
+    with pytest.raises(tg.DefinitionError, match="nothing stands behind it"):
+        TopologyTestDriver(merged)
+    with pytest.raises(tg.DefinitionError, match="merge: the key of 'orders join payments' is"):
+        orders().join(payments(), WINDOWS).merge(extra.select_key("price"))
+    rows_of_both = merged.join(payments(), WINDOWS)
+    assert with_row_ids(operation(rows_of_both.node)) is None
+    with pytest.raises(tg.DefinitionError, match="cogroup: one stream is of a table's changes"):
+        extra.group_by_key().cogroup(lambda key, row, found: row).cogroup(
+            merged.group_by_key(), lambda key, row, found: row
+        )
 
 
 def of_partitions(name: str, value: str) -> tg.KStream:

@@ -75,7 +75,9 @@ class Stream:
     def then(self, step: Step) -> Stream:
         """The stream after one more step."""
         if self.sources:
-            return replace(self, sources=tuple(source.then(step) for source in self.sources))
+            # Rows of an operator have other columns than records for what is no value.
+            kept = [replace(step, kept=one.kept) if isinstance(step, MapValues) else step for one in self.sources]
+            return replace(self, sources=tuple(one.then(own) for one, own in zip(self.sources, kept, strict=True)))
         return replace(self, steps=(*self.steps, step))
 
     @property
