@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tidegate.kernel.joins import open_records, stream_stream
+from tidegate.kernel.joins import matching, open_records, stream_stream
 from tidegate.kernel.joins.arrivals import Progress
 from tidegate.kernel.joins.copies import Copies, Numbers, Run, distinct, places
 from tidegate.kernel.joins.matching import Records, pairs
@@ -317,6 +317,19 @@ def test_a_record_meets_what_came_before_it_within_its_reach(most: int) -> None:
     assert met(one, other, 2, 3, most) == {(0, 0), (0, 1), (1, 2), (2, 0), (2, 1)}
     # What was there before the batch looks for nobody.
     assert met(records(["a"], [12], [-1]), other, 100, 100, most) == set()
+
+
+def test_of_a_frequent_key_only_records_within_reach_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[int] = []
+    joins = matching._joins
+
+    def counting(one: Records, other: Records, mine: Any, theirs: Any, back: int, ahead: int) -> Any:
+        looked_at.append(len(mine))
+        return joins(one, other, mine, theirs, back, ahead)
+
+    monkeypatch.setattr(matching, "_joins", counting)
+    many = records(["a"] * 5_000, list(range(5_000)), [-1] * 5_000)
+    assert len(met(records(["a"], [500], [0]), many, 2, 3)) == sum(looked_at) == 6
 
 
 def test_keys_of_one_hash_are_told_apart() -> None:

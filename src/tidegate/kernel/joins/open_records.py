@@ -132,18 +132,21 @@ class OpenRecords:
         first = log.rows
         if self.preserved:
             rows = rows.append_column("n", pa.array(first + np.arange(rows.num_rows)))
-        kept, merged = _unmerged(contents.runs, rows.num_rows, self._tuning.merged_rows)
-        whole = _in_order([*(self._run(start, kept + at, part) for at, part in enumerate(merged)), rows])
+        count, times = rows.num_rows, ints(rows["ts"])
+        oldest, newest = int(times.min()), int(times.max())
+        kept, merged = _unmerged(contents.runs, count, self._tuning.merged_rows)
+        parts = [*(self._run(start, kept + at, part) for at, part in enumerate(merged)), rows]
+        del rows, times  # the list alone has them, so that none is held twice
+        whole = _in_order(parts)
         part = self._replace(start, range(kept, kept + max(1, len(merged))), merged, whole)
         self._keep(part.digest, whole)
         self._say(start, _Contents([*contents.runs[:kept], part], contents.joined))
-        times = ints(rows["ts"])
         self.index[start] = log._replace(
             segments=kept + 1,
-            rows=log.rows + rows.num_rows,
+            rows=log.rows + count,
             size=log.size - sum(gone.size for gone in merged) + part.size,
-            closes=int(times.max()) if not log.segments else max(log.closes, int(times.max())),
-            due=min(log.due, int(times.min())),
+            closes=newest if not log.segments else max(log.closes, newest),
+            due=min(log.due, oldest),
         )
         return first
 

@@ -116,8 +116,11 @@ class StreamStreamJoin(JoinOperator):
                 yield _in_order(collected)
         else:
             yield from (rows for rows, _ in parts if rows.num_rows)
+        # Storing takes the most memory: of what a side had, nothing stays that is not needed any more.
+        held = list(sides)
+        del parts, sides, arrived, hashes
         for side in (LEFT, RIGHT):
-            _store(kept[side], sides[side], joined.windows, side, closes_at)
+            _store(kept[side], held.pop(0), joined.windows, side, closes_at)
 
     def _pairs(self, sides: tuple[_Side, ...]) -> Iterator[_Part]:
         """Rows of pairs; which records have joined is known when all parts are taken."""
@@ -264,10 +267,7 @@ def _store(held: OpenRecords, side: _Side, windows: JoinWindows, side_number: in
     starts = held.stretches(records.times[at], windows.before_ms + windows.after_ms + windows.grace_ms)
     for start in np.unique(starts).tolist():
         mine = at[starts == start]
-        rows = side.rows.take(pa.array(mine))
-        rows = rows.append_column("ts", pa.array(records.times[mine]))
-        rows = rows.append_column("h", pa.array(records.hashes[mine].view(np.int64)))
-        first = held.add(start, rows)
+        first = held.add(start, _as_stored(side, mine))
         marks.setdefault(start, []).append(first + np.flatnonzero(side.matched[mine]))
     for start, parts in marks.items() if held.preserved else ():
         if any(map(len, parts)):
@@ -278,6 +278,12 @@ def _store(held: OpenRecords, side: _Side, windows: JoinWindows, side_number: in
             held.forget(start)
         elif log.due < open_from:
             held.opened_from(start, open_from)
+
+
+def _as_stored(side: _Side, at: Ints) -> pa.Table:
+    """The records at these places, with their times and hashes."""
+    rows = side.rows.take(pa.array(at)).append_column("ts", pa.array(side.records.times[at]))
+    return rows.append_column("h", pa.array(side.records.hashes[at].view(np.int64)))
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------
