@@ -806,7 +806,12 @@ def _merged(streams: Sequence[Stream]) -> Stream:
     name = " and ".join(dict.fromkeys(one.name for one in streams)) if named.table is not None else named.name
     if not any(branch.table is not None for branch in branches):
         name = streams[0].name
-    return replace(named, name=name, frame=None, steps=(), sources=numbered, aside=aside, table=None, number=None)
+    clock = named.clock
+    if named.table is not None:
+        joins = [branch.table.clock for branch in branches if isinstance(branch.table, Join)]
+        clock = next((one for one in joins if one.slowest), clock)
+    base = replace(named, name=name, clock=clock, frame=None, table=None, number=None)
+    return replace(base, steps=(), sources=numbered, aside=aside)
 
 
 @dataclass(frozen=True, repr=False)

@@ -440,6 +440,26 @@ def test_windows_behind_a_join_wait_for_its_slower_side_and_not_for_its_rows() -
     assert driver.drops["late"] == 0
 
 
+def test_rows_of_two_joins_wait_for_each_other() -> None:
+    one, other = (of_partitions(name, value) for name, value in (("orders", "price"), ("payments", "paid")))
+    third = of_partitions("refunds", "back")
+    both = one.join(other, WINDOWS).merge(one.join(third, WINDOWS))
+    closing = tg.TimeWindows.of_size_and_grace("10 ms", "15 ms")
+    counted = both.group_by_key().windowed_by(closing).emit_strategy(tg.EmitStrategy.on_window_close()).count()
+    driver = TopologyTestDriver(counted)
+    values = {"orders": "price", "payments": "paid", "refunds": "back"}
+
+    def counts(*records: tuple[str, int]) -> list[int]:
+        whole = [(name, {"k": "a", "ts": ts, "p": 0, "o": ts, values[name]: 1}) for name, ts in records]
+        return [row["count"] for row in rows(driver, *whole)]
+
+    assert counts(("orders", 1), ("payments", 2), ("refunds", 2)) == []
+    assert counts(("orders", 500), ("payments", 500)) == []  # the join with refunds is at 2
+    assert counts(("refunds", 3)) == []
+    assert counts(("refunds", 40)) == [3]
+    assert driver.drops["late"] == 0
+
+
 def test_a_join_behind_a_join_waits_for_the_slower_side_of_both() -> None:
     first = of_partitions("orders", "price").join(of_partitions("payments", "paid"), WINDOWS)
     driver = TopologyTestDriver(first.left_join(of_partitions("refunds", "back"), WINDOWS))
