@@ -185,7 +185,7 @@ $(OF_SPARK)/.installed: pyproject.toml
 	@tools/make-venv $(OF_SPARK)
 	@echo "Installing into $(OF_SPARK), with pyspark $(SPARK) (some minutes)"
 	@$(OF_SPARK)/bin/python -m pip $(PIP_INSTALL) $(PIP_WITH_GROUPS)
-	@$(OF_SPARK)/bin/python -m pip $(PIP_INSTALL) --editable '.[connect,demo,kafka,metrics]' --group dev
+	@$(OF_SPARK)/bin/python -m pip $(PIP_INSTALL) --editable '.[connect,delta,demo,kafka,metrics,postgres]' --group dev
 	@$(OF_SPARK)/bin/python -m pip $(PIP_INSTALL) --no-deps pyspark==$(SPARK)
 	@touch $@
 
