@@ -101,7 +101,7 @@ def test_what_a_platform_adds_to_a_version_is_no_part_of_the_connector() -> None
 
 def test_a_spark_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyspark, "__version__", "3.5.4")
-    with pytest.raises(tg.TidegateError, match=r"pyspark is 3.5.4: tidegate needs 4.1 or later"):
+    with pytest.raises(tg.TidegateError, match=r"pyspark is 3.5.4: tidegate needs 4.0 or later"):
         tg.configure(SparkSession.builder)
 
 

@@ -100,5 +100,5 @@ def test_an_old_spark_on_a_new_java(monkeypatch: pytest.MonkeyPatch, java: Path)
 
 def test_a_spark_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyspark, "__version__", "3.5.4")
-    with pytest.raises(TidegateError, match=r"pyspark is 3.5.4: tidegate needs 4.1 or later"):
+    with pytest.raises(TidegateError, match=r"pyspark is 3.5.4: tidegate needs 4.0 or later"):
         config.require_spark()
