@@ -27,6 +27,8 @@ from tidegate.runtime.spark.files.listed import Listed
 from tidegate.runtime.spark.files.place import ROW_BITS
 from tidegate.runtime.spark.files.stores import Root
 
+pytest.importorskip("pyspark.sql.streaming.datasource", reason="Spark 4.2 or later")
+
 TIME: dict[str, Any] = {"key": "user", "timestamp": "ts"}
 TYPES = {"user": "string", "ts": "timestamp", "n": "integer"}
 ARROW = {"string": pa.string(), "timestamp": pa.timestamp("us", "UTC"), "integer": pa.int32(), "date": pa.date32()}

@@ -66,6 +66,7 @@ def test_departures_have_the_weather_of_their_time(spark: SparkSession, capsys: 
 
 
 def test_clicks_from_json_files_are_each_counted_once(spark: SparkSession, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark.sql.streaming.datasource", reason="Spark 4.2 or later")
     script = load("clicks_from_json")
     script.write_clicks(tmp_path)
     for _ in range(2):  # the second run finds nothing new
@@ -78,6 +79,7 @@ def test_clicks_from_json_files_are_each_counted_once(spark: SparkSession, tmp_p
 
 
 def test_orders_from_a_delta_table_are_each_summed_once(spark: SparkSession, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark.sql.streaming.datasource", reason="Spark 4.2 or later")
     pytest.importorskip("deltalake")
     script = load("orders_from_delta")
     script.both_halves(spark, tmp_path)

@@ -37,6 +37,8 @@ from tidegate.runtime.spark.files.stores import Root
 from tidegate.runtime.spark.kafka.plain import AT, PLAIN
 from tidegate.runtime.spark.stateless import arrow_schema
 
+pytest.importorskip("pyspark.sql.streaming.datasource", reason="Spark 4.2 or later")
+
 NS = 1_767_225_600_000_000_000
 SCHEMA = "user string, ts timestamp, n int"
 TIME: dict[str, Any] = {"key": "user", "timestamp": "ts"}
