@@ -6,7 +6,6 @@ import bz2
 import gzip
 import json
 import os
-import random
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -34,8 +33,6 @@ from tidegate.runtime.spark.files.folder import Folder
 from tidegate.runtime.spark.files.listed import Listed, stretches
 from tidegate.runtime.spark.files.place import ROW_BITS
 from tidegate.runtime.spark.files.stores import Root
-from tidegate.runtime.spark.kafka.plain import AT, PLAIN
-from tidegate.runtime.spark.stateless import arrow_schema
 
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="Spark 4.2 or later")
 
@@ -225,54 +222,6 @@ def test_the_stream_has_the_rows_of_its_frame(spark: SparkSession, tmp_path: Pat
     stream = tg.files.source(spark, str(tmp_path / "in"), **TIME, **given)
     frame = tg.files.ordered(spark, str(tmp_path / "in"), **given)
     assert firsts(stream) == firsts(tg.stream(frame, **TIME, partition="partition", offset="offset"))
-
-
-WORDS = """
-a ü ' # null NaN true false True TRUE 0 -0 00 7 -7 127 128 -129 32768 99999 999999999 2147483648 9223372036854775807
-9223372036854775808 +1 1.0 1. .5 -0.0 1e5 1E-7 1e400 4.9e-324 0x10 1d 1_0 Infinity 2026-01-01T00:00:00Z 2026-01-01
-2026-02-29T00:00:00Z 2026-01-01T24:00:00Z 2026-1-1T00:00:00Z T00:00:00Z 2026-01-01T00:00:00.123456+05:30
-2026-01-01T00:00:00.1234567Z 1901-01-01T00:00:00-14:00
-"""
-ODD = [
-    *("", " ", " a", "a ", "a b", "\xa0", "1\xa0", "\u2028", "\ufeff", "a\tb", "\x00", "\x7f", "a\\b", "\\"),
-    *('"a"', '"a', 'a"b', '"a,b"', "2026-01-01 00:00:00", *WORDS.split()),
-]
-
-
-@pytest.mark.parametrize("sep", [",", "|", "\t"])
-def test_random_lines_of_csv_are_read_alike(spark: SparkSession, tmp_path: Path, sep: str) -> None:
-    """Each odd value in each column, and random lines: Arrow gives what Spark gives, and reads many of them."""
-    schema = "s string, i int, l long, d double, b boolean, t timestamp, y tinyint, h smallint"
-    fine = ["x", "5", "-12345678901", "2.5", "true", "2026-01-01T00:00:00.5Z", "-7", "300"]
-    lines = [sep.join([*fine[:at], odd, *fine[at + 1 :]]) for at in range(len(fine)) for odd in ODD]
-    drawn = random.Random(7)
-    for _ in range(4_000):
-        values = [drawn.choice(ODD) if drawn.random() < 0.1 else each for each in fine]
-        values = [each if drawn.random() < 0.95 else "" for each in values]
-        lines.append(sep.join(values if drawn.random() < 0.98 else [*values[: drawn.randrange(9)], "z"]))
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "0.csv").write_bytes("\n".join(lines).encode())
-    options = {"sep": sep}
-    given: dict[str, Any] = {"format": "csv", "schema": schema, "streaming": False, "options": options}
-    stream = tg.files.source(spark, str(tmp_path / "in"), key="s", timestamp="t", **given)
-    assert isinstance(stream, tg.files.FileStream)
-    wanted = arrow_schema(stream.frame.schema)
-    rows, opener = stream.node.raw.handed_over(wanted)
-    told = rows.where(F.col(PLAIN).isNotNull()).agg(F.sum(AT)).first()
-    assert told is not None
-    assert told[0] > 1_500
-    mine = rows.mapInArrow(opener.rows, stream.frame.schema)
-    assert bits(mine) == bits(stream.frame)
-    assert stream.dead_letters is not None
-    # Lines that are blank to Spark are no records.
-    assert stream.dead_letters.count() + mine.count() == sum(
-        bool(line.strip(bytes(range(33)).decode())) for line in lines
-    )
-
-
-def bits(frame: DataFrame) -> list[str]:
-    """Rows as text in which -0.0 and NaN differ from others."""
-    return [str(row) for row in frame.orderBy("offset").toArrow().to_pylist()]
 
 
 def test_failfast_names_file_and_line(spark: SparkSession, tmp_path: Path) -> None:

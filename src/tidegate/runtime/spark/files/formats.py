@@ -12,7 +12,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from tidegate.errors import DefinitionError
-from tidegate.runtime.spark.files import plain_csv
 from tidegate.runtime.spark.files.lines import Skipped
 from tidegate.runtime.spark.kafka import formats as values
 from tidegate.runtime.spark.kafka.formats import MALFORMED
@@ -107,13 +106,10 @@ class CsvLines(LineFormat):
         columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in fields.fields)
         reason = F.lit(f"the line is not CSV of the columns {columns}")
         unread = decoded.isNull() | decoded.getField(MALFORMED).isNotNull()
-        # In the row that carries the plain lines there is no line.
         return F.when(line.isNotNull() & unread, reason)
 
     def plain(self, wanted: pa.Schema, fields: StructType, columns: Mapping[str, str]) -> Reader | None:
-        separator = plain_csv.separator_of(fields, self._separator)
-        fine = self._in_utc and separator and {name.lower() for name in self.options} <= plain_csv.OPTIONS
-        return plain_csv.CsvReader(wanted, fields, columns, None, separator) if fine and separator else None
+        return None
 
     @property
     def _separator(self) -> str:
