@@ -386,6 +386,10 @@ def test_rows_of_a_join_are_merged_with_records() -> None:
     narrow = extra.merge(joined.map_values({"price": "price"}))
     found = rows(TopologyTestDriver(narrow.join(payments(), WINDOWS)), *records, payment("a", 4, 7))
     pairs = sorted((row["timestamp"], row["price"], row["paid"]) for row in found)
+    again = joined.merge(extra.map_values({"price": "price", "paid": "price"})).left_join(
+        payments(), WINDOWS, suffixes=("", "_again")
+    )
+    assert [row["paid_again"] for row in rows(TopologyTestDriver(again), *records)] == [3, 3]
     assert pairs == [(2, 1, 3), (3, 10, 3), (4, 1, 3), (4, 1, 7), (4, 1, 7), (4, 10, 7)]
 
 

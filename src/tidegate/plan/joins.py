@@ -198,7 +198,8 @@ def _check_columns(
     needs = "an expression of a `value_joiner`" if joined.values is not None and joined.values.expressions else None
     needs = "`suffixes`" if joined.values is None and joined.suffixes is not None else needs
     for node, known in ((left, of_left), (right, of_right)):
-        if needs is not None and known is None and node.table is None and not joined.self_join:
+        behind = any(branch.table is not None for branch in node.branches)
+        if needs is not None and known is None and not behind and not joined.self_join:
             raise DefinitionError(
                 f"join: {needs} must know the columns of both sides, and those of {node.name!r} are not known yet. "
                 "Give tg.stream(..., schema=pyarrow.schema(...))."
