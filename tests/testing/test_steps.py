@@ -315,7 +315,6 @@ def test_definitions_that_cannot_be() -> None:
     )
     other = tg.stream("other", key="user", timestamp="ts")
     assert "the key of 'events' is ('k',) and that of 'other' ('user',)" in message(lambda: events().merge(other))
-    assert "merge: one stream is of a table's changes" in message(lambda: events().merge(counts.to_stream()))
     assert "whose buffer must know the types of its columns" in message(
         lambda: counts.map_values(lambda row: {"x": 1}).suppress(limit(5))
     )
