@@ -376,13 +376,13 @@ def test_rows_of_a_join_merged_with_records(clock: str, case: Case, data: Any) -
     size, grace = data.draw(st.sampled_from([(5, 0), (10, 3), (10, 20), (7, 14)]))
     reached: dict[Any, int] = {}
     late, now, open_, wanted = 0, -1, Counter[tuple[str, int]](), []
-    for (rows, told), batch in zip(row_batches(case, joined, clock), others, strict=True):
+    for (rows, told), batch, read in zip(row_batches(case, joined, clock), others, joined, strict=True):
         before, records = dict(reached), []
         for row in (row for row in rows if row.key is not None):
             own = row.timestamp if clock == "max" else before.get("rows", -1)
             records.append(("rows", row.key, row.timestamp, own))
             reached["rows"] = max(reached.get("rows", -1), row.timestamp) if clock == "max" else told
-        if clock != "max" and told >= 0:
+        if clock != "max" and read:
             reached["rows"] = told
         for _, record in sorted(batch, key=lambda one: one[1]["offset"]):
             if record["k"] is None or record["ts"] is None or record["ts"] < 0:

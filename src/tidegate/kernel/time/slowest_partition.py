@@ -48,9 +48,10 @@ class SlowestFold(Fold):
         self._reached = reached
         self.partitions = dict(reached)
         for chunk in chunks:
-            if chunk.reaches > NEVER:
+            # A join that has not begun holds back what its rows are merged with.
+            if chunk.reaches > NEVER or chunk.told is not None:
                 name = partition_of(chunk)
-                before = self.partitions.get(name, Reached(NEVER, NEVER))
+                before = self.partitions.get(name, Reached(NEVER, wall_clock))
                 heard = wall_clock if chunk.rows or chunk.reaches > before.time else before.heard
                 self.partitions[name] = Reached(max(before.time, chunk.reaches), heard)
                 if chunk.partition is not None:
