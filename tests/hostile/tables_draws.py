@@ -100,6 +100,8 @@ class TableDraw(JoinDraw):
         each = [(n, i) for n, batch in enumerate(made.batches) for i in range(len(batch))][: 4 if self.spark else 40]
         return replace(
             made,
+            # A drain lets out many of them at once.
+            tasks=1 if made.limits and not commutes else made.tasks,
             batches=[[made.batches[n][i]] for n, i in each],
             splits=[[made.splits[n][i]] for n, i in each],
             clocks=[0] * len(each),
