@@ -82,7 +82,9 @@ def test_everybody_says_the_same(spark: SparkSession, tmp_path: Path, topology: 
         assert told["suppression_buffer_size_current"] > 0
         if topology is final:
             assert told["spilled_bytes"] > 0
-            assert 0 < told["emit_final_latency_avg"] <= told["emit_final_latency_max"] < time.time() * 1000 - began
+            # The largest is in whole milliseconds, the average is not.
+            assert 0 < told["emit_final_latency_avg"] < told["emit_final_latency_max"] + 1
+            assert told["emit_final_latency_max"] < time.time() * 1000 - began
         else:
             # When 14 came A had just been updated, B (2) and C (4) 10 ms before they were due, like B (19) later.
             assert told["intermediate_result_suppression_overtime_min"] == 0
