@@ -11,6 +11,7 @@ STAMP := $(VENV)/.installed
 LOWEST_STAMP := $(LOWEST)/.installed
 # Dependency groups came with pip 25.1; Python 3.11 brings an older one.
 PIP_WITH_GROUPS = --upgrade 'pip>=25.1'
+EXTRAS = '.[connect,delta,demo,kafka,metrics,postgres]'
 PIP_INSTALL = install --disable-pip-version-check --quiet
 
 # Spark starts its Python workers with the `python3` of the PATH unless it is told which.
@@ -35,7 +36,6 @@ ALONE = -m "alone and not full and not slow"
 OR_NONE = || [ $$? -eq 5 ]
 BESIDE_LOG = $(VENV)/beside.log
 
-# A test on Spark waits for processes to start half of the time: the others take less than that.
 .PHONY: test
 test: $(STAMP) java  ## All tests, on Spark too (without those marked full or slow)
 	@echo "Tests without Spark run beside those on Spark; what they find follows ($(BESIDE_LOG))."
@@ -185,7 +185,7 @@ $(OF_SPARK)/.installed: pyproject.toml
 	@tools/make-venv $(OF_SPARK)
 	@echo "Installing into $(OF_SPARK), with pyspark $(SPARK) (some minutes)"
 	@$(OF_SPARK)/bin/python -m pip $(PIP_INSTALL) $(PIP_WITH_GROUPS)
-	@$(OF_SPARK)/bin/python -m pip $(PIP_INSTALL) --editable '.[connect,delta,demo,kafka,metrics,postgres]' --group dev
+	@$(OF_SPARK)/bin/python -m pip $(PIP_INSTALL) --editable $(EXTRAS) --group dev
 	@$(OF_SPARK)/bin/python -m pip $(PIP_INSTALL) --no-deps pyspark==$(SPARK)
 	@touch $@
 
@@ -194,12 +194,12 @@ $(STAMP): pyproject.toml
 	@tools/make-venv $(VENV)
 	@echo "Installing into $(VENV) (the first time this fetches Spark, about 450 MB: some minutes)"
 	@$(BIN)/python -m pip $(PIP_INSTALL) $(PIP_WITH_GROUPS)
-	@$(BIN)/python -m pip $(PIP_INSTALL) --editable '.[connect,delta,demo,kafka,metrics,postgres]' --group dev
+	@$(BIN)/python -m pip $(PIP_INSTALL) --editable $(EXTRAS) --group dev
 	@touch $@
 
 $(LOWEST_STAMP): pyproject.toml requirements/lowest.txt
 	@tools/make-venv $(LOWEST)
 	@echo "Installing the lowest supported versions into $(LOWEST) (some minutes)"
 	@$(LOWEST)/bin/python -m pip $(PIP_INSTALL) $(PIP_WITH_GROUPS)
-	@$(LOWEST)/bin/python -m pip $(PIP_INSTALL) --constraint requirements/lowest.txt --editable '.[connect,delta,demo,kafka,metrics,postgres]' --group dev
+	@$(LOWEST)/bin/python -m pip $(PIP_INSTALL) --constraint requirements/lowest.txt --editable $(EXTRAS) --group dev
 	@touch $@

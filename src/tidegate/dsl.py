@@ -802,12 +802,13 @@ def _merged(streams: Sequence[Stream]) -> Stream:
     numbered = tuple(replace(branch, number=i) for i, branch in enumerate(branches))
     aside = tuple(dict.fromkeys(name for branch in branches for name in branch.aside))
     # Rows of other operators have no time and no order of their own: those of the records count.
-    named = next((branch for branch in branches if branch.table is None), branches[0])
-    name = " and ".join(dict.fromkeys(one.name for one in streams)) if named.table is not None else named.name
-    if not any(branch.table is not None for branch in branches):
+    records = [branch for branch in branches if branch.table is None]
+    named = (records or branches)[0]
+    name, clock = named.name, named.clock
+    if len(records) == len(branches):
         name = streams[0].name
-    clock = named.clock
-    if named.table is not None:
+    elif not records:
+        name = " and ".join(dict.fromkeys(one.name for one in streams))
         joins = [branch.table.clock for branch in branches if isinstance(branch.table, Join)]
         clock = next((one for one in joins if one.slowest), clock)
     base = replace(named, name=name, clock=clock, frame=None, table=None, number=None)
