@@ -6,7 +6,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import psutil
 from pyspark.sql import DataFrame
@@ -68,11 +68,13 @@ class KafkaStreams:
     """TUMBLING or SLIDING."""
     read_back: Callable[[DataFrame, Shape], Result] = result
     """How the rows of its topic are read: `result`, or one like it."""
+    batches: int = 0
+    """Only the first micro-batches, if it is too slow for all of them."""
     _jvm: Jvm | None = field(default=None, init=False, repr=False)
     _turn: int = field(default=0, init=False, repr=False)
 
     def shape(self, shape: Shape) -> Shape:
-        return shape
+        return replace(shape, batches=min(self.batches or shape.batches, shape.batches))
 
     def run(self, topics: Topics, shape: Shape) -> tuple[Run, Result]:
         busy = psutil.cpu_percent(0.4)
@@ -121,12 +123,13 @@ def contestant(
     every: bool = False,
     windows: dict[str, int] = TUMBLING,
     read_back: Callable[[DataFrame, Shape], Result] = result,
+    batches: int = 0,
 ) -> KafkaStreams:
     """As the Streams guide advises, with `settings` besides."""
     whole = dict(TUNED)
     for each in settings:
         whole |= each
-    return KafkaStreams(name, f"Kafka Streams {VERSION}, {label}", whole, final, every, windows, read_back)
+    return KafkaStreams(name, f"Kafka Streams {VERSION}, {label}", whole, final, every, windows, read_back, batches)
 
 
 def written(records: DataFrame) -> DataFrame:
