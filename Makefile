@@ -149,7 +149,7 @@ test-package: $(STAMP)  ## Wheel and source archive, installed into empty enviro
 
 .PHONY: bench
 bench: $(STAMP) java  ## Measure against Spark (BENCH_ARGS="--only W3" for a part, "--smoke" for a trial, "--full")
-	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m benchmarks.suite $(BENCH_ARGS)
+	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m benchmarks.suite --settings as-installed tuned $(BENCH_ARGS)
 
 .PHONY: bench-growth
 bench-growth: $(STAMP) java  ## Measure rows/s over batch size, keys, open windows and tasks

@@ -12,7 +12,13 @@ from pyspark.sql import DataFrame, SparkSession
 import tidegate as tg
 from benchmarks.inputs import HALVES
 
-ONE_BATCH = {"maxFilesPerTrigger": str(HALVES)}
+
+def one_batch(files: int) -> dict[str, str]:
+    """The option of a source that makes a micro-batch of so many files."""
+    return {"maxFilesPerTrigger": str(files)}
+
+
+ONE_BATCH = one_batch(HALVES)
 
 _STATE = "org.apache.spark.sql.execution.streaming.state"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -43,34 +49,36 @@ class Contestant:
     """False: computes nothing, or more than the others, so its rows are not compared."""
 
 
-def source(spark: SparkSession, folder: Path) -> DataFrame:
-    """`folder` as a stream of rows with one file of each source partition per micro-batch."""
+def source(spark: SparkSession, folder: Path, files: int = HALVES) -> DataFrame:
+    """`folder` as a stream of rows with so many files per micro-batch."""
     schema = spark.read.parquet(str(folder)).schema
-    return spark.readStream.schema(schema).options(**ONE_BATCH).parquet(str(folder))
+    return spark.readStream.schema(schema).options(**one_batch(files)).parquet(str(folder))
 
 
 _COLUMNS: dict[str, Any] = {"key": "user", "timestamp": "ts", "partition": "partition", "offset": "offset"}
 
 
-def streamed(spark: SparkSession, folder: Path, **more: Any) -> tg.KStream:
+def streamed(spark: SparkSession, folder: Path, files: int = HALVES, **more: Any) -> tg.KStream:
     """What Spark's reader gives as a stream, partition and offset given; `more` is what else `tg.stream` takes."""
-    return tg.stream(source(spark, folder), **_COLUMNS, **more)
+    return tg.stream(source(spark, folder, files), **_COLUMNS, **more)
 
 
-def from_files(spark: SparkSession, folder: Path, **more: Any) -> tg.KStream:
+def from_files(spark: SparkSession, folder: Path, files: int = HALVES, **more: Any) -> tg.KStream:
     """The same by `tg.files.source`, whose workers read the files themselves."""
-    return tg.files.source(spark, str(folder), **_COLUMNS, options=ONE_BATCH, **more)
+    return tg.files.source(spark, str(folder), **_COLUMNS, options=one_batch(files), **more)
 
 
-def ours(ask: Callable[[tg.KStream], DataFrame], mode: str = "append") -> tuple[Contestant, Contestant]:
+def ours(
+    ask: Callable[[tg.KStream], DataFrame], mode: str = "append", files: int = HALVES
+) -> tuple[Contestant, Contestant]:
     """The two rows of tidegate in a table: over Spark's reader, and reading the files itself."""
+
+    def over(door: Callable[..., tg.KStream]) -> Frame:
+        return lambda spark, folder: ask(door(spark, folder, files))
+
     return (
-        Contestant(
-            "tidegate", "tidegate, partition and offset given", lambda s, folder: ask(streamed(s, folder)), mode=mode
-        ),
-        Contestant(
-            FILES, "tidegate, the same by tg.files.source", lambda s, folder: ask(from_files(s, folder)), mode=mode
-        ),
+        Contestant("tidegate", "tidegate, partition and offset given", over(streamed), mode=mode),
+        Contestant(FILES, "tidegate, the same by tg.files.source", over(from_files), mode=mode),
     )
 
 

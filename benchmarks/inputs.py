@@ -89,17 +89,27 @@ def sized(shapes: dict[str, Shape]) -> Callable[[str, Path], Path]:
 
 def write_halves(target: Path, tables: Iterable[pa.Table]) -> Path:
     """Write one file per table, two of which are a micro-batch, unless that was done before."""
+    return write_files(target, tables, HALVES)
+
+
+def write_files(target: Path, tables: Iterable[pa.Table], files: int, row_group: int | None = None) -> Path:
+    """Write one file per table, `files` of which are a micro-batch, unless that was done before."""
     done = target.with_name(f"{target.name}.done")
     if done.exists():
         return target
     target.mkdir(parents=True, exist_ok=True)
     for number, table in enumerate(tables):
-        path = target / f"batch-{number // HALVES:04d}-{number % HALVES}.parquet"
-        pq.write_table(table, path)
-        # The file source reads by modification time: a second per batch keeps the two halves together.
-        os.utime(path, (FIRST_MS // 1000 + number // HALVES,) * 2)
+        path = target / f"batch-{number // files:04d}-{number % files}.parquet"
+        pq.write_table(table, path, row_group_size=row_group)
+        # The file source reads by modification time: a second per batch keeps its files together.
+        os.utime(path, (FIRST_MS // 1000 + number // files,) * 2)
     done.touch()
     return target
+
+
+def batch_of(path: Path) -> str:
+    """What the files of a micro-batch have in common, in the order of the micro-batches."""
+    return path.name.rpartition("-")[0]
 
 
 def key_names(keys: Int64s) -> list[str]:

@@ -6,6 +6,7 @@ import json
 import shutil
 import tempfile
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.contestant import Contestant
-from benchmarks.inputs import HALVES
+from benchmarks.inputs import batch_of
 from benchmarks.two_sides import SIDES
 
 WARM_UP = 2
@@ -159,9 +160,10 @@ def digest(progress: dict[str, Any]) -> Digest:
 def rows_of(folder: Path) -> list[int]:
     """The rows of each micro-batch, of both sides if there are two; Spark counts files where it reads no rows."""
     sides = [side for name in SIDES if (side := folder / name).is_dir()] or [folder]
-    of_sides = [[pq.read_metadata(path).num_rows for path in sorted(side.glob("*.parquet"))] for side in sides]
-    rows = [sum(files) for files in zip(*of_sides, strict=True)]
-    return [sum(rows[at : at + HALVES]) for at in range(0, len(rows), HALVES)]
+    rows: dict[str, int] = defaultdict(int)
+    for path in (path for side in sides for path in side.glob("*.parquet")):
+        rows[batch_of(path)] += pq.read_metadata(path).num_rows
+    return [rows[batch] for batch in sorted(rows)]
 
 
 def _as_json(progress: Any) -> str:

@@ -23,8 +23,13 @@ from tidegate.runtime.spark.config import checkpointing
 
 PACKAGES = ("pyspark", "pyarrow", "pandas", "numpy", "protobuf")
 
+AS_INSTALLED, TUNED = "as-installed", "tuned"
+SETTINGS = (AS_INSTALLED, TUNED)
+"""As installed is what `tg.configure(builder)` sets, and Spark's defaults. Tuned are the settings with a price as well
+(docs/operations.md), for all contestants alike."""
+
 FILES_WITHOUT_FORKS = f"{checkpointing()}.FileSystemBasedCheckpointFileManager"
-"""For all contestants alike. On a local disk Spark's default starts the program `readlink` four times for each file of
+"""Where tuned. On a local disk Spark's default starts the program `readlink` four times for each file of
 the checkpoint, 20 times in a batch of two tasks; the storage of a cluster does not (decision 0012)."""
 
 
@@ -55,31 +60,37 @@ def arguments(parser: argparse.ArgumentParser, results: str) -> argparse.Argumen
     parser.add_argument("--smoke", action="store_true", help="small enough for a test: are all the parts there?")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results") / results)
     parser.add_argument("--master", default="local[2]", help="where Spark runs")
-    parser.add_argument("--sparks-files", action="store_true", help="let Spark rename files of checkpoints its own way")
+    parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=[TUNED], help="of Spark: what a user has")
     parser.add_argument("--memory", default="8g", help="of the driver's JVM")
     return parser
 
 
 @contextmanager
-def session(options: argparse.Namespace, more: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """Spark as all benchmarks run it, stopped in the end; `more` are further settings of its start."""
+def session(
+    options: argparse.Namespace, more: Mapping[str, str] | None = None, settings: str = ""
+) -> Iterator[SparkSession]:
+    """Spark as all benchmarks run it, stopped in the end; `more` are further settings of its start.
+
+    `settings` is one of SETTINGS; the first of those that were asked for if left out.
+    """
+    tuned = (settings or options.settings[0]) == TUNED
     # Workers run the `python3` of the PATH unless told which.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = (
         SparkSession.builder.master(options.master)
         .appName("tidegate-bench")
         .config("spark.driver.memory", options.memory)
-        .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.streaming.numRecentProgressUpdates", "10000")
     )
-    if not options.sparks_files:
+    if tuned:
         builder = builder.config("spark.sql.streaming.checkpointFileManagerClass", FILES_WITHOUT_FORKS)
+        builder = builder.config("spark.ui.enabled", "false")
     for name, value in (more or {}).items():
         builder = builder.config(name, value)
-    spark: SparkSession = tg.configure(builder, faster=True).getOrCreate()
+    spark: SparkSession = tg.configure(builder, faster=tuned).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     # Some rows are there to show what leaving out partition and offset means; it need not be told.
     warnings.filterwarnings("ignore", category=tg.TidegateWarning)

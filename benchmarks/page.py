@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -13,6 +13,7 @@ from typing import Any
 from tools.pages.svg import Drawing
 
 from benchmarks import where_drawn
+from benchmarks.options import SETTINGS, TUNED
 
 RESULTS = Path("benchmarks/results")
 PAGE = Path("docs/benchmarks.md")
@@ -21,6 +22,8 @@ BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 HEADING = "### "
 COMMANDS = ("bench", "bench-peers", "bench-growth", "bench-where")
 """In the order of the page."""
+OF_MAKE = {"make bench": {"settings": list(SETTINGS)}, "make bench-peers": {"settings": [TUNED]}}
+"""What the command says by itself."""
 
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 420, 240, 60, 36, 20, 44
 INK, LINE = "#24292f", "#0969da"
@@ -61,7 +64,10 @@ def _measured() -> Iterator[str]:
         for name in sorted(path.stem for path in RESULTS.glob(f"{kind}*.json")):
             if (report := _read(name)) is not None:
                 how = _machine(report, command, name)
-                yield from (_workload(n, w, how) for n, w in report["workloads"].items())
+                by_settings = {"as installed": report.get("as_installed", {}), "tuned": report["workloads"]}
+                for each in by_settings["tuned"] | by_settings["as installed"]:
+                    measured = {of: found[each] for of, found in by_settings.items() if each in found}
+                    yield workload(each, measured, how)
     if (report := _read("growth")) is not None:
         yield _growth(report)
     if (report := _read("where")) is not None:
@@ -84,7 +90,9 @@ def _machine(report: dict[str, Any], command: str, name: str) -> str:
     chosen = "".join(
         f" --{key.replace('_', '-')}{_value(value)}"
         for key, value in report.get("settings", {}).items()
-        if key in ("full", "smoke", "only", "contestants", "peers", "repeat", "sparks_files") and value
+        if key in ("full", "smoke", "only", "contestants", "peers", "repeat", "settings")
+        and value
+        and value != OF_MAKE.get(command, {}).get(key)
     )
     asked = f'{command} BENCH_ARGS="{chosen.strip()}"' if chosen else command
     return (
@@ -98,32 +106,57 @@ def _value(of: Any) -> str:
     return "" if of is True else f" {' '.join(of) if isinstance(of, list) else of}"
 
 
-def _workload(name: str, found: dict[str, Any], how: str) -> str:
-    lines = [f"{HEADING}{name}: {found['title']}", "", how, ""]
-    contestants = found.get("contestants", {})
-    if "found" in found:
-        lines += _open_entries(found["found"])
-    elif name == "W10":
-        lines += ["| | p50 ms | p99 ms | ms a batch |", "|---|---|---|---|"]
-        lines += [
-            f"| {one['label']} | {one['p50_ms']:,.0f} | {one['p99_ms']:,.0f} | {one['batch_ms']:,} |"
-            for one in contestants.values()
-        ]
-    elif name == "START":
-        lines += ["| | seconds |", "|---|---|"]
-        lines += [f"| {one['label']} | {median(one['seconds']):.2f} |" for one in contestants.values()]
-    else:
-        lines += ["| | M rows/s | in the median batch | largest worker MiB | all Python MiB | JVM MiB |"]
-        lines += ["|---|---|---|---|---|---|"]
-        lines += [
-            f"| {one['label']} | {one['rows_per_s'] / 1e6:.4f} | {_in_median_batch(one)} "
-            f"| {one['peak_worker_mib']:,} | {one['peak_python_mib']:,} | {one['peak_jvm_mib']:,} |"
-            for one in contestants.values()
-        ]
-    told = [_bar(bar) for bar in found["bars"]]
+Cells = Sequence[tuple[str, Callable[[dict[str, Any]], str]]]
+"""Columns of a table: a title, and the cell of one row."""
+
+
+def workload(name: str, by_settings: dict[str, dict[str, Any]], how: str) -> str:
+    """The section of one workload; what `by_settings` has of several settings of Spark stands side by side."""
+    several, found = len(by_settings) > 1, list(by_settings.values())[-1]
+    rows = {of: _rows(each) for of, each in by_settings.items()}
+    speeds, others = _columns(name, found)
+    head = [f"{title}, {of}" if several else title for title, _ in speeds for of in rows]
+    head += [title for title, _ in others]
+    lines = [f"{HEADING}{name}: {found['title']}", "", how, "", _line(["", *head]), "|---" * (len(head) + 1) + "|"]
+    for label, one in _rows(found).items():
+        speed = [cell(each[label]) if label in each else "" for _, cell in speeds for each in rows.values()]
+        lines.append(_line([label, *speed, *(cell(one) for _, cell in others)]))
+    told = [_bar(bar, f", {of}" if several else "") for of, each in by_settings.items() for bar in each["bars"]]
     told += [f"* {who}: not measured. {why}" for who, why in found.get("unable", {}).items()]
     agreed = [f"{who}: {what}." for who, what in found["agreement"].items()]
     return "\n".join([*lines, "", *told, "", *agreed]).rstrip()
+
+
+def _rows(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What was measured, by the label of its row."""
+    if "found" in found:
+        return {f"{one['label']}, {one['entries']:,} open": one for one in found["found"]}
+    return {one["label"]: one for one in found["contestants"].values()}
+
+
+def _columns(name: str, found: dict[str, Any]) -> tuple[Cells, Cells]:
+    """How fast it was, and what else is told."""
+    if "found" in found:
+        return [("seconds a batch", lambda one: f"{median(one['batch_s'][2:] or one['batch_s']):.3f}")], [
+            ("largest worker MiB", lambda one: f"{one['worker_mib']:,.0f}"),
+            ("JVM MiB", lambda one: f"{one['jvm_mib']:,.0f}"),
+        ]
+    if name == "W10":
+        return [("p50 ms", lambda one: f"{one['p50_ms']:,.0f}"), ("p99 ms", lambda one: f"{one['p99_ms']:,.0f}")], [
+            ("ms a batch", lambda one: f"{one['batch_ms']:,}")
+        ]
+    if name == "START":
+        return [("seconds", lambda one: f"{median(one['seconds']):.2f}")], []
+    return [("M rows/s", lambda one: f"{one['rows_per_s'] / 1e6:.4f}")], [
+        ("in the median batch", _in_median_batch),
+        ("largest worker MiB", lambda one: f"{one['peak_worker_mib']:,}"),
+        ("all Python MiB", lambda one: f"{one['peak_python_mib']:,}"),
+        ("JVM MiB", lambda one: f"{one['peak_jvm_mib']:,}"),
+    ]
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _in_median_batch(one: dict[str, Any]) -> str:
@@ -131,24 +164,13 @@ def _in_median_batch(one: dict[str, Any]) -> str:
     return "" if rate is None else f"{rate / 1e6:.4f}"
 
 
-def _open_entries(found: list[dict[str, Any]]) -> list[str]:
-    lines = ["| | open | seconds a batch | largest worker MiB | JVM MiB |", "|---|---|---|---|---|"]
-    for one in found:
-        seconds = median(one["batch_s"][2:] or one["batch_s"])
-        lines.append(
-            f"| {one['label']} | {one['entries']:,} | {seconds:.3f} | {one['worker_mib']:,.0f} "
-            f"| {one['jvm_mib']:,.0f} |"
-        )
-    return lines
-
-
-def _bar(bar: dict[str, Any]) -> str:
+def _bar(bar: dict[str, Any], settings: str) -> str:
     least, most = bar.get("at_least"), bar.get("at_most")
     good = bar["times"] >= least if least is not None else bar["times"] <= most
     wanted = f"at least {round(least, 2)}" if least is not None else f"at most {most}"
     others = f" {' and '.join(bar['others'])}" if "others" in bar else ""
     verdict = "reached" if good else "**not reached**"
-    return f"* {bar['contestant']}: {bar['times']} times{others}; wanted {wanted}: {verdict}"
+    return f"* {bar['contestant']}{settings}: {bar['times']} times{others}; wanted {wanted}: {verdict}"
 
 
 def _growth(report: dict[str, Any]) -> str:

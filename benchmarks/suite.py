@@ -1,7 +1,8 @@
 """Every workload that needs nothing but the package: tidegate against what a PySpark user would run instead.
 
 `make bench` is the whole measurement but for the joins, `make bench BENCH_ARGS="--only W3"` a part of it, `--smoke` a
-trial, `--full` the larger sizes. Joins are asked for: `--only J1` or, one race of it, `--only J1-left-1`.
+trial, `--full` the larger sizes. Joins are asked for: `--only J1` or, one race of it, `--only J1-left-1`. `make bench`
+measures with the settings of Spark that a user has as installed, and with tuned ones (`--settings tuned`: these alone).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Protocol
 from pyspark.sql import SparkSession
 
 from benchmarks.measure import WARM_UP
-from benchmarks.options import Options, arguments, save, say, session, size_of, versions
+from benchmarks.options import TUNED, Options, arguments, save, say, session, size_of, versions
 from benchmarks.workloads import (
     doors,
     functions,
@@ -32,6 +33,7 @@ from benchmarks.workloads import (
     time_limit,
     tumbling,
     updates,
+    varied,
 )
 
 
@@ -62,6 +64,7 @@ WORKLOADS: tuple[Workload, ...] = (
     doors.D1,
     doors.D2,
     startup.START,
+    *varied.VARIED,
 )
 JOINS: tuple[Workload, ...] = (*joins.J1, joins.J2, open_joins.J3, open_joins.J4)
 """Run when asked for: in each of them Spark's own takes many minutes."""
@@ -103,13 +106,17 @@ def carry_out(
         contestants,
     )
     began = time.monotonic()
-    with session(options, more) as spark, tempfile.TemporaryDirectory(prefix="tidegate-bench-input-") as scratch:
-        found = {
-            each.name: measured(spark, each, chosen, options.data or Path(scratch))
-            for each in workloads
-            if not options.only or each.name in options.only or family(each.name) in options.only
-        }
-        report: dict[str, Any] = {"workloads": found, "settings": settings(options), "versions": versions(spark)}
+    report: dict[str, Any] = {"workloads": {}, "as_installed": {}, "settings": settings(options)}
+    with tempfile.TemporaryDirectory(prefix="tidegate-bench-input-") as scratch:
+        for of_spark in options.settings:
+            say(f"\nSettings of Spark: {of_spark}")
+            with session(options, more, of_spark) as spark:
+                report["workloads" if of_spark == TUNED else "as_installed"] = {
+                    each.name: measured(spark, each, chosen, options.data or Path(scratch))
+                    for each in workloads
+                    if not options.only or each.name in options.only or family(each.name) in options.only
+                }
+                report["versions"] = versions(spark)
     report["seconds"] = round(time.monotonic() - began)
     say(f"\nWhole run: {report['seconds']} s.")
     save(report, options.json)

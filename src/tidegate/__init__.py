@@ -174,8 +174,9 @@ def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
     """Set what tidegate needs of Spark on a session or a session builder, and return it.
 
     The RocksDB state store with changelog checkpointing: the operator cannot run on the default store. A RocksDB store
-    that a platform brings stays. `faster` adds settings that save time per batch (no checksum files beside checkpoint
-    files; on a builder, Unix sockets).
+    that a platform brings stays. Rows go to Python in batches of up to 50,000, unless the session has another number
+    than Spark's default. `faster` adds settings that save time per batch and have a price (no checksum files beside
+    checkpoint files; on a builder, Unix sockets).
 
     Raises TidegateError, with what to do, if Spark, Java, a package, the Kafka connector or the Python of workers does
     not serve (`tidegate doctor` says the same from the shell).

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from benchmarks.page import BEGIN, END, PAGE, merged
+from benchmarks.page import BEGIN, END, PAGE, merged, workload
 
 
 def section(workload: str, command: str, numbers: str) -> str:
@@ -35,6 +37,43 @@ def test_the_order_of_the_page() -> None:
 def test_a_section_that_nobody_measured() -> None:
     with pytest.raises(ValueError, match="does not say what measured it"):
         merged("### By hand\n\nmuch faster", [])
+
+
+def race(rate: int, times: float) -> dict[str, Any]:
+    one = {"label": "tidegate", "rows_per_s": rate, "rows_per_s_median_batch": rate}
+    memory = {"peak_worker_mib": 300, "peak_python_mib": 900, "peak_jvm_mib": 5000}
+    bar = {"contestant": "tidegate", "others": ["spark_memory"], "times": times, "at_least": 2.0}
+    return {"title": "windows", "contestants": {"tidegate": one | memory}, "bars": [bar], "agreement": {"all": "equal"}}
+
+
+def test_speeds_as_installed_and_tuned_stand_side_by_side() -> None:
+    by_settings = {"as installed": race(1_000_000, 1.5), "tuned": race(1_200_000, 2.5)}
+    speeds = "M rows/s, as installed | M rows/s, tuned | in the median batch"
+    assert workload("W1", by_settings, "`make bench`").splitlines() == [
+        "### W1: windows",
+        "",
+        "`make bench`",
+        "",
+        f"|  | {speeds} | largest worker MiB | all Python MiB | JVM MiB |",
+        "|---|---|---|---|---|---|---|",
+        "| tidegate | 1.0000 | 1.2000 | 1.2000 | 300 | 900 | 5,000 |",
+        "",
+        "* tidegate, as installed: 1.5 times spark_memory; wanted at least 2.0: **not reached**",
+        "* tidegate, tuned: 2.5 times spark_memory; wanted at least 2.0: reached",
+        "",
+        "all: equal.",
+    ]
+
+
+def test_one_column_if_one_was_measured() -> None:
+    told = workload("START", {"tuned": race(1, 2.0) | {"contestants": {"a": {"label": "a", "seconds": [2, 1, 3]}}}}, "")
+    assert "|  | seconds |\n|---|---|\n| a | 2.00 |\n" in told
+    assert "* tidegate: 2.0 times" in told
+
+
+def test_a_contestant_that_ran_with_one_of_the_settings() -> None:
+    by_settings = {"as installed": race(1, 2.0) | {"contestants": {}}, "tuned": race(1_000_000, 2.0)}
+    assert "| tidegate |  | 1.0000 | 1.0000 |" in workload("W1", by_settings, "")
 
 
 def test_the_page_itself() -> None:

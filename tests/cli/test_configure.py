@@ -16,6 +16,7 @@ import tidegate as tg
 from tidegate.runtime.spark import config
 
 PLATFORMS = "com.platform.state.RocksDBStateStoreProvider"
+BY_DEFAULT = config.NEEDED | config.LARGER_BATCHES
 
 
 @pytest.fixture(autouse=True)
@@ -50,24 +51,38 @@ def options(builder: Any) -> dict[str, str]:
 
 
 def test_it_sets_sparks_own_rocksdb_store() -> None:
-    configured = options(tg.configure(SparkSession.builder))
-    assert {name: configured[name] for name in config.NEEDED} == config.NEEDED
+    assert options(tg.configure(SparkSession.builder)) == BY_DEFAULT
+    assert tg.configure(Session()).conf == BY_DEFAULT
+
+
+def test_a_number_of_rows_that_somebody_chose_stays() -> None:
+    chosen = {config.ARROW_ROWS: "2000"}
+    assert options(tg.configure(SparkSession.builder.config(config.ARROW_ROWS, "2000"))) == BY_DEFAULT | chosen
+    assert tg.configure(Session(**chosen)).conf == BY_DEFAULT | chosen
+    of_spark = {config.ARROW_ROWS: config.SPARKS_DEFAULT_ARROW_ROWS}
+    assert tg.configure(Session(**of_spark)).conf == BY_DEFAULT
+
+
+def test_wide_rows_make_no_large_batches_where_spark_counts_rows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyspark, "__version__", "4.0.2")
     assert tg.configure(Session()).conf == config.NEEDED
 
 
 def test_a_rocksdb_store_that_a_platform_brings_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = {config.PROVIDER: PLATFORMS}
-    assert options(tg.configure(SparkSession.builder.config(config.PROVIDER, PLATFORMS))) == theirs
-    assert tg.configure(Session(**theirs)).conf == theirs
-    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: Session(**theirs))
-    assert options(tg.configure(SparkSession.builder)) == {}
     # The settings that save time are of Spark, and not of the store.
-    assert options(tg.configure(SparkSession.builder, faster=True)).keys() == {*config.FASTER, *config.FASTER_AT_START}
+    left = theirs | config.LARGER_BATCHES
+    assert options(tg.configure(SparkSession.builder.config(config.PROVIDER, PLATFORMS))) == left
+    assert tg.configure(Session(**theirs)).conf == left
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: Session(**theirs))
+    assert options(tg.configure(SparkSession.builder)) == config.LARGER_BATCHES
+    faster = config.LARGER_BATCHES | config.FASTER | config.FASTER_AT_START
+    assert options(tg.configure(SparkSession.builder, faster=True)) == faster
 
 
 def test_another_store_does_not_stay() -> None:
     other = config.ROCKSDB.replace("RocksDB", "HDFSBacked")
-    assert tg.configure(Session(**{config.PROVIDER: other})).conf == config.NEEDED
+    assert tg.configure(Session(**{config.PROVIDER: other})).conf == BY_DEFAULT
 
 
 @pytest.mark.parametrize(

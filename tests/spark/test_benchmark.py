@@ -15,11 +15,14 @@ FUNCTIONS = ("tidegate_aggregate", "tidegate_arrow", "per_key")
 
 
 def test_smoke_of_one_race(tmp_path: Path) -> None:
-    two = ("tidegate_files", "spark_memory")
-    printed, report = smoke("benchmarks.suite", tmp_path / "report.json", "--only", "W1", "--contestants", *two)
-    assert "equal in every run of 2 contestants" in printed
-    (bar,) = report["workloads"]["W1"]["bars"]
-    assert bar["times"] > 0
+    """As installed and tuned, over partitions of several files."""
+    asked = ("--only", "V-files", "--contestants", "tidegate_files", "spark_memory")
+    of_spark = ("--settings", "as-installed", "tuned")
+    printed, report = smoke("benchmarks.suite", tmp_path / "report.json", *asked, *of_spark)
+    assert printed.count("equal in every run of 2 contestants") == 2
+    for settings in ("as_installed", "workloads"):
+        (bar,) = report[settings]["V-files"]["bars"]
+        assert bar["times"] > 0
 
 
 def test_smoke_of_missing_offsets(tmp_path: Path) -> None:

@@ -46,14 +46,18 @@ NEEDED = {
     # Uploads what a batch changed instead of a snapshot of the whole store.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
 }
+ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+SPARKS_DEFAULT_ARROW_ROWS = "10000"
+SPARK_BOUNDS_ARROW_BYTES = (4, 1)
+"""From this Spark on a batch of rows on its way to Python ends at 64 MiB too, however many rows it may have."""
+# Larger batches save a sixth of the time that rows take to Python, and hold a few MB more. Where only the number of
+# rows bounds a batch, wide rows would make it large: there Spark's default stays.
+LARGER_BATCHES = {ARROW_ROWS: "50000"}
 # Optional, and only what a session may set: a second small file per checkpoint file costs two creations per task
 # and batch. It guards against damaged storage, so it is a choice.
-# Rows go to Python in batches of 10,000 by default; larger ones save a sixth of that time and hold a few MB more.
-FASTER = {
-    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-}
-# Optional, and only before Spark starts: rows and state calls go through a socket file instead of TCP.
+FASTER = {"spark.sql.streaming.checkpoint.fileChecksum.enabled": "false"}
+# Optional, and only before Spark starts: rows and state calls go through a socket file instead of TCP. Spark does not
+# notice a worker that hangs on such a socket (`spark.python.worker.idleTimeoutSeconds`), so it is a choice too.
 FASTER_AT_START = {"spark.python.unix.domain.socket.enabled": "true"}
 
 Session = TypeVar("Session")
@@ -62,10 +66,11 @@ Session = TypeVar("Session")
 def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
     """Set what tidegate needs on a session or on a session builder, and return it.
 
-    That is the RocksDB state store with changelog checkpointing; a RocksDB store of a platform's own stays. Checked
-    are the versions of Spark, Java, pandas, pyarrow and protobuf, the Kafka connector among `spark.jars.packages`, and
-    the Python of workers on this machine. `faster=True` adds settings that save time per batch: no checksum files
-    beside checkpoint files, and, on a builder, Unix sockets between Spark and Python.
+    That is the RocksDB state store with changelog checkpointing; a RocksDB store of a platform's own stays. Rows go to
+    Python in batches of up to 50,000, unless the session has a number of its own. Checked are the versions of Spark,
+    Java, pandas, pyarrow and protobuf, the Kafka connector among `spark.jars.packages`, and the Python of workers on
+    this machine. `faster=True` adds settings that save time per batch and have a price: no checksum files beside
+    checkpoint files, and, on a builder, Unix sockets between Spark and Python.
     """
     require_spark()
     quiet_pandas()
@@ -75,7 +80,7 @@ def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
     require_packages()
     use_driver_python(spark)
     require_connector(spark.conf.get(PACKAGES, ""), spark.version)
-    for name, value in _settings(faster, spark.conf.get(PROVIDER, "")).items():
+    for name, value in _settings(faster, spark.conf.get(PROVIDER, ""), spark.conf.get(ARROW_ROWS, "")).items():
         spark.conf.set(name, value)
     return spark_or_builder
 
@@ -96,12 +101,17 @@ def _configure_builder(builder: Any, faster: bool) -> Any:
     if _starts_server(options) and not os.environ.keys() & PYTHON_OF_WORKERS:
         # Its workers run what the environment of the server says, and the server is started with this one's.
         os.environ[PYTHON_OF_WORKERS[0]] = sys.executable
-    return _with(builder, _settings(faster, provider or ""))
+    return _with(builder, _settings(faster, provider or "", options.get(ARROW_ROWS, "")))
 
 
-def _settings(faster: bool, provider: str) -> dict[str, str]:
-    """What to set where the state store is `provider`: a RocksDB store that a platform brings is left as it is."""
-    needed = {} if provider.endswith(ANY_ROCKSDB) and provider != ROCKSDB else NEEDED
+def _settings(faster: bool, provider: str, arrow_rows: str) -> dict[str, str]:
+    """What to set where the state store is `provider` and a batch has up to `arrow_rows` rows; "" is Spark's default.
+
+    A RocksDB store that a platform brings, and a number of rows that somebody chose, are left as they are.
+    """
+    needed = {} if provider.endswith(ANY_ROCKSDB) and provider != ROCKSDB else dict(NEEDED)
+    if spark_version() >= SPARK_BOUNDS_ARROW_BYTES and arrow_rows in ("", SPARKS_DEFAULT_ARROW_ROWS):
+        needed |= LARGER_BATCHES
     return needed | FASTER if faster else needed
 
 
