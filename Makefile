@@ -133,6 +133,12 @@ test-fuzz: $(STAMP)  ## FUZZ_CASES damaged frames, damaged states and odd defini
 docs: $(STAMP)  ## Draw the pictures and write the tables of docs/ anew
 	$(BIN)/python -m tools.pages
 
+SITE_VENV ?= .venv-site
+
+.PHONY: site
+site: $(SITE_VENV)/.installed  ## The documentation as a site in build/site; a broken link or reference fails
+	$(SITE_VENV)/bin/python -m tools.site
+
 .PHONY: changelog
 changelog: $(STAMP)  ## What the next release would say (the fragments in changes/)
 	$(BIN)/towncrier build --draft --version $(or $(VERSION),next)
@@ -177,7 +183,7 @@ java:
 
 .PHONY: clean
 clean:  ## Remove environments, caches and outputs
-	rm -rf $(VENV) $(LOWEST) .venv-spark-* .newest build dist output benchmarks/results benchmarks/peers/target spark-warehouse metastore_db derby.log artifacts
+	rm -rf $(VENV) $(LOWEST) $(SITE_VENV) .venv-spark-* .newest build dist output benchmarks/results benchmarks/peers/target spark-warehouse metastore_db derby.log artifacts
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -187,6 +193,13 @@ $(OF_SPARK)/.installed: pyproject.toml
 	@$(OF_SPARK)/bin/python -m pip $(PIP_INSTALL) $(PIP_WITH_GROUPS)
 	@$(OF_SPARK)/bin/python -m pip $(PIP_INSTALL) --editable $(EXTRAS) --group dev
 	@$(OF_SPARK)/bin/python -m pip $(PIP_INSTALL) --no-deps pyspark==$(SPARK)
+	@touch $@
+
+# The site needs neither Spark nor the package: references are read from the source.
+$(SITE_VENV)/.installed: pyproject.toml
+	@tools/make-venv $(SITE_VENV)
+	@$(SITE_VENV)/bin/python -m pip $(PIP_INSTALL) $(PIP_WITH_GROUPS)
+	@$(SITE_VENV)/bin/python -m pip $(PIP_INSTALL) --group site
 	@touch $@
 
 # The stamp is written last: an installation that was cut off is repeated.
