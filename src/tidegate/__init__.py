@@ -152,11 +152,30 @@ Session = TypeVar("Session")
 
 
 def explain_pending(of: StreamingQuery | TopologyTestDriver, checkpoint: str | None = None) -> list[Pending]:
-    """Print and return what waits, for what stream time, how far away that is, and which partition holds it back.
+    """Print and return the rows that wait, the stream time they wait for, and the partition that holds it back.
 
-    `of` is a running StreamingQuery, whose last progress is asked (no state is read), or a TopologyTestDriver, which
-    knows every window. Given the `checkpoint` of the query, its state is read: every window, and the keys that a time
-    limit holds back. One `Pending` per operator. Raises DefinitionTypeError for anything else.
+    Args:
+        of: A running StreamingQuery, whose last progress is asked (no state is read), or a TopologyTestDriver, which
+            knows every window.
+        checkpoint: The checkpoint of the query. Its state is read: every window, and the keys that a time limit holds
+            back.
+
+    Returns:
+        One `Pending` per operator.
+
+    Raises:
+        DefinitionTypeError: `of` is neither of the two.
+
+    Examples:
+        >>> counts = events.group_by_key().windowed_by(tg.TimeWindows.of_size_and_grace("10 ms", "5 ms")).count()
+        >>> driver = TopologyTestDriver(
+        ...     counts.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
+        ... )
+        >>> driver.pipe_input({"user": "A", "ts": 3})
+        >>> [pending] = tg.explain_pending(driver)
+        events: stream time is 3 (1970-01-01T00:00:00.003+00:00).
+          window 0 to 10 ms waits for stream time 15 (1970-01-01T00:00:00.015+00:00): 12 milliseconds to go
+          A record with a later timestamp, of any key and partition, moves stream time on.
     """
     if hasattr(of, "recentProgress"):
         from tidegate.runtime.spark.pending import pending as of_query
@@ -175,11 +194,24 @@ def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
 
     The RocksDB state store with changelog checkpointing: the operator cannot run on the default store. A RocksDB store
     that a platform brings stays. Rows go to Python in batches of up to 50,000, unless the session has another number
-    than Spark's default. `faster` adds settings that save time per batch and have a price (no checksum files beside
-    checkpoint files; on a builder, Unix sockets).
+    than Spark's default.
 
-    Raises TidegateError, with what to do, if Spark, Java, a package, the Kafka connector or the Python of workers does
-    not serve (`tidegate doctor` says the same from the shell).
+    Args:
+        spark_or_builder: A SparkSession, or a builder of one.
+        faster: Add settings that save time per batch and have a price: no checksum files beside checkpoint files and, on
+            a builder, Unix sockets.
+
+    Returns:
+        The session or the builder.
+
+    Raises:
+        TidegateError: Spark, Java, a package, the Kafka connector or the Python of workers does not serve; with what to
+            do (`tidegate doctor` says the same from the shell).
+
+    Examples:
+        ```python
+        spark = tg.configure(SparkSession.builder.config("spark.sql.shuffle.partitions", "4")).getOrCreate()
+        ```
     """
     from tidegate.runtime.spark.config import configure as configure_spark
 
@@ -207,13 +239,29 @@ def read_state(
 ) -> DataFrame:
     """The rows of a store in a checkpoint, as of the last committed batch, as a static DataFrame.
 
-    store  of an aggregation (`Materialized.as_("name")`): the result rows of its windows and `status`, "open" (so far)
-           or "closed" (final, within the retention); of a suppression (`.with_name("name")`): the rows it holds back,
-           `since` when their limit counts, and `until` when they leave. The aggregation's if left out.
-    ended_from, ended_to
-           only windows that ended then, both included (KIP-825's findSessions); epoch milliseconds or datetimes
+    Of an aggregation they are the result rows of its windows with `status`: "open" (so far) or "closed" (final, within
+    the retention). Of a suppression they are the rows it holds back: `since` when their limit counts, and `until` when
+    they leave.
 
-    Raises CheckpointError if there is no state to read, DefinitionError for a store that the checkpoint does not have.
+    Args:
+        spark: The session.
+        checkpoint: The checkpointLocation of the query.
+        store: The name of the store: `Materialized.as_("name")` of an aggregation, `.with_name("name")` of a
+            suppression. Left out, that of the aggregation.
+        ended_from: Only windows that ended then or later (KIP-825's findSessions); epoch milliseconds or a datetime.
+        ended_to: Only windows that ended then or earlier.
+
+    Returns:
+        The DataFrame.
+
+    Raises:
+        CheckpointError: There is no state to read.
+        DefinitionError: The checkpoint has no store of this name.
+
+    Examples:
+        ```python
+        waiting = tg.read_state(spark, "/data/checkpoints/alerts").where("status = 'open'")
+        ```
     """
     from tidegate.kernel.inspect.stored_rows import ended
     from tidegate.runtime.spark.reading import read_state as read_state_of
@@ -239,24 +287,40 @@ def advise(
 ) -> Advice:
     """What each grace would have cost a recorded stream: late records, wrong rows, changed alerts, and the wait.
 
-    records    a static Spark DataFrame; an Arrow table, a pandas or polars frame; or the path of a Parquet, CSV or JSON
-               lines file, or of a folder of them, which is read without Spark
-    windows    tumbling or hopping, with the grace of today
-    key, timestamp, partition, offset
-               as of `tg.stream`; a timestamp may also be epoch milliseconds, or text in ISO 8601
-    arrival    the column that says when a record came (Kafka's own timestamp); it gives the order between partitions,
-               waits by the clock, clocks that run ahead, and idle gaps
-    trigger    with arrival, the interval of the batches; left out, the shortest
-    graces     those of the table; left out, those that the data call for
-    aggregates what a result holds, by name, as of `agg`; left out, `count`
-    alert      which results raise an alert: text such as "count < 10", an expression of pyarrow.compute, or a function
-               of an Arrow table (key columns, `start` and `end` in ms, aggregates) that gives a boolean for each row
-    target     the share of (record, window) pairs that the chosen grace may leave late
-    format     of files, where their names do not say it: "parquet", "csv" or "json"
-
     The order that is assumed is in `Advice.order` (docs/choosing-a-grace.md).
-    Raises DefinitionError, DefinitionTypeError for a question that cannot mean anything, InputError for records that
-    cannot be read.
+
+    Args:
+        records: A static Spark DataFrame; an Arrow table, a pandas or polars frame; or the path of a Parquet, CSV or
+            JSON lines file, or of a folder of them, which is read without Spark.
+        key: As of `tg.stream`.
+        timestamp: As of `tg.stream`; also epoch milliseconds, or text in ISO 8601.
+        windows: Tumbling or hopping, with the grace of today.
+        partition: As of `tg.stream`.
+        offset: As of `tg.stream`.
+        arrival: The column that says when a record came (Kafka's own timestamp). It gives the order between partitions,
+            waits by the clock, clocks that run ahead, and idle gaps.
+        trigger: With `arrival`, the interval of the batches; left out, the shortest.
+        graces: Those of the table; left out, those that the data call for.
+        aggregates: What a result holds, by name, as of `agg`; left out, `count`.
+        alert: Which results raise an alert: text such as "count < 10", an expression of pyarrow.compute, or a function
+            of an Arrow table (key columns, `start` and `end` in ms, aggregates) that gives a boolean for each row.
+        target: The share of (record, window) pairs that the chosen grace may leave late.
+        format: Of files, where their names do not say it: "parquet", "csv" or "json".
+
+    Returns:
+        The advice; printed it is a page of text, in a notebook a picture.
+
+    Raises:
+        DefinitionError: A question that cannot mean anything.
+        DefinitionTypeError: An argument of the wrong kind.
+        InputError: Records that cannot be read.
+
+    Examples:
+        >>> recorded = pa.table({"user": ["A"] * 6, "ts": [10, 11, 13, 11, 14, 10]})
+        >>> windows = tg.TimeWindows.of_size_and_grace("2 ms", "2 ms")
+        >>> advice = tg.advise(recorded, key="user", timestamp="ts", windows=windows)
+        >>> [(cost.grace, cost.late) for cost in advice.costs]
+        [(0, 2), (2, 1), (5, 0)]
     """
     from tidegate.advice import files
     from tidegate.advice.here import advise_table
@@ -287,10 +351,23 @@ def advise(
 def check_upgrade(spark: SparkSession, checkpoint: str, table: Result) -> Upgrade:
     """What would become of a checkpoint if `table` were started on it; the checkpoint is read and not touched.
 
-    `table` is what a query is made of, bound to streaming DataFrames, or to names (`tg.stream("events", ...)`): then
-    types of columns and the number of tasks are not compared. Several outputs are given as `tg.outputs(...)`.
+    Args:
+        spark: The session.
+        checkpoint: The checkpointLocation of the query.
+        table: What the query is made of, bound to streaming DataFrames, or to names (`tg.stream("events", ...)`): then
+            types of columns and the number of tasks are not compared. Several outputs are given as `tg.outputs(...)`.
 
-    Raises CheckpointError if there is no state to read.
+    Returns:
+        The changes, and whether the plan goes on.
+
+    Raises:
+        CheckpointError: There is no state to read.
+
+    Examples:
+        ```python
+        events = tg.stream("events", key="user", timestamp="ts")
+        print(tg.check_upgrade(spark, "/data/checkpoints/alerts", build(events)))
+        ```
     """
     from tidegate.runtime.spark.checking import check_upgrade as check
 
@@ -302,14 +379,24 @@ def drain(
 ) -> None:
     """Let everything out that a stopped query holds, and end: windows close, buffers empty, in its last batches.
 
-    table       what the query is made of, bound to its streaming DataFrames; nothing more is read of them
-    checkpoint  its checkpointLocation; afterwards no plan starts on it, and draining it again does nothing
-    write       gives the DataStreamWriter of the rows, as for the query itself, without trigger and checkpoint:
-                `lambda rows: rows.writeStream.outputMode("update").foreachBatch(save)`
-    row_ids     as of `to_df`: of a join whose rows go to `tg.kafka.sink`
-
     Call it again if it fails: it goes on where it was, and no batch is another one than before.
-    Raises CheckpointError if there is no state to drain.
+
+    Args:
+        table: What the query is made of, bound to its streaming DataFrames; nothing more is read of them.
+        checkpoint: Its checkpointLocation. Afterwards no plan starts on it, and draining it again does nothing.
+        write: Gives the DataStreamWriter of the rows, as for the query itself, without trigger and checkpoint.
+        row_ids: As of `to_df`: of a join whose rows go to `tg.kafka.sink`.
+
+    Raises:
+        CheckpointError: There is no state to drain.
+
+    Examples:
+        ```python
+        def write(rows):
+            return rows.writeStream.outputMode("update").foreachBatch(save)
+
+        tg.drain(final, "/data/checkpoints/alerts", write)
+        ```
     """
     from tidegate.runtime.spark.draining import drain as drained
 

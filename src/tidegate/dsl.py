@@ -86,28 +86,39 @@ def stream(
 ) -> KStream:
     """A stream of records from a streaming or static DataFrame, or an input named `source` to be bound later.
 
-    key        the key column or columns; a record with a null in one of them is skipped and counted
-    timestamp  the column with the event time; null or negative ones are skipped and counted
-    partition, offset
-               the columns that say in which order the records came, both or neither; with them late is decided
-               record by record, without them each micro-batch is taken in timestamp order
-    schema     the columns as a pyarrow.Schema: of an unbound input, or of a DataFrame, whose others are left out.
-               A declarative pipeline (pyspark.pipelines) needs it: there a DataFrame does not tell its columns
-    stream_time
-               "max": the largest timestamp seen; "min_partition": that of the slowest partition, so that a partition
-               which is behind loses nothing. Left out: "max"; of a join, the slower side
-    late_records
-               "drop" or "keep" what is not taken; left out, it is kept where an output asks for it
-               (`KTable.late_records`); an aggregation may say otherwise
-    idle_after with "min_partition", a partition without a record for so long by the wall clock holds nothing back
-    idle_advance
-               without a record for so long by the wall clock, stream time goes on from where it stood at the pace of
-               the wall clock, so that the last windows come out; costs repeatability (docs/semantics.md)
-    max_future_skew
-               a record further ahead of the wall clock than this is kept out, counted as "future", and moves nothing
+    Args:
+        source: A DataFrame, or the name of an input of the test driver.
+        key: The key column or columns. A record with a null in one of them is skipped and counted.
+        timestamp: The column with the event time. A null or negative one is skipped and counted.
+        partition: With `offset` the order in which the records came. With both, lateness is decided record by record;
+            without them each micro-batch is taken in timestamp order.
+        offset: The place of a record in its partition.
+        name: The name of the stream in messages, metrics and checkpoints.
+        schema: The columns as a pyarrow.Schema: of an unbound input, or of a DataFrame, whose other columns are left
+            out. A declarative pipeline (pyspark.pipelines) needs it.
+        stream_time: "max" is the largest timestamp seen. "min_partition" is that of the slowest partition, so that a
+            partition which is behind loses nothing. Left out: "max"; of a join, the slower side.
+        late_records: "drop" or "keep" what is not taken. Left out, it is kept where an output asks for it
+            (`KTable.late_records`); an aggregation may say otherwise.
+        idle_after: With "min_partition", a partition without a record for so long by the wall clock (an idle partition)
+            holds nothing back.
+        idle_advance: Without a record for so long by the wall clock, stream time goes on at the pace of the wall clock,
+            so that the last windows come out. This costs repeatability (docs/semantics.md).
+        max_future_skew: A record further ahead of the wall clock is kept out, counted as "future", and moves nothing.
 
-    Raises DefinitionError for a column that does not exist or has the wrong type, DefinitionTypeError for an
-    argument of the wrong kind.
+    Returns:
+        The stream.
+
+    Raises:
+        DefinitionError: A column does not exist or has the wrong type.
+        DefinitionTypeError: An argument is of the wrong kind.
+
+    Examples:
+        >>> clicks = tg.stream("clicks", key="user", timestamp="ts")
+        >>> driver = TopologyTestDriver(clicks.group_by_key().count())
+        >>> driver.pipe_input({"user": "A", "ts": 7})
+        >>> driver.read_output()
+        [{'user': 'A', 'count': 1, 'timestamp': 7}]
     """
     clock = Clock.of(
         stream_time,
@@ -171,11 +182,33 @@ def table(
 ) -> KTable:
     """A table given as its changes: each record upserts the row of its key, or deletes it where `deleted` is true.
 
-    The arguments are those of `stream`; `deleted` names a boolean column. Every change is forwarded, with its own
-    timestamp, deletions of unknown keys too (SEMANTICS 15).
+    Every change is forwarded, with its own timestamp, deletions of unknown keys too (SEMANTICS 15).
 
-    history  for how long a join of a stream with the table finds versions of a row by their timestamps; left out, it
-             finds the row that came last (SEMANTICS 16)
+    Args:
+        source: As in `stream`.
+        key: As in `stream`.
+        timestamp: As in `stream`.
+        deleted: A boolean column: true deletes the row of the key.
+        partition: As in `stream`.
+        offset: As in `stream`.
+        name: As in `stream`.
+        schema: As in `stream`.
+        history: For how long a join of a stream with the table finds versions of a row by their timestamps. Left out,
+            the join finds the row that came last (SEMANTICS 16).
+
+    Returns:
+        The table.
+
+    Raises:
+        DefinitionError: A column does not exist or has the wrong type, or `history` is negative.
+
+    Examples:
+        >>> users = tg.table("users", key="user", timestamp="ts", deleted="gone")
+        >>> driver = TopologyTestDriver(users.group_by("city").count())
+        >>> driver.pipe_input({"user": "A", "ts": 1, "city": "Rome", "gone": False})
+        >>> driver.pipe_input({"user": "A", "ts": 2, "city": None, "gone": True})
+        >>> [(row["city"], row["count"]) for row in driver.read_output()]
+        [('Rome', 1), ('Rome', 0)]
     """
     if deleted is not None:
         deleted = _column(deleted, "deleted")
@@ -203,11 +236,27 @@ def _check_deleted(node: Stream, deleted: str) -> None:
 
 
 def outputs(**tables: KTable | KStream | KLateRecords) -> KOutputs:
-    """Several tables of one aggregation as one: `outputs(raw=counts, final=final)`, computed together.
+    """Several tables of one aggregation as one, computed together by one operator.
 
-    Of a join, its rows and its late records: `outputs(joined=joined, late=joined.late_records())`.
+    Of a join: its rows and its late records, `outputs(joined=joined, late=joined.late_records())`.
 
-    Raises DefinitionError if they are not of one aggregation.
+    Args:
+        **tables: The tables, each by the name of its output.
+
+    Returns:
+        The outputs; `to_df` gives one DataFrame with a column `output`.
+
+    Raises:
+        DefinitionError: There is no table, or the tables are not of one aggregation.
+        DefinitionTypeError: A value is no table.
+
+    Examples:
+        >>> counts = events.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms")).count()
+        >>> final = counts.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
+        >>> driver = TopologyTestDriver(tg.outputs(raw=counts, final=final))
+        >>> driver.pipe_batch([{"user": "A", "ts": 1}, {"user": "A", "ts": 12}])
+        >>> [(row["output"], tuple(row["window"])) for row in driver.read_output()]
+        [('raw', (0, 10)), ('raw', (10, 20)), ('final', (0, 10))]
     """
     if not tables:
         raise DefinitionError("There is no output. Name at least one, for example tg.outputs(raw=counts, final=final).")
@@ -221,17 +270,33 @@ def outputs(**tables: KTable | KStream | KLateRecords) -> KOutputs:
 
 
 def to_df(**tables: KTable | KLateRecords) -> DataFrame:
-    """Several tables of one aggregation as one DataFrame, by one stateful operator: `to_df(raw=counts, final=final)`.
+    """Several tables of one aggregation as one DataFrame, by one stateful operator.
 
     The column `output` has the keyword under which a row's table was given. The other columns are those of all
     tables together, null where a table has none of that name.
+
+    Args:
+        **tables: The tables, each by the name of its output.
+
+    Returns:
+        The DataFrame.
+
+    Examples:
+        ```python
+        rows = tg.to_df(raw=counts, final=final)
+        ```
     """
     return outputs(**tables).to_df()
 
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """What a topology gives: rows."""
+    """What a topology gives: rows.
+
+    Examples:
+        >>> print(events.group_by_key().count().describe().splitlines()[0])
+        Aggregate aggregate
+    """
 
     node: Plan
 
@@ -239,17 +304,37 @@ class Result:
         return f"<{type(self).__name__} {headline(self.node)}>"
 
     def describe(self) -> str:
-        """The topology as a tree: every node with name, windows, grace, buffer and what it became on Spark."""
+        """The topology as a tree: every node with name, windows, grace, buffer, and what it becomes on Spark.
+
+        Returns:
+            The text.
+
+        Examples:
+            >>> print(events.group_by_key().count().describe().splitlines()[-1])
+                     order    timestamps
+        """
         return describe(self.node)
 
     def to_df(self, *, row_ids: bool = False) -> DataFrame:
         """The rows as a DataFrame: key columns, `window`, value columns, `timestamp`; of several outputs, `output`.
 
-        `deleted` is there where a row can be a tombstone. Streaming if the input is; a static input is the whole
-        stream, at whose end every window closes.
+        `deleted` is there where a row can be a tombstone. The DataFrame streams if the input does. A static input is
+        the whole stream, at whose end every window closes.
 
-        row_ids  of a join, a column `tidegate:row_id` besides: of which records a row was made. `tg.kafka.sink` makes
-                 `row_id` of it. Raises DefinitionError where it cannot be known
+        Args:
+            row_ids: Of a join, add a column `tidegate:row_id`, which says of which records a row was made.
+                `tg.kafka.sink` makes `row_id` of it.
+
+        Returns:
+            The DataFrame.
+
+        Raises:
+            DefinitionError: The stream is not bound to a DataFrame, or the ids of rows cannot be known.
+
+        Examples:
+            ```python
+            query = final.to_df().writeStream.outputMode("append").format("console").start()
+            ```
         """
         for stream_ in inputs_of(self.node):
             if stream_.frame is not None and attach is not None:
@@ -268,12 +353,35 @@ class KStream(Result):
 
     A function in a step gets the record as a dict of its columns, or the key and the record if it takes two
     arguments. One that raises stops the query with an AggregationError that names key and record.
+
+    Examples:
+        >>> cheap = events.filter(pc.field("price") < 10).group_by_key().count()
+        >>> driver = TopologyTestDriver(cheap)
+        >>> driver.pipe_batch([{"user": "A", "ts": 1, "price": 5}, {"user": "A", "ts": 2, "price": 50}])
+        >>> driver.read_output()[0]["count"]
+        1
     """
 
     node: Stream
 
     def filter(self, predicate: Callable[..., Any] | Any) -> KStream:
-        """The records for which `predicate` is true: a function, or an expression such as `pc.field("price") > 3`."""
+        """The records for which `predicate` is true.
+
+        Args:
+            predicate: A function, or an expression such as `pc.field("price") > 3`.
+
+        Returns:
+            The stream.
+
+        Raises:
+            DefinitionError: The expression reads a column that the stream does not have.
+
+        Examples:
+            >>> driver = TopologyTestDriver(events.filter(lambda record: record["price"] > 3))
+            >>> driver.pipe_batch([{"user": "A", "ts": 1, "price": 2}, {"user": "A", "ts": 2, "price": 5}])
+            >>> driver.read_output()
+            [{'user': 'A', 'ts': 2, 'price': 5}]
+        """
         return self._then(filter_of(predicate, public_key(self.node.key), tombstones=False))
 
     def map_values(
@@ -281,9 +389,24 @@ class KStream(Result):
     ) -> KStream:
         """New value columns in place of the old ones; key, timestamp, partition and offset stay.
 
-        mapper  a function that returns a dict of them, or a dict: each column by a function, a pyarrow.compute
-                expression, or the name of a column
-        types   their types, as in `aggregate`; what a function gives must have one on Spark, and before a suppression
+        Args:
+            mapper: A function that returns a dict of the new columns; or a dict of columns, each a function, a
+                pyarrow.compute expression, or the name of a column.
+            types: The types of the new columns, as in `aggregate`; Spark needs them for functions, and so does a
+                suppression behind the step.
+
+        Returns:
+            The stream.
+
+        Raises:
+            DefinitionError: An expression reads a column that the stream does not have.
+
+        Examples:
+            >>> doubled = events.map_values({"twice": pc.field("price") * 2})
+            >>> driver = TopologyTestDriver(doubled.group_by_key().agg(total=tg.sum("twice")))
+            >>> driver.pipe_input({"user": "A", "ts": 1, "price": 5})
+            >>> driver.read_output()[0]["total"]
+            10
         """
         return self._then(map_values_of(mapper, types, public_key(self.node.key), self.node.kept))
 
@@ -292,7 +415,26 @@ class KStream(Result):
         return KStream(self.node.then(step))
 
     def select_key(self, *key: Any, name: str = "key", type: Any = "string") -> KStream:
-        """Another key: these columns, or what a function gives, as the column `name` of type `type`."""
+        """Another key: these columns, or the result of a function.
+
+        Args:
+            *key: Names of columns, or one function of the record.
+            name: The column that has the result of the function.
+            type: Its type, as a Spark type string or a pyarrow type.
+
+        Returns:
+            The stream with the new key.
+
+        Raises:
+            DefinitionError: A column does not exist, or `name` would replace the timestamp, partition or offset.
+
+        Examples:
+            >>> by_city = events.select_key(lambda record: record["city"].lower(), name="city_key")
+            >>> driver = TopologyTestDriver(by_city.group_by_key().count())
+            >>> driver.pipe_input({"user": "A", "ts": 1, "city": "Rome"})
+            >>> driver.read_output()[0]["city_key"]
+            'rome'
+        """
         if len(key) == 1 and callable(key[0]):
             from tidegate.spec.types import arrow_type  # here, because it imports pyarrow
 
@@ -312,7 +454,23 @@ class KStream(Result):
         A stream may be the rows of a join, or the changes of a table: each counts as one partition, and its timestamp
         is that of the rows. Then an operator must stand behind the merged stream.
 
-        In the driver, `pipe_input(record, "name of the input")` says whose record it is.
+        Args:
+            *others: The other streams.
+
+        Returns:
+            The merged stream. In the driver, `pipe_input(record, "name of the input")` says whose record it is.
+
+        Raises:
+            DefinitionError: The streams differ in key, timestamp, partition or offset.
+            DefinitionTypeError: An argument is no stream.
+
+        Examples:
+            >>> web, app = (tg.stream(name, key="user", timestamp="ts") for name in ("web", "app"))
+            >>> driver = TopologyTestDriver(web.merge(app).group_by_key().count())
+            >>> driver.pipe_input({"user": "A", "ts": 1}, "web")
+            >>> driver.pipe_input({"user": "A", "ts": 2}, "app")
+            >>> [row["count"] for row in driver.read_output()]
+            [1, 2]
         """
         for other in others:
             if not isinstance(other, KStream):
@@ -345,17 +503,38 @@ class KStream(Result):
         each record comes as left and then as right.
 
         With a table (SEMANTICS 16) each record looks up the row of its key and keeps its own timestamp: the row that
-        came last or, of a table with a `history`, the row as of the record's timestamp. With a `grace` the record waits
-        until the stream's own time has reached its timestamp plus the grace, so that late changes of the table count.
+        came last or, of a table with a `history`, the row as of the record's timestamp.
 
-        value_joiner  what the value columns are instead: a function of (left, right) or (key, left, right) that gets
-                      the values of each side as a dict, None for the missing side, and returns a dict; or a dict of
-                      columns, each a function of the two or an expression such as `pc.field("left", "price") * 2`
-        suffixes      what is added to names that both sides have, as in ("_left", "_right")
-        types         the types of what a `value_joiner` function gives, by column; needed on Spark
-        materialized  names the operator and its stores: "name-left" and "name-right"
+        Args:
+            right: A stream or a table, with key columns of the same names.
+            windows: Which records of two streams meet; of a table there are none.
+            how: "inner", "left" or, of two streams, "outer".
+            value_joiner: What the value columns are instead: a function of (left, right) or (key, left, right) that
+                gets the values of each side as a dict, None for the missing side, and returns a dict; or a dict of
+                columns, each a function of the two or an expression such as `pc.field("left", "price") * 2`.
+            suffixes: What is added to names that both sides have, as in ("_left", "_right").
+            grace: With a table, a record waits until the stream's own time has reached its timestamp plus the grace, so
+                that late changes of the table count.
+            types: The types of what a `value_joiner` function gives, by column; needed on Spark.
+            materialized: Names the operator and its stores: "name-left" and "name-right".
 
-        Raises DefinitionError if the inputs differ in their key columns, or if two columns would have one name.
+        Returns:
+            The stream of the rows.
+
+        Raises:
+            DefinitionError: The inputs differ in their key columns, two columns would have one name, or an argument is
+                for the other kind of join.
+            DefinitionTypeError: `right` is neither a stream nor a table.
+
+        Examples:
+            >>> clicks = tg.stream("clicks", key="user", timestamp="ts", stream_time="max")
+            >>> views = tg.stream("views", key="user", timestamp="ts", stream_time="max")
+            >>> windows = tg.JoinWindows.of_time_difference_with_no_grace("10 ms")
+            >>> driver = TopologyTestDriver(clicks.join(views, windows))
+            >>> driver.pipe_input({"user": "A", "ts": 1, "page": "shop"}, "views")
+            >>> driver.pipe_input({"user": "A", "ts": 5, "button": "buy"}, "clicks")
+            >>> driver.read_output()
+            [{'user': 'A', 'button': 'buy', 'page': 'shop', 'timestamp': 5}]
         """
         if isinstance(windows, str):  # join(table, "left")
             windows, how = None, windows
@@ -389,7 +568,27 @@ class KStream(Result):
         types: Mapping[str, Any] | None = None,
         materialized: Materialized | None = None,
     ) -> KStream:
-        """`join(..., how="left")`."""
+        """`join(..., how="left")`: a left record that meets nobody leaves once, alone.
+
+        Args:
+            right: As in `join`.
+            windows: As in `join`.
+            value_joiner: As in `join`.
+            suffixes: As in `join`.
+            grace: As in `join`.
+            types: As in `join`.
+            materialized: As in `join`.
+
+        Returns:
+            The stream of the rows.
+
+        Examples:
+            >>> users = tg.table("users", key="user", timestamp="ts")
+            >>> driver = TopologyTestDriver(events.left_join(users))
+            >>> driver.pipe_input({"user": "A", "ts": 1, "page": "shop"}, "events")
+            >>> driver.read_output()
+            [{'user': 'A', 'page': 'shop', 'timestamp': 1}]
+        """
         more: dict[str, Any] = {"grace": grace, "types": types, "materialized": materialized}
         return self.join(right, windows, "left", value_joiner, suffixes, **more)
 
@@ -403,7 +602,29 @@ class KStream(Result):
         types: Mapping[str, Any] | None = None,
         materialized: Materialized | None = None,
     ) -> KStream:
-        """`join(..., how="outer")`."""
+        """`join(..., how="outer")`: a record of either side that meets nobody leaves once, alone.
+
+        Args:
+            right: As in `join`.
+            windows: As in `join`.
+            value_joiner: As in `join`.
+            suffixes: As in `join`.
+            types: As in `join`.
+            materialized: As in `join`.
+
+        Returns:
+            The stream of the rows.
+
+        Examples:
+            >>> orders = tg.stream("orders", key="id", timestamp="ts", stream_time="max")
+            >>> payments = tg.stream("payments", key="id", timestamp="ts", stream_time="max")
+            >>> windows = tg.JoinWindows.of_time_difference_with_no_grace("10 ms")
+            >>> driver = TopologyTestDriver(orders.outer_join(payments, windows))
+            >>> driver.pipe_input({"id": 1, "ts": 0, "price": 5}, "orders")
+            >>> driver.pipe_input({"id": 2, "ts": 50, "paid": 7}, "payments")
+            >>> [(row["id"], row["price"], row["paid"]) for row in driver.read_output()]
+            [(1, 5, None)]
+        """
         return self.join(right, windows, "outer", value_joiner, suffixes, types=types, materialized=materialized)
 
     def late_records(self) -> KLateRecords:
@@ -413,7 +634,21 @@ class KStream(Result):
         "right"; "both" in a join of a stream with itself), `reason`, `late_by` and `stream_time`. Of a table with a
         history they are the changes that are older than the history; `stream_time` is the table's newest timestamp.
 
-        Raises DefinitionError for a stream that is no join, or behind other steps.
+        Returns:
+            The records, as one more output.
+
+        Raises:
+            DefinitionError: The stream is no join, or stands behind other steps.
+
+        Examples:
+            >>> orders = tg.stream("orders", key="id", timestamp="ts", stream_time="max")
+            >>> payments = tg.stream("payments", key="id", timestamp="ts", stream_time="max")
+            >>> joined = orders.join(payments, tg.JoinWindows.of_time_difference_with_no_grace("10 ms"))
+            >>> driver = TopologyTestDriver(joined.late_records())
+            >>> driver.pipe_input({"id": 1, "ts": 90, "price": 5}, "orders")
+            >>> driver.pipe_input({"id": 1, "ts": 3, "paid": 5}, "payments")
+            >>> [(row["side"], row["reason"], row["late_by"]) for row in driver.read_output()]
+            [('right', 'late', 87)]
         """
         join = self.node.table
         if not isinstance(join, Join) or self.node.steps:
@@ -424,11 +659,33 @@ class KStream(Result):
         return KLateRecords(LateRecords(join))
 
     def group_by_key(self) -> KGroupedStream:
-        """Group by the key of the stream."""
+        """Group by the key of the stream.
+
+        Returns:
+            The groups, to be aggregated as they are or cut into windows.
+
+        Examples:
+            >>> events.group_by_key()
+            <KGroupedStream events by user>
+        """
         return self.group_by(*public_key(self.node.key))
 
     def group_by(self, *columns: str) -> KGroupedStream:
-        """Group by these columns; a record with a null in one of them is skipped and counted."""
+        """Group by these columns; a record with a null in one of them is skipped and counted.
+
+        Args:
+            *columns: The names of the columns.
+
+        Returns:
+            The groups, to be aggregated as they are or cut into windows.
+
+        Raises:
+            DefinitionError: A column does not exist.
+
+        Examples:
+            >>> events.group_by("city", "page")
+            <KGroupedStream events by city, page>
+        """
         key = _columns(columns, "columns")
         if self.node.table is not None:
             key = key_of_rows(key, self.node)
@@ -490,10 +747,31 @@ class _Aggregating:
         expect_keys: Any = None,
         late_records: Literal["drop", "keep"] | None = None,
     ) -> KTable:
-        """The number of records per key (and window), in the column `name`.
+        """The number of records per key (and window).
 
-        In windows records without a value count too. A key of `expect_keys` (a static DataFrame, an Arrow table or a
-        list) without a record in a window gives a final row with the aggregate over nothing, here 0.
+        In windows records without a value count too.
+
+        Args:
+            name: The column of the count.
+            materialized: The name and the settings of the store.
+            expect_keys: A static DataFrame, an Arrow table or a list of keys. A key without a record in a window has a
+                final row too, with the aggregate over no record.
+            late_records: "keep" or "drop" what is not taken; left out, the stream decides.
+
+        Returns:
+            The table.
+
+        Raises:
+            DefinitionError: The name is taken, or `expect_keys` cannot be used here.
+
+        Examples:
+            >>> windowed = events.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms"))
+            >>> driver = TopologyTestDriver(
+            ...     windowed.emit_strategy(tg.EmitStrategy.on_window_close()).count(expect_keys=["A", "B"])
+            ... )
+            >>> driver.pipe_batch([{"user": "A", "ts": 1}, {"user": "A", "ts": 10}])
+            >>> [(row["user"], row["count"]) for row in driver.read_output()]
+            [('A', 1), ('B', 0)]
         """
         if isinstance(name, Materialized):
             return self.count(materialized=name, expect_keys=expect_keys, late_records=late_records)
@@ -508,7 +786,29 @@ class _Aggregating:
         late_records: Literal["drop", "keep"] | None = None,
         **aggregates: Aggregate | Materialized,
     ) -> KTable:
-        """One column per aggregate: `.agg(n=tg.count(), total=tg.sum("amount"))`; `expect_keys` as in `count`."""
+        """One column per aggregate.
+
+        Args:
+            materialized: The name and the settings of the store.
+            *unnamed: Refused with the names to write.
+            expect_keys: As in `count`.
+            late_records: As in `count`.
+            **aggregates: The aggregates, each by the name of its column.
+
+        Returns:
+            The table.
+
+        Raises:
+            DefinitionError: There is no aggregate, a name is taken, or a column does not exist.
+            DefinitionTypeError: A value is no aggregate, or has no name.
+
+        Examples:
+            >>> table = events.group_by_key().agg(n=tg.count(), total=tg.sum("price"))
+            >>> driver = TopologyTestDriver(table)
+            >>> driver.pipe_batch([{"user": "A", "ts": 1, "price": 5}, {"user": "A", "ts": 2, "price": 7}])
+            >>> driver.read_output()
+            [{'user': 'A', 'n': 2, 'total': 12, 'timestamp': 2}]
+        """
         _check_named((materialized, *unnamed))
         kept = aggregates.get("materialized")
         if isinstance(kept, Materialized):
@@ -536,7 +836,26 @@ class _Aggregating:
         """`fn(aggregate, value)` over a column; the first value is taken as it is.
 
         A function that returns None deletes the entry. One that raises stops the query with an AggregationError.
-        `expect_keys` is that of `count`; without a record the value is null.
+
+        Args:
+            fn: The function of the aggregate so far and the next value.
+            column: The column of the values.
+            name: The column of the result; left out, that of the values.
+            materialized: As in `count`.
+            expect_keys: As in `count`; without a record the value is null.
+            late_records: As in `count`.
+
+        Returns:
+            The table.
+
+        Raises:
+            DefinitionTypeError: `fn` is no function.
+
+        Examples:
+            >>> driver = TopologyTestDriver(events.group_by_key().reduce(max, "price"))
+            >>> driver.pipe_batch([{"user": "A", "ts": 1, "price": 9}, {"user": "A", "ts": 2, "price": 7}])
+            >>> driver.read_output()[0]["price"]
+            9
         """
         reduce = Reduce(_callable(fn, "fn"), _column(column, "column"))
         return self._table(((name or column, reduce),), materialized, expect_keys, late_records)
@@ -557,15 +876,37 @@ class _Aggregating:
     ) -> KTable:
         """`aggregator(key, row, aggregate)` from `initializer()` on, as a column of `type`.
 
-        `key` is a scalar, or a tuple for several columns; `row` is a dict of the record's columns; `type` is a Spark
-        type string ("long", "array<string>") or a pyarrow type. A result of None deletes the entry.
         Every function may change what it is given. After each call the result becomes a value of `type`, as it is
         stored; AggregationError names key, window and value if the type cannot hold it (2.5 for a "long").
-        `expect_keys` is that of `count`; without a record the value is `initializer()`.
 
-        vectorized  the aggregator is called with many records of different keys at once: `key` is an Arrow array (a
-                    tuple of them for several columns), `row` a table of the records' columns, `aggregate` an array
-                    of what there is for each; it returns an array. A null in it deletes that entry.
+        Args:
+            initializer: A function without arguments: the aggregate of no record.
+            aggregator: A function of key (a scalar, or a tuple for several columns), row (a dict of the record's
+                columns) and aggregate. A result of None deletes the entry.
+            type: A Spark type string ("long", "array<string>") or a pyarrow type.
+            merger: Of sessions, a function of key and two aggregates that makes one of both.
+            vectorized: The aggregator is called with many records of different keys at once: `key` is an Arrow array (a
+                tuple of them for several columns), `row` a table of the records' columns, `aggregate` an array of what
+                there is for each; it returns an array. A null in it deletes that entry.
+            name: The column of the result.
+            materialized: As in `count`.
+            expect_keys: As in `count`; without a record the value is `initializer()`.
+            late_records: As in `count`.
+
+        Returns:
+            The table.
+
+        Raises:
+            DefinitionError: Sessions have no merger, or `vectorized` is used where the windows depend on the records.
+            DefinitionTypeError: An argument is no function, or `type` is no type.
+
+        Examples:
+            >>> def pages(key, row, aggregate):
+            ...     return [*aggregate, row["page"]]
+            >>> driver = TopologyTestDriver(events.group_by_key().aggregate(list, pages, type="array<string>"))
+            >>> driver.pipe_batch([{"user": "A", "ts": 1, "page": "home"}, {"user": "A", "ts": 2, "page": "shop"}])
+            >>> driver.read_output()[0]["aggregate"]
+            ['home', 'shop']
         """
         from tidegate.spec.types import arrow_type  # here, because it imports pyarrow
 
@@ -666,10 +1007,29 @@ class KGroupedStream(_Aggregating):
     """A stream whose records are grouped by `key`, to be aggregated as it is or cut into windows first.
 
     Aggregated as it is, a record without a value is skipped and counted (SEMANTICS 15), and a row has no `window`.
+
+    Examples:
+        >>> events.group_by("city")
+        <KGroupedStream events by city>
     """
 
     def windowed_by(self, windows: Windows) -> TimeWindowedKStream:
-        """Cut each group into windows. Raises DefinitionTypeError if `windows` is not a kind of window."""
+        """Cut each group into windows.
+
+        Args:
+            windows: TimeWindows, SlidingWindows, SessionWindows, BatchWindows or UnlimitedWindows.
+
+        Returns:
+            The windowed groups, to be aggregated.
+
+        Raises:
+            DefinitionTypeError: `windows` is not a kind of window.
+            DefinitionError: The windows do not fit the clock of the stream, or the stream is grouped by `window`.
+
+        Examples:
+            >>> events.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms"))
+            <TimeWindowedKStream events by user in TimeWindows of 10 milliseconds>
+        """
         if not isinstance(windows, Windows):
             raise DefinitionTypeError(
                 f"`windows` is {windows!r}, not a kind of window. "
@@ -693,16 +1053,36 @@ class KGroupedStream(_Aggregating):
     def cogroup(self, aggregator: Callable[[Any, Any, Any], Any]) -> CogroupedKStream:
         """Aggregate this stream together with others into one table, each by an aggregator of its own (KIP-150).
 
-            clicks.group_by_key().cogroup(clicked).cogroup(views.group_by_key(), viewed).aggregate(dict, type=...)
+        Args:
+            aggregator: `aggregator(key, row, aggregate)`, called for the records of this stream.
 
-        `aggregator(key, row, aggregate)` is called for the records of this stream.
+        Returns:
+            The cogroup, which takes more streams.
+
+        Raises:
+            DefinitionTypeError: `aggregator` is no function.
+
+        Examples:
+            >>> events.group_by_key().cogroup(lambda key, row, aggregate: aggregate + 1)
+            <CogroupedKStream events by user>
         """
         return CogroupedKStream(((self, _callable(aggregator, "aggregator")),))
 
 
 @dataclass(frozen=True, repr=False)
 class CogroupedKStream:
-    """Grouped streams with the same key, each with its aggregator, to be aggregated into one table (SEMANTICS 18)."""
+    """Grouped streams with the same key, each with its aggregator, to be aggregated into one table (SEMANTICS 18).
+
+    Examples:
+        >>> clicks = tg.stream("clicks", key="user", timestamp="ts").group_by_key()
+        >>> views = tg.stream("views", key="user", timestamp="ts").group_by_key()
+        >>> both = clicks.cogroup(lambda key, row, n: n + 10).cogroup(views, lambda key, row, n: n + 1)
+        >>> driver = TopologyTestDriver(both.aggregate(lambda: 0, type="long", name="score"))
+        >>> driver.pipe_input({"user": "A", "ts": 1}, "clicks")
+        >>> driver.pipe_input({"user": "A", "ts": 2}, "views")
+        >>> [row["score"] for row in driver.read_output()]
+        [10, 11]
+    """
 
     parts: tuple[tuple[KGroupedStream, Callable[[Any, Any, Any], Any]], ...]
     windows: Windows | None = None
@@ -716,7 +1096,22 @@ class CogroupedKStream:
     def cogroup(self, grouped: KGroupedStream, aggregator: Callable[[Any, Any, Any], Any]) -> CogroupedKStream:
         """And the records of another grouped stream, by another aggregator.
 
-        Raises DefinitionError if it has another key, or other columns for time and order.
+        Args:
+            grouped: A grouped stream with the same key.
+            aggregator: `aggregator(key, row, aggregate)`, called for the records of that stream.
+
+        Returns:
+            The cogroup with one stream more.
+
+        Raises:
+            DefinitionError: The stream has another key, or other columns for time and order.
+            DefinitionTypeError: `grouped` is no grouped stream, or `aggregator` is no function.
+
+        Examples:
+            >>> clicks = tg.stream("clicks", key="user", timestamp="ts").group_by_key()
+            >>> views = tg.stream("views", key="user", timestamp="ts").group_by_key()
+            >>> clicks.cogroup(lambda key, row, n: n + 10).cogroup(views, lambda key, row, n: n + 1)
+            <CogroupedKStream clicks, views by user>
         """
         if not isinstance(grouped, KGroupedStream):
             raise DefinitionTypeError(
@@ -733,11 +1128,38 @@ class CogroupedKStream:
         return replace(self, parts=(*self.parts, (grouped, _callable(aggregator, "aggregator"))))
 
     def windowed_by(self, windows: Windows) -> CogroupedKStream:
-        """Cut each group into windows."""
+        """Cut each group into windows.
+
+        Args:
+            windows: As in `KGroupedStream.windowed_by`.
+
+        Returns:
+            The windowed cogroup.
+
+        Examples:
+            >>> counted = events.group_by_key().cogroup(lambda key, row, n: n + 1)
+            >>> counted.windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms"))
+            <CogroupedKStream events by user in TimeWindows of 10 milliseconds>
+        """
         return replace(self, windows=self.parts[0][0].windowed_by(windows).windows)
 
     def emit_strategy(self, strategy: EmitStrategy) -> CogroupedKStream:
-        """Forward final results only (`on_window_close`) or every update (`on_window_update`, the default)."""
+        """Forward final results only (`on_window_close`) or every update (`on_window_update`, the default).
+
+        Args:
+            strategy: The strategy.
+
+        Returns:
+            The cogroup with the strategy.
+
+        Raises:
+            DefinitionError: There are no windows yet.
+
+        Examples:
+            >>> counted = events.group_by_key().cogroup(lambda key, row, n: n + 1)
+            >>> windowed = counted.windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms"))
+            >>> final = windowed.emit_strategy(tg.EmitStrategy.on_window_close())
+        """
         windowed = self.parts[0][0].windowed_by(self.windows) if self.windows is not None else None
         if windowed is None:
             raise DefinitionError("`emit_strategy` is about windows: call windowed_by(...) first.")
@@ -762,8 +1184,30 @@ class CogroupedKStream:
     ) -> KTable:
         """One column per key (and window): from `initializer()` on, each record by the aggregator of its stream.
 
-        The arguments are those of `KGroupedStream.aggregate`. Stream time is one over all inputs, so a final row is
-        final. A row that an aggregator gets has the columns of its own stream.
+        Stream time is one over all inputs, so a final row is final. A row that an aggregator gets has the columns of
+        its own stream.
+
+        Args:
+            initializer: As in `KGroupedStream.aggregate`.
+            type: As in `KGroupedStream.aggregate`.
+            merger: As in `KGroupedStream.aggregate`.
+            name: As in `KGroupedStream.aggregate`.
+            materialized: As in `KGroupedStream.aggregate`.
+            expect_keys: As in `KGroupedStream.aggregate`.
+
+        Returns:
+            The table.
+
+        Raises:
+            DefinitionError: Sessions have no merger.
+            DefinitionTypeError: An argument is no function, or `type` is no type.
+
+        Examples:
+            >>> table = events.group_by_key().cogroup(lambda key, row, n: n + 1).aggregate(lambda: 0, type="long")
+            >>> driver = TopologyTestDriver(table)
+            >>> driver.pipe_input({"user": "A", "ts": 1})
+            >>> driver.read_output()[0]["aggregate"]
+            1
         """
         from tidegate.spec.types import arrow_type  # here, because it imports pyarrow
 
@@ -817,10 +1261,36 @@ def _merged(streams: Sequence[Stream]) -> Stream:
 
 @dataclass(frozen=True, repr=False)
 class TimeWindowedKStream(_Aggregating):
-    """A grouped stream cut into windows, to be aggregated."""
+    """A grouped stream cut into windows, to be aggregated.
+
+    Examples:
+        >>> windowed = events.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms"))
+        >>> driver = TopologyTestDriver(windowed.count())
+        >>> driver.pipe_input({"user": "A", "ts": 12})
+        >>> driver.read_output()[0]["window"]
+        Window(start=10, end=20)
+    """
 
     def emit_strategy(self, strategy: EmitStrategy) -> TimeWindowedKStream:
-        """Forward final results only (`on_window_close`) or every update (`on_window_update`, the default)."""
+        """Forward final results only (`on_window_close`) or every update (`on_window_update`, the default).
+
+        Args:
+            strategy: The strategy.
+
+        Returns:
+            The windowed stream with the strategy.
+
+        Raises:
+            DefinitionError: Unlimited windows are to emit on close: they never close.
+            DefinitionTypeError: `strategy` is no EmitStrategy.
+
+        Examples:
+            >>> windowed = events.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms"))
+            >>> driver = TopologyTestDriver(windowed.emit_strategy(tg.EmitStrategy.on_window_close()).count())
+            >>> driver.pipe_batch([{"user": "A", "ts": 1}, {"user": "A", "ts": 10}])
+            >>> [(tuple(row["window"]), row["count"]) for row in driver.read_output()]
+            [((0, 10), 1)]
+        """
         if not isinstance(strategy, EmitStrategy):
             raise DefinitionTypeError(f"`strategy` is {strategy!r}. Use EmitStrategy.on_window_close() or another one.")
         if strategy == EmitStrategy.on_window_close() and isinstance(self.windows, UnlimitedWindows):
@@ -833,7 +1303,16 @@ class TimeWindowedKStream(_Aggregating):
 
 @dataclass(frozen=True, repr=False)
 class KGroupedTable(_Aggregating):
-    """A table whose rows are grouped by other columns: a change takes the old row out, then puts the new one in."""
+    """A table whose rows are grouped by other columns: a change takes the old row out, then puts the new one in.
+
+    Examples:
+        >>> users = tg.table("users", key="user", timestamp="ts")
+        >>> driver = TopologyTestDriver(users.group_by("city").count())
+        >>> driver.pipe_input({"user": "A", "ts": 1, "city": "Rome"})
+        >>> driver.pipe_input({"user": "A", "ts": 2, "city": "Oslo"})
+        >>> [(row["city"], row["count"]) for row in driver.read_output()]
+        [('Rome', 1), ('Rome', 0), ('Oslo', 1)]
+    """
 
     def agg(
         self,
@@ -842,7 +1321,26 @@ class KGroupedTable(_Aggregating):
         *unnamed: Any,
         **aggregates: Any,
     ) -> KTable:
-        """One column per aggregate, of count, sum and mean: others cannot be taken back. See `aggregate` for those."""
+        """One column per aggregate, of count, sum and mean: others cannot be taken back. See `aggregate` for those.
+
+        Args:
+            materialized: The name and the settings of the store.
+            *unnamed: Refused with the names to write.
+            **aggregates: The aggregates, each by the name of its column.
+
+        Returns:
+            The table.
+
+        Raises:
+            DefinitionError: An aggregate cannot be taken back.
+
+        Examples:
+            >>> users = tg.table("users", key="user", timestamp="ts")
+            >>> driver = TopologyTestDriver(users.group_by("city").agg(age=tg.mean("age")))
+            >>> driver.pipe_input({"user": "A", "ts": 1, "city": "Rome", "age": 30})
+            >>> driver.read_output()[0]["age"]
+            30.0
+        """
         for name, aggregate in aggregates.items():
             if isinstance(aggregate, Aggregate) and not aggregate.invertible:
                 raise DefinitionError(
@@ -860,8 +1358,30 @@ class KGroupedTable(_Aggregating):
         *,
         materialized: Materialized | None = None,
     ) -> KTable:
-        """`adder(aggregate, value)` for a value that comes into a group, `subtractor(aggregate, value)` for one that
-        leaves it; the first value is taken as it is. A function that returns None deletes the group.
+        """Combine the values of a column, and take the values of rows out again that leave their group.
+
+        The first value is taken as it is. A function that returns None deletes the group.
+
+        Args:
+            adder: `adder(aggregate, value)` for a value that comes into a group.
+            subtractor: `subtractor(aggregate, value)` for a value that leaves it.
+            column: The column of the values.
+            name: The column of the result; left out, that of the values.
+            materialized: The name and the settings of the store.
+
+        Returns:
+            The table.
+
+        Raises:
+            DefinitionTypeError: An argument is no function.
+
+        Examples:
+            >>> users = tg.table("users", key="user", timestamp="ts")
+            >>> total = users.group_by("city").reduce(lambda a, b: a + b, lambda a, b: a - b, "age")
+            >>> driver = TopologyTestDriver(total)
+            >>> driver.pipe_input({"user": "A", "ts": 1, "city": "Rome", "age": 30})
+            >>> driver.read_output()[0]["age"]
+            30
         """
         functions = _callable(adder, "adder"), _callable(subtractor, "subtractor")
         reduce = Reduce(functions[0], _column(column, "column"), functions[1])
@@ -877,10 +1397,37 @@ class KGroupedTable(_Aggregating):
         name: str = "aggregate",
         materialized: Materialized | None = None,
     ) -> KTable:
-        """`adder(key, row, aggregate)` for a row that comes into a group, from `initializer()` on, and
-        `subtractor(key, row, aggregate)` for one that leaves it, as a column of `type`.
+        """Fold the rows of a group, and take rows out again that leave it.
 
-        `key` is the group's, `row` a dict of the table's key and values. A result of None deletes the group.
+        A result of None deletes the group.
+
+        Args:
+            initializer: A function without arguments: the aggregate of no row.
+            adder: `adder(key, row, aggregate)` for a row that comes into a group; `key` is the group's, `row` a dict of
+                the table's key and values.
+            subtractor: `subtractor(key, row, aggregate)` for a row that leaves it.
+            type: A Spark type string or a pyarrow type.
+            name: The column of the result.
+            materialized: The name and the settings of the store.
+
+        Returns:
+            The table.
+
+        Raises:
+            DefinitionTypeError: An argument is no function, or `type` is no type.
+
+        Examples:
+            >>> users = tg.table("users", key="user", timestamp="ts")
+            >>> names = users.group_by("city").aggregate(
+            ...     list,
+            ...     lambda key, row, aggregate: sorted([*aggregate, row["user"]]),
+            ...     lambda key, row, aggregate: [user for user in aggregate if user != row["user"]],
+            ...     type="array<string>",
+            ... )
+            >>> driver = TopologyTestDriver(names)
+            >>> driver.pipe_input({"user": "A", "ts": 1, "city": "Rome"})
+            >>> driver.read_output()[0]["aggregate"]
+            ['A']
         """
         from tidegate.spec.types import arrow_type  # here, because it imports pyarrow
 
@@ -891,35 +1438,82 @@ class KGroupedTable(_Aggregating):
 
 
 class SessionWindowedKStream(TimeWindowedKStream):
-    """A grouped stream cut into sessions; `aggregate` needs a merger, because sessions merge."""
+    """A grouped stream cut into sessions; `aggregate` needs a merger, because sessions merge.
+
+    Examples:
+        >>> visits = events.group_by_key().windowed_by(tg.SessionWindows.of_inactivity_gap_with_no_grace("10 ms"))
+        >>> pages = visits.aggregate(
+        ...     list,
+        ...     lambda key, row, aggregate: [*aggregate, row["page"]],
+        ...     merger=lambda key, a, b: [*a, *b],
+        ...     type="array<string>",
+        ... )
+        >>> driver = TopologyTestDriver(pages)
+        >>> driver.pipe_batch([{"user": "A", "ts": 1, "page": "home"}, {"user": "A", "ts": 5, "page": "shop"}])
+        >>> driver.read_output()[0]["aggregate"]
+        ['home', 'shop']
+    """
 
 
 @dataclass(frozen=True, repr=False)
 class KLateRecords(Result):
-    """The records that an aggregation did not take: the whole record, `reason`, `window`, `late_by`, `stream_time`.
+    """The records that an aggregation or a join did not take: the whole record, with what was wrong.
 
-    reason       "late", once per closed window; "null_key", "null_value", "bad_timestamp"
-    late_by      how far the record lay behind the stream time it saw (ms); null if it was not late
-    stream_time  what it saw
+    A row has the columns of the record, `window`, and these:
+
+    * `reason`: "late", once per closed window; "null_key", "null_value", "bad_timestamp".
+    * `late_by`: how far the record lay behind the stream time it saw (ms); null if it was not late.
+    * `stream_time`: the stream time that it saw.
+
+    Examples:
+        >>> counts = events.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms")).count()
+        >>> driver = TopologyTestDriver(counts.late_records())
+        >>> driver.pipe_batch([{"user": "A", "ts": 25}, {"user": "A", "ts": 3}])
+        >>> [(row["reason"], row["late_by"]) for row in driver.read_output()]
+        [('late', 22)]
     """
 
     node: LateRecords
 
 
 class KOutputs(Result):
-    """Several tables of one aggregation, whose rows leave together with the name of their output."""
+    """Several tables of one aggregation, whose rows leave together with the name of their output.
+
+    Examples:
+        >>> counts = events.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms")).count()
+        >>> outputs = tg.outputs(counts=counts, late=counts.late_records())
+    """
 
 
 @dataclass(frozen=True, repr=False)
 class KTable(Result):
-    """A table: per key (and window) the newest result, refined by updates or let out when final."""
+    """A table: per key (and window) the newest result, refined by updates or let out when final.
+
+    Examples:
+        >>> driver = TopologyTestDriver(events.group_by_key().count())
+        >>> driver.pipe_input({"user": "A", "ts": 1})
+        >>> driver.pipe_input({"user": "A", "ts": 2})
+        >>> [row["count"] for row in driver.read_output()]
+        [1, 2]
+    """
 
     node: Table
 
     def late_records(self) -> KLateRecords:
         """The records that the aggregation did not take, whole, with what was wrong; one row per closed window.
 
-        Raises DefinitionError where the stream or the aggregation says late_records="drop".
+        Returns:
+            The records, as one more output.
+
+        Raises:
+            DefinitionError: The stream or the aggregation says `late_records="drop"`, or the table was grouped anew.
+
+        Examples:
+            >>> counts = events.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms")).count()
+            >>> driver = TopologyTestDriver(counts.late_records())
+            >>> driver.pipe_batch([{"user": "A", "ts": 25}, {"user": "A", "ts": 3}])
+            >>> [(row["user"], row["timestamp"], tuple(row["window"])) for row in driver.read_output()]
+            [('A', 3, (0, 10))]
         """
         root = root_of(self.node)
         if root.stream.changes:
@@ -937,15 +1531,48 @@ class KTable(Result):
     def filter(self, predicate: Callable[..., Any] | Any) -> KTable:
         """The rows for which `predicate` is true; one that is so no longer becomes a tombstone.
 
-        `predicate` is a function of the row (a dict: key, `window`, values, `timestamp` in ms), or of key and row, or
-        an expression such as `pc.field("count") < 4`.
+        Args:
+            predicate: A function of the row (a dict: key, `window`, values, `timestamp` in ms), or of key and row, or
+                an expression such as `pc.field("count") < 4`.
+
+        Returns:
+            The table.
+
+        Raises:
+            DefinitionError: The expression reads a column that the table does not have.
+
+        Examples:
+            >>> driver = TopologyTestDriver(events.group_by_key().count().filter(pc.field("count") < 2))
+            >>> driver.pipe_input({"user": "A", "ts": 1})
+            >>> driver.pipe_input({"user": "A", "ts": 2})
+            >>> [(row["count"], row["deleted"]) for row in driver.read_output()]
+            [(1, False), (None, True)]
         """
         return self._then(filter_of(predicate, self._key, tombstones=True))
 
     def map_values(
         self, mapper: Callable[..., Any] | Mapping[str, Any], *, types: Mapping[str, Any] | None = None
     ) -> KTable:
-        """New value columns in place of the old ones, as in `KStream.map_values`; tombstones stay tombstones."""
+        """New value columns in place of the old ones, as in `KStream.map_values`; tombstones stay tombstones.
+
+        Args:
+            mapper: A function that returns a dict of the new columns; or a dict of columns, each a function, a
+                pyarrow.compute expression, or the name of a column.
+            types: The types of the new columns, as in `aggregate`; Spark needs them for functions, and so does a
+                suppression behind the step.
+
+        Returns:
+            The table.
+
+        Raises:
+            DefinitionError: An expression reads a column that the table does not have.
+
+        Examples:
+            >>> driver = TopologyTestDriver(events.group_by_key().count().map_values({"twice": pc.field("count") * 2}))
+            >>> driver.pipe_input({"user": "A", "ts": 1})
+            >>> driver.read_output()[0]["twice"]
+            2
+        """
         kept = (*self._key, WINDOW, "timestamp", "deleted")
         return self._then(map_values_of(mapper, types, self._key, kept))
 
@@ -965,7 +1592,29 @@ class KTable(Result):
         Each change of a side meets the other side's current row; its timestamp is the later of the two. A deletion
         gives a tombstone, or in a left or outer join the row of the side that is still there. With caching only the
         last row of a key leaves in a micro-batch; `Materialized.as_(...).with_caching_disabled()` gives every row.
-        The other arguments are those of `KStream.join`.
+
+        Args:
+            other: Another table with key columns of the same names.
+            how: "inner", "left" or "outer".
+            value_joiner: As in `KStream.join`.
+            suffixes: As in `KStream.join`.
+            types: As in `KStream.join`.
+            materialized: As in `KStream.join`.
+
+        Returns:
+            The table.
+
+        Raises:
+            DefinitionError: The tables differ in their key columns, or two columns would have one name.
+            DefinitionTypeError: `other` is no table.
+
+        Examples:
+            >>> prices, stock = (tg.table(name, key="item", timestamp="ts") for name in ("prices", "stock"))
+            >>> driver = TopologyTestDriver(prices.join(stock))
+            >>> driver.pipe_input({"item": "pen", "ts": 1, "price": 2}, "prices")
+            >>> driver.pipe_input({"item": "pen", "ts": 2, "left": 7}, "stock")
+            >>> [(row["item"], row["price"], row["left"]) for row in driver.read_output()]
+            [('pen', 2, 7)]
         """
         if not isinstance(other, KTable):
             raise DefinitionTypeError(
@@ -983,7 +1632,25 @@ class KTable(Result):
         types: Mapping[str, Any] | None = None,
         materialized: Materialized | None = None,
     ) -> KTable:
-        """`join(..., how="left")`."""
+        """`join(..., how="left")`: every row of this table, with or without a row of the other one.
+
+        Args:
+            other: As in `join`.
+            value_joiner: As in `join`.
+            suffixes: As in `join`.
+            types: As in `join`.
+            materialized: As in `join`.
+
+        Returns:
+            The table.
+
+        Examples:
+            >>> prices, stock = (tg.table(name, key="item", timestamp="ts") for name in ("prices", "stock"))
+            >>> driver = TopologyTestDriver(prices.left_join(stock))
+            >>> driver.pipe_input({"item": "pen", "ts": 1, "price": 2}, "prices")
+            >>> [(row["item"], row["price"]) for row in driver.read_output()]
+            [('pen', 2)]
+        """
         return self.join(other, "left", value_joiner, suffixes, types=types, materialized=materialized)
 
     def outer_join(
@@ -995,19 +1662,63 @@ class KTable(Result):
         types: Mapping[str, Any] | None = None,
         materialized: Materialized | None = None,
     ) -> KTable:
-        """`join(..., how="outer")`."""
+        """`join(..., how="outer")`: every row of both tables.
+
+        Args:
+            other: As in `join`.
+            value_joiner: As in `join`.
+            suffixes: As in `join`.
+            types: As in `join`.
+            materialized: As in `join`.
+
+        Returns:
+            The table.
+
+        Examples:
+            >>> prices, stock = (tg.table(name, key="item", timestamp="ts") for name in ("prices", "stock"))
+            >>> driver = TopologyTestDriver(prices.outer_join(stock))
+            >>> driver.pipe_input({"item": "pen", "ts": 1, "left": 7}, "stock")
+            >>> [(row["item"], row["left"]) for row in driver.read_output()]
+            [('pen', 7)]
+        """
         return self.join(other, "outer", value_joiner, suffixes, types=types, materialized=materialized)
 
     def to_stream(self) -> KStream:
-        """The changes of this table as records; of a tombstone `deleted` is true and the values are null."""
+        """The changes of this table as records; of a tombstone `deleted` is true and the values are null.
+
+        Returns:
+            The stream.
+
+        Examples:
+            >>> changes = events.group_by_key().count().to_stream()
+            >>> driver = TopologyTestDriver(changes)
+            >>> driver.pipe_input({"user": "A", "ts": 1})
+            >>> driver.read_output()[0]["count"]
+            1
+        """
         root, (first, *_) = root_of(self.node), inputs_of(self.node)
         return KStream(Stream(first.name, root.key, "timestamp", table=self.node, aside=(WINDOW, "deleted")))
 
     def group_by(self, *columns: str, key: str | Sequence[str] | None = None) -> KGroupedTable:
-        """Group the rows by these columns, of the key or the values; use `map_values` first for what must be computed.
+        """Group the rows by columns of the key or the values; use `map_values` first for what must be computed.
 
         A row that changes moves: out of the group of its old values, then into that of its new ones. Rows with a null
         in one of the columns are in no group.
+
+        Args:
+            *columns: The names of the columns.
+            key: The same as a name or a list of names.
+
+        Returns:
+            The groups.
+
+        Raises:
+            DefinitionError: A column does not exist.
+
+        Examples:
+            >>> users = tg.table("users", key="user", timestamp="ts")
+            >>> users.group_by("city")
+            <KGroupedTable users by city by city>
         """
         groups = _columns(columns if key is None else key, "columns" if key is None else "key")
         first = inputs_of(self.node)[0].name
@@ -1024,9 +1735,28 @@ class KTable(Result):
         return KTable(MapFilter(self.node, step))
 
     def suppress(self, suppressed: UntilWindowCloses | UntilTimeLimit) -> KTable:
-        """Hold updates back as `suppressed` says.
+        """Hold updates back.
 
-        Raises DefinitionError for `until_window_closes` on something without windows.
+        Args:
+            suppressed: `Suppressed.until_window_closes(...)` or `Suppressed.until_time_limit(...)`.
+
+        Returns:
+            The table with fewer updates.
+
+        Raises:
+            DefinitionError: `until_window_closes` on a table without windows.
+            DefinitionTypeError: `suppressed` is no suppression.
+
+        Examples:
+            >>> counts = events.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms")).count()
+            >>> final = counts.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
+            >>> driver = TopologyTestDriver(final)
+            >>> driver.pipe_input({"user": "A", "ts": 1})
+            >>> driver.read_output()
+            []
+            >>> driver.pipe_input({"user": "A", "ts": 10})
+            >>> [(tuple(row["window"]), row["count"]) for row in driver.read_output()]
+            [((0, 10), 1)]
         """
         if not isinstance(suppressed, UntilTimeLimit | UntilWindowCloses):
             raise DefinitionTypeError(

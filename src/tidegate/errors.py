@@ -17,35 +17,107 @@ import warnings
 
 
 class TidegateError(Exception):
-    """Base of every error tidegate raises."""
+    """Base of every error tidegate raises.
+
+    Examples:
+        >>> try:
+        ...     tg.TimeWindows.of_size_with_no_grace("0 ms")
+        ... except tg.TidegateError as error:
+        ...     print(type(error).__name__)
+        DefinitionError
+    """
 
 
 class DefinitionError(TidegateError, ValueError):
-    """A window, buffer, aggregate or topology that cannot mean anything; raised where it was written."""
+    """A window, buffer, aggregate or topology that cannot mean anything; raised where it was written.
+
+    Examples:
+        >>> try:
+        ...     tg.TimeWindows.of_size_with_no_grace("10 ms").advance_by("20 ms")
+        ... except tg.DefinitionError as error:
+        ...     print(str(error).partition(":")[0])
+        `advance` is 20 milliseconds but `size` is 10 milliseconds
+    """
 
 
 class DefinitionTypeError(TidegateError, TypeError):
-    """An argument of the wrong kind, for example an eager buffer where only a strict one makes sense."""
+    """An argument of the wrong kind, for example an eager buffer where only a strict one makes sense.
+
+    Examples:
+        >>> try:
+        ...     tg.Suppressed.until_window_closes(tg.BufferConfig.max_records(5))
+        ... except tg.DefinitionTypeError as error:
+        ...     print(str(error).partition(":")[0])
+        `buffer` is an eager buffer, which emits early when full
+    """
 
 
 class InputError(TidegateError):
-    """Input rows or columns that cannot be read as the plan says."""
+    """Input rows or columns that cannot be read as the plan says.
+
+    Examples:
+        >>> try:
+        ...     TopologyTestDriver(events.group_by_key().count()).pipe_input({"ts": 1})
+        ... except tg.InputError as error:
+        ...     print(str(error).partition(".")[0])
+        Record 0 has no column 'user', which the stream needs; it has 'ts'
+    """
 
 
 class AggregationError(TidegateError):
-    """A value that cannot be computed; names the key, the window and, for a function, the record."""
+    """A value that cannot be computed; names the key, the window and, for a function, the record.
+
+    Examples:
+        >>> driver = TopologyTestDriver(events.group_by_key().reduce(lambda a, b: a / b, "price"))
+        >>> try:
+        ...     driver.pipe_batch([{"user": "A", "ts": ts, "price": price} for ts, price in enumerate([1.0, 0.0])])
+        ... except tg.AggregationError as error:
+        ...     print("division by zero" in str(error))
+        True
+    """
 
 
 class BufferFullError(TidegateError):
-    """A buffer that must not emit early holds more than its bound."""
+    """A buffer that must not emit early holds more than its bound.
+
+    Examples:
+        >>> counts = events.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms")).count()
+        >>> buffer = tg.BufferConfig.max_records(1).shut_down_when_full()
+        >>> driver = TopologyTestDriver(counts.suppress(tg.Suppressed.until_window_closes(buffer)))
+        >>> try:
+        ...     driver.pipe_batch([{"user": "A", "ts": 1}, {"user": "B", "ts": 2}])
+        ... except tg.BufferFullError as error:
+        ...     print(type(error).__name__)
+        BufferFullError
+    """
 
 
 class CheckpointError(TidegateError):
-    """A checkpoint that this plan cannot go on from; nothing of it was changed."""
+    """A checkpoint that this plan cannot go on from; nothing of it was changed.
+
+    Examples:
+        >>> driver = TopologyTestDriver(events.group_by_key().count())
+        >>> driver.pipe_input({"user": "A", "ts": 1})
+        >>> try:
+        ...     other = TopologyTestDriver(events.group_by("page").count(), state=driver.state())
+        ...     other.pipe_input({"user": "A", "ts": 2, "page": "home"})
+        ... except tg.CheckpointError as error:
+        ...     print(str(error).partition(" (")[0])
+        The checkpoint was written by another plan
+    """
 
 
 class TidegateWarning(UserWarning):
-    """Legal, but probably not what was meant."""
+    """Legal, but probably not what was meant.
+
+    Examples:
+        >>> import warnings
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     windows = tg.TimeWindows.of_size_with_no_grace("1 day").advance_by("1 second")
+        >>> caught[0].category.__name__
+        'TidegateWarning'
+    """
 
 
 def in_one_line(value: object, most: int = 100) -> str:

@@ -69,9 +69,16 @@ class _Bounds(NamedTuple):
 class Window(_Bounds):
     """The bounds of a window in epoch milliseconds; whether `end` belongs to it is its kind's rule.
 
-    A window, and each of its bounds, compares with epoch milliseconds and with datetimes (without a time zone: UTC):
-    `window == (0, 120_000)`, `window.start >= datetime(2026, 1, 1)`. `start_time` and `end_time` are the bounds as
-    datetimes.
+    A window, and each of its bounds, compares with epoch milliseconds and with datetimes (without a time zone: UTC).
+
+    Attributes:
+        start: The start.
+        end: The end.
+
+    Examples:
+        >>> window = Window(0, 120_000)
+        >>> window == (0, 120_000), window.end_time.isoformat()
+        (True, '1970-01-01T00:02:00+00:00')
     """
 
     __slots__ = ()
@@ -87,12 +94,20 @@ class Window(_Bounds):
 
     @property
     def start_time(self) -> datetime:
-        """The start in UTC. Raises OverflowError where no datetime reaches it."""
+        """The start as a datetime in UTC.
+
+        Raises:
+            OverflowError: No datetime reaches it.
+        """
         return _EPOCH + timedelta(milliseconds=self.start)
 
     @property
     def end_time(self) -> datetime:
-        """The end in UTC. Raises OverflowError where no datetime reaches it, as the end of an unlimited window."""
+        """The end as a datetime in UTC.
+
+        Raises:
+            OverflowError: No datetime reaches it, as the end of an unlimited window.
+        """
         return _EPOCH + timedelta(milliseconds=self.end)
 
 

@@ -101,16 +101,36 @@ class Sessions:
 
 @dataclass(frozen=True)
 class Advice:
-    """What `tg.advise` found. Times in ms; `str()` is the text, `html()` a page, `as_dict()` and `json()` the numbers.
+    """What `tg.advise` found; times in milliseconds.
 
-    windows, today   the windows, and the grace they have
-    records, pairs   records with a key and a time, and their (record, window) pairs; `skipped` others, by reason
-    choice           the grace for the target share, with its test; `costs` of each grace, ascending
-    guard            the `max_future_skew` that `late_by_guarded` is about; it keeps `future` records out
-    hours            late share (without grace, with the chosen one) by hour of day in UTC, None without records
-    parts            the same by part of the stream, in order
-    partitions, keys (name, records or None, pairs late with the grace of today), the worst first
-    order            which order of the records was assumed; `warnings` what the reader should know
+    `str()` is the text, `html()` a page, `as_dict()` and `json()` the numbers.
+
+    Attributes:
+        windows: The windows.
+        today: The grace that they have.
+        target: The share of pairs that may be late.
+        records: Records with a key and a time.
+        pairs: Their (record, window) pairs.
+        skipped: Other records, by reason.
+        choice: The grace for the target share, with its test.
+        costs: What each grace costs, ascending.
+        guard: The `max_future_skew` that `late_by_guarded` is about.
+        future: How many records the guard keeps out.
+        hours: Late share (without grace, with the chosen one) by hour of day in UTC, None without records.
+        parts: The same by part of the stream, in order.
+        partitions: (name, records or None, pairs late with the grace of today), the worst first.
+        keys: The same by key.
+        idle: Gaps between arrivals; None where none are known.
+        sessions: How many sessions each inactivity gap would give.
+        order: Which order of the records was assumed.
+        warnings: What the reader should know.
+
+    Examples:
+        >>> recorded = pa.table({"user": ["A"] * 6, "ts": [10, 11, 13, 11, 14, 10]})
+        >>> windows = tg.TimeWindows.of_size_and_grace("2 ms", "2 ms")
+        >>> advice = tg.advise(recorded, key="user", timestamp="ts", windows=windows)
+        >>> advice.records, advice.today
+        (6, 2)
     """
 
     windows: str
@@ -133,7 +153,23 @@ class Advice:
     warnings: list[str] = field(default_factory=list)
 
     def cost(self, grace_ms: int) -> Cost:
-        """The cost of a grace that is in the table. Raises KeyError for another one."""
+        """The cost of a grace that is in the table.
+
+        Args:
+            grace_ms: The grace.
+
+        Returns:
+            The cost.
+
+        Raises:
+            KeyError: The grace is not in the table.
+
+        Examples:
+            >>> recorded = pa.table({"user": ["A"] * 6, "ts": [10, 11, 13, 11, 14, 10]})
+            >>> windows = tg.TimeWindows.of_size_and_grace("2 ms", "2 ms")
+            >>> tg.advise(recorded, key="user", timestamp="ts", windows=windows).cost(2).late
+            1
+        """
         return {cost.grace: cost for cost in self.costs}[grace_ms]
 
     @property
@@ -142,12 +178,32 @@ class Advice:
         return self.cost(self.choice.grace)
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything as plain values, for JSON."""
+        """Everything as plain values, for JSON.
+
+        Returns:
+            A dict.
+
+        Examples:
+            >>> recorded = pa.table({"user": ["A"] * 6, "ts": [10, 11, 13, 11, 14, 10]})
+            >>> windows = tg.TimeWindows.of_size_and_grace("2 ms", "2 ms")
+            >>> tg.advise(recorded, key="user", timestamp="ts", windows=windows).as_dict()["pairs"]
+            6
+        """
         costs = [asdict(cost) | {"wrong": cost.wrong, "changed_alerts": cost.changed_alerts} for cost in self.costs]
         return {"format": FORMAT} | asdict(self) | {"costs": costs}
 
     def json(self) -> str:
-        """`as_dict` as text; a number that is infinite is null."""
+        """`as_dict` as text; a number that is infinite is null.
+
+        Returns:
+            The text.
+
+        Examples:
+            >>> recorded = pa.table({"user": ["A"] * 6, "ts": [10, 11, 13, 11, 14, 10]})
+            >>> windows = tg.TimeWindows.of_size_and_grace("2 ms", "2 ms")
+            >>> tg.advise(recorded, key="user", timestamp="ts", windows=windows).json().splitlines()[1]
+            '  "format": 1,'
+        """
         return json.dumps(_finite(self.as_dict()), indent=2, allow_nan=False)
 
     def __str__(self) -> str:
@@ -156,7 +212,17 @@ class Advice:
         return text(self)
 
     def html(self) -> str:
-        """One page that needs nothing else: no network, no script."""
+        """One page that needs nothing else: no network, no script.
+
+        Returns:
+            The page.
+
+        Examples:
+            >>> recorded = pa.table({"user": ["A"] * 6, "ts": [10, 11, 13, 11, 14, 10]})
+            >>> windows = tg.TimeWindows.of_size_and_grace("2 ms", "2 ms")
+            >>> tg.advise(recorded, key="user", timestamp="ts", windows=windows).html()[:15]
+            '<!doctype html>'
+        """
         from tidegate.advice.page import page
 
         return page(self)

@@ -40,7 +40,23 @@ class Aggregate:
 
 
 def count(column: str | None = None) -> Aggregate:
-    """The number of records, or of the values in `column` that are not null; a long."""
+    """The number of records, or of the values in `column` that are not null; a long.
+
+    Args:
+        column: A column whose nulls are not counted; left out, records are counted.
+
+    Returns:
+        An aggregate, for `agg`.
+
+    Raises:
+        DefinitionTypeError: `column` is not the name of a column.
+
+    Examples:
+        >>> driver = TopologyTestDriver(events.group_by_key().agg(x=tg.count("price")))
+        >>> driver.pipe_batch([{"user": "A", "ts": ts, "price": price} for ts, price in enumerate([5, 7, 7])])
+        >>> driver.read_output()[0]["x"]
+        3
+    """
     return Aggregate("count", None if column is None else _column(column, "count"))
 
 
@@ -48,42 +64,169 @@ def sum(column: str) -> Aggregate:
     """The sum of a numeric column, null if there is no value: long, double or a decimal ten digits wider.
 
     An integer or decimal that overflows is an AggregationError, never a wrapped value.
+
+    Args:
+        column: The name of the column.
+
+    Returns:
+        An aggregate, for `agg`.
+
+    Raises:
+        DefinitionTypeError: `column` is not the name of a column.
+
+    Examples:
+        >>> driver = TopologyTestDriver(events.group_by_key().agg(x=tg.sum("price")))
+        >>> driver.pipe_batch([{"user": "A", "ts": ts, "price": price} for ts, price in enumerate([5, 7, 7])])
+        >>> driver.read_output()[0]["x"]
+        19
     """
     return Aggregate("sum", _column(column, "sum"))
 
 
 def min(column: str) -> Aggregate:
-    """The smallest value, nulls aside; NaN is larger than every other number, as in Spark."""
+    """The smallest value, nulls aside; NaN is larger than every other number, as in Spark.
+
+    Args:
+        column: The name of the column.
+
+    Returns:
+        An aggregate, for `agg`.
+
+    Raises:
+        DefinitionTypeError: `column` is not the name of a column.
+
+    Examples:
+        >>> driver = TopologyTestDriver(events.group_by_key().agg(x=tg.min("price")))
+        >>> driver.pipe_batch([{"user": "A", "ts": ts, "price": price} for ts, price in enumerate([5, 7, 7])])
+        >>> driver.read_output()[0]["x"]
+        5
+    """
     return Aggregate("min", _column(column, "min"))
 
 
 def max(column: str) -> Aggregate:
-    """The largest value, nulls aside; NaN is larger than every other number, as in Spark."""
+    """The largest value, nulls aside; NaN is larger than every other number, as in Spark.
+
+    Args:
+        column: The name of the column.
+
+    Returns:
+        An aggregate, for `agg`.
+
+    Raises:
+        DefinitionTypeError: `column` is not the name of a column.
+
+    Examples:
+        >>> driver = TopologyTestDriver(events.group_by_key().agg(x=tg.max("price")))
+        >>> driver.pipe_batch([{"user": "A", "ts": ts, "price": price} for ts, price in enumerate([5, 7, 7])])
+        >>> driver.read_output()[0]["x"]
+        7
+    """
     return Aggregate("max", _column(column, "max"))
 
 
 def mean(column: str) -> Aggregate:
-    """The average of the values that are not null: a double, for decimals a decimal four digits finer."""
+    """The average of the values that are not null: a double, for decimals a decimal four digits finer.
+
+    Args:
+        column: The name of the column.
+
+    Returns:
+        An aggregate, for `agg`.
+
+    Raises:
+        DefinitionTypeError: `column` is not the name of a column.
+
+    Examples:
+        >>> driver = TopologyTestDriver(events.group_by_key().agg(x=tg.mean("price")))
+        >>> driver.pipe_batch([{"user": "A", "ts": ts, "price": price} for ts, price in enumerate([5, 7, 7])])
+        >>> driver.read_output()[0]["x"]
+        6.333333333333333
+    """
     return Aggregate("mean", _column(column, "mean"))
 
 
 def first(column: str) -> Aggregate:
-    """The value of the first record, null included, in the order (stream time seen, partition, offset)."""
+    """The value of the first record, null included, in the order (stream time seen, partition, offset).
+
+    Args:
+        column: The name of the column.
+
+    Returns:
+        An aggregate, for `agg`.
+
+    Raises:
+        DefinitionTypeError: `column` is not the name of a column.
+
+    Examples:
+        >>> driver = TopologyTestDriver(events.group_by_key().agg(x=tg.first("price")))
+        >>> driver.pipe_batch([{"user": "A", "ts": ts, "price": price} for ts, price in enumerate([5, 7, 7])])
+        >>> driver.read_output()[0]["x"]
+        5
+    """
     return Aggregate("first", _column(column, "first"))
 
 
 def last(column: str) -> Aggregate:
-    """The value of the last record, null included, in the order (stream time seen, partition, offset)."""
+    """The value of the last record, null included, in the order (stream time seen, partition, offset).
+
+    Args:
+        column: The name of the column.
+
+    Returns:
+        An aggregate, for `agg`.
+
+    Raises:
+        DefinitionTypeError: `column` is not the name of a column.
+
+    Examples:
+        >>> driver = TopologyTestDriver(events.group_by_key().agg(x=tg.last("price")))
+        >>> driver.pipe_batch([{"user": "A", "ts": ts, "price": price} for ts, price in enumerate([5, 7, 7])])
+        >>> driver.read_output()[0]["x"]
+        7
+    """
     return Aggregate("last", _column(column, "last"))
 
 
 def collect_list(column: str) -> Aggregate:
-    """The values that are not null, in the order (stream time seen, partition, offset)."""
+    """The values that are not null, in the order (stream time seen, partition, offset).
+
+    Args:
+        column: The name of the column.
+
+    Returns:
+        An aggregate, for `agg`.
+
+    Raises:
+        DefinitionTypeError: `column` is not the name of a column.
+
+    Examples:
+        >>> driver = TopologyTestDriver(events.group_by_key().agg(x=tg.collect_list("price")))
+        >>> driver.pipe_batch([{"user": "A", "ts": ts, "price": price} for ts, price in enumerate([5, 7, 7])])
+        >>> driver.read_output()[0]["x"]
+        [5, 7, 7]
+    """
     return Aggregate("collect_list", _column(column, "collect_list"))
 
 
 def approx_count_distinct(column: str) -> Aggregate:
-    """The number of distinct values, estimated by a sketch of 512 registers (5 % relative standard deviation)."""
+    """The number of distinct values, estimated by a sketch of 512 registers (5 % relative standard deviation).
+
+    Args:
+        column: The name of the column.
+
+    Returns:
+        An aggregate, for `agg`.
+
+    Raises:
+        DefinitionTypeError: `column` is not the name of a column.
+
+    Examples:
+        >>> driver = TopologyTestDriver(events.group_by_key().agg(x=tg.approx_count_distinct("price")))
+        >>> driver.pipe_batch([{"user": "A", "ts": ts, "price": price} for ts, price in enumerate([5, 7, 7])])
+        >>> driver.read_output()[0]["x"]
+        2
+    """
     return Aggregate("approx_count_distinct", _column(column, "approx_count_distinct"))
 
 

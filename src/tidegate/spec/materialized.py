@@ -13,6 +13,15 @@ class Materialized:
     """The name of a store, whether updates are cached between micro-batches, and how long closed windows are kept.
 
     The name is part of the checkpoint: a query that changes it does not find its state again.
+
+    Attributes:
+        name: The name of the store.
+        caching: Whether only the last update of a key in a micro-batch leaves.
+        retention_ms: How long results of closed windows stay readable; None keeps nothing longer than needed.
+
+    Examples:
+        >>> tg.Materialized.as_("visits").with_retention("1 day")
+        Materialized(name='visits', caching=True, retention_ms=86400000)
     """
 
     name: str
@@ -21,7 +30,21 @@ class Materialized:
 
     @classmethod
     def as_(cls, name: str) -> Materialized:
-        """A store of this name. Raises DefinitionError if it is empty."""
+        """A store of this name.
+
+        Args:
+            name: The name, for `tg.read_state` and for the checkpoint.
+
+        Returns:
+            The settings of the store.
+
+        Raises:
+            DefinitionError: The name is empty.
+            DefinitionTypeError: The name is no text.
+
+        Examples:
+            >>> table = events.group_by_key().count(materialized=tg.Materialized.as_("visits"))
+        """
         if not isinstance(name, str):
             raise DefinitionTypeError(f"`name` is {name!r}, not a string.")
         if not name:
@@ -31,7 +54,18 @@ class Materialized:
     def with_retention(self, retention: Duration) -> Materialized:
         """Keep the result of a window readable (`tg.read_state`) for this much stream time after it has closed.
 
-        Raises DefinitionError if it is not larger than zero; an aggregation refuses one shorter than its windows need.
+        Args:
+            retention: How long.
+
+        Returns:
+            The settings of the store.
+
+        Raises:
+            DefinitionError: It is not larger than zero. An aggregation refuses one shorter than its windows need.
+
+        Examples:
+            >>> tg.Materialized.as_("visits").with_retention("1 day").retention_ms
+            86400000
         """
         ms = duration_ms(retention, "retention")
         if ms <= 0:
@@ -42,9 +76,31 @@ class Materialized:
         return replace(self, retention_ms=ms)
 
     def with_caching_disabled(self) -> Materialized:
-        """Forward every update instead of the last one per key (and window) of each micro-batch."""
+        """Forward every update instead of the last one per key (and window) of each micro-batch.
+
+        Returns:
+            The settings of the store.
+
+        Examples:
+            >>> store = tg.Materialized.as_("visits").with_caching_disabled()
+            >>> driver = TopologyTestDriver(events.group_by_key().count(materialized=store))
+            >>> driver.pipe_batch([{"user": "A", "ts": 1}, {"user": "A", "ts": 2}])
+            >>> [row["count"] for row in driver.read_output()]
+            [1, 2]
+        """
         return replace(self, caching=False)
 
     def with_caching_enabled(self) -> Materialized:
-        """Forward the last update per key (and window) of each micro-batch: the default."""
+        """Forward the last update per key (and window) of each micro-batch: the default.
+
+        Returns:
+            The settings of the store.
+
+        Examples:
+            >>> store = tg.Materialized.as_("visits").with_caching_enabled()
+            >>> driver = TopologyTestDriver(events.group_by_key().count(materialized=store))
+            >>> driver.pipe_batch([{"user": "A", "ts": 1}, {"user": "A", "ts": 2}])
+            >>> [row["count"] for row in driver.read_output()]
+            [2]
+        """
         return replace(self, caching=True)

@@ -13,7 +13,21 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class Waiting:
-    """A window whose result waits: it leaves when stream time reaches `leaves_at`, which is `missing_ms` away."""
+    """A window whose result waits.
+
+    Attributes:
+        window: The window; None where it is not known.
+        leaves_at: The stream time at which the result leaves.
+        missing_ms: How far away that stream time is.
+
+    Examples:
+        >>> counts = events.group_by_key().windowed_by(tg.TimeWindows.of_size_and_grace("10 ms", "5 ms")).count()
+        >>> final = counts.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
+        >>> driver = TopologyTestDriver(final)
+        >>> driver.pipe_input({"user": "A", "ts": 3})
+        >>> driver.pending().waiting[0]
+        Waiting(window=Window(start=0, end=10), leaves_at=15, missing_ms=12)
+    """
 
     window: Window | None
     leaves_at: int
@@ -22,11 +36,23 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Buffered:
-    """Keys that wait for a time limit: the first leaves at `leaves_at` by `clock` ("stream" or "wall").
+    """Keys that wait for a time limit.
 
-    keys   how many there are; None of the metrics of a Spark query
-    first  the first of them, as text, each with the time at which it leaves
-    store  the name of the limit, where there are several
+    Attributes:
+        clock: "stream" or "wall".
+        leaves_at: What the clock shows when the first key leaves.
+        missing_ms: How far away that is.
+        keys: How many keys wait; None of the metrics of a Spark query.
+        first: The first of them, as text, each with the time at which it leaves.
+        store: The name of the limit, where there are several.
+
+    Examples:
+        >>> calm = tg.Suppressed.until_time_limit("10 ms", tg.BufferConfig.unbounded(), clock="stream")
+        >>> driver = TopologyTestDriver(events.group_by_key().count().suppress(calm))
+        >>> driver.pipe_input({"user": "A", "ts": 3})
+        >>> waits = driver.pending().limits[0]
+        >>> waits.keys, waits.leaves_at, waits.missing_ms
+        (1, 13, 10)
     """
 
     clock: str
@@ -41,10 +67,18 @@ class Buffered:
 class Lookups:
     """Records of a stream that wait for changes of a table that come late (`grace` of a join).
 
-    The first is looked up when the time of the stream, which shows `clock`, is `leaves_at`.
+    Attributes:
+        leaves_at: The time of the stream at which the first record is looked up.
+        clock: The time of the stream now.
+        records: How many records wait; None of the metrics of a Spark query.
+        first: The keys of the first of them, as text, each with the time at which it is looked up.
 
-    records  how many there are; None of the metrics of a Spark query
-    first    the keys of the first of them, as text, each with the time at which it is looked up
+    Examples:
+        >>> users = tg.table("users", key="user", timestamp="ts", history="1 minute")
+        >>> driver = TopologyTestDriver(events.join(users, grace="5 ms"))
+        >>> driver.pipe_input({"user": "A", "ts": 3, "page": "home"}, "events")
+        >>> driver.pending().lookups.leaves_at
+        8
     """
 
     leaves_at: int
@@ -60,14 +94,25 @@ class Lookups:
 
 @dataclass(frozen=True)
 class Pending:
-    """What one operator holds back; times in ms.
+    """What one operator holds back; times in milliseconds.
 
-    stream_time   where stream time stands, None before the first record
-    waiting       windows in the order in which they leave; of the metrics of a Spark query the first one alone
-    open_windows  how many there are (of a Spark query, in the task with most; of windows of keys, per key)
-    limits        what time limits hold back, in their order; without those that hold nothing
-    held_by       with stream_time="min_partition", the partition that holds stream time back and how far it has come
-    lookups       of a join with a table, the records that wait for it; None if none does
+    Attributes:
+        name: The name of the operator.
+        stream_time: Where stream time stands; None before the first record.
+        waiting: Windows in the order in which they leave; of the metrics of a Spark query the first one alone.
+        open_windows: How many there are (of a Spark query, in the task with most; of windows of keys, per key).
+        held_by: With `stream_time="min_partition"`, the partition that holds stream time back, and how far it has come.
+        limits: What time limits hold back, in their order; without those that hold nothing.
+        lookups: Of a join with a table, the records that wait for the table; None if none does.
+
+    Examples:
+        >>> counts = events.group_by_key().windowed_by(tg.TimeWindows.of_size_and_grace("10 ms", "5 ms")).count()
+        >>> final = counts.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
+        >>> driver = TopologyTestDriver(final)
+        >>> driver.pipe_input({"user": "A", "ts": 3})
+        >>> pending = driver.pending()
+        >>> pending.stream_time, pending.open_windows
+        (3, 1)
     """
 
     name: str

@@ -41,11 +41,39 @@ class Buffer:
     strategy: str = "shut_down"
 
     def with_max_records(self, records: int) -> Self:
-        """The same buffer, holding at most `records` keys."""
+        """The same buffer, holding at most `records` keys.
+
+        Args:
+            records: The bound.
+
+        Returns:
+            The buffer.
+
+        Raises:
+            DefinitionError: The bound is negative, or is 0 and the buffer shuts down when it is full.
+
+        Examples:
+            >>> print(tg.BufferConfig.max_bytes(1_000_000).with_max_records(500))
+            at most 500 records and 1000000 bytes, then emit_early
+        """
         return _able_to_hold(replace(self, max_records=_bound(records, "max_records")))
 
     def with_max_bytes(self, size: int) -> Self:
-        """The same buffer, holding at most `size` bytes of keys and values."""
+        """The same buffer, holding at most `size` bytes of keys and values.
+
+        Args:
+            size: The bound.
+
+        Returns:
+            The buffer.
+
+        Raises:
+            DefinitionError: The bound is negative, or is 0 and the buffer shuts down when it is full.
+
+        Examples:
+            >>> print(tg.BufferConfig.max_records(500).with_max_bytes(1_000_000))
+            at most 500 records and 1000000 bytes, then emit_early
+        """
         return _able_to_hold(replace(self, max_bytes=_bound(size, "max_bytes")))
 
     @property
@@ -61,28 +89,72 @@ class Buffer:
         return max(1, min(shares))
 
     def share(self, task: int, tasks: int) -> Self:
-        """What task number `task` of `tasks` may hold: equal parts, what is left over one each to the first ones."""
+        """What one of several tasks may hold: equal parts, the remainder one each to the first tasks.
+
+        Args:
+            task: The number of the task.
+            tasks: The number of tasks.
+
+        Returns:
+            The buffer with the bounds of this task.
+
+        Examples:
+            >>> print(tg.BufferConfig.max_records(5).share(0, 2))
+            at most 3 records, then emit_early
+        """
         return replace(
             self, max_records=_part(self.max_records, task, tasks), max_bytes=_part(self.max_bytes, task, tasks)
         )
 
     def with_no_bound(self) -> StrictBuffer:
-        """A buffer without bounds, which never has to emit early."""
+        """A buffer without bounds, which never has to emit early.
+
+        Returns:
+            The buffer.
+
+        Examples:
+            >>> print(tg.BufferConfig.max_records(5).with_no_bound())
+            unbounded
+        """
         return StrictBuffer()
 
     def shut_down_when_full(self) -> StrictBuffer:
         """Stop the query rather than emit early; the batch that overflowed leaves nothing behind.
 
-        Raises DefinitionError for a bound of zero, at which the first result would stop the query.
+        Returns:
+            A strict buffer.
+
+        Raises:
+            DefinitionError: The bound is 0, at which the first result would stop the query.
+
+        Examples:
+            >>> print(tg.BufferConfig.max_records(1_000).shut_down_when_full())
+            at most 1000 records, then shut_down
         """
         return _able_to_hold(StrictBuffer(self.max_records, self.max_bytes, "shut_down"))
 
     def emit_early_when_full(self) -> EagerBuffer:
-        """Emit the oldest entries before their time rather than grow above the bound."""
+        """Emit the oldest entries before their time rather than grow above the bound.
+
+        Returns:
+            An eager buffer.
+
+        Examples:
+            >>> print(tg.BufferConfig.max_records(1_000).emit_early_when_full())
+            at most 1000 records, then emit_early
+        """
         return EagerBuffer(self.max_records, self.max_bytes, "emit_early")
 
     def spill_to_disk_when_full(self) -> StrictBuffer:
-        """Keep what exceeds the bound on disk: nothing leaves early and nothing stops."""
+        """Keep what exceeds the bound on disk: nothing leaves early and nothing stops.
+
+        Returns:
+            A strict buffer.
+
+        Examples:
+            >>> print(tg.BufferConfig.max_records(1_000).spill_to_disk_when_full())
+            at most 1000 records, then spill_to_disk
+        """
         return StrictBuffer(self.max_records, self.max_bytes, "spill_to_disk")
 
     def __str__(self) -> str:
@@ -93,12 +165,32 @@ class Buffer:
 
 @dataclass(frozen=True)
 class StrictBuffer(Buffer):
-    """A buffer that never emits early: shuts down or spills when full, or has no bound."""
+    """A buffer that never emits early: shuts down or spills when full, or has no bound.
+
+    Attributes:
+        max_records: The largest number of keys; None is no bound.
+        max_bytes: The largest size of keys and values; None is no bound.
+        strategy: "shut_down" or "spill_to_disk".
+
+    Examples:
+        >>> isinstance(tg.BufferConfig.unbounded(), tg.StrictBuffer)
+        True
+    """
 
 
 @dataclass(frozen=True)
 class EagerBuffer(Buffer):
-    """A buffer that emits its oldest entries early when full."""
+    """A buffer that emits its oldest entries early when full.
+
+    Attributes:
+        max_records: The largest number of keys; None is no bound.
+        max_bytes: The largest size of keys and values; None is no bound.
+        strategy: "emit_early".
+
+    Examples:
+        >>> isinstance(tg.BufferConfig.max_records(10), tg.EagerBuffer)
+        True
+    """
 
     strategy: str = "emit_early"
 
@@ -117,33 +209,94 @@ def _able_to_hold(buffer: _B) -> _B:
 
 
 class BufferConfig:
-    """Factories of buffers: `BufferConfig.max_records(1_000).shut_down_when_full()`."""
+    """Factories of buffers.
+
+    Examples:
+        >>> print(tg.BufferConfig.max_records(1_000).shut_down_when_full())
+        at most 1000 records, then shut_down
+    """
 
     @staticmethod
     def unbounded() -> StrictBuffer:
-        """A buffer without bounds."""
+        """A buffer without bounds.
+
+        Returns:
+            A strict buffer, which `until_window_closes` takes.
+
+        Examples:
+            >>> print(tg.BufferConfig.unbounded())
+            unbounded
+        """
         return StrictBuffer()
 
     @staticmethod
     def max_records(records: int) -> EagerBuffer:
-        """A buffer of at most `records` keys that emits early when full. Raises DefinitionError if negative."""
+        """A buffer of at most so many keys that emits early when full.
+
+        Args:
+            records: The bound.
+
+        Returns:
+            An eager buffer. `.shut_down_when_full()` and `.spill_to_disk_when_full()` make a strict one of it.
+
+        Raises:
+            DefinitionError: The bound is negative.
+
+        Examples:
+            >>> print(tg.BufferConfig.max_records(1_000))
+            at most 1000 records, then emit_early
+        """
         return EagerBuffer().with_max_records(records)
 
     @staticmethod
     def max_bytes(size: int) -> EagerBuffer:
-        """A buffer of at most `size` bytes that emits early when full. Raises DefinitionError if negative."""
+        """A buffer of at most so many bytes that emits early when full.
+
+        Args:
+            size: The bound.
+
+        Returns:
+            An eager buffer. `.shut_down_when_full()` and `.spill_to_disk_when_full()` make a strict one of it.
+
+        Raises:
+            DefinitionError: The bound is negative.
+
+        Examples:
+            >>> print(tg.BufferConfig.max_bytes(10_000_000))
+            at most 10000000 bytes, then emit_early
+        """
         return EagerBuffer().with_max_bytes(size)
 
 
 @dataclass(frozen=True)
 class UntilWindowCloses:
-    """Hold every result of a window back until the window is closed; then let the last one out."""
+    """Hold every result of a window back until the window is closed; then let the last one out.
+
+    Attributes:
+        buffer: What may wait, and what happens when it is full.
+        name: The name of the suppression in the checkpoint; None derives one.
+
+    Examples:
+        >>> print(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
+        until window closes, buffer unbounded
+    """
 
     buffer: StrictBuffer
     name: str | None = None
 
     def with_name(self, name: str) -> UntilWindowCloses:
-        """The same suppression under a name of its own, part of the checkpoint and of messages."""
+        """The same suppression under a name of its own, part of the checkpoint and of messages.
+
+        Args:
+            name: The name.
+
+        Returns:
+            The suppression.
+
+        Examples:
+            >>> tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()).with_name("final").name
+            'final'
+        """
         return replace(self, name=name)
 
     def __str__(self) -> str:
@@ -152,7 +305,19 @@ class UntilWindowCloses:
 
 @dataclass(frozen=True)
 class UntilTimeLimit:
-    """Hold updates of a key back for `limit_ms`, and let the last one out."""
+    """Hold updates of a key back for `limit_ms`, and let the last one out.
+
+    Attributes:
+        limit_ms: How long updates wait.
+        buffer: What may wait, and what happens when it is full.
+        clock: "stream" or "wall".
+        measured_from: "first_update", "latest_update" or "window_start".
+        name: The name of the suppression in the checkpoint; None derives one.
+
+    Examples:
+        >>> print(tg.Suppressed.until_time_limit("1 minute", tg.BufferConfig.unbounded(), clock="stream"))
+        until 1 minute of stream time since the first_update, buffer unbounded
+    """
 
     limit_ms: int
     buffer: Buffer
@@ -161,7 +326,19 @@ class UntilTimeLimit:
     name: str | None = None
 
     def with_name(self, name: str) -> UntilTimeLimit:
-        """The same suppression under a name of its own, part of the checkpoint and of messages."""
+        """The same suppression under a name of its own, part of the checkpoint and of messages.
+
+        Args:
+            name: The name.
+
+        Returns:
+            The suppression.
+
+        Examples:
+            >>> calm = tg.Suppressed.until_time_limit("1 minute", tg.BufferConfig.unbounded(), clock="wall")
+            >>> calm.with_name("calm").name
+            'calm'
+        """
         return replace(self, name=name)
 
     def __str__(self) -> str:
@@ -171,13 +348,34 @@ class UntilTimeLimit:
 
 
 class Suppressed:
-    """Factories of suppressions, for `KTable.suppress`."""
+    """Factories of suppressions, for `KTable.suppress`.
+
+    Examples:
+        >>> counts = events.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms")).count()
+        >>> final = counts.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
+    """
 
     @staticmethod
     def until_window_closes(buffer: StrictBuffer) -> UntilWindowCloses:
         """Only final results: one row per key and window, when the window is closed.
 
-        Raises DefinitionTypeError for an eager buffer: what it lets out early is not final.
+        Args:
+            buffer: A strict buffer; without a bound `BufferConfig.unbounded()`.
+
+        Returns:
+            The suppression.
+
+        Raises:
+            DefinitionTypeError: The buffer emits early: a result that leaves early is not final.
+
+        Examples:
+            >>> counts = events.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms")).count()
+            >>> driver = TopologyTestDriver(
+            ...     counts.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
+            ... )
+            >>> driver.pipe_batch([{"user": "A", "ts": 1}, {"user": "A", "ts": 2}, {"user": "A", "ts": 10}])
+            >>> [(tuple(row["window"]), row["count"]) for row in driver.read_output()]
+            [((0, 10), 2)]
         """
         if not isinstance(buffer, StrictBuffer):
             got = "an eager buffer, which emits early when full" if isinstance(buffer, Buffer) else repr(buffer)
@@ -195,9 +393,30 @@ class Suppressed:
         clock: Literal["stream", "wall"],
         measured_from: Literal["first_update", "latest_update", "window_start"] = "first_update",
     ) -> UntilTimeLimit:
-        """At most one row per key and `limit`, by the "stream" or the "wall" clock; zero lets everything through.
+        """At most one row per key and `limit`.
 
-        Raises DefinitionError for a negative limit or an unknown clock.
+        Args:
+            limit: How long updates of a key wait; zero lets everything through.
+            buffer: What may wait, and what happens when it is full.
+            clock: "stream" waits by stream time, "wall" by the wall clock.
+            measured_from: The wait counts from the "first_update", the "latest_update" or the "window_start".
+
+        Returns:
+            The suppression.
+
+        Raises:
+            DefinitionError: The limit is negative, or a clock is unknown.
+            DefinitionTypeError: `buffer` is no buffer.
+
+        Examples:
+            >>> calm = tg.Suppressed.until_time_limit("10 ms", tg.BufferConfig.unbounded(), clock="stream")
+            >>> driver = TopologyTestDriver(events.group_by_key().count().suppress(calm))
+            >>> driver.pipe_batch([{"user": "A", "ts": 1}, {"user": "A", "ts": 2}])
+            >>> driver.read_output()
+            []
+            >>> driver.pipe_input({"user": "B", "ts": 12})
+            >>> [(row["user"], row["count"]) for row in driver.read_output()]
+            [('A', 2)]
         """
         limit_ms = duration_ms(limit, "limit")
         if limit_ms < 0:

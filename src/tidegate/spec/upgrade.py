@@ -15,8 +15,21 @@ CHOICES = (
 class Change:
     """A difference between the plan that wrote a checkpoint and another one.
 
-    `loses` is what going on would lose, empty if it goes on; `effect` then says what that means. `operator` is the name
-    of the operator, of a plan with several.
+    Attributes:
+        what: The part of the plan that differs.
+        before: The value in the checkpoint.
+        after: The value in the new plan.
+        loses: What going on would lose; empty if the plan goes on.
+        effect: What going on means, if the plan goes on.
+        operator: The name of the operator, of a plan with several.
+
+    Examples:
+        >>> grouped = events.group_by_key()
+        >>> driver = TopologyTestDriver(grouped.windowed_by(tg.TimeWindows.of_size_and_grace("10 ms", "0 ms")).count())
+        >>> driver.pipe_input({"user": "A", "ts": 3})
+        >>> longer = grouped.windowed_by(tg.TimeWindows.of_size_and_grace("10 ms", "5 ms")).count()
+        >>> print(driver.check_upgrade(longer).changes[0])
+        grace: '0 milliseconds' -> '5 milliseconds'
     """
 
     what: str
@@ -32,7 +45,17 @@ class Change:
 
 @dataclass(frozen=True)
 class Upgrade:
-    """What becomes of a checkpoint under a plan; printed, it is what a refusal would say."""
+    """What becomes of a checkpoint under a plan; printed, it is what a refusal would say.
+
+    Attributes:
+        changes: The differences; empty if the plan is the one that wrote the checkpoint.
+
+    Examples:
+        >>> driver = TopologyTestDriver(events.group_by_key().count())
+        >>> driver.pipe_input({"user": "A", "ts": 3})
+        >>> print(driver.check_upgrade(events.group_by_key().count()))
+        This plan goes on: it is the one that wrote the checkpoint.
+    """
 
     changes: tuple[Change, ...] = ()
 

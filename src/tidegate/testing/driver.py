@@ -64,24 +64,32 @@ class DriverState:
 
 
 class TopologyTestDriver:
-    """Runs a topology in this process.
-
-        driver = TopologyTestDriver(build(tg.stream("events", key="user", timestamp="ts")))
-        driver.pipe_input({"user": "A", "ts": 0})
-        driver.read_output()
+    """Runs a topology in this process, without Spark and without Java.
 
     Timestamps are integer milliseconds or datetimes. Records come in the order piped, as one source partition; a
     stream with partition and offset reads them from the records. `pipe_input` is a micro-batch of one record.
 
     Several outputs of one aggregation are given by name, `TopologyTestDriver({"raw": counts, "final": final})` or
-    `TopologyTestDriver(tg.outputs(raw=counts, final=final))`: each row then says its `output`.
-
-    Where streams were merged or joined, the name of its input goes with a record:
-    `driver.pipe_input(record, "clicks")`.
-
-    `tuning` makes sizes of the kernel small, for tests of tidegate itself.
+    `TopologyTestDriver(tg.outputs(raw=counts, final=final))`: each row then says its `output`. Where streams were
+    merged or joined, the name of its input goes with a record.
 
     Supported: everything the Spark runtime runs. Not supported: tasks and source layouts (`tidegate.testing.layout`).
+
+    Args:
+        table: A table, a stream, or several outputs.
+        state: What another driver remembers (`driver.state()`); this driver goes on as after a restart.
+        initial_wall_clock_time: Where the wall clock begins: epoch milliseconds or a datetime.
+        tuning: Makes sizes of the kernel small, for tests of tidegate itself.
+
+    Raises:
+        DefinitionTypeError: `state` is not what a driver remembers.
+        CheckpointError: The state is of a plan with another number of operators.
+
+    Examples:
+        >>> driver = TopologyTestDriver(events.group_by_key().count())
+        >>> driver.pipe_input({"user": "A", "ts": 0})
+        >>> driver.read_output()
+        [{'user': 'A', 'count': 1, 'timestamp': 0}]
     """
 
     def __init__(
@@ -118,7 +126,21 @@ class TopologyTestDriver:
         self._tallies = [Totals(node.op.stream.name, node.op.numbers, self._wall_clock_ms) for node in self._nodes]
 
     def pipe_input(self, record: Record | Any, stream: str | None = None) -> None:
-        """Process one record, of the input of this name; of a table or frame its rows, one after the other."""
+        """Process one record; of a table or frame its rows, one after the other.
+
+        Args:
+            record: A dict of the columns; or an Arrow table, a pandas or polars frame.
+            stream: The name of the input, where there are several.
+
+        Raises:
+            InputError: The record cannot be read as the plan says.
+
+        Examples:
+            >>> driver = TopologyTestDriver(events.group_by_key().count())
+            >>> driver.pipe_input({"user": "A", "ts": datetime(2026, 1, 1, tzinfo=UTC)})
+            >>> driver.read_output()[0]["timestamp"]
+            1767225600000
+        """
         if (rows := as_table(record)) is None:
             self.pipe_batch([record], stream)
             return
@@ -126,11 +148,23 @@ class TopologyTestDriver:
             self.pipe_batch(rows.slice(i, 1), stream)
 
     def pipe_batch(self, records: Sequence[Record] | Any, stream: str | None = None) -> None:
-        """Process several records as one micro-batch, of the input of this name.
-
-        `records` is a list of dicts, or what Arrow can read as a table: an Arrow table, a pandas or polars frame.
+        """Process several records as one micro-batch.
 
         A step that raises leaves the driver as it was before, as a failed micro-batch does.
+
+        Args:
+            records: A list of dicts, or what Arrow can read as a table: an Arrow table, a pandas or polars frame.
+            stream: The name of the input, where there are several.
+
+        Raises:
+            InputError: A record cannot be read as the plan says.
+            CheckpointError: The driver is drained.
+
+        Examples:
+            >>> driver = TopologyTestDriver(events.group_by_key().count())
+            >>> driver.pipe_batch([{"user": "A", "ts": 1}, {"user": "A", "ts": 2}])
+            >>> driver.read_output()
+            [{'user': 'A', 'count': 2, 'timestamp': 2}]
         """
         table = as_table(records)
         schema, records = (None, as_records(records)) if table is None else (table.schema, table.to_pylist())
@@ -161,7 +195,20 @@ class TopologyTestDriver:
     def drain(self) -> None:
         """Let everything out and end, as `tg.drain` does on Spark: what is piped afterwards is refused.
 
-        A drain that failed goes on where it was. Raises CheckpointError if the driver is drained already.
+        A drain that failed goes on where it was.
+
+        Raises:
+            CheckpointError: The driver is drained already.
+
+        Examples:
+            >>> counts = events.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms")).count()
+            >>> driver = TopologyTestDriver(
+            ...     counts.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
+            ... )
+            >>> driver.pipe_input({"user": "A", "ts": 1})
+            >>> driver.drain()
+            >>> [(tuple(row["window"]), row["count"]) for row in driver.read_output()]
+            [((0, 10), 1)]
         """
         if self._drained:
             raise drained()
@@ -223,9 +270,18 @@ class TopologyTestDriver:
         return rows.append_column("wall_clock", pa.array([self._wall_clock_ms] * rows.num_rows, pa.int64()))
 
     def read_output(self) -> list[dict[str, Any]]:
-        """The rows that came out since the last call, in order: keys, `window`, values, `timestamp`.
+        """The rows that came out since the last call, in order.
 
-        `deleted` is there where the plan can produce tombstones; a tombstone's value columns are None.
+        Returns:
+            A dict for each row: keys, `window`, values, `timestamp`. `deleted` is there where the plan can produce
+            tombstones;
+            a tombstone's value columns are None.
+
+        Examples:
+            >>> driver = TopologyTestDriver(events.group_by_key().count())
+            >>> driver.pipe_input({"user": "A", "ts": 1})
+            >>> len(driver.read_output()), len(driver.read_output())
+            (1, 0)
         """
         rows, self._output = self._output, []
         return rows
@@ -248,8 +304,21 @@ class TopologyTestDriver:
         The counts by reason, `records`, `emitted` and `dropped` are there besides under these names. NaN means that
         there is no sample yet. Rates are per second of the driver's wall clock.
 
-        operator  one of a chain, by its name ("moves", "moves by city"). Left out, what comes in is told by the first
-                  operator and what waits and leaves by the last.
+        Args:
+            operator: One of a chain, by its name ("moves", "moves by city"). Left out, what comes in is told by the
+                first operator and what waits and leaves by the last.
+
+        Returns:
+            The numbers by name.
+
+        Raises:
+            DefinitionError: There is no operator of this name.
+
+        Examples:
+            >>> driver = TopologyTestDriver(events.group_by_key().count())
+            >>> driver.pipe_input({"user": "A", "ts": 1})
+            >>> driver.metrics()["records"]
+            1
         """
         told = {tally.name: tally.values(self._wall_clock_ms) for tally in self._tallies}
         if operator is not None:
@@ -266,10 +335,22 @@ class TopologyTestDriver:
     def advance_wall_clock(self, by: Duration) -> None:
         """Let time pass on the wall clock, as an empty micro-batch at its end; what is due by it leaves.
 
-        It starts at `initial_wall_clock_time`, 0 if that is not given. Nothing that leaves by stream time
+        The clock starts at `initial_wall_clock_time`, 0 if that is not given. Nothing that leaves by stream time
         alone notices. A step that raises leaves the driver as it was before.
 
-        Raises DefinitionError if `by` is negative.
+        Args:
+            by: How long.
+
+        Raises:
+            DefinitionError: `by` is negative.
+
+        Examples:
+            >>> calm = tg.Suppressed.until_time_limit("1 minute", tg.BufferConfig.unbounded(), clock="wall")
+            >>> driver = TopologyTestDriver(events.group_by_key().count().suppress(calm))
+            >>> driver.pipe_input({"user": "A", "ts": 1})
+            >>> driver.advance_wall_clock("1 minute")
+            >>> driver.read_output()[0]["count"]
+            1
         """
         passed = duration_ms(by, "by")
         if passed < 0:
@@ -291,7 +372,22 @@ class TopologyTestDriver:
         return timedelta(milliseconds=self._wall_clock_ms)
 
     def pending(self) -> Pending:
-        """What waits, for what stream time, and how far away that is; `tg.explain_pending(driver)` prints it."""
+        """The rows that wait, the stream time they wait for, and how far away it is.
+
+        `tg.explain_pending(driver)` prints the same.
+
+        Returns:
+            What the first operator holds back.
+
+        Examples:
+            >>> counts = events.group_by_key().windowed_by(tg.TimeWindows.of_size_and_grace("10 ms", "5 ms")).count()
+            >>> driver = TopologyTestDriver(
+            ...     counts.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
+            ... )
+            >>> driver.pipe_input({"user": "A", "ts": 3})
+            >>> driver.pending().waiting[0].missing_ms
+            12
+        """
         if not self._nodes or not self._heard:
             return Pending(self._nodes[0].op.stream.name if self._nodes else "stream", None, (), 0)
         layout = self._layout(self._nodes[0], 0)
@@ -303,7 +399,17 @@ class TopologyTestDriver:
         return pending.pending(loaded.layout, loaded.state)
 
     def pending_of_chain(self) -> list[Pending]:
-        """`pending` of each operator, where a table was grouped anew or its changes were."""
+        """`pending` of each operator, where a table was grouped anew or its changes were.
+
+        Returns:
+            What each operator holds back, upstream first.
+
+        Examples:
+            >>> driver = TopologyTestDriver(events.group_by_key().count().group_by("count").count("users"))
+            >>> driver.pipe_input({"user": "A", "ts": 3})
+            >>> len(driver.pending_of_chain())
+            2
+        """
         behind = [found for store in self._stores[1:] if (found := self._pending(store)) is not None]
         return [self.pending(), *behind]
 
@@ -330,7 +436,25 @@ class TopologyTestDriver:
         ended_from: int | datetime | None = None,
         ended_to: int | datetime | None = None,
     ) -> list[dict[str, Any]]:
-        """The rows of a store (of the aggregation, if none is named), as `tg.read_state` gives them on Spark."""
+        """The rows of a store, as `tg.read_state` gives them on Spark.
+
+        Args:
+            store: The name of the store; left out, that of the aggregation.
+            ended_from: Only windows that ended then or later; epoch milliseconds or a datetime.
+            ended_to: Only windows that ended then or earlier.
+
+        Returns:
+            A dict for each row.
+
+        Raises:
+            DefinitionError: There is no store of this name.
+
+        Examples:
+            >>> driver = TopologyTestDriver(events.group_by_key().count())
+            >>> driver.pipe_input({"user": "A", "ts": 3})
+            >>> [(row["user"], row["count"], row["status"]) for row in driver.read_state()]
+            [('A', 1, 'open')]
+        """
         found = [(what, held) for held in self._stores if (what := description.of(held)) is not None]
         for what, held in found:
             if (name := stored_rows.named(what, store)) is not None:
@@ -340,7 +464,20 @@ class TopologyTestDriver:
         raise stored_rows.unknown(store, [name for what, _ in found for name in stored_rows.stores(what)])
 
     def check_upgrade(self, table: Result | Mapping[str, KTable | KLateRecords]) -> Upgrade:
-        """What would become of this driver's state under another topology, as `tg.check_upgrade` says it on Spark."""
+        """What would become of this driver's state under another topology, as `tg.check_upgrade` says it on Spark.
+
+        Args:
+            table: The other topology.
+
+        Returns:
+            The changes, and whether the topology goes on.
+
+        Examples:
+            >>> driver = TopologyTestDriver(events.group_by_key().count())
+            >>> driver.pipe_input({"user": "A", "ts": 3})
+            >>> driver.check_upgrade(events.group_by_key().count()).goes_on
+            True
+        """
         plan, nodes = _operators(table)
         stores = self._stores
         if len(nodes) != len(stores):
@@ -356,7 +493,19 @@ class TopologyTestDriver:
         return Upgrade(tuple(changes))
 
     def state(self) -> DriverState:
-        """What a restart would find: `TopologyTestDriver(table, state=driver.state())` goes on from here."""
+        """What a restart would find.
+
+        Returns:
+            The state, for `TopologyTestDriver(table, state=driver.state())`, which goes on from here.
+
+        Examples:
+            >>> first = TopologyTestDriver(events.group_by_key().count())
+            >>> first.pipe_input({"user": "A", "ts": 3})
+            >>> second = TopologyTestDriver(events.group_by_key().count(), state=first.state())
+            >>> second.pipe_input({"user": "A", "ts": 4})
+            >>> second.read_output()[0]["count"]
+            2
+        """
         stores = tuple(store.copy() for store in self._stores)
         entries = tuple(entry.copy() for entry in self._entries)
         return DriverState(stores, entries, self._piped, self._wall_clock_ms, self._drained)

@@ -51,18 +51,33 @@ def table(
 ) -> KafkaTable:
     """A table whose changes are the envelopes in the column `value` of `source`, for example of Spark's Kafka source.
 
-    key         the fields of the row that are its key; usually those of the record's key
-    row         the columns of the row in the database, as JSON has them: "id long, name string"
-    timestamp   "source.ts_ms", when the database made the change, or "ts_ms", when Debezium read it
-    tombstones  what a record without a value does: "delete" the row of its key, at Kafka's time, or "skip", because the
-                envelope before it has deleted the row. Left out: "delete" where `source` has `key` and `timestamp`,
-                but "skip" with a `history`, whose times are those of the envelopes
-    partition, offset
-                the columns that say in which order the changes came; both None where there are none
-    history     as of `tg.table`
-
     A row whose key changes is deleted under its old key, if the envelope has the row `before`. `.dead_letters` has the
     records that are no change of a row, with the `reason`; `.frame` the changes.
+
+    Args:
+        source: A DataFrame with the envelopes.
+        key: The fields of the row that are its key; usually those of the record's key.
+        row: The columns of the row in the database, as JSON has them: "id long, name string".
+        timestamp: "source.ts_ms", when the database made the change, or "ts_ms", when Debezium read it.
+        tombstones: What a record without a value does: "delete" the row of its key, at Kafka's time, or "skip", because
+            the envelope before it has deleted the row. Left out: "delete" where `source` has `key` and `timestamp`, but
+            "skip" with a `history`, whose times are those of the envelopes.
+        partition: With `offset` the order in which the changes came; both None where there is none.
+        offset: The place of a change in its partition.
+        name: The name of the table.
+        history: As of `tg.table`.
+
+    Returns:
+        The table.
+
+    Raises:
+        DefinitionError: A column does not exist, or arguments contradict each other.
+
+    Examples:
+        ```python
+        changes = spark.readStream.format("kafka").option("subscribe", "shop.public.users").load()
+        users = tg.debezium.table(changes, key="id", row="id long, name string")
+        ```
     """
     reading = _Reading.of(source, key, row, timestamp, tombstones, (partition, offset), name, history is not None)
     return changes_table(

@@ -44,16 +44,32 @@ def source(
     The order is that of the table: first its files as they are now, by the time at which they were written and by name,
     then version by version, each in the order of its log, and in a file by row. The Python workers read the files.
 
-    table      the folder of the table, in any store that both Spark and pyarrow.fs reach
-    streaming  False for a static DataFrame of the table as it is now
-    options    startingVersion, a number or "latest": what that version and later ones add, and nothing before it;
-               maxFilesPerTrigger (1000 if left out); ignoreDeletes and skipChangeCommits, as of Delta's own source
-    more       what else `tg.stream` takes, such as stream_time="min_partition"
-
     Columns that are added later are null in older files; the stream has those that the table has now. A commit that
     deletes or changes rows ends the query with an InputError, unless an option passes over it. So do a column that is
     dropped, renamed or of another type while the query runs, files with deletion vectors, and columns that files have
-    by number. Raises DefinitionError for what is no table, and for options that are not there.
+    by number.
+
+    Args:
+        spark: The session.
+        table: The folder of the table, in any store that both Spark and pyarrow.fs reach.
+        key: The key column or columns.
+        timestamp: The column with the event time.
+        name: The name of the stream.
+        streaming: False for a static DataFrame of the table as it is now.
+        options: startingVersion, a number or "latest": what that version and later ones add, and nothing before it;
+            maxFilesPerTrigger (1000 if left out); ignoreDeletes and skipChangeCommits, as of Delta's own source.
+        **more: What else `tg.stream` takes, such as `stream_time="min_partition"`.
+
+    Returns:
+        The stream.
+
+    Raises:
+        DefinitionError: The folder is no table, or an option is not known.
+
+    Examples:
+        ```python
+        orders = tg.delta.source(spark, "/data/orders", key="user", timestamp="ts", options={"startingVersion": "7"})
+        ```
     """
     options = options or {}
     unknown = [each for each in options if each.lower() not in {known.lower() for known in OPTIONS}]

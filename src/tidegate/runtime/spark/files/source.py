@@ -42,9 +42,16 @@ _NOT_PARQUET = "CANNOT_READ_FILE_FOOTER"
 class FileStream(KStream):
     """A stream of the records of files.
 
-    frame         the records, with partition and offset where the files are the order
-    dead_letters  of JSON and CSV the lines that cannot be read: file, line, offset, reason, value as bytes; a query of
-                  its own. None of other formats
+    Attributes:
+        frame: The records, with partition and offset where the files are the order.
+        dead_letters: Of JSON and CSV the lines that cannot be read: file, line, offset, reason, value as bytes; a query
+            of its own. None of other formats.
+
+    Examples:
+        ```python
+        events = tg.files.source(spark, "/data/events", key="user", timestamp="ts", format="json")
+        broken = events.dead_letters.writeStream.format("parquet").option("path", "/data/broken")
+        ```
     """
 
     frame: DataFrame = field(compare=False, repr=False)
@@ -69,24 +76,39 @@ def source(
 ) -> FileStream:
     """The records of the files under `path`, those that come later too, as a stream. The Python workers read the files.
 
-    path       a folder; any store that both Spark and pyarrow.fs reach (local, HDFS, S3, Google, Azure)
-    timestamp  a column of a timestamp type; of JSON and CSV one in epoch milliseconds too
-    format     "parquet", "orc", "json" (an object a line) or "csv"; of "text" `tg.files.ordered` makes a DataFrame
-    partition, offset
-               columns of the files that say in which order records came; without them the files do
-    ordered    whether the files are the order: by modification time and name, and in a file by row. True if left out,
-               but for Parquet. A checkpoint goes on with the choice that it was begun with
-    schema     of the files, as for Spark's reader; that of the files that are there if left out
-    streaming  False for a static DataFrame of what is there now
-    options    maxFilesPerTrigger (1000 if left out), pathGlobFilter, recursiveFileLookup; of JSON and CSV what Spark's
-               reader knows of lines: mode, sep, header, timestampFormat. Of Parquet that is not `ordered` any option of
-               Spark's source of files
-    more       what else `tg.stream` takes, such as stream_time="min_partition"
-
     Each file is read by one task, so several files make a micro-batch parallel. Spark counts files, not rows
-    (`numInputRows`); the records are in `observedMetrics`. Raises DefinitionError without a schema or a file to take
-    one from, for options that are not there, and for columns as `tg.stream` does. A file that cannot be read, or lacks
-    a column, ends the query with an InputError that names it; nothing of its batch is stored.
+    (`numInputRows`); the records are in `observedMetrics`. A file that cannot be read, or lacks a column, ends the
+    query with an InputError that names it; nothing of its batch is stored.
+
+    Args:
+        spark: The session.
+        path: A folder; any store that both Spark and pyarrow.fs reach (local, HDFS, S3, Google, Azure).
+        key: The key column or columns.
+        timestamp: A column of a timestamp type; of JSON and CSV one in epoch milliseconds too.
+        format: "parquet", "orc", "json" (an object a line) or "csv"; of "text" `tg.files.ordered` makes a DataFrame.
+        partition: With `offset`, columns of the files that say in which order records came; without them the files do.
+        offset: The place of a record in its partition.
+        ordered: Whether the files are the order: by modification time and name, and in a file by row. True if left out,
+            but for Parquet. A checkpoint goes on with the choice that it was begun with.
+        schema: Of the files, as for Spark's reader; that of the files that are there if left out.
+        name: The name of the stream.
+        streaming: False for a static DataFrame of what is there now.
+        options: maxFilesPerTrigger (1000 if left out), pathGlobFilter, recursiveFileLookup; of JSON and CSV what
+            Spark's reader knows of lines: mode, sep, header, timestampFormat. Of Parquet that is not `ordered` any
+            option of Spark's source of files.
+        **more: What else `tg.stream` takes, such as `stream_time="min_partition"`.
+
+    Returns:
+        The stream.
+
+    Raises:
+        DefinitionError: There is no schema and no file to take one from, an option is not known, or a column does not
+            fit.
+
+    Examples:
+        ```python
+        events = tg.files.source(spark, "/data/events", key="user", timestamp="ts", format="json")
+        ```
     """
     options = options or {}
     _check_format(format)
@@ -161,10 +183,30 @@ def ordered(
 ) -> DataFrame:
     """The records of the files under `path` as a DataFrame with the columns `partition` and `offset`.
 
-    The arguments are those of `source`; the format "text" has the one column `value`. For what a stream needs done
-    before it: `tg.stream(df, partition="partition", offset="offset", ...)`. Malformed lines are left out, and counted
-    in `observedMetrics` under "NAME source". A column of the files that has a name of a result, or one of these two,
-    gets `_in` behind its own.
+    For what a stream needs done before it: `tg.stream(df, partition="partition", offset="offset", ...)`. Malformed
+    lines are left out, and counted in `observedMetrics` under "NAME source". A column of the files that has a name of a
+    result, or one of these two, gets `_in` behind its own.
+
+    Args:
+        spark: As of `source`.
+        path: As of `source`.
+        format: As of `source`; "text" has the one column `value`.
+        schema: As of `source`.
+        streaming: As of `source`.
+        options: As of `source`.
+        name: The name in `observedMetrics`.
+
+    Returns:
+        The DataFrame.
+
+    Raises:
+        DefinitionError: There is no schema and no file to take one from, or an option is not known.
+
+    Examples:
+        ```python
+        lines = tg.files.ordered(spark, "/data/logs", format="text")
+        events = tg.stream(parsed(lines), key="user", timestamp="ts", partition="partition", offset="offset")
+        ```
     """
     _check_format(format)
     return _Wanted(spark, path, format, schema, options or {}, streaming, True).reading(name, None).frame()

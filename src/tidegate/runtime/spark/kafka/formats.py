@@ -23,28 +23,96 @@ _MARK = '{"name": "mark", "type": {"type": "fixed", "name": "mark_of_tidegate", 
 
 
 class Format(ABC):
-    """How a key or a value is written; `what` is "key" or "value", for the reasons."""
+    """How a key or a value is written: `tg.kafka.json`, `tg.kafka.avro` or `tg.kafka.text`.
+
+    Examples:
+        ```python
+        value = tg.kafka.json("user string, ts timestamp")
+        ```
+    """
 
     @abstractmethod
     def fields(self, spark: SparkSession) -> StructType:
-        """The columns that it has."""
+        """The columns of the format.
+
+        Args:
+            spark: The session.
+
+        Returns:
+            The columns with their types.
+
+        Examples:
+            ```python
+            tg.kafka.text("user").fields(spark)
+            ```
+        """
 
     @abstractmethod
     def decoded(self, data: Column, fields: StructType) -> Column:
-        """The bytes as a struct that has at least `fields`."""
+        """The bytes as a struct that has at least `fields`.
+
+        Args:
+            data: The bytes.
+            fields: The columns that are wanted.
+
+        Returns:
+            A column of structs.
+
+        Examples:
+            ```python
+            row = value.decoded(F.col("value"), value.fields(spark))
+            ```
+        """
 
     @abstractmethod
     def fault(self, data: Column, decoded: Column, fields: StructType, what: str) -> Column:
-        """Why `data` cannot be read, null if it can; no bytes at all can always be read."""
+        """Why `data` cannot be read, null if it can; no bytes at all can always be read.
+
+        Args:
+            data: The bytes.
+            decoded: What `decoded` gave.
+            fields: The columns that are wanted.
+            what: "key" or "value", for the reason.
+
+        Returns:
+            A column of text.
+
+        Examples:
+            ```python
+            reason = value.fault(F.col("value"), row, value.fields(spark), "value")
+            ```
+        """
 
     @abstractmethod
     def encoded(self, row: Column) -> Column:
-        """A struct as bytes or text, the other way round."""
+        """A struct as bytes or text, the other way round.
+
+        Args:
+            row: A column of structs.
+
+        Returns:
+            A column of bytes or text.
+
+        Examples:
+            ```python
+            data = value.encoded(F.struct("user", "count"))
+            ```
+        """
 
 
 @dataclass(frozen=True)
 class Json(Format):
-    """A JSON object with the fields of a Spark schema; see `json`."""
+    """A JSON object with the fields of a Spark schema; see `json`.
+
+    Attributes:
+        schema: The fields, as text or as a StructType.
+        options: Those of Spark's `from_json`.
+
+    Examples:
+        ```python
+        value = tg.kafka.Json("user string, ts timestamp")
+        ```
+    """
 
     schema: Any
     options: Mapping[str, str] = field(default_factory=dict)
@@ -84,7 +152,17 @@ def _misfit(said: Column, decoded: Column, at: StructField) -> Column:
 
 @dataclass(frozen=True)
 class Avro(Format):
-    """An Avro record; see `avro`."""
+    """An Avro record; see `avro`.
+
+    Attributes:
+        schema: The JSON text of an Avro record.
+        schema_id: The number of the schema in a registry, in front of each record; None where there is none.
+
+    Examples:
+        ```python
+        value = tg.kafka.Avro(schema, schema_id=7)
+        ```
+    """
 
     schema: str
     schema_id: int | None = None
@@ -135,7 +213,16 @@ class Avro(Format):
 
 @dataclass(frozen=True)
 class Text(Format):
-    """UTF-8 text as one column; see `text`."""
+    """UTF-8 text as one column; see `text`.
+
+    Attributes:
+        name: The name of the column.
+
+    Examples:
+        ```python
+        key = tg.kafka.Text("user")
+        ```
+    """
 
     name: str
 
@@ -153,10 +240,24 @@ class Text(Format):
 
 
 def json(schema: str | StructType, options: Mapping[str, str] | None = None) -> Json:
-    """JSON objects with the fields of `schema`, "user string, ts timestamp" or a StructType.
+    """JSON objects with the fields of `schema`.
 
-    A field that is missing is null; one of another type makes the record malformed. Timestamps without a zone are
-    UTC. `options` are those of Spark's `from_json`.
+    A field that is missing is null; one of another type makes the record malformed. Timestamps without a zone are UTC.
+
+    Args:
+        schema: "user string, ts timestamp" or a StructType.
+        options: Those of Spark's `from_json`.
+
+    Returns:
+        The format.
+
+    Raises:
+        DefinitionTypeError: `schema` is neither text nor a StructType.
+
+    Examples:
+        ```python
+        value = tg.kafka.json("user string, ts timestamp", {"timestampFormat": "dd.MM.yyyy HH:mm"})
+        ```
     """
     if not isinstance(schema, str | StructType):
         raise DefinitionTypeError(
@@ -166,10 +267,26 @@ def json(schema: str | StructType, options: Mapping[str, str] | None = None) -> 
 
 
 def avro(schema: str, *, schema_id: int | None = None) -> Avro:
-    """Avro records of `schema`, the JSON text of an Avro record; needs Spark's package spark-avro.
+    """Avro records of `schema`; needs Spark's package spark-avro.
 
     With `schema_id` each begins with a zero byte and that number in four bytes, as with Confluent's schema registry;
     a record with another number is malformed.
+
+    Args:
+        schema: The JSON text of an Avro record.
+        schema_id: The number of the schema in a registry; None where records begin with no number.
+
+    Returns:
+        The format.
+
+    Raises:
+        DefinitionError: `schema` is no Avro record.
+        DefinitionTypeError: An argument is of the wrong kind.
+
+    Examples:
+        ```python
+        value = tg.kafka.avro('{"type": "record", "name": "event", "fields": [{"name": "user", "type": "string"}]}')
+        ```
     """
     try:
         kind = loads(schema)["type"]
@@ -183,7 +300,22 @@ def avro(schema: str, *, schema_id: int | None = None) -> Avro:
 
 
 def text(name: str) -> Text:
-    """UTF-8 text, as the one column `name`."""
+    """UTF-8 text, as one column.
+
+    Args:
+        name: The name of the column.
+
+    Returns:
+        The format.
+
+    Raises:
+        DefinitionTypeError: `name` is not the name of a column.
+
+    Examples:
+        ```python
+        key = tg.kafka.text("user")
+        ```
+    """
     if not isinstance(name, str) or not name:
         raise DefinitionTypeError(f"`name` is {name!r}, not the name of a column.")
     return Text(name)

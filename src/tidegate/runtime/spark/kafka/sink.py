@@ -37,14 +37,32 @@ def sink(
     name: str | None = None,
     options: Mapping[str, str] | None = None,
 ) -> DataStreamWriter | DataFrameWriter:
-    """A writer of `table` into a topic: `.start()` it, or `.save()` it if the input is static.
+    """A writer of `table` into a topic.
 
-    table       a table, several outputs, or a DataFrame made of one
-    checkpoint  where Spark keeps how far it came
-    options     anything else that Spark's sink knows
+    Spark writes at least once: after a crash, rows of the last batch come again, with the same `row_id`.
 
-    The others are those of `records`. Spark writes at least once: after a crash, rows of the last batch come again,
-    with the same `row_id`.
+    Args:
+        table: A table, several outputs, or a DataFrame made of one.
+        servers: The brokers, "host:port" with commas between them.
+        topic: The topic.
+        checkpoint: Where Spark keeps how far it came.
+        key: As of `records`.
+        value: As of `records`.
+        headers: As of `records`.
+        final: As of `records`.
+        name: As of `records`.
+        options: Anything else that Spark's sink knows.
+
+    Returns:
+        A writer: `.start()` it, or `.save()` it if the input is static.
+
+    Raises:
+        TidegateError: Spark has no Kafka connector.
+
+    Examples:
+        ```python
+        query = tg.kafka.sink(final, "localhost:9092", "alerts", checkpoint="/data/checkpoints/alerts").start()
+        ```
     """
     rows = records(table, key=key, value=value, headers=headers, final=final, name=name or topic)
     settings = {**(options or {}), "kafka.bootstrap.servers": servers, "topic": topic}
@@ -65,15 +83,28 @@ def records(
 ) -> DataFrame:
     """The rows of `table` as Spark's Kafka sink takes them: `key`, `value`, and `headers` if there are any.
 
-    key      columns: one alone as text, several as a JSON object; unless said, the key columns of the table and, where
-             there are windows, `window`, so that each result is a record of its own to a compacted topic
-    value    JSON with all columns, or a Format as `tg.kafka.avro(schema)`; null for a deleted row
-    headers  columns that are sent as headers too, as text; `row_id` may be one
-    final    of a DataFrame: whether its rows are final, once per key and window; of a table, that is known
-    name     what tells the ids of this pipeline from those of others that write into the same topic
-
     Each final row has a `row_id`, which depends on `name`, output, key and window alone. Each row of a join has one
     that depends on `name`, output and the records that made the row, if its streams have partition and offset.
+
+    Args:
+        table: A table, several outputs, or a DataFrame made of one.
+        key: Columns: one alone as text, several as a JSON object; unless said, the key columns of the table and, where
+            there are windows, `window`, so that each result is a record of its own to a compacted topic.
+        value: JSON with all columns, or a Format as `tg.kafka.avro(schema)`; null for a deleted row.
+        headers: Columns that are sent as headers too, as text; `row_id` may be one.
+        final: Of a DataFrame: whether its rows are final, once per key and window; of a table, that is known.
+        name: The part of the ids that tells this pipeline from others that write into the same topic.
+
+    Returns:
+        The DataFrame.
+
+    Raises:
+        DefinitionError: A column does not exist.
+
+    Examples:
+        ```python
+        rows = tg.kafka.records(final, key="user", headers=["row_id"])
+        ```
     """
     frame, rows = _rows(table, key, final)
     if ROW_ID in frame.columns:

@@ -39,9 +39,16 @@ Made = Callable[[Reader, StructType], DataFrame]
 class KafkaStream(KStream):
     """A stream of the records of a topic.
 
-    frame         the decoded records: fields of key and value, topic, partition, offset, kafka_timestamp
-    dead_letters  those that cannot be decoded: topic, partition, offset, timestamp, reason, key and value as bytes;
-                  a query of its own
+    Attributes:
+        frame: The decoded records: fields of key and value, topic, partition, offset, kafka_timestamp.
+        dead_letters: Those that cannot be decoded: topic, partition, offset, timestamp, reason, key and value as bytes;
+            a query of its own.
+
+    Examples:
+        ```python
+        records = tg.kafka.source(spark, "localhost:9092", "events", key="user", value="price double", timestamp=None)
+        broken = records.dead_letters.writeStream.format("parquet").option("path", "/data/broken")
+        ```
     """
 
     frame: DataFrame = field(compare=False, repr=False)
@@ -50,7 +57,18 @@ class KafkaStream(KStream):
 
 @dataclass(frozen=True)
 class KafkaTable(KTable):
-    """A table whose changes are the records of a topic; `frame` and `dead_letters` as of a KafkaStream."""
+    """A table whose changes are the records of a topic.
+
+    Attributes:
+        frame: As of a KafkaStream.
+        dead_letters: As of a KafkaStream.
+
+    Examples:
+        ```python
+        users = tg.kafka.table(spark, "localhost:9092", "users", key="user", value="city string", timestamp=None)
+        broken = users.dead_letters.writeStream.format("console")
+        ```
+    """
 
     frame: DataFrame = field(compare=False, repr=False)
     dead_letters: DataFrame = field(compare=False, repr=False)
@@ -74,21 +92,39 @@ def source(
 ) -> KafkaStream:
     """The records of a topic (or several) as a stream, in the order of partition and offset.
 
-    key        fields of the value; or how the record's key is written (`tg.kafka.text("user")`, `.json`, `.avro`),
-               whose columns then are the key; one name that is no field of the value is the record's key as text
-    value      a schema: "user string, ts timestamp" or a StructType for JSON, the text of an Avro schema, or a Format
-    timestamp  a field with the event time, of a timestamp type or in epoch milliseconds; None for Kafka's own
-    starting   "earliest", "latest" or Spark's JSON of offsets; without meaning once there is a checkpoint
-    streaming  False for a static DataFrame of what is there now
-    consumer   "spark": its connector; "librdkafka": the workers consume the records themselves, which costs less, in
-               Spark 4.2 or later with `tidegate[kafka]`; a checkpoint goes on with either (docs/kafka.md)
-    options    anything else that Spark's source knows: security, `maxOffsetsPerTrigger`, `failOnDataLoss`; librdkafka
-               has these two and settings of its own behind `kafka.`
-    more       what else `tg.stream` takes, such as stream_time="min_partition"
-
     Records that cannot be decoded are in `dead_letters`, and counted in `observedMetrics` under "NAME source".
-    Raises TidegateError if Spark has no Kafka connector or Python no librdkafka, DefinitionError for options that the
-    consumer does not know.
+
+    Args:
+        spark: The session.
+        servers: The brokers, "host:port" with commas between them.
+        topic: A topic, or a list of topics.
+        key: Fields of the value; or how the record's key is written (`tg.kafka.text("user")`, `.json`, `.avro`), whose
+            columns then are the key; one name that is no field of the value is the record's key as text.
+        value: A schema: "user string, ts timestamp" or a StructType for JSON, the text of an Avro schema, or a Format.
+        timestamp: A field with the event time, of a timestamp type or in epoch milliseconds; None for Kafka's own.
+        name: The name of the stream; left out, that of the topic.
+        starting: "earliest", "latest" or Spark's JSON of offsets; without meaning once there is a checkpoint.
+        headers: Whether the headers of the records are a column too.
+        streaming: False for a static DataFrame of what is there now.
+        consumer: "spark": its connector; "librdkafka": the workers consume the records themselves, which costs less, in
+            Spark 4.2 or later with `tidegate[kafka]`; a checkpoint goes on with either (docs/kafka.md).
+        options: Anything else that Spark's source knows: security, `maxOffsetsPerTrigger`, `failOnDataLoss`; librdkafka
+            has these two and settings of its own behind `kafka.`.
+        **more: What else `tg.stream` takes, such as `stream_time="min_partition"`.
+
+    Returns:
+        The stream.
+
+    Raises:
+        TidegateError: Spark has no Kafka connector, or Python no librdkafka.
+        DefinitionError: The consumer does not know an option, or a column does not fit.
+
+    Examples:
+        ```python
+        records = tg.kafka.source(
+            spark, "localhost:9092", "events", key="user", value="user string, ts timestamp", timestamp="ts"
+        )
+        ```
     """
     raw, made = _Wanted(spark, servers, _topics(topic), starting, headers, streaming, options or {}).by(consumer)
     return decoded_stream(
@@ -120,8 +156,32 @@ def table(
 ) -> KafkaTable:
     """The records of a changelog topic, compacted or not, as a table: each upserts its key's row, a null value deletes.
 
-    The arguments are those of `source`, but the key is always the record's own, as a name (text) or a Format. A
-    deletion has no fields, so its time is Kafka's whatever `timestamp` says. `history` is that of `tg.table`.
+    A deletion has no fields, so its time is Kafka's whatever `timestamp` says.
+
+    Args:
+        spark: As of `source`.
+        servers: As of `source`.
+        topic: As of `source`.
+        key: The record's own key, as a name (text) or a Format.
+        value: As of `source`.
+        timestamp: As of `source`.
+        name: As of `source`.
+        starting: As of `source`.
+        streaming: As of `source`.
+        consumer: As of `source`.
+        options: As of `source`.
+        history: As of `tg.table`.
+
+    Returns:
+        The table.
+
+    Raises:
+        TidegateError: Spark has no Kafka connector, or Python no librdkafka.
+
+    Examples:
+        ```python
+        users = tg.kafka.table(spark, "localhost:9092", "users", key="user", value="city string", history="1 hour")
+        ```
     """
     raw, _ = _Wanted(spark, servers, _topics(topic), starting, False, streaming, options or {}).by(consumer)
     return decoded_table(

@@ -21,7 +21,19 @@ ENDED = 100
 
 @dataclass(frozen=True)
 class Watched:
-    """An operator of a query, and its metrics by name; `query` is the name it was given, otherwise its id."""
+    """An operator of a query, and its metrics.
+
+    Attributes:
+        query: The name that the query was given, otherwise its id.
+        operator: The name of the operator.
+        active: Whether the query runs.
+        metrics: The numbers by name.
+
+    Examples:
+        ```python
+        late = {one.query: one.metrics["late"] for one in listener.watched()}
+        ```
+    """
 
     query: str
     operator: str
@@ -39,10 +51,18 @@ class _Query:
 
 
 class Listener(StreamingQueryListener):
-    """Keeps what every micro-batch tells: `spark.streams.addListener(tg.metrics.Listener())`.
+    """Keeps what every micro-batch tells.
 
     Totals begin with the first batch it hears of and go on when a query is started again in this process, as those of
     Kafka do. Events come after their batches, on a thread of Spark's; nothing here waits.
+
+    Args:
+        clock: Gives the time in seconds; of tests another one.
+
+    Examples:
+        ```python
+        spark.streams.addListener(tg.metrics.Listener())
+        ```
     """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
@@ -81,7 +101,16 @@ class Listener(StreamingQueryListener):
                 del self._queries[name]
 
     def watched(self) -> list[Watched]:
-        """Every operator of every query that has been heard of."""
+        """Every operator of every query that has been heard of.
+
+        Returns:
+            The operators with their metrics.
+
+        Examples:
+            ```python
+            running = [one.operator for one in listener.watched() if one.active]
+            ```
+        """
         now = self._clock() * 1000
         with self._lock:
             return [
@@ -91,9 +120,22 @@ class Listener(StreamingQueryListener):
             ]
 
     def metrics(self, operator: str, query: str | None = None) -> Mapping[str, float]:
-        """The metrics of an operator (of `query`, by name or id) as the test driver's `metrics()` gives them.
+        """The metrics of an operator as the test driver's `metrics()` gives them.
 
-        Raises KeyError if no batch of it has been heard of.
+        Args:
+            operator: The name of the operator.
+            query: The name or the id of the query; left out, the last one that has such an operator.
+
+        Returns:
+            The numbers by name.
+
+        Raises:
+            KeyError: No batch of the operator has been heard of.
+
+        Examples:
+            ```python
+            late = listener.metrics("events")["late"]
+            ```
         """
         with self._lock:
             ids = {one.name: found for found, one in self._queries.items()}
@@ -107,7 +149,19 @@ class Listener(StreamingQueryListener):
 
 
 def listen(spark: SparkSession) -> Listener:
-    """A listener, registered: `metrics = tg.metrics.listen(spark)` before queries start."""
+    """A listener, registered; call it before queries start.
+
+    Args:
+        spark: The session.
+
+    Returns:
+        The listener.
+
+    Examples:
+        ```python
+        metrics = tg.metrics.listen(spark)
+        ```
+    """
     listener = Listener()
     spark.streams.addListener(listener)
     return listener

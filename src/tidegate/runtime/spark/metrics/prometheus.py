@@ -27,12 +27,31 @@ _LIVE = ("stream_time_lag",)
 
 
 class Collector:
-    """Gives the metrics of `listener` when it is asked: `registry.register(tg.metrics.Collector(listener))`."""
+    """Gives the metrics of a listener to a registry of Prometheus when it is asked.
+
+    Args:
+        listener: The listener.
+
+    Examples:
+        ```python
+        registry.register(tg.metrics.Collector(tg.metrics.listen(spark)))
+        ```
+    """
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
 
     def collect(self) -> Iterator[Family]:
+        """The metrics now.
+
+        Returns:
+            One family for each metric.
+
+        Examples:
+            ```python
+            families = list(tg.metrics.Collector(listener).collect())
+            ```
+        """
         watched = self._listener.watched()
         for metric in METRICS:
             family = _family(metric)
@@ -58,7 +77,16 @@ class Collector:
         yield active
 
     def describe(self) -> list[Family]:
-        """Nothing: what there is depends on the queries, and asking for it would not tell."""
+        """Nothing: the metrics depend on the queries.
+
+        Returns:
+            An empty list.
+
+        Examples:
+            ```python
+            tg.metrics.Collector(listener).describe()
+            ```
+        """
         return []
 
 
@@ -90,7 +118,19 @@ def _add(family: Any, metric: Metric, one: Watched) -> None:
 
 @dataclass(frozen=True)
 class Server:
-    """A running endpoint: `http://host:port/metrics`."""
+    """A running endpoint: `http://host:port/metrics`.
+
+    Attributes:
+        listener: The listener whose metrics it shows.
+        host: The address.
+        port: The port.
+
+    Examples:
+        ```python
+        server = tg.metrics.serve(spark)
+        print(server.url)
+        ```
+    """
 
     listener: Listener
     host: str
@@ -104,7 +144,13 @@ class Server:
         return f"http://{self.host}:{self.port}/metrics"
 
     def close(self) -> None:
-        """End it, and listen to the session no longer."""
+        """End it, and listen to the session no longer.
+
+        Examples:
+            ```python
+            server.close()
+            ```
+        """
         self._spark.streams.removeListener(self.listener)
         self._server.shutdown()
         self._server.server_close()
@@ -113,13 +159,25 @@ class Server:
 def serve(
     spark: SparkSession, port: int = PORT, host: str = "127.0.0.1", registry: CollectorRegistry | None = None
 ) -> Server:
-    """Show the metrics of the queries of `spark` to Prometheus: `tg.metrics.serve(spark)`, before queries start.
+    """Show the metrics of the queries of `spark` to Prometheus; call it before queries start.
 
-    port  0 takes a free one
-    host  this machine alone, unless another address is given ("0.0.0.0": every one); nobody is asked who they are
-    registry  one to be shown besides, whose metrics of other things are then told here too
+    Args:
+        spark: The session.
+        port: The port; 0 takes a free one.
+        host: This machine alone, unless another address is given ("0.0.0.0": every one); nobody is asked who they are.
+        registry: A registry to be shown besides, whose metrics of other things are then told here too.
 
-    Raises TidegateError if prometheus-client is not installed, OSError if the port is taken.
+    Returns:
+        The running endpoint.
+
+    Raises:
+        TidegateError: prometheus-client is not installed.
+        OSError: The port is taken.
+
+    Examples:
+        ```python
+        server = tg.metrics.serve(spark, port=9464)
+        ```
     """
     try:
         from prometheus_client import CollectorRegistry, start_http_server

@@ -33,19 +33,31 @@ def delta(
     partition_by: Sequence[str] = (),
     storage_options: Mapping[str, str] | None = None,
 ) -> DataStreamWriter:
-    """A writer of `table` into the Delta table at `path`, each row exactly once: `.trigger(...)` and `.start()` it.
+    """A writer of `table` into the Delta table at `path`, each row exactly once.
 
-    mode          "append": every row is one more; "upsert": a row replaces that of its key and window, and a tombstone
-                  deletes it. Left out: append where each row is the last word (final results, late records, records of
-                  a join), upsert of updates
-    checkpoint    where Spark keeps how far it came
-    name          tells this query from others that write into the table; needed for a second one that appends
-    partition_by  columns by which a table that is not there yet is partitioned
-    storage_options
-                  as of deltalake: credentials and settings of the store
+    The table is made if it is not there. The window is the columns `window_start` and `window_end`.
 
-    The table is made if it is not there. Raises DefinitionError if its columns do not fit the rows, and for a mode that
-    the rows do not have. The window is the columns `window_start` and `window_end`.
+    Args:
+        table: A table or a stream.
+        path: A folder, or an address of a store that `deltalake` reaches.
+        mode: "append": every row is one more; "upsert": a row replaces that of its key and window, and a tombstone
+            deletes it. Left out: append where each row is the last word (final results, late records, records of a
+            join), upsert of updates.
+        checkpoint: Where Spark keeps how far it came.
+        name: Tells this query from others that write into the table; needed for a second one that appends.
+        partition_by: Columns by which a table that is not there yet is partitioned.
+        storage_options: As of deltalake: credentials and settings of the store.
+
+    Returns:
+        A writer: `.trigger(...)` and `.start()` it.
+
+    Raises:
+        DefinitionError: The columns of the table do not fit the rows, or the rows do not have the mode.
+
+    Examples:
+        ```python
+        query = tg.sinks.delta(final, "/data/visits", checkpoint="/data/checkpoints/visits").start()
+        ```
     """
     return write(table, Delta(path, mode, name, partition_by, dict(storage_options or {})), checkpoint=checkpoint)
 
@@ -60,13 +72,29 @@ def jdbc(
     name: str | None = None,
     options: Mapping[str, str] | None = None,
 ) -> DataStreamWriter:
-    """A writer of `table` into a table of PostgreSQL, each row exactly once: `.trigger(...)` and `.start()` it.
+    """A writer of `table` into a table of PostgreSQL, each row exactly once.
 
-    url      "postgresql://host/database", with or without "jdbc:" before it, or another address that libpq takes
-    dbtable  "counts", "sales.counts", or the parts of a name that has dots in it
-    options  what libpq takes besides: user, password, sslmode, ...
+    A row and the number of its batch are written in one transaction.
 
-    The others are those of `delta`. A row and the number of its batch are written in one transaction.
+    Args:
+        table: A table or a stream.
+        url: "postgresql://host/database", with or without "jdbc:" before it, or another address that libpq takes.
+        dbtable: "counts", "sales.counts", or the parts of a name that has dots in it.
+        mode: As of `delta`.
+        checkpoint: As of `delta`.
+        name: As of `delta`.
+        options: What libpq takes besides: user, password, sslmode, ...
+
+    Returns:
+        A writer: `.trigger(...)` and `.start()` it.
+
+    Raises:
+        DefinitionError: The columns of the table do not fit the rows, or the rows do not have the mode.
+
+    Examples:
+        ```python
+        query = tg.sinks.jdbc(counts, "postgresql://localhost/shop", "visits", checkpoint="/data/checkpoints/v").start()
+        ```
     """
     return write(table, Postgres(url, dbtable, mode, name, dict(options or {})), checkpoint=checkpoint)
 
@@ -74,8 +102,25 @@ def jdbc(
 def write(table: Any, sinks: Sink | Mapping[str, Sink], *, checkpoint: str | None = None) -> DataStreamWriter:
     """A writer of `table` into a sink, or of several outputs, each into a sink of its own, exactly once.
 
-    `write(tg.outputs(raw=counts, final=final), {"raw": tg.sinks.Postgres(url, "counts"), "final":
-    tg.sinks.Delta(path)})`. One job runs a batch for all of them.
+    One job runs a batch for all of them.
+
+    Args:
+        table: A table, a stream, or several outputs (`tg.outputs`).
+        sinks: A sink; or a sink for each output, by its name.
+        checkpoint: Where Spark keeps how far it came.
+
+    Returns:
+        A writer: `.trigger(...)` and `.start()` it.
+
+    Raises:
+        DefinitionError: The input is static, or a sink does not fit its rows.
+
+    Examples:
+        ```python
+        raw, final_ = tg.sinks.Postgres("postgresql://localhost/shop", "visits"), tg.sinks.Delta("/data/visits")
+        both = tg.outputs(raw=counts, final=final)
+        query = tg.sinks.write(both, {"raw": raw, "final": final_}, checkpoint="/data/checkpoints/visits").start()
+        ```
     """
     function = batches(table, sinks)
     frame = table.to_df()
@@ -91,7 +136,21 @@ def write(table: Any, sinks: Sink | Mapping[str, Sink], *, checkpoint: str | Non
 def batches(table: Any, sinks: Sink | Mapping[str, Sink]) -> Function:
     """The function for `foreachBatch` of `write`, where something else than `write` makes the writer.
 
-    `tg.drain(final, checkpoint, lambda rows: rows.writeStream.outputMode("update").foreachBatch(batches(final, sink)))`
+    Args:
+        table: As of `write`.
+        sinks: As of `write`.
+
+    Returns:
+        A function of the rows and the number of a batch.
+
+    Raises:
+        DefinitionTypeError: A value is no sink.
+
+    Examples:
+        ```python
+        save = tg.sinks.batches(final, tg.sinks.Delta("/data/visits"))
+        tg.drain(final, "/data/checkpoints/v", lambda rows: rows.writeStream.outputMode("update").foreachBatch(save))
+        ```
     """
     named: dict[str | None, Any] = dict(sinks.items()) if isinstance(sinks, Mapping) else {None: sinks}
     for each in named.values():

@@ -43,11 +43,17 @@ _NO_NAMES = re.compile(r"[ ,;{}()\n\t=]")
 class Delta:
     """A Delta table at `path`.
 
-    path             a folder, or an address of a store that `deltalake` reaches
-    mode             "append" or "upsert"; unless said, append where each row is the last word, upsert of updates
-    name             tells this query from others that write into the table
-    partition_by     columns by which a table that is not there yet is partitioned
-    storage_options  as of deltalake: credentials and settings of the store, which the workers get too
+    Attributes:
+        path: A folder, or an address of a store that `deltalake` reaches.
+        mode: "append" or "upsert"; unless said, append where each row is the last word, upsert of updates.
+        name: Tells this query from others that write into the table.
+        partition_by: Columns by which a table that is not there yet is partitioned.
+        storage_options: As of deltalake: credentials and settings of the store, which the workers get too.
+
+    Examples:
+        ```python
+        sink = tg.sinks.Delta("/data/visits", partition_by=["user"])
+        ```
     """
 
     path: str | Path
@@ -57,7 +63,22 @@ class Delta:
     storage_options: Mapping[str, str] = field(default_factory=dict)
 
     def target(self, rows: Rows) -> Target:
-        """The table, made if it is not there; raises DefinitionError if it cannot take these rows."""
+        """The table, made if it is not there.
+
+        Args:
+            rows: The rows that go there.
+
+        Returns:
+            The target of a query.
+
+        Raises:
+            DefinitionError: The table cannot take these rows.
+
+        Examples:
+            ```python
+            target = tg.sinks.Delta("/data/visits").target(rows)
+            ```
+        """
         found = DeltaTarget(str(self.path), self.name, rows, dict(self.storage_options))
         found.make(list([self.partition_by] if isinstance(self.partition_by, str) else self.partition_by))
         return found

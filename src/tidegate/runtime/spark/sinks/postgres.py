@@ -148,11 +148,17 @@ def _digits(kind: DataType) -> tuple[int, int]:
 class Postgres:
     """A table of PostgreSQL.
 
-    url      "postgresql://host/database", with or without "jdbc:" before it, or any other address of libpq
-    table    its name, "counts" or "sales.counts"; names with dots in them as parts: ("sales", "my.counts")
-    mode     "append" or "upsert"; unless said, append where each row is the last word, upsert of updates
-    name     tells this query from others that write into the table
-    options  what libpq takes besides: user, password, sslmode, ...; the workers get it, as they get the url
+    Attributes:
+        url: "postgresql://host/database", with or without "jdbc:" before it, or any other address of libpq.
+        table: Its name, "counts" or "sales.counts"; names with dots in them as parts: ("sales", "my.counts").
+        mode: "append" or "upsert"; unless said, append where each row is the last word, upsert of updates.
+        name: Tells this query from others that write into the table.
+        options: What libpq takes besides: user, password, sslmode, ...; the workers get it, as they get the url.
+
+    Examples:
+        ```python
+        sink = tg.sinks.Postgres("postgresql://localhost/shop", "visits", options={"user": "writer"})
+        ```
     """
 
     url: str
@@ -165,7 +171,22 @@ class Postgres:
         return f"Postgres(table={self.table!r})"  # no password
 
     def target(self, rows: Rows) -> Target:
-        """The table, made if it is not there; raises DefinitionError if it cannot take these rows."""
+        """The table, made if it is not there.
+
+        Args:
+            rows: The rows that go there.
+
+        Returns:
+            The target of a query.
+
+        Raises:
+            DefinitionError: The table cannot take these rows.
+
+        Examples:
+            ```python
+            target = tg.sinks.Postgres("postgresql://localhost/shop", "visits").target(rows)
+            ```
+        """
         target = PostgresTarget(self._connection(), _parts(self.table), self.name, rows)
         target.make()
         return target
