@@ -3,16 +3,20 @@
 `python -m benchmarks.open_records`. `--before FOLDER` runs the same with the tidegate of another checkout besides, each
 point in a process of its own. The inputs are those of J3 and J4 (`workloads.open_joins`), through pack and step of one
 task without Spark. The open records come first; the table has the median of the small batches behind them, of 5,000
-records a side. In J4 an hour is open, and few or many records lie in it; in J3 the window grows with what is open, and
-the pairs of a batch stay as many. The megabytes of the process have the store in them, which is in memory here.
+records a side. In J4 an hour is open, and few or many records lie in it; in J4-hot one key has a tenth of the left
+ones; in J3 the window grows with what is open, and the pairs of a batch stay as many.
+
+The megabytes are the most that the process has in a step, and those that were there before it; steps that load the open
+records are among them. The store is in files, and memory is used again as in a worker. Linux alone says them.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
+import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal, cast
@@ -20,9 +24,16 @@ from typing import Any, Literal, cast
 from benchmarks import before
 
 OPEN = (100_000, 1_000_000, 10_000_000)
-WORKLOADS = ("J3", "J4")
+WORKLOADS = ("J3", "J4", "J4-hot")
 ROWS = 5_000
 BATCHES = 5
+_PROCESS = Path("/proc/self")
+
+
+def megabytes(name: str) -> float:
+    """What the system says of this process: VmRSS is what it has now, VmHWM the most since `VmHWM` was reset."""
+    found = (line.split() for line in (_PROCESS / "status").read_text().splitlines())
+    return next(int(words[1]) / 1024 for words in found if words[0] == f"{name}:")
 
 
 def measured(workload: str, entries: int, rows: int) -> dict[str, float]:
@@ -39,9 +50,17 @@ def measured(workload: str, entries: int, rows: int) -> dict[str, float]:
     from tidegate.kernel.stage import Stage
     from tidegate.kernel.state.store import DictStore
     from tidegate.plan import operation
+    from tidegate.runtime.spark import memory
+
+    folder = tempfile.TemporaryDirectory(prefix="tidegate-bench-")
 
     class Counting(DictStore):
+        """In files, but for the named values."""
+
         read_bytes = written = 0
+
+        def file(self, window: int, segment: int) -> Path:
+            return Path(folder.name, f"{window}.{segment}")
 
         def beside(self, parts: Any) -> Any:
             from tidegate.runtime.spark.state import SparkStore  # as on Spark; earlier versions have none
@@ -53,17 +72,22 @@ def measured(workload: str, entries: int, rows: int) -> dict[str, float]:
             super().put(name, value)
 
         def read(self, window: int, segment: int) -> bytes:
-            found = super().read(window, segment)
+            found = self.file(window, segment).read_bytes()
             self.read_bytes += len(found)
             return found
 
         def write(self, window: int, segment: int, value: bytes) -> None:
             self.written += len(value)
-            super().write(window, segment, value)
+            self.file(window, segment).write_bytes(value)
+
+        def remove(self, window: int, segment: int) -> None:
+            self.file(window, segment).unlink()
 
     point = long_window(entries // (2 * rows), rows, BATCHES)
-    if workload == "J4":
+    if workload != "J3":
         point = same_window(entries, rows, BATCHES)
+    if workload == "J4-hot":
+        point = replace(point, shape=replace(point.shape, hot_percent=(10, 0)))
     names = pa.array(key_names(np.arange(point.shape.keys)))
 
     def records(half: Half, side: int) -> pa.RecordBatch:
@@ -83,17 +107,26 @@ def measured(workload: str, entries: int, rows: int) -> dict[str, float]:
     schemas = [records(next(halves(point.shape, side)), side).schema for side in (0, 1)]
     layout = Layout.of_join(op, schemas, sorts=False)
     sides, store, costs = [layout.of_side(side, schemas[side]) for side in (0, 1)], Counting(), []
+    had: list[float] = []
+    most: list[float] = []
     for _ in point.shape.batches:
         given = [[records(next(inputs[side]), side) for _ in range(HALVES)] for side in (0, 1)]
         blobs = [blob for side in (0, 1) for _, blob in pack(sides[side], given[side], [0])]
+        del given
         store.read_bytes = store.written = 0
+        memory.keep()
+        had.append(megabytes("VmRSS"))
+        (_PROCESS / "clear_refs").write_text("5")  # resets VmHWM
         began = time.process_time()
-        step = Stage(layout).step(store, blobs)
+        step = Stage(layout).begin(store, [blobs.pop() for _ in range(len(blobs))])
+        made = sum(part.num_rows for part in step.parts)
         took = time.process_time() - began
-        made = step.rows.num_rows
+        most.append(megabytes("VmHWM"))
         costs.append({"ms": took * 1e3, "read": store.read_bytes, "written": store.written, "rows": made})
     found = {name: median(cost[name] for cost in costs[point.load :]) for name in costs[0]}
-    return found | {"MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+    loading = sum(cost["ms"] for cost in costs[: point.load])
+    folder.cleanup()
+    return found | {"load": loading / 1e3, "before": max(had), "most": max(most)}
 
 
 def main() -> None:
@@ -107,14 +140,15 @@ def main() -> None:
     if chosen.measure is not None:
         print(json.dumps(measured(chosen.measure, chosen.open[0], chosen.rows)))
         return
-    columns = {"ms": "ms", "read": "bytes read", "written": "written", "rows": "rows", "MB": "MB of process"}
+    columns = {"ms": "ms", "read": "bytes read", "written": "written", "rows": "rows"}
+    columns |= {"load": "s of loading", "before": "MB before", "most": "MB in a step"}
     print(f"{'open records':<24}{'':>8}" + "".join(f"{title:>15}" for title in columns.values()))
     for workload in chosen.workloads:
         for count in chosen.open:
             arguments = ["--measure", workload, "--open", str(count), "--rows", str(chosen.rows)]
             for name, source in before.sources(chosen.before).items():
                 cost: dict[str, Any] = before.measured("benchmarks.open_records", source, arguments)
-                numbers = "".join(f"{cost[column]:>15,.{1 if column == 'ms' else 0}f}" for column in columns)
+                numbers = "".join(f"{cost[column]:>15,.{1 if column in ('ms', 'load') else 0}f}" for column in columns)
                 print(f"{f'{workload}, {count:,}':<24}{name:>8}{numbers}", flush=True)
 
 

@@ -45,6 +45,8 @@ class Shape:
     """Records at most this far apart meet."""
     stretches: tuple[Stretch, ...]
     seed: int = 2026
+    hot_percent: tuple[int, int] = (0, 0)
+    """Of the records of each side those that have the first key, besides its share of the others."""
 
     @property
     def batches(self) -> list[Stretch]:
@@ -55,7 +57,8 @@ class Shape:
     def name(self) -> str:
         """Of its folder."""
         stretches = "_".join(f"{each.batches}x{each.rows}x{each.span_ms}" for each in self.stretches)
-        return f"joins-{self.keys}-{self.window_ms}-{stretches}-{self.seed}"
+        hot = "-hot-{}-{}".format(*self.hot_percent) if any(self.hot_percent) else ""
+        return f"joins-{self.keys}-{self.window_ms}-{stretches}-{self.seed}{hot}"
 
 
 @dataclass(frozen=True)
@@ -83,11 +86,14 @@ def halves(shape: Shape, side: int) -> Iterator[Half]:
             # A generator of its own for each file: the first batches of a longer shape are those of a shorter one.
             rng = np.random.default_rng([shape.seed, batch, side, partition])
             ts_ms = began_ms + np.arange(rows) * of.span_ms // rows - rng.integers(0, DISORDER_MS, rows)
+            key = rng.integers(0, shape.keys, rows)
+            value = rng.integers(1, 10_000, rows)
+            key[rng.integers(0, 100, rows) < shape.hot_percent[side]] = 0
             yield Half(
                 partition=partition,
-                key=rng.integers(0, shape.keys, rows),
+                key=key,
                 ts_ms=np.maximum(ts_ms, FIRST_MS),
-                value=rng.integers(1, 10_000, rows),
+                value=value,
                 first_offset=offset,
             )
         began_ms += of.span_ms

@@ -157,9 +157,10 @@ class Check:
     """Raise AssertionError unless all give the rows of the direct computation; a sentence per contestant."""
 
     how: str
+    shape: Shape = SMALL
 
     def __call__(self, contestants: list[Contestant], spark: SparkSession, folder: Path) -> dict[str, str]:
-        files, wanted = write(SMALL, folder), joined(SMALL, self.how)
+        files, wanted = write(self.shape, folder), joined(self.shape, self.how)
         answering = [each for each in contestants if each.answers]
         for contestant in answering:
             if wrong := differing(collected(spark, contestant, files), wanted):
@@ -217,5 +218,31 @@ J1 = tuple(
     )
     for how in HOWS
     for pairs in PAIRS
+)
+
+
+HOT_PERCENT = 10
+
+
+def hot_shape(keys: int, rows: int, batches: int) -> Shape:
+    """One key has a tenth of the records of both sides, and ten partners a record of it: one on average over all."""
+    of_hot = rows * HOT_PERCENT // 100
+    stretch = Stretch(batches, rows, span_for(10, of_hot, 1, WINDOW_MS))
+    return Shape(keys, WINDOW_MS, (stretch,), hot_percent=(HOT_PERCENT, HOT_PERCENT))
+
+
+J1_HOT = JoinRace(
+    "J1-hot",
+    "left join, ±30 s, grace 10 s, 100 k keys of which one has a tenth of the records, 1 M rows a batch and side",
+    {
+        "smoke": hot_shape(200, 2_000, 4),
+        "default": hot_shape(100_000, 1_000_000, 5),
+        "full": hot_shape(100_000, 1_000_000, 10),
+    },
+    # Spark's own looks at every open record of a key for each record of it, which are 100 k here.
+    (*ours("left", WINDOW_MS), FLOOR),
+    (),
+    Check("left", hot_shape(100, 1_000, 3)),
+    repeat=3,
 )
 J2 = race("J2", "J1-left-1 with 2 M keys", "left", 2_000_000, 1, (4.0, 6.0), formats=True)

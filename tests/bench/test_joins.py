@@ -125,6 +125,22 @@ def test_pairs_a_record(pairs: float, size: str) -> None:
     assert pairs_of(long) == pytest.approx(pairs, rel=0.1)
 
 
+def test_one_key_has_a_tenth_of_the_records_and_a_record_a_partner() -> None:
+    keys, rows = 1_000, 10_000
+    shape = joins.hot_shape(keys, rows, 10)
+    for side in (0, 1):
+        key, _ = of_side(shape, side)
+        assert (key == 0).mean() == pytest.approx(joins.HOT_PERCENT / 100 + 0.9 / keys, rel=0.05)
+    assert pairs_of(shape) == pytest.approx(1, rel=0.1)
+    usual = replace(shape, hot_percent=(0, 0))
+    assert shape.name != usual.name
+    # Who has another key has it as before, and all else is the same.
+    for hot, cold in zip(halves(shape, 0), halves(usual, 0), strict=True):
+        kept = hot.key != 0
+        np.testing.assert_equal(hot.key[kept], cold.key[kept])
+        np.testing.assert_equal(hot.value, cold.value)
+
+
 @pytest.mark.parametrize("ratio", [10, 100])
 def test_long_windows_have_more_open_and_as_many_pairs(ratio: int) -> None:
     rows, batches = 100, 8
@@ -240,7 +256,7 @@ def test_every_store_and_format_takes_part() -> None:
 
 def test_joins_are_run_when_asked_for() -> None:
     names = [each.name for each in suite.JOINS]
-    assert names == [f"J1-{how}-{pairs}" for how in joins.HOWS for pairs in joins.PAIRS] + ["J2", "J3", "J4"]
+    assert names == [f"J1-{how}-{pairs}" for how in joins.HOWS for pairs in joins.PAIRS] + ["J1-hot", "J2", "J3", "J4"]
     assert not {suite.family(each.name) for each in suite.WORKLOADS} & {"J1", "J2", "J3", "J4"}
     assert all(suite.family(each.name) == each.name for each in suite.WORKLOADS)
     parser = argparse.ArgumentParser()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
+from tidegate.kernel.columns.arrays import concat_tables
+from tidegate.kernel.columns.row_bytes import extents, together
 from tidegate.kernel.joins import matching, open_records, stream_stream
 from tidegate.kernel.joins.arrivals import Progress
 from tidegate.kernel.joins.copies import Copies, Numbers, Run, distinct, places
 from tidegate.kernel.joins.matching import Records, pairs
 from tidegate.kernel.joins.open_records import Closing, OpenRecords
+from tidegate.kernel.joins.run_merging import InTable, merged_parts
 from tidegate.kernel.joins.table_rows import Lookup
+from tidegate.kernel.state import frames
 from tidegate.kernel.state.state import State
-from tidegate.kernel.state.store import DictStore
+from tidegate.kernel.state.store import DictStore, Section
+from tidegate.kernel.state.tables import OPEN_LEFT
 from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.spec.windows import LEFT, RIGHT, JoinWindows
 from tidegate.testing import TopologyTestDriver
@@ -57,6 +63,12 @@ def kept(preserved: bool = True, **sizes: int) -> OpenRecords:
     return OpenRecords.of(State(DictStore(tuning=Tuning(**sizes)), {}, 1), LEFT, preserved)
 
 
+def copied(table: pa.Table, store: DictStore) -> Run:
+    run = Run.of([table], extents(table), table.num_rows, store)
+    assert run is not None
+    return run
+
+
 def test_runs_are_merged_as_in_a_binary_counter() -> None:
     held = kept()
     runs = []
@@ -85,6 +97,79 @@ def test_a_column_that_a_run_had_not_yet_is_null_in_it() -> None:
     found = held.read(0).sort_by("ts")
     assert found["v:n"].to_pylist() == list(range(8))
     assert found["v:new"].to_pylist() == [None, None, "c", "d", None, None, None, None]
+
+
+MERGED = st.lists(
+    st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 4), st.sampled_from(["", "a", "long " * 9, None]))),
+    min_size=1,
+    max_size=4,
+).filter(any)
+
+
+@given(runs=MERGED, most=st.sampled_from([1, 2, 5, 100]), data=st.data())
+def test_runs_merged_in_parts_are_as_sorted_at_once(runs: list[list[Any]], most: int, data: Any) -> None:
+    """By hash and time, equal ones run after run; with copies of some runs, and a column that some runs lack."""
+    names = ("h", "ts", "v:text")
+    tables, sources = [], []
+    for run in runs:
+        columns = {name: [record[n] for record in run] for n, name in enumerate(names)}
+        # Hashes whose upper halves are equal stay together as well.
+        columns["h"] = [hash_ << 31 for hash_ in columns["h"]]
+        table = pa.table(columns, schema=pa.schema([("h", pa.int64()), ("ts", pa.int64()), ("v:text", pa.string())]))
+        table = table if data.draw(st.booleans()) else table.drop_columns(["v:text"])
+        tables.append(table)
+        sorted_run = InTable.of(table)
+        sources.append(copied(sorted_run.rows, DictStore()) if data.draw(st.booleans()) else sorted_run)
+    whole = concat_tables(tables)
+    whole = whole.take(pa.array(np.lexsort((whole["ts"].to_numpy(), whole["h"].to_numpy()))))
+    parts = list(merged_parts(sources, most))
+    assert concat_tables(parts).select(whole.schema.names).to_pylist() == whole.to_pylist()
+    assert all(part.num_rows for part in parts)
+    ends = [(part["h"][0].as_py() >> 32, part["h"][-1].as_py() >> 32) for part in parts]
+    assert all(one[1] < other[0] for one, other in pairwise(ends))
+    # As a copy the parts have the form that the whole would have.
+    columns = together([source.columns for source in sources])
+    assert columns == extents(whole.select(list(columns)))
+    run = Run.of(parts, columns, whole.num_rows, DictStore())
+    assert run is not None
+    assert concat_tables(list(run.blocks())).equals(whole.select(list(columns)).cast(run.format.schema))
+
+
+def test_a_part_has_about_as_many_records_as_asked_for() -> None:
+    sources = [InTable.of(pa.table({"h": np.arange(at, 4_000, 4) << 32, "ts": np.arange(1_000)})) for at in range(4)]
+    sizes = [part.num_rows for part in merged_parts(list(sources), 500)]
+    assert sum(sizes) == 4_000
+    assert (min(sizes), max(sizes)) == (500, 500)
+
+
+def test_a_merged_run_is_stored_in_parts_and_read_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a copy, by a new worker, and by one that has no room for copies."""
+    monkeypatch.setattr(open_records, "COPIES", Copies())
+    store = DictStore(tuning=Tuning(block_rows=10))
+    held = OpenRecords.of(State(store, {}, 1), LEFT, preserved=True)
+    for n in range(4):
+        held.add(0, rows(list(range(20)), 20 * n))
+    assert held.index[0].segments == 1
+    _, tables = frames.decode(frames.SEGMENT, Section(store, OPEN_LEFT).read(0, 0))
+    assert len(tables) == 3  # `rows` has three hashes, and records of one stay together
+    for room in (1 << 20, 1 << 20, 0):
+        assert sorted(held.read(0)["v:n"].to_pylist()) == list(range(80))
+        assert len(found_in(held, [1 << 40], None)) == 27
+        monkeypatch.setattr(open_records, "COPIES", Copies())
+        store.tuning = Tuning(block_rows=10, copy_bytes=room)
+
+
+@pytest.mark.parametrize("fails_at", [0, 1, 3])
+def test_what_finds_no_room_beside_the_worker_is_stored_all_the_same(fails_at: int) -> None:
+    class Full(DictStore):
+        def beside(self, parts: Any) -> Any:
+            for _ in zip(range(fails_at), parts, strict=False):
+                pass
+
+    store = Full(tuning=Tuning(block_rows=2))
+    held = OpenRecords.of(State(store, {}, 1), LEFT, preserved=True)
+    held.add(0, rows([5, 4, 3, 2, 1]))
+    assert sorted(held.read(0)["ts"].to_pylist()) == [1, 2, 3, 4, 5]
 
 
 def test_large_runs_are_not_merged() -> None:
@@ -212,8 +297,7 @@ def test_numbers_are_the_same_as_bits_and_in_order(numbers: list[int]) -> None:
 @given(hashes=st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3).map(lambda n: n << 32), max_size=60))
 def test_records_of_hashes_in_a_run_of_any_size(hashes: list[int]) -> None:
     stored = np.sort(np.array(hashes, np.int64))
-    run = Run.of(pa.table({"h": stored, "ts": np.arange(len(stored))}), DictStore(tuning=Tuning(range_records=2)))
-    assert run is not None
+    run = copied(pa.table({"h": stored, "ts": np.arange(len(stored))}), DictStore(tuning=Tuning(range_records=2)))
     for asked in ([], hashes[::2], [-(2**63), -(1 << 32), 0, 5, 2**63 - 1]):
         wanted = distinct(np.sort(np.array(asked, np.int64)))
         found = run.with_hashes(wanted).tolist()
@@ -221,8 +305,7 @@ def test_records_of_hashes_in_a_run_of_any_size(hashes: list[int]) -> None:
 
 
 def test_the_records_of_a_run_that_close() -> None:
-    run = Run.of(rows([7, 3, 9, 3]), DictStore())
-    assert run is not None
+    run = copied(rows([7, 3, 9, 3]), DictStore())
     before = run.memory
     assert run.closing(12, 16, 9).tolist() == [0]
     assert run.closing(11, 12, 9).tolist() == [1, 3]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.kernel.columns.row_bytes import row_bytes
+from tidegate.kernel.columns.row_bytes import RowBytes, extents, together
 from tidegate.kernel.state.store import InMemory
 from tidegate.kernel.tuning import Tuning
 
@@ -52,9 +52,13 @@ def tables(draw: Any) -> pa.Table:
 @given(table=tables(), data=st.data())
 def test_rows_come_back(table: pa.Table, data: Any) -> None:
     blocks, gaps = data.draw(st.sampled_from([1, 7, 1_000])), data.draw(st.sampled_from([0, 30, 10_000]))
-    made = row_bytes(table, Tuning(block_rows=blocks, gap_bytes=gaps))
-    assert made is not None
-    form, copy = made[0], InMemory(b"".join(made[1]))
+    parts = [table.slice(low, 9) for low in range(0, table.num_rows, 9)]
+    columns = extents(table)
+    if parts:
+        assert together([extents(part) for part in parts]) == columns
+    form = RowBytes.of(columns, table.num_rows, Tuning(block_rows=blocks, gap_bytes=gaps))
+    assert form is not None
+    copy = InMemory(b"".join(form.bytes_of(data.draw(st.sampled_from([[table], parts])))))
     at = sorted(data.draw(st.sets(st.integers(0, max(table.num_rows - 1, 0)), max_size=table.num_rows)))
     found = form.read(copy, np.array(at, np.int64))
     one = form.read(copy, np.array(at, np.int64), ["c0"])
@@ -68,11 +72,15 @@ def test_rows_come_back(table: pa.Table, data: Any) -> None:
     "kind", [pa.list_(pa.int64()), pa.struct([("a", pa.int64())]), pa.map_(pa.string(), pa.int8())]
 )
 def test_what_has_no_such_form(kind: pa.DataType) -> None:
-    assert row_bytes(pa.table({"a": pa.array([None], kind)})) is None
+    assert RowBytes.of(extents(pa.table({"a": pa.array([None], kind)})), 1) is None
 
 
 def test_a_long_text_of_one_row_lengthens_no_other() -> None:
     short = pa.table({"a": ["x"] * 1_000})
     long = pa.table({"a": ["x"] * 999 + ["y" * 10_000]})
-    sizes = [len(b"".join(made[1])) for table in (short, long) if (made := row_bytes(table)) is not None]
+    sizes = []
+    for table in (short, long):
+        made = RowBytes.of(extents(table), table.num_rows)
+        assert made is not None
+        sizes.append(len(b"".join(made.bytes_of([table]))))
     assert sizes[1] < sizes[0] + 10_000 + 1_000 * 12

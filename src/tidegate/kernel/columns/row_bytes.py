@@ -11,9 +11,9 @@ its bytes, and otherwise behind all rows, with its place and length in the row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -56,14 +56,68 @@ class _Field:
     place: int
 
 
+class Extent(NamedTuple):
+    """What must be known of a column to place it in rows; of a text its longest value and all values, in bytes."""
+
+    type: pa.DataType
+    rows: int
+    nulls: int
+    longest: int = 0
+    total: int = 0
+
+
+Extents = dict[str, Extent]
+"""By the name of a column."""
+
+
 @dataclass(frozen=True)
 class RowBytes:
     """The format of the rows of one table."""
 
     fields: tuple[_Field, ...]
+    extents: Extents
     rows: int
     width: int
     tuning: Tuning = DEFAULT
+
+    @classmethod
+    def of(cls, extents: Extents, rows: int, tuning: Tuning = DEFAULT) -> RowBytes | None:
+        """The format of a table with these columns; None if some have no such form."""
+        if not all(_has_form(extent.type) for extent in extents.values()):
+            return None
+        fields: list[_Field] = []
+        width = 0
+        for name, (kind, _, nulls, longest, total) in extents.items():
+            length, place, valid, size = -1, -1, -1, _width(kind)
+            if size < 0:
+                length, width, size = width, width + _LENGTH.itemsize, longest
+                if longest * rows > 2 * total + 16 * rows:
+                    place, width, size = width, width + _PLACE.itemsize, 0
+            at, width = width, width + size
+            if nulls and not pa.types.is_null(kind):
+                valid, width = width, width + 1
+            fields.append(_Field(name, kind, at, size, valid, length, place))
+        return cls(tuple(fields), extents, rows, width, tuning)
+
+    def bytes_of(self, parts: Iterable[pa.Table]) -> Iterator[Any]:
+        """The bytes of a table that comes in parts, which are held no longer than it takes; of long texts all are."""
+        end = self.width * self.rows
+        behind: list[Any] = []
+        for part in parts:
+            for low in range(0, part.num_rows, self.tuning.block_rows):
+                table = part.slice(low, self.tuning.block_rows)
+                rows = np.zeros((table.num_rows, self.width), np.uint8)
+                for field in self.fields:
+                    column, places = array(table[field.name]), np.zeros(0, np.int64)
+                    if field.place >= 0:
+                        lengths, data = _text(column)
+                        places = end + np.cumsum(lengths) - lengths
+                        end += len(data)
+                        behind.append(data)
+                    _fill(rows, field, column, places)
+                yield rows.reshape(-1).data
+        while behind:
+            yield behind.pop(0).data
 
     @property
     def schema(self) -> pa.Schema:
@@ -111,53 +165,29 @@ class RowBytes:
         )
 
 
-def row_bytes(table: pa.Table, tuning: Tuning = DEFAULT) -> tuple[RowBytes, Iterator[Any]] | None:
-    """The format of a table and the bytes in it, part by part; None if it has columns that have no such form."""
-    columns = {name: array(table[name]) for name in table.schema.names}
-    if not all(_has_form(column.type) for column in columns.values()):
-        return None
-    fields: list[_Field] = []
-    behind: list[str] = []
-    width, end = 0, 0
-    for name, column in columns.items():
-        at, length, place = width, -1, -1
-        size = _width(column.type)
-        if size < 0:
-            lengths, data = _text(column)
-            longest = int(lengths.max(initial=0))
-            length, width = width, width + _LENGTH.itemsize
-            if longest * len(column) > 2 * len(data) + 16 * len(column):
-                place, width, size = width, width + _PLACE.itemsize, 0
-                behind.append(name)
-            else:
-                size = longest
-            at = width
-        width += size
-        valid = -1
-        if column.null_count and not pa.types.is_null(column.type):
-            valid, width = width, width + 1
-        fields.append(_Field(name, column.type, at, size, valid, length, place))
-    places = {}
-    end = width * table.num_rows
-    for name in behind:
-        lengths, data = _text(columns[name])
-        places[name] = end + np.cumsum(lengths) - lengths
-        end += len(data)
-    made = RowBytes(tuple(fields), table.num_rows, width, tuning)
-    return made, _parts(made, columns, places)
+def extents(table: pa.Table) -> Extents:
+    """What must be known of the columns of a table."""
+    found = {}
+    for name in table.schema.names:
+        column = table[name]
+        longest = total = 0
+        for chunk in column.chunks if _is_text(column.type) else ():
+            lengths, data = _text(chunk)
+            longest, total = max(longest, int(lengths.max(initial=0))), total + len(data)
+        found[name] = Extent(column.type, table.num_rows, column.null_count, longest, total)
+    return found
 
 
-def _parts(made: RowBytes, columns: dict[str, pa.Array], places: dict[str, Ints]) -> Iterator[Any]:
-    for low in range(0, made.rows, made.tuning.block_rows):
-        count = min(made.tuning.block_rows, made.rows - low)
-        rows = np.zeros((count, made.width), np.uint8)
-        for field in made.fields:
-            _fill(
-                rows, field, columns[field.name].slice(low, count), places.get(field.name, np.zeros(0, np.int64))[low:]
-            )
-        yield rows.reshape(-1).data
-    for name in places:
-        yield _text(columns[name])[1].data
+def together(tables: Sequence[Extents]) -> Extents:
+    """What must be known of the columns of several tables as one; a column that one has not is null there."""
+    rows = sum(next(iter(each.values())).rows for each in tables)
+    found = {}
+    for name in dict.fromkeys(name for each in tables for name in each):
+        mine = [each[name] for each in tables if name in each]
+        kind = next((one.type for one in mine if not pa.types.is_null(one.type)), mine[0].type)
+        nulls = rows - sum(one.rows - one.nulls for one in mine)
+        found[name] = Extent(kind, rows, nulls, max(one.longest for one in mine), sum(one.total for one in mine))
+    return found
 
 
 def _fill(rows: Bytes, field: _Field, column: pa.Array, places: Ints) -> None:
@@ -168,7 +198,7 @@ def _fill(rows: Bytes, field: _Field, column: pa.Array, places: Ints) -> None:
         lengths, data = _text(column)
         rows[:, field.length : field.length + _LENGTH.itemsize] = _as_bytes(lengths.astype(_LENGTH))
         if field.place >= 0:
-            rows[:, field.place : field.place + _PLACE.itemsize] = _as_bytes(places[: len(column)])
+            rows[:, field.place : field.place + _PLACE.itemsize] = _as_bytes(places)
         elif field.width:
             # What follows a text up to its width is no part of it: the length says so.
             padded = np.concatenate([data, np.zeros(field.width, np.uint8)])

@@ -20,6 +20,8 @@ from tidegate.spec.windows import LEFT, RIGHT
 
 Bools = npt.NDArray[np.bool_]
 
+_SAY_ORDER = ("seen", "actual", "chunk", "offset")
+
 
 @dataclass
 class Arrived:
@@ -97,7 +99,7 @@ def with_progress(
 ) -> tuple[tuple[Arrived, Arrived], tuple[Progress, Progress]]:
     """`arrived`, with how the time of each side passes, over all tasks; `before` is what it was before the batch."""
     sides = [batch.side(side) for side in (LEFT, RIGHT)]
-    found = [_in_order(one) for one in sides]
+    found = [_in_order(one, positions=True) for one in sides]
     points = [one.passing() for one in sides]
     # Records and points together; a point comes before the record that makes it, and so before what sees it.
     parts = [
@@ -134,15 +136,22 @@ def _progress(before: int, places: Ints, times: Ints) -> Progress:
     return Progress(before, places[order][new], grown[new + 1])
 
 
-def _in_order(side: Batch) -> tuple[pa.Table | None, Ints, Ints]:
-    """The records of a side in order; what they see, which does not go back; and (partition, offset) of each."""
+def _in_order(side: Batch, positions: bool = False) -> tuple[pa.Table | None, Ints, Ints]:
+    """The records of a side in order; what they see, which does not go back; if asked for (partition, offset) of each.
+
+    The columns that say the order are done with, unless records that come too late leave with what they saw.
+    """
     rows = side.arrived()
     if rows is None:
         return None, np.zeros(0, np.int64), np.zeros((0, 2), np.int64)
-    order = side.order(rows)
+    order, seen = side.order(rows), ints(rows["seen"])
+    at = side.positions(rows) if positions else np.zeros((0, 2), np.int64)
+    if not side.layout.op.keeps_late:
+        rows = rows.drop_columns([name for name in _SAY_ORDER if name in rows.schema.names])
     if not np.array_equal(order, np.arange(len(order))):
-        rows = rows.take(pa.array(order))
-    return rows, np.maximum.accumulate(ints(rows["seen"])), side.positions(rows)
+        rows, seen = rows.take(pa.array(order)), seen[order]
+        at = at[order] if positions else at
+    return rows, np.maximum.accumulate(seen), at
 
 
 def _arrived(layout: Layout, rows: pa.Table | None, seen: Ints, places: Ints) -> Arrived:

@@ -9,7 +9,7 @@ frame. Where records of a run close, their order by time is held as well, anothe
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from tidegate.instants import later_ms
 from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
-from tidegate.kernel.columns.row_bytes import RowBytes, row_bytes
+from tidegate.kernel.columns.row_bytes import Extents, RowBytes
 from tidegate.kernel.state.store import Copy, Store
 from tidegate.kernel.tuning import Tuning
 
@@ -85,14 +85,25 @@ class Run:
     by_time: tuple[Ints, npt.NDArray[np.uint32]] | None = None
 
     @classmethod
-    def of(cls, rows: pa.Table, store: Store) -> Run | None:
-        """A copy of these records; None if there is no room, or no way to read some of their columns alone."""
-        made = row_bytes(rows, store.tuning)
+    def of(cls, parts: Iterable[pa.Table], columns: Extents, rows: int, store: Store) -> Run | None:
+        """A copy of the records of these parts, which are in order and have such columns together.
+
+        None if there is no room, or no way to read some of their columns alone; parts may be left then.
+        """
+        made = RowBytes.of(columns, rows, store.tuning)
         if made is None:
             return None
-        copy = store.beside(made[1])
-        high = _high(ints(rows["h"]))
-        return None if copy is None else cls(high, _begins(high, store.tuning.range_records), made[0], copy)
+        high = np.empty(rows, np.int32)
+
+        def noted() -> Iterator[pa.Table]:
+            at = 0
+            for part in parts:
+                high[at : at + part.num_rows] = upper_halves(ints(part["h"]))
+                at += part.num_rows
+                yield part
+
+        copy = store.beside(made.bytes_of(noted()))
+        return None if copy is None else cls(high, _begins(high, store.tuning.range_records), made, copy)
 
     @property
     def memory(self) -> int:
@@ -101,7 +112,7 @@ class Run:
 
     def with_hashes(self, wanted: Ints) -> Ints:
         """Where records may have one of these hashes, which ascend: their upper halves are equal."""
-        asked = distinct(_high(wanted))
+        asked = distinct(upper_halves(wanted))
         return places(self.high, asked, self._first(asked))
 
     def _first(self, asked: npt.NDArray[np.int32]) -> Ints:
@@ -117,7 +128,7 @@ class Run:
     def closing(self, after: int, up_to: int, reach_ms: int) -> Ints:
         """Where records close behind one stream time and up to another: `reach_ms` after their timestamps."""
         if self.by_time is None:
-            times = ints(concat_tables(list(self._blocks(["ts"])))["ts"])
+            times = ints(concat_tables(list(self.blocks(["ts"])))["ts"])
             order = np.argsort(times).astype(np.uint32)
             self.by_time = (times[order], order)
         times, order = self.by_time
@@ -130,15 +141,19 @@ class Run:
         """The records at these places, which ascend."""
         return self.format.read(self.copy, at)
 
-    def whole(self) -> pa.Table:
-        """All records."""
-        return concat_tables(list(self._blocks(None)))
+    @property
+    def columns(self) -> Extents:
+        return self.format.extents
 
-    def _blocks(self, columns: list[str] | None) -> Iterator[pa.Table]:
+    def part(self, low: int, high: int, columns: list[str] | None = None) -> pa.Table:
+        """The records from one place up to another, those columns of them, or all."""
+        return self.format.read(self.copy, np.arange(low, high), columns)
+
+    def blocks(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
+        """All records, some at a time."""
         rows, step = self.format.rows, self.format.tuning.block_rows
         for low in range(0, max(rows, 1), step):
-            at = np.arange(low, min(low + step, rows))
-            yield self.format.read(self.copy, at, columns)
+            yield self.part(low, min(low + step, rows), columns)
 
 
 @dataclass
@@ -215,5 +230,6 @@ def _begins(high: npt.NDArray[np.int32], together: int) -> npt.NDArray[np.int32]
     return np.append(np.searchsorted(high, bounds.astype(np.int32)), len(high)).astype(np.int32)
 
 
-def _high(hashes: Ints) -> npt.NDArray[np.int32]:
+def upper_halves(hashes: Ints) -> npt.NDArray[np.int32]:
+    """Of hashes, in the same order as these."""
     return (hashes >> _HALF).astype(np.int32)

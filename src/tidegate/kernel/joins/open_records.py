@@ -26,7 +26,9 @@ import pyarrow as pa
 
 from tidegate.instants import MAX_MS, later_ms
 from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
+from tidegate.kernel.columns.row_bytes import extents, together
 from tidegate.kernel.joins.copies import COPIES, RECORD_BYTES, Numbers, Run, distinct, places
+from tidegate.kernel.joins.run_merging import InTable, Sorted, merged_parts
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.log_index import Log, LogIndex
 from tidegate.kernel.state.state import State
@@ -95,7 +97,8 @@ class OpenRecords:
 
     def read(self, start: int) -> pa.Table:
         """The records of a stretch, run by run; of a preserved side with their numbers, `n`."""
-        return concat_tables([self._run(start, at, part) for at, part in enumerate(self._contents(start).runs)])
+        runs = (self._run(start, at, part) for at, part in enumerate(self._contents(start).runs))
+        return concat_tables([block for run in runs for block in run.blocks()])
 
     def find(self, start: int, hashes: Ints | None, closing: Closing | None) -> Iterator[pa.Table]:
         """Of the records of a stretch those with such hashes and those that close; some others may be among them.
@@ -135,11 +138,15 @@ class OpenRecords:
         count, times = rows.num_rows, ints(rows["ts"])
         oldest, newest = int(times.min()), int(times.max())
         kept, merged = _unmerged(contents.runs, count, self._tuning.merged_rows)
-        parts = [*(self._run(start, kept + at, part) for at, part in enumerate(merged)), rows]
-        del rows, times  # the list alone has them, so that none is held twice
-        whole = _in_order(parts)
-        part = self._replace(start, range(kept, kept + max(1, len(merged))), merged, whole)
-        self._keep(part.digest, whole)
+        runs: list[Sorted] = [self._run(start, kept + at, part) for at, part in enumerate(merged)]
+        runs.append(InTable.of(rows))
+        del rows, times  # who merges them has them alone, and lets go of them
+        bodies: list[memoryview] = []
+        copy, total = self._copied(runs, bodies)
+        segments = range(kept, kept + max(1, len(merged)))
+        part = self._replace(start, segments, merged, frames.framed(frames.SEGMENT, {}, bodies), total)
+        if copy is not None:
+            COPIES.put(part.digest, copy, self._tuning)
         self._say(start, _Contents([*contents.runs[:kept], part], contents.joined))
         self.index[start] = log._replace(
             segments=kept + 1,
@@ -157,7 +164,8 @@ class OpenRecords:
         parts = [self._list(start, kept + at, part).all() for at, part in enumerate(merged)]
         whole = distinct(np.sort(np.concatenate([*parts, numbers])))
         segments = [joined_segment(kept + at) for at in range(max(1, len(merged)))]
-        part = self._replace(start, segments, merged, pa.table({"after": np.diff(whole, prepend=0)}))
+        frame = frames.encode(frames.SEGMENT, {}, pa.table({"after": np.diff(whole, prepend=0)}))
+        part = self._replace(start, segments, merged, frame, len(whole))
         COPIES.put(part.digest, Numbers.of(whole), self._tuning)
         self._say(start, _Contents(contents.runs, [*contents.joined[:kept], part]))
 
@@ -198,26 +206,38 @@ class OpenRecords:
         frame = frames.encode(frames.SEGMENT, {"runs": contents.runs, "joined": contents.joined})
         self.store.write(start, CONTENTS_SEGMENT, frame)
 
-    def _replace(self, start: int, segments: Sequence[int], merged: list[_Part], table: pa.Table) -> _Part:
-        """Write a table to the first of these segments, which have the parts that were merged into it, if any."""
-        frame = frames.encode(frames.SEGMENT, {}, table)
+    def _replace(self, start: int, segments: Sequence[int], merged: list[_Part], frame: bytes, rows: int) -> _Part:
+        """Write a frame to the first of these segments, which have the parts that were merged into it, if any."""
         self.store.write(start, segments[0], frame)
         for segment in segments[1:]:
             self.store.remove(start, segment)
         for gone in merged:
             COPIES.drop(gone.digest)
-        return _Part(hashlib.blake2b(frame, digest_size=16).hexdigest(), table.num_rows, len(frame))
+        return _Part(hashlib.blake2b(frame, digest_size=16).hexdigest(), rows, len(frame))
 
     def _decoded(self, start: int, segment: int) -> pa.Table:
-        return frames.decode(frames.SEGMENT, self.store.read(start, segment))[1][0]
+        """A run, which has as many tables as it was merged in parts; or a list, which is one."""
+        return concat_tables(frames.decode(frames.SEGMENT, self.store.read(start, segment))[1])
 
-    def _run(self, start: int, segment: int, part: _Part) -> pa.Table:
+    def _run(self, start: int, segment: int, part: _Part) -> Sorted:
         run = COPIES.get(part.digest)
-        return run.whole() if isinstance(run, Run) else self._decoded(start, segment)
+        return run if isinstance(run, Run) else InTable(self._decoded(start, segment))
+
+    def _copied(self, runs: list[Sorted], bodies: list[memoryview]) -> tuple[Run | None, int]:
+        """Merge runs into `bodies` of tables; returns a copy of them as one, if there can be one, and how many rows."""
+        total = sum(len(run.high) for run in runs)
+        columns = together([run.columns for run in runs])
+        # The copies of what is merged go when it is stored.
+        more = total * RECORD_BYTES - sum(run.memory for run in runs if isinstance(run, Run))
+        parts = _encoded(merged_parts(runs, self._tuning.block_rows), bodies)
+        copy = Run.of(parts, columns, total, self.store) if COPIES.room(more, self._tuning) else None
+        for _ in parts:
+            pass  # what no copy took is encoded all the same
+        return copy, total
 
     def _keep(self, digest: str, rows: pa.Table) -> None:
         fits = COPIES.room(rows.num_rows * RECORD_BYTES, self._tuning)
-        if fits and (run := Run.of(rows, self.store)) is not None:
+        if fits and (run := Run.of([rows], extents(rows), rows.num_rows, self.store)) is not None:
             COPIES.put(digest, run, self._tuning)
 
     def _list(self, start: int, at: int, part: _Part) -> Numbers:
@@ -240,25 +260,11 @@ def _unmerged(parts: list[_Part], count: int, most: int) -> tuple[int, list[_Par
     return kept, parts[kept:]
 
 
-def _in_order(parts: list[pa.Table]) -> pa.Table:
-    """The records of all parts by hash and time; their columns are taken from the list, so that none is held twice.
-
-    A column that a part had not yet is null there.
-    """
-    times, hashes = (np.concatenate([ints(part[name]) for part in parts]) for name in ("ts", "h"))
-    order = pa.array(np.lexsort((times, hashes)))
-    del times, hashes
-    columns = {}
-    for name in dict.fromkeys(name for part in parts for name in part.schema.names):
-        pieces = [part.select([name]) if name in part.schema.names else _nulls(name, part.num_rows) for part in parts]
-        columns[name] = concat_tables(pieces).column(0).take(order)
-        del pieces
-        parts[:] = [part.drop_columns([name]) if name in part.schema.names else part for part in parts]
-    return pa.table(columns)
-
-
-def _nulls(name: str, rows: int) -> pa.Table:
-    return pa.table({name: pa.nulls(rows)})
+def _encoded(parts: Iterator[pa.Table], bodies: list[memoryview]) -> Iterator[pa.Table]:
+    """These parts, each of which is encoded first."""
+    for part in parts:
+        bodies.append(frames.body(frames.SEGMENT, part))
+        yield part
 
 
 def _together(found: list[Ints]) -> Ints:

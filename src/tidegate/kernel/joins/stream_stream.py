@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.instants import later_ms
-from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
+from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
 from tidegate.kernel.exchange.batch import Batch, JoinBatch
 from tidegate.kernel.joins.arrivals import Arrived
 from tidegate.kernel.joins.copies import distinct
@@ -106,8 +106,6 @@ class StreamStreamJoin(JoinOperator):
         kept = tuple(OpenRecords.of(state, side, joined.preserves(side)) for side in (LEFT, RIGHT))
         hashes = tuple(_hashes(layout, one) for one in arrived)
         sides = tuple(self._side(kept, arrived, hashes, side, closed_to, closes_at) for side in (LEFT, RIGHT))
-        for one in arrived:
-            one.release()
         parts = chain(self._pairs(sides), self._null_joined(sides, arrived, closed_to, closes_at))
         yield layout.result_schema.empty_table()
         if layout.sorts:
@@ -185,7 +183,8 @@ class StreamStreamJoin(JoinOperator):
             codes.append(hashes[side])
             times.append(mine.times)
             flags.append(np.zeros(len(mine), bool))
-        joined = concat_tables(tables).combine_chunks() if tables else self.layout.of_side(side).schema.empty_table()
+            mine.release()
+        joined = _in_one_piece(tables) if tables else self.layout.of_side(side).schema.empty_table()
         records = Records(
             joined.select(self.layout.keys),
             np.concatenate([np.zeros(0, np.uint64), *codes]),
@@ -209,6 +208,17 @@ class StreamStreamJoin(JoinOperator):
             return meeting, set()
         # What closes: the first open record of the stretch is older than any that stays open.
         return meeting, {s for s, log in held.index.items() if windows.close_ms(side, log.due) <= closes_at}
+
+
+def _in_one_piece(tables: list[pa.Table]) -> pa.Table:
+    """The rows of all tables, which are let go of."""
+    rows = concat_tables(tables)
+    tables.clear()
+    columns = {}
+    for name in rows.schema.names:
+        columns[name] = array(rows[name])
+        rows = rows.drop_columns([name])
+    return pa.table(columns)
 
 
 def _late(joined: StreamStream, came: tuple[Arrived, Arrived]) -> tuple[Bools, Bools]:

@@ -51,13 +51,17 @@ _TINY = 512
 
 def encode(kind: int, meta: dict[str, Any], *tables: pa.Table) -> bytes:
     """One frame with a JSON object and any number of tables."""
-    bodies = [memoryview(json.dumps(meta, separators=(",", ":")).encode())]
-    bodies += [_body(table, compressed=kind == SEGMENT) for table in tables]
+    return framed(kind, meta, [body(kind, table) for table in tables])
+
+
+def framed(kind: int, meta: dict[str, Any], tables: list[memoryview]) -> bytes:
+    """`encode`, of tables that were encoded one by one (`body`), so that they need not be there at once."""
+    bodies = [memoryview(json.dumps(meta, separators=(",", ":")).encode()), *tables]
     parts: list[Any] = [struct.pack(f"<{len(bodies)}Q", *map(len, bodies))]
     at = _HEAD.size + len(parts[0])
-    for body in bodies:
-        parts += [bytes(-at % _ALIGN), body]
-        at += -at % _ALIGN + len(body)
+    for one in bodies:
+        parts += [bytes(-at % _ALIGN), one]
+        at += -at % _ALIGN + len(one)
     checksum = _checksum(kind, len(tables), parts)
     return b"".join([_HEAD.pack(_MAGIC, VERSION, kind, len(tables), checksum), *parts])
 
@@ -70,11 +74,12 @@ def _checksum(kind: int, tables: int, parts: Iterable[Any]) -> int:
     return checksum
 
 
-def _body(table: pa.Table, compressed: bool) -> memoryview:
+def body(kind: int, table: pa.Table) -> memoryview:
+    """The bytes of one table in a frame of this kind."""
     # State is written and read through a socket and logged to the checkpoint: that costs more than compressing it.
     # Blobs are read once, by a shuffle that compresses by itself; compact tables are made to be compressed.
     tiny, compact = table.nbytes <= _TINY, is_compact(table)
-    codec = pa.Codec("zstd", 1) if (compressed or compact) and not tiny else None
+    codec = pa.Codec("zstd", 1) if (kind == SEGMENT or compact) and not tiny else None
     options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
     sink = pa.BufferOutputStream()
     table = table if tiny or compact else narrowed(table)
@@ -101,7 +106,7 @@ def decode(kind: int, frame: bytes) -> tuple[dict[str, Any], list[pa.Table]]:
         raise _refused(kind, "its checksum does not match: bytes were lost or changed")
     text, *bodies = _bodies(kind, frame, count + 1)
     try:
-        meta, tables = json.loads(bytes(text)), [_widened(_table(body)) for body in bodies]
+        meta, tables = json.loads(bytes(text)), [_widened(_table(one)) for one in bodies]
     except _UNREADABLE as error:
         raise _refused(kind, f"its content is no JSON object and Arrow tables ({error})") from error
     if not isinstance(meta, dict):
@@ -113,8 +118,8 @@ def _widened(table: pa.Table) -> pa.Table:
     return restored(table) if is_compact(table) else widened(table)
 
 
-def _table(body: memoryview) -> pa.Table:
-    table = pa.ipc.open_stream(pa.py_buffer(body), options=_READING).read_all()
+def _table(encoded: memoryview) -> pa.Table:
+    table = pa.ipc.open_stream(pa.py_buffer(encoded), options=_READING).read_all()
     # Buffers shorter than a column claims would be read beyond their ends.
     table.validate()
     return table

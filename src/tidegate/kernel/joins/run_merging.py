@@ -1,0 +1,89 @@
+"""Sorted runs of open records become one, some records at a time: no run and no sum of runs is ever in memory whole.
+
+A part has the records of a range of hashes, which every run has next to each other:
+
+    run 1    h1 h1 h2 | h3 h4 | h6
+    run 2    h2       | h4    | h6 h7
+    parts    h1 to h2 | to h4 | the rest
+
+Records of one hash stay together, however many they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
+from tidegate.kernel.columns.row_bytes import Extents, extents
+from tidegate.kernel.joins.copies import distinct, upper_halves
+
+
+class Sorted(Protocol):
+    """Records by hash and time.
+
+    high     the upper halves of their hashes
+    columns  what must be known of their columns
+    """
+
+    @property
+    def high(self) -> npt.NDArray[np.int32]: ...
+    @property
+    def columns(self) -> Extents: ...
+    def part(self, low: int, high: int) -> pa.Table:
+        """The records from one place up to another."""
+
+    def blocks(self) -> Iterator[pa.Table]:
+        """All records, some at a time."""
+
+
+@dataclass(frozen=True)
+class InTable:
+    """Sorted records in a table."""
+
+    rows: pa.Table
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> InTable:
+        """Records in any order; of equal ones the first comes first."""
+        return cls(_in_order(rows))
+
+    @property
+    def high(self) -> npt.NDArray[np.int32]:
+        return upper_halves(ints(self.rows["h"]))
+
+    @property
+    def columns(self) -> Extents:
+        return extents(self.rows)
+
+    def part(self, low: int, high: int) -> pa.Table:
+        return self.rows.slice(low, high - low)
+
+    def blocks(self) -> Iterator[pa.Table]:
+        yield self.rows
+
+
+def merged_parts(runs: list[Sorted], together: int) -> Iterator[pa.Table]:
+    """The records of all runs by hash and time, about so many `together`; a column that a run had not yet is null."""
+    highs = [run.high for run in runs]
+    most = max(highs, key=len)
+    step = max(1, together * len(most) // sum(map(len, highs)))
+    # A hash that is the first of a part is that of no part before it.
+    bounds = distinct(most[step::step])
+    ends: list[Ints] = [np.append(np.searchsorted(high, bounds), len(high)) for high in highs]
+    before = [0] * len(runs)
+    for up_to in zip(*(each.tolist() for each in ends), strict=True):
+        if list(up_to) == before:
+            continue
+        rows = concat_tables([run.part(low, high) for run, low, high in zip(runs, before, up_to, strict=True)])
+        yield rows if len(runs) == 1 else _in_order(rows)
+        before = list(up_to)
+
+
+def _in_order(rows: pa.Table) -> pa.Table:
+    return rows.take(pa.array(np.lexsort((ints(rows["ts"]), ints(rows["h"])))))
