@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tidegate.kernel.columns.arrays import concat_tables
 from tidegate.kernel.columns.row_bytes import extents, together
+from tidegate.kernel.exchange.packing import pack
 from tidegate.kernel.joins import matching, open_records, stream_stream
 from tidegate.kernel.joins.arrivals import Progress
 from tidegate.kernel.joins.copies import Copies, Numbers, Run, distinct, places
@@ -22,11 +23,14 @@ from tidegate.kernel.joins.matching import Records, pairs
 from tidegate.kernel.joins.open_records import Closing, OpenRecords
 from tidegate.kernel.joins.run_merging import InTable, merged_parts
 from tidegate.kernel.joins.table_rows import Lookup
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.stage import Stage
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import DictStore, Section
 from tidegate.kernel.state.tables import OPEN_LEFT
 from tidegate.kernel.tuning import DEFAULT, Tuning
+from tidegate.plan import operation
 from tidegate.spec.windows import LEFT, RIGHT, JoinWindows
 from tidegate.testing import TopologyTestDriver
 
@@ -154,7 +158,7 @@ def test_a_merged_run_is_stored_in_parts_and_read_as_one(monkeypatch: pytest.Mon
     assert len(tables) == 3  # `rows` has three hashes, and records of one stay together
     for room in (1 << 20, 1 << 20, 0):
         assert sorted(held.read(0)["v:n"].to_pylist()) == list(range(80))
-        assert len(found_in(held, [1 << 40], None)) == 27
+        assert len(found_in(held, 1 << 40)) == 27
         monkeypatch.setattr(open_records, "COPIES", Copies())
         store.tuning = Tuning(block_rows=10, copy_bytes=room)
 
@@ -222,14 +226,18 @@ class Counting(DictStore):
         return found
 
 
-def found_in(held: OpenRecords, hashes: list[int] | None, closing: Closing | None) -> list[int]:
-    wanted = None if hashes is None else ints(*hashes)
-    return sorted(n for part in held.find(0, wanted, closing) for n in part["v:n"].to_pylist())
+def found_in(held: OpenRecords, *hashes: int) -> list[int]:
+    return sorted(n for part in held.find(0, ints(*hashes)) for n in part["v:n"].to_pylist())
+
+
+def closing_in(held: OpenRecords, closing: Closing, *besides: int) -> list[int]:
+    parts = held.closing(0, closing, ints(*besides) if besides else None)
+    return sorted(n for part in parts for n in part["v:n"].to_pylist())
 
 
 @pytest.mark.parametrize("room", [0, 1 << 20])
 def test_records_are_found_with_copies_and_without(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By their hashes, by the time at which they close, or both; a new worker, and one without room, find the same."""
+    """By their hashes, or by the time at which they close; a new worker, and one without room, find the same."""
     monkeypatch.setattr(open_records, "COPIES", Copies())
     state = State(DictStore(tuning=Tuning(copy_bytes=room)), {}, 1)
     held = OpenRecords.of(state, LEFT, preserved=True)
@@ -237,10 +245,13 @@ def test_records_are_found_with_copies_and_without(room: int, monkeypatch: pytes
     for n, times in enumerate([[10, 20, 30], [15, 25], [5]]):
         held.add(0, pa.table({"k:k": [f"k{n}"] * len(times), "v:n": times, "ts": times, "h": [n * shift] * len(times)}))
     for _ in range(2):
-        assert found_in(held, [0, 2 * shift], None) == [5, 10, 20, 30]
-        assert found_in(held, [7 * shift], None) == found_in(held, [], None) == []
-        assert found_in(held, None, Closing(15, 26, 1)) == [15, 20, 25]
-        assert found_in(held, [2 * shift], Closing(15, 26, 1)) == [5, 15, 20, 25]
+        assert found_in(held, 0, 2 * shift) == [5, 10, 20, 30]
+        assert found_in(held, 7 * shift) == found_in(held) == []
+        # What others find by hash is left out, and so is what only has the same upper half.
+        for closing, some in ((Closing(15, 26, 1), [15, 20, 25]), (Closing(15, 99, 1), [15, 20, 25, 30])):
+            assert closing_in(held, closing) == closing_in(held, closing, 2 * shift) == some
+            assert closing_in(held, closing, shift, 2 * shift) == [n for n in some if n % 10 == 0]
+            assert closing_in(held, closing, 1) == [n for n in some if n % 10]
         monkeypatch.setattr(open_records, "COPIES", Copies())
 
 
@@ -254,7 +265,7 @@ def test_a_worker_reads_what_it_has_no_copy_of_once(monkeypatch: pytest.MonkeyPa
         if worker == "another" and len(costs) == 1:
             monkeypatch.setattr(open_records, "COPIES", Copies())
         store.read_bytes = 0
-        assert found_in(held, [1 << 40], None) == list(range(1, 5_000, 3))
+        assert found_in(held, 1 << 40) == list(range(1, 5_000, 3))
         costs.append(store.read_bytes)
     assert costs[0] == costs[2] < 300 < costs[1]
 
@@ -265,8 +276,8 @@ def test_of_columns_without_a_length_the_run_is_read_whole(monkeypatch: pytest.M
     lists = pa.array([[1], [], None, [2, 3]], pa.list_(pa.int64()))
     held.add(0, rows([1, 2, 3, 4]).append_column("v:l", lists))
     assert held_copies.held == {}
-    assert next(held.find(0, ints(1 << 40), None))["v:l"].to_pylist() == [[]]
-    assert next(held.find(0, None, Closing(2, 4, 0)))["v:l"].to_pylist() == [[2, 3], None]
+    assert next(held.find(0, ints(1 << 40)))["v:l"].to_pylist() == [[]]
+    assert next(held.closing(0, Closing(2, 4, 0), None))["v:l"].to_pylist() == [[2, 3], None]
 
 
 def test_copies_that_nobody_asks_for_make_room() -> None:
@@ -311,6 +322,31 @@ def test_the_records_of_a_run_that_close() -> None:
     assert run.closing(11, 12, 9).tolist() == [1, 3]
     assert run.closing(-1, 2**63 - 1, 2**63 - 2).tolist() == [0, 1, 2, 3]
     assert run.memory == before + 12 * 4
+
+
+@pytest.mark.parametrize("joined_first", [False, True])
+def test_what_closes_leaves_some_rows_at_a_time(joined_first: bool) -> None:
+    """However many records of earlier batches close at once, and however many of them wait for the last record."""
+    left, right = (tg.stream(name, key="k", timestamp="ts", stream_time="max") for name in ("left", "right"))
+    windows = tg.JoinWindows.of_time_difference_and_grace("10 ms", "1 ms")
+    op = operation(left.left_join(right, windows).node)
+    schemas = [pa.schema([("k:k", pa.string()), (f"v:{name}", pa.int64()), ("ts", pa.int64())]) for name in "lr"]
+    layout = Layout.of_join(op, schemas, sorts=False, tuning=Tuning(block_rows=10, pairs=10))
+    store = DictStore(tuning=layout.tuning)
+
+    def step(side: int, keys: list[str], ts: int) -> list[pa.Table]:
+        rows = pa.record_batch([keys, list(range(len(keys))), [ts] * len(keys)], schema=schemas[side])
+        blobs = [blob for _, blob in pack(layout.of_side(side, schemas[side]), [rows], [0])]
+        return [part for part in Stage(layout).begin(store, blobs).parts if part.num_rows]
+
+    keys = [f"k{n}" for n in range(100)]
+    assert step(LEFT, keys, 0) == []
+    if joined_first:
+        assert sum(part.num_rows for part in step(RIGHT, keys[:30], 5)) == 30
+    parts = step(RIGHT, ["k50"], 1_000)
+    assert max(part.num_rows for part in parts) <= 10
+    left_alone = [key for part in parts for key in part["k"].to_pylist()]
+    assert sorted(left_alone) == sorted(keys[30:] if joined_first else keys)
 
 
 def test_stretches_span_a_part_of_the_time_for_which_a_record_is_open() -> None:

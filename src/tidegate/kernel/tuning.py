@@ -101,7 +101,7 @@ class Tuning:
     file_bytes: int = 1 << 18
     frame_rows: int = 100_000
     list_rows: int = 1_000
-    part_bytes: int = 4 << 20
+    part_bytes: int = 1 << 20
 
 
 DEFAULT = Tuning()

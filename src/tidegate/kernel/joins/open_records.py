@@ -27,7 +27,7 @@ import pyarrow as pa
 from tidegate.instants import MAX_MS, later_ms
 from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
 from tidegate.kernel.columns.row_bytes import extents, together
-from tidegate.kernel.joins.copies import COPIES, RECORD_BYTES, Numbers, Run, distinct, places
+from tidegate.kernel.joins.copies import COPIES, RECORD_BYTES, Numbers, Run, distinct
 from tidegate.kernel.joins.run_merging import InTable, Sorted, merged_parts
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.log_index import Log, LogIndex
@@ -100,23 +100,31 @@ class OpenRecords:
         runs = (self._run(start, at, part) for at, part in enumerate(self._contents(start).runs))
         return concat_tables([block for run in runs for block in run.blocks()])
 
-    def find(self, start: int, hashes: Ints | None, closing: Closing | None) -> Iterator[pa.Table]:
-        """Of the records of a stretch those with such hashes and those that close; some others may be among them.
+    def find(self, start: int, hashes: Ints) -> Iterator[pa.Table]:
+        """Of the records of a stretch those with such hashes, which ascend, each once; some others may be among them.
 
-        The hashes ascend, each once.
+        Which ones these are depends on the hashes alone.
         """
-        for at, part in enumerate(self._contents(start).runs):
-            run = COPIES.get(part.digest)
-            if isinstance(run, Run):
-                found = [] if hashes is None else [run.with_hashes(hashes)]
-                found += [] if closing is None else [run.closing(*closing)]
-                yield run.take(_together(found))
-            else:
-                rows = self._decoded(start, at)
-                self._keep(part.digest, rows)
-                found = [] if hashes is None else [places(ints(rows["h"]), hashes)]
-                found += [] if closing is None else [_closing(rows, closing)]
-                yield rows.take(pa.array(_together(found)))
+        for run in self._runs(start):
+            yield run.take(run.with_hashes(hashes))
+
+    def closing(self, start: int, closing: Closing, besides: Ints | None) -> Iterator[pa.Table]:
+        """Of the records of a stretch those that close, some at a time, `besides` those that `find` gives by hashes."""
+        step = self._tuning.block_rows
+        all_close = int(later_ms(self.index[start].closes, closing.reach_ms)) <= closing.up_to
+        for run in self._runs(start):
+            known = np.zeros(0, np.int64) if besides is None else run.with_hashes(besides)
+            if isinstance(run, Run) and (run.by_time is not None or not all_close):
+                leaving = np.setdiff1d(run.closing(*closing), known, assume_unique=True)
+                yield from (run.take(leaving[low : low + step]) for low in range(0, len(leaving), step))
+                continue
+            # What closes whole is read once more and never again: an order by time would serve nobody.
+            for low in range(0, len(run.high), step):
+                rows = run.part(low, min(low + step, len(run.high)))
+                closes = later_ms(ints(rows["ts"]), closing.reach_ms)
+                leaves = (closes > closing.after) & (closes <= closing.up_to)
+                leaves[known[(known >= low) & (known < low + step)] - low] = False
+                yield rows.filter(pa.array(leaves))
 
     def joined(self, start: int, numbers: Ints) -> Bools:
         """Which of the records of a stretch with these numbers have joined."""
@@ -219,6 +227,14 @@ class OpenRecords:
         """A run, which has as many tables as it was merged in parts; or a list, which is one."""
         return concat_tables(frames.decode(frames.SEGMENT, self.store.read(start, segment))[1])
 
+    def _runs(self, start: int) -> Iterator[Sorted]:
+        """The runs of a stretch, one after the other; there are copies of them from then on, if there is room."""
+        for at, part in enumerate(self._contents(start).runs):
+            run = self._run(start, at, part)
+            if isinstance(run, InTable):
+                self._keep(part.digest, run.rows)
+            yield run
+
     def _run(self, start: int, segment: int, part: _Part) -> Sorted:
         run = COPIES.get(part.digest)
         return run if isinstance(run, Run) else InTable(self._decoded(start, segment))
@@ -265,14 +281,3 @@ def _encoded(parts: Iterator[pa.Table], bodies: list[memoryview]) -> Iterator[pa
     for part in parts:
         bodies.append(frames.body(frames.SEGMENT, part))
         yield part
-
-
-def _together(found: list[Ints]) -> Ints:
-    """Places that ascend, of one or two kinds."""
-    both: Ints = found[0] if len(found) == 1 else np.union1d(*found)
-    return both
-
-
-def _closing(run: pa.Table, closing: Closing) -> Ints:
-    closes = later_ms(ints(run["ts"]), closing.reach_ms)
-    return np.flatnonzero((closes > closing.after) & (closes <= closing.up_to))

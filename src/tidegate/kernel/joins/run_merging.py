@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
 from tidegate.kernel.columns.row_bytes import Extents, extents
-from tidegate.kernel.joins.copies import distinct, upper_halves
+from tidegate.kernel.joins.copies import distinct, places, upper_halves
 
 
 class Sorted(Protocol):
@@ -35,6 +35,12 @@ class Sorted(Protocol):
     def high(self) -> npt.NDArray[np.int32]: ...
     @property
     def columns(self) -> Extents: ...
+    def with_hashes(self, wanted: Ints) -> Ints:
+        """Where records have a hash whose upper half is that of one of these, which ascend."""
+
+    def take(self, at: Ints) -> pa.Table:
+        """The records at these places, which ascend."""
+
     def part(self, low: int, high: int) -> pa.Table:
         """The records from one place up to another."""
 
@@ -60,6 +66,12 @@ class InTable:
     @property
     def columns(self) -> Extents:
         return extents(self.rows)
+
+    def with_hashes(self, wanted: Ints) -> Ints:
+        return places(self.high, distinct(upper_halves(wanted)))
+
+    def take(self, at: Ints) -> pa.Table:
+        return self.rows.take(pa.array(at))
 
     def part(self, low: int, high: int) -> pa.Table:
         return self.rows.slice(low, high - low)

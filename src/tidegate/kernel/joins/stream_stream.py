@@ -40,22 +40,27 @@ from tidegate.spec.windows import LEFT, RIGHT, JoinWindows
 _CLOSES, _PAIR, _OWN = 0, 1, 2
 """What leaves at a record, in this order: what closes, its pairs, its own null-joined row."""
 
+_BEFORE_ALL = -(2**62)
+"""The arrival of what is read last, though it was there first."""
+
 _Part = tuple[pa.Table, pa.Table | None]
 """Rows that leave, and a table by which they are sorted where they leave in order."""
 
 
 @dataclass
 class _Side:
-    """One side of a join in a batch: open records that it may join or that close, then those of the batch in order.
+    """One side of a join in a batch: open records that it may join, then those of the batch in order.
 
     rows     key and value columns
     matched  whether a record has joined; of those of earlier batches it is known where they close in this one
+    wanted   the hashes by which those of earlier batches were found
     stored   of a preserved side, for each stretch that was read the first of its rows and the numbers of its records
     """
 
     records: Records
     rows: pa.Table
     matched: Bools
+    wanted: Ints
     stored: list[tuple[int, int, Ints]]
 
     @property
@@ -106,7 +111,7 @@ class StreamStreamJoin(JoinOperator):
         kept = tuple(OpenRecords.of(state, side, joined.preserves(side)) for side in (LEFT, RIGHT))
         hashes = tuple(_hashes(layout, one) for one in arrived)
         sides = tuple(self._side(kept, arrived, hashes, side, closed_to, closes_at) for side in (LEFT, RIGHT))
-        parts = chain(self._pairs(sides), self._null_joined(sides, arrived, closed_to, closes_at))
+        parts = chain(self._pairs(sides), self._null_joined(kept, sides, arrived, closed_to, closes_at))
         yield layout.result_schema.empty_table()
         if layout.sorts:
             collected = list(parts)
@@ -134,17 +139,51 @@ class StreamStreamJoin(JoinOperator):
                 yield _joined_rows(self.layout, sides, left, right), order
 
     def _null_joined(
-        self, sides: tuple[_Side, ...], arrived: tuple[Arrived, Arrived], closed_to: int, closes_at: int
+        self,
+        kept: tuple[OpenRecords, ...],
+        sides: tuple[_Side, ...],
+        arrived: tuple[Arrived, Arrived],
+        closed_to: int,
+        closes_at: int,
     ) -> Iterator[_Part]:
         """Rows of records that close without a partner."""
+        sorts, first = self.layout.sorts, _BEFORE_ALL
+        arrivals = _arrivals(arrived, doubled=self._joined.self_join) if sorts else None
         for side in (LEFT, RIGHT):
             if not self._joined.preserves(side):
                 continue
-            closing, order = _closing(sides[side], closed_to, closes_at), None
-            if self.layout.sorts:
-                arrivals = _arrivals(arrived, doubled=self._joined.self_join)
-                order = _order_of_closing(self.layout, sides[side], side, closing, arrivals)
-            yield _null_joined(self.layout, sides, side, closing), order
+            closing = self._closing(kept[side], sides[side], side, closed_to, closes_at)
+            for one in chain(closing, [sides[side]]):
+                rows, order = _closing(one, closed_to, closes_at), None
+                if arrivals is not None:
+                    at = rows if one is sides[side] else first + rows
+                    order = _order_of_closing(self.layout, one, side, rows, at, arrivals)
+                    first += len(one.matched)
+                yield _null_joined(self.layout, one, side, rows), order
+
+    def _closing(self, held: OpenRecords, mine: _Side, side: int, closed_to: int, closes_at: int) -> Iterator[_Side]:
+        """Records of earlier batches that close in this one and could not join in it, some at a time."""
+        windows = self._joined.windows
+        leaves, met = Closing(closed_to, closes_at, windows.close_ms(side, 0)), {start for start, _, _ in mine.stored}
+        # The first open record of a stretch is older than any that stays open.
+        closing = [start for start, log in held.index.items() if windows.close_ms(side, log.due) <= closes_at]
+        for start in closing:
+            for rows in held.closing(start, leaves, mine.wanted if start in met else None):
+                yield self._stored(side, rows, held.joined(start, ints(rows["n"])))
+
+    def _stored(self, side: int, rows: pa.Table, matched: Bools) -> _Side:
+        """Records of earlier batches alone."""
+        count, rows_of_side = rows.num_rows, conformed(rows, side_columns(self.layout, side))
+        records = Records(
+            rows_of_side.select(self.layout.keys),
+            ints(rows["h"]).view(np.uint64),
+            ints(rows["ts"]),
+            np.full(count, -1),
+            np.full(count, -1),
+            np.ones(count, bool),
+            self._joined.windows.close_ms(side, 0),
+        )
+        return _Side(records, rows_of_side, matched, np.zeros(0, np.int64), [])
 
     def _side(
         self,
@@ -155,15 +194,14 @@ class StreamStreamJoin(JoinOperator):
         closed_to: int,
         closes_at: int,
     ) -> _Side:
-        """The records of a side that this batch is about: those it may join, those that close, and its own."""
+        """The records of a side that may join in this batch: those that are stored, and its own."""
         windows, held, mine = self._joined.windows, kept[side], arrived[side]
-        meeting, closing = self._stretches(held, side, arrived[1 - side].times, closes_at)
         wanted = _distinct(hashes[1 - side])
         columns = side_columns(self.layout, side)
         tables, codes, times, flags, stored = [], [], [], [], []
-        end, leaves = 0, Closing(closed_to, closes_at, windows.close_ms(side, 0))
-        for start in sorted(meeting | closing):
-            found = list(held.find(start, wanted if start in meeting else None, leaves if start in closing else None))
+        end = 0
+        for start in self._meeting(held, side, arrived[1 - side].times):
+            found = list(held.find(start, wanted))
             tables += [conformed(rows, columns) for rows in found]
             codes += [ints(rows["h"]).view(np.uint64) for rows in found]
             at = np.concatenate([ints(rows["ts"]) for rows in found])
@@ -194,20 +232,16 @@ class StreamStreamJoin(JoinOperator):
             np.concatenate([np.ones(end, bool), mine.keyed]),
             windows.close_ms(side, 0),
         )
-        return _Side(records, joined, np.concatenate([np.zeros(0, bool), *flags]), stored)
+        return _Side(records, joined, np.concatenate([np.zeros(0, bool), *flags]), wanted, stored)
 
-    def _stretches(self, held: OpenRecords, side: int, others: Ints, closes_at: int) -> tuple[set[int], set[int]]:
-        """The stretches of a side that records at the times of `others` may meet, and those in which records close."""
+    def _meeting(self, held: OpenRecords, side: int, others: Ints) -> list[int]:
+        """The stretches of a side that records at the times of `others` may meet."""
         windows = self._joined.windows
-        meeting: set[int] = set()
-        if len(others):
-            first = int(others.min()) - windows.back_ms(1 - side)
-            last = later_ms(int(others.max()), windows.ahead_ms(1 - side))
-            meeting = set(held.between(first, last))
-        if not held.preserved:
-            return meeting, set()
-        # What closes: the first open record of the stretch is older than any that stays open.
-        return meeting, {s for s, log in held.index.items() if windows.close_ms(side, log.due) <= closes_at}
+        if not len(others):
+            return []
+        first = int(others.min()) - windows.back_ms(1 - side)
+        last = later_ms(int(others.max()), windows.ahead_ms(1 - side))
+        return sorted(held.between(first, last))
 
 
 def _in_one_piece(tables: list[pa.Table]) -> pa.Table:
@@ -306,11 +340,11 @@ def _joined_rows(layout: Layout, sides: tuple[_Side, ...], left: Ints, right: In
     return joined_rows(layout, taken[LEFT], (taken[LEFT], taken[RIGHT]), times)
 
 
-def _null_joined(layout: Layout, sides: tuple[_Side, ...], side: int, rows: Ints) -> pa.Table:
+def _null_joined(layout: Layout, one: _Side, side: int, rows: Ints) -> pa.Table:
     """Rows of records without a partner: the key, their own values, nulls of the other side, their own timestamp."""
-    mine = sides[side].rows.take(pa.array(rows))
+    mine = one.rows.take(pa.array(rows))
     both = (mine, None) if side == LEFT else (None, mine)
-    return joined_rows(layout, mine, both, sides[side].records.times[rows])
+    return joined_rows(layout, mine, both, one.records.times[rows])
 
 
 # -- the order in which rows leave -----------------------------------------------------------------------------------
@@ -328,8 +362,10 @@ def _order_of_pairs(one: Records, other: Records, rows: Ints, partners: Ints) ->
     )
 
 
-def _order_of_closing(layout: Layout, side: _Side, number: int, rows: Ints, arrivals: tuple[Ints, int]) -> pa.Table:
-    """Where null-joined rows leave: what closes by (timestamp, right before left, key bytes, arrival)."""
+def _order_of_closing(
+    layout: Layout, side: _Side, number: int, rows: Ints, came: Ints, arrivals: tuple[Ints, int]
+) -> pa.Table:
+    """Where null-joined rows leave: what closes by (timestamp, right before left, key bytes, arrival: `came`)."""
     records, (seen, places) = side.records, arrivals
     at_once = side.new[rows] & (records.seen[rows] >= records.closes(rows))
     place = np.searchsorted(seen, records.closes(rows), side="left") * places
@@ -342,7 +378,7 @@ def _order_of_closing(layout: Layout, side: _Side, number: int, rows: Ints, arri
     }
     keys = side.rows.select(layout.keys).take(pa.array(rows))
     columns |= {name: serial(keys[name]) for name in layout.keys}
-    columns["arrival"] = rows
+    columns["arrival"] = came
     return pa.table(columns)
 
 
