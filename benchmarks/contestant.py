@@ -55,17 +55,18 @@ def source(spark: SparkSession, folder: Path, files: int = HALVES) -> DataFrame:
     return spark.readStream.schema(schema).options(**one_batch(files)).parquet(str(folder))
 
 
-_COLUMNS: dict[str, Any] = {"key": "user", "timestamp": "ts", "partition": "partition", "offset": "offset"}
+COLUMNS: dict[str, Any] = {"key": "user", "timestamp": "ts", "partition": "partition", "offset": "offset"}
+"""What tidegate is told of every input."""
 
 
 def streamed(spark: SparkSession, folder: Path, files: int = HALVES, **more: Any) -> tg.KStream:
     """What Spark's reader gives as a stream, partition and offset given; `more` is what else `tg.stream` takes."""
-    return tg.stream(source(spark, folder, files), **_COLUMNS, **more)
+    return tg.stream(source(spark, folder, files), **COLUMNS, **more)
 
 
 def from_files(spark: SparkSession, folder: Path, files: int = HALVES, **more: Any) -> tg.KStream:
     """The same by `tg.files.source`, whose workers read the files themselves."""
-    return tg.files.source(spark, str(folder), **_COLUMNS, options=one_batch(files), **more)
+    return tg.files.source(spark, str(folder), **COLUMNS, options=one_batch(files), **more)
 
 
 def ours(

@@ -48,19 +48,63 @@ def measured(workload: str, entries: int, rows: int) -> dict[str, float]:
     from tidegate.kernel.exchange.packing import pack
     from tidegate.kernel.rows.layout import Layout
     from tidegate.kernel.stage import Stage
-    from tidegate.kernel.state.store import DictStore
     from tidegate.plan import operation
     from tidegate.runtime.spark import memory
 
     folder = tempfile.TemporaryDirectory(prefix="tidegate-bench-")
+    wide = workload == "J3"
+    point = long_window(entries // (2 * rows), rows, BATCHES) if wide else same_window(entries, rows, BATCHES)
+    if workload == "J4-hot":
+        point = replace(point, shape=replace(point.shape, hot_percent=(10, 0)))
+    names = pa.array(key_names(np.arange(point.shape.keys)))
+
+    def records(half: Half, side: int) -> pa.RecordBatch:
+        rows = len(half.key)
+        columns = {"k:user": names.take(pa.array(half.key)), f"v:{VALUES[side]}": pa.array(half.value)}
+        columns |= {"ts": pa.array(half.ts_ms), "partition": pa.array(np.full(rows, half.partition, np.int32))}
+        return pa.record_batch(columns | {"offset": pa.array(half.first_offset + np.arange(rows))})
+
+    left, right = (
+        tg.stream(side, key="user", timestamp="ts", partition="partition", offset="offset", stream_time="max")
+        for side in ("left", "right")
+    )
+    windows = tg.JoinWindows.of_time_difference_and_grace(f"{point.shape.window_ms} ms", f"{GRACE_MS} ms")
+    how = cast(Literal["left"], HOW)
+    op = operation(left.join(right, windows, how).node)
+    inputs = [halves(point.shape, side) for side in (0, 1)]
+    schemas = [records(next(halves(point.shape, side)), side).schema for side in (0, 1)]
+    layout = Layout.of_join(op, schemas, sorts=False)
+    sides, store, costs = [layout.of_side(side, schemas[side]) for side in (0, 1)], counting(Path(folder.name)), []
+    memories: list[tuple[float, float]] = []
+    for _ in point.shape.batches:
+        given = [[records(next(inputs[side]), side) for _ in range(HALVES)] for side in (0, 1)]
+        blobs = [blob for side in (0, 1) for _, blob in pack(sides[side], given[side], [0])]
+        del given
+        store.read_bytes = store.written = 0
+        memory.keep()
+        had = megabytes("VmRSS")
+        (_PROCESS / "clear_refs").write_text("5")  # resets VmHWM
+        began = time.process_time()
+        step = Stage(layout).begin(store, [blobs.pop() for _ in range(len(blobs))])
+        made = sum(part.num_rows for part in step.parts)
+        took = time.process_time() - began
+        memories.append((had, megabytes("VmHWM")))
+        costs.append({"ms": took * 1e3, "read": store.read_bytes, "written": store.written, "rows": made})
+    found = {name: median(cost[name] for cost in costs[point.load :]) for name in costs[0]}
+    folder.cleanup()
+    loading = sum(cost["ms"] for cost in costs[: point.load]) / 1e3
+    return found | {"load": loading} | dict(zip(("before", "most"), map(max, zip(*memories, strict=True)), strict=True))
+
+
+def counting(folder: Path) -> Any:
+    """A store in files, but for the named values, that counts the bytes it reads and writes."""
+    from tidegate.kernel.state.store import DictStore
 
     class Counting(DictStore):
-        """In files, but for the named values."""
-
         read_bytes = written = 0
 
         def file(self, window: int, segment: int) -> Path:
-            return Path(folder.name, f"{window}.{segment}")
+            return folder / f"{window}.{segment}"
 
         def beside(self, parts: Any) -> Any:
             from tidegate.runtime.spark.state import SparkStore  # as on Spark; earlier versions have none
@@ -83,50 +127,7 @@ def measured(workload: str, entries: int, rows: int) -> dict[str, float]:
         def remove(self, window: int, segment: int) -> None:
             self.file(window, segment).unlink()
 
-    point = long_window(entries // (2 * rows), rows, BATCHES)
-    if workload != "J3":
-        point = same_window(entries, rows, BATCHES)
-    if workload == "J4-hot":
-        point = replace(point, shape=replace(point.shape, hot_percent=(10, 0)))
-    names = pa.array(key_names(np.arange(point.shape.keys)))
-
-    def records(half: Half, side: int) -> pa.RecordBatch:
-        rows = len(half.key)
-        columns = {"k:user": names.take(pa.array(half.key)), f"v:{VALUES[side]}": pa.array(half.value)}
-        columns |= {"ts": pa.array(half.ts_ms), "partition": pa.array(np.full(rows, half.partition, np.int32))}
-        return pa.record_batch(columns | {"offset": pa.array(half.first_offset + np.arange(rows))})
-
-    left, right = (
-        tg.stream(side, key="user", timestamp="ts", partition="partition", offset="offset", stream_time="max")
-        for side in ("left", "right")
-    )
-    windows = tg.JoinWindows.of_time_difference_and_grace(f"{point.shape.window_ms} ms", f"{GRACE_MS} ms")
-    how = cast(Literal["left"], HOW)
-    op = operation(left.join(right, windows, how).node)
-    inputs = [halves(point.shape, side) for side in (0, 1)]
-    schemas = [records(next(halves(point.shape, side)), side).schema for side in (0, 1)]
-    layout = Layout.of_join(op, schemas, sorts=False)
-    sides, store, costs = [layout.of_side(side, schemas[side]) for side in (0, 1)], Counting(), []
-    had: list[float] = []
-    most: list[float] = []
-    for _ in point.shape.batches:
-        given = [[records(next(inputs[side]), side) for _ in range(HALVES)] for side in (0, 1)]
-        blobs = [blob for side in (0, 1) for _, blob in pack(sides[side], given[side], [0])]
-        del given
-        store.read_bytes = store.written = 0
-        memory.keep()
-        had.append(megabytes("VmRSS"))
-        (_PROCESS / "clear_refs").write_text("5")  # resets VmHWM
-        began = time.process_time()
-        step = Stage(layout).begin(store, [blobs.pop() for _ in range(len(blobs))])
-        made = sum(part.num_rows for part in step.parts)
-        took = time.process_time() - began
-        most.append(megabytes("VmHWM"))
-        costs.append({"ms": took * 1e3, "read": store.read_bytes, "written": store.written, "rows": made})
-    found = {name: median(cost[name] for cost in costs[point.load :]) for name in costs[0]}
-    loading = sum(cost["ms"] for cost in costs[: point.load])
-    folder.cleanup()
-    return found | {"load": loading / 1e3, "before": max(had), "most": max(most)}
+    return Counting()
 
 
 def main() -> None:

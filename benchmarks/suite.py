@@ -24,6 +24,7 @@ from benchmarks.workloads import (
     gaps,
     hopping,
     joins,
+    large_table,
     latency,
     open_entries,
     open_joins,
@@ -66,7 +67,7 @@ WORKLOADS: tuple[Workload, ...] = (
     startup.START,
     *varied.VARIED,
 )
-JOINS: tuple[Workload, ...] = (*joins.J1, joins.J1_HOT, joins.J2, open_joins.J3, open_joins.J4)
+JOINS: tuple[Workload, ...] = (*joins.J1, joins.J1_HOT, joins.J2, open_joins.J3, open_joins.J4, large_table.J6)
 """Run when asked for: in each of them Spark's own takes many minutes."""
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 
 from pyspark.sql import SparkSession
 
@@ -120,7 +120,21 @@ def contestants(options: Options, point: Point, too_many: bool) -> list[Contesta
     return [each for each in (*ours(HOW, window_ms), *spark) if options.wants(each.name)]
 
 
-def at(point: Point, spark: SparkSession, files: Path, who: list[Contestant], repeat: int) -> tuple[list[Found], str]:
+class Measured(Protocol):
+    """What is measured at a point."""
+
+    @property
+    def entries(self) -> int:
+        """Of the state."""
+
+    @property
+    def load(self) -> int:
+        """Micro-batches that come before those that are timed."""
+
+
+def at(
+    point: Measured, spark: SparkSession, files: Path, who: list[Contestant], repeat: int
+) -> tuple[list[Found], str]:
     whole: dict[str, list[Run]] = {each.name: [] for each in who}
 
     def once(contestant: Contestant) -> Run:
@@ -134,26 +148,24 @@ def at(point: Point, spark: SparkSession, files: Path, who: list[Contestant], re
     return [together(each, point, runs[each.name]) for each in who], told
 
 
-def together(contestant: Contestant, point: Point, runs: list[Run]) -> Found:
+def together(contestant: Contestant, point: Measured, runs: list[Run]) -> Found:
     """The turns of one contestant as one: of each batch the median, of memory the most."""
     seconds = [median(of) for of in zip(*(one.seconds[point.load :] for one in runs), strict=True)]
     jvm, worker = (max(getattr(one, of) for one in runs) for of in ("jvm_mib", "worker_mib"))
     return Found(contestant.name, contestant.label, point.entries, seconds, jvm, worker)
 
 
-def against(found: list[Found]) -> list[dict[str, Any]]:
-    """Each of ours beside Spark's disk-based store: how many times as fast, at the point where it is the least."""
-    theirs = {each.entries: each.median_s for each in found if each.contestant == "spark_rocksdb_4"}
+def against(found: list[Found], other: str = "spark_rocksdb_4", at_least: float = 1.0) -> list[dict[str, Any]]:
+    """Each of ours beside another: how many times as fast, at the point where it is the least."""
+    theirs = {each.entries: each.median_s for each in found if each.contestant == other}
     told = []
     for name in dict.fromkeys(each.contestant for each in found if each.contestant.startswith("tidegate")):
         times = [
             theirs[each.entries] / each.median_s for each in found if each.contestant == name and each.entries in theirs
         ]
         if times:
-            told.append(
-                {"contestant": name, "others": ["spark_rocksdb_4"], "times": round(min(times), 2), "at_least": 1.0}
-            )
-            say(f"  {name} is {min(times):.2f} times as fast as spark_rocksdb_4 where it is the least")
+            told.append({"contestant": name, "others": [other], "times": round(min(times), 2), "at_least": at_least})
+            say(f"  {name} is {min(times):.2f} times as fast as {other} where it is the least")
     return told
 
 

@@ -256,8 +256,14 @@ def test_every_store_and_format_takes_part() -> None:
 
 def test_joins_are_run_when_asked_for() -> None:
     names = [each.name for each in suite.JOINS]
-    assert names == [f"J1-{how}-{pairs}" for how in joins.HOWS for pairs in joins.PAIRS] + ["J1-hot", "J2", "J3", "J4"]
-    assert not {suite.family(each.name) for each in suite.WORKLOADS} & {"J1", "J2", "J3", "J4"}
+    assert names == [f"J1-{how}-{pairs}" for how in joins.HOWS for pairs in joins.PAIRS] + [
+        "J1-hot",
+        "J2",
+        "J3",
+        "J4",
+        "J6",
+    ]
+    assert not {suite.family(each.name) for each in suite.WORKLOADS} & {"J1", "J2", "J3", "J4", "J6"}
     assert all(suite.family(each.name) == each.name for each in suite.WORKLOADS)
     parser = argparse.ArgumentParser()
     suite.choices(parser, (*suite.WORKLOADS, *suite.JOINS))

@@ -63,6 +63,22 @@ def test_smoke_of_a_race_of_joins(tmp_path: Path) -> None:
     assert bar["times"] > 0
 
 
+def test_smoke_of_a_large_table_and_of_a_frequent_key(tmp_path: Path) -> None:
+    """By hand too: all give the rows of a direct computation, and the same as each other."""
+    _, report = smoke("benchmarks.suite", tmp_path / "report.json", "--only", "J1-hot", "J6")
+    hot = report["workloads"]["J1-hot"]
+    assert set(hot["agreement"]) == {"timed runs", "tidegate", "tidegate_files"}
+    assert {"tidegate", "tidegate_files", "floor"} == set(hot["contestants"])
+    found = report["workloads"]["J6"]
+    assert {(each["contestant"], each["entries"]) for each in found["found"]} == {
+        (name, keys) for name in ("tidegate", "tidegate_files", "by_hand") for keys in (1_000, 2_000)
+    }
+    assert all("tidegate, tidegate_files, by_hand" in found["agreement"][str(keys)] for keys in (1_000, 2_000))
+    growth, against = found["bars"][:2], found["bars"][2:]
+    assert {bar["at_most"] for bar in growth} == {1.3}
+    assert [(bar["others"], bar["at_least"]) for bar in against] == [(["by_hand"], 5.0)] * 2
+
+
 @pytest.mark.slow
 def test_smoke_of_the_other_joins(tmp_path: Path) -> None:
     asked = ["J1-inner-1", "J1-outer-1", "J2", "J3", "J4"]
