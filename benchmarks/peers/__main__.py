@@ -9,17 +9,18 @@ from __future__ import annotations
 import argparse
 
 from benchmarks.options import arguments
+from benchmarks.peers.joined_topics import J5
 from benchmarks.peers.over_files import W8
 from benchmarks.peers.over_kafka import W7, W9, W12, connector
 from benchmarks.suite import Workload, carry_out, choices
 
-WORKLOADS: tuple[Workload, ...] = (W7, W8, W9, W12)
-OVER_KAFKA = {W7.name, W9.name, W12.name}
+WORKLOADS: tuple[Workload, ...] = (W7, W8, W9, W12, J5)
+OVER_KAFKA = {each.name: each for each in (W7, W9, W12, J5)}
 
 
 def names() -> list[str]:
     """Who can be asked for; in W8 tidegate runs in any case."""
-    over_kafka = {each.name for workload in (W7, W9, W12) for each in workload.contestants()}
+    over_kafka = {each.name for workload in OVER_KAFKA.values() for each in workload.contestants()}
     return sorted(over_kafka | {each.name for each in W8.peers})
 
 
@@ -28,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     choices(parser, WORKLOADS)
     parser.add_argument("--peers", nargs="+", choices=names(), default=[], help="by name; all if left out")
     options = parser.parse_args(argv)
-    needed = not options.only or OVER_KAFKA & set(options.only)
+    needed = not options.only or OVER_KAFKA.keys() & set(options.only)
     return carry_out(WORKLOADS, options, tuple(options.peers), connector() if needed else None)
 
 

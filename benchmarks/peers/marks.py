@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from benchmarks.inputs import HALVES, Shape
+from collections.abc import Sequence
+from itertools import accumulate
+
 from benchmarks.measure import Run
-from benchmarks.peers.topics import records_of
 
 
-def marks(shape: Shape) -> list[int]:
+def marks(batches: Sequence[int]) -> list[int]:
     """The numbers of records to tell the time of: the first, and the ends of what is a micro-batch for Spark."""
-    batch = HALVES * (shape.rows // HALVES)
-    return [1, *(batch * number for number in range(1, shape.batches)), records_of(shape)]
+    return [1, *accumulate(batches)]
 
 
-def run(shape: Shape, reached_ms: list[int], last_ms: int, peak: dict[str, float], busy: float) -> Run:
+def run(batches: Sequence[int], reached_ms: list[int], last_ms: int, peak: dict[str, float], busy: float) -> Run:
     """What was measured; the last batch ends when the broker has the last result, or the contestant its last record."""
     at = [*reached_ms[:-1], max(reached_ms[-1], last_ms)]
-    ends = marks(shape)
     return Run(
-        rows=[after - before for before, after in zip([0, *ends[1:]], ends[1:], strict=False)],
+        rows=list(batches),
         # A mark is looked at every few ms: in a trial two may be seen at once.
         seconds=[max(1, after - before) / 1000 for before, after in zip(at, at[1:], strict=False)],
         digests=[],

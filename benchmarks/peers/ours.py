@@ -6,7 +6,8 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import psutil
 from pyspark.sql import DataFrame
@@ -14,9 +15,11 @@ from pyspark.sql import functions as F
 
 import tidegate as tg
 from benchmarks.contestant import ROCKSDB
-from benchmarks.inputs import HALVES, Shape
+from benchmarks.inputs import Shape
 from benchmarks.measure import Run, peaks, progress_of, settings
-from benchmarks.peers.topics import PARTITIONS, Result, Topics, records_of, result
+from benchmarks.peers.topics import PARTITIONS, Read, Result, Topics, batches_of, result
+
+R = TypeVar("R", bound=Read)
 
 READ = {
     # As Kafka Streams is given them.
@@ -50,32 +53,14 @@ class Tidegate:
         return shape
 
     def run(self, topics: Topics, shape: Shape) -> tuple[Run, Result | None]:
-        busy, output = psutil.cpu_percent(0.4), topics.output()
-        checkpoint = tempfile.mkdtemp(prefix="tidegate-bench-")
-        try:
-            with peaks(topics.java) as peak, settings(topics.spark, ROCKSDB):
-                query = self._writer(topics, shape, output, checkpoint).trigger(availableNow=True).start()
-                query.awaitTermination()
-                progress = progress_of(query)
-            found = self.read_back(written(topics.records(output)), shape) if self.kept else None
-        finally:
-            shutil.rmtree(checkpoint, ignore_errors=True)
-            topics.remove(output)
-        return run_of(shape, progress, peak, busy), found
+        def read(records: DataFrame) -> Result:
+            return self.read_back(written(records), shape)
+
+        writer = partial(self._writer, topics, shape)
+        return ran(topics, writer, batches_of(shape), read if self.kept else None)
 
     def _writer(self, topics: Topics, shape: Shape, output: str, checkpoint: str) -> Any:
-        # Spark gives each partition its share of a batch, rounded down: a few records more, that none is left over.
-        a_batch = HALVES * (shape.rows // HALVES) + PARTITIONS * (shape.batches + 1)
-        events = tg.kafka.source(
-            topics.spark,
-            topics.servers,
-            topics.input(shape),
-            key="user",
-            value="amount long",
-            name="input",
-            consumer=self.consumer,
-            options={**CONSUMER[self.consumer], "maxOffsetsPerTrigger": str(a_batch)},
-        )
+        events = opened(topics, topics.input(shape), "amount", "input", self.consumer, batches_of(shape))
         table = self.ask(events)
         if self.kept:
             return tg.kafka.sink(table, topics.servers, output, checkpoint=checkpoint, options=WRITE)
@@ -85,20 +70,58 @@ class Tidegate:
         """Nothing stays between its turns but Spark, which is not its own."""
 
 
-def run_of(shape: Shape, progress: list[dict[str, Any]], peak: dict[str, float], busy: float) -> Run:
+def opened(
+    topics: Topics, topic: str, value: str, name: str, consumer: str, batches: list[int], **more: Any
+) -> tg.KStream:
+    """A topic of the input, a micro-batch at a time; `more` is what else `tg.kafka.source` takes."""
+    # Spark gives each partition its share of a batch, rounded down: a few records more, that none is left over.
+    a_batch = batches[0] + PARTITIONS * (len(batches) + 1)
+    return tg.kafka.source(
+        topics.spark,
+        topics.servers,
+        topic,
+        key="user",
+        value=f"{value} long",
+        name=name,
+        consumer=consumer,
+        options={**CONSUMER[consumer], "maxOffsetsPerTrigger": str(a_batch)},
+        **more,
+    )
+
+
+def ran(
+    topics: Topics, writer: Callable[[str, str], Any], batches: list[int], read: Callable[[DataFrame], R] | None
+) -> tuple[Run, R | None]:
+    """Run a query, `writer(topic, checkpoint)`, over records as they are in `batches`; `read` reads its topic back."""
+    busy, output = psutil.cpu_percent(0.4), topics.output()
+    checkpoint = tempfile.mkdtemp(prefix="tidegate-bench-")
+    try:
+        with peaks(topics.java) as peak, settings(topics.spark, ROCKSDB):
+            query = writer(output, checkpoint).trigger(availableNow=True).start()
+            query.awaitTermination()
+            progress = progress_of(query)
+        found = None if read is None else read(topics.records(output))
+    finally:
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        topics.remove(output)
+    return run_of(batches, progress, peak, busy), found
+
+
+def run_of(batches: list[int], progress: list[dict[str, Any]], peak: dict[str, float], busy: float) -> Run:
     """What was measured; a batch at the end that had no input (it let rows out) is part of the last one that had."""
     rows: list[int] = []
     seconds: list[float] = []
     for each in progress:
         took = each["durationMs"]["triggerExecution"] / 1000
         # Not Spark's numInputRows, to which plain records that workers consume are one row a chunk.
-        if read := each["observedMetrics"].get("input source", {}).get("records"):
+        sources = (told for name, told in each["observedMetrics"].items() if name.endswith(" source"))
+        if read := sum(told.get("records") or 0 for told in sources):
             rows.append(read)
             seconds.append(took)
         elif seconds:
             seconds[-1] += took
-    if sum(rows) != records_of(shape) or len(rows) != shape.batches:
-        raise AssertionError(f"Spark read {rows} records, not {records_of(shape)} in {shape.batches} batches")
+    if sum(rows) != sum(batches) or len(rows) != len(batches):
+        raise AssertionError(f"Spark read {rows} records, not {sum(batches)} in {len(batches)} batches")
     return Run(rows, seconds, [], peak["java"], peak["python"], peak["worker"], busy)
 
 

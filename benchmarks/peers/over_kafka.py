@@ -1,4 +1,4 @@
-"""W7, W9 and W12 over a broker: tidegate against Kafka Streams and Quix Streams, from a topic into a topic.
+"""W7, W9, W12 and J5 over a broker: tidegate against Kafka Streams and Quix Streams, from a topic into a topic.
 
 A contestant's clock runs from the end of the
 second micro-batch (or as many records) to its last result in the broker: start-up and rebalancing are in nobody's time.
@@ -55,14 +55,13 @@ group.initial.rebalance.delay.ms=3000
 class Contestant(race.Named, Protocol):
     """Runs over a topic into a topic."""
 
-    final: bool
-    every: bool
-
-    def shape(self, shape: Shape) -> Shape:
+    def shape(self, shape: Any) -> Any:
         """What it runs of `shape`: a slow one the first micro-batches."""
         ...
 
-    def run(self, topics: Topics, shape: Shape) -> tuple[Run, Result | None]: ...
+    def run(self, topics: Topics, shape: Any) -> tuple[Run, Any]:
+        """What was measured, and what is in its topic, None if that is nothing."""
+        ...
 
     def stop(self) -> None: ...
 
@@ -76,10 +75,12 @@ class OverKafka:
     contestants: Callable[[], tuple[Contestant, ...]]
     bars: tuple[Bar, ...]
     repeat: int = 1
-    shapes: Mapping[str, Shape] = field(default_factory=lambda: tumbling.SIZES["W1"])
+    shapes: Mapping[str, Any] = field(default_factory=lambda: tumbling.SIZES["W1"])
     """The input by size of the measurement."""
-    wanted: Callable[[Shape], Answer] = of_every_window
-    """The rows of all windows, by a direct computation."""
+    agreed: Callable[[Any, Any, Any], str] = field(default_factory=lambda: partial(windows_agreed, of_every_window))
+    """A sentence on what a contestant left in its topic, of a shape; AssertionError if it is wrong."""
+    input: Callable[[Topics, Any], object] = Topics.input
+    """Writes what is not yet in a topic."""
 
     def measure(self, spark: SparkSession, options: Options, folder: Path) -> dict[str, Any]:
         """Run all turns, compare the rows of each, and give it as JSON; raises AssertionError if rows differ."""
@@ -116,13 +117,11 @@ class OverKafka:
             shape = contestant.shape(whole)
             run, found = contestant.run(topics, shape)
             if found is not None:
-                final, every = contestant.final, contestant.every
-                require(found, shape, contestant.label, final=final, every=every, wanted=self.wanted)
-                agreement[contestant.name] = _agreed(found, contestant)
+                agreement[contestant.name] = self.agreed(found, shape, contestant)
             return run
 
         for contestant in contestants:
-            topics.input(contestant.shape(whole))
+            self.input(topics, contestant.shape(whole))
         # Java is warm before the first turn, as in benchmarks/race.py. One that is too slow for all micro-batches is
         # warm when its first ones end, which never count (measure.WARM_UP).
         for contestant in contestants if not options.smoke else ():
@@ -131,7 +130,16 @@ class OverKafka:
         return race.alternate(contestants, options.repeat or self.repeat, once)
 
 
-def _agreed(found: Result, contestant: Contestant) -> str:
+class OfWindows(race.Named, Protocol):
+    """Gives rows of windows: each once if `final`, otherwise updates, of `every` record if it says so."""
+
+    final: bool
+    every: bool
+
+
+def windows_agreed(wanted: Callable[[Shape], Answer], found: Result, shape: Shape, contestant: OfWindows) -> str:
+    """As `OverKafka.agreed`; `wanted` gives the rows of all windows, by a direct computation."""
+    require(found, shape, contestant.label, final=contestant.final, every=contestant.every, wanted=wanted)
     if contestant.final:
         return f"{found.records:,} rows in its topic, each once and equal to the direct computation"
     every = ", one for each record" if contestant.every else ""
@@ -264,5 +272,5 @@ W12 = OverKafka(
     of_w12,
     (Bar(1.0, ("streams_rocksdb", "streams_rocksdb_no_cache"), OURS),),
     shapes=sliding.SIZES,
-    wanted=sliding_rows.of_every_window,
+    agreed=partial(windows_agreed, sliding_rows.of_every_window),
 )

@@ -1,4 +1,4 @@
-"""The topics of W7, W9 and W12: the input, written once, and what contestants wrote, read back and compared.
+"""The topics of W7, W9, W12 and J5: the input, written once, and what contestants wrote, read back and compared.
 
 A record of the input has the user as its key, the event time as its timestamp, and {"amount":42} as its value: JSON is
 what all contestants decode by what they bring along, and none of them gets by without decoding. A user is in one of
@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -56,6 +56,13 @@ class Names(Protocol):
     def java(self) -> int: ...
 
 
+class Read(Protocol):
+    """What a contestant left in its topic; `last_ms` is when the broker had its last record (ms since 1970)."""
+
+    @property
+    def last_ms(self) -> int: ...
+
+
 @dataclass(frozen=True)
 class Result:
     """What a contestant left in its topic."""
@@ -74,19 +81,22 @@ class Topics:
 
     def __init__(self, spark: SparkSession, servers: str, client: Names) -> None:
         self.spark, self.servers, self._client = spark, servers, client
-        self._written: dict[Shape, str] = {}
+        self._written: dict[Hashable, str] = {}
 
     def input(self, shape: Shape) -> str:
         """The name of a topic with the records of `shape`."""
-        if shape not in self._written:
+        return self.written(shape, records_of(shape), pieces(shape))
+
+    def written(self, what: Hashable, records: int, parts: Iterable[np.ndarray], value: str = "amount") -> str:
+        """The name of a topic with so many RECORDs, whose number has this name; written once for each `what`."""
+        if what not in self._written:
             topic = self._client.topic(PARTITIONS)
             began = time.monotonic()
-            self._load(topic, shape)
+            self._load(topic, records, parts, value)
             seconds = time.monotonic() - began
-            rate = records_of(shape) / seconds
-            say(f"  {records_of(shape):,} records written in {seconds:.1f} s, {rate:,.0f} a second")
-            self._written[shape] = topic
-        return self._written[shape]
+            say(f"  {records:,} records written in {seconds:.1f} s, {records / seconds:,.0f} a second")
+            self._written[what] = topic
+        return self._written[what]
 
     def output(self) -> str:
         return self._client.topic(PARTITIONS, **ARRIVAL)
@@ -104,14 +114,14 @@ class Topics:
         options = {"kafka.bootstrap.servers": self.servers, "subscribe": topic, "startingOffsets": "earliest"}
         return self.spark.read.format("kafka").options(**options).load()
 
-    def _load(self, topic: str, shape: Shape) -> None:
-        command = [program("java"), "-Xmx512m", "-cp", build(JAVA), "tidegate.peers.Load", self.servers, topic]
+    def _load(self, topic: str, records: int, parts: Iterable[np.ndarray], value: str) -> None:
+        command = [program("java"), "-Xmx512m", "-cp", build(JAVA), "tidegate.peers.Load", self.servers, topic, value]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as load:
             assert load.stdin is not None
             assert load.stderr is not None
             try:
-                load.stdin.write(struct.pack(">q", records_of(shape)))
-                for piece in pieces(shape):
+                load.stdin.write(struct.pack(">q", records))
+                for piece in parts:
                     load.stdin.write(piece.tobytes())
                 load.stdin.close()
             except BrokenPipeError:
@@ -121,8 +131,14 @@ class Topics:
             raise RuntimeError(f"the topic could not be written:\n{said[-3000:]}")
 
 
+def batches_of(shape: Shape) -> list[int]:
+    """The records of each micro-batch; those that close are in the last one."""
+    of_batch = HALVES * (shape.rows // HALVES)
+    return [*[of_batch] * (shape.batches - 1), of_batch + PARTITIONS]
+
+
 def records_of(shape: Shape) -> int:
-    return HALVES * (shape.rows // HALVES) * shape.batches + PARTITIONS
+    return sum(batches_of(shape))
 
 
 def pieces(shape: Shape) -> Iterator[np.ndarray]:
@@ -132,26 +148,33 @@ def pieces(shape: Shape) -> Iterator[np.ndarray]:
         batch.append(half)
         if len(batch) == HALVES:
             # Row by row in turn: the two cover the same time.
-            key = _in_turn([each.key for each in batch])
-            ts_ms = _in_turn([each.ts_ms for each in batch])
-            yield _packed(key % PARTITIONS, key, ts_ms, _in_turn([each.amount for each in batch]))
+            key = in_turn([each.key for each in batch])
+            ts_ms = in_turn([each.ts_ms for each in batch])
+            yield packed(key, ts_ms, in_turn([each.amount for each in batch]))
             batch = []
+    yield last_records(shape.keys, last_ms(shape))
+
+
+def last_records(keys: int, ts_ms: int) -> np.ndarray:
+    """One for each partition, of users beyond the `keys` that the others have."""
     every = np.arange(PARTITIONS, dtype=np.int64)
-    yield _packed(every, shape.keys + every, np.full(PARTITIONS, last_ms(shape)), np.zeros(PARTITIONS, dtype=np.int64))
+    return packed(keys + (every - keys) % PARTITIONS, np.full(PARTITIONS, ts_ms), np.zeros(PARTITIONS, dtype=np.int64))
 
 
 def last_ms(shape: Shape) -> int:
     return FIRST_MS + shape.batches * shape.batch_span_ms + LATER_MS
 
 
-def _in_turn(columns: list[Int64s]) -> Int64s:
+def in_turn(columns: list[Int64s]) -> Int64s:
+    """A value of each column, then the next of each."""
     return np.stack(columns, axis=1).ravel()
 
 
-def _packed(partition: Int64s, user: Int64s, time: Int64s, amount: Int64s) -> np.ndarray:
-    packed = np.empty(len(user), dtype=RECORD)
-    packed["partition"], packed["user"], packed["time"], packed["amount"] = partition, user, time, amount
-    return packed
+def packed(user: Int64s, time: Int64s, amount: Int64s) -> np.ndarray:
+    """As tidegate.peers.Load reads them; a user is in one partition."""
+    found = np.empty(len(user), dtype=RECORD)
+    found["partition"], found["user"], found["time"], found["amount"] = user % PARTITIONS, user, time, amount
+    return found
 
 
 def result(records: DataFrame, shape: Shape) -> Result:

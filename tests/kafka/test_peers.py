@@ -1,4 +1,4 @@
-"""The smallest size of W7, W9 and W12 over a broker: what every contestant gives is what a direct computation gives."""
+"""The smallest size of W7, W9, W12 and J5 over a broker: what each contestant gives is what a direct computation gives."""
 
 from __future__ import annotations
 
@@ -34,6 +34,23 @@ def test_peers_over_a_broker(workload: str, contestants: tuple[str, ...], tmp_pa
         assert numbers["rows_per_s"] > 0
         assert sum(numbers["runs"][0]["rows"]) == 60_004
     assert found["bars"]
+
+
+def test_a_join_of_two_topics(tmp_path: Path) -> None:
+    try:
+        jars("broker")
+    except MavenError as error:
+        pytest.skip(f"no Kafka broker: {error}")
+    names = ("tidegate", "tidegate_consumed", "streams_memory", "streams_rocksdb")
+    _, report = smoke("benchmarks.peers", tmp_path / "report.json", "--only", "J5", "--peers", *names)
+    found = report["workloads"]["J5"]
+    assert set(found["contestants"]) == set(found["agreement"]) == set(names)
+    for numbers in found["contestants"].values():
+        assert sum(numbers["runs"][0]["rows"]) == 24_008
+    for name in names[:2]:
+        assert found["agreement"][name].endswith("equal to the direct computation")
+    (bar,) = found["bars"]
+    assert bar["at_least"] == 3.0
 
 
 def test_both_consumers_are_measured(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import psutil
 from pyspark.sql import DataFrame
@@ -16,8 +17,10 @@ from tools.jvm import Jvm
 from benchmarks.inputs import GRACE_MS, SIZE_MS, Shape
 from benchmarks.measure import Run, peaks
 from benchmarks.peers import marks
-from benchmarks.peers.topics import JAVA, Result, Topics, result
+from benchmarks.peers.topics import JAVA, Read, Result, Topics, batches_of, result
 from benchmarks.sliding_rows import DIFFERENCE_MS
+
+R = TypeVar("R", bound=Read)
 
 JVM = ("-Xmx4g",)
 VERSION = re.findall(r"<artifactId>kafka-streams</artifactId>\s*<version>(.+?)<", (JAVA / "pom.xml").read_text())[0]
@@ -77,16 +80,21 @@ class KafkaStreams:
         return replace(shape, batches=min(self.batches or shape.batches, shape.batches))
 
     def run(self, topics: Topics, shape: Shape) -> tuple[Run, Result]:
+        asked = {"input": topics.input(shape), **self.windows, "final": self.final}
+        return self.ran(topics, asked, batches_of(shape), lambda records: self.read_back(written(records), shape))
+
+    def ran(
+        self, topics: Topics, asked: dict[str, Any], batches: list[int], read: Callable[[DataFrame], R]
+    ) -> tuple[Run, R]:
+        """Run what is asked for over records as they are in `batches`; `read` reads the records of its topic back."""
         busy = psutil.cpu_percent(0.4)
         jvm = self._started()
         self._turn += 1
         output, state = topics.output(), tempfile.mkdtemp(prefix="tidegate-streams-")
         asked = {
-            "input": topics.input(shape),
+            **asked,
             "output": output,
-            **self.windows,
-            "final": self.final,
-            "marks": marks.marks(shape),
+            "marks": marks.marks(batches),
             "timeout_s": MINUTES * 60,
             "settings": {
                 **self.settings,
@@ -98,11 +106,11 @@ class KafkaStreams:
         try:
             with peaks(psutil.Process(jvm.pid)) as peak:
                 told = jvm.ask(asked, MINUTES * 60 + 300)
-            found = self.read_back(written(topics.records(output)), shape)
+            found = read(topics.records(output))
         finally:
             shutil.rmtree(state, ignore_errors=True)
             topics.remove(output)
-        return marks.run(shape, told["reached_ms"], found.last_ms, peak, busy), found
+        return marks.run(batches, told["reached_ms"], found.last_ms, peak, busy), found
 
     def _started(self) -> Jvm:
         if self._jvm is None:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from benchmarks.inputs import GRACE_MS, SIZE_MS, Shape
 from benchmarks.measure import Run, peaks
 from benchmarks.peers import environment, marks
-from benchmarks.peers.topics import Result, Topics, result
+from benchmarks.peers.topics import Result, Topics, batches_of, result
 
 HERE = Path(__file__).parent
 REQUIREMENTS = HERE / "requirements.txt"
@@ -68,7 +68,8 @@ class Quix:
             found = result(written(topics.records(output)), shape)
         finally:
             topics.remove(output)
-        return marks.run(shape, marks.reached(told, marks.marks(shape)), found.last_ms, peak, busy), found
+        batches = batches_of(shape)
+        return marks.run(batches, marks.reached(told, marks.marks(batches)), found.last_ms, peak, busy), found
 
     def stop(self) -> None:
         """Nothing stays between its turns."""

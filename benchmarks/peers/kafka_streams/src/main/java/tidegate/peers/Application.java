@@ -17,11 +17,14 @@ import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.JoinWindows;
 import org.apache.kafka.streams.kstream.KGroupedStream;
+import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.SlidingWindows;
+import org.apache.kafka.streams.kstream.StreamJoined;
 import org.apache.kafka.streams.kstream.Suppressed;
 import org.apache.kafka.streams.kstream.TimeWindowedKStream;
 import org.apache.kafka.streams.kstream.TimeWindows;
@@ -29,7 +32,8 @@ import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.kstream.WindowedSerdes;
 
 /**
- * Counts and sums per user and window, from the topic `input` into the topic `output`, until `records` are processed.
+ * Counts and sums per user and window, from the topic `input` into the topic `output`, until `records` are processed;
+ * or joins the topic `input` with the topic `right`, if that is asked for.
  *
  * <p>Asked are size_ms (tumbling windows) or difference_ms (sliding ones), grace_ms, marks (numbers of records),
  * timeout_s, `final` (suppressed until the window closes; every update otherwise), and `settings`, which Kafka Streams
@@ -81,13 +85,38 @@ final class Application {
     }
 
     private Topology topology() {
-        boolean sliding = asked.has("difference_ms");
-        Duration size = Duration.ofMillis(asked.get(sliding ? "difference_ms" : "size_ms").asLong());
-        Duration grace = Duration.ofMillis(asked.get("grace_ms").asLong());
+        return asked.has("right") ? join() : aggregation();
+    }
+
+    private Topology join() {
         StreamsBuilder builder = new StreamsBuilder();
-        KGroupedStream<String, Amounts.Amount> grouped = builder.stream(
-                        asked.get("input").asText(), Consumed.with(Serdes.String(), new Amounts()))
-                .groupByKey(Grouped.keySerde(Serdes.String()));
+        KStream<String, Amounts.Amount> right = events(builder, "right");
+        JoinWindows windows = JoinWindows.ofTimeDifferenceAndGrace(of("difference_ms"), of("grace_ms"));
+        events(builder, "input")
+                .leftJoin(
+                        right,
+                        Joined::new,
+                        windows,
+                        StreamJoined.with(Serdes.String(), Amounts.IN_STATE, Amounts.IN_STATE))
+                .to(asked.get("output").asText(), Produced.with(Serdes.String(), Joined.AS_JSON));
+        return builder.build(settings);
+    }
+
+    private KStream<String, Amounts.Amount> events(StreamsBuilder builder, String topic) {
+        return builder.stream(asked.get(topic).asText(), Consumed.with(Serdes.String(), new Amounts()));
+    }
+
+    private Duration of(String name) {
+        return Duration.ofMillis(asked.get(name).asLong());
+    }
+
+    private Topology aggregation() {
+        boolean sliding = asked.has("difference_ms");
+        Duration size = of(sliding ? "difference_ms" : "size_ms");
+        Duration grace = of("grace_ms");
+        StreamsBuilder builder = new StreamsBuilder();
+        KGroupedStream<String, Amounts.Amount> grouped =
+                events(builder, "input").groupByKey(Grouped.keySerde(Serdes.String()));
         TimeWindowedKStream<String, Amounts.Amount> windowed = sliding
                 ? grouped.windowedBy(SlidingWindows.ofTimeDifferenceAndGrace(size, grace))
                 : grouped.windowedBy(TimeWindows.ofSizeAndGrace(size, grace));

@@ -12,7 +12,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
  * Writes records into a topic: how many there are, then the partition, the number of the user, the time and the amount
- * of each, come as binary numbers on stdin. Arguments: servers, topic.
+ * of each, come as binary numbers on stdin. Arguments: servers, topic, the name of the amount in the values.
  */
 public final class Load {
     private static final int RECORD = 20; // bytes of a record on stdin
@@ -35,7 +35,7 @@ public final class Load {
                 int partition = one.getInt();
                 byte[] user = name(one.getInt());
                 long time = one.getLong();
-                byte[] value = ("{\"amount\":" + one.getInt() + "}").getBytes(StandardCharsets.UTF_8);
+                byte[] value = ("{\"" + args[2] + "\":" + one.getInt() + "}").getBytes(StandardCharsets.UTF_8);
                 producer.send(new ProducerRecord<>(args[1], partition, time, user, value), (to, error) -> {
                     if (error != null) {
                         failed.set(error);
