@@ -1,4 +1,4 @@
-"""The smallest size of W7, W9, W12 and J5 over a broker: what each contestant gives is what a direct computation gives."""
+"""The smallest size of W7, W9, W12 and J5 over a broker: every contestant gives what a direct computation gives."""
 
 from __future__ import annotations
 
