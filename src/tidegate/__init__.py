@@ -198,8 +198,8 @@ def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
 
     Args:
         spark_or_builder: A SparkSession, or a builder of one.
-        faster: Add settings that save time per batch and have a price: no checksum files beside checkpoint files and, on
-            a builder, Unix sockets.
+        faster: Add settings that save time per batch and have a price: no checksum files beside checkpoint files and,
+            on a builder, Unix sockets.
 
     Returns:
         The session or the builder.
