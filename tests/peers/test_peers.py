@@ -152,7 +152,7 @@ def test_page_names_who_was_not_measured() -> None:
         "unable": {"broken": "no such engine"},
         "agreement": {"fake": "equal"},
     }
-    text = page._workload("W8", found, "Measured so.")
+    text = page.workload("W8", {"tuned": found}, "Measured so.")
     assert text.startswith("### W8: files\n\nMeasured so.\n")
     assert "| Fake | 1.5000 |  | 10 | 20 | 0 |" in text
     assert "* tidegate: 2.5 times fake; wanted at least 3.0: **not reached**" in text

@@ -128,8 +128,8 @@ class Advice:
     Examples:
         >>> recorded = pa.table({"user": ["A"] * 6, "ts": [10, 11, 13, 11, 14, 10]})
         >>> windows = tg.TimeWindows.of_size_and_grace("2 ms", "2 ms")
-        >>> advice = tg.advise(recorded, key="user", timestamp="ts", windows=windows)
-        >>> advice.records, advice.today
+        >>> found = tg.advise(recorded, key="user", timestamp="ts", windows=windows)
+        >>> found.records, found.today
         (6, 2)
     """
 
