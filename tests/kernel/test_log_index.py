@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from hypothesis import given
@@ -69,6 +70,45 @@ def test_it_is_a_sorted_map(batches: list[dict[int, Log | None]], bound: int) ->
             assert [seen.get(number) for number in changes] == [wanted.get(number) for number in changes]
         assert index.items() == [(n, wanted[n]) for n in sorted(wanted)]
         assert list(index) == sorted(wanted)
+
+
+ENDS = st.one_of(st.integers(0, 80), st.integers(0, 9).map(lambda page: 9 * page))
+"""Of ranges; a page of level 1 that was filled in order begins at a multiple of 9."""
+RANGES = st.tuples(ENDS, ENDS).map(lambda ends: range(min(ends), max(ends)))
+
+
+@given(batches=st.lists(st.tuples(st.booleans(), RANGES), max_size=8))
+def test_ranges_come_and_go_where_pages_have_not_been_read(batches: list[tuple[bool, range]]) -> None:
+    """As windows close: what a batch does not touch stays in the store, unread, whatever happens to its neighbours."""
+    store, saved, wanted = small(), dict[str, Any](), set[int]()
+    for comes, numbers in batches:
+        index = LogIndex.load(store, saved)
+        for number in numbers:
+            if comes:
+                index[number] = Log(1)
+            else:
+                index.pop(number)
+        wanted = wanted | set(numbers) if comes else wanted - set(numbers)
+        saved = index.save()
+        # Read by another one: `index` would remember its pages.
+        assert list(LogIndex.load(store, saved)) == sorted(wanted)
+    assert len(store.log) <= 2 * len(wanted)
+
+
+def test_the_last_page_of_a_level_was_not_read() -> None:
+    """The other one becomes empty, and the tree lower: what is below the page must be read before it is removed."""
+    store = small()
+    index = LogIndex(store)
+    for number in range(20):
+        index[number] = Log(1)
+    saved = index.save()
+    assert saved["level"] == 2
+    index = LogIndex.load(store, saved)
+    for number in range(18):
+        index.pop(number)
+    saved = index.save()
+    assert list(LogIndex.load(store, saved)) == [18, 19]
+    assert saved["level"] == 1
 
 
 @given(batches=CHANGES)

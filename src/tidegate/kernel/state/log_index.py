@@ -300,8 +300,9 @@ class LogIndex:
         while len(tops) > most:
             tops = self._grouped(tops, tops[0].level + 1, last=True)
         while len(tops) == 1 and tops[0].level > 0:
-            self._remove(tops[0])
-            tops = self._pages(tops[0])
+            (top,) = tops
+            tops = self._pages(top)  # read before the page is gone
+            self._remove(top)
         self._root = _Page(tops[0].level + 1, 0, pages=tops, changed=True) if tops else _Page(0, 0, logs={})
         if 0 < self.totals().logs <= most // 2:
             logs = dict(self.items())
@@ -329,11 +330,11 @@ class LogIndex:
 
     def _named(self, page: _Page, parts: list[_Page]) -> list[_Page]:
         """The parts of a page, the first of which keeps its name unless a smaller number has come."""
+        if parts and page.stored:
+            parts[0].name = min(page.name, parts[0].name)
         for part in parts:
-            part.changed = True
-        if parts:
-            parts[0].name = min(page.name, parts[0].name) if page.stored else parts[0].name
-        if page.stored and page.name not in [part.name for part in parts]:
+            part.changed, part.stored = True, page.stored and part.name == page.name
+        if page.stored and not any(part.stored for part in parts):
             self._remove(page)
         return parts
 
