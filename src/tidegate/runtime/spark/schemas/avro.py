@@ -1,0 +1,210 @@
+"""Avro's schemas: what their JSON text says, and the columns that Spark's `from_avro` would make of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate.errors import DefinitionError
+
+PRIMITIVES = {
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+}
+_NAMED = ("record", "error", "enum", "fixed")
+# What is stored, the unit of a time, and the column.
+TIMES = {
+    "date": ("int", None, pa.date32()),
+    "timestamp-millis": ("long", "ms", pa.timestamp("us", "UTC")),
+    "timestamp-micros": ("long", "us", pa.timestamp("us", "UTC")),
+    "local-timestamp-millis": ("long", "ms", pa.timestamp("us")),
+    "local-timestamp-micros": ("long", "us", pa.timestamp("us")),
+}
+MOST_DIGITS = 38
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a record; `default` is the JSON text of its default, None if it has none."""
+
+    name: str
+    schema: Schema
+    default: str | None = None
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A schema, with its named types in place of their names.
+
+    kind      a primitive, or "record", "enum", "fixed", "array", "map", "union"
+    name      of a named type, without its namespace
+    aliases   other names of it, without namespaces
+    logical   a logical type that changes the column; precision and scale are those of a decimal
+    items     of an array; the values of a map
+    """
+
+    kind: str
+    name: str = ""
+    aliases: tuple[str, ...] = ()
+    fields: tuple[Field, ...] = ()
+    symbols: tuple[str, ...] = ()
+    default: str | None = None
+    size: int = 0
+    items: Schema | None = None
+    branches: tuple[Schema, ...] = ()
+    logical: str = ""
+    precision: int = 0
+    scale: int = 0
+
+    @property
+    def is_time(self) -> bool:
+        return self.logical in TIMES
+
+    @property
+    def some(self) -> tuple[Schema, ...]:
+        """The branches of a union that are not null."""
+        return tuple(each for each in self.branches if each.kind != "null")
+
+    def field(self, name: str) -> Schema | None:
+        """What the field of a record is, without a null beside it; None if there is no such field."""
+        found = next((each.schema for each in self.fields if each.name == name), None)
+        return found.some[0] if found is not None and found.kind == "union" and len(found.some) == 1 else found
+
+
+def parse(text: str, references: Mapping[str, str] | None = None) -> Schema:
+    """A schema of its JSON text; `references` has the texts of named types that are written elsewhere.
+
+    Raises DefinitionError for a text that is no schema, or a type that contains itself.
+    """
+    parser = _Parser(dict(references or {}))
+    try:
+        document = json.loads(text)
+    except ValueError:
+        document = text  # the name of a primitive may stand without quotes
+    return parser.schema(document, "")
+
+
+@dataclass
+class _Parser:
+    references: dict[str, str]
+    named: dict[str, Schema | None] = field(default_factory=dict)
+
+    def schema(self, given: Any, space: str) -> Schema:
+        if isinstance(given, list):
+            return self._union([self.schema(each, space) for each in given])
+        if isinstance(given, str):
+            return Schema(given) if given in PRIMITIVES else self._of_name(given, space)
+        if not isinstance(given, dict) or "type" not in given:
+            raise DefinitionError(f"{json.dumps(given)[:200]} is no Avro schema: an object has a `type`.")
+        kind = given["type"]
+        if isinstance(kind, dict | list):
+            return self.schema(kind, space)
+        if kind in _NAMED:
+            return self._named(given, space)
+        if kind in ("array", "map"):
+            inner = given.get("items" if kind == "array" else "values")
+            return Schema(kind, items=self.schema(inner, space))
+        if kind in PRIMITIVES:
+            return _logical(Schema(kind), given)
+        return self.schema(kind, space)
+
+    def _union(self, branches: list[Schema]) -> Schema:
+        return Schema("union", branches=tuple(branches))
+
+    def _of_name(self, name: str, space: str) -> Schema:
+        for full in (name if "." in name or not space else f"{space}.{name}", name):
+            if full not in self.named and full in self.references:
+                self.schema(json.loads(self.references[full]), "")
+            if full in self.named:
+                found = self.named[full]
+                if found is None:
+                    raise DefinitionError(f"The Avro type {full} contains itself, which no column can.")
+                return found
+        raise DefinitionError(
+            f"The Avro schema has a type {name!r}, which is neither known nor defined in front of it."
+        )
+
+    def _named(self, given: dict[str, Any], space: str) -> Schema:
+        name = str(given.get("name", ""))
+        space, _, short = name.rpartition(".") if "." in name else (str(given.get("namespace", space) or ""), "", name)
+        full = f"{space}.{short}" if space else short
+        aliases = tuple(str(each).rpartition(".")[2] for each in given.get("aliases", ()))
+        self.named[full] = None
+        made = Schema("record" if given["type"] == "error" else given["type"], short, aliases)
+        if made.kind == "enum":
+            made = replace(made, symbols=tuple(given["symbols"]), default=given.get("default"))
+        elif made.kind == "fixed":
+            made = _logical(replace(made, size=int(given["size"])), given)
+        else:
+            made = replace(made, fields=tuple(self._field(each, space) for each in given["fields"]))
+        self.named[full] = made
+        return made
+
+    def _field(self, given: dict[str, Any], space: str) -> Field:
+        schema = self.schema(given["type"], space)
+        # Some writers put it beside the type of the field.
+        if schema.kind in PRIMITIVES and not schema.logical:
+            schema = _logical(schema, given) if isinstance(given["type"], str) else schema
+        default = json.dumps(given["default"]) if "default" in given else None
+        return Field(given["name"], schema, default, tuple(given.get("aliases", ())))
+
+
+def _logical(schema: Schema, given: dict[str, Any]) -> Schema:
+    """With its logical type, if it changes the column; what Avro would ignore is ignored."""
+    said = given.get("logicalType")
+    if said in TIMES and TIMES[said][0] == schema.kind:
+        return replace(schema, logical=said)
+    if said == "decimal" and schema.kind in ("bytes", "fixed"):
+        precision, scale = int(given.get("precision", 0)), int(given.get("scale", 0))
+        if not 0 < precision <= MOST_DIGITS or not 0 <= scale <= precision:
+            raise DefinitionError(f"A decimal({precision}, {scale}) of Avro has no column: Spark has up to 38 digits.")
+        return replace(schema, logical=said, precision=precision, scale=scale)
+    return schema
+
+
+def kind_of(schema: Schema) -> pa.DataType:
+    """The type of its column, as `from_avro` has it."""
+    if schema.logical == "decimal":
+        return pa.decimal128(schema.precision, schema.scale)
+    if schema.is_time:
+        return TIMES[schema.logical][2]
+    if schema.kind == "record":
+        return pa.struct([pa.field(each.name, kind_of(each.schema)) for each in schema.fields])
+    if schema.kind == "enum":
+        return pa.string()
+    if schema.kind == "fixed":
+        return pa.binary()
+    if schema.kind in ("array", "map"):
+        assert schema.items is not None
+        items = kind_of(schema.items)
+        return pa.list_(items) if schema.kind == "array" else pa.map_(pa.string(), items)
+    return _of_union(schema) if schema.kind == "union" else PRIMITIVES[schema.kind]
+
+
+def widened(schema: Schema) -> Schema | None:
+    """The one schema whose column a union has, None if each of its branches has a field of its own."""
+    some = schema.some
+    if len(some) <= 1:
+        return some[0] if some else Schema("null")
+    kinds = {each.kind for each in some if not each.logical}
+    if len(kinds) == len(some) and kinds in ({"int", "long"}, {"float", "double"}):
+        return Schema("long" if "long" in kinds else "double")
+    return None
+
+
+def _of_union(schema: Schema) -> pa.DataType:
+    one = widened(schema)
+    if one is not None:
+        return kind_of(one)
+    return pa.struct([pa.field(f"member{i}", kind_of(each)) for i, each in enumerate(schema.some)])
