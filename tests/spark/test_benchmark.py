@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from benchmarks.peers.over_kafka import connector
 
 from bench.smoke import smoke
 
@@ -144,6 +145,17 @@ def test_smoke_of_decoding(tmp_path: Path) -> None:
     _, report = smoke("benchmarks.decoding", tmp_path / "report.json")
     assert len(report["seconds"]) == 3
     assert all(took > 0 for took in report["seconds"].values())
+
+
+@pytest.mark.slow
+def test_smoke_of_registered(tmp_path: Path) -> None:
+    """Needs the jar of Spark's Avro, which comes with that of its Kafka connector."""
+    pytest.importorskip("authlib", reason="pip install 'tidegate[registry]'")
+    if not connector():
+        pytest.skip("no jar of Spark's Avro")
+    _, report = smoke("benchmarks.registered", tmp_path / "report.json")
+    assert {name: len(took) for name, took in report["took"].items()} == {"one schema": 3, "two schemas": 1}
+    assert all(times > 0 for times in report["times"].values())
 
 
 @pytest.mark.slow
