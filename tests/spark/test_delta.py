@@ -179,6 +179,29 @@ def test_partitions_and_columns_that_came_later_and_odd_names(spark: SparkSessio
     assert sorted((row["user"], row["n"], row["more"]) for row in out) == [("b", 3, 7), ("ü %", 3, None)]
 
 
+def test_columns_by_number(spark: SparkSession, tmp_path: Path) -> None:
+    """Names in the files say nothing; a file that lacks a number has nulls."""
+    numbers = {"user": 3, "ts": 1, "n": 7}
+    fields = [
+        field(name, kind, **{"delta.columnMapping.physicalName": f"c{at}", "delta.columnMapping.id": numbers[name]})
+        for at, (name, kind) in enumerate(TYPES.items())
+    ]
+    configuration = {"delta.columnMapping.mode": "id"}
+    protocol = {"minReaderVersion": 2, "minWriterVersion": 5}
+    writer = Writer(tmp_path / "t", fields, configuration=configuration, protocol=protocol)
+    for name, there in (("a.parquet", ("n", "user", "ts")), ("b.parquet", ("ts", "user"))):
+        adds = writer.add(name, [])
+        kinds = [
+            pa.field(f"x{at}", ARROW[TYPES[each]], metadata={"PARQUET:field_id": str(numbers[each])})
+            for at, each in enumerate(there)
+        ]
+        columns = [pa.array([record(0, 5)[each]], kind.type) for each, kind in zip(there, kinds, strict=True)]
+        pq.write_table(pa.Table.from_arrays(columns, schema=pa.schema(kinds)), writer.path / name)
+        writer.commit(adds)
+    stream = tg.delta.source(spark, str(writer.path), **TIME, streaming=False)
+    assert [(row["user"], row["n"]) for row in collect(stream.frame.orderBy("offset"))] == [("A", 5), ("A", None)]
+
+
 def test_columns_with_other_names_in_the_files(spark: SparkSession, tmp_path: Path) -> None:
     """A table whose column was renamed: files keep the old name."""
     physical = {"who": "user", "ts": "col-1", "n": "col-2", "day": "col-3"}
@@ -262,7 +285,7 @@ def test_tables_that_cannot_be_read(spark: SparkSession, tmp_path: Path) -> None
         tmp_path / "none": "is no Delta table: it has no folder _delta_log",
         tmp_path / "empty": "is no Delta table: its log _delta_log has no version",
         Writer(tmp_path / "new", protocol=new).path: "has reader version 3 with catalogManaged, which tidegate",
-        numbered.path: "its files have columns by number",
+        numbered.path: "its files have columns by number, and 'user' has none in its log",
         nested.path: "and x with fields of their own, which tidegate does not map",
     }
     for path, message in refused.items():
@@ -375,10 +398,9 @@ def test_another_table_in_its_place(tmp_path: Path) -> None:
         writer.catalog().latest(start, None)
 
 
-def test_deletion_vectors_and_clones_are_refused(tmp_path: Path) -> None:
+def test_clones_are_refused(tmp_path: Path) -> None:
     for at, (more, message) in enumerate(
         [
-            ({"deletionVector": {"storageType": "u", "pathOrInlineDv": "x", "offset": 1}}, "REORG TABLE"),
             ({"path": "file:/elsewhere/a.parquet"}, "it is a shallow clone"),
             ({"path": "/elsewhere/a.parquet"}, "it is a shallow clone"),
         ]

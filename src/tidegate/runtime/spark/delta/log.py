@@ -19,7 +19,7 @@ from tidegate.runtime.spark.files.stores import Root
 LOG = "_delta_log"
 READABLE = ("columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "typeWidening-preview")
 READABLE_TOO = ("v2Checkpoint", "vacuumProtocolCheck", "variantType", "domainMetadata")
-"""Features of readers under which files can be read; of those with deletion vectors the others."""
+"""Features of readers under which files can be read."""
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
@@ -173,15 +173,6 @@ def check_protocol(protocol: Action, root: Root) -> None:
             f"{root.uri} has reader version {protocol.get('minReaderVersion')} with {', '.join(unknown) or 'more'}, "
             f"which tidegate does not read: it knows {', '.join((*READABLE, *READABLE_TOO))}. Use tg.stream over "
             "spark.readStream."
-        )
-
-
-def check_whole(add: Action, root: Root) -> None:
-    """Raise InputError for a file of which some rows are deleted."""
-    if add.get("deletionVector"):
-        raise InputError(
-            f"In {root.uri}, rows of the file {add['path']} are deleted by a deletion vector, which tidegate does not "
-            "read. Rewrite such files with REORG TABLE ... APPLY (PURGE), or use tg.stream over spark.readStream."
         )
 
 

@@ -46,8 +46,8 @@ def source(
 
     Columns that are added later are null in older files; the stream has those that the table has now. A commit that
     deletes or changes rows ends the query with an InputError, unless an option passes over it. So do a column that is
-    dropped, renamed or of another type while the query runs, files with deletion vectors, and columns that files have
-    by number.
+    dropped, renamed or of another type while the query runs. Rows that deletion vectors have deleted before are not in
+    the stream.
 
     Args:
         spark: The session.
@@ -85,7 +85,9 @@ def source(
     in_files = StructType([each for each in columns.fields.fields if each.name not in columns.partitions])
     names = names_of(in_files.names, partitions.names, TAKEN)
     found = Source(catalog.log.root, listing, in_files, partitions, names, ordered=True)
-    reading = ColumnReading(found, columnar.Columns(pa.schema([]), "parquet", columns.physical, sparse=True))
+    reading = ColumnReading(
+        found, columnar.Columns(pa.schema([]), "parquet", columns.physical, sparse=True, ids=columns.ids)
+    )
     return stream_of(reading, key=key, timestamp=timestamp, name=name or "delta", **more)
 
 
@@ -97,9 +99,9 @@ def _catalog(log: Log, options: Mapping[str, str]) -> tuple[Table, Columns]:
     except InputError as error:
         raise DefinitionError(str(error)) from error
     nested = [each.name for each in columns.fields.fields if _has_struct(each.dataType)]
-    if nested and any(name != physical for name, physical in columns.physical.items()):
+    if nested and (columns.ids or any(name != physical for name, physical in columns.physical.items())):
         raise DefinitionError(
-            f"{log.root.uri} has columns by other names in its files (delta.columnMapping.mode = name), and "
+            f"{log.root.uri} has columns by other names or by numbers in its files (delta.columnMapping.mode), and "
             f"{', '.join(nested)} with fields of their own, which tidegate does not map. Use tg.stream over "
             "spark.readStream."
         )

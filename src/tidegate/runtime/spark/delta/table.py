@@ -14,13 +14,14 @@ from tidegate.runtime.spark.delta.log import (
     Commit,
     Log,
     check_protocol,
-    check_whole,
     partition_values,
     path_of,
 )
+from tidegate.runtime.spark.files.deletion_vector import DELETED, told
 from tidegate.runtime.spark.files.listed import Listed, Offset
 
 MAPPING, PHYSICAL = "delta.columnMapping.mode", "delta.columnMapping.physicalName"
+ID = "delta.columnMapping.id"
 
 
 @dataclass(frozen=True)
@@ -29,27 +30,38 @@ class Columns:
 
     physical    what each is called in the files
     partitions  those that are in the log and not in the files
+    ids         by what each is called the number that it has in the files, if these go by numbers
     """
 
     fields: StructType
     physical: dict[str, str]
     partitions: tuple[str, ...]
+    ids: dict[str, int] = field(default_factory=dict)
 
     @staticmethod
     def of(metadata: Action, log: Log) -> Columns:
-        """Raises InputError where files do not have columns by name."""
+        """Raises InputError where it is not known how files have columns."""
         mode = (metadata.get("configuration") or {}).get(MAPPING, "none")
-        if mode not in ("none", "name"):
+        if mode not in ("none", "name", "id"):
             raise InputError(
-                f"{log.root.uri} has {MAPPING} = {mode}: its files have columns by number, which tidegate does not "
-                "read. Use tg.stream over spark.readStream."
+                f"{log.root.uri} has {MAPPING} = {mode}, which tidegate does not know. Use tg.stream over "
+                "spark.readStream."
             )
         fields = StructType.fromJson(json.loads(metadata["schemaString"]))
         physical = {
-            field.name: str((field.metadata or {}).get(PHYSICAL, field.name)) if mode == "name" else field.name
-            for field in fields.fields
+            each.name: each.name if mode == "none" else str((each.metadata or {}).get(PHYSICAL, each.name))
+            for each in fields.fields
         }
-        return Columns(fields, physical, tuple(metadata.get("partitionColumns") or ()))
+        ids = {}
+        if mode == "id":
+            ids = {physical[each.name]: int((each.metadata or {}).get(ID, 0)) for each in fields.fields}
+            if not all(ids.values()):
+                raise InputError(
+                    f"{log.root.uri} has {MAPPING} = id, so its files have columns by number, and "
+                    f"{next(name for name, number in ids.items() if not number)!r} has none in its log. Use tg.stream "
+                    "over spark.readStream."
+                )
+        return Columns(fields, physical, tuple(metadata.get("partitionColumns") or ()), ids)
 
     def changed(self, to: Columns) -> list[str]:
         """Which of these columns are other ones in `to`, and how."""
@@ -178,9 +190,11 @@ class Table:
             )
 
     def _listed(self, add: Action, number: int) -> Listed:
-        check_whole(add, self.log.root)
         names = {self.columns.physical[name]: name for name in self.columns.partitions}
-        return Listed(path_of(add, self.log.root), number, add.get("size") or 0, partition_values(add, names))
+        values = partition_values(add, names)
+        if vector := add.get("deletionVector"):
+            values[DELETED] = told(vector)
+        return Listed(path_of(add, self.log.root), number, add.get("size") or 0, values)
 
     def _check(self, place: Offset) -> None:
         if place["table"] != self.table:

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 
 from tidegate.errors import InputError
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
-from tidegate.runtime.spark.files import place
+from tidegate.runtime.spark.files import deletion_vector, place
+from tidegate.runtime.spark.files.deletion_vector import DELETED
 from tidegate.runtime.spark.files.listed import NUMBER, PATH, VALUES, folder_values, value_in
 from tidegate.runtime.spark.files.stores import Root, located
 
@@ -30,6 +31,7 @@ class Columns:
     names  the column in a file, where it is not that of the row
     zone   in which times without a zone are; of ORC, whose times are those of a wall clock
     sparse whether a file may lack columns, which are null then (those of a table that got them later)
+    ids    where columns go by numbers: that of each, by what it is called in a file otherwise
     """
 
     schema: pa.Schema
@@ -37,6 +39,7 @@ class Columns:
     names: Mapping[str, str] = field(default_factory=dict)
     zone: str | None = None
     sparse: bool = False
+    ids: Mapping[str, int] = field(default_factory=dict)
 
     def rows(self, opened: Callable[[], Any], path: str) -> Iterator[pa.RecordBatch]:
         """The rows of the file that `opened` gives; raises InputError, which names it `path`."""
@@ -57,8 +60,19 @@ class Columns:
         import pyarrow.parquet as pq
 
         with pq.ParquetFile(source) as file:
-            there = self._there(path, file.schema_arrow)
-            yield from file.iter_batches(_BATCH_ROWS, columns=there, use_threads=False)
+            if not self.ids:
+                there = self._there(path, file.schema_arrow)
+                yield from file.iter_batches(_BATCH_ROWS, columns=there, use_threads=False)
+                return
+            called = {self._by_id(each): each.name for each in file.schema_arrow}
+            there = self._there(path, pa.schema([(name, pa.null()) for name in called if name is not None]))
+            for batch in file.iter_batches(_BATCH_ROWS, columns=[called[name] for name in there], use_threads=False):
+                yield pa.record_batch([batch.column(called[name]) for name in there], there)
+
+    def _by_id(self, found: pa.Field) -> str | None:
+        """What a column of a file is called where it has its number, None for another one."""
+        number = int((found.metadata or {}).get(b"PARQUET:field_id", -1))
+        return next((name for name, id_ in self.ids.items() if id_ == number), None)
 
     def _orc(self, source: Any, path: str) -> Iterator[pa.RecordBatch]:
         from pyarrow import orc
@@ -158,8 +172,13 @@ class OrderedFiles:
             each: self._folder(each, folder, value_in(folders, folder, name), name)
             for each, folder in self.folders.items()
         }
-        row = 0
+        row, read = 0, 0
+        gone = deletion_vector.deleted(vector, self.root, name) if (vector := folders.get(DELETED)) else None
         for rows in self.columns.rows(lambda: self.root.opened(path), name):
+            if gone is not None:
+                there = deletion_vector.kept(gone, read, rows.num_rows)
+                read += rows.num_rows
+                rows = rows.filter(pa.array(there))
             made = place.order(number, row, rows.num_rows)
             made |= dict(zip(rows.schema.names, rows.columns, strict=True))
             made |= {each: pa.repeat(value, rows.num_rows) for each, value in values.items()}
