@@ -72,6 +72,16 @@ def free_ports(n: int) -> list[int]:
     return ports
 
 
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Asks a server to end, and makes it."""
+    process.terminate()
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 class Broker:
     """The broker, as a context; `servers` is its address. Raises MavenError where it cannot be had.
 
@@ -105,12 +115,7 @@ class Broker:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end(self._process)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _java(self, *arguments: str) -> subprocess.Popen[bytes]:
@@ -119,8 +124,8 @@ class Broker:
             return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def _await(self, port: int) -> None:
-        end = time.monotonic() + START_SECONDS
-        while time.monotonic() < end and self._process.poll() is None:
+        stop = time.monotonic() + START_SECONDS
+        while time.monotonic() < stop and self._process.poll() is None:
             try:
                 socket.create_connection(("127.0.0.1", port), 1).close()
             except OSError:

@@ -2,17 +2,18 @@
 
 An envelope has the row `before` and `after` a change, `op` (c: created, u: updated, d: deleted, r: read by a snapshot),
 and its times. Kafka Connect's JSON converter writes it as it is, or below `payload` beside its `schema`; both are read.
+Its Avro converter writes it by a schema that a registry keeps (`_Registered`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_, or_
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
@@ -21,8 +22,11 @@ from tidegate.instants import Duration
 from tidegate.plan import RESULT_COLUMNS
 from tidegate.runtime.spark.kafka.formats import Json
 from tidegate.runtime.spark.kafka.plain import MOST_MS
+from tidegate.runtime.spark.kafka.registered import SCHEMA_ID, Bound, Registered, judged
 from tidegate.runtime.spark.kafka.source import TOMBSTONE, KafkaTable, changes_table
 from tidegate.runtime.spark.names import col
+from tidegate.runtime.spark.schemas.avro import Field, Schema
+from tidegate.runtime.spark.schemas.decoding import AvroForm, Decoder
 from tidegate.spec.columns import OURS
 
 __all__ = ["table"]
@@ -41,7 +45,7 @@ def table(
     source: DataFrame,
     *,
     key: str | Sequence[str],
-    row: str | StructType,
+    row: str | StructType | Registered,
     timestamp: str = "source.ts_ms",
     tombstones: str | None = None,
     partition: str | None = "partition",
@@ -57,7 +61,8 @@ def table(
     Args:
         source: A DataFrame with the envelopes.
         key: The fields of the row that are its key; usually those of the record's key.
-        row: The columns of the row in the database, as JSON has them: "id long, name string".
+        row: The columns of the row in the database, as JSON has them: "id long, name string". For Avro
+            `tg.kafka.schema_registry(url, subject="server.schema.table-value")`, whose envelope has them.
         timestamp: "source.ts_ms", when the database made the change, or "ts_ms", when Debezium read it.
         tombstones: What a record without a value does: "delete" the row of its key, at Kafka's time, or "skip", because
             the envelope before it has deleted the row. Left out: "delete" where `source` has `key` and `timestamp`, but
@@ -103,6 +108,7 @@ class _Reading:
     deletes: bool
     order: tuple[str | None, str | None]
     name: str
+    registered: _Registered | None = None
 
     @staticmethod
     def of(
@@ -122,7 +128,8 @@ class _Reading:
             )
         if isinstance(key, str):
             key = [key]
-        fields = Json(row).fields(source.sparkSession)
+        registered = _Registered.of(row) if isinstance(row, Registered) else None
+        fields = (registered or Json(row)).fields(source.sparkSession)
         for each in key:
             if each not in fields.names:
                 raise DefinitionError(
@@ -139,16 +146,18 @@ class _Reading:
                     "`value`; partition=None, offset=None where nothing says their order."
                 )
         deletes = _deletes(tombstones, source.columns, versions)
-        return _Reading(source, tuple(key), fields, _names(fields), time, deletes, order, name)
+        if registered is not None:
+            registered = registered.with_key(key if deletes else [])
+        return _Reading(source, tuple(key), fields, _names(fields), time, deletes, order, name, registered)
 
     def frame(self) -> DataFrame:
         """The changes, in the order of the records; Spark counts what is none (`observedMetrics`)."""
         fine = F.col(_FAULT).isNull()
         counts = [F.count(F.lit(1)).alias("records"), F.count_if(~fine).alias("malformed")]
-        judged = self._judged().observe(f"{self.name} source", *counts).where(fine)
+        changes = self._judged().observe(f"{self.name} source", *counts).where(fine)
         placed = {called: column for called, column in zip(("partition", "offset"), self.order, strict=True) if column}
         places = [col(column).alias(called) for called, column in placed.items()]
-        changes = judged.select(F.explode(self._changes()).alias(_CHANGE), *places)
+        changes = changes.select(F.explode(self._changes()).alias(_CHANGE), *places)
         taken = F.col(_CHANGE)
         fields = [taken.getField(f"c{i}").alias(self.names[each]) for i, each in enumerate(self.row.names)]
         said = [taken.getField(each).alias(each) for each in (STAMP, TOMBSTONE)]
@@ -156,11 +165,21 @@ class _Reading:
 
     def dead_letters(self) -> DataFrame:
         """The records that are no change of a row, and why."""
-        judged = self._judged().where(F.col(_FAULT).isNotNull())
-        return judged.select(F.col(_FAULT).alias("reason"), *(col(name) for name in self.source.columns))
+        dead = self._judged().where(F.col(_FAULT).isNotNull())
+        number = [] if self.registered is None else [self.registered.value.number.alias(SCHEMA_ID)]
+        return dead.select(F.col(_FAULT).alias("reason"), *(col(name) for name in self.source.columns), *number)
 
     def _judged(self) -> DataFrame:
         """The records with their envelope, the key beside it, and why they are no change."""
+        decoded = self._of_json() if self.registered is None else self.registered.decoded(self.source)
+        if not self.deletes:
+            decoded = decoded.withColumn(_KEY, F.lit(None).cast(self._key_fields()))
+        return decoded.withColumn(_FAULT, F.coalesce(F.col(_FAULT), self._no_change()))
+
+    def _key_fields(self) -> StructType:
+        return StructType([self.row[each] for each in self.key])
+
+    def _of_json(self) -> DataFrame:
         envelope = StructType(
             [
                 StructField("before", self.row),
@@ -174,14 +193,10 @@ class _Reading:
         data = F.col("value")
         decoded = self.source.withColumn(_ENVELOPE, value.decoded(data, fields))
         fault = value.fault(data, F.col(_ENVELOPE), fields, "value")
-        key_fields = StructType([self.row[each] for each in self.key])
         if self.deletes:
-            keys = _or_payload(key_fields)
-            decoded = decoded.withColumn(_KEY, _inner(Json(keys).decoded(F.col("key"), keys), key_fields))
-        else:
-            decoded = decoded.withColumn(_KEY, F.lit(None).cast(key_fields))
-        decoded = decoded.withColumn(_FAULT, fault).withColumn(_ENVELOPE, _inner(F.col(_ENVELOPE), envelope))
-        return decoded.withColumn(_FAULT, F.coalesce(F.col(_FAULT), self._no_change()))
+            keys = _or_payload(self._key_fields())
+            decoded = decoded.withColumn(_KEY, _inner(Json(keys).decoded(F.col("key"), keys), self._key_fields()))
+        return decoded.withColumn(_FAULT, fault).withColumn(_ENVELOPE, _inner(F.col(_ENVELOPE), envelope))
 
     def _no_change(self) -> Column:
         """Why an envelope that can be read is no change of a row; null if it is one."""
@@ -238,6 +253,73 @@ class _Reading:
 
     def _of(self, field: str) -> Column:
         return F.col(_ENVELOPE).getField(field)
+
+
+@dataclass(frozen=True)
+class _Registered:
+    """Envelopes in Avro: what of `value` makes a change, and the `key` of the record where a tombstone counts."""
+
+    row: Schema
+    value: Bound
+    key: Bound | None = None
+
+    @staticmethod
+    def of(given: Registered) -> _Registered:
+        """Raises DefinitionError for a schema that is no envelope of Debezium."""
+        bound = given.bound(None, "value")
+        form = bound.decoder.form
+        row = form.reader.field("after") if isinstance(form, AvroForm) else None
+        if row is None:
+            raise DefinitionError("The schema of `row` is no envelope of Debezium in Avro: it has no field `after`.")
+        if row.kind != "record":
+            raise DefinitionError(
+                f"In the schema of `row`, `after` is {row.kind}, and no record with columns. Documents of MongoDB are "
+                "not read (docs/notyet.md)."
+            )
+        parts = [("before", row), ("after", row), ("op", Schema("string")), ("ts_ms", Schema("long"))]
+        source = _optional("source", [("ts_ms", Schema("long"))])
+        return _Registered(row, _bound(bound, _optional("envelope", [*parts, ("source", source)])))
+
+    def with_key(self, names: Sequence[str]) -> _Registered:
+        """With these fields of the row as those of the record's key."""
+        if not names:
+            return self
+        found = [(name, self.row.field(name)) for name in names]
+        key = _optional("key", [(name, schema) for name, schema in found if schema is not None])
+        decoder = Decoder(self.value.decoder.registry, AvroForm(key, "key"), "key")
+        return replace(self, key=Bound(decoder, None, None))
+
+    def fields(self, spark: SparkSession) -> StructType:
+        """The columns of the row."""
+        found = self.value.fields(spark)["after"].dataType
+        assert isinstance(found, StructType)
+        return found
+
+    def decoded(self, source: DataFrame) -> DataFrame:
+        """The records with envelope, key and what is wrong; a key that cannot be read has no fields."""
+        found = judged(source, self.value, self.key)
+        value, nothing = F.col(self.value.column), StructType()
+        found = found.withColumn(_ENVELOPE, value)
+        found = found.withColumn(_FAULT, self.value.fault(F.col("value"), value, nothing, "value"))
+        if self.key is None:
+            return found
+        key = F.col(self.key.column)
+        return found.withColumn(_KEY, F.when(self.key.fault(F.col("key"), key, nothing, "key").isNull(), key))
+
+
+def _bound(bound: Bound, reader: Schema) -> Bound:
+    """As `bound`, read as `reader`."""
+    return replace(bound, decoder=replace(bound.decoder, form=AvroForm(reader, "value")), inner=None)
+
+
+def _optional(name: str, fields: Sequence[tuple[str, Schema]]) -> Schema:
+    """A record whose fields may all be missing."""
+    null = Schema("null")
+    return Schema(
+        "record",
+        name,
+        fields=tuple(Field(each, Schema("union", branches=(null, schema)), "null") for each, schema in fields),
+    )
 
 
 def _deletes(tombstones: str | None, columns: Sequence[str], versions: bool) -> bool:

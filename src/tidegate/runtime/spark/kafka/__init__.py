@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from tidegate.runtime.spark.kafka.formats import Avro, Format, Json, Text, avro, json, text
+from tidegate.runtime.spark.kafka.registered import schema_registry
 from tidegate.runtime.spark.kafka.sink import records, sink
 from tidegate.runtime.spark.kafka.source import KafkaStream, KafkaTable, source, table
 
@@ -19,6 +20,7 @@ __all__ = [
     "avro",
     "json",
     "records",
+    "schema_registry",
     "sink",
     "source",
     "table",

@@ -331,7 +331,7 @@ def format_of(value: Any, argument: str) -> Format:
         return json(value)
     raise DefinitionTypeError(
         f'`{argument}` is {value!r}. Use a schema ("user string, ts timestamp" for JSON, the JSON text of an Avro '
-        "schema), or tg.kafka.json, .avro or .text."
+        "schema), or tg.kafka.json, .avro, .text or .schema_registry."
     )
 
 

@@ -132,7 +132,7 @@ class Reader:
                 yield from self._sorted_out(batch)
 
     def _sorted_out(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        plain, values = self._read(batch.column("value"), self._sound_keys(batch))
+        plain, values = self._rows(batch)
         at = np.arange(batch.num_rows)
         if not plain.all():
             odd = batch.filter(pa.array(~plain))
@@ -142,6 +142,10 @@ class Reader:
         rows = pa.record_batch([*columns, pa.array(at[plain])], pa.schema([*self.wanted, (AT, pa.int64())]))
         none = pa.record_batch([pa.nulls(1, field.type) for field in batch.schema], batch.schema)
         yield _with(none, pa.array([_stream(rows)]), pa.array([rows.num_rows], pa.int32()))
+
+    def _rows(self, batch: pa.RecordBatch) -> tuple[Bools, dict[str, pa.Array]]:
+        """Which records are plain, and the columns that these say."""
+        return self._read(batch.column("value"), self._sound_keys(batch))
 
     def _sound_keys(self, batch: pa.RecordBatch) -> Bools:
         if self.key is None:
@@ -216,7 +220,7 @@ class Reader:
         except pa.ArrowInvalid:
             return None
         return {
-            name: _as_wanted(found[field], self.wanted.field(name).type).combine_chunks()
+            name: as_wanted(found[field], self.wanted.field(name).type).combine_chunks()
             for name, field in self.columns.items()
         }
 
@@ -320,7 +324,7 @@ def _instants(texts: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.binary_join_element_wise(texts, pc.if_else(zoned, "", "Z"), "").cast(pa.timestamp("us", "UTC"))
 
 
-def _as_wanted(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+def as_wanted(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """A time in epoch milliseconds as the timestamp that it is, anything else as it is."""
     if pa.types.is_timestamp(kind) and pa.types.is_integer(values.type):
         there_is = pc.and_(pc.greater_equal(values, -MOST_MS), pc.less_equal(values, MOST_MS))

@@ -14,6 +14,7 @@ from tidegate.dsl import Result
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.plan import Operation, operation, with_row_ids
 from tidegate.runtime.spark.kafka.formats import Format, as_json, as_text
+from tidegate.runtime.spark.kafka.registered import Registered, bound
 from tidegate.runtime.spark.names import col
 from tidegate.spec.columns import ROW_ID as RECORDS
 from tidegate.spec.columns import public_key
@@ -31,7 +32,7 @@ def sink(
     *,
     checkpoint: str | None = None,
     key: str | Sequence[str] | None = None,
-    value: Format | None = None,
+    value: Format | Registered | None = None,
     headers: Sequence[str] = (),
     final: bool | None = None,
     name: str | None = None,
@@ -64,6 +65,7 @@ def sink(
         query = tg.kafka.sink(final, "localhost:9092", "alerts", checkpoint="/data/checkpoints/alerts").start()
         ```
     """
+    value = bound(value, topic, "value")
     rows = records(table, key=key, value=value, headers=headers, final=final, name=name or topic)
     settings = {**(options or {}), "kafka.bootstrap.servers": servers, "topic": topic}
     if not rows.isStreaming:
@@ -76,7 +78,7 @@ def records(
     table: Any,
     *,
     key: str | Sequence[str] | None = None,
-    value: Format | None = None,
+    value: Format | Registered | None = None,
     headers: Sequence[str] = (),
     final: bool | None = None,
     name: str = "",
@@ -90,7 +92,8 @@ def records(
         table: A table, several outputs, or a DataFrame made of one.
         key: Columns: one alone as text, several as a JSON object; unless said, the key columns of the table and, where
             there are windows, `window`, so that each result is a record of its own to a compacted topic.
-        value: JSON with all columns, or a Format as `tg.kafka.avro(schema)`; null for a deleted row.
+        value: JSON with all columns, or a Format as `tg.kafka.avro(schema)` or `tg.kafka.schema_registry(url)`, whose
+            newest schema it is then; null for a deleted row.
         headers: Columns that are sent as headers too, as text; `row_id` may be one.
         final: Of a DataFrame: whether its rows are final, once per key and window; of a table, that is known.
         name: The part of the ids that tells this pipeline from others that write into the same topic.
@@ -106,6 +109,7 @@ def records(
         rows = tg.kafka.records(final, key="user", headers=["row_id"])
         ```
     """
+    value = bound(value, None, "value")
     frame, rows = _rows(table, key, final)
     if ROW_ID in frame.columns:
         raise DefinitionError(

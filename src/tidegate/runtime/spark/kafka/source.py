@@ -21,6 +21,7 @@ from tidegate.plan import RESULT_COLUMNS
 from tidegate.runtime.spark.config import connector
 from tidegate.runtime.spark.kafka.formats import Format, Json, Text, format_of, text
 from tidegate.runtime.spark.kafka.plain import AT, MOST_MS, PLAIN, Joiner, Reader, readable
+from tidegate.runtime.spark.kafka.registered import SCHEMA_ID, Bound, Packed, bound, judged
 from tidegate.spec.columns import OURS
 
 STAMP = "kafka_timestamp"
@@ -100,7 +101,8 @@ def source(
         topic: A topic, or a list of topics.
         key: Fields of the value; or how the record's key is written (`tg.kafka.text("user")`, `.json`, `.avro`), whose
             columns then are the key; one name that is no field of the value is the record's key as text.
-        value: A schema: "user string, ts timestamp" or a StructType for JSON, the text of an Avro schema, or a Format.
+        value: A schema: "user string, ts timestamp" or a StructType for JSON, the text of an Avro schema, a Format, or
+            `tg.kafka.schema_registry(url)`, whose records name their schemas.
         timestamp: A field with the event time, of a timestamp type or in epoch milliseconds; None for Kafka's own.
         name: The name of the stream; left out, that of the topic.
         starting: "earliest", "latest" or Spark's JSON of offsets; without meaning once there is a checkpoint.
@@ -130,8 +132,8 @@ def source(
     return decoded_stream(
         raw,
         made=made,
-        key=key,
-        value=value,
+        key=bound(key, topic, "key"),
+        value=bound(value, topic, "value"),
         timestamp=timestamp,
         name=name or _named(topic),
         several=not isinstance(topic, str),
@@ -186,8 +188,8 @@ def table(
     raw, _ = _Wanted(spark, servers, _topics(topic), starting, False, streaming, options or {}).by(consumer)
     return decoded_table(
         raw,
-        key=key,
-        value=value,
+        key=bound(key, topic, "key"),
+        value=bound(value, topic, "value"),
         timestamp=timestamp,
         name=name or _named(topic),
         several=not isinstance(topic, str),
@@ -236,8 +238,7 @@ def decoded_table(
     history: Duration | None = None,
 ) -> KafkaTable:
     """`table` over a DataFrame that has the columns of Spark's Kafka source."""
-    if isinstance(key, str):
-        key = text(key)
+    key = text(key) if isinstance(key, str) else bound(key, None, "key")
     if not isinstance(key, Format):
         raise DefinitionTypeError(
             f"`key` is {key!r}. A deletion has no value, so the key of a table is the record's own: use a name for "
@@ -290,6 +291,7 @@ class _Reading:
     @staticmethod
     def of(raw: DataFrame, key: Any, value: Any, timestamp: str | None, name: str, several: bool) -> _Reading:
         spark = raw.sparkSession
+        key, value = bound(key, None, "key"), bound(value, None, "value")
         value_format = format_of(value, "value")
         value_fields = value_format.fields(spark)
         if isinstance(key, str) and key not in value_fields.names:
@@ -309,7 +311,11 @@ class _Reading:
 
     @property
     def in_workers(self) -> bool:
-        """Whether plain records are read in the workers (kafka.plain)."""
+        """Whether plain records are read in the workers (kafka.plain), or all of them (kafka.registered)."""
+        if isinstance(self.value_format, Bound):
+            return all(not isinstance(each, Bound) or each.inner is None for each in self._formats()) and isinstance(
+                self.key_format, Text | Bound | None
+            )
         plain = isinstance(self.value_format, Json) and not self.value_format.options and readable(self.value_fields)
         return plain and isinstance(self.key_format, Text | None)
 
@@ -320,21 +326,37 @@ class _Reading:
 
     def handed_over(self, wanted: pa.Schema) -> tuple[DataFrame, Joiner]:
         """Plain records, read; of the others what Spark reads, less those that it cannot."""
-        columns = {n: field for (side, field), n in self.names.items() if side == _VALUE and n in wanted.names}
-        key = next((name for (side, _), name in self.names.items() if side == _KEY), None)
         given = {name: column for name, column in self._meta().items() if name in wanted.names}
         # A key is judged whether it is wanted or not.
-        raw = self.raw.select("value", *(["key"] if key is not None else []), *given.values())
-        reader = Reader(wanted, self.value_fields, columns, key)
+        raw = self.raw.select("value", *(["key"] if self.key_format else []), *given.values())
         # In the row with the plain records all others are null, whatever Spark knows of them.
         given_fields = [StructField(field.name, field.dataType) for field in raw.schema.fields]
         fields = StructType([*given_fields, StructField(PLAIN, BinaryType()), StructField(AT, IntegerType())])
-        judged = self._judged(self.made(reader, fields) if self.made else raw.mapInArrow(reader, fields))
+        reader = self._reader(wanted)
+        read = self.made(reader, fields) if self.made else raw.mapInArrow(reader, fields)
+        records = F.coalesce(F.sum(F.when(F.col(PLAIN).isNull(), 1).otherwise(F.col(AT))), F.lit(0))
+        if isinstance(reader, Packed):
+            return self._fine(read.select(PLAIN, AT, reader.fault.alias(_FAULT)), records).drop(_FAULT), Joiner(wanted)
+        rows_read = self._judged(read)
         found = self._fields() | {name: F.col(name) for name in given}
-        records = F.sum(F.when(F.col(PLAIN).isNull(), 1).otherwise(F.col(AT)))
         # No more than is needed: an observation makes a row of every record.
-        rows = judged.select(F.col(_FAULT), F.col(PLAIN), F.col(AT), *(found[name] for name in wanted.names))
-        return self._fine(rows, F.coalesce(records, F.lit(0))).drop(_FAULT), Joiner(wanted)
+        rows = rows_read.select(F.col(_FAULT), F.col(PLAIN), F.col(AT), *(found[name] for name in wanted.names))
+        return self._fine(rows, records).drop(_FAULT), Joiner(wanted)
+
+    def _reader(self, wanted: pa.Schema) -> Reader:
+        of_key, of_value = (
+            {n: field for (side, field), n in self.names.items() if side == which and n in wanted.names}
+            for which in (_KEY, _VALUE)
+        )
+        key = next((name for (side, _), name in self.names.items() if side == _KEY), None)
+        if not isinstance(self.value_format, Bound):
+            return Reader(wanted, self.value_fields, of_value, key)
+        key_decoder = self.key_format.decoder if isinstance(self.key_format, Bound) else None
+        text_key = key if key_decoder is None else None
+        return Packed(wanted, self.value_fields, of_value, text_key, of_key, self.value_format.decoder, key_decoder)
+
+    def _formats(self) -> tuple[Format | None, Format]:
+        return self.key_format, self.value_format
 
     def _fine(self, judged: DataFrame, records: Column) -> DataFrame:
         fine = F.col(_FAULT).isNull()
@@ -344,12 +366,13 @@ class _Reading:
 
     def dead_letters(self) -> DataFrame:
         given = ["topic", "partition", "offset", "timestamp", "reason", "key", "value"]
-        return (
-            self._judged(self.raw).where(F.col(_FAULT).isNotNull()).withColumnRenamed(_FAULT, "reason").select(*given)
-        )
+        dead = self._judged(self.raw).where(F.col(_FAULT).isNotNull()).withColumnRenamed(_FAULT, "reason")
+        number = [self.value_format.number.alias(SCHEMA_ID)] if isinstance(self.value_format, Bound) else []
+        return dead.select(*given, *number)
 
     def _judged(self, raw: DataFrame) -> DataFrame:
         """Records with what is read of them, and why not where it is not."""
+        raw = judged(raw, *self._formats())
         value = self.value_format.decoded(F.col("value"), self.value_fields).alias(_VALUE)
         faults = [self.value_format.fault(F.col("value"), F.col(_VALUE), self.value_fields, "value")]
         parsed = [value]
