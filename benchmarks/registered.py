@@ -11,12 +11,16 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+import time
 from collections.abc import Mapping
+from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import psutil
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro, to_avro
@@ -42,6 +46,8 @@ FIELDS: list[dict[str, Any]] = [
 NEWER = json.dumps({"type": "record", "name": "Order", "fields": FIELDS})
 OLDER = json.dumps({"type": "record", "name": "Order", "fields": [each for each in FIELDS if "default" not in each]})
 OLD_ONES = 10
+BATCH = 10_000
+"""Records of a batch, as Spark hands them over."""
 OURS, SPARKS = "workers, by the registry", "Spark's from_avro"
 Took = dict[str, float]
 """`seconds`, and `cpu_seconds` of all processes: of work, whatever else the machine is doing."""
@@ -108,15 +114,41 @@ def in_turns(ways_: Mapping[str, tuple[DataFrame, Rows]], turns: int) -> dict[st
     }
 
 
-def measure(spark: SparkSession, rows: int, folder: Path) -> dict[str, dict[str, Took]]:
-    """For records of one schema and of two."""
-    found = {}
+def alone(values: pa.Array, registry: Registry) -> dict[str, float]:
+    """Microseconds of work to decode a record, without Spark: in columns, and by fastavro where it is installed."""
+    bound = tg.kafka.schema_registry(registry.url, subject="orders-value").bound(None, "value")
+    ways_ = {"in columns": lambda: bound.decoder(values)}
+    if find_spec("fastavro"):
+        import fastavro
+
+        schema, data = fastavro.parse_schema(json.loads(NEWER)), values.to_pylist()
+
+        def one_by_one() -> Any:
+            read = [fastavro.schemaless_reader(BytesIO(each[5:]), schema) for each in data]
+            return pa.Table.from_pylist(read)
+
+        ways_["by fastavro"] = one_by_one
+    found: dict[str, list[float]] = {name: [] for name in ways_}
+    for _ in range(1 + TURNS):
+        for name, decode in ways_.items():
+            began = time.process_time()
+            decode()
+            found[name].append(time.process_time() - began)
+    return {name: median(took[1:]) / len(values) * 1e6 for name, took in found.items()}
+
+
+def measure(spark: SparkSession, rows: int, folder: Path) -> tuple[dict[str, dict[str, Took]], dict[str, float]]:
+    """For records of one schema and of two; and of decoding alone."""
+    found, decoded = {}, {}
     with Registry() as registry:
         older, newer = (registry.register("orders-value", json.loads(text)) for text in (OLDER, NEWER))
         for name, mixed in (("one schema", False), ("two schemas", True)):
             raw = topic(spark, rows, folder / name, older, newer, mixed)
             found[name] = in_turns(ways(raw, registry, mixed=mixed), TURNS)
-    return found
+            if not mixed:
+                values = raw.select("value").limit(BATCH).toArrow()["value"].combine_chunks()
+                decoded = alone(values, registry)
+    return found, decoded
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -125,12 +157,14 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     rows = ROWS[size_of(options)]
     with session(options, connector()) as spark, tempfile.TemporaryDirectory() as folder:
-        found = measure(spark, rows, Path(folder))
-        report: dict[str, Any] = {"rows": rows, "took": found, "versions": versions(spark)}
+        found, decoded = measure(spark, rows, Path(folder))
+        report: dict[str, Any] = {"rows": rows, "took": found, "decoded": decoded, "versions": versions(spark)}
     for schemas, each in found.items():
         for name, took in each.items():
             per_record = took["cpu_seconds"] / rows * 1e6
             say(f"{schemas:12} {name:26}{took['seconds']:8.3f} s  {per_record:6.2f} µs of a core per record")
+    for name, each_took in decoded.items():
+        say(f"decoding alone, {name:12}{each_took:8.3f} µs of work per record")
     ours, sparks = (found["one schema"][name] for name in (OURS, SPARKS))
     report["times"] = {clock: sparks[clock] / ours[clock] for clock in ours}
     work, time = report["times"]["cpu_seconds"], report["times"]["seconds"]
