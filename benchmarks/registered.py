@@ -34,7 +34,7 @@ from benchmarks.peers.over_kafka import connector
 from tidegate.runtime.spark.kafka.source import decoded_stream
 from tidegate.runtime.spark.stateless import arrow_schema
 
-ROWS = {"smoke": 10_000, "default": 1_000_000, "full": 10_000_000}
+ROWS = {"smoke": 10_000, "default": 3_000_000, "full": 10_000_000}
 COLUMNS = ["user", "amount", "price", "country", "at", "partition", "offset"]
 FIELDS: list[dict[str, Any]] = [
     {"name": "user", "type": "string"},
