@@ -154,8 +154,9 @@ def measure(spark: SparkSession, rows: int, folder: Path) -> tuple[dict[str, dic
 def main(argv: list[str] | None = None) -> int:
     parser = arguments(argparse.ArgumentParser(description=__doc__), "registered.json")
     parser.add_argument("--full", action="store_true", help="more records")
+    parser.add_argument("--rows", type=int, help="so many records")
     options = parser.parse_args(argv)
-    rows = ROWS[size_of(options)]
+    rows = options.rows or ROWS[size_of(options)]
     with session(options, connector()) as spark, tempfile.TemporaryDirectory() as folder:
         found, decoded = measure(spark, rows, Path(folder))
         report: dict[str, Any] = {"rows": rows, "took": found, "decoded": decoded, "versions": versions(spark)}
