@@ -199,14 +199,14 @@ def show(found: list[Found], updates: int) -> None:
         say(f"  wanted: at most {MOST_RATIO} times, at most {MOST_MIB} MiB a worker. All rows were as they must be.")
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keys", type=int, nargs="+", default=[100_000, 20_000_000])
     parser.add_argument("--load", type=int, default=250_000, help="rows of a batch while the buffer fills")
     parser.add_argument("--updates", type=int, default=10_000)
     parser.add_argument("--batches", type=int, default=12)
     arguments(parser, "spill.json").set_defaults(memory="4g")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     if options.smoke:
         options.keys, options.load, options.updates, options.batches = [500, 2_000], 1_000, 100, WARM_UP + 1
     found = []

@@ -2,28 +2,70 @@
 
 from __future__ import annotations
 
+import importlib
+import io
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, redirect_stdout
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from spark.session import quick
 
 ROOT = Path(__file__).parents[2]
+SMALLEST = ("--smoke", "--memory", "1g")
+
+Found = tuple[str, dict[str, Any]]
+"""What the smallest run of a benchmark prints, and the numbers of its report."""
+Smoke = Callable[..., Found]
 
 
-def smoke(benchmark: str, report: Path, *more: str) -> tuple[str, dict[str, Any]]:
-    """What the smallest run of a benchmark prints, and the numbers that it leaves in `report`."""
-    # A process of its own, as the targets of make have it: a benchmark needs a session with its own settings.
+def smoke(benchmark: str, report: Path, *more: str) -> Found:
+    """The benchmark in a process of its own; it leaves its numbers in `report`."""
     done = subprocess.run(
-        [sys.executable, "-m", benchmark, "--smoke", "--json", str(report), "--memory", "1g", *more],
+        [sys.executable, "-m", benchmark, *SMALLEST, "--json", str(report), *more],
         cwd=ROOT,
-        env={**quick(report.with_suffix(".spark")), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        env=_environment(report.with_suffix(".spark")),
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout, json.loads(report.read_text())
+
+
+@contextmanager
+def one_after_the_other(home: Path) -> Iterator[Smoke]:
+    """A `smoke` whose benchmarks share one process; `home` is a folder to be made.
+
+    Each has a session of its own, in a JVM that is warm from the second one on and needs half the time. Settings that
+    the first session has, and a later one leaves out, stay: the numbers are there, but they say nothing.
+    """
+    with ProcessPoolExecutor(1, get_context("spawn"), _set, (_environment(home),)) as process:
+
+        def run(benchmark: str, report: Path, *more: str) -> Found:
+            arguments = [*SMALLEST, "--json", str(report), *more]
+            return process.submit(printed, benchmark, arguments).result(), json.loads(report.read_text())
+
+        yield run
+
+
+def printed(benchmark: str, arguments: list[str]) -> str:
+    """What `benchmark` prints in this process."""
+    with redirect_stdout(io.StringIO()) as out:
+        code = importlib.import_module(benchmark).main(arguments)
+    assert code == 0, out.getvalue()
+    return out.getvalue()
+
+
+def _set(environment: dict[str, str]) -> None:
+    os.environ.update(environment)
+
+
+def _environment(home: Path) -> dict[str, str]:
+    return {**quick(home), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

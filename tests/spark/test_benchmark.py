@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from benchmarks.peers.over_kafka import connector
 
-from bench.smoke import smoke
+from bench import smoke as smokes
+from bench.smoke import Smoke
 
 pytestmark = [pytest.mark.spark]
 
@@ -15,7 +17,13 @@ ONE_OF_A_KIND = ("tidegate", "spark_memory", "tidegate_every", "tidegate_bounded
 FUNCTIONS = ("tidegate_aggregate", "tidegate_arrow", "per_key")
 
 
-def test_smoke_of_one_race(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Smoke]:
+    with smokes.one_after_the_other(tmp_path_factory.mktemp("benchmarks") / "spark") as run:
+        yield run
+
+
+def test_smoke_of_one_race(smoke: Smoke, tmp_path: Path) -> None:
     """As installed and tuned, over partitions of several files."""
     asked = ("--only", "V-files", "--contestants", "tidegate_files", "spark_memory")
     of_spark = ("--settings", "as-installed", "tuned")
@@ -26,7 +34,7 @@ def test_smoke_of_one_race(tmp_path: Path) -> None:
         assert bar["times"] > 0
 
 
-def test_smoke_of_missing_offsets(tmp_path: Path) -> None:
+def test_smoke_of_missing_offsets(smoke: Smoke, tmp_path: Path) -> None:
     printed, report = smoke("benchmarks.suite", tmp_path / "report.json", "--only", "W13")
     found = report["workloads"]["W13"]
     assert "equal in every run of 2 contestants" in printed
@@ -35,7 +43,7 @@ def test_smoke_of_missing_offsets(tmp_path: Path) -> None:
     assert all(bar["times"] > 0 for bar in found["bars"])
 
 
-def test_smoke_of_the_doors(tmp_path: Path) -> None:
+def test_smoke_of_the_doors(smoke: Smoke, tmp_path: Path) -> None:
     """JSON files and a Delta table, each in the order of its files, beside Spark's own."""
     pytest.importorskip("pyspark.sql.streaming.datasource", reason="Spark 4.2 or later")
     printed, report = smoke("benchmarks.suite", tmp_path / "report.json", "--only", "D1", "D2")
@@ -49,7 +57,7 @@ def test_smoke_of_the_doors(tmp_path: Path) -> None:
         assert bar["times"] > 0
 
 
-def test_smoke_of_a_race_of_joins(tmp_path: Path) -> None:
+def test_smoke_of_a_race_of_joins(smoke: Smoke, tmp_path: Path) -> None:
     """Who runs fewer micro-batches is compared over those."""
     pytest.importorskip("pyspark", minversion="4.3", reason="Spark's own join has state format 4 from then on")
     two = ("tidegate_files", "spark_rocksdb_4")
@@ -64,7 +72,7 @@ def test_smoke_of_a_race_of_joins(tmp_path: Path) -> None:
     assert bar["times"] > 0
 
 
-def test_smoke_of_a_large_table_and_of_a_frequent_key(tmp_path: Path) -> None:
+def test_smoke_of_a_large_table_and_of_a_frequent_key(smoke: Smoke, tmp_path: Path) -> None:
     """By hand too: all give the rows of a direct computation, and the same as each other."""
     _, report = smoke("benchmarks.suite", tmp_path / "report.json", "--only", "J1-hot", "J6")
     hot = report["workloads"]["J1-hot"]
@@ -81,7 +89,7 @@ def test_smoke_of_a_large_table_and_of_a_frequent_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_smoke_of_the_other_joins(tmp_path: Path) -> None:
+def test_smoke_of_the_other_joins(smoke: Smoke, tmp_path: Path) -> None:
     asked = ["J1-inner-1", "J1-outer-1", "J2", "J3", "J4"]
     _, report = smoke("benchmarks.suite", tmp_path / "report.json", "--only", *asked)
     found = report["workloads"]
@@ -98,7 +106,7 @@ def test_smoke_of_the_other_joins(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_smoke_of_the_race_of_tumbling_windows(tmp_path: Path) -> None:
+def test_smoke_of_the_race_of_tumbling_windows(smoke: Smoke, tmp_path: Path) -> None:
     """With every contestant, against a direct computation as well."""
     printed, whole = smoke("benchmarks.suite", tmp_path / "report.json", "--only", "W1")
     assert "equal in every run of 5 contestants" in printed
@@ -115,7 +123,7 @@ def test_smoke_of_the_race_of_tumbling_windows(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_smoke_of_the_other_workloads(tmp_path: Path) -> None:
+def test_smoke_of_the_other_workloads(smoke: Smoke, tmp_path: Path) -> None:
     others = ["W3", "W4", "W5", "W6", "W9", "W10", "W11", "W12"]
     of = ("--only", *others, "--contestants", *ONE_OF_A_KIND, *FUNCTIONS, "record_by_record")
     _, report = smoke("benchmarks.suite", tmp_path / "report.json", *of)
@@ -131,7 +139,7 @@ def test_smoke_of_the_other_workloads(tmp_path: Path) -> None:
     assert set(found["W12"]["agreement"]) == {"timed runs", "tidegate", "record_by_record"}
 
 
-def test_smoke_of_spilling(tmp_path: Path) -> None:
+def test_smoke_of_spilling(smoke: Smoke, tmp_path: Path) -> None:
     """It compares every row that leaves with what it must be, so this is a test of spilling too."""
     _, report = smoke("benchmarks.spill", tmp_path / "report.json")
     of_500, of_2000 = report["runs"]
@@ -141,7 +149,7 @@ def test_smoke_of_spilling(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_smoke_of_decoding(tmp_path: Path) -> None:
+def test_smoke_of_decoding(smoke: Smoke, tmp_path: Path) -> None:
     _, report = smoke("benchmarks.decoding", tmp_path / "report.json")
     assert len(report["seconds"]) == 3
     assert all(took > 0 for took in report["seconds"].values())
@@ -149,17 +157,17 @@ def test_smoke_of_decoding(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_smoke_of_registered(tmp_path: Path) -> None:
-    """Needs the jar of Spark's Avro, which comes with that of its Kafka connector."""
+    """In a process of its own, for it needs the jar of Spark's Avro, which comes with that of its Kafka connector."""
     pytest.importorskip("authlib", reason="pip install 'tidegate[registry]'")
     if not connector():
         pytest.skip("no jar of Spark's Avro")
-    _, report = smoke("benchmarks.registered", tmp_path / "report.json")
+    _, report = smokes.smoke("benchmarks.registered", tmp_path / "report.json")
     assert {name: len(took) for name, took in report["took"].items()} == {"one schema": 3, "two schemas": 1}
     assert all(times > 0 for times in (*report["times"].values(), *report["decoded"].values()))
 
 
 @pytest.mark.slow
-def test_smoke_of_handing_over(tmp_path: Path) -> None:
+def test_smoke_of_handing_over(smoke: Smoke, tmp_path: Path) -> None:
     _, report = smoke("benchmarks.handing_over", tmp_path / "report.json")
     assert {form: sorted(took) for form, took in report["ms_per_mb"].items()} == {
         "eight bits": ["read", "written"],
@@ -168,19 +176,19 @@ def test_smoke_of_handing_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_smoke_of_letting_out(tmp_path: Path) -> None:
+def test_smoke_of_letting_out(smoke: Smoke, tmp_path: Path) -> None:
     _, report = smoke("benchmarks.letting_out", tmp_path / "report.json")
     assert {form: len(took) for form, took in report["us_per_row"].items()} == {"one by one": 1, "in lists": 1}
 
 
 @pytest.mark.slow
-def test_smoke_of_between_tasks(tmp_path: Path) -> None:
+def test_smoke_of_between_tasks(smoke: Smoke, tmp_path: Path) -> None:
     _, report = smoke("benchmarks.between_tasks", tmp_path / "report.json")
     assert {how: len(took) for how, took in report["ms_a_batch"].items()} == {"spared": 1, "not spared": 1}
 
 
 @pytest.mark.slow
-def test_smoke_of_where_the_time_goes(tmp_path: Path) -> None:
+def test_smoke_of_where_the_time_goes(smoke: Smoke, tmp_path: Path) -> None:
     """Both ways to read, whose parts differ."""
     of = ("--only", "W1", "W6", "--contestants", "tidegate", "tidegate_files")
     _, report = smoke("benchmarks.where", tmp_path / "report.json", *of)
@@ -206,7 +214,8 @@ def test_smoke_of_where_the_time_goes(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.cluster
 def test_smoke_of_growth_here_and_on_a_cluster(tmp_path: Path) -> None:
-    _, found = smoke("benchmarks.growth", tmp_path / "report.json", "--only", "tasks", "cluster")
+    """In a process of its own: no JVM can leave a cluster for another master."""
+    _, found = smokes.smoke("benchmarks.growth", tmp_path / "report.json", "--only", "tasks", "cluster")
     masters = {name: axis["master"].partition(":")[0] for name, axis in found["axes"].items()}
     assert masters == {"tasks": "local[2]", "cluster": "spark"}
     for axis in found["axes"].values():

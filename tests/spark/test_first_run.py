@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from spark.session import QUICK_START
+
 pytestmark = pytest.mark.spark
 
 JOB = """
@@ -44,6 +46,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     other.chmod(0o755)
     given = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
     given["PATH"] = f"{other.parent}{os.pathsep}{os.environ['PATH']}"
+    given["JAVA_TOOL_OPTIONS"] = QUICK_START
     given["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     return given
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
 import tidegate as tg
+from spark.session import quick
 from tidegate.instants import instant_ms
 from tidegate.testing import TopologyTestDriver
 
@@ -114,10 +114,9 @@ def records(first: int, *seconds: int) -> pa.Table:
 def run(folder: Path) -> str:
     pytest.importorskip("grpc")
     pytest.importorskip("pyspark.pipelines")
-    home = Path(pyspark.__file__).parent
     path = os.pathsep.join([str(folder), *(path for path in sys.path if path)])
-    environment = {**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path}
-    command = [str(home / "bin" / "spark-pipelines"), "run", "--spec", str(folder / "spark-pipeline.yml")]
+    environment = {**quick(folder / "spark"), "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path}
+    command = [str(folder / "spark" / "bin" / "spark-pipelines"), "run", "--spec", str(folder / "spark-pipeline.yml")]
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=400, check=False
     )
