@@ -29,8 +29,12 @@ setup: $(STAMP)  ## Install everything into .venv (the other targets do it when 
 demo: $(STAMP) java  ## Replay the flights of 2013 as a stream and watch final results leave
 	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m tidegate demo $(ARGS)
 
+# Tests start many processes: with this set, each compiles the package again, and pytest all tests.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Tests without Spark run side by side, but for those that measure time: these run when nothing else does.
-BESIDE = -n logical --maxprocesses 8 --dist worksteal -m "not spark and not alone and not full and not slow"
+SIDE_BY_SIDE = -n logical --maxprocesses 8 --dist worksteal
+SHORT = not alone and not full and not slow
 ALONE = -m "alone and not full and not slow"
 # pytest ends with 5 where ARGS leave none of a lane's tests.
 OR_NONE = || [ $$? -eq 5 ]
@@ -38,15 +42,17 @@ BESIDE_LOG = $(VENV)/beside.log
 
 .PHONY: test
 test: $(STAMP) java  ## All tests, on Spark too (without those marked full or slow)
-	@echo "Tests without Spark run beside those on Spark; what they find follows ($(BESIDE_LOG))."
-	@{ $(BIN)/python -m pytest -q --durations=5 $(BESIDE) $(ARGS) $(OR_NONE); } >$(BESIDE_LOG) 2>&1 & beside=$$!; \
-	  $(call PYTHON_OF,$(VENV)) $(BIN)/python -m pytest -v --durations=15 -m "spark and not alone and not full and not slow" $(ARGS) \
-	  $(OR_NONE); spark=$$?; wait $$beside; beside=$$?; cat $(BESIDE_LOG); [ $$spark -eq 0 ] && [ $$beside -eq 0 ]
+	@echo "Tests without the shared Spark run beside those on it; what they find follows ($(BESIDE_LOG))."
+	@export $(call PYTHON_OF,$(VENV)); \
+	  { $(BIN)/python -m pytest -q --durations=5 $(SIDE_BY_SIDE) -m "(not spark or apart) and $(SHORT)" $(ARGS) $(OR_NONE); } \
+	  >$(BESIDE_LOG) 2>&1 & beside=$$!; \
+	  $(BIN)/python -m pytest -v --durations=15 -m "spark and not apart and $(SHORT)" $(ARGS) $(OR_NONE); spark=$$?; \
+	  wait $$beside; beside=$$?; cat $(BESIDE_LOG); [ $$spark -eq 0 ] && [ $$beside -eq 0 ]
 	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m pytest -v $(ALONE) $(ARGS) $(OR_NONE)
 
 .PHONY: check
 check: lint  ## No Java, a minute or two: ruff, mypy, layers, tests of kernel and driver
-	$(BIN)/python -m pytest -q $(BESIDE) $(ARGS) $(OR_NONE)
+	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not spark and $(SHORT)" $(ARGS) $(OR_NONE)
 	$(BIN)/python -m pytest -q $(ALONE) $(ARGS) $(OR_NONE)
 
 .PHONY: lint

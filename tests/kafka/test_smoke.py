@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.spark
+@pytest.mark.apart
 def test_final_results_from_a_real_broker(tmp_path: Path) -> None:
     """In a process of its own: Spark takes the connector when its JVM starts, and that of this run has started."""
     try:

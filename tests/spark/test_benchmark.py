@@ -11,7 +11,7 @@ from benchmarks.peers.over_kafka import connector
 from bench import smoke as smokes
 from bench.smoke import Smoke
 
-pytestmark = [pytest.mark.spark]
+pytestmark = [pytest.mark.spark, pytest.mark.apart]
 
 ONE_OF_A_KIND = ("tidegate", "spark_memory", "tidegate_every", "tidegate_bounded")
 FUNCTIONS = ("tidegate_aggregate", "tidegate_arrow", "per_key")

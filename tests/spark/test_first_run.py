@@ -11,7 +11,7 @@ import pytest
 
 from spark.session import QUICK_START
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.apart]
 
 JOB = """
 import sys

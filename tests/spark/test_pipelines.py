@@ -146,6 +146,7 @@ def in_ms(value: Any) -> Any:
     return instant_ms(value) if isinstance(value, datetime) else value
 
 
+@pytest.mark.apart
 def test_a_pipeline_from_a_file_gives_what_the_driver_gives(tmp_path: Path) -> None:
     events = tmp_path / "events"
     (tmp_path / "transformations").mkdir()
