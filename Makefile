@@ -191,7 +191,7 @@ java:
 clean:  ## Remove environments, caches and outputs
 	rm -rf $(VENV) $(LOWEST) $(SITE_VENV) .venv-spark-* .newest build dist output benchmarks/results benchmarks/peers/target spark-warehouse metastore_db derby.log artifacts
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
-	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests benchmarks examples tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(OF_SPARK)/.installed: pyproject.toml
 	@tools/make-venv $(OF_SPARK)

@@ -20,7 +20,7 @@ THROUGH_FILE_SYSTEM = f"{checkpointing()}.FileSystemBasedCheckpointFileManager"
 """Spark's default starts a program four times for each file of a checkpoint on a local disk (decision 0012)."""
 
 FILES_WITHOUT_FORKS = Path(__file__).with_name("FilesWithoutForks.java")
-"""Without it a query of four micro-batches starts `chmod` 70 times, which is 14 % of the query's processor time."""
+"""Without it a query of four micro-batches starts the program `chmod` 70 times (`jdk.ProcessStart` in a recording)."""
 
 UNUSED = (
     *("kubernetes-", "spark-kubernetes", "vertx-", "volcano-", "zjsonpatch", "spark-yarn", "spark-repl"),
