@@ -15,7 +15,7 @@ from tools.maven import MavenError
 
 from kafka.broker import Broker, jars
 from kafka.client import Client
-from spark.session import builder
+from tidegate.runtime.spark.config import configure
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
@@ -36,8 +36,15 @@ def spark() -> Iterator[SparkSession]:
         connector = jars("connector")
     except MavenError as error:
         pytest.skip(f"no Kafka connector: {error}")
-    with_jars = builder("tidegate-kafka-tests").config("spark.jars", ",".join(str(jar) for jar in connector))
-    session = with_jars.getOrCreate()
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .appName("tidegate-kafka-tests")
+        .config("spark.jars", ",".join(str(jar) for jar in connector))
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+    )
+    session = configure(builder).getOrCreate()
     yield session
     session.stop()
 
