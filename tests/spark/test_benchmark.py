@@ -214,7 +214,7 @@ def test_smoke_of_where_the_time_goes(smoke: Smoke, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.cluster
 def test_smoke_of_growth_here_and_on_a_cluster(tmp_path: Path) -> None:
-    """In a process of its own: no JVM can leave a cluster for another master."""
+    """In a process of its own: it starts a cluster."""
     _, found = smokes.smoke("benchmarks.growth", tmp_path / "report.json", "--only", "tasks", "cluster")
     masters = {name: axis["master"].partition(":")[0] for name, axis in found["axes"].items()}
     assert masters == {"tasks": "local[2]", "cluster": "spark"}
