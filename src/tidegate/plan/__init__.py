@@ -1,7 +1,10 @@
 """The plan: an immutable tree that the DSL builds (`nodes`), the operators that compute it (`planner` makes `physical`
-ones), what a checkpoint must agree with (`identity`), and the plan as text (`text`).
+ones), what a checkpoint must agree with (`identity`), and the plan as text (`text`), as boxes (`diagram`) and as a
+picture (`drawn`).
 """
 
+from tidegate.plan.diagram import Box, boxes, boxes_of, flowchart, mermaid
+from tidegate.plan.drawn import drawing, html, svg
 from tidegate.plan.graph import Edge, Node, graph
 from tidegate.plan.nodes import (
     DROP,
@@ -40,6 +43,7 @@ __all__ = [
     "LATE_RECORDS",
     "RESULT_COLUMNS",
     "STATE_COLUMNS",
+    "Box",
     "Changelog",
     "Edge",
     "Join",
@@ -57,17 +61,24 @@ __all__ = [
     "Table",
     "WindowedAggregate",
     "available_columns",
+    "boxes",
+    "boxes_of",
     "check_records_alone",
     "describe",
+    "drawing",
+    "flowchart",
     "graph",
     "headline",
+    "html",
     "inputs_of",
     "key_of_rows",
     "merge_conflict",
+    "mermaid",
     "operation",
     "result_columns",
     "root_of",
     "surprises",
+    "svg",
     "windows_of",
     "with_row_ids",
 ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from tidegate.instants import Window, show_instant, show_ms
+from tidegate.spec.pending_drawn import html
 
 SHOWN = 5
 """How many windows the text lists."""
@@ -123,6 +125,32 @@ class Pending:
     limits: tuple[Buffered, ...] = ()
     lookups: Lookups | None = None
 
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data, for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, told: Mapping[str, Any]) -> Pending:
+        """What `to_dict` was called on."""
+        held, lookups = told["held_by"], told["lookups"]
+        waiting = tuple(
+            Waiting(one["window"] and Window(*one["window"]), one["leaves_at"], one["missing_ms"])
+            for one in told["waiting"]
+        )
+        return cls(
+            told["name"],
+            told["stream_time"],
+            waiting,
+            told["open_windows"],
+            None if held is None else (held[0], held[1]),
+            tuple(Buffered(**_with_pairs(one)) for one in told["limits"]),
+            None if lookups is None else Lookups(**_with_pairs(lookups)),
+        )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return html(self, SHOWN)
+
     @property
     def buffered(self) -> Buffered | None:
         """What the first time limit that holds anything holds back, None if none does."""
@@ -157,6 +185,10 @@ class Pending:
         elif self.waiting or any(limit.clock == "stream" for limit in self.limits):
             lines.append("  A record with a later timestamp, of any key and partition, moves stream time on.")
         return "\n".join(lines)
+
+
+def _with_pairs(told: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(told) | {"first": tuple((key, at) for key, at in told["first"])}
 
 
 def _first(keys: Sequence[tuple[str, int]]) -> list[str]:

@@ -24,7 +24,7 @@ def pending(query: Any, checkpoint: str | None = None) -> list[Pending]:
     for progress in query.recentProgress:
         for name, told in observed(progress):
             if told.get("open_windows") is not None and "stream_time" in told:
-                found[name] = _of(name, told)
+                found[name] = of_batch(name, told)
     return list(found.values())
 
 
@@ -48,7 +48,8 @@ def _names(schema: Any) -> list[str]:
     return [field["name"] for field in schema["fields"]] if isinstance(schema, Mapping) else list(schema.names)
 
 
-def _of(name: str, told: Mapping[str, Any]) -> Pending:
+def of_batch(name: str, told: Mapping[str, Any]) -> Pending:
+    """What an operator holds back, from what `observedMetrics` shows of a micro-batch."""
     now, close = told["stream_time"], told.get("next_close")
     stands = now is not None and now >= 0
     waiting = (Waiting(None, close, close - now),) if close is not None and stands else ()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +19,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tidegate.errors import CheckpointError
-from tidegate.instants import Window
 from tidegate.kernel.choice import operator_of
 from tidegate.kernel.inspect import stored_rows
 from tidegate.kernel.inspect.pending import pending as waits
@@ -29,11 +27,12 @@ from tidegate.kernel.state.store import DictStore
 from tidegate.kernel.upgrade import description
 from tidegate.kernel.upgrade.compatibility import fitted
 from tidegate.kernel.upgrade.description import Described
+from tidegate.plan import Operation
 from tidegate.runtime.spark.attach import public
 from tidegate.runtime.spark.flow import spark_schema
 from tidegate.runtime.spark.state import NAMED, NAMES, name_at, part_of
 from tidegate.runtime.spark.state_variable import LOG
-from tidegate.spec.pending import Buffered, Lookups, Pending, Waiting, together
+from tidegate.spec.pending import Pending, together
 
 _PLACE, _PART = ("window", "segment", "part"), ("parts", "value")
 Ended = tuple[int | None, int | None]
@@ -61,9 +60,20 @@ def pending(spark: SparkSession, checkpoint: str) -> list[Pending]:
         tasks = [json.loads(row[0]) for row in rows]
         if tasks:
             windows = {tuple(window) for task in tasks for window in task["windows"]}
-            told.append(together([_read(task["pending"]) for task in tasks], len(windows)))
+            told.append(together([Pending.from_dict(task["pending"]) for task in tasks], len(windows)))
     # Spark numbers operators from the sink.
     return told[::-1]
+
+
+def operators(spark: SparkSession, checkpoint: str) -> list[Operation]:
+    """What each operator computes, in the order in which records go through them.
+
+    Raises CheckpointError if the checkpoint has no state of tidegate.
+    """
+    found = [what.layout.op for _, what in _found(spark, checkpoint)]
+    if not found:
+        raise _nothing(checkpoint)
+    return found[::-1]
 
 
 def memories(spark: SparkSession, checkpoint: str) -> list[list[DictStore]]:
@@ -97,7 +107,7 @@ def _teller(what: Described) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
             if (state := State.open(store)) is not None:
                 layout = fitted(state, what.layout)
                 windows = [window for window, _ in operator_of(layout).open_windows(state)]
-                text = json.dumps({"pending": asdict(waits(layout, state)), "windows": windows})
+                text = json.dumps({"pending": waits(layout, state).to_dict(), "windows": windows})
                 yield pa.record_batch([pa.array([text])], ["pending"])
 
     return run
@@ -108,25 +118,6 @@ def _nothing(checkpoint: str) -> CheckpointError:
         f"{checkpoint!r} has no state that can be read: no batch of a tidegate query was committed there, or by "
         "a version that did not describe its state. Run a batch with this one, or name another checkpointLocation."
     )
-
-
-def _read(told: dict[str, Any]) -> Pending:
-    waiting = tuple(
-        Waiting(one["window"] and Window(*one["window"]), one["leaves_at"], one["missing_ms"])
-        for one in told.pop("waiting")
-    )
-    held, limits, lookups = told.pop("held_by"), told.pop("limits"), told.pop("lookups")
-    return Pending(
-        **told,
-        waiting=waiting,
-        held_by=None if held is None else (held[0], held[1]),
-        limits=tuple(Buffered(**_first(one)) for one in limits),
-        lookups=None if lookups is None else Lookups(**_first(lookups)),
-    )
-
-
-def _first(told: dict[str, Any]) -> dict[str, Any]:
-    return told | {"first": tuple((key, at) for key, at in told["first"])}
 
 
 def _found(spark: SparkSession, checkpoint: str) -> list[tuple[DataFrame, Described]]:

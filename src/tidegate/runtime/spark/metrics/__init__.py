@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import tidegate
+from tidegate.runtime.spark.metrics.endpoint import Server, serve
 from tidegate.runtime.spark.metrics.listener import Listener, Watched, listen
-from tidegate.runtime.spark.metrics.prometheus import Collector, Server, serve
+from tidegate.runtime.spark.metrics.prometheus import Collector
 
 _OPS = Path(tidegate.__file__).parent / "ops"
 

@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from tidegate.kernel.inspect.totals import Totals
-from tidegate.runtime.spark.pending import observed
+from tidegate.runtime.spark.pending import observed, of_batch
+from tidegate.spec.pending import Pending
 
 ENDED = 100
 """Queries that have ended are remembered up to this number, the latest."""
@@ -21,13 +22,14 @@ ENDED = 100
 
 @dataclass(frozen=True)
 class Watched:
-    """An operator of a query, and its metrics.
+    """An operator of a query, its metrics, and what it held back after its last batch.
 
     Attributes:
         query: The name that the query was given, otherwise its id.
         operator: The name of the operator.
         active: Whether the query runs.
         metrics: The numbers by name.
+        pending: What it held back.
 
     Examples:
         ```python
@@ -39,6 +41,7 @@ class Watched:
     operator: str
     active: bool
     metrics: Mapping[str, float]
+    pending: Pending
 
 
 @dataclass
@@ -48,6 +51,7 @@ class _Query:
     run: str = ""
     active: bool = True
     tallies: dict[str, Totals] = field(default_factory=dict)
+    pending: dict[str, Pending] = field(default_factory=dict)
 
 
 class Listener(StreamingQueryListener):
@@ -84,6 +88,8 @@ class Listener(StreamingQueryListener):
             for name, row in told.items():
                 tally = query.tallies.setdefault(name, Totals(name, dict.fromkeys(row, ""), query.began_ms))
                 tally.add(row, began + (progress.batchDuration or 0))
+                if row["open_windows"] is not None:
+                    query.pending[name] = of_batch(name, row)
 
     def onQueryIdle(self, event: Any) -> None:
         pass
@@ -114,7 +120,7 @@ class Listener(StreamingQueryListener):
         now = self._clock() * 1000
         with self._lock:
             return [
-                Watched(query.name, name, query.active, tally.values(now))
+                Watched(query.name, name, query.active, tally.values(now), query.pending.get(name, _nothing(name)))
                 for query in self._queries.values()
                 for name, tally in query.tallies.items()
             ]
@@ -165,6 +171,10 @@ def listen(spark: SparkSession) -> Listener:
     listener = Listener()
     spark.streams.addListener(listener)
     return listener
+
+
+def _nothing(name: str) -> Pending:
+    return Pending(name, None, (), 0)
 
 
 def _ms(timestamp: str) -> float:

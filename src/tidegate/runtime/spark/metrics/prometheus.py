@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import SparkSession
-
-from tidegate.errors import TidegateError
 from tidegate.runtime.spark.metrics.listener import Listener, Watched
 from tidegate.spec.metrics import METRICS, PER_STORE, SKIPPED, Metric, store_of
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric as Family
-    from prometheus_client.registry import CollectorRegistry
 
 PREFIX = "tidegate_"
 STORE_PREFIX = f"{PREFIX}store_"
 """Before the metrics of one of several suppressions, which have the label `store` besides."""
-PORT = 9464
 LABELS = ("query", "operator")
 _SKIPPED = "skipped_records_total"
 _LIVE = ("stream_time_lag",)
@@ -114,80 +108,3 @@ def _add(family: Any, metric: Metric, one: Watched) -> None:
     for reason in SKIPPED:
         if reason in one.metrics:
             family.add_metric([*labels, reason], one.metrics[reason])
-
-
-@dataclass(frozen=True)
-class Server:
-    """A running endpoint: `http://host:port/metrics`.
-
-    Attributes:
-        listener: The listener whose metrics it shows.
-        host: The address.
-        port: The port.
-
-    Examples:
-        ```python
-        server = tg.metrics.serve(spark)
-        print(server.url)
-        ```
-    """
-
-    listener: Listener
-    host: str
-    port: int
-    _spark: SparkSession
-    _server: Any
-
-    @property
-    def url(self) -> str:
-        """Where Prometheus finds it."""
-        return f"http://{self.host}:{self.port}/metrics"
-
-    def close(self) -> None:
-        """End it, and listen to the session no longer.
-
-        Examples:
-            ```python
-            server.close()
-            ```
-        """
-        self._spark.streams.removeListener(self.listener)
-        self._server.shutdown()
-        self._server.server_close()
-
-
-def serve(
-    spark: SparkSession, port: int = PORT, host: str = "127.0.0.1", registry: CollectorRegistry | None = None
-) -> Server:
-    """Show the metrics of the queries of `spark` to Prometheus; call it before queries start.
-
-    Args:
-        spark: The session.
-        port: The port; 0 takes a free one.
-        host: This machine alone, unless another address is given ("0.0.0.0": every one); nobody is asked who they are.
-        registry: A registry to be shown besides, whose metrics of other things are then told here too.
-
-    Returns:
-        The running endpoint.
-
-    Raises:
-        TidegateError: prometheus-client is not installed.
-        OSError: The port is taken.
-
-    Examples:
-        ```python
-        server = tg.metrics.serve(spark, port=9464)
-        ```
-    """
-    try:
-        from prometheus_client import CollectorRegistry, start_http_server
-    except ImportError as error:
-        raise TidegateError(
-            "tg.metrics.serve needs prometheus-client, which is not installed. Run: pip install 'tidegate[metrics]'"
-        ) from error
-    listener = Listener()
-    registry = CollectorRegistry() if registry is None else registry
-    registry.register(Collector(listener))
-    server, _ = start_http_server(port, addr=host, registry=registry)
-    spark.streams.addListener(listener)
-    return Server(listener, host, server.server_port, spark, server)

@@ -1,0 +1,52 @@
+"""`python -m tidegate drain`: let everything out that a stopped query holds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from tidegate import drain
+from tidegate.cli.given import add_settings, is_endpoint, made, named, require_pyspark, session
+from tidegate.errors import DefinitionError
+
+_DESCRIPTION = """Lets everything out that a stopped query holds, in its last batches: windows close, buffers empty.
+Afterwards no plan starts on the checkpoint. Draining it again does nothing; after a failure, run the command again."""
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command with its arguments."""
+    help = "let everything out that a stopped query holds, and end it"
+    command = commands.add_parser("drain", help=help, description=_DESCRIPTION)
+    command.add_argument("checkpoint", help="the checkpointLocation of the query, which must not run")
+    command.add_argument(
+        "plan", metavar="module:table", help="what gives the table, of streaming DataFrames; it may take a SparkSession"
+    )
+    command.add_argument(
+        "write",
+        metavar="module:write",
+        help="a function of the rows that gives their DataStreamWriter, without trigger and checkpoint",
+    )
+    command.add_argument("--row-ids", action="store_true", help="of a join whose rows go to tg.kafka.sink")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    add_settings(command)
+    command.set_defaults(run=run)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Drain it. Raises CheckpointError if there is no state to drain, TidegateError for what cannot be found."""
+    if is_endpoint(parsed.checkpoint):
+        raise DefinitionError(
+            f"drain takes a checkpoint, not an endpoint ({parsed.checkpoint}). Stop the query, and give its "
+            "checkpointLocation."
+        )
+    require_pyspark("drain")
+    write = named(parsed.write, "writer", "a DataStreamWriter of the rows")
+    if not callable(write):
+        raise DefinitionError(f"the writer {parsed.write!r} is {write!r}, not a function of the rows.")
+    spark = session(parsed.conf, parsed.checkpoint)
+    drain(made(parsed.plan, lambda: spark), parsed.checkpoint, write, row_ids=parsed.row_ids)
+    if parsed.json:
+        print(json.dumps({"checkpoint": parsed.checkpoint, "drained": True}))
+    else:
+        print(f"Drained: {parsed.checkpoint}. Everything it held has been written; no plan starts on it any more.")
+    return 0

@@ -1,0 +1,128 @@
+"""What arguments name: a module's function, a Spark session that can read a checkpoint, an endpoint."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import json
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from tidegate import configure, outputs
+from tidegate.dsl import Result
+from tidegate.errors import TidegateError
+
+PATIENCE_SECONDS = 10
+_FORMAT = 1
+
+
+def add_settings(command: argparse.ArgumentParser) -> None:
+    """The argument for settings of the Spark session that reads a checkpoint."""
+    command.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark")
+
+
+def require_pyspark(command: str) -> None:
+    """Raise TidegateError if pyspark is not installed."""
+    if find_spec("pyspark") is None:
+        raise TidegateError(f"{command} needs pyspark. Run: pip install 'tidegate[spark]'")
+
+
+def named(text: str, what: str = "plan", gives: str = "the table") -> Any:
+    """The object that "module:name" names. Raises TidegateError if there is none."""
+    module, _, name = text.partition(":")
+    if not module or not name:
+        raise TidegateError(f'the {what} is {text!r}. Write "module:function", where the function gives {gives}.')
+    # As `python -m` itself finds modules: from the folder that it runs in.
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise TidegateError(
+            f"the {what} {text!r} cannot be found: {error}. Run from the folder of the module."
+        ) from error
+
+
+def made(plan: str, session: Any) -> Result:
+    """The table or the outputs that a plan names, made by its function if it is one.
+
+    session  called for a SparkSession if the function takes an argument
+
+    Raises TidegateError for what is no table.
+    """
+    found = named(plan)
+    if callable(found):
+        found = found(session()) if inspect.signature(found).parameters else found()
+    if isinstance(found, dict):
+        found = outputs(**found)
+    if not isinstance(found, Result):
+        raise TidegateError(f"the plan {plan!r} is {found!r}, not a table or outputs of tidegate. Name what you run.")
+    return found
+
+
+def session(settings: Sequence[str], checkpoint: str | None = None) -> Any:
+    """The active Spark session, or one that is made with `settings` ("name=value") and fits the checkpoint."""
+    from pyspark.sql import SparkSession
+
+    from tidegate.runtime.spark.config import PARTITIONS
+    from tidegate.runtime.spark.reading import partitions
+
+    started = SparkSession.getActiveSession()
+    if started is not None:
+        return started
+    given = dict(_setting(text) for text in settings)
+    builder: Any = SparkSession.builder
+    for name, value in {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", **given}.items():
+        builder = builder.config(name, value)
+    spark = configure(builder).getOrCreate()
+    if checkpoint is not None and PARTITIONS not in given:
+        spark.conf.set(PARTITIONS, partitions(spark, checkpoint))
+    return spark
+
+
+def is_endpoint(source: str) -> bool:
+    """Whether this is the address of an endpoint, and not a checkpoint."""
+    return urlsplit(source).scheme in ("http", "https")
+
+
+def told(source: str, query: str | None) -> list[dict[str, Any]]:
+    """What the endpoint of running queries tells of each operator, of all queries or the one of this name.
+
+    Raises TidegateError if nothing answers, or something else, or there is no such query.
+    """
+    address = urlsplit(source)
+    url = f"{address.scheme}://{address.netloc}/queries.json"
+    try:
+        with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:  # noqa: S310 - http or https
+            found = json.load(answer)
+    except (urllib.error.URLError, TimeoutError, OSError) as error:
+        raise TidegateError(
+            f"{url} does not answer: {error}. Give the address of tg.metrics.serve(spark), whose query runs."
+        ) from error
+    except ValueError as error:
+        raise TidegateError(
+            f"{url} answers with something else than queries of tidegate: {error}. Give the address of "
+            "tg.metrics.serve(spark)."
+        ) from error
+    if not isinstance(found, dict) or found.get("format") != _FORMAT:
+        raise TidegateError(
+            f"{url} is of another version of tidegate (format {_FORMAT} is read here). Use the version of the query."
+        )
+    operators = [one for one in found["operators"] if query in (None, one["query"])]
+    if query is not None and not operators:
+        names = ", ".join(sorted({repr(one["query"]) for one in found["operators"]})) or "none yet"
+        raise TidegateError(f"--query is {query!r}, and {url} knows of {names}. Use one of these names.")
+    return operators
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise TidegateError(f"--conf is {text!r}. Write name=value.")
+    return name, value

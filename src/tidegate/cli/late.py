@@ -1,0 +1,76 @@
+"""`python -m tidegate late`: what running queries drop late and skip."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tidegate.cli.given import is_endpoint, told
+from tidegate.cli.state import shown
+from tidegate.errors import DefinitionError
+from tidegate.instants import show_ms
+from tidegate.spec.metrics import SKIPPED
+
+_DESCRIPTION = """Says how many records each operator of each query has dropped late and skipped, by reason, and how
+late records are, since the endpoint was started. The records themselves are what late_records() of a table gives;
+advise says what another grace would cost a recorded stream."""
+_COLUMNS = ("query", "operator", "records", "late", "share", *SKIPPED, "average lateness", "largest lateness")
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command with its arguments."""
+    help = "say how many records came late, or were skipped and why"
+    command = commands.add_parser("late", help=help, description=_DESCRIPTION)
+    command.add_argument("source", metavar="endpoint", help="the address of tg.metrics.serve (http://...)")
+    command.add_argument("--query", metavar="NAME", help="this query alone")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.set_defaults(run=run)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Print it. Raises TidegateError if no endpoint answers."""
+    if not is_endpoint(parsed.source):
+        raise DefinitionError(
+            f"late takes the address of an endpoint, not {parsed.source!r}: a checkpoint does not count the records "
+            "that were not taken. Serve the metrics of the query (tg.metrics.serve(spark)) and give http://127.0.0.1:9464."
+        )
+    found = [_of(one) for one in told(parsed.source, parsed.query)]
+    if parsed.json:
+        print(json.dumps(found))
+        return 0
+    if not found:
+        print("No query has told anything yet.")
+        return 0
+    print(shown(_COLUMNS, [_row(one) for one in found]))
+    return 0
+
+
+def _of(one: Mapping[str, Any]) -> dict[str, Any]:
+    metrics = one["metrics"]
+    return {
+        "query": one["query"],
+        "operator": one["operator"],
+        "records": metrics.get("records"),
+        "late": metrics.get("late"),
+        "skipped": {reason: metrics[reason] for reason in SKIPPED if reason in metrics},
+        "record_lateness_avg": metrics.get("record_lateness_avg"),
+        "record_lateness_max": metrics.get("record_lateness_max"),
+    }
+
+
+def _row(one: Mapping[str, Any]) -> list[str]:
+    late, records = one["late"] or 0, one["records"] or 0
+    return [
+        one["query"],
+        one["operator"],
+        f"{records:,}",
+        f"{late:,}",
+        f"{late / records:.3%}" if records else "-",
+        *(f"{one['skipped'].get(reason, 0):,}" for reason in SKIPPED),
+        *("-" if one[name] is None else show_ms(round(one[name])) for name in _LATENESS),
+    ]
+
+
+_LATENESS = ("record_lateness_avg", "record_lateness_max")

@@ -1,0 +1,46 @@
+"""`python -m tidegate pending`: what a query holds back and what it waits for."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from tidegate.cli.given import add_settings, is_endpoint, require_pyspark, session, told
+from tidegate.spec.pending import Pending
+
+_DESCRIPTION = """Says what each operator of a query holds back, for which stream time it waits, how far away that is,
+and which partition holds it back. Of a checkpoint the state is read: every window, and the keys that time limits hold
+back. An endpoint tells it as of the last micro-batch: the next window alone. Neither is changed."""
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command with its arguments."""
+    help = "say what waits, and for what"
+    command = commands.add_parser("pending", help=help, description=_DESCRIPTION)
+    command.add_argument("source", help="a checkpointLocation, or the address of tg.metrics.serve (http://...)")
+    command.add_argument("--query", metavar="NAME", help="of an endpoint, this query alone")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    add_settings(command)
+    command.set_defaults(run=run)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Print it. Raises CheckpointError if there is no state to read, TidegateError if no endpoint answers."""
+    if is_endpoint(parsed.source):
+        found = [(one["query"], Pending.from_dict(one["pending"])) for one in told(parsed.source, parsed.query)]
+    else:
+        require_pyspark("pending")
+        from tidegate.runtime.spark.reading import pending
+
+        found = [("", one) for one in pending(session(parsed.conf, parsed.source), parsed.source)]
+    if parsed.json:
+        print(json.dumps([({"query": query} if query else {}) | one.to_dict() for query, one in found]))
+        return 0
+    queries = {query for query, _ in found}
+    for query in dict.fromkeys(query for query, _ in found):
+        if len(queries) > 1:
+            print(f"Query {query}")
+        print("\n".join(str(one) for mine, one in found if mine == query))
+    if not found:
+        print("No query has told anything yet.")
+    return 0

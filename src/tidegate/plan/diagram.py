@@ -1,0 +1,201 @@
+"""The plan as a graph of boxes, for those who draw it; and as text for Mermaid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tidegate.instants import show_ms
+from tidegate.plan.nodes import (
+    Changelog,
+    Join,
+    LateRecords,
+    MapFilter,
+    Outputs,
+    Plan,
+    Root,
+    Stream,
+    Suppress,
+    Table,
+    root_of,
+)
+from tidegate.plan.physical import Operation
+from tidegate.plan.planner import operation
+from tidegate.spec.columns import public_key
+from tidegate.spec.joined import Joined, StreamStream
+from tidegate.spec.windows import JoinWindows, Windows
+
+SOURCE, STEP, OPERATOR, BUFFER, OUTPUT = KINDS = ("source", "step", "operator", "buffer", "output")
+
+
+@dataclass(frozen=True)
+class Box:
+    """A part of a topology.
+
+    kind     "source", "step" (stateless), "operator" (stateful), "buffer" (a suppression) or "output" (one of several)
+    details  lines below the title
+    windows  of an operator that has some
+    inputs   the places of the boxes that records come from
+    """
+
+    kind: str
+    title: str
+    details: tuple[str, ...] = ()
+    windows: Windows | JoinWindows | None = None
+    inputs: tuple[int, ...] = ()
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """All lines of text, those about the windows too."""
+        if self.windows is None:
+            return (self.title, *self.details)
+        return (self.title, *self.details, str(self.windows), f"grace {show_ms(self.windows.grace_ms)}")
+
+
+def boxes(plan: Plan) -> list[Box]:
+    """The parts of a topology, each behind those that its records come from."""
+    found = _Boxes()
+    found.of(plan)
+    return found.listed
+
+
+def boxes_of(operators: Sequence[Operation]) -> list[Box]:
+    """The operators that a checkpoint describes, each with the streams it reads.
+
+    Which of these streams are rows of another operator is not described.
+    """
+    found = _Boxes()
+    for op in operators:
+        inputs = tuple(
+            found.add(SOURCE, side.name, (f"key {_listed(side.key)}", f"time {side.timestamp}"))
+            for side in op.sides or (op.stream,)
+        )
+        found.add(OPERATOR, *_of_operation(op), inputs)
+    return found.listed
+
+
+def mermaid(plan: Plan) -> str:
+    """The topology as a flowchart of Mermaid."""
+    return flowchart(boxes(plan))
+
+
+def flowchart(listed: Sequence[Box]) -> str:
+    """The boxes as a flowchart of Mermaid."""
+    shapes = {SOURCE: ('[("', '")]'), STEP: ('("', '")'), OPERATOR: ('["', '"]'), BUFFER: ('[/"', '"/]')}
+    lines = ["flowchart TD"]
+    for place, box in enumerate(listed):
+        opens, closes = shapes.get(box.kind, ('(["', '"])'))
+        lines.append(f"    b{place}{opens}{'<br>'.join(map(_escaped, box.lines))}{closes}")
+        lines += [f"    b{source} --> b{place}" for source in box.inputs]
+    return "\n".join(lines)
+
+
+class _Boxes:
+    def __init__(self) -> None:
+        self.listed: list[Box] = []
+        self._shared: list[tuple[Table | Stream, int]] = []
+        self._operations: list[tuple[Root, Operation]] = []
+
+    def add(
+        self,
+        kind: str,
+        title: str,
+        details: tuple[str, ...] = (),
+        windows: Windows | JoinWindows | None = None,
+        inputs: tuple[int, ...] = (),
+    ) -> int:
+        self.listed.append(Box(kind, title, details, windows, inputs))
+        return len(self.listed) - 1
+
+    def of(self, plan: Plan) -> int:
+        """Add what `plan` is made of; the place of its last box."""
+        if not isinstance(plan, Stream):
+            # A suppression and outputs behind an aggregation decide what it emits.
+            self._operations.append((root_of(plan), operation(plan)))
+        if isinstance(plan, Outputs):
+            ends = [self.add(OUTPUT, f"output {name}", inputs=(self.of(one),)) for name, one in plan.named]
+            return ends[-1]
+        if isinstance(plan, LateRecords):
+            return self.add(STEP, "late records", ("whole, not taken by the operator",), inputs=(self.of(plan.parent),))
+        # Several outputs, and both sides of a join, may be made of the same table: it is one operator, and one box.
+        for known, place in self._shared:
+            if known is plan:
+                return place
+        place = self._table(plan)
+        self._shared.append((plan, place))
+        return place
+
+    def _table(self, plan: Table | Stream) -> int:
+        if isinstance(plan, Stream):
+            return self._stream(plan)
+        if isinstance(plan, Suppress):
+            title = f"suppress {plan.how.name or ''}".rstrip()
+            return self.add(BUFFER, title, (str(plan.how),), inputs=(self.of(plan.parent),))
+        if isinstance(plan, MapFilter):
+            return self.add(STEP, str(plan.step), inputs=(self.of(plan.parent),))
+        if isinstance(plan, Join):
+            inputs = tuple(self._stream(side) for side in plan.sides)
+            return self.add(OPERATOR, *_of_join(plan), inputs)
+        if isinstance(plan, Changelog):
+            details = (f"key {_listed(plan.key)}", f"time {plan.stream.timestamp}")
+            return self.add(OPERATOR, f"table {plan.stream.name}", details, inputs=(self._stream(plan.stream),))
+        op = next(op for root, op in self._operations if root is plan)
+        title, lines, windows = _aggregated(op, plan.materialized.name or op.name)
+        return self.add(OPERATOR, title, lines, windows, (self._stream(plan.stream),))
+
+    def _stream(self, stream: Stream) -> int:
+        if stream.table is not None:
+            place = self.of(stream.table)
+        elif stream.sources:
+            inputs = tuple(self._stream(source) for source in stream.sources)
+            place = self.add(STEP, "merge", inputs=inputs)
+        else:
+            place = self._source(stream)
+        for step in stream.steps:
+            place = self.add(STEP, str(step), inputs=(place,))
+        return place
+
+    def _source(self, stream: Stream) -> int:
+        order = f"order {stream.partition}, {stream.offset}" if stream.ordered else "order by timestamps"
+        clock = tuple(f"clock {line}" for line in stream.clock.lines())
+        details = (f"key {_listed(stream.key)}", f"time {stream.timestamp}", order, *clock)
+        box = Box(SOURCE, stream.name, details)
+        return self.listed.index(box) if box in self.listed else self.add(SOURCE, box.title, box.details)
+
+
+def _of_operation(op: Operation) -> tuple[str, tuple[str, ...], Windows | JoinWindows | None]:
+    if op.joined is not None:
+        windows = op.joined.windows if isinstance(op.joined, StreamStream) else None
+        return f"join {op.name}", (_without_windows(op.joined),), windows
+    if not op.aggregations:
+        return f"table {op.name}", (f"key {_listed(op.key)}",), None
+    return _aggregated(op, op.name)
+
+
+def _aggregated(op: Operation, name: str) -> tuple[str, tuple[str, ...], Windows | None]:
+    columns = tuple(f"{column} = {how}" for column, how in op.aggregations)
+    by = (f"by {_listed(op.key)}",)
+    emits = {"final": "emits each window once, when it closes", "updates": "emits updates"}
+    title = "aggregate" if name == "aggregate" else f"aggregate {name}"
+    return title, (*columns, *by, emits.get(op.emits, "emits updates and final rows")), op.windows
+
+
+def _of_join(join: Join) -> tuple[str, tuple[str, ...], JoinWindows | None]:
+    windows = join.joined.windows if isinstance(join.joined, StreamStream) else None
+    clock = tuple(f"clock {line}" for line in join.clock.lines())
+    return f"join {join.name}", (_without_windows(join.joined), f"by {_listed(join.key)}", *clock), windows
+
+
+def _without_windows(joined: Joined) -> str:
+    return f"{joined.how} join" if isinstance(joined, StreamStream) else str(joined)
+
+
+def _listed(key: Sequence[str]) -> str:
+    return ", ".join(public_key(tuple(key)))
+
+
+def _escaped(text: str) -> str:
+    """Text in a label of Mermaid: signs that would be markup, as its entities."""
+    for sign, entity in (("#", "#35;"), ("&", "#amp;"), ("<", "#lt;"), (">", "#gt;"), ('"', "#quot;"), ("`", "#96;")):
+        text = text.replace(sign, entity)
+    return text.replace("\n", " ")

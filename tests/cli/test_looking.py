@@ -1,0 +1,189 @@
+"""`tidegate pending`, `late`, `state`, `drain` and `describe`, as far as they need no Spark that runs."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from wsgiref.simple_server import make_server
+
+import pytest
+
+import tidegate as tg
+from tidegate.cli.main import main
+from tidegate.runtime.spark.metrics.endpoint import _Quiet, application
+from tidegate.runtime.spark.metrics.listener import Listener
+
+PLAN = """
+import tidegate as tg
+
+events = tg.stream("events", key="k", timestamp="ts")
+table = events.group_by_key().windowed_by(tg.TimeWindows.of_size_and_grace("1 hour", "5 minutes")).count()
+
+def outputs():
+    return {"counts": table, "late": table.late_records()}
+
+def number():
+    return 1
+"""
+
+
+class Row:
+    def __init__(self, **values: Any) -> None:
+        self.values = values
+
+    def asDict(self) -> dict[str, Any]:
+        return dict(self.values)
+
+
+def progress(query: str, operator: str, **numbers: Any) -> Any:
+    told = {"records": 10, "late": 1, "null_key": 2, "emitted": 3, "open_windows": 1, "stream_time": 5_000, **numbers}
+    metrics = {operator: Row(**told)}
+    one = SimpleNamespace(
+        id=query, name=query, timestamp="2026-01-01T00:00:00Z", batchDuration=10, observedMetrics=metrics
+    )
+    return SimpleNamespace(progress=one)
+
+
+@pytest.fixture
+def endpoint() -> Iterator[tuple[str, Listener]]:
+    """An endpoint without Spark, whose listener hears what the test says."""
+    listener = Listener()
+
+    def nothing(environ: Any, start: Any) -> list[bytes]:
+        start("404 Not Found", [])
+        return []
+
+    server = make_server("127.0.0.1", 0, application(listener, nothing), handler_class=_Quiet)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}", listener
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "looked_at.py").write_text(PLAN)
+    return "looked_at"
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    assert main(arguments) == code
+    out, err = capsys.readouterr()
+    return err if code else out
+
+
+def test_what_waits_in_running_queries(endpoint: tuple[str, Listener], capsys: pytest.CaptureFixture[str]) -> None:
+    url, listener = endpoint
+    assert said(capsys, "pending", url) == "No query has told anything yet.\n"
+    listener.onQueryProgress(progress("alerts", "events", next_close=9_000, open_windows=3))
+    listener.onQueryProgress(progress("alerts", "events", slowest_partition=4, slowest_time=5_000, next_close=8_000))
+    assert said(capsys, "pending", url) == (
+        "events: stream time is 5000 (1970-01-01T00:00:05.000+00:00).\n"
+        "  the next result waits for stream time 8000 (1970-01-01T00:00:08.000+00:00): 3 seconds to go\n"
+        "  Partition 4 holds stream time back: it has come to 5000 (1970-01-01T00:00:05.000+00:00).\n"
+    )
+    (found,) = json.loads(said(capsys, "pending", f"{url}/metrics", "--json"))
+    assert (found["query"], found["waiting"][0]["missing_ms"], found["held_by"]) == ("alerts", 3_000, [4, 5_000])
+    listener.onQueryProgress(progress("counts", "events"))
+    assert said(capsys, "pending", url).startswith("Query alerts\n")
+    assert "3 seconds" not in said(capsys, "pending", url, "--query", "counts")
+    assert "knows of 'alerts', 'counts'" in said(capsys, "pending", url, "--query", "count", code=2)
+
+
+def test_late_and_skipped(endpoint: tuple[str, Listener], capsys: pytest.CaptureFixture[str]) -> None:
+    url, listener = endpoint
+    assert said(capsys, "late", url) == "No query has told anything yet.\n"
+    for _ in range(2):
+        listener.onQueryProgress(progress("alerts", "events", record_lateness_avg=1500, record_lateness_max=4000))
+    head, row = said(capsys, "late", url).splitlines()
+    assert head.split()[:5] == ["query", "operator", "records", "late", "share"]
+    assert row.split()[:6] == ["alerts", "events", "20", "2", "10.000%", "4"]
+    assert row.endswith("1 second 500 milliseconds  4 seconds")
+    (found,) = json.loads(said(capsys, "late", url, "--json"))
+    assert found["skipped"] == {"null_key": 4}
+    assert (found["late"], found["record_lateness_max"]) == (2, 4000)
+
+
+def test_describe(plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "describe", f"{plan}:table").startswith("WindowedAggregate")
+    assert said(capsys, "describe", f"{plan}:outputs").startswith("Outputs of one operator")
+    assert said(capsys, "describe", f"{plan}:outputs", "--format", "mermaid").startswith("flowchart TD\n")
+    parts = json.loads(said(capsys, "describe", f"{plan}:table", "--json"))
+    assert [part["kind"] for part in parts] == ["source", "operator"]
+    assert parts[1]["windows"] == {
+        "kind": "TimeWindows",
+        "size_ms": 3_600_000,
+        "advance_ms": 3_600_000,
+        "grace_ms": 300_000,
+    }
+    picture = tmp_path / "topology.svg"
+    assert str(picture) in said(capsys, "describe", f"{plan}:table", "--format", "svg", "--output", str(picture))
+    assert picture.read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["pending", "http://127.0.0.1:1"], "http://127.0.0.1:1/queries.json does not answer: "),
+        (
+            ["late", "checkpoint"],
+            "late takes the address of an endpoint, not 'checkpoint': a checkpoint does not count",
+        ),
+        (["state", "http://127.0.0.1:1"], "state takes a checkpoint, not an endpoint"),
+        (["state", "c", "--ended-from", "noon"], "--ended-from is 'noon', no instant. Write ISO 8601"),
+        (["state", "c", "--limit", "-1"], "--limit is -1"),
+        (["describe", "http://127.0.0.1:1"], "describe takes a plan or a checkpoint, not an endpoint"),
+        (["describe", "looked_at:none"], "the plan 'looked_at:none' cannot be found"),
+        (["describe", "looked_at:number"], "the plan 'looked_at:number' is 1, not a table or outputs"),
+        (["drain", "http://127.0.0.1:1", "a:b", "c:d"], "drain takes a checkpoint, not an endpoint"),
+        (["drain", "c", "looked_at:table", "looked_at:none"], "the writer 'looked_at:none' cannot be found"),
+        (["drain", "c", "looked_at:table", "looked_at:table"], "the writer 'looked_at:table' is"),
+    ],
+    ids=lambda one: " ".join(one) if isinstance(one, list) else "",
+)
+def test_what_is_refused(plan: str, arguments: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert error in said(capsys, *arguments, code=2)
+
+
+def test_something_else_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    def page(environ: Any, start: Any) -> list[bytes]:
+        start("200 OK", [("Content-Type", "text/html")])
+        return answers
+
+    answers = [b"<html>"]
+    server = make_server("127.0.0.1", 0, page, handler_class=_Quiet)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    assert "answers with something else than queries of tidegate" in said(capsys, "pending", url, code=2)
+    answers[0] = b'{"format": 99}'
+    assert "is of another version of tidegate (format 1 is read here)" in said(capsys, "pending", url, code=2)
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_json_has_no_numbers_that_json_has_not(endpoint: tuple[str, Listener]) -> None:
+    import urllib.request
+
+    url, listener = endpoint
+    listener.onQueryProgress(progress("alerts", "events", emit_final_records=0, stream_time=-1))
+    with urllib.request.urlopen(f"{url}/queries.json") as answer:
+        text = answer.read().decode()
+    assert "NaN" not in text
+    assert json.loads(text)["operators"][0]["metrics"]["stream_time_lag"] is None
+
+
+def test_tables_are_text_in_columns() -> None:
+    from tidegate.cli.state import shown
+
+    assert shown(["a", "bb"], [["ccc", "d"]]) == "a    bb\nccc  d"
+    assert tg.Pending("events", 5, (), 0).to_dict()["stream_time"] == 5
