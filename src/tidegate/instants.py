@@ -33,6 +33,19 @@ _SHORT = {
     "d": "day",
 }
 _PART = re.compile(r"\s*([+-]?\d+)\s*([a-z]+)\s*", re.IGNORECASE)
+_S, _M, _H, _D = 1_000, 60_000, 3_600_000, 86_400_000
+ROUND_MS = tuple(
+    unit * n
+    for unit, steps in (
+        (1, (1, 2, 5, 10, 20, 50, 100, 200, 500)),
+        (_S, (1, 2, 5, 10, 15, 20, 30, 45)),
+        (_M, (1, 2, 3, 4, 5, 7, 10, 15, 20, 30, 45)),
+        (_H, (*range(1, 13), 18)),
+        (_D, (1, 2, 3, 4, 5, 7, 10, 14, 21, 30, 60, 90, 180, 365)),
+    )
+    for n in steps
+)
+"""Durations that people write."""
 _MICROSECOND = timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -192,6 +205,11 @@ def later_ms(instant: Any, by: int) -> Any:
 def earlier_ms(instant: Any, by: int) -> Any:
     """`instant` less the duration `by`, which may be negative. A number or a numpy array, in ms."""
     return instant - min(by, MAX_MS)
+
+
+def rounded_up(ms: int) -> int:
+    """The next duration that people write; beyond the last one `ms` itself."""
+    return 0 if ms <= 0 else next((one for one in ROUND_MS if one >= ms), ms)
 
 
 def show_ms(ms: int) -> str:

@@ -56,6 +56,7 @@ PANELS: list[tuple[str, str, list[tuple[str, str]]]] = [
     ("Dropped late, share of the records", "percentunit", [(_SHARE, _WHO)]),
     ("Skipped per second, by reason", "short", _per_second("skipped_records_total", f"{_WHO} {{{{reason}}}}")),
     ("Lateness", "ms", _all("record_lateness_avg", "record_lateness_max")),
+    ("Grace, and what would have been enough", "ms", _all("grace", "grace_enough")),
     ("Stream time behind the wall clock", "ms", _all("stream_time_lag")),
     ("Stream time", "dateTimeAsIso", _all("stream_time")),
     ("Open windows", "short", _all("open_windows")),

@@ -6,12 +6,12 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tidegate.advice.choice import CHOSEN_ON, FEW, Choice, choose, graces_of, rounded_up
+from tidegate.advice.choice import CHOSEN_ON, FEW, Choice, choose, graces_of
 from tidegate.advice.counts import Counts, Tally
 from tidegate.advice.lateness import DAY_HOURS, PARTS
 from tidegate.advice.question import Question
 from tidegate.advice.results import MOST_KEYS
-from tidegate.instants import show_ms
+from tidegate.instants import rounded_up, show_ms
 
 FORMAT = 1
 """The version of `Advice.as_dict`."""

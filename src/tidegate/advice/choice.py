@@ -8,6 +8,7 @@ import numpy as np
 
 from tidegate.advice.counts import Counts, Tally
 from tidegate.advice.lateness import PARTS
+from tidegate.instants import rounded_up
 from tidegate.kernel.columns.arrays import Ints
 
 CHOSEN_ON = PARTS * 4 // 5
@@ -20,25 +21,6 @@ _MOST_VALUES = 8_192
 """With more distinct latenesses the interval of the grace is one of classes."""
 _SHARES = (0.1, 0.03, 0.01, 0.003, 0.001, 0.0001, 0)
 """Without graces that were asked for, the table has those that leave these shares late."""
-
-_S, _M, _H, _D = 1_000, 60_000, 3_600_000, 86_400_000
-ROUND_MS = tuple(
-    unit * n
-    for unit, steps in (
-        (1, (1, 2, 5, 10, 20, 50, 100, 200, 500)),
-        (_S, (1, 2, 5, 10, 15, 20, 30, 45)),
-        (_M, (1, 2, 3, 4, 5, 7, 10, 15, 20, 30, 45)),
-        (_H, (*range(1, 13), 18)),
-        (_D, (1, 2, 3, 4, 5, 7, 10, 14, 21, 30, 60, 90, 180, 365)),
-    )
-    for n in steps
-)
-"""Durations that people write."""
-
-
-def rounded_up(ms: int) -> int:
-    """The next duration that people write; beyond the last one `ms` itself."""
-    return 0 if ms <= 0 else next((one for one in ROUND_MS if one >= ms), ms)
 
 
 @dataclass(frozen=True)

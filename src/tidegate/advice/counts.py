@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.kernel.columns.arrays import Ints, ints
+from tidegate.kernel.time.lateness import class_of
 
 MOST_VALUES = 1 << 16
 """So many distinct values are kept as they are."""
@@ -78,19 +79,7 @@ class Counts:
 
     def rounded_up(self, exact: Ints) -> Counts:
         """The same in classes, each named by its largest value; questions about values in `exact` stay exact."""
-        return Counts.of(_class_of(self.values, exact), self.counts)
-
-
-def _class_of(values: Ints, exact: Ints) -> Ints:
-    """The largest value of the class of each value: the next multiple of a power of two, or of `exact` if closer."""
-    bits = np.frexp(values.astype(np.float64))[1] - FINE_BITS - 1
-    step = np.left_shift(np.int64(1), np.clip(bits, 0, 62).astype(np.int64))
-    ends = np.where(values > 0, -(-values // step) * step, values)
-    if not len(exact):
-        return ends
-    place = np.searchsorted(exact, values)
-    closer = exact[np.minimum(place, len(exact) - 1)]
-    return np.where((place < len(exact)) & (closer < ends), closer, ends)
+        return Counts.of(class_of(self.values, exact, FINE_BITS), self.counts)
 
 
 def _together(parts: list[Counts]) -> Counts:

@@ -12,7 +12,7 @@ from tidegate.advice import lateness as late
 from tidegate.advice.advice import Advice, Found
 from tidegate.advice.alerts import Alerting, count_alerts
 from tidegate.advice.counts import Counts, Tally
-from tidegate.advice.lateness import Records, lateness, without_grace
+from tidegate.advice.lateness import Records, lateness
 from tidegate.advice.order import MOST_PARTITIONS, Times, batches, delivered, in_order, see
 from tidegate.advice.question import Question
 from tidegate.advice.recorded import Recorded, numbered_keys
@@ -21,6 +21,7 @@ from tidegate.errors import InputError, in_one_line
 from tidegate.kernel.columns.arrays import Ints, ints
 from tidegate.kernel.rows.grouping import lift, merge
 from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.time.lateness import without_grace
 
 GUARDS_MS = (1_000, 10_000, 60_000, 300_000, 900_000, 3_600_000, 86_400_000)
 """How far clocks may run ahead: the shortest of these that keeps out almost no record is looked at."""

@@ -1,7 +1,4 @@
-"""Which grace each record would have needed, for each of its windows.
-
-A record is late for a window that closes at or before the stream time it sees (`spec.windows`). So the grace that would
-have been enough is the stream time it sees, less the time at which the window closes without grace, plus 1 ms; or none.
+"""Which grace each record would have needed, for each of its windows (`kernel.time.lateness`), counted.
 
 What is counted, by name:
     records, records/part/P, records/hour/H          records that have a key and a timestamp
@@ -17,15 +14,14 @@ P is the part of the stream, 0 to PARTS - 1 in the order of the records, H the h
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from tidegate.advice.counts import Tally
 from tidegate.advice.order import Bools, Seen
 from tidegate.kernel.columns.arrays import Ints
-from tidegate.kernel.time.panes import Panes
+from tidegate.kernel.time.lateness import needs, pairs, without_grace
 from tidegate.spec.windows import TimeWindows
 
 PARTS = 50
@@ -52,41 +48,9 @@ class Records:
     wall: Ints | None = None
 
 
-def without_grace(windows: TimeWindows) -> TimeWindows:
-    """The same windows, closing at once."""
-    return replace(windows, grace_ms=0)
-
-
 def parts(rank: Ints, records: int) -> Ints:
     """The part of the record of this rank (from 0) among so many."""
     return rank * PARTS // max(records, 1)
-
-
-def needs(shape: TimeWindows, ts: Ints, seen: Ints) -> Iterator[tuple[Ints, Ints]]:
-    """(rows, the grace they needed in ms), for one window of each row after the other; rows in time are left out.
-
-    shape  windows without grace
-    """
-    panes = Panes(shape)
-    pane = panes.pane(ts)
-    start, last = panes.first_window(pane), panes.last_window(pane)
-    rows = np.arange(len(ts))
-    while len(rows):
-        need = seen[rows] - shape.close_ms(start) + 1
-        # Later windows of a record close later: who is in time for this one is in time for them.
-        late = need > 0
-        rows, start, last = rows[late], start[late] + shape.advance_ms, last[late]
-        yield rows, need[late]
-        more = start <= last
-        rows, start, last = rows[more], start[more], last[more]
-
-
-def pairs(shape: TimeWindows, ts: Ints) -> Ints:
-    """How many windows each record is in."""
-    panes = Panes(shape)
-    pane = panes.pane(ts)
-    found: Ints = (panes.last_window(pane) - panes.first_window(pane)) // shape.advance_ms + 1
-    return found
 
 
 def lateness(windows: TimeWindows, records: Records, exact: Ints) -> Tally:

@@ -24,10 +24,10 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.advice.counts import Tally
-from tidegate.advice.lateness import needs, without_grace
 from tidegate.kernel.columns.arrays import Ints
 from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.rows.grouping import codes
+from tidegate.kernel.time.lateness import needs, without_grace
 from tidegate.kernel.time.panes import Panes
 from tidegate.spec.windows import TimeWindows
 

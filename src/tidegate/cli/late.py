@@ -10,12 +10,13 @@ from typing import Any
 from tidegate.cli.given import is_endpoint, told
 from tidegate.cli.state import shown
 from tidegate.errors import DefinitionError
-from tidegate.instants import show_ms
+from tidegate.instants import rounded_up, show_ms
+from tidegate.kernel.inspect.graces import Graces
 from tidegate.spec.metrics import SKIPPED
 
 _DESCRIPTION = """Says how many records each operator of each query has dropped late and skipped, by reason, and how
-late records are, since the endpoint was started. The records themselves are what late_records() of a table gives;
-advise says what another grace would cost a recorded stream."""
+late records are, since the endpoint was started; and of tumbling and hopping windows what other graces would have cost
+in the last 24 hours. The records themselves are what late_records() of a table gives."""
 _COLUMNS = ("query", "operator", "records", "late", "share", *SKIPPED, "average lateness", "largest lateness")
 
 
@@ -44,7 +45,31 @@ def run(parsed: argparse.Namespace) -> int:
         print("No query has told anything yet.")
         return 0
     print(shown(_COLUMNS, [_row(one) for one in found]))
+    for one in found:
+        if one["graces"] is not None and one["graces"]["pairs"]:
+            print(f"\nWhat each grace would have cost {one['query']}, {one['operator']}, in the last 24 hours:")
+            print(_graces(one["graces"]))
     return 0
+
+
+def _graces(told: Mapping[str, Any]) -> str:
+    graces = Graces(told["today"], told["pairs"], dict(told["needed"]))
+    enough = graces.enough()
+    listed = sorted({0, graces.today, enough, *(rounded_up(graces.enough(share)) for share in _SHARES)})
+    rows = [
+        [
+            show_ms(grace),
+            f"{graces.late(grace):,}",
+            f"{graces.share(grace):.3%}",
+            ", ".join(word for word, one in (("today", graces.today), ("enough", enough)) if one == grace),
+        ]
+        for grace in listed
+    ]
+    return shown(("grace", "late pairs", "share", ""), rows)
+
+
+_SHARES = (0.1, 0.03, 0.01, 0.003, 0.0)
+"""Graces are shown that would have left these shares late."""
 
 
 def _of(one: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,6 +82,7 @@ def _of(one: Mapping[str, Any]) -> dict[str, Any]:
         "skipped": {reason: metrics[reason] for reason in SKIPPED if reason in metrics},
         "record_lateness_avg": metrics.get("record_lateness_avg"),
         "record_lateness_max": metrics.get("record_lateness_max"),
+        "graces": one["graces"],
     }
 
 

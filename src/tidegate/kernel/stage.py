@@ -7,6 +7,7 @@ A stage holds no state of its own between steps; everything is in the store.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ from tidegate.kernel.upgrade import compatibility, description, drain
 from tidegate.kernel.upgrade.flush import Flushed
 from tidegate.kernel.windows import expected_keys, retention
 from tidegate.plan import Operation
+from tidegate.spec.metrics import GRACE_NEEDED, PARTITION_TIMES
 
 DROPS = ("late", "null_key", "null_value", "bad_timestamp")
 """Why a record is not taken. "late" counts (record, closed window) pairs."""
@@ -57,7 +59,7 @@ class Step:
     """
 
     parts: Iterator[pa.Table] = field(default_factory=lambda: iter(()))
-    metrics: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
     wake_at: int | None = None
 
     @cached_property
@@ -129,7 +131,7 @@ class Stage:
             rows, wake_at = outputs.run(layout, state, rows, batch, gone, end_of_input)
             metrics["emitted"] += rows.num_rows
             yield to_stream.with_time(rows, state.stream_time) if layout.op.passes_time else rows
-        metrics |= _lateness(batch) if metrics.pop("first") else {"records": 0, "lateness_sum": 0.0}
+        metrics |= _told_once(batch) if metrics.pop("first") else {"records": 0, "lateness_sum": 0.0}
         metrics["stream_time"] = state.stream_time
         metrics |= pending.metrics(layout, state)
         metrics |= suppression_metrics.of_step(layout.op, state, buffered, operator.buffered(state))
@@ -155,11 +157,12 @@ class Stage:
             _same_run(meta, self.layout.identity, self.tasks)
             if meta["chunks"]:  # else it is a mark (`draining.marks`)
                 points = rows.pop() if meta.get("points") else None
+                counted = rows.pop() if meta.get("counted") else None
                 chunks = chunk_headers.read(meta["chunks"], points)
                 if isinstance(batch, JoinBatch):
                     batch.add_side(meta["side"], chunks, *rows)
                 else:
-                    batch.add(chunks, *rows)
+                    batch.add(chunks, *rows, counted=counted)
             batch.task, batch.came = meta["task"], batch.came or meta["came"]
             batch.wall_clock = max(batch.wall_clock, meta.get("wall_clock", NEVER))
             drops.update(meta["drops"])
@@ -188,6 +191,13 @@ class Stage:
         if batch.chunks and not batch.came:
             return reached  # records that were filtered out: neither silence nor input of this operator
         return state.idle.advance(after_ms, batch.came, state.wall_clock, reached, alone=alone)
+
+
+def _told_once(batch: Batch) -> dict[str, Any]:
+    """What follows from the headers of all chunks, and a single task tells."""
+    more = {GRACE_NEEDED: batch.graces()} if batch.tells_graces else {}
+    times = batch.partition_times()
+    return _lateness(batch) | more | ({PARTITION_TIMES: json.dumps(times)} if times else {})
 
 
 def _lateness(batch: Batch) -> dict[str, Any]:

@@ -245,6 +245,8 @@ class Operation:
             metrics.WAKES: self.uses_timers,
             metrics.JOIN: self.joined is not None,
             metrics.LOOKUPS: self.joined is not None and self.joined.waits,
+            metrics.GRACES: self.tells_graces,
+            metrics.ORDER: any(stream.ordered for stream in (self.stream, *self.sides)),
         }
         return frozenset(group for group, there in groups.items() if there)
 
@@ -259,6 +261,11 @@ class Operation:
             for limit in self.all_limits
         }
         return metrics.numbers(self.measured, own)
+
+    @property
+    def tells_graces(self) -> bool:
+        """Whether it tells which graces its records would have needed: it has tumbling or hopping windows."""
+        return isinstance(self.windows, TimeWindows)
 
     @property
     def buffers_by_stream_time(self) -> bool:

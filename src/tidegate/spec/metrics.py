@@ -10,12 +10,15 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 NOTHING = float("nan")
 """A metric without a sample, as in Kafka."""
 
 # Which operators tell a number; `plan.Operation.measured` says which groups one is in.
-ALWAYS, SKEW, FINAL, SUPPRESSION, BOUND, UNBOUND, OVERTIME, WAITS, SLOWEST, WAKES, JOIN, LOOKUPS = GROUPS = (
+ALWAYS, SKEW, FINAL, SUPPRESSION, BOUND, UNBOUND, OVERTIME, WAITS, SLOWEST, WAKES, JOIN, LOOKUPS, GRACES, ORDER = (
+    GROUPS
+) = (
     "always",
     "skew",
     "final",
@@ -28,6 +31,8 @@ ALWAYS, SKEW, FINAL, SUPPRESSION, BOUND, UNBOUND, OVERTIME, WAITS, SLOWEST, WAKE
     "wakes",
     "join",
     "lookups",
+    "graces",
+    "order",
 )
 
 SKIPPED = ("null_key", "null_value", "bad_timestamp", "future")
@@ -35,6 +40,12 @@ SKIPPED = ("null_key", "null_value", "bad_timestamp", "future")
 
 FILL = 10_000
 """A full buffer, in the whole numbers that tasks tell."""
+
+
+GRACE_NEEDED = "grace_needed"
+"""Several numbers (`kernel.time.lateness.histogram`); a single task tells them."""
+PARTITION_TIMES = "partition_times"
+"""Text: JSON with [partition, its largest timestamp] of those that had records; a single task tells it."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +128,8 @@ NUMBERS = (
     Number("next_close", "min", WAITS),
     Number("next_lookup", "min", LOOKUPS),
     Number("lookup_clock", "max", LOOKUPS),
+    Number(GRACE_NEEDED, "max", GRACES),
+    Number(PARTITION_TIMES, "max", ORDER),
     Number("slowest_partition", "max", SLOWEST),
     Number("slowest_side", "max", SLOWEST),
     Number("slowest_time", "max", SLOWEST),
@@ -183,7 +196,7 @@ def timed(told: Mapping[str, float], began_ms: float, now_ms: float) -> dict[str
     return more
 
 
-_COMBINE: dict[str, Callable[[list[float]], float]] = {
+_COMBINE: dict[str, Callable[[list[Any]], Any]] = {
     "sum": sum,
     "max": max,
     "min": min,
@@ -256,6 +269,15 @@ METRICS: tuple[Metric, ...] = (
     Metric("emitted_total", "total", "rows", "rows that left the operator, of all outputs"),
     _gauge("record-lateness-avg", "ms", "stream time that a record saw less its timestamp, on average"),
     _gauge("record-lateness-max", "ms", "the largest lateness of a record"),
+    Metric("grace", "gauge", "ms", "the grace of the windows", needs=GRACE_NEEDED),
+    Metric(
+        "grace_enough",
+        "gauge",
+        "ms",
+        "the shortest round grace that would have left no more than 0.1 % of the (record, window) pairs of the last 24 "
+        "hours late",
+        needs=GRACE_NEEDED,
+    ),
     *_counted("late-record-drop", "records", "records dropped because a window was closed, once per window", "late"),
     *_counted(
         "expired-window-record-drop",

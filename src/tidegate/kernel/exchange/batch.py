@@ -12,7 +12,11 @@ from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
 from tidegate.kernel.exchange import time_progress
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.results import serial
+from tidegate.kernel.time import lateness
 from tidegate.kernel.time.stream_time import NEVER, Chunk, Fold
+from tidegate.spec.windows import TimeWindows
+
+MOST_PARTITIONS = 64
 
 
 class Batch:
@@ -38,12 +42,18 @@ class Batch:
         self._whole: list[pa.Table] = []
         self._outside: list[pa.Table] = []
         self._passed: list[pa.Table] = []
+        self._counted: list[pa.Table] = []
 
-    def add(self, chunks: list[Chunk], *tables: pa.Table) -> None:
-        """Take one blob: headers; rows of dense and scattered chunks; two of records that are kept; how time passed."""
+    def add(self, chunks: list[Chunk], *tables: pa.Table, counted: pa.Table | None = None) -> None:
+        """Take one blob: headers; rows of dense and scattered chunks; two of records that are kept; how time passed.
+
+        counted  in one task, what the graces that records would have needed follow from (`kernel.time.lateness`)
+        """
         base = len(self.chunks)
         self.chunks += chunks
         self.take(base, tables)
+        if counted is not None:
+            self._counted.append(_behind(counted, base))
 
     def take(self, base: int, tables: tuple[pa.Table, ...]) -> None:
         """Take the rows of a blob, whose first chunk is `base` among all."""
@@ -56,8 +66,7 @@ class Batch:
         )
         for held, rows in zip(sections, tables, strict=True):
             if rows.num_rows:
-                at = rows.schema.get_field_index("chunk")
-                held.append(rows.set_column(at, "chunk", pa.array(ints(rows["chunk"]) + base)))
+                held.append(_behind(rows, base))
 
     @property
     def single(self) -> bool:
@@ -128,6 +137,28 @@ class Batch:
             return time_progress.Passed(np.zeros(0, np.int64), np.zeros(0, np.uint64))
         rows = concat_tables(self._passed)
         return time_progress.passed(self.layout, rows, self._seen(rows), self._partitions(rows))
+
+    def partition_times(self) -> list[list[int | str]]:
+        """[partition, largest timestamp] of those that had records in the batch, the first MOST_PARTITIONS of them by
+        that time: it is for people, who look for the one that lags.
+        """
+        times: dict[int | str, int] = {}
+        for chunk in self.chunks:
+            if chunk.partition is not None and chunk.rows:
+                times[chunk.partition] = max(times.get(chunk.partition, NEVER), chunk.max_ts)
+        return [[name, time] for name, time in sorted(times.items(), key=lambda one: one[1])[:MOST_PARTITIONS]]
+
+    @property
+    def tells_graces(self) -> bool:
+        """Whether this is the task that tells which graces records would have needed, and some came."""
+        return bool(self._counted)
+
+    def graces(self) -> list[int]:
+        """Which graces the records of the batch would have needed (`kernel.time.lateness.histogram`)."""
+        windows = self.layout.op.windows
+        assert isinstance(windows, TimeWindows)
+        rows = concat_tables(self._counted)
+        return lateness.histogram(windows, ints(rows["pane"]), self._seen(rows), ints(rows["n"]))
 
     def passing(self) -> Points:
         """The records at which the time of this input grows, from all map tasks: of a join that must know it."""
@@ -261,6 +292,12 @@ class JoinBatch(Batch):
         one = self._sides[min(side, len(self._sides) - 1)]
         one.chunks, one.fold, one.closed_to = self.chunks, self.fold, self.closed_to
         return one
+
+
+def _behind(rows: pa.Table, base: int) -> pa.Table:
+    """Rows whose chunks come behind `base` others."""
+    at = rows.schema.get_field_index("chunk")
+    return rows.set_column(at, "chunk", pa.array(ints(rows["chunk"]) + base))
 
 
 def _natural(partition: int | str | None) -> list[tuple[int, int | str]]:

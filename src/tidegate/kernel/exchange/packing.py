@@ -24,6 +24,7 @@ from tidegate.kernel.rows import grouping, row_ids
 from tidegate.kernel.rows.layout import ID_COLUMN, Layout
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.compact import compacted
+from tidegate.kernel.time import lateness
 from tidegate.kernel.time.stream_time import NEVER, Chunk, cut, header, running_max
 
 
@@ -41,6 +42,8 @@ class _Slice:
     outside: pa.Table | None = None
     came: bool = True
     """Whether a step before the aggregation let any record through."""
+    pane: Ints | None = None
+    """Of time windows, the pane of each row, once it is known."""
 
 
 def pack(
@@ -77,6 +80,9 @@ def pack(
             if told.wall_clock is not None:
                 meta["wall_clock"] = told.wall_clock
             sections = [route[number] for route in routes]
+            if first and told.counted is not None:
+                meta["counted"] = True
+                sections.append(told.counted)
             if points is not None:
                 meta["points"] = True
                 sections.append(points)
@@ -91,6 +97,7 @@ class _Told:
     drops: dict[str, int]
     came: bool
     wall_clock: int | None
+    counted: pa.Table | None
 
 
 def _routes(layout: Layout, table: pa.Table, tasks: int, contiguous: bool) -> tuple[_Told, list[list[pa.Table]]]:
@@ -104,7 +111,15 @@ def _routes(layout: Layout, table: pa.Table, tasks: int, contiguous: bool) -> tu
     if layout.op.tells_time:
         routes += [[time_progress.growing(read.ts, read.seen, read.chunk, read.offset)] * tasks]
     wall_clock = table["wall_clock"][0].as_py() if layout.op.needs_wall_clock else None
-    return _Told(read.chunks, read.drops, read.came, wall_clock), routes
+    return _Told(read.chunks, read.drops, read.came, wall_clock, _counted(layout, read)), routes
+
+
+def _counted(layout: Layout, read: _Slice) -> pa.Table | None:
+    """What the histogram of graces is made of (`kernel.time.lateness`); None where windows are no time windows."""
+    if not layout.op.tells_graces:
+        return None
+    pane = layout.panes.pane(read.ts) if read.pane is None else read.pane
+    return lateness.counted(layout.panes, pane, read.seen, read.chunk, read.offset)
 
 
 def _slices(layout: Layout, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -254,7 +269,7 @@ def _sections(layout: Layout, read: _Slice) -> tuple[pa.Table, pa.Table]:
         rows = rows.append_column("chunk", pa.array(np.zeros(rows.num_rows, np.int64)))
         return rows, rows.slice(0, 0)
     panes = layout.panes
-    pane = panes.pane(read.ts)
+    pane = read.pane = panes.pane(read.ts)
     first, last = panes.first_window(pane), panes.last_window(pane)
     first_open = np.maximum(panes.first_open(read.seen), first)
     slowest = layout.op.stream.clock.slowest

@@ -6,8 +6,9 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tidegate.kernel.inspect.graces import GraceHistory
 from tidegate.kernel.time.stream_time import NEVER
-from tidegate.spec.metrics import HELD, METRICS, NOTHING, SKIPPED, Metric, change_of, of_store, store_of
+from tidegate.spec.metrics import GRACE_NEEDED, HELD, METRICS, NOTHING, SKIPPED, Metric, change_of, of_store, store_of
 
 RATE_MS = 60_000
 """A rate is what came in the last minute, or since the beginning where that is shorter."""
@@ -47,23 +48,22 @@ class Totals:
         self._batches = 1
         """Samples of what waits: one at the beginning, when nothing did, and one after every batch (SEMANTICS 10)."""
         self._samples: deque[tuple[float, Counter[str]]] = deque()
+        self.graces = GraceHistory()
         self._stores = {store: Totals(name, mine, began_ms) for store, mine in _by_store(self.hows).items()}
         """Of several suppressions each."""
 
-    def add(self, batch: Mapping[str, float | None], at_ms: float) -> None:
+    def add(self, batch: Mapping[str, Any], at_ms: float) -> None:
         """Take what `observedMetrics` shows of a micro-batch that ended at `at_ms` of the wall clock."""
         told = {name: value for name, value in batch.items() if value is not None}
+        if (graces := told.pop(GRACE_NEEDED, None)) is not None:
+            self.graces.add(graces, at_ms)
         for store, mine in _by_store(told).items():
             if store not in self._stores:
                 self._stores[store] = Totals(self.name, dict.fromkeys(mine, ""), self._began)
             heard = {name: told[name] for name in ("tasks", "tasks_heard") if name in told}
             self._stores[store].add(heard | mine, at_ms)
         self._sums.update({name: told[name] for name in _COUNTED if name in told})
-        for name in _LARGEST:
-            if name in told:
-                self._extremes[name] = max(self._extremes.get(name, told[name]), told[name])
-        if _SMALLEST in told:
-            self._extremes[_SMALLEST] = min(self._extremes.get(_SMALLEST, told[_SMALLEST]), told[_SMALLEST])
+        self._reach(told)
         for name, weight in _WEIGHED.items():
             self._sums[name] += told.get(name, 0) * told.get(weight, 0)  # type: ignore[assignment]
         if _LATENCY in told:
@@ -76,6 +76,14 @@ class Totals:
         self._samples.append((at_ms, self._sums.copy()))
         while len(self._samples) > 1 and self._samples[1][0] <= at_ms - RATE_MS:
             self._samples.popleft()
+
+    def _reach(self, told: Mapping[str, float]) -> None:
+        """The largest and the smallest that any batch told."""
+        for name in _LARGEST:
+            if name in told:
+                self._extremes[name] = max(self._extremes.get(name, told[name]), told[name])
+        if _SMALLEST in told:
+            self._extremes[_SMALLEST] = min(self._extremes.get(_SMALLEST, told[_SMALLEST]), told[_SMALLEST])
 
     def _hold(self, told: Mapping[str, float]) -> None:
         """What all tasks hold: told by all of them, or changed by those that were heard."""
@@ -113,6 +121,9 @@ class Totals:
             return _total(self._sums, name.removesuffix("_total"))
         if metric.kind == "rate":
             return self._rate(name.removesuffix("_rate"), now_ms)
+        if name in ("grace", "grace_enough"):
+            day = self.graces.last_day(now_ms)
+            return NOTHING if not day.pairs else day.today if name == "grace" else day.enough()
         if name in _WEIGHED:
             weight = self._sums[_WEIGHED[name]]
             return self._sums[name] / weight if weight else 0.0 if name == "record_lateness_avg" else NOTHING

@@ -20,7 +20,7 @@ from tidegate.runtime.spark.names import numbered, numbers, renamed
 from tidegate.runtime.spark.processor import Stage, StageProcessor, static_step
 from tidegate.runtime.spark.tasks import in_partitions, task_numbers
 from tidegate.runtime.spark.wire import rows_of, wire_schema
-from tidegate.spec.metrics import Formula, Term, formula
+from tidegate.spec.metrics import GRACE_NEEDED, PARTITION_TIMES, Formula, Term, formula
 
 Pack = Callable[[Iterator[pa.RecordBatch]], Iterable[tuple[int, bytes]]]
 
@@ -143,7 +143,7 @@ def _combined(of: Formula) -> Column:
     """The numbers of all tasks put together, as `spec.metrics.combined` does it."""
     over = _term(of.over)
     if of.under is None:
-        return over if of.over.how == "avg" else over.cast("long")
+        return over if of.over.how == "avg" or of.over.of in (GRACE_NEEDED, PARTITION_TIMES) else over.cast("long")
     under = _term(of.under)
     return F.when(under > 0, over / under).when(under.isNotNull(), F.lit(0.0))
 

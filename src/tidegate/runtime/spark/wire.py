@@ -7,7 +7,7 @@ rows passes as one, and `rows_of` takes it apart behind (decision 0018).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.runtime.spark.names import col
-from tidegate.spec.metrics import formula
+from tidegate.spec.metrics import GRACE_NEEDED, PARTITION_TIMES, formula
 
 if TYPE_CHECKING:
     from tidegate.runtime.spark.processor import Outcome
@@ -59,6 +59,10 @@ def _each_timestamp(type_: pa.DataType, replace: Callable[[pa.DataType], pa.Data
     return type_
 
 
+_KINDS = {GRACE_NEEDED: pa.list_(pa.int64()), PARTITION_TIMES: pa.string()}
+"""Of what is no number."""
+
+
 def _told(metrics: Mapping[str, str]) -> dict[str, pa.DataType]:
     """The numbers that a task tells, which the formulas of `metrics` put together, and as what each travels.
 
@@ -68,7 +72,9 @@ def _told(metrics: Mapping[str, str]) -> dict[str, pa.DataType]:
     types: dict[str, pa.DataType] = {}
     for name, how in metrics.items():
         for term in formula(name, how).terms:
-            if term.how in ("max", "min"):
+            if name in _KINDS:
+                types[name] = _KINDS[name]
+            elif term.how in ("max", "min"):
                 types.setdefault(term.of, pa.int64())
             elif term.how != "number":
                 types[term.of] = pa.float64()
@@ -90,10 +96,10 @@ def outgoing(
     yield _wire(numbers, schema)
 
 
-def _number(number: float | None, kind: pa.DataType) -> float | None:
-    """A number as it travels: a long, or the nearest double that a long holds."""
-    if number is None:
-        return None
+def _number(number: Any, kind: pa.DataType) -> Any:
+    """A number as it travels: a long, or the nearest double that a long holds; or what is no number, as it is."""
+    if number is None or kind in _KINDS.values():
+        return number
     return min(int(number), LARGEST_LONG) if pa.types.is_int64(kind) else min(float(number), LARGEST_DOUBLE)
 
 

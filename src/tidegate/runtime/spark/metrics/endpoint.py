@@ -1,4 +1,4 @@
-"""The endpoint of running queries, read-only: their metrics for Prometheus, and what they hold back as JSON."""
+"""The endpoint of running queries, read-only: their metrics for Prometheus, what they hold back as JSON, and a page."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from socketserver import ThreadingMixIn
 from threading import Thread
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from pyspark.sql import SparkSession
 
 from tidegate.errors import TidegateError
+from tidegate.kernel.inspect.graces import Graces
 from tidegate.runtime.spark.metrics.listener import Listener, Watched
 from tidegate.runtime.spark.metrics.prometheus import Collector
 
@@ -23,7 +26,29 @@ if TYPE_CHECKING:
     from prometheus_client.registry import CollectorRegistry
 
 PORT = 9464
-QUERIES = "/queries.json"
+QUERIES, HISTORY = "/queries.json", "/history.json"
+PAGE = Path(__file__).parent / "page"
+"""The page that shows both, with all that it loads: nothing comes from another host."""
+_FILES = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/watch.css": ("watch.css", "text/css; charset=utf-8"),
+    "/watch.js": ("watch.js", "text/javascript; charset=utf-8"),
+    "/uPlot.min.css": ("uPlot.min.css", "text/css; charset=utf-8"),
+    "/uPlot.iife.min.js": ("uPlot.iife.min.js", "text/javascript; charset=utf-8"),
+}
+_SAFE = [
+    (
+        "Content-Security-Policy",
+        (
+            "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; img-src data:; "
+            "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        ),
+    ),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cache-Control", "no-store"),
+]
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 FORMAT = 1
 """Of the JSON at QUERIES; raised when a reader of an earlier one would misread it."""
 Application = Callable[[Mapping[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -31,7 +56,7 @@ Application = Callable[[Mapping[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 @dataclass(frozen=True)
 class Server:
-    """A running endpoint: `http://host:port/metrics` for Prometheus, and `/queries.json` for `tidegate pending`."""
+    """A running endpoint: `http://host:port/metrics` for Prometheus, `http://host:port/` for people."""
 
     listener: Listener
     host: str
@@ -44,6 +69,11 @@ class Server:
         """Where Prometheus finds it."""
         return f"http://{self.host}:{self.port}/metrics"
 
+    @property
+    def page(self) -> str:
+        """The page that shows the queries, for a browser."""
+        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}/"
+
     def close(self) -> None:
         """End it, and listen to the session no longer."""
         self._spark.streams.removeListener(self.listener)
@@ -54,7 +84,7 @@ class Server:
 def serve(
     spark: SparkSession, port: int = PORT, host: str = "127.0.0.1", registry: CollectorRegistry | None = None
 ) -> Server:
-    """Show the metrics of the queries of `spark` to Prometheus: `tg.metrics.serve(spark)`, before queries start.
+    """Show the queries of `spark` to Prometheus, and to people as a page: `tg.metrics.serve(spark)`, before they start.
 
     port  0 takes a free one
     host  this machine alone, unless another address is given ("0.0.0.0": every one); nobody is asked who they are
@@ -72,23 +102,45 @@ def serve(
     registry = CollectorRegistry() if registry is None else registry
     registry.register(Collector(listener))
     kind = _IPv6 if ":" in host else _Threads
-    server = make_server(host, port, application(listener, make_wsgi_app(registry)), kind, _Quiet)
+    answers = application(listener, make_wsgi_app(registry), local=host in _LOOPBACK)
+    server = make_server(host, port, answers, kind, _Quiet)
     Thread(target=server.serve_forever, name="tidegate metrics", daemon=True).start()
     spark.streams.addListener(listener)
     return Server(listener, host, server.server_port, spark, server)
 
 
-def application(listener: Listener, prometheus: Any) -> Application:
-    """What answers a request: by its path, otherwise with what Prometheus reads."""
+def application(listener: Listener, prometheus: Any, *, local: bool = True) -> Application:
+    """What answers a request by its path: the page and its data, otherwise what Prometheus reads.
+
+    local  whether only this machine may ask, so that a page of another name that leads here is refused (DNS rebinding)
+    """
 
     def answer(environ: Mapping[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-        if environ.get("PATH_INFO") != QUERIES:
+        path = environ.get("PATH_INFO") or "/"
+        if path not in (QUERIES, HISTORY, *_FILES):
             return prometheus(environ, start)
-        body = json.dumps(queries(listener.watched())).encode()
-        start("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
-        return [body]
+        if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+            return _send(start, "405 Method Not Allowed", "text/plain", b"This endpoint is read-only: use GET.\n")
+        if local and (urlsplit(f"//{environ.get('HTTP_HOST', '')}").hostname or "") not in ("", *_LOOPBACK):
+            name = b"This endpoint is for this machine alone: ask for 127.0.0.1 or localhost.\n"
+            return _send(start, "403 Forbidden", "text/plain", name)
+        if path in _FILES:
+            file, kind = _FILES[path]
+            return _send(start, "200 OK", kind, (PAGE / file).read_bytes())
+        told = queries(listener.watched()) if path == QUERIES else history(listener)
+        return _send(start, "200 OK", "application/json", json.dumps(told).encode())
 
     return answer
+
+
+def _send(start: Callable[..., Any], status: str, kind: str, body: bytes) -> Iterable[bytes]:
+    start(status, [("Content-Type", kind), ("Content-Length", str(len(body))), *_SAFE])
+    return [body]
+
+
+def history(listener: Listener) -> dict[str, Any]:
+    """What the endpoint tells of the last hours, as JSON has it."""
+    return {"format": FORMAT, "time_ms": round(time.time() * 1000), "queries": listener.histories()}
 
 
 def queries(watched: Iterable[Watched]) -> dict[str, Any]:
@@ -100,10 +152,20 @@ def queries(watched: Iterable[Watched]) -> dict[str, Any]:
             "active": one.active,
             "metrics": {name: value if math.isfinite(value) else None for name, value in one.metrics.items()},
             "pending": one.pending.to_dict(),
+            "text": str(one.pending),
+            "windows": one.windows,
+            "partitions": [[name, *times] for name, times in one.partitions.items()],
+            "graces": None if one.graces is None else _graces(one.graces),
         }
         for one in watched
     ]
     return {"format": FORMAT, "time_ms": round(time.time() * 1000), "operators": operators}
+
+
+def _graces(graces: Graces) -> dict[str, Any]:
+    """The histogram as JSON has it: by the grace needed (ms), how many pairs."""
+    needed = sorted(graces.needed.items())
+    return {"today": graces.today, "pairs": graces.pairs, "enough": graces.enough(), "needed": needed}
 
 
 class _Threads(ThreadingMixIn, WSGIServer):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,8 +13,11 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from tidegate.kernel.inspect.graces import Graces
 from tidegate.kernel.inspect.totals import Totals
+from tidegate.runtime.spark.metrics.history import History
 from tidegate.runtime.spark.pending import observed, of_batch
+from tidegate.spec.metrics import GRACE_NEEDED, PARTITION_TIMES
 from tidegate.spec.pending import Pending
 
 ENDED = 100
@@ -30,6 +34,9 @@ class Watched:
         active: Whether the query runs.
         metrics: The numbers by name.
         pending: What it held back.
+        graces: What each grace would have cost in the last 24 hours; None of windows for which that is not told.
+        windows: Size, advance and grace of the windows (ms), where that is told.
+        partitions: By name, how far each partition has come (ms), and the wall clock when records of it came last (ms).
 
     Examples:
         ```python
@@ -42,6 +49,68 @@ class Watched:
     active: bool
     metrics: Mapping[str, float]
     pending: Pending
+    graces: Graces | None = None
+    windows: tuple[int, int, int] | None = None
+    partitions: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+
+
+_PHASES = ("latestOffset", "getBatch", "queryPlanning", "addBatch", "walCommit", "commitOffsets")
+"""Where the time of a batch goes, by the names of Spark's durationMs."""
+_OF_QUERY = ("triggerExecution", *_PHASES, "rows", "state_rows", "state_bytes")
+_OF_OPERATOR = (
+    "stream_time",
+    "records",
+    "late",
+    "skipped",
+    "emitted",
+    "open_windows",
+    "buffered",
+    "buffered_bytes",
+    "fill",
+)
+
+
+@dataclass
+class _Operator:
+    """What is kept of an operator."""
+
+    totals: Totals
+    pending: Pending
+    history: History = field(default_factory=lambda: History(_OF_OPERATOR))
+    partitions: dict[str, tuple[int, float]] = field(default_factory=dict)
+
+    def add(self, row: Mapping[str, Any], at_ms: float) -> None:
+        """Take what a batch told that ended at `at_ms`."""
+        self.totals.add(row, at_ms)
+        if row["open_windows"] is not None:
+            self.pending = of_batch(self.totals.name, row)
+        for name, reached in json.loads(row.get(PARTITION_TIMES) or "[]"):
+            before, _ = self.partitions.get(str(name), (reached, at_ms))
+            self.partitions[str(name)] = (max(reached, before), at_ms)
+        values = self.totals.values(at_ms)
+        self.history.add(at_ms, values | {own: values.get(name) for own, name in _RENAMED.items()})
+
+    def watched(self, query: _Query, now_ms: float) -> Watched:
+        """What there is to say of it."""
+        totals = self.totals
+        return Watched(
+            query.name,
+            totals.name,
+            query.active,
+            totals.values(now_ms),
+            self.pending,
+            totals.graces.last_day(now_ms) if GRACE_NEEDED in totals.hows else None,
+            totals.graces.windows,
+            dict(self.partitions),
+        )
+
+
+_RENAMED = {
+    "skipped": "skipped_records_total",
+    "buffered": "suppression_buffer_count_current",
+    "buffered_bytes": "suppression_buffer_size_current",
+    "fill": "suppression_buffer_fill",
+}
 
 
 @dataclass
@@ -50,8 +119,8 @@ class _Query:
     began_ms: float
     run: str = ""
     active: bool = True
-    tallies: dict[str, Totals] = field(default_factory=dict)
-    pending: dict[str, Pending] = field(default_factory=dict)
+    operators: dict[str, _Operator] = field(default_factory=dict)
+    batches: History = field(default_factory=lambda: History(_OF_QUERY))
 
 
 class Listener(StreamingQueryListener):
@@ -85,11 +154,13 @@ class Listener(StreamingQueryListener):
         told = {name: row for name, row in observed(progress) if "open_windows" in row and "stream_time" in row}
         with self._lock:
             query = self._query(str(progress.id), progress.name, began)
+            done = began + (progress.batchDuration or 0)
+            query.batches.add(done, _of_batch(progress))
             for name, row in told.items():
-                tally = query.tallies.setdefault(name, Totals(name, dict.fromkeys(row, ""), query.began_ms))
-                tally.add(row, began + (progress.batchDuration or 0))
-                if row["open_windows"] is not None:
-                    query.pending[name] = of_batch(name, row)
+                if name not in query.operators:
+                    totals = Totals(name, dict.fromkeys(row, ""), query.began_ms)
+                    query.operators[name] = _Operator(totals, Pending(name, None, (), 0))
+                query.operators[name].add(row, done)
 
     def onQueryIdle(self, event: Any) -> None:
         pass
@@ -119,10 +190,28 @@ class Listener(StreamingQueryListener):
         """
         now = self._clock() * 1000
         with self._lock:
+            return [one.watched(query, now) for query in self._queries.values() for one in query.operators.values()]
+
+    def histories(self) -> list[dict[str, Any]]:
+        """Every query over the last hours.
+
+        Returns:
+            Of each `query`, whether it is `active`, its `batches` and, by name, its `operators`, as columns.
+
+        Examples:
+            ```python
+            rows = listener.histories()[0]["batches"]["rows"]
+            ```
+        """
+        with self._lock:
             return [
-                Watched(query.name, name, query.active, tally.values(now), query.pending.get(name, _nothing(name)))
+                {
+                    "query": query.name,
+                    "active": query.active,
+                    "batches": query.batches.table(),
+                    "operators": {name: one.history.table() for name, one in query.operators.items()},
+                }
                 for query in self._queries.values()
-                for name, tally in query.tallies.items()
             ]
 
     def metrics(self, operator: str, query: str | None = None) -> Mapping[str, float]:
@@ -143,11 +232,34 @@ class Listener(StreamingQueryListener):
             late = listener.metrics("events")["late"]
             ```
         """
+        return self._of(operator, query).metrics
+
+    def graces(self, operator: str, query: str | None = None) -> Graces | None:
+        """What each grace would have cost an operator in the last 24 hours.
+
+        Args:
+            operator: The name of the operator.
+            query: The name or the id of the query; left out, the last one that has such an operator.
+
+        Returns:
+            The costs; None if that is not told of its windows.
+
+        Raises:
+            KeyError: No batch of the operator has been heard of.
+
+        Examples:
+            ```python
+            share = listener.graces("events").share(60_000)
+            ```
+        """
+        return self._of(operator, query).graces
+
+    def _of(self, operator: str, query: str | None) -> Watched:
         with self._lock:
             ids = {one.name: found for found, one in self._queries.items()}
         for one in reversed(self.watched()):
             if one.operator == operator and (query is None or query in (one.query, ids.get(one.query))):
-                return one.metrics
+                return one
         raise KeyError(f"no batch of the operator {operator!r} has been heard of")
 
     def _query(self, found: str, name: str | None, began_ms: float) -> _Query:
@@ -173,8 +285,15 @@ def listen(spark: SparkSession) -> Listener:
     return listener
 
 
-def _nothing(name: str) -> Pending:
-    return Pending(name, None, (), 0)
+def _of_batch(progress: Any) -> dict[str, float | None]:
+    """Rows and times of a batch, and the state of all its operators."""
+    durations: dict[str, float | None] = dict(getattr(progress, "durationMs", None) or {})
+    states = getattr(progress, "stateOperators", None) or ()
+    return durations | {
+        "rows": getattr(progress, "numInputRows", None),
+        "state_rows": sum(one.numRowsTotal for one in states) if states else None,
+        "state_bytes": sum(one.memoryUsedBytes for one in states) if states else None,
+    }
 
 
 def _ms(timestamp: str) -> float:

@@ -1,0 +1,101 @@
+"""The histogram of graces: what a slice tells against record after record, its bound, and its sums over a day."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import numpy as np
+import pytest
+
+import tidegate as tg
+from tidegate.instants import ROUND_MS
+from tidegate.kernel.inspect.graces import HOUR_MS, GraceHistory, Graces
+from tidegate.kernel.time import lateness
+from tidegate.kernel.time.panes import Panes
+from tidegate.kernel.time.stream_time import NEVER, STEPS, running_max
+
+HOUR = 3_600_000
+
+
+def drawn(rows: int, seed: int, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    ts = np.maximum(np.arange(rows) * 3 - random.integers(0, most, rows) * (random.random(rows) < 0.3), 0)
+    starts = np.sort(np.append(0, random.integers(1, rows, 3)))
+    chunk = np.repeat(np.arange(4), np.diff(np.append(starts, rows)))
+    return ts, running_max(ts, starts), chunk
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_few_times_are_told_as_they_are(seed: int) -> None:
+    panes = Panes(tg.TimeWindows(10, 5, 0))
+    ts, seen, chunk = drawn(300, seed, Random(seed).choice([1, 20, 2_000]))
+    pane = panes.pane(ts)
+    told = lateness.counted(panes, pane, seen, chunk, np.arange(300))
+    got = Counter(
+        {(c, s, p): n for c, _, s, p, n in zip(*(told[name].to_pylist() for name in told.schema.names), strict=True)}
+    )
+    assert got == Counter(zip(chunk.tolist(), seen.tolist(), pane.tolist(), strict=True))
+    assert told.num_rows == len(got)
+    first = {key: i for i, key in reversed(list(enumerate(zip(chunk.tolist(), seen.tolist(), strict=True))))}
+    assert told["offset"].to_pylist() == [
+        first[c, s] for c, s in zip(*(told[n].to_pylist() for n in ("chunk", "seen")), strict=True)
+    ]
+
+
+def test_many_times_and_far_panes_stay_within_their_bound() -> None:
+    panes = Panes(tg.TimeWindows(10, 10, 0))
+    for most in (20, 10**12):
+        ts, seen, chunk = drawn(50_000, 1, most)
+        ts = ts + 10**12 * (most == 10**12)
+        told = lateness.counted(panes, panes.pane(ts), seen, chunk, np.arange(50_000))
+        assert told.num_rows <= lateness.MOST_CELLS
+        assert sum(told["n"].to_pylist()) == 50_000
+        times = set(zip(told["chunk"].to_pylist(), told["seen"].to_pylist(), strict=True))
+        assert len(times) <= STEPS + 4
+        # A time counts as the latest of those that it was put together with.
+        assert max(told["seen"].to_pylist()) == int(seen.max())
+
+
+def test_without_an_order_a_batch_is_taken_in_timestamp_order() -> None:
+    panes = Panes(tg.TimeWindows(10, 10, 0))
+    ts = np.array([25, 3, 7, 25])
+    told = lateness.counted(panes, panes.pane(ts), ts, np.zeros(4, np.int64), None)
+    assert told.select(["seen", "pane", "n"]).to_pylist() == [
+        {"seen": NEVER, "pane": 20, "n": 2},
+        {"seen": NEVER, "pane": 0, "n": 2},
+    ]
+
+
+def test_no_rows() -> None:
+    nothing = np.zeros(0, np.int64)
+    windows = tg.TimeWindows(10, 10, 7)
+    assert lateness.counted(Panes(windows), nothing, nothing, nothing, nothing).num_rows == 0
+    assert lateness.histogram(windows, nothing, nothing, nothing) == [10, 10, 7, 0]
+
+
+def test_a_histogram_has_few_classes_and_says_which_pairs_are_late_today() -> None:
+    windows = tg.TimeWindows(HOUR, HOUR, 777_777)
+    seen = np.unique(np.geomspace(HOUR, 2**61, 100_000).astype(np.int64))
+    _, _, grace, pairs, *flat = lateness.histogram(windows, np.zeros(len(seen), np.int64), seen, np.full(len(seen), 2))
+    assert (grace, pairs) == (777_777, 2 * len(seen))
+    assert len(flat) // 2 < 300
+    live = Graces(grace, pairs, dict(zip(flat[::2], flat[1::2], strict=True)))
+    for one in (0, 777_777, *ROUND_MS):
+        assert live.late(one) == 2 * int((seen >= HOUR + one).sum())
+
+
+def test_a_history_keeps_a_day() -> None:
+    history = GraceHistory()
+    history.add([60, 60, 5, 100, 10, 1], 0.5 * HOUR_MS)
+    history.add([60, 60, 6, 50, 20, 3], 23.5 * HOUR_MS)
+    assert history.life() == Graces(6, 150, {10: 1, 20: 3})
+    assert history.last_day(23.9 * HOUR_MS) == Graces(6, 150, {10: 1, 20: 3})
+    assert history.last_day(24.1 * HOUR_MS) == Graces(6, 50, {20: 3})
+    assert history.last_day(90 * HOUR_MS) == Graces(6, 0, {})
+    assert history.last_day(90 * HOUR_MS).share(0) == 0
+
+
+@pytest.mark.parametrize(("target", "enough"), [(0.5, 0), (0.03, 10), (0.01, 30_000), (0, 60_000)])
+def test_the_shortest_round_grace_that_is_enough(target: float, enough: int) -> None:
+    assert Graces(0, 100, {7: 1, 9: 1, 26_000: 2, 60_000: 1}).enough(target) == enough
