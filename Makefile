@@ -34,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Tests without Spark run side by side, but for those that measure time: these run when nothing else does.
 SIDE_BY_SIDE = -n logical --maxprocesses 8 --dist worksteal
-SHORT = not alone and not full and not slow
+SHORT = not alone and not full and not slow and not browser
 ALONE = -m "alone and not full and not slow"
 # pytest ends with 5 where ARGS leave none of a lane's tests.
 OR_NONE = || [ $$? -eq 5 ]
@@ -91,6 +91,11 @@ kafka-parity: $(STAMP) java  ## CASES random cases against Kafka Streams itself 
 .PHONY: test-kafka
 test-kafka: $(STAMP) java  ## Pipelines over a real Kafka broker, started for the tests on loopback (needs mvn)
 	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m pytest -v --durations=15 -m kafka tests/kafka $(ARGS)
+
+.PHONY: test-browser
+test-browser: $(STAMP)  ## The page of tidegate watch in Chromium, which apt-get install chromium brings
+	@command -v chromium chromium-browser google-chrome >/dev/null || { echo "No Chromium is installed. Run: apt-get install chromium"; exit 1; }
+	$(BIN)/python -m pytest -v -m browser $(ARGS)
 
 .PHONY: test-cluster
 test-cluster: $(STAMP) java  ## A pipeline and the demo on a standalone cluster started for the tests on loopback

@@ -6,15 +6,15 @@ import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from wsgiref.simple_server import make_server
 
 import pytest
 
 import tidegate as tg
+from cli.fed import progress, served
 from tidegate.cli.main import main
-from tidegate.runtime.spark.metrics.endpoint import _Quiet, application
+from tidegate.runtime.spark.metrics.endpoint import _Quiet
 from tidegate.runtime.spark.metrics.listener import Listener
 
 PLAN = """
@@ -31,39 +31,12 @@ def number():
 """
 
 
-class Row:
-    def __init__(self, **values: Any) -> None:
-        self.values = values
-
-    def asDict(self) -> dict[str, Any]:
-        return dict(self.values)
-
-
-def progress(query: str, operator: str, **numbers: Any) -> Any:
-    told = {"records": 10, "late": 1, "null_key": 2, "emitted": 3, "open_windows": 1, "stream_time": 5_000, **numbers}
-    metrics = {operator: Row(**told)}
-    one = SimpleNamespace(
-        id=query, name=query, timestamp="2026-01-01T00:00:00Z", batchDuration=10, observedMetrics=metrics
-    )
-    return SimpleNamespace(progress=one)
-
-
 @pytest.fixture
 def endpoint() -> Iterator[tuple[str, Listener]]:
     """An endpoint without Spark, whose listener hears what the test says."""
     listener = Listener()
-
-    def nothing(environ: Any, start: Any) -> list[bytes]:
-        start("404 Not Found", [])
-        return []
-
-    server = make_server("127.0.0.1", 0, application(listener, nothing), handler_class=_Quiet)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}", listener
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with served(listener) as url:
+        yield url, listener
 
 
 @pytest.fixture

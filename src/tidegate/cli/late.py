@@ -48,11 +48,12 @@ def run(parsed: argparse.Namespace) -> int:
     for one in found:
         if one["graces"] is not None and one["graces"]["pairs"]:
             print(f"\nWhat each grace would have cost {one['query']}, {one['operator']}, in the last 24 hours:")
-            print(_graces(one["graces"]))
+            print(graces_table(one["graces"]))
     return 0
 
 
-def _graces(told: Mapping[str, Any]) -> str:
+def graces_table(told: Mapping[str, Any]) -> str:
+    """What each of some graces would have cost, of what an endpoint tells."""
     graces = Graces(told["today"], told["pairs"], dict(told["needed"]))
     enough = graces.enough()
     listed = sorted({0, graces.today, enough, *(rounded_up(graces.enough(share)) for share in _SHARES)})

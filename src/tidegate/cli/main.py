@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import tidegate
-from tidegate.cli import advise, describe, drain, late, pending, state, upgrade
+from tidegate.cli import advise, describe, drain, late, pending, state, upgrade, watch
 from tidegate.cli.given import require_pyspark
 from tidegate.errors import TidegateError
 
@@ -49,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
         help="a cluster, or a Spark Connect server (sc://host:15002), that sees the output directory at the same path "
         "(a Spark of its own on this machine)",
     )
+    demo.add_argument("--watch", action="store_true", help="open the page of the running queries in a browser")
     demo.set_defaults(run=_demo)
     doctor = commands.add_parser(
         "doctor",
@@ -57,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
         "each that does not serve. Exits with 0 if all serve, 1 if one does not.",
     )
     doctor.set_defaults(run=_doctor)
-    for one in (upgrade, advise, pending, state, late, describe, drain):
+    for one in (upgrade, advise, watch, pending, state, late, describe, drain):
         one.add(commands)
     return found
 
@@ -76,7 +77,7 @@ def _demo(parsed: argparse.Namespace) -> int:
         raise TidegateError(f"the demo needs {', '.join(missing)}. Run: pip install 'tidegate[demo]'")
     from tidegate.demo.run import SMALLEST_BATCH, Options, run
 
-    given = {name: getattr(parsed, name) for name in ("batch_size", "grace", "output", "master")}
+    given = {name: getattr(parsed, name) for name in ("batch_size", "grace", "output", "master", "watch")}
     options = Options(**{name: value for name, value in given.items() if value is not None})
     if options.batch_size < SMALLEST_BATCH:
         raise TidegateError(

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import shutil
+import sys
+import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 from rich.console import Console
 
+import tidegate as tg
 from tidegate.demo import alerts, flights, grace, show
 from tidegate.demo.check import directly
 from tidegate.demo.picture import Story, draw
@@ -16,6 +22,9 @@ from tidegate.demo.session import LOCAL, spark_session
 from tidegate.demo.stream import Replay, Run
 from tidegate.demo.topology import GRACE, windows
 from tidegate.demo.verdict import problems
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 BATCH_SIZE = 20_000
 SMALLEST_BATCH = 1_000
@@ -30,6 +39,7 @@ class Options:
     grace: str = GRACE
     output: Path = Path("output")
     master: str = LOCAL
+    watch: bool = False
 
     @property
     def batch_sizes(self) -> tuple[int, int]:
@@ -75,15 +85,30 @@ def _replay(options: Options, console: Console, reports: pd.DataFrame, timetable
     folders = {size: options.output / f"replay-{size}" for size in options.batch_sizes}
     with spark_session(options.output / "spark.log", options.master) as spark:
         runs = []
-        for size, folder in folders.items():
-            _empty(folder)
-            with show.progress_bar(console, size) as on_batch:
-                replay = Replay(spark, reports, timetable, options.grace, folder.absolute(), size, on_batch)
-                runs.append(replay.run())
+        with _watched(spark, console) if options.watch else nullcontext():
+            for size, folder in folders.items():
+                _empty(folder)
+                with show.progress_bar(console, size) as on_batch:
+                    replay = Replay(spark, reports, timetable, options.grace, folder.absolute(), size, on_batch)
+                    runs.append(replay.run())
     # After Spark has stopped: its maintenance of state stores writes behind a query that has ended.
     for folder in folders.values():
         shutil.rmtree(folder)
     return runs
+
+
+@contextmanager
+def _watched(spark: SparkSession, console: Console) -> Iterator[None]:
+    """The page of the queries, opened in a browser. Where somebody sits in front of it, it stays until they go on."""
+    endpoint = tg.metrics.serve(spark, port=0)
+    console.print(f"Watch: {endpoint.page}", markup=False)
+    webbrowser.open(endpoint.page)
+    try:
+        yield
+        if sys.stdin.isatty():
+            console.input(f"Both replays have ended. The page stays at {endpoint.page}; press Enter to go on. ")
+    finally:
+        endpoint.close()
 
 
 def _empty(folder: Path) -> None:

@@ -92,6 +92,7 @@ class Replay:
             .writeStream.format("parquet")
             .option("path", str(self.folder / "results"))
             .option("checkpointLocation", str(self.folder / "checkpoint"))
+            .queryName(f"departures, {self.batch_size} reports a batch")
             .trigger(availableNow=True)
             .start()
         )

@@ -1,0 +1,135 @@
+"""`tidegate watch` in the terminal, and its page as far as no browser is needed."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.error
+import urllib.request
+import webbrowser
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from cli.fed import HOSTILE, heard, progress, served
+from tidegate.cli.main import main
+from tidegate.kernel.inspect.graces import Graces
+from tidegate.runtime.spark.metrics.endpoint import PAGE
+from tidegate.runtime.spark.metrics.history import HOURS_MS, History
+from tidegate.runtime.spark.metrics.listener import Listener
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with served(heard(100)) as url:
+        yield url
+
+
+def fetched(url: str, **headers: str) -> tuple[str, Any]:
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers)) as answer:
+        return answer.read().decode(), answer.headers
+
+
+def test_it_prints_what_the_page_shows(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["watch", url, "--once", "--query", "alerts"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("Query alerts, operator events\nevents: stream time is 1780000495000 (")
+    assert "  2,245,000 records in, 300 rows out; 295 late (0.013%); skipped: 200 null_key\n" in said
+    assert "  12,099 rows wait; the buffer is 50% full.\n" in said
+    assert re.search(r"^  5 .* 4 minutes 45 seconds +4 minutes 10 seconds$", said, re.MULTILINE)
+    assert re.search(r"^    1 minute +595 +0\.015% +today$", said, re.MULTILINE)
+    assert main(["watch", url, "--json"]) == 0
+    assert {one["query"] for one in json.loads(capsys.readouterr().out)} == {"alerts", HOSTILE}
+
+
+def test_it_opens_the_page(url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", lambda page: not opened.append(page))  # type: ignore[func-returns-value]
+    assert main(["watch", f"{url}/metrics"]) == 0
+    assert opened == [f"{url}/"]
+    assert capsys.readouterr().out == f"Watch: {url}/\n"
+    monkeypatch.setattr(webbrowser, "open", lambda _page: False)
+    assert main(["watch", url]) == 0
+    assert f"Open {url}/" in capsys.readouterr().out
+
+
+def test_before_the_first_batch_and_without_an_endpoint(capsys: pytest.CaptureFixture[str]) -> None:
+    with served(Listener()) as url:
+        assert main(["watch", url, "--once"]) == 0
+    assert capsys.readouterr().out == "No query has told anything yet.\n"
+    assert main(["watch", "checkpoint"]) == 2
+    assert "watch takes the address of an endpoint, not 'checkpoint'" in capsys.readouterr().err
+
+
+def test_the_page_loads_what_is_beside_it_alone(url: str) -> None:
+    page, headers = fetched(f"{url}/")
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    named = re.findall(r'(?:src|href)="([^"]+)"', page)
+    assert named == ["data:,", "uPlot.min.css", "watch.css", "uPlot.iife.min.js", "watch.js"]
+    for name in named[1:]:
+        text, _ = fetched(f"{url}/{name}")
+        assert text == (PAGE / name).read_text(encoding="utf-8")
+        # A namespace of XML is a name; nobody fetches it.
+        assert not re.search(r"https?://(?!www\.w3\.org/2000/svg|github\.com/leeoniya/uPlot )", text), name
+    assert "Leon Sorokin" in (PAGE / "uPlot.LICENSE").read_text(encoding="utf-8")
+
+
+def test_history(url: str) -> None:
+    told = json.loads(fetched(f"{url}/history.json")[0])
+    assert told["format"] == 1
+    (alerts,) = [one for one in told["queries"] if one["query"] == "alerts"]
+    assert alerts["active"]
+    assert len(alerts["batches"]["at"]) == len(alerts["operators"]["events"]["at"]) == 100
+    assert alerts["batches"]["addBatch"] == [700] * 100
+    assert alerts["batches"]["getBatch"] == [None] * 100
+    late = alerts["operators"]["events"]["late"]
+    assert late == [sum(i % 7 for i in range(n + 1)) for n in range(100)]
+
+
+@pytest.mark.parametrize(
+    ("host", "allowed"),
+    [("localhost", True), ("127.0.0.1:9464", True), ("[::1]:9464", True), ("evil.example", False)],
+)
+def test_another_name_for_this_machine_is_refused(url: str, host: str, allowed: bool) -> None:
+    for path in ("/", "/queries.json", "/history.json"):
+        if allowed:
+            fetched(url + path, Host=host)
+            continue
+        with pytest.raises(urllib.error.HTTPError, match="403") as refused:
+            fetched(url + path, Host=host)
+        refused.value.close()
+
+
+def test_it_is_read_only(url: str) -> None:
+    with pytest.raises(urllib.error.HTTPError, match="405") as refused:
+        urllib.request.urlopen(urllib.request.Request(f"{url}/queries.json", data=b"{}"))
+    refused.value.close()
+
+
+def test_history_stays_small_and_keeps_its_ends() -> None:
+    history = History(("x",), most=100)
+    for i in range(10_000):
+        history.add(i * 1_000, {"x": i})
+    table = history.table()
+    assert len(table["at"]) <= 100
+    assert table["at"][-1] == 9_999_000
+    assert table["at"] == sorted(table["at"])
+    assert [at / 1_000 for at in table["at"]] == table["x"]
+    history.add(10_000_000 + HOURS_MS, {})
+    assert history.table() == {"at": [10_000_000 + HOURS_MS], "x": [None]}
+    assert History(("x",)).table() == {"at": [], "x": []}
+
+
+def test_a_listener_knows_graces_and_partitions() -> None:
+    listener = heard(10)
+    graces = listener.graces("events", "alerts")
+    assert isinstance(graces, Graces)
+    assert (graces.today, graces.pairs) == (60_000, 400_000)
+    watched = next(one for one in listener.watched() if one.query == "alerts")
+    assert watched.windows == (600_000, 300_000, 60_000)
+    assert watched.partitions["5"][0] == watched.partitions["4"][0] - 7_000 - 25_000
+    listener.onQueryProgress(progress("plain", "others"))
+    assert listener.graces("others") is None
