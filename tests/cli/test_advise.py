@@ -150,3 +150,15 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     table = pa.table({"k": ["a"], "ts": ["yesterday"]})
     with pytest.raises(InputError, match=r"text that is no time in ISO 8601"):
         tg.advise(table, key="k", timestamp="ts", windows=tg.TimeWindows.of_size_with_no_grace("1 s"))
+
+
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        ("kafka://broker:9092", "the path is 'kafka://broker:9092'. Write kafka://HOST:PORT/TOPIC."),
+        ("kafka://broker:9092/events", "a topic needs --value, what its JSON holds"),
+    ],
+)
+def test_a_topic_must_be_named(path: str, error: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["advise", path, *ASKED]) == 2
+    assert error in capsys.readouterr().err

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import tidegate as tg
+from tidegate.cli.given import add_settings, require_pyspark, session
 from tidegate.errors import DefinitionError
 from tidegate.spec import aggregates
 
@@ -25,7 +28,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command with its arguments."""
     help = "say what each grace would cost a recorded stream"
     command = commands.add_parser("advise", help=help, description=_DESCRIPTION)
-    command.add_argument("path", help="a Parquet, CSV or JSON lines file, or a folder of them")
+    command.add_argument(
+        "path", help="a Parquet, CSV or JSON lines file, or a folder of them; or kafka://HOST:PORT/TOPIC, with --value"
+    )
     command.add_argument("--key", required=True, metavar="COLUMNS", help="the key; several columns with commas")
     command.add_argument("--timestamp", required=True, metavar="COLUMN", help="event time: timestamp, ISO 8601 or ms")
     command.add_argument("--window", required=True, metavar="DURATION", help='size of the windows ("1 hour")')
@@ -46,7 +51,15 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument("--alert", metavar="TEXT", help="a predicate over results: \"n < 10 and region == 'EU'\"")
     command.add_argument("--target", type=float, default=0.001, metavar="SHARE", help="late share allowed (0.001)")
     command.add_argument("--format", choices=["csv", "json", "parquet"], help="of the files (by their names)")
-    command.add_argument("--spark", action="store_true", help="read and compute with Spark")
+    command.add_argument(
+        "--value", metavar="SCHEMA", help='of a topic, what its JSON holds: "user string, ts timestamp"'
+    )
+    command.add_argument(
+        "--starting", default="earliest", metavar="OFFSETS", help="of a topic: earliest, or Spark's JSON"
+    )
+    command.add_argument("--ending", default="latest", metavar="OFFSETS", help="of a topic: latest, or Spark's JSON")
+    command.add_argument("--spark", action="store_true", help="read and compute with Spark; always so of a topic")
+    add_settings(command)
     command.add_argument("--json", action="store_true", help="print JSON instead of the table")
     command.add_argument("--html", type=Path, metavar="FILE", help="write a page that stands alone")
     command.add_argument(
@@ -72,8 +85,12 @@ def run(parsed: argparse.Namespace) -> int:
 
 def _advice(parsed: argparse.Namespace) -> Advice:
     windows = tg.TimeWindows.of_size_and_grace(parsed.window, parsed.grace)
+    topic = urlsplit(parsed.path).scheme == "kafka"
+    if topic:
+        parsed.partition, parsed.offset = parsed.partition or "partition", parsed.offset or "offset"
+    on_spark = topic or parsed.spark
     return tg.advise(
-        _frame(parsed) if parsed.spark else parsed.path,
+        _topic(parsed) if topic else _frame(parsed) if on_spark else parsed.path,
         key=_listed(parsed.key),
         timestamp=parsed.timestamp,
         windows=windows if parsed.advance is None else windows.advance_by(parsed.advance),
@@ -85,7 +102,7 @@ def _advice(parsed: argparse.Namespace) -> Advice:
         aggregates=dict(map(_aggregate, parsed.aggregate)) or None,
         alert=parsed.alert,
         target=parsed.target,
-        format=None if parsed.spark else parsed.format,
+        format=None if on_spark else parsed.format,
     )
 
 
@@ -108,12 +125,41 @@ def _aggregate(text: str) -> tuple[str, aggregates.Aggregate]:
 
 def _frame(parsed: argparse.Namespace) -> object:
     """The recording as a static DataFrame, in a Spark of its own where none is active."""
-    from pyspark.sql import SparkSession
-
+    require_pyspark("advise --spark")
     from tidegate.advice.files import FORMATS
 
     format = parsed.format or FORMATS.get(Path(parsed.path).suffix.lower(), "parquet")
-    builder: Any = SparkSession.builder
-    spark = tg.configure(builder.config("spark.ui.enabled", "false")).getOrCreate()
+    spark = session(parsed.conf)
     reader = spark.read.option("header", "true").option("inferSchema", "true") if format == "csv" else spark.read
     return reader.format(format).load(parsed.path)
+
+
+def _topic(parsed: argparse.Namespace) -> object:
+    """The records of a topic between two offsets, decoded, as a static DataFrame; those that cannot be are counted."""
+    address = urlsplit(parsed.path)
+    servers, topic = address.netloc, address.path.strip("/")
+    if not servers or not topic:
+        raise DefinitionError(f"the path is {parsed.path!r}. Write kafka://HOST:PORT/TOPIC.")
+    if parsed.value is None:
+        raise DefinitionError('a topic needs --value, what its JSON holds: --value "user string, ts timestamp".')
+    require_pyspark("advise kafka://...")
+    import pyspark
+
+    from tidegate.runtime.spark.config import PACKAGES, connector
+
+    given = [setting for setting in parsed.conf if setting.startswith("spark.jars")]
+    with_connector = [] if given else [f"{PACKAGES}={connector(pyspark.__version__)}"]
+    found = tg.kafka.source(
+        session([*with_connector, *parsed.conf]),
+        servers,
+        topic,
+        key=key[0] if len(key := _listed(parsed.key)) == 1 else key,
+        value=parsed.value,
+        timestamp=parsed.timestamp,
+        starting=parsed.starting,
+        streaming=False,
+        options={"endingOffsets": parsed.ending},
+    )
+    if unreadable := found.dead_letters.count():
+        print(f"tidegate: {unreadable:,} records of {topic!r} cannot be read and are left out.", file=sys.stderr)
+    return found.frame

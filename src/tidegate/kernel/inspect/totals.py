@@ -65,9 +65,9 @@ class Totals:
         self._sums.update({name: told[name] for name in _COUNTED if name in told})
         self._reach(told)
         for name, weight in _WEIGHED.items():
-            self._sums[name] += told.get(name, 0) * told.get(weight, 0)  # type: ignore[assignment]
+            self._sums[name] += told.get(name, 0) * told.get(weight, 0)
         if _LATENCY in told:
-            self._sums[_LATENCY] += told[_LATENCY]  # type: ignore[assignment]
+            self._sums[_LATENCY] += told[_LATENCY]
             self._sums["closes"] += 1
         self._latest |= {name: told[name] for name in _LATEST if name in told}
         self._hold(told)
