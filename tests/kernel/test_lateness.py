@@ -10,6 +10,7 @@ import pytest
 
 import tidegate as tg
 from tidegate.instants import ROUND_MS
+from tidegate.kernel.columns.arrays import ints
 from tidegate.kernel.inspect.graces import HOUR_MS, GraceHistory, Graces
 from tidegate.kernel.time import lateness
 from tidegate.kernel.time.panes import Panes
@@ -41,6 +42,30 @@ def test_few_times_are_told_as_they_are(seed: int) -> None:
     assert told["offset"].to_pylist() == [
         first[c, s] for c, s in zip(*(told[n].to_pylist() for n in ("chunk", "seen")), strict=True)
     ]
+
+
+@pytest.mark.parametrize("most", [1, 20, 2_000, 10**12])
+@pytest.mark.parametrize("seed", range(20))
+def test_combined_rows_tell_the_same(seed: int, most: int) -> None:
+    """Whatever had passed before each chunk, and however many panes there are."""
+    windows = Random(seed).choice([tg.TimeWindows(10, 5, 7), tg.TimeWindows(30, 30, 0), tg.TimeWindows(7, 3, 1_000)])
+    panes = Panes(windows)
+    ts, seen, chunk = drawn(3_000, seed, most)
+    pane = panes.pane(ts + 10**12)
+    seen = seen + 10**12
+    is_open = panes.first_open(seen) <= panes.last_window(pane)
+    cells, n = np.unique(np.stack([chunk, pane])[:, is_open], axis=1, return_counts=True)
+    offset = np.arange(3_000)
+    told = lateness.counted_combined(panes, pane, seen, chunk, offset, (cells[0], cells[1], n), is_open)
+    before = 10**12 + np.array([0, 500, 4_000, 20_000])
+    grown = ints(told["seen"])
+    live = lateness.histogram(
+        windows, ints(told["pane"]), np.maximum(grown, before[ints(told["chunk"])]), ints(told["n"])
+    )
+    if most < 10**12:
+        assert live == lateness.histogram(windows, pane, np.maximum(seen, before[chunk]), np.ones(3_000, np.int64))
+    assert min(live) >= 0
+    assert told.num_rows <= lateness.MOST_CELLS
 
 
 def test_many_times_and_far_panes_stay_within_their_bound() -> None:

@@ -42,8 +42,8 @@ class _Slice:
     outside: pa.Table | None = None
     came: bool = True
     """Whether a step before the aggregation let any record through."""
-    pane: Ints | None = None
-    """Of time windows, the pane of each row, once it is known."""
+    counted: pa.Table | None = None
+    """What the histogram of graces is made of, once it is known (`kernel.time.lateness`)."""
 
 
 def pack(
@@ -116,10 +116,9 @@ def _routes(layout: Layout, table: pa.Table, tasks: int, contiguous: bool) -> tu
 
 def _counted(layout: Layout, read: _Slice) -> pa.Table | None:
     """What the histogram of graces is made of (`kernel.time.lateness`); None where windows are no time windows."""
-    if not layout.op.tells_graces:
-        return None
-    pane = layout.panes.pane(read.ts) if read.pane is None else read.pane
-    return lateness.counted(layout.panes, pane, read.seen, read.chunk, read.offset)
+    if not layout.op.tells_graces or read.counted is not None:
+        return read.counted
+    return lateness.counted(layout.panes, layout.panes.pane(read.ts), read.seen, read.chunk, read.offset)
 
 
 def _slices(layout: Layout, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -269,7 +268,7 @@ def _sections(layout: Layout, read: _Slice) -> tuple[pa.Table, pa.Table]:
         rows = rows.append_column("chunk", pa.array(np.zeros(rows.num_rows, np.int64)))
         return rows, rows.slice(0, 0)
     panes = layout.panes
-    pane = read.pane = panes.pane(read.ts)
+    pane = panes.pane(read.ts)
     first, last = panes.first_window(pane), panes.last_window(pane)
     first_open = np.maximum(panes.first_open(read.seen), first)
     slowest = layout.op.stream.clock.slowest
@@ -288,6 +287,11 @@ def _sections(layout: Layout, read: _Slice) -> tuple[pa.Table, pa.Table]:
     dense = is_open & ~loose
     by = [*layout.keys, "pane", *(["open"] if panes.shared or slowest else []), "chunk"]
     combined = grouping.merge(layout, rows if dense.all() else rows.filter(pa.array(dense)), by)
+    if dense.all() or not loose.any():
+        # With fewer rows than there are records.
+        taken = tuple(ints(combined[name]) for name in ("chunk", "pane", "n"))
+        order = (read.seen, read.chunk, read.offset)
+        read.counted = lateness.counted_combined(panes, pane, *order, taken, is_open)
     if "open" not in by:
         combined = combined.append_column("open", combined["pane"])
     scattered = rows.filter(pa.array(is_open & loose))

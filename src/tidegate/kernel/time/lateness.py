@@ -4,15 +4,18 @@ A record is late for a window that closes at or before the stream time it sees (
 have been enough is the stream time it sees, less the time at which the window closes without grace, plus 1 ms; or none.
 
 The stream time that a record sees is known behind the shuffle alone. What the map step tells of a chunk is therefore a
-table: how many records of each pane came while the chunk's own stream time was what (`counted`).
+table: how many records of each pane came while the chunk's own stream time was what (`counted`). The time that had
+passed before the chunk is put in behind the shuffle (`histogram`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.instants import ROUND_MS
@@ -21,10 +24,14 @@ from tidegate.kernel.time.panes import Panes
 from tidegate.kernel.time.stream_time import NEVER, STEPS
 from tidegate.spec.windows import TimeWindows
 
+Bools = npt.NDArray[np.bool_]
+
 LIVE_BITS = 2
 """The classes of a running query's histogram are 2^-2 of their values wide at most, and end at `ROUND_MS` besides."""
+FEW_ROWS = 1 << 16
+"""Of so many rows every time that was seen is looked for; of more, those at STEPS places."""
 MOST_CELLS = 1 << 16
-"""Beyond so many (time, pane) cells of a slice, panes far behind its latest one are put together."""
+"""Beyond so many (time, pane) cells with records in a slice, panes far behind its latest one are put together."""
 _FAR_BITS = 7
 
 
@@ -80,7 +87,8 @@ def counted(panes: Panes, pane: Ints, seen: Ints, chunk: Ints, offset: Ints | No
 
     Rows are in the order of their chunks; `offset` is that of the first of them. Without offsets a batch is taken in
     timestamp order, so that of its own records none comes after a later one. Beyond `STEPS` times of a slice
-    neighbouring ones are put together, and count as the latest of them.
+    neighbouring ones are put together, and count as the latest of them; so they are where more than FEW_ROWS rows see a
+    time for a short while.
     """
     starts = _stretches(seen if offset is not None else None, chunk)
     ends = np.append(starts[1:], len(chunk))
@@ -91,16 +99,48 @@ def counted(panes: Panes, pane: Ints, seen: Ints, chunk: Ints, offset: Ints | No
     if len(mixed):
         alone = np.flatnonzero(low == high)
         some = np.repeat(low != high, sizes)
-        parts = _cells(np.repeat(mixed, sizes[mixed]), pane[some], panes.width_ms)
+        stretch, among = np.repeat(mixed, sizes[mixed]), pane[some]
+        parts = _Range.of(stretch, among, panes.width_ms).cells(stretch, among)
         where, which, n = (
             np.concatenate([one, other]) for one, other in zip((alone, low[alone], sizes[alone]), parts, strict=True)
         )
+    first = None if offset is None else offset[starts[where]]
+    return _table(chunk[starts[where]], which, n, first, None if offset is None else seen[ends[where] - 1])
+
+
+def counted_combined(
+    panes: Panes,
+    pane: Ints,
+    seen: Ints,
+    chunk: Ints,
+    offset: Ints | None,
+    taken: tuple[Ints, Ints, Ints],
+    is_open: Bools,
+) -> pa.Table:
+    """The same, for less: `taken` are (chunk, pane, how many) of those rows that are open with today's grace.
+
+    A row that is in time by its own chunk is late only if more had passed before the chunk than it has seen: then it
+    does not matter what it has seen. So rows count as having seen nothing, and those that are late by their own chunk,
+    of which there are few, are taken out again and told with what they have seen.
+    """
+    among = _Range.of(taken[0], taken[1], panes.width_ms)
+    told = [_table(*among.cells(*taken), None, None)]
+    if len(seen) and int(seen.max()) >= int(panes.first_window(pane.min())) + panes.windows.size_ms:
+        late = np.flatnonzero(seen >= panes.first_window(pane) + panes.windows.size_ms)
+        told.append(counted(panes, pane[late], seen[late], chunk[late], None if offset is None else offset[late]))
+        back = late[is_open[late]]
+        place, which, n = among.cells(chunk[back], pane[back])
+        told.append(_table(place, which, -n, None, None))
+    return pa.concat_tables(told)
+
+
+def _table(chunk: Ints, pane: Ints, n: Ints, offset: Ints | None, seen: Ints | None) -> pa.Table:
     return pa.table(
         {
-            "chunk": chunk[starts[where]],
-            "offset": np.zeros(len(where), np.int64) if offset is None else offset[starts[where]],
-            "seen": np.full(len(where), NEVER) if offset is None else seen[ends[where] - 1],
-            "pane": which,
+            "chunk": chunk,
+            "offset": np.zeros(len(chunk), np.int64) if offset is None else offset,
+            "seen": np.full(len(chunk), NEVER, np.int64) if seen is None else seen,
+            "pane": pane,
             "n": n,
         }
     )
@@ -108,31 +148,70 @@ def counted(panes: Panes, pane: Ints, seen: Ints, chunk: Ints, offset: Ints | No
 
 def _stretches(seen: Ints | None, chunk: Ints) -> Ints:
     """Where stretches of rows begin that are of one chunk and, if it is given, have seen the same time."""
-    new = chunk[1:] != chunk[:-1]
-    chunks = np.append(0, np.flatnonzero(new) + 1) if len(chunk) else np.zeros(0, np.int64)
-    if seen is None or not len(chunk):
+    if not len(chunk):
+        return np.zeros(0, np.int64)
+    # Chunks are numbered in the order of the rows.
+    chunks = np.unique(np.searchsorted(chunk, np.arange(chunk[0], chunk[-1] + 1)))
+    if seen is None:
         return chunks
-    starts = np.append(0, np.flatnonzero(new | (seen[1:] != seen[:-1])) + 1)
-    if len(starts) <= STEPS:
-        return starts
-    some = starts[np.linspace(0, len(starts), STEPS, endpoint=False).astype(np.int64)]
-    return np.union1d(some, chunks)
+    if len(seen) <= FEW_ROWS:
+        starts = np.union1d(chunks, np.flatnonzero(seen[1:] != seen[:-1]) + 1)
+        if len(starts) <= STEPS:
+            return starts
+    some = np.linspace(0, len(seen), STEPS, endpoint=False).astype(np.int64)
+    ends = np.append(chunks[1:], len(chunk))
+    # Time grows within a chunk: a binary search finds where each of these times began.
+    began = [
+        low + np.searchsorted(seen[low:high], seen[some[(some >= low) & (some < high)]])
+        for low, high in zip(chunks, ends, strict=True)
+    ]
+    return np.unique(np.concatenate([chunks, *began]))
 
 
-def _cells(stretch: Ints, pane: Ints, width_ms: int) -> tuple[Ints, Ints, Ints]:
-    """(stretch, pane, how many) of rows, each once."""
-    latest = int(pane.max())
-    back = (latest - pane) // width_ms
-    panes = int(back.max()) + 1
-    if panes * (int(stretch.max()) + 1) <= MOST_CELLS:
-        n = np.bincount(stretch * panes + back)
-        code = np.flatnonzero(n)
-        n = n[code]
-    else:
-        back = class_of(back, np.zeros(0, np.int64), _FAR_BITS)
+@dataclass(frozen=True)
+class _Range:
+    """The panes of some rows, by how far they lie behind the latest one.
+
+    dense  there are few (stretch, pane) cells, used or not
+    far    so many are used that panes far behind are put together
+    """
+
+    latest: int
+    width_ms: int
+    dense: bool
+    far: bool
+
+    @classmethod
+    def of(cls, stretch: Ints, pane: Ints, width_ms: int) -> _Range:
+        latest, earliest = (int(pane.max()), int(pane.min())) if len(pane) else (0, 0)
+        panes = (latest - earliest) // width_ms + 1
+        if panes * (int(stretch.max(initial=0)) + 1) <= MOST_CELLS:
+            return cls(latest, width_ms, dense=True, far=False)
+        used = np.unique(stretch * panes + (latest - pane) // width_ms)
+        return cls(latest, width_ms, dense=False, far=len(used) > MOST_CELLS)
+
+    def cells(self, stretch: Ints, pane: Ints, weights: Ints | None = None) -> tuple[Ints, Ints, Ints]:
+        """(stretch, pane, how many) of these rows or some of them, each once."""
+        if not len(pane):
+            return pane, pane, pane
+        back = (self.latest - pane) // self.width_ms
+        if self.far:
+            back = class_of(back, np.zeros(0, np.int64), _FAR_BITS)
         panes = int(back.max()) + 1
-        code, n = np.unique(stretch * panes + back, return_counts=True)
-    return code // panes, np.maximum(latest - code % panes * width_ms, 0), n.astype(np.int64)
+        code = stretch * panes + back
+        if self.dense:
+            n = np.bincount(code, weights)
+            code = np.flatnonzero(n)
+            n = n[code]
+        else:
+            code, place = np.unique(code, return_inverse=True)
+            n = np.bincount(place, weights)
+        return code // panes, np.maximum(self.latest - code % panes * self.width_ms, 0), n.astype(np.int64)
+
+
+@cache
+def _exact(grace_ms: int) -> Ints:
+    return np.unique(np.array([*ROUND_MS, grace_ms], np.int64))
 
 
 def histogram(windows: TimeWindows, pane: Ints, seen: Ints, n: Ints) -> list[int]:
@@ -143,7 +222,7 @@ def histogram(windows: TimeWindows, pane: Ints, seen: Ints, n: Ints) -> list[int
     pane, seen, n  so many records of this pane saw this stream time
     """
     shape = without_grace(windows)
-    exact = np.unique(np.array([*ROUND_MS, windows.grace_ms], np.int64))
+    exact = _exact(windows.grace_ms)
     classes, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for rows, need in needs(shape, pane, seen):
         classes.append(class_of(need, exact, LIVE_BITS))
@@ -151,5 +230,6 @@ def histogram(windows: TimeWindows, pane: Ints, seen: Ints, n: Ints) -> list[int
     ends, place = np.unique(np.concatenate(classes), return_inverse=True)
     many = np.zeros(len(ends), np.int64)
     np.add.at(many, place, np.concatenate(counts))
-    told = np.stack([ends, many], axis=1).ravel()
+    # What was taken out again (`counted_combined`) may have been all of a class.
+    told = np.stack([ends, many], axis=1)[many != 0].ravel()
     return [windows.size_ms, windows.advance_ms, windows.grace_ms, int((pairs(shape, pane) * n).sum()), *map(int, told)]
