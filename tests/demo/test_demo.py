@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import re
+import webbrowser
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -398,3 +400,14 @@ def test_what_is_not_installed_is_named_before_anything_starts(
 
     assert main(["demo"]) == 2
     assert capsys.readouterr().err == "tidegate: the demo needs rich, matplotlib. Run: pip install 'tidegate[demo]'\n"
+
+
+def test_the_page_opens_and_ends_with_the_replays(monkeypatch: pytest.MonkeyPatch) -> None:
+    said, opened, closed = io.StringIO(), [], []
+    endpoint = SimpleNamespace(page="http://127.0.0.1:1/", close=lambda: closed.append(True))
+    monkeypatch.setattr(tg.metrics, "serve", lambda _spark, port: endpoint)
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    with demo._watched(None, Console(file=said)):
+        assert (opened, closed) == ([endpoint.page], [])
+    assert closed == [True]
+    assert said.getvalue() == "Watch: http://127.0.0.1:1/\n"

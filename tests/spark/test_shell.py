@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import urllib.request
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,17 @@ def test_a_checkpoint_is_looked_at_and_drained(
                 break
             time.sleep(POLL_SECONDS)
         (late,) = json.loads(said(capsys, "late", url, "--json"))
+        (watched,) = json.loads(said(capsys, "watch", url, "--json"))
+        with urllib.request.urlopen(endpoint.page) as page:
+            assert "tidegate watch" in page.read().decode()
+        with urllib.request.urlopen(f"{url}/history.json") as answer:
+            (past,) = json.load(answer)["queries"]
     assert (late["operator"], late["records"], late["late"]) == ("events", 6, 1)
+    assert late["graces"] == {"today": 5, "pairs": 6, "enough": 50, "needed": [[28, 1]]}
+    assert watched["windows"] == [10, 10, 5]
+    assert [(name, reached) for name, reached, _ in watched["partitions"]] == [("0", 36)]
+    assert past["operators"]["events"]["records"][-1] == 6
+    assert past["batches"]["addBatch"][-1] > 0
     checkpoint = str(tmp_path / "checkpoint")
 
     (found,) = json.loads(said(capsys, "pending", checkpoint, "--json"))
