@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from tidegate.advice.advice import Advice
+    from tidegate.advice.partners import JoinAdvice
     from tidegate.instants import Duration
     from tidegate.runtime.spark import debezium as debezium
     from tidegate.runtime.spark import delta as delta
@@ -120,6 +121,7 @@ __all__ = [
     "Waiting",
     "Window",
     "advise",
+    "advise_join",
     "approx_count_distinct",
     "check_upgrade",
     "collect_list",
@@ -346,6 +348,41 @@ def advise(
     if isinstance(records, str | PathLike):
         records = files.read(Path(records), question.columns, format)
     return advise_table(question, records)
+
+
+def advise_join(
+    left: Any,
+    right: Any,
+    *,
+    key: str | Sequence[str],
+    timestamp: str,
+    right_timestamp: str | None = None,
+    target: float = 0.01,
+    format: str | None = None,
+) -> JoinAdvice:
+    """Which join windows find how many partners, of two recorded streams: how far apart records of a key are.
+
+    left, right  Arrow tables, pandas or polars frames, or paths of Parquet, CSV or JSON lines files, as of `advise`
+    key          the columns by which they are joined, with the same names on both sides
+    timestamp    of both sides; `right_timestamp` if the right side has another column. As of `advise`
+    target       the share of left records with partners that the chosen windows may leave without one
+
+    Lateness plays no part: `advise` tells the grace.
+    Raises DefinitionError, DefinitionTypeError for a question that cannot mean anything, InputError for records that
+    cannot be read.
+    """
+    from tidegate.advice import files
+    from tidegate.advice.here import as_table
+    from tidegate.advice.partners import advise_sides, question
+
+    times = (timestamp, timestamp if right_timestamp is None else right_timestamp)
+    tables = [
+        as_table(
+            files.read(Path(side), question(key, time).columns, format) if isinstance(side, str | PathLike) else side
+        )
+        for side, time in zip((left, right), times, strict=True)
+    ]
+    return advise_sides(tables[0], tables[1], key, times, target)
 
 
 def check_upgrade(spark: SparkSession, checkpoint: str, table: Result) -> Upgrade:

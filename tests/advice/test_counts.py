@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.advice import counts
-from tidegate.advice.choice import ROUND_MS, choose, rounded_up
+from tidegate.advice.choice import choose
 from tidegate.advice.counts import Counts, Tally
+from tidegate.instants import ROUND_MS, rounded_up
 
 VALUES = st.lists(st.integers(0, 2**62) | st.integers(0, 300), max_size=60)
 

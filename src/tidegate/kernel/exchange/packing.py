@@ -289,7 +289,7 @@ def _sections(layout: Layout, read: _Slice) -> tuple[pa.Table, pa.Table]:
     combined = grouping.merge(layout, rows if dense.all() else rows.filter(pa.array(dense)), by)
     if dense.all() or not loose.any():
         # With fewer rows than there are records.
-        taken = tuple(ints(combined[name]) for name in ("chunk", "pane", "n"))
+        taken = ints(combined["chunk"]), ints(combined["pane"]), ints(combined["n"])
         order = (read.seen, read.chunk, read.offset)
         read.counted = lateness.counted_combined(panes, pane, *order, taken, is_open)
     if "open" not in by:

@@ -1,0 +1,110 @@
+"""`tg.advise_join` against every pair, one by one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import tidegate as tg
+from tidegate.advice.partners import JoinAdvice
+from tidegate.cli.main import main
+from tidegate.instants import ROUND_MS
+
+SCHEMA = pa.schema([("k", pa.string()), ("ts", pa.int64())])
+Record = tuple[str | None, int]
+
+
+def drawn(seed: int) -> tuple[list[Record], list[Record]]:
+    random = Random(seed)
+
+    def side() -> list[Record]:
+        most = random.choice([5, 100, 10_000])
+        keys = random.choice([["a"], ["a", "b", "c"], ["a", "b", None]])
+        return [
+            (random.choice(keys), random.randrange(-1 if seed % 3 == 0 else 0, most))
+            for _ in range(random.randrange(40))
+        ]
+
+    return side(), side()
+
+
+def table(records: list[Record]) -> pa.Table:
+    return pa.Table.from_pylist([{"k": k, "ts": ts} for k, ts in records], SCHEMA)
+
+
+def asked(left: list[Record], right: list[Record], **more: float) -> JoinAdvice:
+    return tg.advise_join(table(left), table(right), key="k", timestamp="ts", **more)
+
+
+def good(records: list[Record]) -> list[Record]:
+    return [(k, ts) for k, ts in records if k is not None and ts >= 0]
+
+
+def partners(record: Record, right: list[Record], before: float, after: float) -> int:
+    return sum(k == record[0] and record[1] - before <= ts <= record[1] + after for k, ts in right)
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_windows_find_what_every_pair_says(seed: int) -> None:
+    left, right = drawn(seed)
+    advice = asked(left, right, target=0.1)
+    left, right = good(left), good(right)
+    assert (advice.left, advice.right) == (len(left), len(right))
+
+    def found(before: float, after: float) -> int:
+        return sum(partners(one, right, before, after) > 0 for one in left)
+
+    whole = float("inf")
+    assert advice.partnered == found(whole, whole)
+    for before, after in ((0, 0), (3, 0), (0, 50), (7, 7), (1_000, 10)):
+        assert advice.found(before, after) == found(before, after)
+        assert advice.pairs(before, after) == sum(partners(one, right, before, after) for one in left)
+    for cost in advice.costs:
+        assert cost.found == found(cost.width, cost.width)
+        assert (cost.before, cost.after) == (found(cost.width, 0), found(0, cost.width))
+    enough = 0.9 * advice.partnered
+    assert found(advice.before, advice.after) >= enough
+    # No shorter round window would do on either side.
+    shorter = [max((ms for ms in (0, *ROUND_MS) if ms < one), default=None) for one in (advice.before, advice.after)]
+    assert shorter[0] is None or found(shorter[0], advice.after) < enough
+    assert shorter[1] is None or found(advice.before, shorter[1]) < enough
+
+
+def test_text_json_and_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    left = [("a", 10_000 * i) for i in range(100)] + [("alone", 5), (None, 5)]
+    right = [("a", 10_000 * i + 2_000) for i in range(100)]
+    pq.write_table(table(left), tmp_path / "left.parquet")
+    pq.write_table(table(right).rename_columns(["k", "at"]), tmp_path / "right.parquet")
+    paths = [str(tmp_path / "left.parquet"), str(tmp_path / "right.parquet")]
+    arguments = ["advise-join", *paths, "--key", "k", "--timestamp", "ts", "--right-timestamp", "at"]
+    assert main(arguments) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("101 left and 100 right records (skipped: 1 null_key (left)).\n  100 left records have")
+    assert "Chosen: 0 milliseconds before and 2 seconds after a left record." in said
+    assert "100.0% of those that have one, in 100 rows." in said
+    assert main([*arguments, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["before"], told["after"], told["found"], told["pairs"]) == (0, 2_000, 100, 100)
+    assert "<pre>101 left" in asked(left, right)._repr_html_()
+
+
+def test_nobody_has_a_partner() -> None:
+    for left, right in (([("a", 1)], [("b", 1)]), ([("a", 1)], []), ([], [("a", 1)])):
+        advice = asked(left, right)
+        assert (advice.partnered, advice.before, advice.after, advice.costs) == (0, 0, 0, [])
+        assert "0 left records have a right one" in str(advice)
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(tg.DefinitionError, match="`target` is 1"):
+        asked([("a", 1)], [("a", 1)], target=1)
+    with pytest.raises(tg.DefinitionError, match="has no column 'at'"):
+        tg.advise_join(table([]), table([]), key="k", timestamp="ts", right_timestamp="at")
+    numbers = pa.table({"k": ["x"], "ts": [1]}), pa.table({"k": [pa.scalar(1.5)], "ts": [1]})
+    with pytest.raises(tg.DefinitionError, match="have different types"):
+        tg.advise_join(numbers[1], numbers[0], key="k", timestamp="ts")
