@@ -45,6 +45,16 @@ def test_it_prints_what_the_page_shows(url: str, capsys: pytest.CaptureFixture[s
     assert {one["query"] for one in json.loads(capsys.readouterr().out)} == {"alerts", HOSTILE}
 
 
+def test_a_join_has_open_records(capsys: pytest.CaptureFixture[str]) -> None:
+    listener = Listener()
+    listener.onQueryProgress(progress("joins", "a join b", open_left_records=1_200, open_right_records=7))
+    with served(listener) as url:
+        assert main(["watch", url, "--once"]) == 0
+        (query,) = json.loads(fetched(f"{url}/history.json")[0])["queries"]
+    assert "  1,200 left and 7 right records are open.\n" in capsys.readouterr().out
+    assert query["operators"]["a join b"]["open_right_records"] == [7]
+
+
 def test_it_opens_the_page(url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", lambda page: not opened.append(page))  # type: ignore[func-returns-value]

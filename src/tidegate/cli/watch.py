@@ -64,6 +64,8 @@ def _lines(one: Mapping[str, Any]) -> Iterator[str]:
     )
     if (lag := metrics.get("stream_time_lag")) is not None:
         yield f"  Stream time is {show_ms(round(lag / 1000) * 1000)} behind the wall clock."
+    if (left := metrics.get("open_left_records")) is not None:
+        yield f"  {left:,.0f} left and {metrics['open_right_records']:,.0f} right records are open."
     if (rows := metrics.get("suppression_buffer_count_current")) is not None:
         fill = metrics.get("suppression_buffer_fill")
         yield f"  {rows:,.0f} rows wait" + ("." if fill is None else f"; the buffer is {fill:.0%} full.")

@@ -64,6 +64,8 @@ _OF_OPERATOR = (
     "skipped",
     "emitted",
     "open_windows",
+    "open_left_records",
+    "open_right_records",
     "buffered",
     "buffered_bytes",
     "fill",

@@ -171,7 +171,8 @@ function numbers(one) {
     item(`${count(metrics.late || 0)}${records ? ` (${share((metrics.late || 0) / records)})` : ""}`, "late", metrics.late > records / 100),
     ...["null_key", "null_value", "bad_timestamp", "future"].filter((reason) => metrics[reason]).map((reason) => item(count(metrics[reason]), `skipped: ${reason.replace("_", " ")}`, true)),
     item(count(metrics.emitted), "rows out"),
-    item(count(metrics.open_windows), "open windows"),
+    ...(metrics.open_left_records === undefined ? [item(count(metrics.open_windows), "open windows")]
+      : [item(count(metrics.open_left_records), "open left records"), item(count(metrics.open_right_records), "open right records")]),
   ];
   if (metrics.suppression_buffer_count_current !== undefined) listed.push(item(count(metrics.suppression_buffer_count_current), "rows wait"));
   if (metrics.suppression_buffer_fill !== undefined) listed.push(item(share(metrics.suppression_buffer_fill), "of the buffer", metrics.suppression_buffer_fill > 0.8));
@@ -237,7 +238,8 @@ function operator(one, points, now) {
   chart(made.grid, key("time"), "Stream time against the wall clock", {...points, lag}, [["lag", "stream time", "one"]], moment, known.length ? `${instant(known[0])} to ${instant(known[known.length - 1])}.` : "");
   chart(made.grid, key("flow"), "Records and rows per second", {at: points.at, records: rate(points, "records"), emitted: rate(points, "emitted")}, [["records", "records in", "one"], ["emitted", "rows out", "two", [6, 3]]], count);
   chart(made.grid, key("late"), "Late and skipped per second", {at: points.at, late: rate(points, "late"), skipped: rate(points, "skipped")}, [["late", "late", "two"], ["skipped", "skipped", "three", [2, 3]]], (value) => value === null ? "–" : value < 10 ? value.toFixed(1) : count(value));
-  chart(made.grid, key("open"), "Open windows", points, [["open_windows", "windows", "one"]], count);
+  if (points.open_left_records.some((value) => value !== null)) chart(made.grid, key("open"), "Open records of the join", points, [["open_left_records", "left", "one"], ["open_right_records", "right", "two", [6, 3]]], count);
+  else chart(made.grid, key("open"), "Open windows", points, [["open_windows", "windows", "one"]], count);
   if (points.buffered.some((value) => value !== null)) chart(made.grid, key("held"), "Rows that wait", points, [["buffered", "rows", "one"]], count);
   if (points.fill.some((value) => value)) chart(made.grid, key("fill"), "How full the buffer is", points, [["fill", "of its bound", "two"]], share);
 }
