@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,13 @@ PROGRAM = next(
 )
 PATIENCE_S = 30.0
 POLL_S = 0.05
+_AS_3_AND_4 = """
+import os, sys
+reads, writes, program, *arguments = sys.argv[1:]
+os.dup2(int(reads), 3)
+os.dup2(int(writes), 4)
+os.execv(program, [program, *arguments])
+"""
 
 
 class Page:
@@ -37,7 +45,7 @@ class Page:
         # Chromium reads 3 and writes 4. Higher numbers first: either may be the other's.
         reads, writes = (fcntl.fcntl(one, fcntl.F_DUPFD, 10) for one in (theirs_in, theirs_out))
         self._process = subprocess.Popen(
-            ["/bin/sh", "-c", f'exec "$@" 3<&{reads} 4>&{writes}', "sh", PROGRAM, *options, "about:blank"],
+            [sys.executable, "-c", _AS_3_AND_4, str(reads), str(writes), PROGRAM, *options, "about:blank"],
             pass_fds=(reads, writes),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

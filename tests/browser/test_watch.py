@@ -54,10 +54,15 @@ def test_what_it_says(page: Page, url: str) -> None:
     page.open(url)
     page.wait(DRAWN)
     text = page.value("document.body.innerText")
-    for said in ("windows of 10 min, one every 5 min, grace 1 min", "3 minutes", "open windows", "stream time"):
+    for said in (
+        "windows of 10 min, one every 5 min, grace 1 min",
+        "2 minutes 45 seconds to go",
+        "open windows",
+        "stream time",
+    ):
         assert said in text
     assert page.value("document.querySelector('tbody tr').innerText").split("\t")[0] == "5"
-    assert "idle 8 min" in page.value("document.querySelector('tbody tr').innerText")
+    assert "idle 8 min 25 s" in page.value("document.querySelector('tbody tr').innerText")
     assert page.value("document.querySelectorAll('svg .bar.late').length") >= 1
     assert page.value("document.querySelectorAll('svg .window').length") == 1
     assert page.value("document.querySelectorAll('svg .guess').length") == 2

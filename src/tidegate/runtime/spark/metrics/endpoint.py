@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import socket
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from tidegate.errors import TidegateError
 from tidegate.kernel.inspect.graces import Graces
-from tidegate.runtime.spark.metrics.listener import Listener, Watched
+from tidegate.runtime.spark.metrics.listener import Listener
 from tidegate.runtime.spark.metrics.prometheus import Collector
 
 if TYPE_CHECKING:
@@ -127,7 +126,7 @@ def application(listener: Listener, prometheus: Any, *, local: bool = True) -> A
         if path in _FILES:
             file, kind = _FILES[path]
             return _send(start, "200 OK", kind, (PAGE / file).read_bytes())
-        told = queries(listener.watched()) if path == QUERIES else history(listener)
+        told = queries(listener) if path == QUERIES else history(listener)
         return _send(start, "200 OK", "application/json", json.dumps(told).encode())
 
     return answer
@@ -140,10 +139,10 @@ def _send(start: Callable[..., Any], status: str, kind: str, body: bytes) -> Ite
 
 def history(listener: Listener) -> dict[str, Any]:
     """What the endpoint tells of the last hours, as JSON has it."""
-    return {"format": FORMAT, "time_ms": round(time.time() * 1000), "queries": listener.histories()}
+    return {"format": FORMAT, "time_ms": listener.now_ms, "queries": listener.histories()}
 
 
-def queries(watched: Iterable[Watched]) -> dict[str, Any]:
+def queries(listener: Listener) -> dict[str, Any]:
     """What the endpoint tells of each operator of each query, as JSON has it; a metric without a sample is null."""
     operators = [
         {
@@ -157,9 +156,9 @@ def queries(watched: Iterable[Watched]) -> dict[str, Any]:
             "partitions": [[name, *times] for name, times in one.partitions.items()],
             "graces": None if one.graces is None else _graces(one.graces),
         }
-        for one in watched
+        for one in listener.watched()
     ]
-    return {"format": FORMAT, "time_ms": round(time.time() * 1000), "operators": operators}
+    return {"format": FORMAT, "time_ms": listener.now_ms, "operators": operators}
 
 
 def _graces(graces: Graces) -> dict[str, Any]:

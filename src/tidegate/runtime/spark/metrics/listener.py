@@ -179,6 +179,11 @@ class Listener(StreamingQueryListener):
             for name in ended[:-ENDED]:
                 del self._queries[name]
 
+    @property
+    def now_ms(self) -> int:
+        """The wall clock of the listener."""
+        return round(self._clock() * 1000)
+
     def watched(self) -> list[Watched]:
         """Every operator of every query that has been heard of.
 
@@ -190,7 +195,7 @@ class Listener(StreamingQueryListener):
             running = [one.operator for one in listener.watched() if one.active]
             ```
         """
-        now = self._clock() * 1000
+        now = self.now_ms
         with self._lock:
             return [one.watched(query, now) for query in self._queries.values() for one in query.operators.values()]
 
