@@ -362,14 +362,30 @@ def advise_join(
 ) -> JoinAdvice:
     """Which join windows find how many partners, of two recorded streams: how far apart records of a key are.
 
-    left, right  Arrow tables, pandas or polars frames, or paths of Parquet, CSV or JSON lines files, as of `advise`
-    key          the columns by which they are joined, with the same names on both sides
-    timestamp    of both sides; `right_timestamp` if the right side has another column. As of `advise`
-    target       the share of left records with partners that the chosen windows may leave without one
+    Lateness plays no part: `tg.advise` tells the grace.
 
-    Lateness plays no part: `advise` tells the grace.
-    Raises DefinitionError, DefinitionTypeError for a question that cannot mean anything, InputError for records that
-    cannot be read.
+    Args:
+        left: An Arrow table, a pandas or polars frame, or the path of a Parquet, CSV or JSON lines file or of a folder
+            of them.
+        right: The other side.
+        key: The columns by which they are joined, with the same names on both sides.
+        timestamp: The column with the event time, as of `tg.advise`.
+        right_timestamp: That of the right side, if it has another name there.
+        target: The share of left records with partners that the chosen windows may leave without one.
+        format: Of files, where their names do not say it: "parquet", "csv" or "json".
+
+    Returns:
+        The answer, which prints itself.
+
+    Raises:
+        DefinitionError: The question cannot mean anything, or a column does not exist.
+        InputError: The records cannot be read.
+
+    Examples:
+        >>> clicks = pa.table({"ad": ["a", "b"], "ts": [10_000, 20_000]})
+        >>> buys = pa.table({"ad": ["a", "b"], "ts": [14_000, 21_000]})
+        >>> tg.advise_join(clicks, buys, key="ad", timestamp="ts").after
+        5000
     """
     from tidegate.advice import files
     from tidegate.advice.here import as_table

@@ -13,6 +13,8 @@ from typing import Any
 import tidegate as tg
 from tidegate import testing
 from tidegate.advice.advice import Advice
+from tidegate.advice.partners import JoinAdvice
+from tidegate.kernel.inspect.graces import Graces
 from tidegate.spec.suppressed import UntilTimeLimit, UntilWindowCloses
 
 SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Examples")
@@ -106,7 +108,7 @@ def _top() -> Iterator[tuple[str, Any]]:
         elif not name.startswith("_"):
             yield f"tg.{name}", value
     yield from ((f"tidegate.testing.{name}", getattr(testing, name)) for name in testing.__all__)
-    for kind in (Advice, UntilWindowCloses, UntilTimeLimit):
+    for kind in (Advice, JoinAdvice, Graces, UntilWindowCloses, UntilTimeLimit):
         yield f"{kind.__module__}.{kind.__name__}", kind
 
 

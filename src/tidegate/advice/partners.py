@@ -44,10 +44,21 @@ class JoinCost:
 class JoinAdvice:
     """Which join windows find how many partners; times in ms.
 
-    left, right     records with a key and a time; `skipped` others, by side and reason
-    partnered       left records for whose key there is a right record at all
-    before, after   the shortest round windows that leave at most `target` of these without a partner
-    costs           of windows that reach as far to both sides
+    Attributes:
+        left: Left records with a key and a time.
+        right: Right records with a key and a time.
+        skipped: Other records, by side and reason.
+        target: The share that was asked for.
+        partnered: Left records for whose key there is a right record at all.
+        before: With `after`, the shortest round windows that leave at most `target` of these without a partner.
+        after: See `before`.
+        costs: What windows find that reach as far to both sides.
+
+    Examples:
+        >>> side = pa.table({"k": ["a"], "ts": [7]})
+        >>> advice = tg.advise_join(side, side, key="k", timestamp="ts")
+        >>> (advice.partnered, advice.before, advice.after)
+        (1, 0, 0)
     """
 
     left: int
@@ -61,15 +72,50 @@ class JoinAdvice:
     _sides: _Sides = field(compare=False, repr=False)
 
     def found(self, before_ms: int, after_ms: int) -> int:
-        """Left records with a right one at most so far before or after them. Exact."""
+        """How many left records find a partner with these windows; exact.
+
+        Args:
+            before_ms: How far before a left record its partners may be.
+            after_ms: How far after it.
+
+        Returns:
+            The number of left records.
+
+        Examples:
+            >>> left, right = pa.table({"k": ["a"], "ts": [7]}), pa.table({"k": ["a"], "ts": [9]})
+            >>> tg.advise_join(left, right, key="k", timestamp="ts").found(0, 2)
+            1
+        """
         return self._sides.found(before_ms, after_ms)
 
     def pairs(self, before_ms: int, after_ms: int) -> int:
-        """Rows of an inner join with these windows, if no record is late. Exact."""
+        """The rows of an inner join with these windows, if no record is late; exact.
+
+        Args:
+            before_ms: How far before a left record its partners may be.
+            after_ms: How far after it.
+
+        Returns:
+            The number of rows.
+
+        Examples:
+            >>> left, right = pa.table({"k": ["a"], "ts": [7]}), pa.table({"k": ["a", "a"], "ts": [7, 9]})
+            >>> tg.advise_join(left, right, key="k", timestamp="ts").pairs(0, 2)
+            2
+        """
         return self._sides.pairs(before_ms, after_ms)
 
     def json(self) -> str:
-        """All numbers, as JSON."""
+        """All numbers.
+
+        Returns:
+            JSON.
+
+        Examples:
+            >>> side = pa.table({"k": ["a"], "ts": [7]})
+            >>> tg.advise_join(side, side, key="k", timestamp="ts").json()[:13]
+            '{"format": 1,'
+        """
         told: dict[str, Any] = {"format": 1}
         told |= {name: getattr(self, name) for name in ("left", "right", "skipped", "target", "partnered")}
         told |= {"before": self.before, "after": self.after, "found": self.found(self.before, self.after)}

@@ -126,12 +126,32 @@ class Pending:
     lookups: Lookups | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data, for JSON."""
+        """The same as plain data, for JSON.
+
+        Returns:
+            Dictionaries, lists, numbers and texts.
+
+        Examples:
+            >>> tg.Pending("events", 5, (), 0).to_dict()["stream_time"]
+            5
+        """
         return asdict(self)
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> Pending:
-        """What `to_dict` was called on."""
+        """What `to_dict` was called on.
+
+        Args:
+            told: What it gave.
+
+        Returns:
+            The same again.
+
+        Examples:
+            >>> one = tg.Pending("events", 5, (), 0)
+            >>> tg.Pending.from_dict(one.to_dict()) == one
+            True
+        """
         held, lookups = told["held_by"], told["lookups"]
         waiting = tuple(
             Waiting(one["window"] and Window(*one["window"]), one["leaves_at"], one["missing_ms"])

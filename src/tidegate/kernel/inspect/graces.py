@@ -17,10 +17,16 @@ HOUR_MS, HOURS = 3_600_000, 24
 class Graces:
     """What each grace would have cost, in (record, window) pairs; times in ms.
 
-    today   the grace of the query
-    pairs   how many there were
-    needed  of pairs that came after their window had ended: how many (by value) needed at most a grace (by key), and
-            more than the next smaller key
+    Attributes:
+        today: The grace of the query.
+        pairs: How many pairs there were.
+        needed: Of pairs that came after their window had ended, how many (the value) needed at most a grace (the key),
+            and more than the next smaller key.
+
+    Examples:
+        ```python
+        graces = listener.graces("events")
+        ```
     """
 
     today: int
@@ -28,19 +34,54 @@ class Graces:
     needed: Mapping[int, int]
 
     def late(self, grace_ms: int) -> int:
-        """How many pairs would have been late with this grace.
+        """How many pairs would have been late with another grace.
 
-        Exact for that of today and for `tidegate.instants.ROUND_MS`; between those, at most those that a grace up to
-        a quarter longer still leaves late are counted besides.
+        Exact for the grace of today and for round ones; between those, pairs may be counted that needed a grace up to a
+        quarter shorter.
+
+        Args:
+            grace_ms: The grace.
+
+        Returns:
+            The number of pairs.
+
+        Examples:
+            ```python
+            late = listener.graces("events").late(60_000)
+            ```
         """
         return sum(count for needed, count in self.needed.items() if needed > grace_ms)
 
     def share(self, grace_ms: int) -> float:
-        """The same as a share of all pairs; 0 without any."""
+        """The same as a share of all pairs.
+
+        Args:
+            grace_ms: The grace.
+
+        Returns:
+            The share; 0 without any pairs.
+
+        Examples:
+            ```python
+            share = listener.graces("events").share(60_000)
+            ```
+        """
         return self.late(grace_ms) / self.pairs if self.pairs else 0.0
 
     def enough(self, target: float = TARGET) -> int:
-        """The shortest round grace (ms) that would have left no larger share late than `target`."""
+        """The shortest round grace that would have left few enough late.
+
+        Args:
+            target: The share of pairs that may be late.
+
+        Returns:
+            The grace (ms).
+
+        Examples:
+            ```python
+            grace_ms = listener.graces("events").enough(0.01)
+            ```
+        """
         left = target * self.pairs
         above = sum(self.needed.values())
         grace = 0

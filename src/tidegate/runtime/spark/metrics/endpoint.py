@@ -55,7 +55,19 @@ Application = Callable[[Mapping[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 @dataclass(frozen=True)
 class Server:
-    """A running endpoint: `http://host:port/metrics` for Prometheus, `http://host:port/` for people."""
+    """A running endpoint: `http://host:port/metrics` for Prometheus, `http://host:port/` for people.
+
+    Attributes:
+        listener: The listener whose metrics it shows.
+        host: The address.
+        port: The port.
+
+    Examples:
+        ```python
+        server = tg.metrics.serve(spark)
+        print(server.page)
+        ```
+    """
 
     listener: Listener
     host: str
@@ -74,7 +86,13 @@ class Server:
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}/"
 
     def close(self) -> None:
-        """End it, and listen to the session no longer."""
+        """End it, and listen to the session no longer.
+
+        Examples:
+            ```python
+            server.close()
+            ```
+        """
         self._spark.streams.removeListener(self.listener)
         self._server.shutdown()
         self._server.server_close()
@@ -83,13 +101,25 @@ class Server:
 def serve(
     spark: SparkSession, port: int = PORT, host: str = "127.0.0.1", registry: CollectorRegistry | None = None
 ) -> Server:
-    """Show the queries of `spark` to Prometheus, and to people as a page: `tg.metrics.serve(spark)`, before they start.
+    """Show the queries of `spark` to Prometheus, and to people as a page; call it before queries start.
 
-    port  0 takes a free one
-    host  this machine alone, unless another address is given ("0.0.0.0": every one); nobody is asked who they are
-    registry  one to be shown besides, whose metrics of other things are then told here too
+    Args:
+        spark: The session.
+        port: The port; 0 takes a free one.
+        host: This machine alone, unless another address is given ("0.0.0.0": every one); nobody is asked who they are.
+        registry: A registry to be shown besides, whose metrics of other things are then told here too.
 
-    Raises TidegateError if prometheus-client is not installed, OSError if the port is taken.
+    Returns:
+        The running endpoint.
+
+    Raises:
+        TidegateError: prometheus-client is not installed.
+        OSError: The port is taken.
+
+    Examples:
+        ```python
+        server = tg.metrics.serve(spark, port=9464)
+        ```
     """
     try:
         from prometheus_client import CollectorRegistry, make_wsgi_app
