@@ -287,8 +287,8 @@ def _sections(layout: Layout, read: _Slice) -> tuple[pa.Table, pa.Table]:
     dense = is_open & ~loose
     by = [*layout.keys, "pane", *(["open"] if panes.shared or slowest else []), "chunk"]
     combined = grouping.merge(layout, rows if dense.all() else rows.filter(pa.array(dense)), by)
-    if dense.all() or not loose.any():
-        # With fewer rows than there are records.
+    if not loose.any():
+        # There are fewer combined rows than records.
         taken = ints(combined["chunk"]), ints(combined["pane"]), ints(combined["n"])
         order = (read.seen, read.chunk, read.offset)
         read.counted = lateness.counted_combined(panes, pane, *order, taken, is_open)
