@@ -14,7 +14,7 @@ from tidegate.kernel.columns.arrays import ints
 from tidegate.kernel.inspect.graces import HOUR_MS, GraceHistory, Graces
 from tidegate.kernel.time import lateness
 from tidegate.kernel.time.panes import Panes
-from tidegate.kernel.time.stream_time import NEVER, STEPS, running_max
+from tidegate.kernel.time.stream_time import NEVER, running_max
 
 HOUR = 3_600_000
 
@@ -77,7 +77,7 @@ def test_many_times_and_far_panes_stay_within_their_bound() -> None:
         assert told.num_rows <= lateness.MOST_CELLS
         assert sum(told["n"].to_pylist()) == 50_000
         times = set(zip(told["chunk"].to_pylist(), told["seen"].to_pylist(), strict=True))
-        assert len(times) <= STEPS + 4
+        assert len(times) <= lateness.PLACES + 4
         # A time counts as the latest of those that it was put together with.
         assert max(told["seen"].to_pylist()) == int(seen.max())
 

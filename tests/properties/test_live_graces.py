@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import pyarrow as pa
 import pytest
 
 import tidegate as tg
@@ -46,3 +47,27 @@ def test_it_is_what_advice_says(seed: int) -> None:
     for grace in GRACES:
         assert advice.cost(grace).late <= live.late(grace) <= advice.cost(grace * 3 // 4).late
     assert live.late(live.enough()) <= 0.001 * live.pairs
+
+
+def test_a_batch_that_spans_months_is_not_rounded() -> None:
+    """A replay: each batch has thousands of stream times, and most records come late for windows without grace."""
+    random, hour = Random(4711), 3_600_000
+    records = [
+        {"k": "a", "ts": max(0, i * hour // 20 - random.randrange(10 * hour)), "p": 0, "o": i, "at": i}
+        for i in range(20_000)
+    ]
+    driver = TopologyTestDriver(
+        tg.stream("events", key="k", timestamp="ts", partition="p", offset="o", schema=SCHEMA)
+        .group_by_key()
+        .windowed_by(tg.TimeWindows(hour, hour, 6 * hour))
+        .count()
+    )
+    for low in (0, 10_000):
+        driver.pipe_batch(records[low : low + 10_000], "events")
+    live = driver._tallies[0].graces.life()
+    assert live.late(6 * hour) == driver.drops["late"] > 1_000
+    table = pa.Table.from_pylist(records, SCHEMA)
+    windows = tg.TimeWindows(hour, hour, 6 * hour)
+    advice = tg.advise(table, key="k", timestamp="ts", windows=windows, partition="p", offset="o", arrival="at")
+    for cost in advice.costs:
+        assert live.late(cost.grace) == cost.late

@@ -21,15 +21,17 @@ import pyarrow as pa
 from tidegate.instants import ROUND_MS
 from tidegate.kernel.columns.arrays import Ints
 from tidegate.kernel.time.panes import Panes
-from tidegate.kernel.time.stream_time import NEVER, STEPS
+from tidegate.kernel.time.stream_time import NEVER
 from tidegate.spec.windows import TimeWindows
 
 Bools = npt.NDArray[np.bool_]
 
 LIVE_BITS = 2
 """The classes of a running query's histogram are 2^-2 of their values wide at most, and end at `ROUND_MS` besides."""
+PLACES = 1 << 14
+"""Up to so many stream times that late records of a slice saw are told as they are."""
 FEW_ROWS = 1 << 16
-"""Of so many rows every time that was seen is looked for; of more, those at STEPS places."""
+"""Of so many rows every time that was seen is looked for; of more, those at PLACES places."""
 MOST_CELLS = 1 << 16
 """Beyond so many (time, pane) cells with records in a slice, panes far behind its latest one are put together."""
 _FAR_BITS = 7
@@ -86,7 +88,7 @@ def counted(panes: Panes, pane: Ints, seen: Ints, chunk: Ints, offset: Ints | No
     """How many records (`n`) of each `pane` came while the own stream time of their `chunk` was `seen`.
 
     Rows are in the order of their chunks; `offset` is that of the first of them. Without offsets a batch is taken in
-    timestamp order, so that of its own records none comes after a later one. Beyond `STEPS` times of a slice
+    timestamp order, so that of its own records none comes after a later one. Beyond `PLACES` times of a slice
     neighbouring ones are put together, and count as the latest of them; so they are where more than FEW_ROWS rows see a
     time for a short while.
     """
@@ -156,9 +158,9 @@ def _stretches(seen: Ints | None, chunk: Ints) -> Ints:
         return chunks
     if len(seen) <= FEW_ROWS:
         starts = np.union1d(chunks, np.flatnonzero(seen[1:] != seen[:-1]) + 1)
-        if len(starts) <= STEPS:
+        if len(starts) <= PLACES:
             return starts
-    some = np.linspace(0, len(seen), STEPS, endpoint=False).astype(np.int64)
+    some = np.linspace(0, len(seen), PLACES, endpoint=False).astype(np.int64)
     ends = np.append(chunks[1:], len(chunk))
     # Time grows within a chunk: a binary search finds where each of these times began.
     began = [
