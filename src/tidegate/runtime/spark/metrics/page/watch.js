@@ -39,6 +39,7 @@ function count(value) {
   if (value === null || value === undefined) return "–";
   if (value >= 1e9) return `${(value / 1e9).toFixed(1)} G`;
   if (value >= 1e6) return `${(value / 1e6).toFixed(1)} M`;
+  if (value < 100 && !Number.isInteger(value)) return value.toFixed(1);
   return value >= 1e5 ? `${Math.round(value / 1e3)} k` : Math.round(value).toLocaleString("en");
 }
 function bytes(value) {
@@ -113,7 +114,7 @@ function timeline(one) {
   });
   const bottom = 6 + rows.length * 18;
   picture.append(svg("line", {class: "now", x1: x(now), x2: x(now), y1: 0, y2: bottom + 4}));
-  const end = x(now) > wide / 2;
+  const end = x(now) > 0.4 * wide;
   picture.append(svg("text", {x: x(now) + (end ? -4 : 4), y: bottom + 14, "text-anchor": end ? "end" : "start"}, `stream time ${instant(now)}`));
   const more = (one.pending.open_windows || 0) - known;
   return $("div", {class: "chart"}, $("h3", {}, "Open windows"), picture, $("p", {class: "quiet"},
@@ -234,7 +235,7 @@ function operator(one, points, now) {
   const known = lag.filter((value) => value !== null);
   const days = known.length && known[known.length - 1] - known[0] > 2 * 86400000;
   // One day is named below the chart; on the axis there is room for the hour.
-  const moment = (value) => value === null ? "–" : new Date(value).toISOString().slice(days ? 0 : 11, days ? 10 : 16);
+  const moment = (value) => value === null ? "–" : new Date(value).toISOString().slice(days ? 2 : 11, days ? 10 : 16);
   chart(made.grid, key("time"), "Stream time against the wall clock", {...points, lag}, [["lag", "stream time", "one"]], moment, known.length ? `${instant(known[0])} to ${instant(known[known.length - 1])}.` : "");
   chart(made.grid, key("flow"), "Records and rows per second", {at: points.at, records: rate(points, "records"), emitted: rate(points, "emitted")}, [["records", "records in", "one"], ["emitted", "rows out", "two", [6, 3]]], count);
   chart(made.grid, key("late"), "Late and skipped per second", {at: points.at, late: rate(points, "late"), skipped: rate(points, "skipped")}, [["late", "late", "two"], ["skipped", "skipped", "three", [2, 3]]], (value) => value === null ? "–" : value < 10 ? value.toFixed(1) : count(value));
