@@ -53,7 +53,9 @@ class Batch:
         self.chunks += chunks
         self.take(base, tables)
         if counted is not None:
-            self._counted.append(_behind(counted, base))
+            # A copy: columns as they were read would keep the whole blob.
+            own = pa.table({name: ints(counted[name]).copy() for name in counted.schema.names})
+            self._counted.append(_behind(own, base))
 
     def take(self, base: int, tables: tuple[pa.Table, ...]) -> None:
         """Take the rows of a blob, whose first chunk is `base` among all."""
