@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "tidegate"
@@ -41,6 +45,21 @@ def blocks(page: Path) -> list[Block]:
         line = whole.count("\n", 0, match.start()) + 2
         result.append(Block(page, line, match.group(1), match.group(2), shown))
     return result
+
+
+def run(page: Path, names: dict[str, Any], taken: Callable[[Block], bool] = lambda block: True) -> int:
+    """Run the Python blocks of a page in order, in one namespace, and compare what they print with what they show.
+
+    Gives the number of blocks that ran: those that `taken` is true for.
+    """
+    ran = [block for block in blocks(page) if block.language == "python" and taken(block)]
+    for block in ran:
+        printed = io.StringIO()
+        source = compile("\n" * (block.line - 1) + block.code, str(page), "exec")
+        with contextlib.redirect_stdout(printed):
+            exec(source, names)
+        assert printed.getvalue() == (block.shown or ""), f"{page}:{block.line}"
+    return len(ran)
 
 
 def mentions(page: Path) -> list[str]:

@@ -19,7 +19,7 @@ import pytest
 from tools.pages import parity
 
 import tidegate as tg
-from docs.pages import PAGES, ROOT, SOURCE, anchors, blocks, links, mentions
+from docs.pages import PAGES, ROOT, SOURCE, anchors, blocks, links, mentions, run
 
 PICTURED = sorted(
     str(page.relative_to(ROOT))
@@ -32,6 +32,8 @@ DOTTED = re.compile(r"(?:tg|tidegate)(?:\.\w+)+")
 GAPS = ROOT / "docs" / "notyet.md"
 PARITY = ROOT / "docs" / "parity.md"
 """Names of Kafka Streams; tests/docs/test_parity.py has its rules."""
+FOREIGN = [PARITY, *(ROOT / "docs" / "howto" / f"from-{other}.md" for other in ("kafka-streams", "flink"))]
+"""Pages with names of others; tests/docs/test_howto.py runs the cells that are ours."""
 
 
 def relative(page: Path) -> str:
@@ -54,18 +56,7 @@ def relative(page: Path) -> str:
 )
 def test_the_code_of_a_page_runs_and_prints_what_it_shows(name: str) -> None:
     """All Python blocks of a page in one namespace, in order; the text block after one is its output."""
-    names: dict[str, Any] = {"__name__": name}
-    run = 0
-    for block in blocks(ROOT / name):
-        if block.language != "python":
-            continue
-        printed = io.StringIO()
-        source = compile("\n" * (block.line - 1) + block.code, name, "exec")
-        with contextlib.redirect_stdout(printed):
-            exec(source, names)
-        assert printed.getvalue() == (block.shown or ""), f"{name}:{block.line}"
-        run += 1
-    assert run
+    assert run(ROOT / name, {"__name__": name})
 
 
 def test_the_readme_shows_what_the_driver_gives() -> None:
@@ -171,7 +162,7 @@ def test_names_of_the_package_exist(page: Path) -> None:
             assert exists(name), f"{mention}: {name} does not exist"
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in (GAPS, PARITY)], ids=relative)
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in (GAPS, *FOREIGN)], ids=relative)
 def test_functions_and_classes_are_defined_somewhere(page: Path) -> None:
     """`until_window_closes(...)` and `BufferFullError` occur in this repository."""
     for mention in mentions(page):
