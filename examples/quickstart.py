@@ -30,7 +30,7 @@ def main(here: Path) -> None:
     builder = SparkSession.builder.master("local[2]").config("spark.sql.shuffle.partitions", "2")
     spark = tg.configure(builder).getOrCreate()
     requests = tg.files.source(
-        spark, str(here / "requests"), key="user", timestamp="ts", format="json", schema="user string, ts timestamp"
+        spark, str(here / "requests"), key="user", timestamp="ts", format="json", schema="user string, ts long"
     )
     rows = build(requests).to_df()
     writer = rows.writeStream.outputMode("append").format("parquet").option("path", str(here / "counts"))
