@@ -150,6 +150,10 @@ SITE_VENV ?= .venv-site
 site: $(SITE_VENV)/.installed  ## The documentation as a site in build/site; a broken link or reference fails
 	$(SITE_VENV)/bin/python -m tools.site
 
+.PHONY: test-site
+test-site: site  ## The built site in Chromium: every page opens, the search finds, contrast, phone width, no other host
+	CHROMIUM="$$(tools/require-chromium)" PYTHONPATH=.:tests $(SITE_VENV)/bin/python -m pytest -q -p no:cacheprovider --noconftest tests/docs/in_browser.py $(ARGS)
+
 .PHONY: changelog
 changelog: $(STAMP)  ## What the next release would say (the fragments in changes/)
 	$(BIN)/towncrier build --draft --version $(or $(VERSION),next)

@@ -5,13 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tools.pages import DOCS, joins, operations, parity, playground, scenarios, shell, state_tables, suppress, windows
+from tools.pages import (
+    DOCS,
+    joins,
+    notebooks,
+    operations,
+    parity,
+    playground,
+    scenarios,
+    shell,
+    state_tables,
+    suppress,
+    windows,
+)
 
 FILES: dict[Path, Callable[[], str]] = {
     DOCS / "parity.md": parity.page,
     operations.PAGE: operations.page,
     operations.DASHBOARD: operations.dashboard,
     playground.DATA: playground.data,
+    **notebooks.files(),
     DOCS / "scenarios.md": scenarios.page,
     DOCS / "shell.md": shell.page,
     DOCS / "state-tables.md": state_tables.page,

@@ -9,6 +9,8 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+from tools.pages.notebooks import as_page
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 CONFIG = ROOT / "zensical.toml"
@@ -40,7 +42,10 @@ def sources() -> dict[str, Path]:
     found = {path.relative_to(DOCS).as_posix(): path for path in DOCS.rglob("*") if path.is_file()}
     found |= {there: ROOT / here for here, there in BESIDE_DOCS.items()}
     found |= {f"examples/{path.stem}.md": path for path in (ROOT / "examples").glob("*.py")}
-    return {there: path for there, path in sorted(found.items()) if path.suffix != ".toml"}
+    notebooks = {path for path in found.values() if path.suffix == ".ipynb"}
+    found |= {f"notebooks/{path.stem}.md": path for path in notebooks}
+    kept = {there: path for there, path in found.items() if Path(there).suffix not in (".toml", ".ipynb", ".py")}
+    return dict(sorted(kept.items()))
 
 
 def pages() -> list[str]:
@@ -50,6 +55,8 @@ def pages() -> list[str]:
 
 def text_of(there: str, source: Path) -> str:
     """The Markdown of a page, with links that work on the site."""
+    if source.suffix == ".ipynb":
+        return as_page(source)
     whole = source.read_text(encoding="utf-8")
     if source.suffix == ".py":
         return f"# {source.stem.replace('_', ' ').capitalize()}\n\n`examples/{source.name}`\n\n```python\n{whole}```\n"
