@@ -81,7 +81,8 @@ def as_page(path: Path) -> str:
         for output in cell["outputs"]:
             data = output.get("data", {"text/plain": output.get("text", [])})
             if "text/html" in data:
-                html = "".join(data["text/html"]).replace("\n\n", "\n")
+                # A page has one heading of the first kind, and HTML in Markdown ends at an empty line.
+                html = re.sub(r"(</?)h1>", r"\1h2>", "".join(data["text/html"]).replace("\n\n", "\n"))
                 parts.append(f'<div class="notebook-output">\n{html}\n</div>')
             else:
                 parts.append(f"```text\n{''.join(data['text/plain']).rstrip()}\n```")
