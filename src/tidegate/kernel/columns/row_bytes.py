@@ -137,6 +137,10 @@ class RowBytes:
         first = np.diff(at, prepend=-self.rows - gap) > 1 + gap // max(self.width, 1)
         starts, ends = at[first], at[np.append(first[1:], True)[: len(at)]] + 1
         counts = ends - starts
+        most = 2 * self.tuning.block_rows
+        if len(at) < (count := int(counts.sum())) and count > most:
+            # Most of what is read is in between: some at a time, so that it is not there at once.
+            return np.concatenate([self._rows(copy, part) for part in np.array_split(at, -(-count // most))])
         whole = np.frombuffer(copy.read(starts * self.width, counts * self.width), np.uint8)
         rows = whole.reshape(int(counts.sum()), self.width)
         before = np.cumsum(counts) - counts

@@ -11,6 +11,7 @@ from tidegate.kernel.joins.arrivals import Arrived, Bools, Progress, arrived, wi
 from tidegate.kernel.joins.copies import COPIES
 from tidegate.kernel.joins.table_rows import shown_schema
 from tidegate.kernel.operator import Operator
+from tidegate.kernel.state.log_index import LogIndex
 from tidegate.kernel.state.state import State
 from tidegate.kernel.time.stream_time import NEVER
 from tidegate.spec.joined import SIDES
@@ -55,8 +56,12 @@ class JoinOperator(Operator):
 
     def counts(self, state: State) -> dict[str, float]:
         # Of a stretch of open records that closes, those that have closed already are among them.
-        kept = zip(SIDES, (state.logs, state.right), strict=True)
+        kept = zip(SIDES, self.logs(state), strict=True)
         return {f"open_{name}_records": index.totals().rows for name, index in kept}
+
+    def logs(self, state: State) -> tuple[LogIndex, LogIndex]:
+        """What is kept of each side."""
+        return state.logs, state.right
 
     @property
     def own_stores(self) -> tuple[str, ...]:

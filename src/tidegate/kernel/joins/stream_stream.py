@@ -4,6 +4,8 @@ One micro-batch (SEMANTICS 7b): its records in order meet the open records of th
 this batch or an earlier one. Then everything closes that stream time has passed; of a preserved side, records that
 joined nothing leave. What is still open is kept (`joins.open_records`).
 
+A stream with itself has one store where both copies of a record close at one time (`StreamStreamJoin._once`).
+
 A row has a place in the order of the rows: that of the record at which it leaves, then what closes, pairs, and the
 record's own null-joined row.
 """
@@ -11,7 +13,7 @@ record's own null-joined row.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -32,6 +34,7 @@ from tidegate.kernel.joins.table_rows import shown_rows
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.results import serial
+from tidegate.kernel.state.log_index import LogIndex
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import OPEN_LEFT, OPEN_RIGHT
 from tidegate.spec.joined import StreamStream
@@ -82,35 +85,59 @@ class StreamStreamJoin(JoinOperator):
 
     def next_close(self, state: State) -> int | None:
         windows, joined = self._joined.windows, self._joined
-        sides = [side for side in (LEFT, RIGHT) if joined.preserves(side)]
-        first = {side: OpenRecords.of(state, side, preserved=True).first_open for side in sides}
+        first = {side: self._kept(state, side).first_open for side in (LEFT, RIGHT) if joined.preserves(side)}
         return min((windows.close_ms(side, at) for side, at in first.items() if at is not None), default=None)
 
     def own_rows(self, state: State, store: str) -> list[pa.Table]:
         side, joined = self.own_stores.index(store), self._joined
-        held = OpenRecords.of(state, side, joined.preserves(side))
+        held, all_joined = self._kept(state, side), self._once and joined.preserves(side)
         found = []
         for start in held.index:
             rows = held.read(start)
             closes = _close_ms(joined.windows, side, ints(rows["ts"]))
-            matched = held.joined(start, ints(rows["n"])) if held.preserved else np.zeros(rows.num_rows, bool)
+            matched = held.joined(start, ints(rows["n"])) if held.preserved else np.full(rows.num_rows, all_joined)
             status = pa.array(np.where(matched, "joined", "open"))
             shown = shown_rows(self.layout, rows, side, status, pa.array(closes - 1))
             found.append(shown.filter(pa.array(closes > state.closed_to)))
         return found
+
+    def logs(self, state: State) -> tuple[LogIndex, LogIndex]:
+        return (state.logs, state.logs) if self._once else super().logs(state)
 
     @property
     def _joined(self) -> StreamStream:
         assert isinstance(self.layout.op.joined, StreamStream)
         return self.layout.op.joined
 
+    @property
+    def _once(self) -> bool:
+        """Whether the open records of a stream that is joined with itself are kept once, for both sides.
+
+        They are where both copies of a record close at one time. A record that is still open when it comes has then
+        joined itself, so that what is kept never leaves null-joined.
+        """
+        windows = self._joined.windows
+        return self._joined.self_join and windows.before_ms == windows.after_ms
+
+    def _kept(self, state: State, side: int) -> OpenRecords:
+        """The open records of a side; of both sides the left ones where they are kept once."""
+        if self._once:
+            return OpenRecords.of(state, LEFT, preserved=False)
+        return OpenRecords.of(state, side, self._joined.preserves(side))
+
     def _rows(
         self, state: State, arrived: tuple[Arrived, Arrived], closed_to: int, closes_at: int
     ) -> Iterator[pa.Table]:
-        joined, layout = self._joined, self.layout
-        kept = tuple(OpenRecords.of(state, side, joined.preserves(side)) for side in (LEFT, RIGHT))
+        layout, windows = self.layout, self._joined.windows
+        kept = tuple(self._kept(state, side) for side in (LEFT, RIGHT))
         hashes = tuple(_hashes(layout, one) for one in arrived)
-        sides = tuple(self._side(kept, arrived, hashes, side, closed_to, closes_at) for side in (LEFT, RIGHT))
+        left = self._side(kept, arrived, hashes, LEFT, closed_to, closes_at)
+        if self._once:
+            right = _copied(left, arrived[RIGHT])
+        else:
+            right = self._side(kept, arrived, hashes, RIGHT, closed_to, closes_at)
+        sides = (left, right)
+        del left, right
         parts = chain(self._pairs(sides), self._null_joined(kept, sides, arrived, closed_to, closes_at))
         yield layout.result_schema.empty_table()
         if layout.sorts:
@@ -122,8 +149,10 @@ class StreamStreamJoin(JoinOperator):
         # Storing takes the most memory: of what a side had, nothing stays that is not needed any more.
         held = list(sides)
         del parts, sides, arrived, hashes
-        for side in (LEFT, RIGHT):
-            _store(kept[side], held.pop(0), joined.windows, side, closes_at)
+        for side in (LEFT,) if self._once else (LEFT, RIGHT):
+            _store(kept[side], held.pop(0), windows, side, closes_at)
+        if self._once:
+            _forget_all(OpenRecords.of(state, RIGHT, preserved=False))  # earlier versions kept every record twice
 
     def _pairs(self, sides: tuple[_Side, ...]) -> Iterator[_Part]:
         """Rows of pairs; which records have joined is known when all parts are taken."""
@@ -152,7 +181,7 @@ class StreamStreamJoin(JoinOperator):
         for side in (LEFT, RIGHT):
             if not self._joined.preserves(side):
                 continue
-            closing = self._closing(kept[side], sides[side], side, closed_to, closes_at)
+            closing = () if self._once else self._closing(kept[side], sides[side], side, closed_to, closes_at)
             for one in chain(closing, [sides[side]]):
                 rows, order = _closing(one, closed_to, closes_at), None
                 if arrivals is not None:
@@ -206,7 +235,7 @@ class StreamStreamJoin(JoinOperator):
             codes += [ints(rows["h"]).view(np.uint64) for rows in found]
             at = np.concatenate([ints(rows["ts"]) for rows in found])
             times.append(at)
-            matched = np.zeros(len(at), bool)
+            matched = np.full(len(at), self._once)
             if held.preserved:
                 numbers = np.concatenate([ints(rows["n"]) for rows in found])
                 closes = _close_ms(windows, side, at)
@@ -242,6 +271,18 @@ class StreamStreamJoin(JoinOperator):
         first = int(others.min()) - windows.back_ms(1 - side)
         last = later_ms(int(others.max()), windows.ahead_ms(1 - side))
         return sorted(held.between(first, last))
+
+
+def _copied(left: _Side, came: Arrived) -> _Side:
+    """The records of a stream once more, as those of the right side: behind the same ones as left."""
+    new = len(left.matched) - len(came)
+    arrived = np.concatenate([left.records.arrived[:new], came.places])
+    return replace(left, records=replace(left.records, arrived=arrived), matched=left.matched.copy())
+
+
+def _forget_all(held: OpenRecords) -> None:
+    for start in list(held.index):
+        held.forget(start)
 
 
 def _in_one_piece(tables: list[pa.Table]) -> pa.Table:
