@@ -189,3 +189,34 @@ def test_what_several_tasks_hold_back() -> None:
     assert (both.stream_time, both.open_windows, both.held_by) == (10, 2, (1, 9))
     assert both.buffered == tg.Buffered("wall", 19, 4, 3)
     assert both.buffered.first == (("a", 19), ("b", 20))
+
+
+def behind_a_join(stream_time: str) -> TopologyTestDriver:
+    left, right = (
+        tg.stream(name, key="k", timestamp="ts", partition="p", offset="o", stream_time=stream_time, schema=None)
+        for name in ("clicks", "views")
+    )
+    joined = left.join(right, tg.JoinWindows.of_time_difference_and_grace("5 seconds", "1 second"))
+    counts = joined.group_by_key().windowed_by(TUMBLING).count().suppress(FINAL)
+    return TopologyTestDriver(counts)
+
+
+@pytest.mark.filterwarnings("ignore::tidegate.TidegateWarning")
+@pytest.mark.parametrize("stream_time", ["max", "min_partition"])
+def test_behind_a_join_that_goes_by_its_slowest_partition_the_join_is_named(stream_time: str) -> None:
+    """It says what holds it back; by the largest timestamp a later record of the join moves time on."""
+    running = behind_a_join(stream_time)
+    for o, (side, ts) in enumerate([("clicks", 4_000), ("views", 5_000), ("clicks", 6_000)]):
+        running.pipe_batch([{"k": "A", "ts": ts, "p": 0, "o": o}], side)
+    join, counts = tg.explain_pending(running)
+    lines = str(counts).splitlines()
+    if stream_time == "max":
+        assert join.follows is counts.follows is None
+        assert lines[-1] == "  A record with a later timestamp, of any key and partition, moves stream time on."
+    else:
+        assert (join.follows, counts.follows) == (None, "clicks join views")
+        assert lines[-1] == (
+            "  Its stream time is that of the join 'clicks join views', which goes by its slowest partition and says what "
+            "holds it back."
+        )
+        assert "The right side, partition 0 holds stream time back" in str(join)

@@ -58,7 +58,7 @@ class Tuning:
                         has no copy
         copy_steps      copies that so many steps have not asked for make room for others
         range_records   about so many records of a copy have hashes of one range
-        block_rows      rows of a copy are written in parts of so many
+        block_rows      about so many records are merged, written to a copy or closed at a time
         gap_bytes       bytes of a copy that nobody wants are read too where they are fewer than this: another read
                         costs more
         file_bytes      a copy up to so many bytes stays in memory: a file takes a descriptor
@@ -67,8 +67,8 @@ class Tuning:
         frame_rows  rows to a frame: enough to drown the cost per frame, few enough that a frame of wide rows fits in
                     memory twice
         list_rows   rows to a list; Spark holds a list whole
-        part_bytes  the most bytes of one value in Spark's state: larger values cost twice as much a byte, and one of
-                    256 MB ends Spark's state server with an OutOfMemoryError
+        part_bytes  the most bytes of one value in Spark's state: a worker has it some ten times over while it is handed
+                    over; one of 256 MB ends Spark's state server with an OutOfMemoryError
     """
 
     slice_rows: int = 500_000

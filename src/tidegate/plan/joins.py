@@ -156,8 +156,12 @@ def forwarded(node: Stream, key: tuple[str, ...]) -> Stream:
         return replace(node, sources=tuple(forwarded(one, key) for one in node.sources))
     if node.table is None:
         return node
-    name = f"{root_of(node.table).stream.name} by {', '.join(public_key(key))}"
-    return Stream(name, node.key, "timestamp", table=node, aside=node.aside, forwarded=True, number=node.number)
+    root = root_of(node.table)
+    name = f"{root.stream.name} by {', '.join(public_key(key))}"
+    follows = root.name if isinstance(root, Join) and root.clock.slowest else None
+    return Stream(
+        name, node.key, "timestamp", table=node, aside=node.aside, forwarded=True, follows=follows, number=node.number
+    )
 
 
 def _check_keys(left: tuple[str, ...], left_name: str, right: tuple[str, ...], right_name: str) -> None:

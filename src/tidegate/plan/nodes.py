@@ -40,6 +40,8 @@ class Stream:
     changes  whether each change takes an old row out and puts a new one in, as in a table that is grouped anew
     forwarded
              whether records are the rows that another operator lets out, one by one
+    follows  the name of the join whose rows these are, if its stream time is that of the records: a join does not show
+             it by its rows where it goes by its slowest partition
     raw      what Spark hands over instead of rows of `frame`, where workers make them (runtime.spark.raw)
     """
 
@@ -59,6 +61,7 @@ class Stream:
     aside: tuple[str, ...] = ()
     changes: bool = False
     forwarded: bool = False
+    follows: str | None = None
     raw: Any = field(default=None, compare=False, repr=False)
 
     @property

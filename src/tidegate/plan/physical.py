@@ -147,6 +147,12 @@ class Operation:
         return self.joined is not None and self.stream.clock.slowest and self.regroup is not None
 
     @property
+    def follows(self) -> str | None:
+        """The name of the join by whose stream time it goes (`Stream.follows`), None if it goes by its records."""
+        branches = (branch for stream in (self.stream, *self.sides) for branch in stream.branches)
+        return next((branch.follows for branch in branches if branch.follows is not None), None)
+
+    @property
     def keeps_null_keys(self) -> bool:
         """Whether records without a key go on, because they leave without a partner."""
         if self.joined is None or self.side is None or self.joined.tables[self.side]:
@@ -242,6 +248,7 @@ class Operation:
             metrics.OVERTIME: bool(limits),
             metrics.WAITS: (self.windows is not None and self.emits != "updates") or self.joined is not None,
             metrics.SLOWEST: self.stream.clock.slowest,
+            metrics.FOLLOWS: self.follows is not None,
             metrics.WAKES: self.uses_timers,
             metrics.JOIN: self.joined is not None,
             metrics.LOOKUPS: self.joined is not None and self.joined.waits,

@@ -16,9 +16,23 @@ NOTHING = float("nan")
 """A metric without a sample, as in Kafka."""
 
 # Which operators tell a number; `plan.Operation.measured` says which groups one is in.
-ALWAYS, SKEW, FINAL, SUPPRESSION, BOUND, UNBOUND, OVERTIME, WAITS, SLOWEST, WAKES, JOIN, LOOKUPS, GRACES, ORDER = (
-    GROUPS
-) = (
+(
+    ALWAYS,
+    SKEW,
+    FINAL,
+    SUPPRESSION,
+    BOUND,
+    UNBOUND,
+    OVERTIME,
+    WAITS,
+    SLOWEST,
+    FOLLOWS,
+    WAKES,
+    JOIN,
+    LOOKUPS,
+    GRACES,
+    ORDER,
+) = GROUPS = (
     "always",
     "skew",
     "final",
@@ -28,6 +42,7 @@ ALWAYS, SKEW, FINAL, SUPPRESSION, BOUND, UNBOUND, OVERTIME, WAITS, SLOWEST, WAKE
     "overtime",
     "waits",
     "slowest",
+    "follows",
     "wakes",
     "join",
     "lookups",
@@ -133,6 +148,7 @@ NUMBERS = (
     Number("slowest_partition", "max", SLOWEST),
     Number("slowest_side", "max", SLOWEST),
     Number("slowest_time", "max", SLOWEST),
+    Number("follows_join", "max", FOLLOWS),
     # Without input only the tasks whose time has come are heard, so that what all hold must be followed by changes.
     Number("tasks", "max", WAKES),
     Number("tasks_heard", "sum", WAKES),

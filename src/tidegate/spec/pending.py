@@ -106,6 +106,8 @@ class Pending:
         held_by: With `stream_time="min_partition"`, the partition that holds stream time back, and how far it has come.
         limits: What time limits hold back, in their order; without those that hold nothing.
         lookups: Of a join with a table, the records that wait for the table; None if none does.
+        follows: The join whose stream time is that of this operator, because the join goes by its slowest partition;
+            "" of the metrics of a Spark query, which do not name it.
 
     Examples:
         >>> counts = events.group_by_key().windowed_by(tg.TimeWindows.of_size_and_grace("10 ms", "5 ms")).count()
@@ -124,6 +126,7 @@ class Pending:
     held_by: tuple[int | str, int] | None = None
     limits: tuple[Buffered, ...] = ()
     lookups: Lookups | None = None
+    follows: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data, for JSON.
@@ -177,8 +180,17 @@ class Pending:
         return self.limits[0] if self.limits else None
 
     @property
-    def _held_lines(self) -> list[str]:
-        return [] if self.held_by is None else [f"  {_holding(*self.held_by)}"]
+    def _moving(self) -> list[str]:
+        """What holds stream time back, or moves it on, if anything waits for it."""
+        if self.held_by is not None:
+            return [f"  {_holding(*self.held_by)}"]
+        if self.lookups is not None:
+            return ["  A later record of the stream moves its time on; changes of the table do not."]
+        if not self.waiting and all(limit.clock != "stream" for limit in self.limits):
+            return []
+        if self.follows is not None:
+            return [f"  {_following(self.follows)}"]
+        return ["  A record with a later timestamp, of any key and partition, moves stream time on."]
 
     def __str__(self) -> str:
         if self.stream_time is None and self.held_by is not None:
@@ -188,7 +200,9 @@ class Pending:
         lines = [f"{self.name}: stream time is {show_instant(self.stream_time)}."]
         if not self.waiting and not self.limits and self.lookups is None:
             open_ = f" Of {self.open_windows} open windows updates leave as they come." if self.open_windows else ""
-            return f"{lines[0]} Nothing waits for it.{open_}"
+            # An operator behind a join may wait all the same.
+            held = self._moving if self.held_by is not None else []
+            return "\n".join([f"{lines[0]} Nothing waits for it.{open_}", *held])
         for limit in self.limits:
             lines.append(f"  {_limited(limit)}")
             lines += _first(limit.first)
@@ -198,13 +212,7 @@ class Pending:
         more = max(self.open_windows, len(self.waiting)) - min(SHOWN, len(self.waiting))
         if self.waiting and more > 0:
             lines.append(f"  and {more} more after {'it' if len(self.waiting) == 1 else 'them'}.")
-        if self.held_by is not None:
-            lines += self._held_lines
-        elif self.lookups is not None:
-            lines.append("  A later record of the stream moves its time on; changes of the table do not.")
-        elif self.waiting or any(limit.clock == "stream" for limit in self.limits):
-            lines.append("  A record with a later timestamp, of any key and partition, moves stream time on.")
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._moving])
 
 
 def _with_pairs(told: Mapping[str, Any]) -> dict[str, Any]:
@@ -234,6 +242,11 @@ def _holding(partition: int | str, time: int) -> str:
     return f"{who} holds stream time back: {how_far}."
 
 
+def _following(join: str) -> str:
+    named = f"the join {join!r}" if join else "the join in front of it"
+    return f"Its stream time is that of {named}, which goes by its slowest partition and says what holds it back."
+
+
 def together(tasks: Iterable[Pending], open_windows: int) -> Pending:
     """What the tasks of one operator hold back, which have so many different windows."""
     told = list(tasks)
@@ -249,6 +262,7 @@ def together(tasks: Iterable[Pending], open_windows: int) -> Pending:
         min(held, key=lambda one: one[1], default=None),
         _buffers([limit for task in told for limit in task.limits]),
         _lookups([task.lookups for task in told if task.lookups is not None]),
+        told[0].follows,
     )
 
 

@@ -37,6 +37,7 @@ def pending(layout: Layout, state: State) -> Pending:
         slowest if slowest is None or layout.op.joined is None else (_side(str(slowest[0])), slowest[1]),
         tuple(_buffered(layout, state)),
         _lookups(layout, state),
+        layout.op.follows,
     )
 
 
@@ -84,17 +85,27 @@ def metrics(layout: Layout, state: State) -> dict[str, float]:
     told |= operator_of(layout).counts(state)
     if (closes := operator_of(layout).next_close(state)) is not None:
         told["next_close"] = closes
-    if layout.op.stream.clock.slowest and (slowest := slowest_partition(layout, state)) is not None:
-        name, told["slowest_time"] = slowest
-        if layout.op.joined is not None:
-            told["slowest_side"] = int(str(name).partition(":")[0])
-        elif isinstance(name, int):
-            told["slowest_partition"] = name
+    told |= _held_back(layout, state)
     if layout.op.windows is None:
         return told
     told["open_windows"], next_close = operator_of(layout).count_open(state)
     if layout.op.emits != "updates" and next_close is not None and next_close < MAX_MS:
         told["next_close"] = next_close
+    return told
+
+
+def _held_back(layout: Layout, state: State) -> dict[str, float]:
+    """slowest_time, and slowest_partition or slowest_side, where a partition holds stream time back; follows_join where
+    a join says so.
+    """
+    told: dict[str, float] = {} if layout.op.follows is None else {"follows_join": 1}
+    if not layout.op.stream.clock.slowest or (slowest := slowest_partition(layout, state)) is None:
+        return told
+    name, told["slowest_time"] = slowest
+    if layout.op.joined is not None:
+        told["slowest_side"] = int(str(name).partition(":")[0])
+    elif isinstance(name, int):
+        told["slowest_partition"] = name
     return told
 
 

@@ -57,8 +57,9 @@ def of_batch(name: str, told: Mapping[str, Any]) -> Pending:
     if (side := told.get("slowest_side")) is not None and side >= 0:
         partition = f"{SIDES[int(side)]} side"
     held_by = (partition, time) if partition is not None and time is not None else None
-    limits = tuple(_buffered(told))
-    return Pending(name, now if stands else None, waiting, told["open_windows"], held_by, limits, _lookups(told))
+    limits, follows = tuple(_buffered(told)), "" if told.get("follows_join") else None
+    stream_time, windows = now if stands else None, told["open_windows"]
+    return Pending(name, stream_time, waiting, windows, held_by, limits, _lookups(told), follows)
 
 
 def _lookups(told: Mapping[str, Any]) -> Lookups | None:

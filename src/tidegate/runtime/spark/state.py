@@ -20,7 +20,7 @@ NAMES = ("meta", "buffer", "layout")
 class SparkStore:
     """`Store` over the state of one task; every call is at least one round trip to the JVM.
 
-    Values are cut into parts of 4 MB; each says how many there are, as a negative number if it is in seven bits, which
+    Values are cut into parts of 1 MB; each says how many there are, as a negative number if it is in seven bits, which
     all are that this version writes. The variable's name, its schema and the place of each named value are part of
     every checkpoint.
     """
