@@ -165,6 +165,22 @@ def test_a_join_behind_a_join_and_a_table_behind_it() -> None:
     assert [row["row_id"] for row in piped(into_stream, *PAIR)] == ["(0@1,)", "(,0@7)"]
 
 
+def test_rows_of_joins_that_are_merged_say_which_input_they_are() -> None:
+    """Two joins may have made rows of records with the same places."""
+
+    def joined(left: str, right: str) -> Any:
+        rows = stream(left).join(stream(right), WITHIN)
+        return rows.map_values(lambda row: {"a": row["a"] + row["b"]}, types={"a": "long"})
+
+    merged = joined("l", "r").merge(joined("m", "s"), stream("n"))
+    others = [(name, record) for name, (_, record) in zip("ms", PAIR, strict=True)]
+    rows = piped(merged.left_join(table("z")), *PAIR, *others, ("n", {"ts": 3, "offset": 5, "a": 9}))
+    assert [row["row_id"] for row in rows] == ["0:(0@1,0@7)", "1:(0@1,0@7)", "2%3A0@5"]
+    nowhere = {"partition": None, "offset": None}
+    unknown = joined("l", "r").merge(stream("n", **nowhere)).left_join(table("z"))
+    assert with_row_ids(operation(unknown.node)) is None
+
+
 def test_late_and_skipped_records_and_null_keys() -> None:
     joined = stream("l").left_join(stream("r"), WITHIN)
     rows = piped(

@@ -59,12 +59,14 @@ def with_row_ids(op: Operation) -> Operation | None:
     for side, stream in enumerate(op.sides):
         if not op.joined.identifies(side):
             continue
-        merged = stream.sources and any(branch.table is not None for branch in stream.sources)
-        known = stream.ordered if stream.table is None else with_row_ids(operation(stream.table)) is not None
-        known = known and not merged
-        if not known:
+        if not all(_identified(branch) for branch in stream.branches):
             return None
     return replace(op, row_ids=True)
+
+
+def _identified(branch: Stream) -> bool:
+    """Whether the records of an input have ids."""
+    return branch.ordered if branch.table is None else with_row_ids(operation(branch.table)) is not None
 
 
 def _alone(table: Table | LateRecords | Stream | Join) -> Operation:

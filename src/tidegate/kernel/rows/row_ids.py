@@ -6,7 +6,7 @@
     two tables              (,0@55)          the change that made the row, and its side
 
 Names of partitions are quoted, so no two lists of records have the same text. The id of a record that is the row of
-another join is the text of that row.
+another join is the text of that row; where these were merged with others, behind the number of the input (`0:(3@1017,)`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,11 @@ def of_records(partition: pa.ChunkedArray, offset: pa.ChunkedArray) -> pa.Array:
     encoded = array(partition).dictionary_encode()
     names = pa.array([quote(str(name), safe="") for name in encoded.dictionary.to_pylist()], pa.string())
     return pc.binary_join_element_wise(names.take(encoded.indices), array(offset).cast(pa.string()), "@")
+
+
+def of_input(number: int, ids: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The ids of rows of a join that are one of several inputs that were merged."""
+    return pc.binary_join_element_wise(pa.scalar(str(number)), ids, ":")
 
 
 def of_sides(left: pa.Array | pa.ChunkedArray | None, right: pa.Array | pa.ChunkedArray | None) -> pa.ChunkedArray:
