@@ -121,7 +121,9 @@ class Broker:
     def _java(self, *arguments: str) -> subprocess.Popen[bytes]:
         with (self._folder / "log").open("ab") as log:
             command = [program("java"), *self._jvm, "-cp", self._classes, *arguments]
-            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            # What other JVMs of a test are told (`spark.session.quick`) may be another collector than the broker's.
+            environment = {name: value for name, value in os.environ.items() if name != "JAVA_TOOL_OPTIONS"}
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
 
     def _await(self, port: int) -> None:
         stop = time.monotonic() + START_SECONDS
