@@ -10,6 +10,8 @@ import pytest
 
 import tidegate as tg
 from tidegate.kernel.joins import copies
+from tidegate.kernel.joins.stream_stream import StreamStreamJoin
+from tidegate.kernel.state.state import State
 from tidegate.plan import operation, with_row_ids
 from tidegate.testing import TopologyTestDriver
 
@@ -595,3 +597,50 @@ def test_a_null_key_leaves_in_order_whatever_its_type(kind: pa.DataType) -> None
     assert [(row["k"], row["v"]) for row in driver.read_output()] == [(None, 0), (None, 2)]
     driver.pipe_batch([{"k": k, "v": n, "ts": 9} for n, k in enumerate([None, two])], "a")
     assert [(row["k"], row["v"]) for row in driver.read_output()] == [(None, 0), (one, 3), (two, 1)]
+
+
+# -- a stream with itself ------------------------------------------------------------------------------------------
+
+
+def itself(how: Any, windows: tg.JoinWindows = WINDOWS) -> tg.KStream:
+    stream = orders()
+    return stream.join(stream, windows, how=how, suffixes=("_l", "_r"))
+
+
+def stored_records(driver: TopologyTestDriver) -> list[int]:
+    """How many records lie in the state of each side."""
+    stored = driver.state().stores[0]
+    state = State.open(stored)
+    assert state is not None
+    return [index.totals().rows for index in (state.logs, state.right)]
+
+
+ITSELF = (order("a", 1, 1), order("b", 2, 2), order("a", 8, 3))
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "outer"])
+def test_a_record_that_meets_its_own_stream_is_kept_once(how: Any) -> None:
+    """In a window that reaches as far back as ahead; both sides can be read and are counted all the same."""
+    once, twice = TopologyTestDriver(itself(how)), TopologyTestDriver(itself(how, WINDOWS.after("9 ms")))
+    assert rows(once, *ITSELF) == rows(twice, *ITSELF)
+    assert (stored_records(once), stored_records(twice)) == ([3, 0], [3, 3])
+    assert (once.metrics()["open_left_records"], once.metrics()["open_right_records"]) == (3, 3)
+    for side, preserved in (("left", how != "inner"), ("right", how == "outer")):
+        assert [row["status"] for row in once.read_state(f"join-{side}")] == ["joined" if preserved else "open"] * 3
+    once.pipe_input(*reversed(order("b", 500)))
+    assert stored_records(once) == [1, 0]
+
+
+@pytest.mark.parametrize("how", ["inner", "outer"])
+def test_a_checkpoint_that_kept_every_record_twice_goes_on(how: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    later = (order("a", 9, 4), order("c", 3, 5), order("b", 100, 6))
+    whole = TopologyTestDriver(itself(how))
+    wanted = rows(whole, *ITSELF, *later)
+    with monkeypatch.context() as patch:
+        patch.setattr(StreamStreamJoin, "_once", False)
+        before = TopologyTestDriver(itself(how))
+        found = rows(before, *ITSELF)
+        assert stored_records(before) == [3, 3]
+    after = TopologyTestDriver(itself(how), state=before.state())
+    assert found + rows(after, *later) == wanted
+    assert stored_records(after) == stored_records(whole) == [1, 0]

@@ -216,7 +216,7 @@ def test_behind_a_join_that_goes_by_its_slowest_partition_the_join_is_named(stre
     else:
         assert (join.follows, counts.follows) == (None, "clicks join views")
         assert lines[-1] == (
-            "  Its stream time is that of the join 'clicks join views', which goes by its slowest partition and says what "
-            "holds it back."
+            "  Its stream time is that of the join 'clicks join views', which goes by its slowest partition and says "
+            "what holds it back."
         )
         assert "The right side, partition 0 holds stream time back" in str(join)
