@@ -6,7 +6,7 @@
     two tables              (,0@55)          the change that made the row, and its side
 
 Names of partitions are quoted, so no two lists of records have the same text. The id of a record that is the row of
-another join is the text of that row; where these were merged with others, behind the number of the input (`0:(3@1017,)`).
+another join is the text of that row; of several inputs that were merged, behind the number of the input: `0:(3@1017,)`.
 """
 
 from __future__ import annotations
