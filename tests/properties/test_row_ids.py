@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -179,6 +181,45 @@ def test_rows_of_joins_that_are_merged_say_which_input_they_are() -> None:
     nowhere = {"partition": None, "offset": None}
     unknown = joined("l", "r").merge(stream("n", **nowhere)).left_join(table("z"))
     assert with_row_ids(operation(unknown.node)) is None
+
+
+@pytest.mark.parametrize(
+    ("windows", "marks"),
+    [
+        (tg.TimeWindows.of_size_with_no_grace("10 ms"), ["A[0,10", "A[10,20", "A[100,110"]),
+        (tg.SessionWindows.of_inactivity_gap_with_no_grace("5 ms"), ["A[1,1", "A[12,12", "A[100,100"]),
+    ],
+)
+def test_final_results_are_known_by_key_and_window(windows: Any, marks: list[str]) -> None:
+    nowhere = {"partition": None, "offset": None}
+    counts = stream("l", **nowhere).group_by_key().windowed_by(windows).count()
+    final = counts.suppress(tg.Suppressed.until_window_closes(UNBOUNDED)).to_stream()
+    joined = final.join(stream("r"), tg.JoinWindows.of_time_difference_and_grace("1 s", "1 s"))
+    right = ("r", {"ts": 2, "offset": 7, "b": 2})
+    rows = piped(joined, right, ("l", {"ts": 1}), ("l", {"ts": 12}), ("l", {"ts": 100}))
+    assert [row["row_id"] for row in rows] == [f"({mark},0@7)" for mark in marks]
+    assert with_row_ids(operation(counts.to_stream().join(stream("r"), WITHIN).node)) is None
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, -3],
+        ["a,b", "a[b", "é"],
+        [b"\xff", b"a"],
+        [True, False],
+        [0.5, float("nan")],
+        [Decimal("1.20")],
+        [date(2026, 1, 1)],
+    ],
+    ids=str,
+)
+def test_the_text_of_a_key(values: list[Any]) -> None:
+    keys = pa.table({"k": pa.array(values), "l": ["x"] * len(values)})
+    bounds = pa.table({"start": [0] * len(values), "end": [10] * len(values)})
+    ids = row_ids.of_results(keys, bounds).to_pylist()
+    assert len(set(ids)) == len(values)
+    assert all(one.endswith(",x[0,10") and set("()@:").isdisjoint(one) for one in ids)
 
 
 def test_late_and_skipped_records_and_null_keys() -> None:

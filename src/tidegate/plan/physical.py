@@ -134,6 +134,11 @@ class Operation:
         return self.row_ids and self.joined is not None and self.joined.identifies(side)
 
     @property
+    def identified_by_window(self) -> bool:
+        """Whether key and window tell each of its rows from all others: they are final results."""
+        return self.joined is None and self.windows is not None and {o.kind for o in self.all_outputs} == {"final"}
+
+    @property
     def tells_time(self) -> bool:
         """Whether the map step of one input of a join tells every task how the time of that input passes."""
         return self.joined is not None and self.side is not None and self.joined.tells_time

@@ -52,7 +52,8 @@ def operation(table: Plan | Join) -> Operation:
 def with_row_ids(op: Operation) -> Operation | None:
     """The same operation whose rows say of which records they were made; None if that cannot be known.
 
-    It is known of a join whose records come from sources with partition and offset, or from other such joins.
+    It is known of a join whose records come from sources with partition and offset, from other such joins, or are final
+    results of windows.
     """
     if op.joined is None:
         return None
@@ -66,7 +67,10 @@ def with_row_ids(op: Operation) -> Operation | None:
 
 def _identified(branch: Stream) -> bool:
     """Whether the records of an input have ids."""
-    return branch.ordered if branch.table is None else with_row_ids(operation(branch.table)) is not None
+    if branch.table is None:
+        return branch.ordered
+    op = operation(branch.table)
+    return op.identified_by_window or with_row_ids(op) is not None
 
 
 def _alone(table: Table | LateRecords | Stream | Join) -> Operation:

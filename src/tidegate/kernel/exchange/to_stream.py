@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 
 from tidegate.errors import DefinitionError
 from tidegate.kernel.columns.arrays import array, ints
+from tidegate.kernel.rows import row_ids
 from tidegate.kernel.rows.layout import Layout
-from tidegate.spec.columns import DELETED, OURS, TIMESTAMP
+from tidegate.spec.columns import DELETED, END, OURS, ROW_ID, START, TIMESTAMP
 
 
 def run(layout: Layout, rows: pa.Table) -> pa.Table:
@@ -28,6 +29,9 @@ def run(layout: Layout, rows: pa.Table) -> pa.Table:
     for name in (*regroup.key, *(regroup.values or ())) if layout.half_known else ():
         if name not in rows.schema.names:
             rows = rows.append_column(name, pa.nulls(rows.num_rows))
+    if layout.op.row_ids and layout.op.joined is None:
+        bounds = [name for name in (START, END) if name in rows.schema.names]
+        rows = rows.append_column(ROW_ID, row_ids.of_results(rows.select(layout.op.key), rows.select(bounds)))
     taken: dict[str, Any] = {name: rows[column] for name, column in layout.halves_of(rows.schema.names).items()}
     for name in regroup.key:
         if pa.types.is_nested(rows[name].type):

@@ -386,7 +386,10 @@ class Layout:
     def _taken(self) -> tuple[list[pa.Field], pa.Schema]:
         (output,) = self.op.all_outputs
         rows = replace(self.for_kind[output.kind], shape=output.steps).result_schema
-        return [pa.field(name, rows.field(column).type) for name, column in self.halves_of(rows.names).items()], rows
+        halves = self.halves_of(rows.names)
+        if self.op.row_ids and ROW_ID not in rows.names:  # of final results, which get them on their way
+            rows = rows.append(pa.field(ROW_ID, pa.string()))
+        return [pa.field(name, rows.field(column).type) for name, column in halves.items()], rows
 
     @cached_property
     def record(self) -> dict[str, str]:
