@@ -344,7 +344,7 @@ def test_what_closes_leaves_some_rows_at_a_time(joined_first: bool) -> None:
     if joined_first:
         assert sum(part.num_rows for part in step(RIGHT, keys[:30], 5)) == 30
     parts = step(RIGHT, ["k50"], 1_000)
-    assert max(part.num_rows for part in parts) <= 10
+    assert max(part.num_rows for part in parts) < 20  # of two parts that are not whole one is made
     left_alone = [key for part in parts for key in part["k"].to_pylist()]
     assert sorted(left_alone) == sorted(keys[30:] if joined_first else keys)
 

@@ -27,7 +27,7 @@ import pyarrow as pa
 from tidegate.instants import MAX_MS, later_ms
 from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
 from tidegate.kernel.columns.row_bytes import extents, together
-from tidegate.kernel.joins.copies import COPIES, RECORD_BYTES, Numbers, Run, distinct
+from tidegate.kernel.joins.copies import COPIES, RECORD_BYTES, Numbers, Run, distinct, upper_halves
 from tidegate.kernel.joins.run_merging import InTable, Sorted, merged_parts
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.log_index import Log, LogIndex
@@ -110,21 +110,30 @@ class OpenRecords:
 
     def closing(self, start: int, closing: Closing, besides: Ints | None) -> Iterator[pa.Table]:
         """Of the records of a stretch those that close, some at a time, `besides` those that `find` gives by hashes."""
+        known = None if besides is None else distinct(upper_halves(besides))
+        held: list[pa.Table] = []
+        for part in self._closing(start, closing):
+            rows = part if known is None else part.filter(pa.array(~_among(upper_halves(ints(part["h"])), known)))
+            held += [rows] if rows.num_rows else []
+            if sum(one.num_rows for one in held) >= self._tuning.block_rows:
+                yield concat_tables(held)
+                held.clear()
+        if held:
+            yield concat_tables(held)
+
+    def _closing(self, start: int, closing: Closing) -> Iterator[pa.Table]:
         step = self._tuning.block_rows
         all_close = int(later_ms(self.index[start].closes, closing.reach_ms)) <= closing.up_to
         for run in self._runs(start):
-            known = np.zeros(0, np.int64) if besides is None else run.with_hashes(besides)
             if isinstance(run, Run) and (run.by_time is not None or not all_close):
-                leaving = np.setdiff1d(run.closing(*closing), known, assume_unique=True)
+                leaving = run.closing(*closing)
                 yield from (run.take(leaving[low : low + step]) for low in range(0, len(leaving), step))
                 continue
             # What closes whole is read once more and never again: an order by time would serve nobody.
             for low in range(0, len(run.high), step):
                 rows = run.part(low, min(low + step, len(run.high)))
                 closes = later_ms(ints(rows["ts"]), closing.reach_ms)
-                leaves = (closes > closing.after) & (closes <= closing.up_to)
-                leaves[known[(known >= low) & (known < low + step)] - low] = False
-                yield rows.filter(pa.array(leaves))
+                yield rows.filter(pa.array((closes > closing.after) & (closes <= closing.up_to)))
 
     def joined(self, start: int, numbers: Ints) -> Bools:
         """Which of the records of a stretch with these numbers have joined."""
@@ -281,3 +290,11 @@ def _encoded(parts: Iterator[pa.Table], bodies: list[memoryview]) -> Iterator[pa
     for part in parts:
         bodies.append(frames.body(frames.SEGMENT, part))
         yield part
+
+
+def _among(numbers: npt.NDArray[np.int32], known: npt.NDArray[np.int32]) -> Bools:
+    """Which numbers are among others, which ascend."""
+    if not len(known):
+        return np.zeros(len(numbers), bool)
+    found: Bools = known[np.minimum(np.searchsorted(known, numbers), len(known) - 1)] == numbers
+    return found
