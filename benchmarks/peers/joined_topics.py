@@ -40,8 +40,10 @@ def shape_of(keys: int, rows: int, batches: int) -> Shape:
     return Shape(keys, WINDOW_MS, (Stretch(batches, rows, span_for(PAIRS, rows, keys, WINDOW_MS)),))
 
 
+# Spark gives each partition a share of a batch by how many records it has in all, so that at the end of a batch
+# partitions are apart by some records. With enough records a second that is little time, and no record is late.
 SIZES = {
-    "smoke": shape_of(500, 4_000, 3),
+    "smoke": shape_of(5_000, 4_000, 3),
     "default": shape_of(100_000, 500_000, 5),
     "full": shape_of(100_000, 500_000, 10),
 }
