@@ -1,4 +1,4 @@
-"""`python -m benchmarks.graces`, whose numbers decision 0038 quotes."""
+"""`python -m benchmarks.graces`, whose numbers decision 0041 quotes."""
 
 from __future__ import annotations
 
