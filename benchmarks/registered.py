@@ -12,7 +12,7 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
@@ -117,7 +117,7 @@ def in_turns(ways_: Mapping[str, tuple[DataFrame, Rows]], turns: int) -> dict[st
 def alone(values: pa.Array, registry: Registry) -> dict[str, float]:
     """Microseconds of work to decode a record, without Spark: in columns, and by fastavro where it is installed."""
     bound = tg.kafka.schema_registry(registry.url, subject="orders-value").bound(None, "value")
-    ways_ = {"in columns": lambda: bound.decoder(values)}
+    ways_: dict[str, Callable[[], Any]] = {"in columns": lambda: bound.decoder(values)}
     if find_spec("fastavro"):
         import fastavro
 

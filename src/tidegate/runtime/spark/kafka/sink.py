@@ -109,7 +109,7 @@ def records(
         rows = tg.kafka.records(final, key="user", headers=["row_id"])
         ```
     """
-    value = bound(value, None, "value")
+    form: Format | None = bound(value, None, "value")
     frame, rows = _rows(table, key, final)
     if ROW_ID in frame.columns:
         raise DefinitionError(
@@ -119,7 +119,7 @@ def records(
         frame = frame.withColumn(ROW_ID, F.when(rows.final, _row_id(name, rows.identity)))
     columns = [column for column in frame.columns if column not in ("deleted", RECORDS)]
     written = F.struct(*[col(column) for column in columns])
-    body = as_json(written) if value is None else value.encoded(written)
+    body = as_json(written) if form is None else form.encoded(written)
     if "deleted" in frame.columns:
         body = F.when(~F.coalesce(F.col("deleted"), F.lit(False)), body)
     out = [_key(frame, rows.key).alias("key"), body.cast("binary").alias("value")]
