@@ -56,8 +56,8 @@ class JoinAdvice:
 
     Examples:
         >>> side = pa.table({"k": ["a"], "ts": [7]})
-        >>> advice = tg.advise_join(side, side, key="k", timestamp="ts")
-        >>> (advice.partnered, advice.before, advice.after)
+        >>> found = tg.advise_join(side, side, key="k", timestamp="ts")
+        >>> (found.partnered, found.before, found.after)
         (1, 0, 0)
     """
 

@@ -118,7 +118,9 @@ def _counted(layout: Layout, read: _Slice) -> pa.Table | None:
     """What the histogram of graces is made of (`kernel.time.lateness`); None where windows are no time windows."""
     if not layout.op.tells_graces or read.counted is not None:
         return read.counted
-    return lateness.counted(layout.panes, layout.panes.pane(read.ts), read.seen, read.chunk, read.offset)
+    # Thousands of times in order, for records that come between those of other tasks: few bytes as differences.
+    table = lateness.counted(layout.panes, layout.panes.pane(read.ts), read.seen, read.chunk, read.offset)
+    return compacted(table, along="offset") if table.num_rows else table
 
 
 def _slices(layout: Layout, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
