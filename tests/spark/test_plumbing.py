@@ -143,9 +143,11 @@ def test_pack_is_called_for_an_empty_partition(spark: SparkSession) -> None:
 
 
 def test_arrow_batches_of_the_input(spark: SparkSession) -> None:
-    frame = spark.range(0, 25_000, 1, 1).selectExpr("cast(id as string) key")
+    most = int(spark.conf.get(config.ARROW_ROWS))
+    assert most == (50_000 if config.spark_version() >= config.SPARK_BOUNDS_ARROW_BYTES else 10_000)
+    frame = spark.range(0, 2 * most + 5_000, 1, 1).selectExpr("cast(id as string) key")
     rows = echoed(frame, RawPack(TASKS)).collect()
-    assert {row.text for row in rows} == {"10000,10000,5000"}
+    assert {row.text for row in rows} == {f"{most},{most},5000"}
 
 
 def test_a_large_blob_arrives_whole(batches: Batches) -> None:
