@@ -311,12 +311,11 @@ def _kept(layout: Layout, read: _Slice, tasks: int) -> list[list[pa.Table]]:
 
 def _records(layout: Layout, read: _Slice) -> pa.Table:
     columns: dict[str, Any] = {name: read.rows[name] for name in [*layout.keys, *layout.values, *layout.others]}
-    if not layout.op.row_ids or layout.op.joined is None:
-        pass
-    elif layout.op.stream.ordered:
-        columns[ID_COLUMN] = row_ids.of_records(read.rows["partition"], read.rows["offset"])
-    elif layout.op.stream.number is not None:
-        columns[ID_COLUMN] = row_ids.of_input(layout.op.stream.number, read.rows[ID_COLUMN])
+    if layout.op.row_ids and layout.op.joined is not None:
+        if layout.op.stream.ordered:
+            columns[ID_COLUMN] = row_ids.of_records(read.rows["partition"], read.rows["offset"])
+        elif layout.op.stream.number is not None:
+            columns[ID_COLUMN] = row_ids.of_input(layout.op.stream.number, read.rows[ID_COLUMN])
     if layout.op.deleted is not None:
         columns["deleted"] = pc.fill_null(read.rows["deleted"], False)
     columns |= {"ts": read.ts, "seen": read.seen, "chunk": read.chunk}
