@@ -16,7 +16,8 @@ import tidegate as tg
 from tidegate.runtime.spark import config
 
 PLATFORMS = "com.platform.state.RocksDBStateStoreProvider"
-BY_DEFAULT = config.NEEDED | config.LARGER_BATCHES
+SAVING = config.ONE_POOL | config.LARGER_BATCHES
+BY_DEFAULT = config.NEEDED | SAVING
 
 
 @pytest.fixture(autouse=True)
@@ -63,20 +64,26 @@ def test_a_number_of_rows_that_somebody_chose_stays() -> None:
     assert tg.configure(Session(**of_spark)).conf == BY_DEFAULT
 
 
+def test_a_builder_that_asks_for_simplified_tracebacks_keeps_them() -> None:
+    chosen = {config.SIMPLIFIED: "true"}
+    assert options(tg.configure(SparkSession.builder.config(config.SIMPLIFIED, "true"))) == BY_DEFAULT | chosen
+    assert tg.configure(Session(**chosen)).conf == BY_DEFAULT  # Spark's default looks the same
+
+
 def test_wide_rows_make_no_large_batches_where_spark_counts_rows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyspark, "__version__", "4.0.2")
-    assert tg.configure(Session()).conf == config.NEEDED
+    assert tg.configure(Session()).conf == config.NEEDED | config.ONE_POOL
 
 
 def test_a_rocksdb_store_that_a_platform_brings_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = {config.PROVIDER: PLATFORMS}
     # The settings that save time are of Spark, and not of the store.
-    left = theirs | config.LARGER_BATCHES
+    left = theirs | SAVING
     assert options(tg.configure(SparkSession.builder.config(config.PROVIDER, PLATFORMS))) == left
     assert tg.configure(Session(**theirs)).conf == left
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: Session(**theirs))
-    assert options(tg.configure(SparkSession.builder)) == config.LARGER_BATCHES
-    faster = config.LARGER_BATCHES | config.FASTER | config.FASTER_AT_START
+    assert options(tg.configure(SparkSession.builder)) == SAVING
+    faster = SAVING | config.FASTER | config.FASTER_AT_START
     assert options(tg.configure(SparkSession.builder, faster=True)) == faster
 
 

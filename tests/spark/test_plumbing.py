@@ -16,7 +16,16 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark.toys import CountPack, CountStage, EchoStage, FixedStage, RawPack, StoreStage
+from spark.toys import (
+    CountPack,
+    CountStage,
+    EchoStage,
+    FixedStage,
+    ProcessPack,
+    ProcessStage,
+    RawPack,
+    StoreStage,
+)
 from tidegate.errors import TidegateError, TidegateWarning
 from tidegate.runtime.spark import config
 from tidegate.runtime.spark.flow import flow
@@ -148,6 +157,26 @@ def test_arrow_batches_of_the_input(spark: SparkSession) -> None:
     frame = spark.range(0, 2 * most + 5_000, 1, 1).selectExpr("cast(id as string) key")
     rows = echoed(frame, RawPack(TASKS)).collect()
     assert {row.text for row in rows} == {f"{most},{most},5000"}
+
+
+@pytest.mark.parametrize("simplified", [False, True])
+def test_map_tasks_and_stateful_tasks_share_their_workers(batches: Batches, simplified: bool) -> None:
+    """Unless tracebacks are simplified: Spark then starts workers for each of the two kinds (decision 0046)."""
+    spark = batches.spark
+    before = spark.conf.get(config.SIMPLIFIED)
+    assert before == "false"
+    spark.conf.set(config.SIMPLIFIED, str(simplified).lower())
+    try:
+        for key in "abc":
+            batches.write(key)
+            batches.drain(
+                flow([(batches.source(), [F.col("key")], ProcessPack(TASKS))], stage=ProcessStage(), tasks=TASKS)
+            )
+    finally:
+        spark.conf.set(config.SIMPLIFIED, before)
+    rows = [row for each in batches.rows for row in each]
+    mapped, stepped = ({row[of] for row in rows} for of in ("mapped", "stepped"))
+    assert mapped.isdisjoint(stepped) == simplified
 
 
 def test_a_large_blob_arrives_whole(batches: Batches) -> None:

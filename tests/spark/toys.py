@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -102,6 +103,31 @@ class EchoStage:
         texts = [blob.decode() if len(blob) < 1000 else None for blob in blobs]
         rows = pa.table([[len(blob) for blob in blobs], texts], schema=self.output_schema)
         return Outcome(rows, {"steps": 1, "blobs": len(blobs)})
+
+
+@dataclass
+class ProcessPack:
+    """Sends the number of its process to every task."""
+
+    tasks: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, bytes]]:
+        for _ in batches:
+            pass
+        for task in range(self.tasks):
+            yield task, str(os.getpid()).encode()
+
+
+@dataclass
+class ProcessStage:
+    """One row per blob: the process that sent it, and the one that reads it."""
+
+    output_schema: pa.Schema = pa.schema([("mapped", pa.int64()), ("stepped", pa.int64())])
+    metrics: dict[str, str] = field(default_factory=dict)
+
+    def begin(self, store: Any, blobs: Iterable[bytes], end_of_input: bool = False) -> Outcome:
+        mapped = [int(blob) for blob in blobs]
+        return Outcome(pa.table([mapped, [os.getpid()] * len(mapped)], schema=self.output_schema))
 
 
 @dataclass

@@ -53,6 +53,10 @@ SPARK_BOUNDS_ARROW_BYTES = (4, 1)
 # Larger batches save a sixth of the time that rows take to Python, and hold a few MB more. Where only the number of
 # rows bounds a batch, wide rows would make it large: there Spark's default stays.
 LARGER_BATCHES = {ARROW_ROWS: "50000"}
+SIMPLIFIED = "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled"
+# Spark keeps Python workers by their environment, and the one of a stateful task lacks the variable of this setting:
+# where it is on, a map task and a stateful task never use the same worker (decision 0046).
+ONE_POOL = {SIMPLIFIED: "false"}
 # Optional, and only what a session may set: a second small file per checkpoint file costs two creations per task
 # and batch. It guards against damaged storage, so it is a choice.
 FASTER = {"spark.sql.streaming.checkpoint.fileChecksum.enabled": "false"}
@@ -67,10 +71,11 @@ def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
     """Set what tidegate needs on a session or on a session builder, and return it.
 
     That is the RocksDB state store with changelog checkpointing; a RocksDB store of a platform's own stays. Rows go to
-    Python in batches of up to 50,000, unless the session has a number of its own. Checked are the versions of Spark,
-    Java, pandas, pyarrow and protobuf, the Kafka connector among `spark.jars.packages`, and the Python of workers on
-    this machine. `faster=True` adds settings that save time per batch and have a price: no checksum files beside
-    checkpoint files, and, on a builder, Unix sockets between Spark and Python.
+    Python in batches of up to 50,000, unless the session has a number of its own. All tasks share one pool of Python
+    workers: for it Spark's simplified tracebacks are off, unless a builder turns them on. Checked are the versions of
+    Spark, Java, pandas, pyarrow and protobuf, the Kafka connector among `spark.jars.packages`, and the Python of
+    workers on this machine. `faster=True` adds settings that save time per batch and have a price: no checksum files
+    beside checkpoint files, and, on a builder, Unix sockets between Spark and Python.
     """
     require_spark()
     quiet_pandas()
@@ -101,7 +106,10 @@ def _configure_builder(builder: Any, faster: bool) -> Any:
     if _starts_server(options) and not os.environ.keys() & PYTHON_OF_WORKERS:
         # Its workers run what the environment of the server says, and the server is started with this one's.
         os.environ[PYTHON_OF_WORKERS[0]] = sys.executable
-    return _with(builder, _settings(faster, provider or "", options.get(ARROW_ROWS, "")))
+    settings = _settings(faster, provider or "", options.get(ARROW_ROWS, ""))
+    return _with(
+        builder, {name: value for name, value in settings.items() if name != SIMPLIFIED or name not in options}
+    )
 
 
 def _settings(faster: bool, provider: str, arrow_rows: str) -> dict[str, str]:
@@ -109,7 +117,9 @@ def _settings(faster: bool, provider: str, arrow_rows: str) -> dict[str, str]:
 
     A RocksDB store that a platform brings, and a number of rows that somebody chose, are left as they are.
     """
-    needed = {} if provider.endswith(ANY_ROCKSDB) and provider != ROCKSDB else dict(NEEDED)
+    needed = dict(ONE_POOL)
+    if not provider.endswith(ANY_ROCKSDB) or provider == ROCKSDB:
+        needed |= NEEDED
     if spark_version() >= SPARK_BOUNDS_ARROW_BYTES and arrow_rows in ("", SPARKS_DEFAULT_ARROW_ROWS):
         needed |= LARGER_BATCHES
     return needed | FASTER if faster else needed

@@ -1,0 +1,105 @@
+"""Map tasks and stateful tasks in the same Python workers, and each in workers of their own: time and memory.
+
+`python -m benchmarks.worker_pools`, with `PYTHONPATH=src` where tidegate is not installed. W1 and J1-left-1, both by
+`tg.files.source`. Each way has a session of its own, because Spark keeps workers for a minute; the ways take turns. The
+first query of a session starts the workers. It has 1,000 records, and its time is that of its first micro-batch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from benchmarks import two_sides
+from benchmarks.contestant import FILES, Contestant
+from benchmarks.inputs import Shape, write
+from benchmarks.measure import WARM_UP, Digest, Run, run
+from benchmarks.options import arguments, save, say, session, versions
+from benchmarks.workloads import joins, tumbling
+from tidegate.runtime.spark.config import SIMPLIFIED
+
+WAYS = {"one pool": "false", "two pools": "true"}
+"""What the setting is by which Spark tells the workers apart."""
+FIRST = "first micro-batch"
+KEYS = 100_000
+SIZES = {True: (2_000, 4), False: (1_000_000, 8)}
+"""Rows and number of micro-batches, of a trial and otherwise."""
+
+
+def inputs(scratch: Path, smoke: bool) -> dict[str, tuple[Contestant, Path]]:
+    """Of each query its contestant and its files, in the order in which a session runs them."""
+    rows, batches = SIZES[smoke]
+    (windows,) = (each for each in tumbling.OURS if each.name == FILES)
+    (pairs,) = (each for each in joins.ours("left", joins.WINDOW_MS) if each.name == FILES)
+    size = "smoke" if smoke else "default"
+    return {
+        FIRST: (windows, write(Shape(100, 1_000, 1), scratch)),
+        "W1": (windows, write(Shape(min(KEYS, rows), rows, batches), scratch)),
+        "J1-left-1": (pairs, two_sides.write(joins.shapes(KEYS, 1)[size], scratch)),
+    }
+
+
+def turn(spark: SparkSession, of: dict[str, tuple[Contestant, Path]]) -> dict[str, Run]:
+    return {name: run(spark, contestant, files) for name, (contestant, files) in of.items()}
+
+
+def compared(found: dict[str, list[dict[str, Run]]]) -> dict[str, Any]:
+    """Of each query how many times as fast one pool is, within a turn, and the memory of each way.
+
+    Raises AssertionError if the ways gave other rows.
+    """
+    told: dict[str, Any] = {}
+    for query in found["one pool"][0]:
+        runs = {way: [each[query] for each in turns] for way, turns in found.items()}
+        answers = {Digest.all(one.digests) for each in runs.values() for one in each}
+        if len(answers) > 1:
+            raise AssertionError(f"{query}: not the same rows: {answers}")
+        took = {way: [seconds(query, one) for one in each] for way, each in runs.items()}
+        ratios = [two / one for one, two in zip(took["one pool"], took["two pools"], strict=True)]
+        memory = {
+            way: {
+                "all": median(one.python_mib for one in each),
+                "largest": max(one.worker_mib for one in each),
+            }
+            for way, each in runs.items()
+        }
+        told[query] = {"seconds": took, "ratios": ratios, "mib": memory}
+    return told
+
+
+def seconds(query: str, run: Run) -> float:
+    """Of the first query its first micro-batch, of the others all that are timed."""
+    return run.seconds[0] if query == FIRST else sum(run.seconds[WARM_UP:])
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = arguments(argparse.ArgumentParser(description=__doc__), "worker_pools.json")
+    parser.add_argument("--turns", type=int, default=3)
+    options = parser.parse_args(argv)
+    found: dict[str, list[dict[str, Run]]] = {way: [] for way in WAYS}
+    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as scratch:
+        of = inputs(Path(scratch), options.smoke)
+        for number in range(options.turns):
+            for way in list(WAYS)[:: -1 if number % 2 else 1]:
+                with session(options, {SIMPLIFIED: WAYS[way]}) as spark:
+                    found[way].append(turn(spark, of))
+                    told = versions(spark)
+                times = "  ".join(f"{query} {seconds(query, each):.1f} s" for query, each in found[way][-1].items())
+                say(f"  turn {number + 1}/{options.turns}  {way:10} {times}")
+    report = compared(found)
+    for query, each in report.items():
+        ratios, mib = each["ratios"], each["mib"]
+        say(f"{query}: one pool is {median(ratios):.2f} times as fast ({min(ratios):.2f} to {max(ratios):.2f})")
+        for way, of_way in mib.items():
+            say(f"  {way}: all Python {of_way['all']:.0f} MiB, largest worker {of_way['largest']:.0f} MiB")
+    save({"turns": options.turns, "queries": report, "versions": told}, options.json)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
