@@ -338,6 +338,12 @@ def cases(
     return Case(topology, through_suppress=draw(st.booleans()))
 
 
+def latest_on_spark(case: Case) -> int:
+    """The latest origin of a stream that this case aggregates on Spark."""
+    calls = any(isinstance(aggregate, Reduce | Fold) for aggregate in case.topology.aggregates.values())
+    return OF_DATETIMES if calls else ON_SPARK
+
+
 # -- streams ----------------------------------------------------------------------------------------------------
 
 STEPS = st.one_of(
@@ -352,6 +358,8 @@ LAST_TIMESTAMP = (2**63 - 1) // 1000
 ORIGINS = [0, 0, 0, 7, 1_700_000_000_000, 2**53 - 20, LAST_TIMESTAMP - 5_000, 2**62, FOREVER - 5_000]
 ON_SPARK = 2**53
 """The latest origin on Spark: its windows end before its timestamps do, which the oracle does not know."""
+OF_DATETIMES = 1_700_000_000_000
+"""The latest origin on Spark of records that functions are given: Python's datetimes end with the year 9999."""
 VALUES = {
     "n": st.one_of(st.none(), st.integers(-3, 3), st.integers(-(10**12), 10**12)),
     "x": st.one_of(st.none(), st.sampled_from([0.0, -1.5, 0.1, 1e6, float("nan"), float("inf")])),

@@ -189,12 +189,11 @@ def columns() -> pa.Schema:
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-@given(batches=cases.partitioned(max_partitions=3, latest=cases.ON_SPARK), data=st.data())
-def test_random_streams_are_what_the_oracle_says(
-    spark: SparkSession, kind: str, batches: list[list[Row]], data: Any
-) -> None:
+@given(data=st.data())
+def test_random_streams_are_what_the_oracle_says(spark: SparkSession, kind: str, data: Any) -> None:
     """Several source partitions, each batch read by several map tasks, two tasks, a restart in the middle."""
     case = data.draw(cases.cases(ordered=True, kind=kind))
+    batches = data.draw(cases.partitioned(max_partitions=3, latest=cases.latest_on_spark(case)))
     splits = data.draw(cases.splits(batches, interleaved=data.draw(st.booleans())))
     wanted, drops = run_oracle(case.topology, batches)
     with TemporaryDirectory() as folder:

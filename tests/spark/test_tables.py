@@ -45,15 +45,10 @@ SCHEMA = pa.schema({**cases.SCHEMA, "ts": pa.timestamp("us", "UTC")})
 
 
 @few
-@given(
-    case=cases.cases(plain=True, ordered=True),
-    batches=cases.partitioned(max_partitions=3, latest=cases.ON_SPARK),
-    data=st.data(),
-)
-def test_random_aggregations_without_windows(
-    spark: SparkSession, case: cases.Case, batches: list[list[Row]], data: Any
-) -> None:
+@given(case=cases.cases(plain=True, ordered=True), data=st.data())
+def test_random_aggregations_without_windows(spark: SparkSession, case: cases.Case, data: Any) -> None:
     """Several source partitions, each batch read by several map tasks, two tasks, a restart in the middle."""
+    batches = data.draw(cases.partitioned(max_partitions=3, latest=cases.latest_on_spark(case)))
     splits = data.draw(cases.splits(batches, interleaved=data.draw(st.booleans())))
     wanted, drops = run_oracle(case.topology, batches)
     with TemporaryDirectory() as folder:
