@@ -40,11 +40,14 @@ ALONE = -m "alone and not full and not slow"
 OR_NONE = || [ $$? -eq 5 ]
 BESIDE_LOG = $(VENV)/beside.log
 
+# Those on the shared Spark take the longest, one after the other: the others leave them the processors that they want.
+LAST = nice -n 10
+
 .PHONY: test
 test: $(STAMP) java  ## All tests, on Spark too (without those marked full or slow)
 	@echo "Tests without the shared Spark run beside those on it; what they find follows ($(BESIDE_LOG))."
 	@export $(call PYTHON_OF,$(VENV)); \
-	  { $(BIN)/python -m pytest -q --durations=5 $(SIDE_BY_SIDE) -m "(not spark or apart) and $(SHORT)" $(ARGS) $(OR_NONE); } \
+	  { $(LAST) $(BIN)/python -m pytest -q --durations=5 $(SIDE_BY_SIDE) -m "(not spark or apart) and $(SHORT)" $(ARGS) $(OR_NONE); } \
 	  >$(BESIDE_LOG) 2>&1 & beside=$$!; \
 	  $(BIN)/python -m pytest -v --durations=15 -m "spark and not apart and $(SHORT)" $(ARGS) $(OR_NONE); spark=$$?; \
 	  wait $$beside; beside=$$?; cat $(BESIDE_LOG); [ $$spark -eq 0 ] && [ $$beside -eq 0 ]

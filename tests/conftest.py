@@ -35,6 +35,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         # A file without the mark would start Java in `make check`.
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+    # The longest first: processes that share the tests end at about the same time if the last ones are short.
+    items.sort(key=lambda item: "apart" not in item.keywords)
     if "full" in (config.option.markexpr or "") or os.environ.get("TIDEGATE_FULL"):
         return
     kept = [item for item in items if "full" not in item.keywords]

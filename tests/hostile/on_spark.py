@@ -27,6 +27,7 @@ from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
 
 from hostile import functions
@@ -311,7 +312,7 @@ class _Query:
     def _sources(self, at: int, what: Case) -> list[DataFrame]:
         frames = []
         for side, source in enumerate(what.sources):
-            schema = self.spark.createDataFrame(source.schema(STAMP).empty_table()).schema
+            schema = from_arrow_schema(source.schema(STAMP), prefer_timestamp_ntz=False)
             reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", READERS)
             frames.append(reader.parquet(str(self.folder / f"in{at}-{side}")))
         return frames

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from tidegate import Window
 from tidegate.runtime.spark.names import col
@@ -85,8 +86,8 @@ class Replay:
 
     def _source(self) -> DataFrame:
         (self.path / "in").mkdir(parents=True, exist_ok=True)
-        empty = self.spark.createDataFrame(pa.Table.from_pylist([], self.schema)).schema
-        reader = self.spark.readStream.schema(empty).option("maxFilesPerTrigger", self.files_per_batch)
+        schema = from_arrow_schema(self.schema, prefer_timestamp_ntz=False)
+        reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", self.files_per_batch)
         return reader.parquet(str(self.path / "in"))
 
     def _write(self, rows: Sequence[Row]) -> None:
@@ -124,9 +125,10 @@ def schema_of(**columns: pa.DataType) -> pa.Schema:
 
 def collect(frame: DataFrame) -> list[Row]:
     """Rows in the shape of the test driver: windows and timestamps as integer milliseconds."""
-    instants = [column for column in ("timestamp", "stream_time") if column in frame.columns]
-    plain = [column for column in frame.columns if column not in ("window", *instants)]
-    sides = ("start", "end") if "window" in frame.columns else ()
+    columns = frame.columns  # each time the JVM is asked
+    instants = [column for column in ("timestamp", "stream_time") if column in columns]
+    plain = [column for column in columns if column not in ("window", *instants)]
+    sides = ("start", "end") if "window" in columns else ()
     bounds = [F.unix_millis(F.col(f"window.{side}")).alias(f"replayed:{side}") for side in sides]
     stamps = [F.unix_millis(column).alias(f"replayed:{column}") for column in instants]
     rows = []
@@ -137,7 +139,7 @@ def collect(frame: DataFrame) -> list[Row]:
             # An open end is null too, and then the start is not.
             start, end = values["replayed:start"], values["replayed:end"]
             made["window"] = None if start is None else Window(start, end)
-        rows.append({column: made[column] for column in frame.columns})
+        rows.append({column: made[column] for column in columns})
     return rows
 
 

@@ -22,6 +22,9 @@ THROUGH_FILE_SYSTEM = f"{checkpointing()}.FileSystemBasedCheckpointFileManager"
 FILES_WITHOUT_FORKS = Path(__file__).with_name("FilesWithoutForks.java")
 """Without it a query of four micro-batches starts the program `chmod` 70 times (`jdk.ProcessStart` in a recording)."""
 
+UNTRACED = {"spark.python.sql.dataFrameDebugging.enabled": "false"}
+"""Spark's default asks the JVM several times more in each call of a column or a frame, so that errors name the line."""
+
 UNUSED = (
     *("kubernetes-", "spark-kubernetes", "vertx-", "volcano-", "zjsonpatch", "spark-yarn", "spark-repl"),
     *(
@@ -43,7 +46,8 @@ UNUSED = (
 def builder(name: str) -> Any:
     """The builder of such a session under this name."""
     return configure(
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.config(map=UNTRACED)
+        .master("local[2]")
         .appName(name)
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
@@ -74,8 +78,11 @@ def unzipped(home: Path) -> Path:
             (home / "jars" / jar.name).symlink_to(jar)
     # The folder is on the class path of each JVM with this home.
     (home / "conf").mkdir()
+    defaults = dict(UNTRACED)
     if _compiled(FILES_WITHOUT_FORKS, next((home / "jars").glob("hadoop-client-api-*.jar")), home / "conf"):
-        (home / "conf" / "spark-defaults.conf").write_text(f"spark.hadoop.fs.file.impl {FILES_WITHOUT_FORKS.stem}\n")
+        defaults["spark.hadoop.fs.file.impl"] = FILES_WITHOUT_FORKS.stem
+    lines = "".join(f"{name} {value}\n" for name, value in defaults.items())
+    (home / "conf" / "spark-defaults.conf").write_text(lines)
     return home
 
 
