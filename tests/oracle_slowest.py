@@ -2,6 +2,8 @@
 
 It shares no code with what it judges. A partition that has had no record for `idle_after` ms of wall clock holds
 nothing back; that is looked at in batches that have records.
+
+`SlowOracle` is of aggregations, `StreamsTime` of a stream that is joined with a table.
 """
 
 from __future__ import annotations
@@ -52,3 +54,34 @@ class SlowOracle(Oracle):
         if self.came and awake:
             self.stream_time = max(self.stream_time, min(awake))
         return super()._close()
+
+
+@dataclass
+class StreamsTime:
+    """The time of one stream by its slowest partition: `now` behind each batch, and what its records see."""
+
+    idle_after: int | None = None
+    now: int = -1
+    times: dict[Any, int] = field(default_factory=dict)
+    heard: dict[Any, int] = field(default_factory=dict)
+
+    def batch(self, records: list[tuple[Any, int]], clock: int = 0) -> list[int]:
+        """What each (partition, timestamp) sees, in the order of each partition; -1 is of one that is skipped."""
+        if not records:
+            return []
+        before, own, seen = dict(self.times), dict(self.times), []
+        self.heard |= {name: clock for name, time in records if time >= 0}
+        awake = {name for name, at in self.heard.items() if self.idle_after is None or clock - at < self.idle_after}
+        for name, time in records:
+            own[name] = max(own.get(name, -1), time)
+            others = [before.get(other, -1) for other in awake - {name}]
+            seen.append(max(self.now, min([own[name], *others])))
+        self.times = {name: own[name] for name in self.heard}
+        self.now = max([self.now, *([min(self.times[name] for name in awake)] if awake else [])])
+        return seen
+
+    def told(self, time: int, clock: int = 0) -> None:
+        """The operator in front says how far it has come: all that its rows say of time."""
+        self.times["rows"] = max(self.times.get("rows", -1), time)
+        self.heard["rows"] = clock
+        self.now = max(self.now, self.times["rows"])

@@ -1,4 +1,7 @@
-"""Scenarios of joins through the public API: whose record it is, and rows in the scenarios' shape."""
+"""Scenarios of joins through the public API: whose record it is, and rows in the scenarios' shape.
+
+`stream_time` of a topology is the clock of its streams ("max" without it); `partition` of a record is 0 without it.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ KINDS = ("stream_join", "stream_table_join", "table_table_join")
 """Kinds of topologies that are joins and that there are."""
 
 SIDES = ("left", "right")
+ORDER = {"partition": "partition", "offset": "offset"}
 
 
 def windows(scenario: Scenario) -> Any:
@@ -50,7 +54,8 @@ def side(scenario: Scenario, source: Any, name: str, **order: str) -> Any:
         history = scenario.topology.get("history_ms")
         more = {} if history is None else {"history": runner.ms(history)}
         return tg.table(source, key="key", timestamp="ts", deleted="deleted", name=name, **order, **more)
-    return tg.stream(source, key="key", timestamp="ts", name=name, stream_time="max", **order)
+    clock = scenario.topology.get("stream_time", "max")
+    return tg.stream(source, key="key", timestamp="ts", name=name, stream_time=clock, **order)
 
 
 def is_table(scenario: Scenario, name: str) -> bool:
@@ -60,7 +65,8 @@ def is_table(scenario: Scenario, name: str) -> bool:
 
 def unbound(scenario: Scenario) -> Any:
     """The join of a scenario over unbound streams."""
-    sides = [side(scenario, name, name) for name in SIDES]
+    order = ORDER if "stream_time" in scenario.topology else {}
+    sides = [side(scenario, name, name, **order) for name in SIDES]
     return build(scenario, sides[0], sides[0] if scenario.topology.get("self") else sides[1])
 
 
@@ -72,7 +78,11 @@ def input_of(entry: Row) -> str:
 def records(scenario: Scenario) -> list[tuple[str, Row]]:
     """Each record with the stream that it is piped into."""
     sides = [(input_of(entry), entry) for entry in scenario.data["input"]]
-    return [(name, runner.record_of(entry, is_table(scenario, name))) for name, entry in sides]
+    found = [(name, runner.record_of(entry, is_table(scenario, name))) for name, entry in sides]
+    if "stream_time" not in scenario.topology:
+        return found
+    placed = enumerate(zip(found, scenario.data["input"], strict=True))
+    return [(name, {**record, "partition": entry.get("partition", 0), "offset": n}) for n, ((name, record), entry) in placed]
 
 
 def check_drops(scenario: Scenario, driver: Any) -> None:

@@ -174,6 +174,8 @@ SUPPORTED = (
     "stream_join__outer_time_jump_loses_nothing",
     "stream_table_join__inner_as_of_history",
     "stream_table_join__inner_latest_row",
+    "stream_table_join__left_behind_the_others_of_a_fast_partition",
+    "stream_table_join__left_grace_by_the_slowest_partition",
     "stream_table_join__left_grace_waits_for_the_table",
     "stream_table_join__left_latest_row",
     "stream_table_join__left_table_does_not_move_the_stream",

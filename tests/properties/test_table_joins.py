@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
@@ -13,9 +14,11 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from oracle_joins import JoinedRow, StreamTableJoin, TableTableJoin
+from oracle_slowest import StreamsTime
 from properties.test_joins import SIDES, Row, nonzero, records, span
 from tidegate.kernel.tuning import Tuning
 from tidegate.testing import TopologyTestDriver, layout
+from tidegate.testing.layout import Tasks
 
 FIELDS = {"k": pa.string(), "n": pa.int64(), "gone": pa.bool_(), "ts": pa.int64()}
 SCHEMA = pa.schema({**FIELDS, "partition": pa.int32(), "offset": pa.int64()})
@@ -33,6 +36,7 @@ class Case:
     grace: int | None = None
     of_left: int | None = None
     """The history of the left table."""
+    clock: Row = field(default_factory=lambda: {"stream_time": "max"})
 
     def table(self, ordered: bool) -> Any:
         """The join over unbound inputs."""
@@ -47,7 +51,7 @@ class Case:
             of_left: Row = {} if self.of_left is None else {"history": span(self.of_left)}
             other = tg.table(left, deleted="gone", name="left", **given, **of_left)
             return other.join(table, self.how, suffixes=("_l", "_r"), materialized=UNCACHED)
-        stream = tg.stream(left, stream_time="max", name="left", **given)
+        stream = tg.stream(left, name="left", **self.clock, **given)
         grace = None if self.grace is None else span(self.grace)
         return stream.join(table, how=self.how, grace=grace, suffixes=("_l", "_r"))
 
@@ -238,3 +242,135 @@ def test_layouts(small: bool, case: Case, data: Any) -> None:
     got, dropped = layout.run(table, whole, tasks=tasks, splits=splits, sides=sides, tuning=tuning)
     assert Counter(map(shown, got)) == wanted
     assert nonzero(dropped) == nonzero(drops)
+
+
+# -- grace by the slowest partition of the stream --------------------------------------------------------------------
+
+
+def by_the_slowest(
+    case: Case, batches: list[list[tuple[int, Row]]], clocks: list[int], idle_after: int | None
+) -> tuple[list[Counter[JoinedRow]], list[int], Counter[str]]:
+    """The rows of each batch, and the stream's own time behind it; the order of a batch is that of `by_oracle`."""
+    case = replace(case, grace=case.grace or None)  # without a grace nothing waits, whatever the clock
+    oracle, before, found, times = case.oracle, -1, [], []
+    own = StreamsTime(idle_after)
+    for batch, clock in zip(batches, clocks, strict=True):
+        ordered = sorted(batch, key=lambda one: one[1]["offset"])
+        mine = [record for side, record in ordered if side == 0]
+        moves = [(record["partition"], record["ts"] if valid(case, 0, record) else -1) for record in mine]
+        sees = dict(zip(map(id, mine), own.batch(moves, clock), strict=True))
+        seen: dict[tuple[int, int], int] = {}
+        entries = []
+        for side, record in ordered:
+            at = (side, record["partition"])
+            seen[at] = max(seen.get(at, -1), record["ts"] if valid(case, side, record) else -1)
+            entries.append((max(seen[at], before), 1 - side, record["partition"], record["offset"], side, record))
+        rows: Counter[JoinedRow] = Counter()
+        for *_, side, record in sorted(entries, key=lambda entry: entry[:4]):
+            now = sees.get(id(record))
+            rows.update(oracle.take(SIDES[side], record["k"], record["n"], record["ts"], stream_time=now))
+        rows.update(oracle.advance(own.now))
+        before = max([before, *seen.values()])
+        found.append(rows)
+        times.append(own.now)
+    return found, times, oracle.drops
+
+
+def of_a_stream(case: Case) -> Case:
+    """The same of a stream with a table."""
+    how = "left" if case.how == "outer" else case.how
+    return replace(case, how=how, of_tables=False, of_left=None)
+
+
+def slowest(idle_after: int | None) -> Row:
+    return {"stream_time": "min_partition"} | ({} if idle_after is None else {"idle_after": span(idle_after)})
+
+
+@st.composite
+def clocked(draw: Any, batches: list[Any]) -> list[int]:
+    """The wall clock of each batch."""
+    return list(accumulate(draw(st.sampled_from([0, 1, 5, 20])) for _ in batches))
+
+
+@pytest.mark.parametrize("small", [False, True])
+@given(case=cases(), idle_after=st.sampled_from([None, None, 5, 20]), data=st.data())
+def test_layouts_by_the_slowest_partition(small: bool, case: Case, idle_after: int | None, data: Any) -> None:
+    """The stream's own time is that of its slowest partition; the table neither moves it nor holds it back."""
+    case = replace(of_a_stream(case), clock=slowest(idle_after))
+    batches = data.draw(placed())
+    clocks = data.draw(clocked(batches))
+    wanted, _, drops = by_the_slowest(case, batches, clocks, idle_after)
+    tuning = Tuning(bucket_rows=2, merged_rows=3) if small else Tuning()
+    many = Tasks(case.table(ordered=True).node, data.draw(st.integers(1, 3)), tuning=tuning)
+    for batch, clock, rows in zip(batches, clocks, wanted, strict=True):
+        parts: dict[tuple[int, int], list[Row]] = {}
+        for side, record in batch:
+            parts.setdefault((side, data.draw(st.integers(0, 1))), []).append(prepared(case, SIDES[side], record))
+        got = many.batch([(SIDES[side], part) for (side, _), part in parts.items()], clock)
+        assert Counter(map(shown, got)) == rows
+    assert nonzero(sum(many.dropped, Counter())) == nonzero(drops)
+
+
+@given(case=cases(), stream=records())
+def test_with_one_partition_the_slowest_is_the_plain_rule(case: Case, stream: list[tuple[str, Row]]) -> None:
+    case = of_a_stream(case)
+    rows = []
+    for clock in ({"stream_time": "max"}, slowest(None)):
+        driver = TopologyTestDriver(replace(case, clock=clock).table(ordered=True))
+        for n, (side, record) in enumerate(stream):
+            driver.pipe_input(prepared(case, side, {**record, "partition": 0, "offset": n}), side)
+        rows.append((driver.read_output(), driver.drops))
+    assert rows[0] == rows[1]
+
+
+@given(case=cases(), data=st.data())
+def test_windows_behind_go_by_what_has_been_looked_up(case: Case, data: Any) -> None:
+    """A row is late by the stream's own time less the grace behind the batch before; windows close by that of it."""
+    case = replace(of_a_stream(case), clock=slowest(None))
+    batches = data.draw(placed())
+    size, grace = data.draw(st.sampled_from([(5, 0), (10, 3), (10, 20), (7, 14)]))
+    rows, times, _ = by_the_slowest(case, batches, [0] * len(batches), None)
+    before, late, open_, wanted = -1, 0, Counter[tuple[str, int]](), []
+    for made, own in zip(rows, times, strict=True):
+        for row in (row for row in made.elements() if row.key is not None):
+            start = row.timestamp - row.timestamp % size
+            if start + size + grace <= before:
+                late += 1
+            else:
+                open_[row.key, start] += 1
+        before = max(before, own - (case.grace or 0))
+        closed = sorted(at for at in open_ if at[1] + size + grace <= before)
+        wanted.append([(*at, open_.pop(at)) for at in closed])
+    windows = tg.TimeWindows.of_size_and_grace(span(size), span(grace))
+    final = case.table(ordered=True).group_by_key().windowed_by(windows)
+    counts = final.emit_strategy(tg.EmitStrategy.on_window_close()).count()
+    many = Tasks(counts.node, data.draw(st.integers(1, 3)))
+    got = []
+    for batch in batches:
+        read = [(SIDES[side], [prepared(case, SIDES[side], record)]) for side, record in batch]
+        got.append(sorted((row["k"], row["window"].start, row["count"]) for row in many.batch(read)))
+    assert got == wanted
+    assert many.dropped[1]["late"] == late
+
+
+@given(case=cases(), stream=records(), data=st.data())
+def test_idle_advance_goes_on_where_the_stream_is_silent(
+    case: Case, stream: list[tuple[str, Row]], data: Any
+) -> None:
+    """By the wall clock from the stream's last record on, though changes of the table come."""
+    case = replace(of_a_stream(case), clock={"stream_time": "max", "idle_advance": span(10)})
+    grace = case.grace or None
+    oracle, driver = replace(case, grace=grace).oracle, TopologyTestDriver(case.table(ordered=False))
+    heard, stood, clock = None, -1, 0
+    for n, (side, record) in enumerate(stream):
+        passed = data.draw(st.sampled_from([0, 0, 3, 15]))
+        driver.advance_wall_clock(span(passed))
+        clock += passed
+        gone = -1 if heard is None else stood + max(0, clock - heard - 10)
+        wanted = oracle.advance(gone) if n else []
+        driver.pipe_input(prepared(case, side, record), side)
+        wanted += taken(oracle, side, record)
+        if side == "left":
+            heard, stood = (clock, oracle.stream_time) if oracle.stream_time >= 0 else (heard, stood)
+        assert list(map(shown, driver.read_output())) == wanted, (n, side, record)
+    assert nonzero(driver.drops) == nonzero(oracle.drops)

@@ -39,6 +39,7 @@ QUICK = {
     "boundary__join_late_record_is_dropped",
     "stream_join__inner_self_join",
     "stream_join__outer_null_keys_leave_at_once",
+    "stream_table_join__left_grace_by_the_slowest_partition",
     "stream_table_join__left_grace_waits_for_the_table",
     "table_table_join__outer_tombstones",
 }
@@ -75,7 +76,10 @@ def test_record_by_record(name: str, spark: SparkSession, tmp_path: Path) -> Non
 
     records = [{**record, "side": side} for side, record in joins.records(scenario)]
     replay = Replay(spark, tmp_path, SCHEMA, topology, name="left join left" if alone else "left join right")
-    replayed = replay.run(with_offsets([[record] for record in records]))
+    partitions = [record.get("partition", 0) for record in records]
+    batches = with_offsets([[record] for record in records])
+    placed = [[{**row, "partition": at} for row in batch] for batch, at in zip(batches, partitions, strict=True)]
+    replayed = replay.run(placed)
     rows = [[runner.row_of(row) for row in batch] for batch in replayed.rows]
     place = lambda row: (row["timestamp_ms"], str(row["key"]).encode(), str(row["value"]))  # noqa: E731
     got: list[Row] = [row for batch in rows for row in batch]

@@ -14,6 +14,7 @@ from typing import ClassVar, NamedTuple
 import pyarrow as pa
 
 from tidegate.instants import Window
+from tidegate.kernel.exchange import stream_clock
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State
@@ -38,6 +39,20 @@ class Operator(ABC):
     layout: Layout
 
     tables: ClassVar[tuple[TableSpec, ...]] = ()
+
+    def move_time(self, state: State, batch: Batch) -> None:
+        """Set what the records of a batch see (`batch.fold`), and how far stream time has come with it."""
+        clock, inputs = self.layout.op.stream.clock, len(self.layout.op.sides)
+        batch.fold = stream_clock.fold(clock, batch.chunks, state, state.stream_time, inputs)
+        state.stream_time = stream_clock.advanced(clock, batch.chunks, batch.came, state, batch.fold.stream_time)
+
+    def shown_time(self, state: State) -> int:
+        """Stream time as people are shown it (ms): what partitions hold back."""
+        return state.stream_time
+
+    def time_of_rows(self, state: State) -> int:
+        """The stream time (ms) by which an operator goes that takes the rows, if they say it (`to_stream.with_time`)."""
+        return state.stream_time
 
     @abstractmethod
     def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:

@@ -29,9 +29,7 @@ from tidegate.kernel.state import frames
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import Store
 from tidegate.kernel.suppress import suppression_metrics
-from tidegate.kernel.time.idle import Idle
-from tidegate.kernel.time.slowest_partition import SlowestFold, with_inputs
-from tidegate.kernel.time.stream_time import NEVER, Fold
+from tidegate.kernel.time.stream_time import NEVER
 from tidegate.kernel.upgrade import compatibility, description, drain
 from tidegate.kernel.upgrade.flush import Flushed
 from tidegate.kernel.windows import expected_keys, retention
@@ -112,12 +110,11 @@ class Stage:
         state.task = batch.task
         # The clock of the machine that drives the query may be set back; time that has passed stays passed.
         state.wall_clock = max(state.wall_clock, batch.wall_clock, NEVER if wall_clock is None else wall_clock)
-        batch.fold = self._fold(batch, state)
-        state.stream_time = self._advanced(batch, state)
+        operator = operator_of(layout)
+        operator.move_time(state, batch)
         batch.closed_to = state.closed_to
         state.closed_to = max(state.closed_to, state.stream_time)
         closes_at = MAX_MS if end_of_input else state.closed_to
-        operator = operator_of(layout)
         buffered = operator.buffered(state)
         made, late = operator.process(state, batch, closes_at)
         metrics["late"] += late
@@ -130,9 +127,9 @@ class Stage:
                 retention.keep(layout, state, outputs.of_kind(layout, rows, "final"))
             rows, wake_at = outputs.run(layout, state, rows, batch, gone, end_of_input)
             metrics["emitted"] += rows.num_rows
-            yield to_stream.with_time(rows, state.stream_time) if layout.op.passes_time else rows
+            yield to_stream.with_time(rows, operator.time_of_rows(state)) if layout.op.passes_time else rows
         metrics |= _told_once(batch) if metrics.pop("first") else {"records": 0, "lateness_sum": 0.0}
-        metrics["stream_time"] = state.stream_time
+        metrics["stream_time"] = operator.shown_time(state)
         metrics |= pending.metrics(layout, state)
         metrics |= suppression_metrics.of_step(layout.op, state, buffered, operator.buffered(state))
         description.write(layout, state)
@@ -163,34 +160,13 @@ class Stage:
                     batch.add_side(meta["side"], chunks, *rows)
                 else:
                     batch.add(chunks, *rows, counted=counted)
-            batch.task, batch.came = meta["task"], batch.came or meta["came"]
+            batch.task = meta["task"]
+            batch.add_came(meta)
             batch.wall_clock = max(batch.wall_clock, meta.get("wall_clock", NEVER))
             drops.update(meta["drops"])
             first = first or meta["first"]
         metrics: dict[str, float] = {reason: drops[reason] for reason in reasons(self.layout.op)}
         return batch, metrics | {"first": first}
-
-    def _fold(self, batch: Batch, state: State) -> Fold:
-        clock = self.layout.op.stream.clock
-        if not clock.slowest or not batch.chunks:
-            return Fold(batch.chunks, state.stream_time)
-        reached = state.partitions
-        if self.layout.op.joined is not None:
-            reached = with_inputs(reached, len(self.layout.op.sides), state.wall_clock)
-        fold = SlowestFold(batch.chunks, state.stream_time, reached, state.wall_clock, clock.idle_after_ms)
-        state.partitions = fold.partitions
-        return fold
-
-    def _advanced(self, batch: Batch, state: State) -> int:
-        """The stream time after the step, with what it goes on without records."""
-        after_ms, reached = self.layout.op.stream.clock.idle_advance_ms, batch.fold.stream_time
-        if after_ms is None:
-            state.idle = Idle()
-            return reached
-        alone = self.tasks == 1
-        if batch.chunks and not batch.came:
-            return reached  # records that were filtered out: neither silence nor input of this operator
-        return state.idle.advance(after_ms, batch.came, state.wall_clock, reached, alone=alone)
 
 
 def _told_once(batch: Batch) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from tidegate.plan.nodes import (
     window_columns,
     windows_of,
 )
-from tidegate.spec.clock import Clock, joined_clock
+from tidegate.spec.clock import Clock, check_aggregated, joined_clock
 from tidegate.spec.columns import WINDOW, public_key
 from tidegate.spec.joined import (
     OUTER,
@@ -107,12 +107,7 @@ def join_table(left: Stream, table: Table, grace: Duration | None, asked: Asked)
             f"Give the table a history of at least the grace, tg.table(..., history={show_ms(grace_ms)!r})."
         )
     clock = _clock_of(left)
-    if clock.slowest or clock.idle_advance_ms is not None:
-        raise DefinitionError(
-            f"The stream {left.name!r} goes by another time than the largest timestamp, which a join with a table does "
-            "not know yet (docs/notyet.md). Give it, and the streams that it is joined from, "
-            'stream_time="max", without idle_advance.'
-        )
+    check_aggregated(clock)
     joined = StreamTable(history_ms=history_ms, grace_ms=grace_ms, **fields)
     _check_columns(joined, left, right, (None, deleted))
     name = f"{left.name} join {right.name}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -69,6 +69,10 @@ class Batch:
         for held, rows in zip(sections, tables, strict=True):
             if rows.num_rows:
                 held.append(_behind(rows, base))
+
+    def add_came(self, told: dict[str, Any]) -> None:
+        """Take what a blob says of whether any record came."""
+        self.came = self.came or told["came"]
 
     @property
     def single(self) -> bool:
@@ -165,9 +169,10 @@ class Batch:
     def passing(self) -> Points:
         """The records at which the time of this input grows, from all map tasks: of a join that must know it."""
         if not self._passed:
-            return Points(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, 2), np.int64))
+            nothing = np.zeros(0, np.int64)
+            return Points(nothing, nothing, np.zeros((0, 2), np.int64), nothing)
         rows = concat_tables(self._passed)
-        return Points(ints(rows["time"]), self._seen(rows), self.positions(rows))
+        return Points(ints(rows["time"]), self._seen(rows), self.positions(rows), ints(rows["chunk"]))
 
     def positions(self, rows: pa.Table) -> Ints:
         """(partition, offset) of each row, with partitions as places among all; zeros where the source has none.
@@ -263,11 +268,23 @@ class Batch:
 
 
 class Points(NamedTuple):
-    """Records at which the time of an input grows: timestamps, what they see (ms), and (partition, offset)."""
+    """Records at which the time of an input grows: timestamps, what they see (ms), (partition, offset), and chunks."""
 
     times: Ints
     seen: Ints
     order: Ints
+    chunks: Ints
+
+
+class StreamsTime(NamedTuple):
+    """How the time of a stream passes that is joined with a table: its own, which changes of the table do not move.
+
+    ceilings  per chunk of the batch, what its records let that time come to at most (ms)
+    after     how far it has come behind the batch (ms)
+    """
+
+    ceilings: Ints
+    after: int
 
 
 class JoinBatch(Batch):
@@ -276,6 +293,10 @@ class JoinBatch(Batch):
     def __init__(self, layout: Layout) -> None:
         super().__init__(layout)
         self._sides = [Batch(layout.of_side(side)) for side in range(len(layout.op.sides))]
+        self.came_of: set[int] = set()
+        """The sides of which any record came."""
+        self.streams_time: StreamsTime | None = None
+        """Of a stream with a table, if anything goes by the stream's own time."""
         self.dropped: dict[int, pa.Table] = {}
         """By side the records that came too late, where they leave as rows; `seen` is the time that each saw."""
 
@@ -288,6 +309,11 @@ class JoinBatch(Batch):
         base = len(self.chunks)
         self.chunks += chunks
         self._sides[side].take(base, tables)
+
+    def add_came(self, told: dict[str, Any]) -> None:
+        super().add_came(told)
+        if told["came"]:
+            self.came_of.add(told["side"])
 
     def side(self, side: int) -> Batch:
         """The records of one side, which see the stream time of both."""

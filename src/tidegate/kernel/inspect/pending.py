@@ -29,9 +29,10 @@ def pending(layout: Layout, state: State) -> Pending:
     if (closes := operator_of(layout).next_close(state)) is not None:
         waiting.append(Waiting(None, closes, closes - state.stream_time))
     slowest = slowest_partition(layout, state) if state.partitions else None
+    now = operator_of(layout).shown_time(state)
     return Pending(
         layout.op.stream.name,
-        None if state.stream_time == NEVER else state.stream_time,
+        None if now == NEVER else now,
         tuple(sorted(waiting, key=lambda one: (one.leaves_at, one.window or (0, 0)))),
         len(found),
         slowest if slowest is None or layout.op.joined is None else (_side(str(slowest[0])), slowest[1]),
@@ -114,7 +115,7 @@ def slowest_partition(layout: Layout, state: State) -> tuple[int | str, int] | N
     idle_after = layout.op.stream.clock.idle_after_ms
     awake = [(name, at) for name, at in state.partitions.items() if not is_idle(at, state.wall_clock, idle_after)]
     reached = [(at.time, str(name), name) for name, at in awake if name is not None]
-    if not reached or min(reached)[0] > state.stream_time:
+    if not reached or min(reached)[0] > operator_of(layout).shown_time(state):
         return None
     time, _, name = min(reached)
     return name, time

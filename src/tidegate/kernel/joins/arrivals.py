@@ -97,7 +97,10 @@ def arrived(layout: Layout, batch: JoinBatch, first: int = LEFT) -> tuple[Arrive
 def with_progress(
     layout: Layout, batch: JoinBatch, first: int, before: tuple[int, int]
 ) -> tuple[tuple[Arrived, Arrived], tuple[Progress, Progress]]:
-    """`arrived`, with how the time of each side passes, over all tasks; `before` is what it was before the batch."""
+    """`arrived`, with how the time of each side passes, over all tasks; `before` is what it was before the batch.
+
+    Of a stream with a table the left one's is what its clock makes of it, which may come further behind all records.
+    """
     sides = [batch.side(side) for side in (LEFT, RIGHT)]
     found = [_in_order(one, positions=True) for one in sides]
     points = [one.passing() for one in sides]
@@ -123,8 +126,14 @@ def with_progress(
         _arrived(layout, found[LEFT][0], found[LEFT][1], of_left),
         _arrived(layout, found[RIGHT][0], found[RIGHT][1], of_right),
     )
+    of_stream = points[LEFT].times
+    if batch.streams_time is not None:
+        of_stream = np.append(
+            np.minimum(of_stream, batch.streams_time.ceilings[points[LEFT].chunks]), batch.streams_time.after
+        )
+        at_left = np.append(at_left, len(whole))
     return arrivals, (
-        _progress(before[LEFT], at_left, points[LEFT].times),
+        _progress(before[LEFT], at_left, of_stream),
         _progress(before[RIGHT], at_right, points[RIGHT].times),
     )
 

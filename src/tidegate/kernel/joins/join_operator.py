@@ -32,6 +32,8 @@ class JoinOperator(Operator):
         joined = self.layout.op.joined
         assert joined is not None
         if not joined.tells_time:
+            if batch.streams_time is not None:
+                state.input_times = [batch.streams_time.after, state.input_times[RIGHT]]
             nothing = np.zeros(0, np.int64)
             still = Progress(NEVER, nothing, nothing)
             return arrived(self.layout, batch, first), (still, still)

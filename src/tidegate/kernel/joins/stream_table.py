@@ -2,13 +2,14 @@
 
 Without a history that is the row that came last. With one it is the row as of the record's timestamp, and with a grace
 the record waits until the stream's own time has reached its timestamp plus the grace, so that changes which come late
-are seen. Waiting records lie in stretches of their timestamps (`joins.open_records`), rows in buckets by key.
+are seen. That time goes by the clock of the stream; changes of the table neither move it nor hold it back, and the order
+of a batch does not go by it. Waiting records lie in stretches of their timestamps (`joins.open_records`), rows in buckets by key.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ import pyarrow.compute as pc
 
 from tidegate.instants import MAX_MS, earlier_ms, later_ms
 from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
-from tidegate.kernel.exchange.batch import Batch, JoinBatch
+from tidegate.kernel.exchange import stream_clock
+from tidegate.kernel.exchange.batch import Batch, JoinBatch, StreamsTime
 from tidegate.kernel.joins import table_rows
 from tidegate.kernel.joins.arrivals import Arrived, Bools, Progress
 from tidegate.kernel.joins.join_operator import JoinOperator
@@ -28,6 +30,7 @@ from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.results import serial
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import TABLE_RIGHT, WAITING
+from tidegate.kernel.time.stream_time import NEVER, Fold
 from tidegate.spec.columns import UNTIL
 from tidegate.spec.joined import StreamTable
 from tidegate.spec.windows import LEFT, RIGHT
@@ -68,11 +71,39 @@ class StreamTableJoin(JoinOperator):
 
     tables = (WAITING, TABLE_RIGHT)
 
+    def move_time(self, state: State, batch: Batch) -> None:
+        assert isinstance(batch, JoinBatch)
+        # Rows of another operator are taken by their timestamps too, however far its stream time has come.
+        records = [chunk if chunk.told is None else replace(chunk, told=None) for chunk in batch.chunks]
+        batch.fold = Fold(records, state.stream_time)
+        state.stream_time = batch.fold.stream_time
+        clock = self.layout.op.stream.clock
+        if not clock.slowest:
+            state.partitions = {}
+        if not (clock.slowest or self._joined.tells_time):
+            return
+        mine = [number for number, chunk in enumerate(batch.chunks) if chunk.source == LEFT]
+        chunks, came = [batch.chunks[number] for number in mine], LEFT in batch.came_of
+        fold = stream_clock.fold(clock, chunks, state, state.input_times[LEFT])
+        ceilings = np.full(len(batch.chunks), MAX_MS)
+        if (held := fold.ceilings()) is not None:
+            ceilings[mine] = held
+        batch.streams_time = StreamsTime(
+            ceilings, stream_clock.advanced(clock, chunks, came, state, fold.stream_time)
+        )
+
+    def shown_time(self, state: State) -> int:
+        return state.input_times[LEFT] if state.partitions else state.stream_time
+
+    def time_of_rows(self, state: State) -> int:
+        # So far all that waited has been looked up: what leaves from now on is no older, but for late records.
+        return max(NEVER, earlier_ms(state.input_times[LEFT], self._joined.grace_ms))
+
     def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
         assert isinstance(batch, JoinBatch)
         looked_up_to = state.looked_up_to
         (records, changes), (stream, table) = self.came(state, batch, RIGHT)
-        state.looked_up_to = max(looked_up_to, stream.after)
+        state.looked_up_to = max(looked_up_to, state.input_times[LEFT])
         kept, late = self._kept(state, batch, changes, table)
         looked_up = self._looked_up(state, records, stream, looked_up_to, at_end=closes_at == MAX_MS)
         rows = self._rows(state, looked_up, changes, kept, table)

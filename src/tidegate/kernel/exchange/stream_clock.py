@@ -1,0 +1,35 @@
+"""How far stream time comes with a micro-batch, by the clock of the stream (`spec.clock`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidegate.kernel.state.state import State
+from tidegate.kernel.time.idle import Idle
+from tidegate.kernel.time.slowest_partition import SlowestFold, with_inputs
+from tidegate.kernel.time.stream_time import Chunk, Fold
+from tidegate.spec.clock import Clock
+
+
+def fold(clock: Clock, chunks: Sequence[Chunk], state: State, stream_time: int, inputs: int = 0) -> Fold:
+    """What had passed before each chunk, and the stream time behind all; `stream_time` is that before the batch.
+
+    inputs  so many inputs hold the slowest partition's time back until they are heard of (`with_inputs`)
+    """
+    if not clock.slowest or not chunks:
+        return Fold(chunks, stream_time)
+    reached = with_inputs(state.partitions, inputs, state.wall_clock)
+    found = SlowestFold(list(chunks), stream_time, reached, state.wall_clock, clock.idle_after_ms)
+    state.partitions = found.partitions
+    return found
+
+
+def advanced(clock: Clock, chunks: Sequence[Chunk], came: bool, state: State, stream_time: int) -> int:
+    """The stream time after the step, with what it goes on without records; `came`: whether any record came."""
+    if clock.idle_advance_ms is None:
+        state.idle = Idle()
+        return stream_time
+    if chunks and not came:
+        return stream_time  # records that were filtered out: neither silence nor input of this operator
+    alone = state.tasks == 1
+    return state.idle.advance(clock.idle_advance_ms, came, state.wall_clock, stream_time, alone=alone)
