@@ -531,8 +531,8 @@ class KStream(Result):
                 gets the values of each side as a dict, None for the missing side, and returns a dict; or a dict of
                 columns, each a function of the two or an expression such as `pc.field("left", "price") * 2`.
             suffixes: What is added to names that both sides have, as in ("_left", "_right").
-            grace: With a table, a record waits until the stream's own time has reached its timestamp plus the grace, so
-                that late changes of the table count.
+            grace: With a table, a record waits until the stream's own time, by its clock, has reached its timestamp
+                plus the grace, so that late changes of the table count.
             types: The types of what a `value_joiner` function gives, by column; needed on Spark.
             materialized: Names the operator and its stores: "name-left" and "name-right".
 

@@ -24,7 +24,7 @@ class ChainedTruth:
     def __init__(self, what: Chained, ticks: bool) -> None:
         self.what, self.in_driver = what, not ticks
         front = what.front
-        self.first = Truth(front, ticks) if isinstance(front, Scenario) else JoinedTruth(front)
+        self.first = Truth(front, ticks) if isinstance(front, Scenario) else JoinedTruth(front, ticks)
         self.second: Groups | Oracle | WithTable
         if isinstance(what.behind, Windowing):
             self.second = _oracle(what.behind)

@@ -20,7 +20,9 @@ class Joining(Case):
     step      of the rows of the join, None if there is none
     late      whether late records leave, too
     reach     of streams: before, after and grace (ms)
-    slowest   of streams: whether the slowest partition of all is the clock
+    slowest   whether the slowest partition of all is the clock, of a stream with a table that of the stream
+    idle_after, idle_advance
+              of a stream with a table, what else its clock has (ms)
     history   of a table: for how long it has versions (ms), None if it has none
     grace     of a stream with a table: how long a record waits (ms), None if it does not
     """
@@ -34,6 +36,8 @@ class Joining(Case):
     late: bool = False
     reach: tuple[int, int, int] = (0, 0, 0)
     slowest: bool = False
+    idle_after: int | None = None
+    idle_advance: int | None = None
     history: int | None = None
     grace: int | None = None
 
@@ -46,10 +50,18 @@ class Joining(Case):
         return self.family == "tables"
 
     @property
+    def clocked(self) -> bool:
+        return self.idle_after is not None or self.idle_advance is not None
+
+    @property
     def kinds(self) -> list[str]:
         found = [f"join: {self.family}", f"join: {self.how}"]
         found += ["join: value_joiner"] * self.joiner + ["join: late records"] * self.late
-        found += ["join: min_partition"] * self.slowest + ["join: grace of a table"] * (self.grace is not None)
+        with_table = " of a stream with a table" * (self.family == "table")
+        found += [f"join: min_partition{with_table}"] * self.slowest
+        found += ["join: idle_after"] * (self.idle_after is not None)
+        found += ["join: idle_advance"] * (self.idle_advance is not None)
+        found += ["join: grace of a table"] * (self.grace is not None)
         shared = len(self.inputs) > 1 and set(self.inputs[0].values) & set(self.inputs[1].values)
         found += ["join: names of both sides"] * bool(shared)
         return found + ["join: a step behind"] * (self.step is not None)
@@ -74,6 +86,8 @@ class Joining(Case):
             # The default of joins does not need partitions.
             if made == "stream" and (source.order or not self.slowest):
                 said.append(f"stream_time={'min_partition' if self.slowest else 'max'!r}")
+                idle = {"idle_after": self.idle_after, "idle_advance": self.idle_advance}
+                said += [f'{name}="{ms} ms"' for name, ms in idle.items() if ms is not None]
             elif self.history is not None:
                 said.append(f'history="{self.history} ms"')
             steps = "".join(step.code for step in source.steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import accumulate
 from typing import TypeVar
 
 from hostile.case import Case, Row, Source, Step
@@ -39,7 +40,7 @@ class JoinDraw(Draw):
             suffixes=random.choice(SUFFIXES),
             joiner=self.chance(0.2),
             reach=self.reach(),
-            slowest=(family == "streams" or (family == "self" and ordered)) and self.chance(0.5),
+            slowest=(family == "streams" or (family in ("self", "table") and ordered)) and self.chance(0.5),
             history=history,
             grace=None if history is None else random.choice([None, 0, *[min(history, 5)] * 3]),
             late=family in ("streams", "self") and self.chance(0.3),
@@ -51,7 +52,18 @@ class JoinDraw(Draw):
         made = replace(made, step=None if made.late else self.behind(made))
         self.clock = self.origin = self.begin_of(made)
         self.pools = self.key_pools()
-        return self.with_records(made)
+        return self.clocking(self.with_records(made))
+
+    def clocking(self, made: Joining) -> Joining:
+        """The wall clock in the clock of a stream with a table, at times."""
+        # Records that a filter takes out are no batch to the driver.
+        filtered = any(step.how == "filter" for source in made.inputs for step in source.steps)
+        if made.family != "table" or self.spark or filtered or self.chance(0.5):
+            return made
+        random = self.random
+        made = replace(made, clocks=list(accumulate(random.choice([0, 1, 5, 20, 300]) for _ in made.batches)))
+        made = replace(made, idle_after=random.choice([None, 5, 20, 300]) if made.slowest else None)
+        return replace(made, idle_advance=random.choice([None, 3, 11, 200]))
 
     def reach(self) -> tuple[int, int, int]:
         """How far before and after a record its partners may be, and the grace."""

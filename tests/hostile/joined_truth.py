@@ -14,8 +14,10 @@ from hostile.joined import SIDES, Joining
 from hostile.kinds import same_key
 from hostile.steps import Steps, Stopped
 from hostile.stored import Misfit, stored
+from hostile.truth import Idle
 from oracle_join_batches import Arrival, JoinInBatches, Partition
 from oracle_joins import JoinedRow, StreamJoin, StreamTableJoin, TableTableJoin, null, skipped
+from oracle_slowest import StreamsTime
 
 END = 2**80
 """A time at which everything has closed."""
@@ -63,12 +65,17 @@ class WithTable:
 
     join: StreamTableJoin | TableTableJoin
     stream_time: int = -1
+    own: StreamsTime | None = None
+    """The time of the stream, where its slowest partition decides."""
 
     @property
     def drops(self) -> Counter[str]:
         return self.join.drops
 
-    def batch(self, arrivals: list[Arrival]) -> list[JoinedRow]:
+    def batch(self, arrivals: list[Arrival], clock: int = 0) -> list[JoinedRow]:
+        mine = [one for one in sorted(arrivals, key=lambda one: one.offset) if one.side == "left"]
+        moves = [(one.partition, one.timestamp or 0 if self._moves(one) else -1) for one in mine]
+        sees = dict(zip(map(id, mine), self.own.batch(moves, clock), strict=True)) if self.own else {}
         first = {side: place for place, side in enumerate(SIDES if self._of_tables else SIDES[::-1])}
         times: dict[Partition, int] = {}
         seen = []
@@ -78,9 +85,16 @@ class WithTable:
             seen.append(((max(times[mine], self.stream_time), first[one.side], one.partition, one.offset), one))
         rows = []
         for _, one in sorted(seen, key=lambda entry: entry[0]):
-            rows += self.join.take(*one[:4])
+            now = {"stream_time": sees[id(one)]} if id(one) in sees else {}
+            rows += self.join.take(*one[:4], **now)
         self.stream_time = max([self.stream_time, *times.values()])
-        return rows
+        return rows + self.passed(-1 if self.own is None else self.own.now)
+
+    def passed(self, time: int) -> list[JoinedRow]:
+        """The stream's own time has come so far."""
+        if self.own is not None:
+            self.own.now = max(self.own.now, time)
+        return self.join.advance(time) if isinstance(self.join, StreamTableJoin) else []
 
     @property
     def _of_tables(self) -> bool:
@@ -94,8 +108,9 @@ class WithTable:
 class JoinedTruth:
     """The rows of each batch, of a drain, and what was dropped."""
 
-    def __init__(self, what: Joining) -> None:
-        self.what = what
+    def __init__(self, what: Joining, ticks: bool = False) -> None:
+        self.what, self.ticks = what, ticks
+        self.idle = Idle(what.idle_advance, ticks)
         self.steps = [Steps.of(what, source) for source in what.sources]
         self.behind = None if what.step is None else what.functions(what.step.made)
         self.taken = 0
@@ -105,7 +120,9 @@ class JoinedTruth:
     def _join(self) -> Any:
         what = self.what
         if what.family == "table":
-            return WithTable(StreamTableJoin(what.how, what.history, what.grace))
+            # Without a grace nothing waits, whatever the clock.
+            own = StreamsTime(what.idle_after) if what.slowest else None
+            return WithTable(StreamTableJoin(what.how, what.history, what.grace or None), own=own)
         if what.family == "tables":
             return WithTable(TableTableJoin(what.how))
         made = OneInput if what.family == "self" else JoinInBatches
@@ -116,14 +133,30 @@ class JoinedTruth:
 
     def batch(self, number: int) -> list[Row]:
         """The rows of a batch. Raises Stopped, and is as before the batch."""
-        before, late = deepcopy(self.join), list(self.late)
+        before, late, idle = deepcopy(self.join), list(self.late), deepcopy(self.idle)
         try:
-            made = self.join.batch(self._arrivals(number))
+            made = self._joined(number)
             return self._shown(made) + self._late()
         except (Misfit, functions.Failed):
-            self.join, self.late[:] = before, late
+            self.join, self.late[:], self.idle = before, late, idle
             self._watch()
             raise Stopped("AggregationError") from None
+
+    def _joined(self, number: int) -> list[JoinedRow]:
+        if not isinstance(self.join, WithTable):
+            return self.join.batch(self._arrivals(number))
+        clock, arrivals = self.what.clocks[number], self._arrivals(number)
+        came, join = any(one.side == "left" for one in arrivals), self.join.join
+        # In the driver the time that passed before a batch is a step of its own.
+        passed = -1 if self.ticks and came else self.idle.reached(clock)
+        rows = self.join.passed(passed) if not self.ticks else []
+        rows += self.join.batch(arrivals, clock)
+        if self.ticks:
+            rows += self.join.passed(passed)
+        if came:
+            now = join.stream_time if self.join.own is None else self.join.own.now
+            self.idle.came(now, clock)
+        return rows
 
     def _watch(self) -> None:
         """Copies write down what they do not take where the others did."""

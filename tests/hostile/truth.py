@@ -43,7 +43,7 @@ class Truth:
         self.ways = [_Way.of(self.scenario, output) for output in self.scenario.outputs]
         (source,) = self.scenario.sources
         self.steps = Steps.of(self.scenario, source)
-        self.idle = _Idle(self.scenario.idle, self.ticks)
+        self.idle = Idle(self.scenario.idle, self.ticks)
 
     def batch(self, number: int) -> list[Row]:
         """The rows of a batch, and of the time that passed before it. Raises Stopped, and is as before the batch.
@@ -276,7 +276,7 @@ def _all(suppression: Suppression) -> list[Row]:
 
 
 @dataclass
-class _Idle:
+class Idle:
     """Time that goes on by the wall clock where no record comes (docs/semantics.md, idle input)."""
 
     after_ms: int | None
@@ -293,8 +293,13 @@ class _Idle:
         return self.stood + max(0, clock - self.heard - self.after_ms)
 
     def after(self, oracle: Oracle, records: list[Row], clock: int) -> None:
-        if self.after_ms is not None and records and oracle.stream_time >= 0:
-            self.heard, self.stood = clock, oracle.stream_time
+        if records:
+            self.came(oracle.stream_time, clock)
+
+    def came(self, stream_time: int, clock: int) -> None:
+        """Records came, behind which stream time is this."""
+        if self.after_ms is not None and stream_time >= 0:
+            self.heard, self.stood = clock, stream_time
             self._next(clock)
 
     def _next(self, clock: int) -> None:
@@ -514,4 +519,4 @@ class _Turn:
         self.oracle.late.append((self.record, (start, start + self.d), self.stream_time))
 
 
-__all__ = ["BoundedOracle", "SlidingOracle", "Stopped", "Truth", "close_all"]
+__all__ = ["BoundedOracle", "Idle", "SlidingOracle", "Stopped", "Truth", "close_all"]

@@ -36,7 +36,7 @@ class AnyTruth(Protocol):
 def truth_of(what: Case, ticks: bool = False) -> AnyTruth:
     """The truth of a case; `ticks`: in tasks that wake by the wall clock."""
     if isinstance(what, Joining):
-        return JoinedTruth(what)
+        return JoinedTruth(what, ticks)
     if isinstance(what, Chained):
         return ChainedTruth(what, ticks)
     if isinstance(what, Changes):

@@ -22,13 +22,14 @@ from oracle_joins import (
     null,
     skipped,
 )
+from oracle_slowest import StreamsTime
 
 KINDS = ("stream_join", "stream_table_join", "table_table_join")
 SCENARIOS = [scenario for scenario in map(runner.load, runner.names()) if scenario.kind in KINDS]
 STREAMS = [scenario for scenario in SCENARIOS if scenario.kind == "stream_join"]
 
 Row = dict[str, Any]
-Take = Callable[[str, Any, Any, int], list[JoinedRow]]
+Take = Callable[..., list[JoinedRow]]
 
 
 def name(scenario: runner.Scenario) -> str:
@@ -43,7 +44,8 @@ def test_the_scenarios_are_there() -> None:
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=name)
 def test_rows_order_and_drops_are_those_of_the_scenario(scenario: runner.Scenario) -> None:
     join = ours(scenario.topology)
-    check(scenario.data["input"], join.take, scenario.data)
+    slowest = isinstance(join, StreamTableJoin) and "stream_time" in scenario.topology
+    check(scenario.data["input"], by_the_slowest(join) if slowest else join.take, scenario.data)
     if "expected_drops" in scenario.data:
         assert dict(join.drops) == scenario.data["expected_drops"]
     if "expected_dropped" in scenario.data:
@@ -79,11 +81,23 @@ def bounds(topology: Row) -> tuple[int, int, int]:
     return windows["before_ms"], windows["after_ms"], windows["grace_ms"]
 
 
+def by_the_slowest(join: StreamTableJoin) -> Take:
+    """`take` of records that say their partitions, each of which is a batch."""
+    own = StreamsTime()
+
+    def take(side: str, key: Any, value: Any, timestamp: int, partition: int = 0) -> list[JoinedRow]:
+        (now,) = own.batch([(partition, timestamp)]) if side == "left" else (None,)
+        return [*join.take(side, key, value, timestamp, now), *join.advance(own.now)]
+
+    return take
+
+
 def check(records: list[Row], take: Take, expected: Row) -> None:
     rows: list[JoinedRow] = []
     after = [0]
     for record in records:
-        rows += take(record.get("side", "left"), record["key"], record["value"], record["timestamp_ms"])
+        more = {"partition": record["partition"]} if "partition" in record else {}
+        rows += take(record.get("side", "left"), record["key"], record["value"], record["timestamp_ms"], **more)
         after.append(len(rows))
     assert [shown(row) for row in rows] == expected["expected"]
     for point in expected.get("checkpoints", []):
