@@ -35,11 +35,13 @@ class Windowing:
 
 @dataclass(frozen=True)
 class Again:
-    """Rows joined with a table, the last source."""
+    """Rows joined with a table, the last source; history and grace as those of a Joining."""
 
     by: tuple[str, ...]
     table: Source
     how: str
+    history: int | None = None
+    grace: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +74,13 @@ class Chained(Case):
 
     @property
     def kinds(self) -> list[str]:
-        first = f"join: {self.first.family}" if isinstance(self.first, Joining) else "aggregation"
+        first = "aggregation"
+        if isinstance(self.first, Joining):
+            first = f"join: {self.first.family}" + ", min_partition" * self.first.slowest
         if isinstance(self.behind, Regrouping):
             return [f"behind {first}: groups"]
         if isinstance(self.behind, Again):
-            return [f"behind {first}: a join"]
+            return [f"behind {first}: a join", *["behind: grace of a table"] * bool(self.behind.grace)]
         made = "suppressed" if self.behind.suppresses else "final" if self.behind.final else "updates"
         return [f"behind {first}: windows", f"behind: {type(self.behind.windows).__name__}, {made}"]
 
@@ -90,8 +94,10 @@ class Chained(Case):
             if unbound:
                 lines.append(f"schema{number} = {behind.table.schema_code}")
                 said.append(f"schema=schema{number}")
+            said += [] if behind.history is None else [f'history="{behind.history} ms"']
+            grace = "" if behind.grace is None else f', grace="{behind.grace} ms"'
             lines.append(f"third = tg.table(sources[{number}], {', '.join(said)}, name={self.names[number]!r})")
-            return "\n".join([*lines, f"table = table.join(third, how={behind.how!r})"])
+            return "\n".join([*lines, f"table = table.join(third, how={behind.how!r}{grace})"])
         grouped = f".group_by({', '.join(map(repr, behind.by))})" if behind.anew else ".group_by_key()"
         emits = behind.final and not behind.suppresses
         closes = ".emit_strategy(tg.EmitStrategy.on_window_close())" if emits else ""

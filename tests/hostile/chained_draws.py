@@ -32,8 +32,8 @@ class ChainDraw(JoinDraw):
         tables = isinstance(first, Scenario) or first.family == "tables"
         if tables:
             return self.over(first, self.groups(first))
-        # Behind the slower side windows go by its time (`properties/test_joins.py`), here by that of the rows.
-        first = replace(first, slowest=False)
+        # Time that goes on without records is a step of its own, behind which another one comes.
+        first = replace(first, idle_advance=None)
         return self.over(first, self.windowed(first))
 
     def again(self) -> Chained | None:
@@ -41,8 +41,7 @@ class ChainDraw(JoinDraw):
         first = self.joining()
         if first.family == "tables":
             return None
-        # Joined with a table a stream goes by the largest timestamp.
-        first, left = replace(first, late=False, slowest=False), first.sources[0]
+        first, left = replace(first, late=False, idle_advance=None), first.sources[0]
         keyed = left.key != tuple(name for name, _ in left.keys)
         values = [(self.name(), "long"), (self.name(), "string")]
         table = Source(
@@ -52,7 +51,9 @@ class ChainDraw(JoinDraw):
             order=(self.name(), self.name()) if left.order else None,
             deleted=self.name(),
         )
-        made = self.over(first, Again(first.key, table, self.random.choice(["inner", "left"])))
+        history = self.random.choice([None, 0, 10, 40])
+        grace = None if history is None else self.random.choice([None, 0, *[min(history, 5)] * 3])
+        made = self.over(first, Again(first.key, table, self.random.choice(["inner", "left"]), history, grace))
         self.drawn.append((table, values))
         self.places.append([0])
         side = len(first.sources)

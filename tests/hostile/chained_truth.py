@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hostile.case import Row
 from hostile.chained import Again, Chained, Windowing
-from hostile.joined_truth import JoinedTruth, WithTable
+from hostile.joined import Joining
+from hostile.joined_truth import END, JoinedTruth, WithTable
 from hostile.kinds import same_key
 from hostile.scenario import Scenario, Sliding
 from hostile.tables_truth import Groups
 from hostile.truth import BoundedOracle, SlidingOracle, Truth, close_all
 from oracle import BuiltIn, Oracle, Topology
 from oracle_join_batches import Arrival
-from oracle_joins import StreamTableJoin
+from oracle_joins import JoinedRow, StreamTableJoin
+from oracle_slowest import StreamsTime
 
 
 class ChainedTruth:
@@ -25,11 +27,13 @@ class ChainedTruth:
         self.what, self.in_driver = what, not ticks
         front = what.front
         self.first = Truth(front, ticks) if isinstance(front, Scenario) else JoinedTruth(front, ticks)
+        self.follows = isinstance(front, Joining) and front.slowest
         self.second: Groups | Oracle | WithTable
         if isinstance(what.behind, Windowing):
-            self.second = _oracle(what.behind)
-        elif isinstance(what.behind, Again):
-            self.second = WithTable(StreamTableJoin(what.behind.how))
+            self.second = _oracle(what.behind, self.follows)
+        elif isinstance(behind := what.behind, Again):
+            join = StreamTableJoin(behind.how, behind.history, behind.grace or None)
+            self.second = WithTable(join, own=StreamsTime() if self.follows else None)
         else:
             window = ("window",) if isinstance(front, Scenario) else ()
             self.second = Groups(what, what.behind, (*front.key, *window))
@@ -44,6 +48,8 @@ class ChainedTruth:
         if isinstance(self.second, Oracle) and self.second.topology.final:
             close_all(self.second)
             rows += self.second.batch([])
+        if isinstance(self.second, WithTable) and isinstance(self.second.join, StreamTableJoin):
+            rows += self._shown(self.second.join.advance(END))
         return rows
 
     def readable(self) -> None:
@@ -72,6 +78,8 @@ class ChainedTruth:
         records = [{name: same_key(row[name]) if name in behind.by else row[name] for name in names} for row in rows]
         caching = self.second.topology
         self.second.topology = replace(caching, caching=not piped)
+        if isinstance(self.second, Following):
+            self.second.told = self._told
         made = self.second.batch(sorted(records, key=lambda row: row["timestamp"]))
         self.second.topology = caching
         return made
@@ -90,13 +98,25 @@ class ChainedTruth:
                 value = None if record[table.deleted or ""] else {name: record[name] for name in table.values}
                 at = (record[table.order[0]], record[table.order[1]]) if table.order else (0, place)
                 arrivals.append(Arrival("right", _key(record, behind.by), value, record[table.timestamp], *at))
-        nothing = dict.fromkeys(table.values)
+        return self._shown(second.batch(arrivals, told=self._told if self.follows else None))
+
+    @property
+    def _told(self) -> int:
+        """How far the join in front has come."""
+        assert isinstance(self.first, JoinedTruth)
+        return self.first.time
+
+    def _shown(self, rows: list[JoinedRow]) -> list[Row]:
+        """The rows of a join with a table."""
+        behind = self.what.behind
+        assert isinstance(behind, Again)
+        nothing = dict.fromkeys(behind.table.values)
         return [
             dict(zip(behind.by, row.key, strict=True))
             | row.left
             | (row.right or nothing)
             | {"timestamp": row.timestamp}
-            for row in second.batch(arrivals)
+            for row in rows
         ]
 
 
@@ -110,7 +130,33 @@ def _value(row: Row, by: tuple[str, ...]) -> Row | None:
     return None if all(value is None for value in values.values()) else values
 
 
-def _oracle(behind: Windowing) -> Oracle:
+@dataclass
+class Following(Oracle):
+    """Goes by the time of the join in front, as it was behind the batch before; `told` is that of now."""
+
+    told: int = -1
+
+    def _seen(self, records: list[Row]) -> list[tuple[int, Row]]:
+        return [(self.stream_time, record) for record in records]
+
+    def _close(self) -> list[Row]:
+        self.stream_time = max(self.stream_time, self.told)
+        return super()._close()
+
+
+@dataclass
+class FollowingBounded(Following, BoundedOracle):
+    """Behind a join."""
+
+
+@dataclass
+class FollowingSliding(Following, SlidingOracle):
+    """Sliding windows behind a join."""
+
+
+def _oracle(behind: Windowing, follows: bool) -> Oracle:
     aggregates: dict[str, Any] = {name: BuiltIn(what, column) for name, what, column in behind.calls}
     topology = Topology(behind.by, behind.windows, aggregates, behind.final, timestamp="timestamp")  # type: ignore[arg-type]
+    if follows:
+        return FollowingSliding(topology) if isinstance(behind.windows, Sliding) else FollowingBounded(topology)
     return SlidingOracle(topology) if isinstance(behind.windows, Sliding) else BoundedOracle(topology)

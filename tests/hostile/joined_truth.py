@@ -72,10 +72,15 @@ class WithTable:
     def drops(self) -> Counter[str]:
         return self.join.drops
 
-    def batch(self, arrivals: list[Arrival], clock: int = 0) -> list[JoinedRow]:
+    def batch(self, arrivals: list[Arrival], clock: int = 0, told: int | None = None) -> list[JoinedRow]:
+        """The rows of a batch; `told`: how far the operator has come whose rows are those of the stream."""
         mine = [one for one in sorted(arrivals, key=lambda one: one.offset) if one.side == "left"]
         moves = [(one.partition, one.timestamp or 0 if self._moves(one) else -1) for one in mine]
-        sees = dict(zip(map(id, mine), self.own.batch(moves, clock), strict=True)) if self.own else {}
+        sees: dict[int, int] = {}
+        if self.own is not None:
+            seen = self.own.batch(moves, clock) if told is None else [self.own.now] * len(mine)
+            sees = dict(zip(map(id, mine), seen, strict=True))
+            self.own.now = max(self.own.now, -1 if told is None else told)
         first = {side: place for place, side in enumerate(SIDES if self._of_tables else SIDES[::-1])}
         times: dict[Partition, int] = {}
         seen = []
@@ -143,7 +148,7 @@ class JoinedTruth:
             raise Stopped("AggregationError") from None
 
     def _joined(self, number: int) -> list[JoinedRow]:
-        if not isinstance(self.join, WithTable):
+        if self.what.family != "table":
             return self.join.batch(self._arrivals(number))
         clock, arrivals = self.what.clocks[number], self._arrivals(number)
         came, join = any(one.side == "left" for one in arrivals), self.join.join
@@ -162,6 +167,13 @@ class JoinedTruth:
         """Copies write down what they do not take where the others did."""
         for join in getattr(self.join, "joins", {}).values():
             join.refused = self.late
+
+    @property
+    def time(self) -> int:
+        """How far the join has come, by whose slowest partition an operator behind it goes."""
+        if isinstance(self.join, WithTable):
+            return -1 if self.join.own is None else max(-1, self.join.own.now - (self.what.grace or 0))
+        return self.join.stream_time
 
     def drain(self) -> list[Row]:
         """What is left: every record has closed, and who waits for a table is looked up."""
