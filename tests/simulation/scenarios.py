@@ -326,12 +326,39 @@ def joins(random: Random) -> tuple[list[Plan], str, bool]:
     return [plan(grace) for grace in graces], "same tasks", ordered
 
 
+def streams(random: Random) -> tuple[list[Plan], str, bool]:
+    """Two streams that differ, each with a part of the records; their rows in windows at times; other graces later."""
+    how, clock = random.choice(["inner", "left", "outer"]), random.choice(["max", "min_partition"])
+    before, after = random.randint(0, 20), random.randint(0, 20)
+    behind = random.random() < 0.4
+    graces = [random.choice([0, 5, 30]) for _ in range(1 if behind else random.choice([1, 1, 2]))]
+
+    def part(odd: bool) -> Any:
+        return _stream(True, stream_time=clock).filter(lambda row: bool((row["j"] or 0) % 2) == odd)
+
+    def plan(grace: int) -> Plan:
+        windows = tg.JoinWindows.of_time_difference_and_grace(_ms(before), _ms(grace)).after(_ms(after))
+
+        def table() -> Any:
+            right = part(False).map_values({"other": lambda row: row["n"]}, types={"other": "long"})
+            joined = part(True).join(right, windows, how)
+            if not behind:
+                return joined
+            grouped = joined.group_by_key().windowed_by(tg.TimeWindows.of_size_and_grace("10 ms", "20 ms"))
+            return grouped.emit_strategy(tg.EmitStrategy.on_window_close()).agg(n=tg.count(), o=tg.max("other"))
+
+        says = f"{how} join of two streams in {windows}, grace {grace}, {clock}, windows behind: {behind}"
+        return Plan(table, None, says)
+
+    return [plan(grace) for grace in graces], "same tasks", True
+
+
 def tables(random: Random) -> tuple[list[Plan], str, bool]:
     """A stream with a table, or two tables: each record is one of both sides."""
     how = random.choice(["inner", "left", "outer"])
     history, caching = random.choice([None, 3, 20]), random.random() < 0.5
     wait = None if history is None or random.random() < 0.5 else random.choice([0, min(history, 5)])
-    of_tables = random.random() < 0.4
+    of_tables, clock = random.random() < 0.4, random.choice(["max", "min_partition"])
     order = {"partition": "partition", "offset": "offset"}
     store = tg.Materialized.as_("store") if caching else tg.Materialized.as_("store").with_caching_disabled()
 
@@ -345,9 +372,9 @@ def tables(random: Random) -> tuple[list[Plan], str, bool]:
         other = changes("b") if history is None else changes("b", history=_ms(history))
         waits = {} if wait is None else {"grace": _ms(wait)}
         which = "inner" if how == "inner" else "left"
-        return _stream(True, stream_time="max").join(other, how=which, suffixes=("_l", "_r"), **waits)
+        return _stream(True, stream_time=clock).join(other, how=which, suffixes=("_l", "_r"), **waits)
 
-    says = f"{how}, of two tables: {of_tables}, history {history}, grace {wait}, caching: {caching}"
+    says = f"{how}, of two tables: {of_tables}, history {history}, grace {wait}, {clock}, caching: {caching}"
     return [Plan(table, None, says)], "one task", True
 
 
@@ -393,6 +420,7 @@ FAMILIES: dict[str, tuple[int, Callable[[Random], tuple[list[Plan], str, bool]]]
     "clocks": (5, clocks),
     "expecting": (3, expecting),
     "joins": (6, joins),
+    "streams": (4, streams),
     "tables": (6, tables),
     "inputs": (6, inputs),
 }
