@@ -89,13 +89,17 @@ def measured(before: Sequence[str], workers: int) -> tuple[list[Held], int]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.workers", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.workers", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("--workers", type=int, default=4)
     given = parser.parse_args(arguments)
     ways = {"as Spark forks them": [], "all imported before the fork": list(STEPS.values())}
     for name, before in ways.items():
         found, threads = measured(before, given.workers)
-        say(f"\n{name}: MiB of {given.workers} workers together, behind each import; the daemon has {threads} thread(s)\n")
+        say(
+            f"\n{name}: MiB of {given.workers} workers together, behind each import; the daemon has {threads} thread(s)\n"
+        )
         say("| | Rss | Pss | private | pandas |\n|---|---|---|---|---|")
         for step, held in zip(STEPS, found, strict=True):
             sizes = " | ".join(f"{size / 1024:.0f}" for size in held[:3])

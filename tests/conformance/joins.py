@@ -81,8 +81,11 @@ def records(scenario: Scenario) -> list[tuple[str, Row]]:
     found = [(name, runner.record_of(entry, is_table(scenario, name))) for name, entry in sides]
     if "stream_time" not in scenario.topology:
         return found
-    placed = enumerate(zip(found, scenario.data["input"], strict=True))
-    return [(name, {**record, "partition": entry.get("partition", 0), "offset": n}) for n, ((name, record), entry) in placed]
+    partitions = [entry.get("partition", 0) for entry in scenario.data["input"]]
+    return [
+        (name, {**record, "partition": at, "offset": n})
+        for n, ((name, record), at) in enumerate(zip(found, partitions, strict=True))
+    ]
 
 
 def check_drops(scenario: Scenario, driver: Any) -> None:

@@ -18,6 +18,7 @@ class Windowing:
     anew        whether that is another key than the rows have
     calls       as those of a Regrouping
     suppresses  whether final results are those of a suppression
+    others      records that the rows are merged with, the last source; `first` whether the rows are named first
     """
 
     by: tuple[str, ...]
@@ -26,6 +27,8 @@ class Windowing:
     calls: tuple[tuple[str, str, str | None], ...]
     final: bool
     suppresses: bool = False
+    others: Source | None = None
+    first: bool = True
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -62,7 +65,8 @@ class Chained(Case):
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        return (*self.first.sources, *((self.behind.table,) if isinstance(self.behind, Again) else ()))
+        more = getattr(self.behind, "table", None) or getattr(self.behind, "others", None)
+        return (*self.first.sources, *(() if more is None else (more,)))
 
     @property
     def in_order(self) -> bool:
@@ -81,6 +85,8 @@ class Chained(Case):
             return [f"behind {first}: groups"]
         if isinstance(self.behind, Again):
             return [f"behind {first}: a join", *["behind: grace of a table"] * bool(self.behind.grace)]
+        if self.behind.others is not None:
+            return [f"behind {first}, merged: windows"]
         made = "suppressed" if self.behind.suppresses else "final" if self.behind.final else "updates"
         return [f"behind {first}: windows", f"behind: {type(self.behind.windows).__name__}, {made}"]
 
@@ -98,6 +104,14 @@ class Chained(Case):
             grace = "" if behind.grace is None else f', grace="{behind.grace} ms"'
             lines.append(f"third = tg.table(sources[{number}], {', '.join(said)}, name={self.names[number]!r})")
             return "\n".join([*lines, f"table = table.join(third, how={behind.how!r}{grace})"])
+        if (others := behind.others) is not None and isinstance(self.first, Joining):
+            number, said = len(self.first.sources), others.arguments
+            if unbound:
+                lines.append(f"schema{number} = {others.schema_code}")
+                said.append(f"schema=schema{number}")
+            said.append(f"stream_time={'min_partition' if self.first.slowest else 'max'!r}")
+            lines.append(f"others = tg.stream(sources[{number}], {', '.join(said)}, name={self.names[number]!r})")
+            lines.append("table = table.merge(others)" if behind.first else "table = others.merge(table)")
         grouped = f".group_by({', '.join(map(repr, behind.by))})" if behind.anew else ".group_by_key()"
         emits = behind.final and not behind.suppresses
         closes = ".emit_strategy(tg.EmitStrategy.on_window_close())" if emits else ""

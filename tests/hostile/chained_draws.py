@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -14,7 +15,7 @@ from hostile.joined_draws import JoinDraw
 from hostile.kinds import KEYS, VALUES
 from hostile.scenario import Scenario
 from hostile.tables import Regrouping
-from oracle import NoWindows, Unlimited
+from oracle import NoWindows, Unlimited, Windows
 
 Calls = tuple[tuple[str, str, str | None], ...]
 LONG = "pa.int64()"
@@ -26,8 +27,9 @@ class ChainDraw(JoinDraw):
     def chained(self) -> Chained:
         """An operator behind another one."""
         if self.chance(0.25):
-            turns = (ChainDraw(self.seed, self.spark, f" {n}") for n in count())
-            return next(made for turn in turns if (made := turn.again()) is not None)
+            return self.until_there(ChainDraw.again)
+        if self.chance(0.25):
+            return self.until_there(ChainDraw.merged)
         first = self.joins() if self.chance(0.5) else self.aggregation()
         tables = isinstance(first, Scenario) or first.family == "tables"
         if tables:
@@ -35,6 +37,39 @@ class ChainDraw(JoinDraw):
         # Time that goes on without records is a step of its own, behind which another one comes.
         first = replace(first, idle_advance=None)
         return self.over(first, self.windowed(first))
+
+    def until_there(self, draw: Callable[[ChainDraw], Chained | None]) -> Chained:
+        """What the first of these draws gives that gives anything."""
+        turns = (ChainDraw(self.seed, self.spark, f" {n}") for n in count())
+        return next(made for turn in turns if (made := draw(turn)) is not None)
+
+    def merged(self) -> Chained | None:
+        """Rows of a join merged with records, in windows; None for tables, other keys, and without order."""
+        first = self.joining()
+        keyed = any(step.how == "select_key" for source in first.sources for step in source.steps)
+        if first.family == "tables" or keyed or any(source.order is None for source in first.sources):
+            return None
+        first = replace(first, late=False, idle_after=None, idle_advance=None)
+        known = {VALUES[kind].code: kind for kind in ("long", "string")}
+        kinds = {name: known[code] for name, code in value_kinds(first).items() if code in known}
+        if not kinds:
+            return None
+        calls: list[tuple[str, str, str | None]] = [("made 0", "count", None)]
+        for number, (name, kind) in enumerate(kinds.items(), 1):
+            able = ("sum", "max", "count") if kind == "long" else ("count",)
+            calls.append((f"made {number}", self.random.choice(able), name))
+        values = list(kinds.items())
+        others = Source(
+            keys=first.sources[0].keys,
+            columns=tuple((name, VALUES[kind].code) for name, kind in values),
+            timestamp=self.name(),
+            order=(self.name(), self.name()),
+        )
+        size = self.random.randint(1, 30)
+        advance = self.random.choice([size, self.random.randint(1 + size // 8, size)])
+        windows = Windows(size, advance, self.random.choice([0, 6, 20, 100]))
+        behind = Windowing(first.key, False, windows, tuple(calls), True, self.chance(0.5), others, self.chance(0.5))
+        return self.with_more(self.over(first, behind), others, values)
 
     def again(self) -> Chained | None:
         """A join of streams, or of a stream with a table, whose rows are joined with another table; None for tables."""
@@ -54,7 +89,12 @@ class ChainDraw(JoinDraw):
         history = self.random.choice([None, 0, 10, 40])
         grace = None if history is None else self.random.choice([None, 0, *[min(history, 5)] * 3])
         made = self.over(first, Again(first.key, table, self.random.choice(["inner", "left"]), history, grace))
-        self.drawn.append((table, values))
+        return self.with_more(made, table, values)
+
+    def with_more(self, made: Chained, source: Source, values: list[tuple[str, str]]) -> Chained:
+        """The same with records of one more source among the others."""
+        first = made.first
+        self.drawn.append((source, values))
         self.places.append([0])
         side = len(first.sources)
         batches, sides, splits = [], [], []

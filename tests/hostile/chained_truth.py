@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hostile.case import Row
@@ -30,7 +30,8 @@ class ChainedTruth:
         self.follows = isinstance(front, Joining) and front.slowest
         self.second: Groups | Oracle | WithTable
         if isinstance(what.behind, Windowing):
-            self.second = _oracle(what.behind, self.follows)
+            merges = what.behind.others is not None
+            self.second = _merged(what.behind, self.follows) if merges else _oracle(what.behind, self.follows)
         elif isinstance(behind := what.behind, Again):
             join = StreamTableJoin(behind.how, behind.history, behind.grace or None)
             self.second = WithTable(join, own=StreamsTime() if self.follows else None)
@@ -70,6 +71,8 @@ class ChainedTruth:
             made = self.second.take([row | {"deleted": row.get("deleted", False)} for row in rows], piped)
             return [{name: value for name, value in row.items() if name != "deleted"} for row in made]
         behind = self.what.behind
+        if isinstance(behind, Windowing) and behind.others is not None:
+            return self._merged(self.second, rows, number)
         names = [
             *behind.by,
             *(name for name in (rows[0] if rows else ()) if name not in self.what.first.key),
@@ -83,6 +86,32 @@ class ChainedTruth:
         made = self.second.batch(sorted(records, key=lambda row: row["timestamp"]))
         self.second.topology = caching
         return made
+
+    def _merged(self, second: Oracle, rows: list[Row], number: int | None) -> list[Row]:
+        """The rows of windows over rows of the join and records; the rows are a partition of their own."""
+        behind = self.what.behind
+        assert isinstance(behind, Windowing)
+        assert behind.others is not None
+        others, mine = behind.others, len(self.what.first.sources)
+        batch = [] if number is None else list(enumerate(self.what.batches[number]))
+        more = [record for place, record in batch if number is not None and self.what.side_of(number, place) == mine]
+        names = (*behind.by, *others.values)
+        found = [
+            {name: row[name] for name in names} | {"timestamp": row["timestamp"], PARTITION: ROWS, OFFSET: place}
+            for place, row in enumerate(sorted(rows, key=lambda row: row["timestamp"]))
+        ]
+        assert others.order is not None
+        partition, offset = others.order
+        found += [
+            {name: record[name] for name in names}
+            | {"timestamp": record[others.timestamp], PARTITION: f"records {record[partition]}", OFFSET: record[offset]}
+            for record in more
+        ]
+        if isinstance(second, MergedSlowest):
+            # In tasks a join without records does not begin.
+            begins = self.in_driver or number is None or len(more) < len(batch)
+            second.told = self._told if begins else None
+        return second.batch([row | {name: same_key(row[name]) for name in behind.by} for row in found])
 
     def _joined(self, second: WithTable, rows: list[Row], number: int | None) -> list[Row]:
         """The rows and the changes of the table in a batch, None for that of a drain."""
@@ -152,6 +181,44 @@ class FollowingBounded(Following, BoundedOracle):
 @dataclass
 class FollowingSliding(Following, SlidingOracle):
     """Sliding windows behind a join."""
+
+
+PARTITION, OFFSET, ROWS = "@partition", "@offset", "rows"
+
+
+@dataclass
+class MergedSlowest(BoundedOracle):
+    """By the slowest partition: rows of a join are one, whose time is `told`; None where the join was not asked."""
+
+    told: int | None = None
+    times: dict[str, int] = field(default_factory=dict)
+
+    def _seen(self, records: list[Row]) -> list[tuple[int, Row]]:
+        before, now = self.times, dict(self.times)
+        names = {*before, *(record[PARTITION] for record in records), *([] if self.told is None else [ROWS])}
+        seen = []
+        for place, record in enumerate(records):
+            mine = record[PARTITION]
+            if mine != ROWS:
+                now[mine] = max(now.get(mine, -1), record["timestamp"])
+            own = before.get(ROWS, -1) if mine == ROWS else now[mine]
+            others = [before.get(name, -1) for name in names - {mine}]
+            seen.append((max(self.stream_time, min([own, *others])), mine, place, record))
+        if self.told is not None:
+            now[ROWS] = max(now.get(ROWS, -1), self.told)
+        self.times = now
+        return [(time, record) for time, _, _, record in sorted(seen, key=lambda one: one[:3])]
+
+    def _close(self) -> list[Row]:
+        self.stream_time = max([self.stream_time, *([min(self.times.values())] if self.times else [])])
+        return super()._close()
+
+
+def _merged(behind: Windowing, follows: bool) -> Oracle:
+    aggregates: dict[str, Any] = {name: BuiltIn(what, column) for name, what, column in behind.calls}
+    order = {"timestamp": "timestamp", "partition": PARTITION, "offset": OFFSET}
+    topology = Topology(behind.by, behind.windows, aggregates, behind.final, **order)  # type: ignore[arg-type]
+    return MergedSlowest(topology) if follows else BoundedOracle(topology)
 
 
 def _oracle(behind: Windowing, follows: bool) -> Oracle:

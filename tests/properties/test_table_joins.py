@@ -354,9 +354,7 @@ def test_windows_behind_go_by_what_has_been_looked_up(case: Case, data: Any) -> 
 
 
 @given(case=cases(), stream=records(), data=st.data())
-def test_idle_advance_goes_on_where_the_stream_is_silent(
-    case: Case, stream: list[tuple[str, Row]], data: Any
-) -> None:
+def test_idle_advance_goes_on_where_the_stream_is_silent(case: Case, stream: list[tuple[str, Row]], data: Any) -> None:
     """By the wall clock from the stream's last record on, though changes of the table come."""
     case = replace(of_a_stream(case), clock={"stream_time": "max", "idle_advance": span(10)})
     grace = case.grace or None

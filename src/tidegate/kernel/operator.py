@@ -51,7 +51,7 @@ class Operator(ABC):
         return state.stream_time
 
     def time_of_rows(self, state: State) -> int:
-        """The stream time (ms) by which an operator goes that takes the rows, if they say it (`to_stream.with_time`)."""
+        """The stream time (ms) by which an operator behind goes, if the rows say it (`to_stream.with_time`)."""
         return state.stream_time
 
     @abstractmethod

@@ -2,8 +2,9 @@
 
 Without a history that is the row that came last. With one it is the row as of the record's timestamp, and with a grace
 the record waits until the stream's own time has reached its timestamp plus the grace, so that changes which come late
-are seen. That time goes by the clock of the stream; changes of the table neither move it nor hold it back, and the order
-of a batch does not go by it. Waiting records lie in stretches of their timestamps (`joins.open_records`), rows in buckets by key.
+are seen. That time goes by the clock of the stream; changes of the table neither move it nor hold it back, and the
+order of a batch does not go by it. Waiting records lie in stretches of their timestamps (`joins.open_records`), rows in
+buckets by key.
 """
 
 from __future__ import annotations
@@ -88,9 +89,7 @@ class StreamTableJoin(JoinOperator):
         ceilings = np.full(len(batch.chunks), MAX_MS)
         if (held := fold.ceilings()) is not None:
             ceilings[mine] = held
-        batch.streams_time = StreamsTime(
-            ceilings, stream_clock.advanced(clock, chunks, came, state, fold.stream_time)
-        )
+        batch.streams_time = StreamsTime(ceilings, stream_clock.advanced(clock, chunks, came, state, fold.stream_time))
 
     def shown_time(self, state: State) -> int:
         return state.input_times[LEFT] if state.partitions else state.stream_time
