@@ -77,7 +77,7 @@ class Held(NamedTuple):
 
 
 def measured(before: Sequence[str], workers: int) -> tuple[list[Held], int]:
-    """What the workers of a daemon hold after each of STEPS, the daemon having run the code of `before`; its threads."""
+    """What the workers of a daemon hold after each of STEPS, and its threads; it has run the code of `before`."""
     # Without it Arrow starts a thread when it is imported, and a process with threads cannot be forked safely.
     quiet = {"JE_ARROW_MALLOC_CONF": "background_thread:false"} if before else {}
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **quiet}
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name, before in ways.items():
         found, threads = measured(before, given.workers)
         say(
-            f"\n{name}: MiB of {given.workers} workers together, behind each import; the daemon has {threads} thread(s)\n"
+            f"\n{name}; threads of the daemon: {threads}. MiB of {given.workers} workers together, behind each import\n"
         )
         say("| | Rss | Pss | private | pandas |\n|---|---|---|---|---|")
         for step, held in zip(STEPS, found, strict=True):
