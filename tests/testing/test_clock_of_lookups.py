@@ -1,0 +1,108 @@
+"""A stream that is joined with a table, by its slowest partition and on with the wall clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from tidegate.testing import TopologyTestDriver
+
+ORDER = {"partition": "p", "offset": "o"}
+SLOW = {"stream_time": "min_partition", **ORDER}
+
+
+def joined(grace: str | None = "5 ms", **clock: Any) -> Any:
+    orders = tg.stream("orders", key="k", timestamp="ts", **clock)
+    prices = tg.table("prices", key="k", timestamp="ts", history="20 ms")
+    return orders.left_join(prices, grace=grace)
+
+
+def order(driver: TopologyTestDriver, partition: int, ts: int) -> list[int]:
+    """Pipe a record; the timestamps of the rows that leave."""
+    driver.pipe_input({"k": "A", "ts": ts, "n": ts, "p": partition, "o": ts}, "orders")
+    return [row["timestamp"] for row in driver.read_output()]
+
+
+def price(driver: TopologyTestDriver, ts: int) -> list[int]:
+    driver.pipe_input({"k": "A", "ts": ts, "price": ts}, "prices")
+    return [row["timestamp"] for row in driver.read_output()]
+
+
+def test_what_holds_it_back_is_named() -> None:
+    driver = TopologyTestDriver(joined(**SLOW))
+    for partition, ts in ((1, 8), (0, 40)):
+        assert order(driver, partition, ts) == []
+    assert price(driver, 90) == []
+    pending = driver.pending()
+    assert (pending.stream_time, pending.held_by) == (8, ("left side, partition 1", 8))
+    assert pending.lookups == tg.Lookups(13, 8, 2)
+    assert str(pending).endswith(
+        "The left side, partition 1 holds stream time back: it has come to 8 (1970-01-01T00:00:00.008+00:00)."
+    )
+    assert driver.metrics()["stream_time"] == 8
+
+
+def test_a_partition_that_is_silent_counts_for_nothing_after_a_while() -> None:
+    driver = TopologyTestDriver(joined(idle_after="1 minute", **SLOW))
+    order(driver, 1, 8)
+    order(driver, 0, 40)
+    driver.advance_wall_clock("59 seconds")
+    assert order(driver, 0, 41) == []
+    driver.advance_wall_clock("1 second")
+    assert price(driver, 12) == []  # a change of the table is no record of the stream
+    assert order(driver, 0, 42) == [8]
+    assert driver.pending().held_by == ("left side, partition 0", 42)
+
+
+def test_changes_of_the_table_are_no_records_of_a_stream_that_is_silent() -> None:
+    driver = TopologyTestDriver(joined(idle_advance="1 minute"))
+    order(driver, 0, 8)
+    driver.advance_wall_clock("30 seconds")
+    assert price(driver, 7) == []
+    driver.advance_wall_clock("30 seconds")
+    assert driver.read_output() == []
+    driver.advance_wall_clock("5 ms")
+    assert [(row["timestamp"], row["price"]) for row in driver.read_output()] == [(8, 7)]
+
+
+def test_another_clock_on_a_running_query_takes_no_time_back() -> None:
+    driver = TopologyTestDriver(joined(**ORDER))
+    assert order(driver, 1, 8) == []
+    assert order(driver, 0, 40) == [8]
+    driver = TopologyTestDriver(joined(**SLOW), state=driver.state())
+    # The partitions of the new clock are those that come under it.
+    assert order(driver, 1, 20) == [20]
+    assert order(driver, 0, 41) == []
+    assert order(driver, 1, 30) == [30]
+    assert driver.pending().lookups == tg.Lookups(45, 40, 2)
+    assert order(driver, 1, 46) == []  # partition 0 has come to 41
+    assert order(driver, 0, 47) == [40, 41]
+    driver = TopologyTestDriver(joined(**ORDER), state=driver.state())
+    assert order(driver, 1, 52) == [46, 47]
+
+
+@pytest.mark.filterwarnings("ignore::tidegate.TidegateWarning")
+def test_rows_of_a_join_of_streams_wait_by_the_slower_side() -> None:
+    clicks, views = (tg.stream(name, key="k", timestamp="ts", schema=None, **ORDER) for name in ("clicks", "views"))
+    pairs = clicks.join(views, tg.JoinWindows.of_time_difference_with_no_grace("10 ms"))
+    prices = tg.table("prices", key="k", timestamp="ts", history="20 ms")
+    driver = TopologyTestDriver(pairs.join(prices, grace="5 ms"))
+    records = [
+        ("prices", 1, "price"),
+        ("clicks", 8, "a"),
+        ("views", 9, "b"),
+        ("views", 60, "b"),
+        ("prices", 7, "price"),
+    ]
+    for n, (name, ts, column) in enumerate([*records, ("clicks", 13, "a")]):
+        driver.pipe_input({"k": "A", "ts": ts, column: n, "p": 0, "o": n}, name)
+    assert driver.read_output() == []
+    driver.pipe_input({"k": "A", "ts": 14, "a": 9, "p": 0, "o": 99}, "clicks")
+    assert [(row["timestamp"], row["price"]) for row in driver.read_output()] == [(9, 4)]
+
+
+def test_idle_after_belongs_to_the_slowest_partition() -> None:
+    with pytest.raises(tg.DefinitionError, match="`idle_after` is '5 minutes', but with stream_time='max'"):
+        joined(idle_after="5 minutes", **ORDER)
