@@ -276,7 +276,7 @@ def advise(
     *,
     key: str | Sequence[str],
     timestamp: str,
-    windows: TimeWindows,
+    windows: TimeWindows | SlidingWindows | SessionWindows,
     partition: str | None = None,
     offset: str | None = None,
     arrival: str | None = None,
@@ -296,7 +296,7 @@ def advise(
             JSON lines file, or of a folder of them, which is read without Spark.
         key: As of `tg.stream`.
         timestamp: As of `tg.stream`; also epoch milliseconds, or text in ISO 8601.
-        windows: Tumbling or hopping, with the grace of today.
+        windows: Tumbling, hopping or sliding windows, or sessions, with the grace of today.
         partition: As of `tg.stream`.
         offset: As of `tg.stream`.
         arrival: The column that says when a record came (Kafka's own timestamp). It gives the order between partitions,

@@ -48,6 +48,24 @@ def test_json_has_what_python_has(parquet: str, table: pa.Table, capsys: pytest.
     assert (said["format"], said["records"]) == (1, table.num_rows)
 
 
+@pytest.mark.parametrize("kind", ["sliding", "session"])
+def test_sliding_windows_and_sessions(
+    kind: str, parquet: str, table: pa.Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [argument for argument in ASKED if argument not in ("--window", "10 ms")]
+    option = "--time-difference" if kind == "sliding" else "--inactivity-gap"
+    assert main(["advise", parquet, *asked, option, "10 ms", "--grace", "3 ms", "--json"]) == 0
+    windows = tg.SlidingWindows(10, 3) if kind == "sliding" else tg.SessionWindows(10, 3)
+    advice = tg.advise(table, key="k", timestamp="ts", windows=windows, partition="p", offset="o", arrival="at")
+    assert json.loads(capsys.readouterr().out) == json.loads(advice.json())
+    assert main(["advise", parquet, *asked, option, "10 ms", "--advance", "5 ms"]) == 2
+    assert "`--advance` is of hopping windows" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["advise", parquet, *ASKED, option, "10 ms"])
+    with pytest.raises(SystemExit):
+        main(["advise", parquet, *asked])
+
+
 def test_the_page_stands_alone(parquet: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "advice.html"
     assert main(["advise", parquet, *ASKED, "--alert", "k == '<b>' or count < 2", "--html", str(page)]) == 0
@@ -99,9 +117,10 @@ def test_what_is_refused(parquet: str, more: list[str], said: str, capsys: pytes
 
 def test_what_python_refuses(table: pa.Table) -> None:
     windows = tg.TimeWindows.of_size_with_no_grace("10 ms")
-    sessions = tg.SessionWindows.of_inactivity_gap_with_no_grace("10 ms")
-    with pytest.raises(DefinitionTypeError, match=r"Advice is about tumbling and hopping windows"):
-        tg.advise(table, key="k", timestamp="ts", windows=sessions)
+    joined = tg.JoinWindows.of_time_difference_with_no_grace("10 ms")
+    for other in (tg.BatchWindows.of_size("10 ms"), tg.UnlimitedWindows.start_on(0), joined, "10 ms"):
+        with pytest.raises(DefinitionTypeError, match=r"Advice is about windows with a grace"):
+            tg.advise(table, key="k", timestamp="ts", windows=other)
     with pytest.raises(DefinitionError, match=r"Give arrival="):
         tg.advise(table, key="k", timestamp="ts", windows=windows, trigger="1 second")
     with pytest.raises(DefinitionTypeError, match=r"`alert` is 5"):

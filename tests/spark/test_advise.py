@@ -31,7 +31,7 @@ def both(spark: Any, recording: Recording, **more: Any) -> tuple[dict[str, Any],
         [tuple(r.values()) for r in table.to_pylist()], "k string, ts long, p int, o long, at long"
     )
     windows = tg.TimeWindows(recording.size, recording.advance, 3)
-    asked = {"key": "k", "timestamp": "ts", "windows": windows, "graces": GRACES, **more}
+    asked = {"key": "k", "timestamp": "ts", "windows": windows, "graces": GRACES} | more
     found = [tg.advise(records, **asked).as_dict() for records in (frame.repartition(3), table)]
     for advice in found:
         for cost in advice["costs"]:
@@ -56,6 +56,15 @@ def test_tasks_say_what_one_process_says(spark: Any, in_small_parts: None, seed:
         alert="n < 3 and most > 1",
     )
     assert on_spark == here
+
+
+@pytest.mark.parametrize("windows", [tg.SlidingWindows(8, 3), tg.SessionWindows(8, 3)], ids=["sliding", "session"])
+def test_sliding_windows_and_sessions(spark: Any, in_small_parts: None, windows: Any) -> None:
+    recording = drawn(21, least=80, most=150)
+    asked = {"partition": "p", "offset": "o", "arrival": "at", "trigger": "10 ms", "alert": "count < 3"}
+    on_spark, here = both(spark, recording, windows=windows, **asked)
+    assert on_spark == here
+    assert any(cost["late"] for cost in here["costs"])
 
 
 def test_without_arrivals_each_partition_goes_by_itself(spark: Any, in_small_parts: None) -> None:

@@ -12,6 +12,7 @@ from tidegate.advice.lateness import DAY_HOURS, PARTS
 from tidegate.advice.question import Question
 from tidegate.advice.results import MOST_KEYS
 from tidegate.instants import rounded_up, show_ms
+from tidegate.spec.windows import TimeWindows
 
 FORMAT = 1
 """The version of `Advice.as_dict`."""
@@ -306,8 +307,7 @@ class Found:
 def _cost(grace: int, found: Found, results: Tally) -> Cost:
     records = found.records
     late = sum(records.counts(f"late/part/{part}").above(grace) for part in range(PARTS))
-    missing = results.counts("first_needed").above(grace)
-    still_open = results.counts("open_from").at_most(grace)
+    out, incomplete, missing, still_open = _rows(grace, found.question, results)
     wait, stream_wait = (results.counts(f"{name}/{grace}") for name in ("wait", "stream_wait"))
     open_windows = _peak(results.counts(f"open/{grace}"))
     alerts = found.question.alert is not None
@@ -316,8 +316,8 @@ def _cost(grace: int, found: Found, results: Tally) -> Cost:
         late,
         late / max(records.of("pairs"), 1),
         records.counts("lost").above(grace),
-        results.of("results") - missing - still_open,
-        results.counts("all_needed").above(grace) - missing,
+        out,
+        incomplete,
         missing,
         still_open,
         wait.median(),
@@ -332,6 +332,18 @@ def _cost(grace: int, found: Found, results: Tally) -> Cost:
         records.counts("late_by_guarded").above(grace) if found.guard is not None else None,
         records.counts("late_by_own").above(grace),
     )
+
+
+def _rows(grace: int, question: Question, results: Tally) -> tuple[int, int, int, int]:
+    """How many rows come out, lack a record, are missing, and are open at the end."""
+    if not isinstance(question.windows, TimeWindows):
+        names = ("out", "incomplete", "missing", "still_open")
+        out, incomplete, missing, still_open = (results.of(f"{name}/{grace}") for name in names)
+        return out, incomplete, missing, still_open
+    missing = results.counts("first_needed").above(grace)
+    still_open = results.counts("open_from").at_most(grace)
+    out = results.of("results") - missing - still_open
+    return out, results.counts("all_needed").above(grace) - missing, missing, still_open
 
 
 def _peak(steps: Counts) -> int:

@@ -12,6 +12,7 @@ from tidegate.advice import lateness as late
 from tidegate.advice.advice import Advice, Found
 from tidegate.advice.alerts import Alerting, count_alerts
 from tidegate.advice.counts import Counts, Tally
+from tidegate.advice.keyed_results import Recording, count_keyed
 from tidegate.advice.lateness import Records, lateness
 from tidegate.advice.order import MOST_PARTITIONS, Times, batches, delivered, in_order, see
 from tidegate.advice.question import Question
@@ -22,6 +23,7 @@ from tidegate.kernel.columns.arrays import Ints, ints
 from tidegate.kernel.rows.grouping import lift, merge
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.time.lateness import without_grace
+from tidegate.spec.windows import KeyedWindows, TimeWindows
 
 GUARDS_MS = (1_000, 10_000, 60_000, 300_000, 900_000, 3_600_000, 86_400_000)
 """How far clocks may run ahead: the shortest of these that keeps out almost no record is looked at."""
@@ -39,17 +41,16 @@ def advise_table(question: Question, records: Any) -> Advice:
     """
     table = as_table(records)
     recorded = Recorded.of(question, table)
-    rows, key_rows, gaps, waited, guard = _in_order(question, recorded)
+    rows, key_rows, keys, gaps, waited, guard = _in_order(question, recorded)
     names = recorded.partitions
     tally = lateness(question.windows, rows, question.exact)
     tally.number("with_slowest", int(rows.seen.slowest is not None))
     found = Found(question, recorded.skipped, tally, names, guard, gaps, waited)
     choice = found.choice()
-    key, keys = numbered_keys(key_rows)
     graces = found.graces(choice)
     exact = np.array(graces, np.int64)
     stairs = Stairs.of(rows.seen.largest, rows.wall)
-    results = of_keys(question, key_rows, (key, keys), rows.ts, rows.seen.largest, stairs, exact)
+    results = of_keys(question, key_rows, (rows.key, keys), rows.ts, rows.seen.largest, stairs, exact)
     return found.advice(choice, results)
 
 
@@ -62,14 +63,14 @@ def of_keys(
     stairs: Stairs,
     graces: Ints,
 ) -> Tally:
-    """What is counted of the results of these keys, all of whose records are here.
+    """What is counted of the results of these keys, all of whose records are here, in the order of arrival.
 
     rows  k:, v: and ts columns; `key`: numbers of the keys of the rows, and their names
     """
     exact = np.unique(np.concatenate([graces, question.exact]))
     tally = Tally(exact)
     windows = question.windows
-    overlap = -(-windows.size_ms // windows.advance_ms)
+    overlap = -(-windows.size_ms // windows.advance_ms) if isinstance(windows, TimeWindows) else 1
     for chosen, low, high in _by_keys(key[0], len(key[1]), overlap):
         mine = rows if chosen is None else rows.take(pa.array(chosen))
         of_chosen = [column if chosen is None else column[chosen] for column in (key[0], ts, seen)]
@@ -89,12 +90,16 @@ def _of_some(
     exact: Ints,
 ) -> Tally:
     """`of_keys` for keys that fit into memory; `times`: timestamps, and the stream times seen."""
-    grouped = Grouped.of(without_grace(question.windows), key[0], *times)
-    listed = [int(grace) for grace in graces]
-    tally = count_results(grouped, stairs, listed, exact)
-    tally.merge([count_keys(question.windows, *key, *times, exact)])
+    windows, listed = question.windows, [int(grace) for grace in graces]
+    alerting = None
     if question.alert is not None:
         alerting = Alerting(Layout(question.operation, rows.schema), question.alert)
+    tally = count_keys(windows, *key, *times, exact)
+    if not isinstance(windows, TimeWindows):
+        return tally.merge([count_keyed(Recording.of(windows, key[0], *times), stairs, listed, exact, alerting, rows)])
+    grouped = Grouped.of(without_grace(windows), key[0], *times)
+    tally.merge([count_results(grouped, stairs, listed, exact)])
+    if alerting is not None:
         end = int(stairs.time[-1]) if len(stairs.time) else 0
         tally.merge([count_alerts(alerting, rows, times[1], grouped, listed, end, exact)])
     return tally
@@ -120,15 +125,23 @@ def _sample_state(tally: Tally, layout: Layout, rows: pa.Table) -> None:
     some = rows.slice(0, _SAMPLE)
     if not some.num_rows:
         return
+    lifted = lift(layout, some)
+    if isinstance(layout.op.windows, KeyedWindows):
+        # Each window is a row of its own, with its bounds, and each record makes one at least for a while.
+        tally.number("state_rows", some.num_rows)
+        tally.number("state_bytes", lifted.select([*layout.keys, "ts", *layout.state]).nbytes + 16 * some.num_rows)
+        return
     pane = layout.panes.pane(some["ts"].to_numpy())
-    merged = merge(layout, lift(layout, some).append_column("pane", pa.array(pane)), ["pane", *layout.keys])
+    merged = merge(layout, lifted.append_column("pane", pa.array(pane)), ["pane", *layout.keys])
     tally.number("state_rows", merged.num_rows)
     tally.number("state_bytes", merged.nbytes)
 
 
-def _in_order(question: Question, recorded: Recorded) -> tuple[Records, pa.Table, Counts | None, int, int | None]:
-    """The records in the order in which they come; their columns, the gaps between arrivals, how many had to wait for
-    a smaller offset, and the guard.
+def _in_order(
+    question: Question, recorded: Recorded
+) -> tuple[Records, pa.Table, list[str], Counts | None, int, int | None]:
+    """The records in the order in which they come; their columns, the names of the keys, the gaps between arrivals, how
+    many had to wait for a smaller offset, and the guard.
     """
     arrived = recorded.arrived
     ready, waited = delivered(arrived)
@@ -143,9 +156,11 @@ def _in_order(question: Question, recorded: Recorded) -> tuple[Records, pa.Table
     seen, _ = see(arrived.ts, arrived.partition, batch, Times.at_start(partitions), future=future, slowest=slowest)
     wall = None if ready is None else wall_of(batch, ready, question.trigger_ms)
     part = late.parts(np.arange(len(batch)), len(batch))
-    records = Records(arrived.ts, arrived.partition, part, seen, future, wall)
+    rows = recorded.rows.take(pa.array(order))
+    key, names = numbered_keys(rows)
+    records = Records(key, arrived.ts, arrived.partition, part, seen, future, wall)
     gaps = None if ready is None else Counts.of(ints(pa.array(np.diff(np.sort(ready)))))
-    return records, recorded.rows.take(pa.array(order)), gaps, waited, guard
+    return records, rows, names, gaps, waited, guard
 
 
 def wall_of(batch: Ints, ready: Ints, trigger_ms: int | None) -> Ints:

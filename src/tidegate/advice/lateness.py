@@ -19,10 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tidegate.advice.counts import Tally
+from tidegate.advice.keyed import AdvisedWindows, needs_of, pairs_of
 from tidegate.advice.order import Bools, Seen
 from tidegate.kernel.columns.arrays import Ints
-from tidegate.kernel.time.lateness import needs, pairs, without_grace
-from tidegate.spec.windows import TimeWindows
 
 PARTS = 50
 """Parts of equal size into which the stream is cut, in order: what holds in one must hold in the others."""
@@ -33,6 +32,7 @@ HOUR_MS, DAY_HOURS = 3_600_000, 24
 class Records:
     """Records in the order in which they come, one entry each.
 
+    key             a number, the same for the same key; sliding windows and sessions are those of a key
     ts, partition   timestamp (ms), number of the partition
     part            the part of the stream (0 to PARTS - 1)
     seen            the stream time they see
@@ -40,6 +40,7 @@ class Records:
     wall            when the batch with the record is done (ms); None without arrivals
     """
 
+    key: Ints
     ts: Ints
     partition: Ints
     part: Ints
@@ -53,11 +54,11 @@ def parts(rank: Ints, records: int) -> Ints:
     return rank * PARTS // max(records, 1)
 
 
-def lateness(windows: TimeWindows, records: Records, exact: Ints) -> Tally:
+def lateness(windows: AdvisedWindows, records: Records, exact: Ints) -> Tally:
     """What is counted of these records (see above); `exact` are graces in ms at which it must be exact."""
-    tally, shape = Tally(exact), without_grace(windows)
+    tally = Tally(exact)
     hour = records.ts // HOUR_MS % DAY_HOURS
-    among = pairs(shape, records.ts)
+    among = pairs_of(windows, records.key, records.ts)
     tally.number("records", len(among))
     tally.number("pairs", int(among.sum()))
     for name, label in (("part", records.part), ("hour", hour)):
@@ -66,7 +67,7 @@ def lateness(windows: TimeWindows, records: Records, exact: Ints) -> Tally:
             tally.number(f"records/{name}/{which}", len(mine))
             tally.number(f"pairs/{name}/{which}", int(mine.sum()))
     left = among.copy()
-    for rows, need in needs(shape, records.ts, records.seen.largest):
+    for rows, need in needs_of(windows, records.key, records.ts, records.seen.largest):
         for name, label in (("part", records.part[rows]), ("hour", hour[rows])):
             for which in np.unique(label):
                 tally.add(f"late/{name}/{which}", need[label == which])
@@ -74,7 +75,7 @@ def lateness(windows: TimeWindows, records: Records, exact: Ints) -> Tally:
         tally.add("lost", need[left[rows] == 0])
         _by_partition(tally, "late_of", records.partition[rows[need > windows.grace_ms]])
     _by_partition(tally, "records_of", records.partition)
-    _other_clocks(tally, shape, records)
+    _other_clocks(tally, windows, records)
     return tally
 
 
@@ -84,13 +85,16 @@ def _by_partition(tally: Tally, name: str, partition: Ints) -> None:
             tally.number(f"{name}/{number}", int(count))
 
 
-def _other_clocks(tally: Tally, shape: TimeWindows, records: Records) -> None:
-    seen = records.seen
-    for name, time in (("own", seen.own), ("slowest", seen.slowest), ("guarded", seen.guarded)):
+def _other_clocks(tally: Tally, windows: AdvisedWindows, records: Records) -> None:
+    seen, key = records.seen, records.key
+    # If each partition had a stream time of its own, it would have windows of its own.
+    alone = key * (int(records.partition.max(initial=0)) + 1) + records.partition
+    clocks = (("own", alone, seen.own), ("slowest", key, seen.slowest), ("guarded", key, seen.guarded))
+    for name, of_key, time in clocks:
         if time is None:
             continue
         kept = slice(None) if name != "guarded" or records.future is None else ~records.future
-        for _, need in needs(shape, records.ts[kept], time[kept]):
+        for _, need in needs_of(windows, of_key[kept], records.ts[kept], time[kept]):
             tally.add(f"late_by_{name}", need)
     if records.future is not None:
         tally.number("future", int(records.future.sum()))

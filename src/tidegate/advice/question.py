@@ -11,12 +11,13 @@ import numpy as np
 
 from tidegate import dsl
 from tidegate.advice.alerts import Predicate, check_predicate
+from tidegate.advice.keyed import AdvisedWindows
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.instants import Duration, duration_ms, show_ms
 from tidegate.kernel.columns.arrays import Ints
 from tidegate.plan import Operation, operation
 from tidegate.spec.aggregates import Aggregate
-from tidegate.spec.windows import TimeWindows
+from tidegate.spec.emit import EmitStrategy
 
 TARGET = 0.001
 """The share of late (record, window) pairs that a chosen grace may leave."""
@@ -36,7 +37,7 @@ class Question:
 
     key: tuple[str, ...]
     timestamp: str
-    windows: TimeWindows
+    windows: AdvisedWindows
     partition: str | None = None
     offset: str | None = None
     arrival: str | None = None
@@ -63,11 +64,11 @@ class Question:
         target: float = TARGET,
     ) -> Question:
         """The question, checked. Raises DefinitionError or DefinitionTypeError."""
-        if not isinstance(windows, TimeWindows):
+        if not isinstance(windows, AdvisedWindows):
             raise DefinitionTypeError(
-                f"`windows` is {in_one_line(windows)}. Advice is about tumbling and hopping windows: use "
-                "tg.TimeWindows.of_size_and_grace(size, grace), with the grace of today. Batch and unlimited windows "
-                "have no late records; for sessions and sliding windows see docs/notyet.md."
+                f"`windows` is {in_one_line(windows)}. Advice is about windows with a grace: use "
+                "tg.TimeWindows.of_size_and_grace(size, grace), with the grace of today, or tg.SlidingWindows or "
+                "tg.SessionWindows. Batch and unlimited windows have no late records; of a join see tg.advise_join."
             )
         keys = (key,) if isinstance(key, str) else tuple(key)
         graces_ms = tuple(sorted({_not_negative("graces", grace) for grace in graces or ()}))
@@ -116,7 +117,8 @@ class Question:
         stream = dsl.stream(
             "recording", key=self.key, timestamp=self.timestamp, partition=self.partition, offset=self.offset
         )
-        return operation(stream.group_by_key().windowed_by(self.windows).agg(**dict[str, Any](self.aggregates)).node)
+        windowed = stream.group_by_key().windowed_by(self.windows).emit_strategy(EmitStrategy.on_window_close())
+        return operation(windowed.agg(**dict[str, Any](self.aggregates)).node)
 
     @property
     def columns(self) -> tuple[str, ...]:

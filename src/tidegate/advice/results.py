@@ -24,10 +24,11 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.advice.counts import Tally
+from tidegate.advice.keyed import AdvisedWindows, needs_of
+from tidegate.advice.order import Bools
 from tidegate.kernel.columns.arrays import Ints
 from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.rows.grouping import codes
-from tidegate.kernel.time.lateness import needs, without_grace
 from tidegate.kernel.time.panes import Panes
 from tidegate.spec.windows import TimeWindows
 
@@ -126,15 +127,23 @@ def count_results(grouped: Grouped, stairs: Stairs, graces: Sequence[int], exact
     end = int(stairs.time[-1])
     tally.add("open_from", np.maximum(end - close + 1, 0))
     for grace in graces:
-        comes = (first_needed <= grace) & (close <= end - grace)
-        place = np.searchsorted(stairs.time, close[comes] + grace)
-        tally.add(f"stream_wait/{grace}", stairs.time[place] - close[comes])
-        if stairs.wall is not None:
-            tally.add(f"wait/{grace}", stairs.wall[place] - close[comes])
         opens = first_needed <= grace
-        cells = np.concatenate((_cell(stairs, grouped.least[opens]), _cell(stairs, close[comes] + grace) + 1))
-        tally.add(f"open/{grace}", cells, np.repeat([1, -1], [int(opens.sum()), int(comes.sum())]))
+        count_leaving(tally, stairs, grace, close[opens], grouped.least[opens], (close <= end - grace)[opens])
     return tally
+
+
+def count_leaving(tally: Tally, stairs: Stairs, grace: int, close: Ints, first: Ints, comes: Bools) -> None:
+    """Count the waits and the open windows with a grace, of windows that have a record.
+
+    close, first   when each closes without grace, and the stream time that its first record saw; ms
+    comes          which ones close before the end of the recording
+    """
+    place = np.searchsorted(stairs.time, close[comes] + grace)
+    tally.add(f"stream_wait/{grace}", stairs.time[place] - close[comes])
+    if stairs.wall is not None:
+        tally.add(f"wait/{grace}", stairs.wall[place] - close[comes])
+    cells = np.concatenate((_cell(stairs, first), _cell(stairs, close[comes] + grace) + 1))
+    tally.add(f"open/{grace}", cells, np.repeat([1, -1], [len(first), int(comes.sum())]))
 
 
 def _cell(stairs: Stairs, time: Ints) -> Ints:
@@ -144,7 +153,7 @@ def _cell(stairs: Stairs, time: Ints) -> Ints:
     return (time - low) // width
 
 
-def count_keys(windows: TimeWindows, key: Ints, names: list[str], ts: Ints, seen: Ints, exact: Ints) -> Tally:
+def count_keys(windows: AdvisedWindows, key: Ints, names: list[str], ts: Ints, seen: Ints, exact: Ints) -> Tally:
     """What is counted of keys (see above). `key`: a number per record; `names`: of the keys of these numbers."""
     tally = Tally(exact)
     order = np.lexsort((ts, key))
@@ -152,7 +161,7 @@ def count_keys(windows: TimeWindows, key: Ints, names: list[str], ts: Ints, seen
     tally.add("between", np.diff(ts[order])[same])
     tally.number("keys", len(names))
     late = np.zeros(len(names), np.int64)
-    for rows, need in needs(without_grace(windows), ts, seen):
+    for rows, need in needs_of(windows, key, ts, seen):
         late += np.bincount(key[rows[need > windows.grace_ms]], minlength=len(names))
     for number in np.argsort(-late, kind="stable")[:MOST_KEYS]:
         if late[number]:

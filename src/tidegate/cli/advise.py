@@ -16,6 +16,7 @@ from tidegate.spec import aggregates
 
 if TYPE_CHECKING:
     from tidegate.advice.advice import Advice
+    from tidegate.advice.keyed import AdvisedWindows
 
 TOO_LATE = 1
 _DESCRIPTION = """Reads a recorded stream and says for each grace how many records come too late, which rows would be
@@ -33,7 +34,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     command.add_argument("--key", required=True, metavar="COLUMNS", help="the key; several columns with commas")
     command.add_argument("--timestamp", required=True, metavar="COLUMN", help="event time: timestamp, ISO 8601 or ms")
-    command.add_argument("--window", required=True, metavar="DURATION", help='size of the windows ("1 hour")')
+    kinds = command.add_mutually_exclusive_group(required=True)
+    kinds.add_argument("--window", metavar="DURATION", help='size of the windows ("1 hour")')
+    kinds.add_argument("--time-difference", metavar="DURATION", help="instead: of sliding windows")
+    kinds.add_argument("--inactivity-gap", metavar="DURATION", help="instead: of sessions")
     command.add_argument("--advance", metavar="DURATION", help="hopping windows: one starts every so often")
     command.add_argument("--grace", default="0 seconds", metavar="DURATION", help="the grace of today (none)")
     command.add_argument("--partition", metavar="COLUMN", help="with --offset: the order in which records came")
@@ -84,7 +88,6 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _advice(parsed: argparse.Namespace) -> Advice:
-    windows = tg.TimeWindows.of_size_and_grace(parsed.window, parsed.grace)
     topic = urlsplit(parsed.path).scheme == "kafka"
     if topic:
         parsed.partition, parsed.offset = parsed.partition or "partition", parsed.offset or "offset"
@@ -93,7 +96,7 @@ def _advice(parsed: argparse.Namespace) -> Advice:
         _topic(parsed) if topic else _frame(parsed) if on_spark else parsed.path,
         key=_listed(parsed.key),
         timestamp=parsed.timestamp,
-        windows=windows if parsed.advance is None else windows.advance_by(parsed.advance),
+        windows=_windows(parsed),
         partition=parsed.partition,
         offset=parsed.offset,
         arrival=parsed.arrival,
@@ -104,6 +107,18 @@ def _advice(parsed: argparse.Namespace) -> Advice:
         target=parsed.target,
         format=None if on_spark else parsed.format,
     )
+
+
+def _windows(parsed: argparse.Namespace) -> AdvisedWindows:
+    """The windows that are asked about, with the grace of today."""
+    if parsed.window is not None:
+        windows = tg.TimeWindows.of_size_and_grace(parsed.window, parsed.grace)
+        return windows if parsed.advance is None else windows.advance_by(parsed.advance)
+    if parsed.advance is not None:
+        raise DefinitionError("`--advance` is of hopping windows: give it with --window.")
+    if parsed.time_difference is not None:
+        return tg.SlidingWindows.of_time_difference_and_grace(parsed.time_difference, parsed.grace)
+    return tg.SessionWindows.of_inactivity_gap_and_grace(parsed.inactivity_gap, parsed.grace)
 
 
 def _listed(text: str) -> Sequence[str]:

@@ -9,7 +9,7 @@ tallies       of lateness, over the rows as they lie; of results, over the rows 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from math import gcd
@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.group import GroupedData
 from pyspark.sql.types import DataType, IntegralType, StringType
 
 from tidegate.advice import lateness as late
@@ -35,16 +36,22 @@ from tidegate.errors import DefinitionError, InputError
 from tidegate.kernel.columns.arrays import Ints, ints
 from tidegate.kernel.time.stream_time import NEVER
 from tidegate.runtime.spark.names import col, quoted
+from tidegate.spec.windows import TimeWindows
 
 STRETCH = 1 << 20
 """Offsets of a stretch in which the running maximum is computed at once."""
 ROWS = 1 << 19
 """Rows that a task holds at once, about: of a bucket, and of keys."""
+MOST_STAIRS = 1 << 20
+"""So many moments of stream time are told to every task."""
 MOST_PARTITIONS = 200
 """With more partitions the time of the slowest one is not computed here."""
 
 _LONGS = ("ts", "p", "o", "ready", "batch", "bucket")
-_SEEN = ("ts", "p", "part", "largest", "own", "slowest", "guarded", "future", "wall", "gap")
+_SEEN = ("ts", "p", "rank", "largest", "own", "slowest", "guarded", "future", "wall", "gap")
+
+
+_TALLY = "name string, value long, count long"
 
 
 def advise_frame(question: Question, frame: DataFrame) -> Advice:
@@ -61,7 +68,7 @@ def advise_frame(question: Question, frame: DataFrame) -> Advice:
     try:
         plan = _plan(question, ready, len(names))
         seen = _seen(question, ready, plan).persist(StorageLevel.DISK_ONLY)
-        counted = _collected(seen.mapInArrow(_lateness(question, plan), "name string, value long, count long"))
+        counted = _collected(_late(question, seen, plan))
         tally = Tally(question.exact).add_table(counted)
         tally.number("with_slowest", int(plan.slowest))
         gaps = tally.counts("gaps") if question.arrival is not None else None
@@ -247,7 +254,7 @@ def _seen(question: Question, ready: DataFrame, plan: _Plan) -> DataFrame:
     types = {field.name: field.dataType for field in rows.schema.fields}
     fields = [f"{quoted(name)} {types[name].simpleString()}" for name in kept] + [f"{name} long" for name in _SEEN]
     before, rank, gap_from = plan.before, plan.rank, plan.gap_from
-    records, guard, slowest, trigger_ms = plan.records, plan.guard, plan.slowest, question.trigger_ms
+    guard, slowest, trigger_ms = plan.guard, plan.slowest, question.trigger_ms
     arrives = question.arrival is not None
 
     def run(table: pa.Table) -> pa.Table:
@@ -268,7 +275,7 @@ def _seen(question: Question, ready: DataFrame, plan: _Plan) -> DataFrame:
         columns = {
             "ts": ts,
             "p": named["p"],
-            "part": late.parts(rank[bucket] + np.arange(len(ts)), records),
+            "rank": rank[bucket] + np.arange(len(ts)),
             "largest": found.largest,
             "own": found.own,
             "slowest": none if found.slowest is None else found.slowest,
@@ -282,29 +289,53 @@ def _seen(question: Question, ready: DataFrame, plan: _Plan) -> DataFrame:
     return rows.groupBy("bucket").applyInArrow(run, ", ".join(fields))
 
 
-def _lateness(question: Question, plan: _Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _late(question: Question, seen: DataFrame, plan: _Plan) -> DataFrame:
+    """What is counted of lateness: over the rows as they lie, or by key where windows are those of a key."""
     slowest, guarded, arrives = plan.slowest, plan.guard is not None, question.arrival is not None
+    many = plan.records
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def count(table: pa.Table, key: Ints) -> Tally:
+        named = {name: ints(table[name]) for name in _SEEN}
+        sees = Seen(
+            named["largest"],
+            named["own"],
+            named["slowest"] if slowest else None,
+            named["guarded"] if guarded else None,
+        )
+        future = named["future"] == 1 if guarded else None
+        part = late.parts(named["rank"], many)
+        wall = named["wall"] if arrives else None
+        rows = late.Records(key, named["ts"], named["p"], part, sees, future, wall)
+        tally = late.lateness(question.windows, rows, question.exact)
+        if arrives:
+            tally.add("gaps", named["gap"][named["gap"] > NEVER])
+        return tally
+
+    def as_they_lie(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         tally = Tally(question.exact)
         for table in _tables(batches, _SEEN):
-            named = {name: ints(table[name]) for name in _SEEN}
-            seen = Seen(
-                named["largest"],
-                named["own"],
-                named["slowest"] if slowest else None,
-                named["guarded"] if guarded else None,
-            )
-            future = named["future"] == 1 if guarded else None
-            rows = late.Records(
-                named["ts"], named["p"], named["part"], seen, future, named["wall"] if arrives else None
-            )
-            tally.merge([late.lateness(question.windows, rows, question.exact)])
-            if arrives:
-                tally.add("gaps", named["gap"][named["gap"] > NEVER])
+            tally.merge([count(table, np.zeros(table.num_rows, np.int64))])
         yield from tally.table().to_batches()
 
-    return run
+    def by_key(table: pa.Table) -> pa.Table:
+        table = _in_turn(table)
+        return count(table, numbered_keys(table)[0]).table()
+
+    if isinstance(question.windows, TimeWindows):
+        return seen.mapInArrow(as_they_lie, _TALLY)
+    return _some_keys(seen, plan).applyInArrow(by_key, _TALLY)
+
+
+def _some_keys(seen: DataFrame, plan: _Plan) -> GroupedData:
+    """Groups of about ROWS records, with all records of their keys."""
+    keys = [col(name) for name in seen.columns if name.startswith("k:")]
+    some = F.pmod(F.xxhash64(*keys), F.lit(max(1, plan.records // ROWS)))
+    return seen.withColumn("some", some).groupBy("some")
+
+
+def _in_turn(table: pa.Table) -> pa.Table:
+    """The records in the order in which they came."""
+    return table.take(pa.array(np.argsort(ints(table["rank"]))))
 
 
 def _tables(batches: Iterator[pa.RecordBatch], columns: Sequence[str]) -> Iterator[pa.Table]:
@@ -324,25 +355,28 @@ def _tables(batches: Iterator[pa.RecordBatch], columns: Sequence[str]) -> Iterat
 def _results(question: Question, seen: DataFrame, plan: _Plan, graces: Ints) -> Tally:
     """What is counted of results: a task for some of the keys."""
     stairs = _stairs(question, seen, graces)
-    keys = [name for name in seen.columns if name.startswith("k:")]
     kept = [name for name in seen.columns if name.startswith(("k:", "v:"))]
-    tasks = max(1, plan.records // ROWS)
     exact = np.unique(np.concatenate([graces, question.exact]))
 
     def run(table: pa.Table) -> pa.Table:
+        table = _in_turn(table)
         rows = table.select([*kept, "ts"])
         seen_by = ints(table["largest"])
         return of_keys(question, rows, numbered_keys(rows), ints(table["ts"]), seen_by, stairs, graces).table()
 
-    some = F.pmod(F.xxhash64(*(col(name) for name in keys)), F.lit(tasks))
-    counted = seen.withColumn("some", some).groupBy("some").applyInArrow(run, "name string, value long, count long")
-    return Tally(exact).add_table(_collected(counted))
+    return Tally(exact).add_table(_collected(_some_keys(seen, plan).applyInArrow(run, _TALLY)))
 
 
 def _stairs(question: Question, seen: DataFrame, graces: Ints) -> Stairs:
-    """Windows close at multiples of a unit, so the first time and the first arrival in each unit say all of them."""
+    """The first time and the first arrival in each unit of stream time: where windows close at multiples of a unit,
+    they say all of them. Sliding windows and sessions close at any time: waits are exact to 1/MOST_STAIRS of it all.
+    """
     windows = question.windows
-    unit = gcd(windows.size_ms, windows.advance_ms, *map(int, graces))
+    if isinstance(windows, TimeWindows):
+        unit = gcd(windows.size_ms, windows.advance_ms, *map(int, graces))
+    else:
+        low, high = seen.agg(F.min("largest"), F.max("largest")).collect()[0]
+        unit = 1 if low is None else (high - low) // MOST_STAIRS + 1
     told = seen.groupBy(F.floor(F.col("largest") / F.lit(unit))).agg(F.min("largest"), F.min("wall"), F.max("largest"))
     table = told.toArrow()
     first, wall, last = (ints(table.column(place)) for place in (1, 2, 3))

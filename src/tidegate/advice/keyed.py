@@ -1,0 +1,224 @@
+"""Sliding windows and sessions of a recording: which windows its records make, and which grace each would have needed.
+
+Which windows there are depends on the records that were taken, and so on the grace. The measure is what all records
+make, none of them being late: the *complete* windows. A record is late for a complete window that had closed when it
+came. Of sliding windows the bounds say so. A session takes a record that is too old by itself if it finds a session
+that is open, so the grace that a record needs follows from the sessions that each grace leaves (`_Sessions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.advice.ordered import place
+from tidegate.instants import MAX_MS, earlier_ms, later_ms
+from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.time import lateness
+from tidegate.spec.windows import KeyedWindows, SessionWindows, SlidingWindows, TimeWindows
+
+Bools = npt.NDArray[np.bool_]
+
+AdvisedWindows = TimeWindows | SlidingWindows | SessionWindows
+"""Windows about which advice can be given: those that have a grace."""
+
+
+@dataclass(frozen=True)
+class Complete:
+    """The windows that all records make, by key and start; times in ms.
+
+    order         the records by key, timestamp and arrival
+    key, start, end
+                  per window, both ends included
+    low, high     per window: it holds the records order[low:high]
+    first, last   per record, in `order`: it is in the windows numbered first to last - 1
+    part          per record, in `order`: records of different parts never have to do with each other
+    needed        per part: with this grace and every longer one all of its windows are complete
+    """
+
+    order: Ints
+    key: Ints
+    start: Ints
+    end: Ints
+    low: Ints
+    high: Ints
+    first: Ints
+    last: Ints
+    part: Ints
+    needed: Ints
+
+    @classmethod
+    def of(cls, windows: KeyedWindows, key: Ints, ts: Ints, seen: Ints) -> Complete:
+        """`key`: a number per record; `seen`: the stream time that it sees. Records are in the order of arrival."""
+        order = np.lexsort((ts, key))
+        key, ts, seen = key[order], ts[order], seen[order]
+        if isinstance(windows, SlidingWindows):
+            return _sliding(windows.time_difference_ms, order, key, ts, seen)
+        return _sessions(windows.inactivity_gap_ms, order, key, ts, seen)
+
+    @property
+    def part_of_window(self) -> Ints:
+        """The part of each window."""
+        return self.part[self.low]
+
+
+def _parts(key: Ints, ts: Ints, apart_ms: int) -> Ints:
+    """Numbers of stretches of records of a key that are no more than this apart."""
+    if not len(ts):
+        return key
+    new = (key[1:] != key[:-1]) | (ts[1:] - ts[:-1] > apart_ms)
+    return np.concatenate(([0], np.cumsum(new)))
+
+
+def _most(part: Ints, values: Ints) -> Ints:
+    """The largest value of each part, at least 0."""
+    found = np.zeros(int(part[-1]) + 1 if len(part) else 0, np.int64)
+    np.maximum.at(found, part, values)
+    return found
+
+
+def _sliding(d: int, order: Ints, key: Ints, ts: Ints, seen: Ints) -> Complete:
+    """A window ends with each record (that of all early ones is [0, d]), and one begins after each if it holds one."""
+    left = np.maximum(ts - d, 0)
+    gap = ts[1:] - ts[:-1]
+    followed = np.flatnonzero((key[1:] == key[:-1]) & (gap > 0) & (gap - 1 <= d))
+    both = np.stack([np.concatenate((key, key[followed])), np.concatenate((left, ts[followed] + 1))])
+    found = np.unique(both, axis=1)
+    of_key, start = found[0], found[1]
+    end = np.asarray(later_ms(start, d), np.int64)
+    low = place(key, ts, of_key, start, behind=False)
+    high = place(key, ts, of_key, end, behind=True)
+    first = place(of_key, start, key, left, behind=False)
+    last = place(of_key, start, key, ts, behind=True)
+    # A record looks at windows up to two differences before it, and those of another reach a difference further.
+    part = _parts(key, ts, min(2 * d + 1, MAX_MS))
+    # With this grace no record finds the earliest of its windows closed.
+    return Complete(order, of_key, start, end, low, high, first, last, part, _most(part, seen - np.maximum(ts, d)))
+
+
+def _sessions(gap: int, order: Ints, key: Ints, ts: Ints, seen: Ints) -> Complete:
+    part = _parts(key, ts, gap)
+    low = np.flatnonzero(np.diff(part, prepend=-1))
+    high = np.flatnonzero(np.diff(part, append=-1)) + 1
+    closing = earlier_ms(seen, gap)
+    needed = _most(part, np.asarray(closing - ts, np.int64))
+    # A neighbour must be open still when the later one of the two comes, whichever that is.
+    joins = np.flatnonzero(part[1:] == part[:-1])
+    later = np.maximum(closing[joins + 1], closing[joins])
+    np.maximum.at(needed, part[joins], later - ts[joins])
+    return Complete(order, key[low], ts[low], ts[high - 1], low, high, part, part + 1, part, needed)
+
+
+def pairs_of(windows: AdvisedWindows, key: Ints, ts: Ints) -> Ints:
+    """In how many windows each record is."""
+    if isinstance(windows, TimeWindows):
+        return lateness.pairs(lateness.without_grace(windows), ts)
+    if isinstance(windows, SessionWindows):
+        return np.ones(len(ts), np.int64)
+    complete = Complete.of(windows, key, ts, ts)
+    found = np.empty(len(ts), np.int64)
+    found[complete.order] = complete.last - complete.first
+    return found
+
+
+def needs_of(windows: AdvisedWindows, key: Ints, ts: Ints, seen: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """(rows, the grace they needed in ms), for one window of each record after the other; rows in time are left out.
+
+    `key`: a number per record. Records are in the order of arrival; of one key they are taken by `seen` first.
+    """
+    if isinstance(windows, TimeWindows):
+        yield from lateness.needs(lateness.without_grace(windows), ts, seen)
+        return
+    complete = Complete.of(windows, key, ts, seen)
+    if isinstance(windows, SessionWindows):
+        yield _needs_of_sessions(windows.inactivity_gap_ms, complete, ts, seen)
+        return
+    rows, at, last, sees = np.arange(len(ts)), complete.first, complete.last, seen[complete.order]
+    while len(rows):
+        need = sees[rows] - complete.end[at]
+        # Later windows of a record close later: who is in time for this one is in time for them.
+        late = need > 0
+        rows, at = rows[late], at[late] + 1
+        yield complete.order[rows], need[late]
+        more = at < last[rows]
+        rows, at = rows[more], at[more]
+
+
+def _needs_of_sessions(gap: int, complete: Complete, ts: Ints, seen: Ints) -> tuple[Ints, Ints]:
+    # What is alone in its part meets nothing.
+    alone = complete.low[(complete.needed > 0) & (complete.high - complete.low == 1)]
+    rows, needs = [complete.order[alone]], [complete.needed[complete.part[alone]]]
+    for mine in in_turn(complete, complete.needed > 0, seen):
+        sessions = _Sessions(gap)
+        need = np.array(list(map(sessions.take, ts[mine].tolist(), seen[mine].tolist())), np.int64)
+        late = need > 0
+        rows.append(mine[late])
+        needs.append(need[late])
+    return np.concatenate(rows), np.concatenate(needs)
+
+
+def in_turn(complete: Complete, parts: Bools, seen: Ints) -> Iterator[Ints]:
+    """The records of each of these parts in the order in which an operator takes them: by what they see, then as they
+    came. Parts of a single record are left out.
+    """
+    size = np.bincount(complete.part, minlength=len(parts))
+    some = parts & (size > 1)
+    mine = some[complete.part]
+    rows, part = complete.order[mine], complete.part[mine]
+    rows = rows[np.lexsort((rows, seen[rows], part))]
+    ends = np.cumsum(size[some]).tolist()
+    for low, high in zip([0, *ends], ends, strict=False):
+        yield rows[low:high]
+
+
+class _Sessions:
+    """The sessions of some records of a key, for all graces at once.
+
+    A session (from, to, start, end) is there with graces from `from` up to, and without, `to`. With a longer grace
+    sessions stay open longer and take more records, so what is one session with a grace is in one with a longer one.
+    """
+
+    def __init__(self, gap: int) -> None:
+        self._gap = gap
+        self._all: list[tuple[int, int, int, int]] = []
+
+    def take(self, ts: int, seen: int) -> int:
+        """Let a record join, bridge or open sessions. Gives the shortest grace with which it is not late."""
+        gap, closing = self._gap, seen - self._gap
+        need = max(closing - ts, 0)
+        met: list[tuple[int, int, int, int]] = []
+        rest: list[tuple[int, int, int, int]] = []
+        for one in self._all:
+            low, high, start, end = one
+            opens = max(low, closing - end)
+            if opens >= high:
+                # Time never goes back, so no grace opens it again.
+                continue
+            if end < ts - gap or start > ts + gap:
+                rest.append(one)
+                continue
+            met.append((opens, high, start, end))
+            need = min(need, opens)
+            if low < opens:
+                rest.append((low, opens, start, end))
+        self._all = rest
+        self._all += _joined(ts, need, met)
+        return need
+
+
+def _joined(ts: int, need: int, met: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
+    """The session of a record at `ts` for every grace from `need` on, from the sessions that it meets."""
+    bounds = sorted({need, *(one[0] for one in met), *(one[1] for one in met)} - {MAX_MS})
+    found: list[tuple[int, int, int, int]] = []
+    for low, high in zip(bounds, [*bounds[1:], MAX_MS], strict=True):
+        mine = [one for one in met if one[0] <= low < one[1]]
+        start = min([ts, *(one[2] for one in mine)])
+        end = max([ts, *(one[3] for one in mine)])
+        if found and found[-1][2:] == (start, end):
+            found[-1] = (found[-1][0], high, start, end)
+        else:
+            found.append((low, high, start, end))
+    return found

@@ -1,0 +1,251 @@
+"""What each grace makes of the results of sliding windows and sessions.
+
+A part of the records that a grace leaves complete has its complete windows. The records of any other are taken one by
+one, by the rules of the operators themselves (`kernel.windows`), for each grace anew.
+
+What is counted, by name, besides `results` (complete windows), `wait/G`, `stream_wait/G`, `open/G` and the numbers of
+alerts, which are as in `advice.results`; G is a grace in ms:
+    out/G          rows that come out before the end of the recording
+    incomplete/G   of these, rows that lack a record of their complete window
+    missing/G      complete windows that have closed and of which no row is left
+    still_open/G   windows that are open when the recording ends
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.advice.alerts import Alerting, Bools
+from tidegate.advice.counts import Tally
+from tidegate.advice.keyed import Complete, in_turn
+from tidegate.advice.ordered import least
+from tidegate.advice.results import Stairs, count_leaving
+from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.rows.grouping import lift, merge
+from tidegate.kernel.windows import sessions, sliding
+from tidegate.kernel.windows.lineage import Entries
+from tidegate.spec.windows import KeyedWindows, SessionWindows
+
+Node = tuple[int, int, int, Any]
+"""What a window holds: the sum of the marks of its records, the stream time that the first of them saw, and the
+records: one, and the node (or nodes) that it was added to."""
+_MARKS = 2**64
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Windows as a grace leaves them; ms.
+
+    start, end, first   bounds, and the stream time that the first record saw
+    window              the number of the complete window that a row is of; -1 for none
+    whole               whether it holds all records of that
+    nodes               what it holds, of those that are not whole; None for the others
+    """
+
+    start: Ints
+    end: Ints
+    first: Ints
+    window: Ints
+    whole: Bools
+    nodes: list[Node | None]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Records of some keys in the order of arrival, with the windows that they make; ms.
+
+    mark    a number per record, drawn at random: sums of them tell sets of records apart
+    first   per complete window, the stream time that the first of its records saw
+    whole   per complete window, the sum of the marks of its records
+    """
+
+    windows: KeyedWindows
+    ts: Ints
+    seen: Ints
+    complete: Complete
+    mark: np.ndarray[tuple[int], np.dtype[np.uint64]]
+    first: Ints
+    whole: np.ndarray[tuple[int], np.dtype[np.uint64]]
+
+    @classmethod
+    def of(cls, windows: KeyedWindows, key: Ints, ts: Ints, seen: Ints) -> Recording:
+        complete = Complete.of(windows, key, ts, seen)
+        mark = np.random.default_rng(4713).integers(0, _MARKS, len(ts), np.uint64)
+        up_to = np.concatenate((np.zeros(1, np.uint64), np.cumsum(mark[complete.order], dtype=np.uint64)))
+        first = least(seen[complete.order], complete.low, complete.high)
+        return cls(windows, ts, seen, complete, mark, first, up_to[complete.high] - up_to[complete.low])
+
+    def rows(self, grace_ms: int) -> Rows:
+        """The windows that there are with a grace when all records have come."""
+        complete = self.complete
+        lacks = complete.needed > grace_ms
+        same = np.flatnonzero(~lacks[complete.part_of_window])
+        # A part of a single record has one window, which is not there if the record is late.
+        found = list(self._replayed(lacks, grace_ms))
+        columns: list[Any] = list(zip(*found, strict=True)) if found else [[]] * 6
+        theirs = [np.array(column, np.int64) for column in columns[:4]]
+        mine = [complete.start[same], complete.end[same], self.first[same], same]
+        whole = np.array(columns[4], bool)
+        nodes: list[Node | None] = [None] * len(same)
+        nodes += [None if ok else node for ok, node in zip(columns[4], columns[5], strict=True)]
+        start, end, first, window = (np.concatenate(both) for both in zip(mine, theirs, strict=True))
+        return Rows(start, end, first, window, np.concatenate((np.ones(len(same), bool), whole)), nodes)
+
+    def _replayed(self, parts: Bools, grace_ms: int) -> Iterator[tuple[int, int, int, int, bool, Node]]:
+        """(start, end, first, window, whole, node) of each window of these parts, as of `Rows`."""
+        windows, complete = replace(self.windows, grace_ms=grace_ms), self.complete
+        # Both have the same signature, and each takes the windows of its own kind.
+        take: Any = sessions.take if isinstance(windows, SessionWindows) else sliding.take
+        part_of_window = complete.part_of_window
+        for rows in in_turn(complete, parts, self.seen):
+            entries, adding = Entries(), _Adding()
+            ts, seen, mark = (column[rows].tolist() for column in (self.ts, self.seen, self.mark))
+            for row, at, time, own in zip(rows.tolist(), ts, seen, mark, strict=True):
+                adding.record = (own, time, row, None)
+                take(windows, entries, at, windows.open_from_ms(time), adding)
+            low, high = self._windows_of(int(rows[0]), part_of_window)
+            whole = self.whole[low:high].tolist()
+            known = {start: nth for nth, start in enumerate(complete.start[low:high].tolist())}
+            for entry in entries.at.values():
+                nth = 0 if isinstance(windows, SessionWindows) else known.get(entry.start, -1)
+                window, same = (low + nth, entry.node[0] % _MARKS == whole[nth]) if nth >= 0 else (-1, False)
+                yield entry.start, entry.end, entry.node[1], window, same, entry.node
+
+    def _windows_of(self, row: int, part_of_window: Ints) -> tuple[int, int]:
+        """The windows of the part that a record is of: numbered from, and up to but without."""
+        part = self._part_of_row[row]
+        low, high = np.searchsorted(part_of_window, [part, part + 1])
+        return int(low), int(high)
+
+    @cached_property
+    def _part_of_row(self) -> Ints:
+        found = np.empty(len(self.ts), np.int64)
+        found[self.complete.order] = self.complete.part
+        return found
+
+
+class _Adding:
+    """What a window holds while records come, as `sessions.take` and `sliding.take` ask for it."""
+
+    record: Node
+    """The one that is taken, alone."""
+
+    def __call__(self, _window: tuple[int, int], node: Node | None, fresh: bool) -> Node:
+        own = self.record
+        return own if node is None else (node[0] + own[0], node[1], own[2], node)
+
+    def join(self, _window: tuple[int, int], nodes: Sequence[Node]) -> Node | None:
+        """Of sessions that become one."""
+        return (sum(node[0] for node in nodes), min(node[1] for node in nodes), -1, tuple(nodes)) if nodes else None
+
+
+def _records(node: Node) -> list[int]:
+    """The records that a window holds, as they came."""
+    found, stack = [], [node]
+    while stack:
+        _, _, record, rest = stack.pop()
+        if record < 0:
+            stack += rest
+            continue
+        found.append(record)
+        if rest is not None:
+            stack.append(rest)
+    return sorted(found)
+
+
+def count_keyed(
+    recording: Recording, stairs: Stairs, graces: Sequence[int], exact: Ints, alerting: Alerting | None, rows: pa.Table
+) -> Tally:
+    """What is counted of these results (see above). `rows`: the records of `recording`, with k:, v: and ts columns."""
+    tally, complete = Tally(exact), recording.complete
+    tally.number("results", len(complete.start))
+    if not len(complete.start):
+        return tally
+    end, close = int(stairs.time[-1]), _close(recording, complete.end)
+    raising = None if alerting is None else _Raising(alerting, rows, recording)
+    if raising is not None:
+        tally.number("alerts", int(raising.complete.sum()))
+    for grace in graces:
+        found = recording.rows(grace)
+        closes = _close(recording, found.end)
+        comes = closes <= end - grace
+        tally.number(f"out/{grace}", int(comes.sum()))
+        tally.number(f"incomplete/{grace}", int((comes & ~found.whole).sum()))
+        tally.number(f"still_open/{grace}", int((~comes).sum()))
+        due = close <= end - grace
+        lacks = due.copy()
+        lacks[found.window[found.window >= 0]] = False
+        tally.number(f"missing/{grace}", int(lacks.sum()))
+        count_leaving(tally, stairs, grace, closes, found.first, comes)
+        if raising is not None:
+            raised = raising.of(found) & comes
+            tally.number(f"alerts/{grace}", int(raised.sum()))
+            right = (found.window >= 0) & raising.complete[found.window]
+            tally.number(f"false/{grace}", int((raised & ~right).sum()))
+            told = np.zeros(len(due), bool)
+            told[found.window[raised & right]] = True
+            tally.number(f"missed/{grace}", int((raising.complete & due & ~told).sum()))
+    return tally
+
+
+def _close(recording: Recording, ends: Ints) -> Ints:
+    """The stream time at which windows with these ends close without grace."""
+    shape: Any = replace(recording.windows, grace_ms=0)
+    return np.asarray(shape.close_of_end_ms(ends), np.int64)
+
+
+class _Raising:
+    """Which rows raise an alert: complete windows, and windows as a grace leaves them."""
+
+    def __init__(self, alerting: Alerting, rows: pa.Table, recording: Recording) -> None:
+        self._alerting = alerting
+        self._lifted = lift(alerting.layout, rows)
+        complete = recording.complete
+        self.complete = np.zeros(len(complete.start), bool)
+        for low, high in _some(complete.high - complete.low):
+            size = complete.high[low:high] - complete.low[low:high]
+            nth = np.arange(int(size.sum())) - np.repeat(np.cumsum(size) - size, size)
+            record = complete.order[np.repeat(complete.low[low:high], size) + nth]
+            bounds = complete.start[low:high], complete.end[low:high]
+            self.complete[low:high] = self._raised(record, size, *bounds)
+
+    def of(self, found: Rows) -> Bools:
+        """Which of these rows do."""
+        raised = (found.window >= 0) & self.complete[found.window]
+        others = np.flatnonzero(~found.whole)
+        held = [_records(node) for node in found.nodes if node is not None]
+        size = np.array([len(records) for records in held], np.int64)
+        for low, high in _some(size):
+            mine = others[low:high]
+            record = np.array([row for records in held[low:high] for row in records], np.int64)
+            raised[mine] = self._raised(record, size[low:high], found.start[mine], found.end[mine])
+        return raised
+
+    def _raised(self, record: Ints, size: Ints, start: Ints, end: Ints) -> Bools:
+        """Of windows that hold so many of these records each."""
+        layout, result = self._alerting.layout, np.repeat(np.arange(len(size)), size)
+        taken = self._lifted.take(pa.array(record)).append_column("result", pa.array(result))
+        whole = merge(layout, taken, ["result", *layout.keys])
+        whole = whole.take(pa.array(np.argsort(whole["result"].to_numpy())))
+        bounds = {"start": pa.array(start), "end": pa.array(end)}
+        return self._alerting.raised(pa.table({name: whole[name] for name in whole.schema.names} | bounds))
+
+
+_AT_ONCE = 1 << 22
+"""So many (window, record) pairs, about, are aggregated at once; a single window is never cut."""
+
+
+def _some(size: Ints) -> Iterator[tuple[int, int]]:
+    """Stretches (low, high) of windows that hold _AT_ONCE records together, about."""
+    up_to, low = np.cumsum(size), 0
+    while low < len(size):
+        before = int(up_to[low - 1]) if low else 0
+        high = max(low + 1, int(np.searchsorted(up_to, before + _AT_ONCE, side="right")))
+        yield low, high
+        low = high
