@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from tidegate.advice.advice import Advice
+    from tidegate.advice.limits import LimitAdvice
     from tidegate.advice.partners import JoinAdvice
     from tidegate.instants import Duration
     from tidegate.runtime.spark import debezium as debezium
@@ -122,6 +123,7 @@ __all__ = [
     "Window",
     "advise",
     "advise_join",
+    "advise_limit",
     "approx_count_distinct",
     "check_upgrade",
     "collect_list",
@@ -399,6 +401,63 @@ def advise_join(
         for side, time in zip((left, right), times, strict=True)
     ]
     return advise_sides(tables[0], tables[1], key, times, target)
+
+
+def advise_limit(
+    records: Any,
+    *,
+    key: str | Sequence[str],
+    timestamp: str,
+    windows: TimeWindows | None = None,
+    partition: str | None = None,
+    offset: str | None = None,
+    arrival: str | None = None,
+    limits: Sequence[Duration] | None = None,
+    max_records: Sequence[int] | None = None,
+    format: str | None = None,
+) -> LimitAdvice:
+    """What `Suppressed.until_time_limit` saves of the updates of a recorded stream, and how long rows then wait.
+
+    The limit is by stream time and from the first update that waits. Each record makes an update, as in the test driver
+    one by one: a query on Spark with caching forwards fewer, one per key and batch.
+
+    Args:
+        records: An Arrow table, a pandas or polars frame, or the path of a Parquet, CSV or JSON lines file or of a
+            folder of them.
+        key: As of `tg.stream`.
+        timestamp: As of `tg.advise`.
+        windows: Tumbling or hopping windows with their grace; left out, groups without windows.
+        partition: As of `tg.stream`.
+        offset: As of `tg.stream`.
+        arrival: As of `tg.advise`: it gives the order between partitions.
+        limits: Time limits; left out, those that the data call for.
+        max_records: Bounds of the buffer to look at, besides none.
+        format: Of files, where their names do not say it: "parquet", "csv" or "json".
+
+    Returns:
+        The answer, which prints itself.
+
+    Raises:
+        DefinitionError: The question cannot mean anything, or a column does not exist.
+        DefinitionTypeError: An argument of the wrong kind.
+        InputError: The records cannot be read.
+
+    Examples:
+        >>> prices = pa.table({"article": ["A", "A", "B", "A", "A"], "ts": [2_000, 6_000, 9_000, 11_000, 16_000]})
+        >>> found = tg.advise_limit(prices, key="article", timestamp="ts", limits=["5 seconds"], max_records=[1])
+        >>> [(cost.max_records, cost.rows, cost.early, cost.wait_p95) for cost in found.costs]
+        [(None, 2, 0, 9000), (1, 3, 1, 7000)]
+    """
+    from tidegate.advice import files
+    from tidegate.advice.here import as_table
+    from tidegate.advice.limits import advise_updates, question
+
+    asked = question(
+        key, timestamp, windows, partition=partition, offset=offset, arrival=arrival, limits=limits, bounds=max_records
+    )
+    if isinstance(records, str | PathLike):
+        records = files.read(Path(records), asked.about.columns, format)
+    return advise_updates(asked, as_table(records))
 
 
 def check_upgrade(spark: SparkSession, checkpoint: str, table: Result) -> Upgrade:

@@ -41,7 +41,7 @@ def advise_table(question: Question, records: Any) -> Advice:
     """
     table = as_table(records)
     recorded = Recorded.of(question, table)
-    rows, key_rows, keys, gaps, waited, guard = _in_order(question, recorded)
+    rows, key_rows, keys, gaps, waited, guard = in_order_of(question, recorded)
     names = recorded.partitions
     tally = lateness(question.windows, rows, question.exact)
     tally.number("with_slowest", int(rows.seen.slowest is not None))
@@ -137,7 +137,7 @@ def _sample_state(tally: Tally, layout: Layout, rows: pa.Table) -> None:
     tally.number("state_bytes", merged.nbytes)
 
 
-def _in_order(
+def in_order_of(
     question: Question, recorded: Recorded
 ) -> tuple[Records, pa.Table, list[str], Counts | None, int, int | None]:
     """The records in the order in which they come; their columns, the names of the keys, the gaps between arrivals, how

@@ -14,7 +14,7 @@ import pyarrow as pa
 from tidegate.advice.counts import Counts
 from tidegate.advice.question import Question
 from tidegate.advice.recorded import Recorded, numbered_keys
-from tidegate.advice.text import number, share, short
+from tidegate.advice.text import aligned, number, share, short
 from tidegate.errors import DefinitionError
 from tidegate.instants import MAX_MS, earlier_ms, later_ms, rounded_up, show_ms
 from tidegate.kernel.columns.arrays import Ints, ints
@@ -287,5 +287,4 @@ def _table(costs: list[JoinCost], left: int) -> list[str]:
         )
         for cost in costs
     ]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return aligned(rows)

@@ -94,6 +94,12 @@ def marks(answer: Advice, cost: Cost) -> str:
     return ", ".join(found + (["today"] if cost.grace == answer.today else []))
 
 
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of a table, the first its headings, as lines of text."""
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+
+
 def _lines(answer: Advice) -> Iterator[str]:
     skipped = ", ".join(f"{number(many)} {reason}" for reason, many in answer.skipped.items() if many)
     yield f"{answer.windows}: {number(answer.records)} records" + (f" (skipped: {skipped})" if skipped else "")

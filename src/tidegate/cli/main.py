@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import tidegate
-from tidegate.cli import advise, advise_join, describe, drain, late, pending, state, upgrade, watch
+from tidegate.cli import advise, advise_join, advise_limit, describe, drain, late, pending, state, upgrade, watch
 from tidegate.cli.given import require_pyspark
 from tidegate.errors import TidegateError
 
@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
         "each that does not serve. Exits with 0 if all serve, 1 if one does not.",
     )
     doctor.set_defaults(run=_doctor)
-    for one in (upgrade, advise, advise_join, watch, pending, state, late, describe, drain):
+    for one in (upgrade, advise, advise_join, advise_limit, watch, pending, state, late, describe, drain):
         one.add(commands)
     return found
 

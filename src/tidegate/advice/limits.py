@@ -1,0 +1,302 @@
+"""What a time limit saves: the updates that `until_time_limit` keeps back, against how long those that leave have waited.
+
+A recording is taken record by record: each makes an update of its key, and of each of its windows that is open. The
+rules are those of SEMANTICS 6.2, with the limit measured from the first update that waits and by stream time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from heapq import heappop, heappush
+from html import escape
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.advice.counts import Counts
+from tidegate.advice.here import in_order_of
+from tidegate.advice.lateness import Records
+from tidegate.advice.question import Question
+from tidegate.advice.recorded import Recorded
+from tidegate.advice.text import aligned, number, share, short
+from tidegate.errors import DefinitionTypeError, in_one_line
+from tidegate.instants import MAX_MS, Duration, rounded_up, show_ms
+from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.rows.results import serial
+from tidegate.kernel.time.panes import Panes
+from tidegate.kernel.time.stream_time import NEVER
+from tidegate.spec.suppressed import BufferConfig, Suppressed
+from tidegate.spec.windows import TimeWindows
+
+_SHARES = (0.25, 0.5, 0.75, 0.9, 0.99)
+
+
+@dataclass(frozen=True)
+class LimitCost:
+    """What a time limit makes of the updates; times in ms.
+
+    Attributes:
+        limit: The time limit.
+        max_records: The bound of the buffer, which lets rows out early when it is full; None for none.
+        rows: Rows that leave before the recording ends.
+        early: Of these, rows that leave because the buffer is full.
+        waiting: Rows that wait when it ends.
+        saved: The share of the updates that never leave.
+        wait: How long a row waited, from the first of its updates on, in stream time: the median; None if none left.
+        wait_p95: What 95 % of the rows do not exceed.
+        most: How many rows waited at once, at most. A larger bound changes nothing.
+    """
+
+    limit: int
+    max_records: int | None
+    rows: int
+    early: int
+    waiting: int
+    saved: float
+    wait: float | None
+    wait_p95: int | None
+    most: int
+
+
+@dataclass(frozen=True)
+class LimitAdvice:
+    """What time limits save of the updates of a recording.
+
+    Attributes:
+        windows: The windows, None without.
+        records: Records with a key and a time.
+        skipped: Other records, by reason.
+        updates: The updates that they make.
+        costs: What each limit, and each bound of its buffer, makes of them.
+
+    Examples:
+        >>> prices = pa.table({"article": ["A", "A", "B", "A", "A"], "ts": [2_000, 6_000, 9_000, 11_000, 16_000]})
+        >>> found = tg.advise_limit(prices, key="article", timestamp="ts", limits=["10 seconds"])
+        >>> (found.updates, found.costs[0].rows, found.costs[0].waiting, found.costs[0].saved)
+        (5, 1, 1, 0.6)
+    """
+
+    windows: str | None
+    records: int
+    skipped: dict[str, int]
+    updates: int
+    costs: list[LimitCost]
+
+    def json(self) -> str:
+        """All numbers.
+
+        Returns:
+            JSON.
+
+        Examples:
+            >>> prices = pa.table({"article": ["A"], "ts": [2_000]})
+            >>> tg.advise_limit(prices, key="article", timestamp="ts").json()[:13]
+            '{"format": 1,'
+        """
+        return json.dumps({"format": 1} | asdict(self))
+
+    def __str__(self) -> str:
+        skipped = ", ".join(f"{number(many)} {reason}" for reason, many in self.skipped.items() if many)
+        of = "Updates of groups" if self.windows is None else f"Updates of {self.windows}"
+        lines = [f"{of}: {number(self.records)} records" + (f" (skipped: {skipped})" if skipped else "")]
+        lines.append(f"  They make {number(self.updates)} updates, one by one. Waits are in stream time.")
+        if not self.costs:
+            return "\n".join(lines)
+        rows = [("limit", "max_records", "rows leave", "full", "saved", "a row waits", "(95 %)", "wait at once")]
+        rows += [
+            (
+                short(cost.limit),
+                "no bound" if cost.max_records is None else number(cost.max_records),
+                number(cost.rows),
+                number(cost.early),
+                share(cost.saved),
+                short(cost.wait),
+                short(cost.wait_p95),
+                number(cost.most),
+            )
+            for cost in self.costs
+        ]
+        return "\n".join([*lines, "", *aligned(rows)])
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+@dataclass(frozen=True)
+class LimitQuestion:
+    """`about` says how the recording is read; without `windowed` its windows play no part. `limits` in ms."""
+
+    about: Question
+    windowed: bool
+    limits: tuple[int, ...]
+    bounds: tuple[int, ...]
+
+
+def question(
+    key: str | Sequence[str],
+    timestamp: str,
+    windows: Any,
+    *,
+    limits: Sequence[Duration] | None = None,
+    bounds: Sequence[int] | None = None,
+    **order: Any,
+) -> LimitQuestion:
+    """What is asked, checked. Raises DefinitionError or DefinitionTypeError."""
+    if windows is not None and not isinstance(windows, TimeWindows):
+        raise DefinitionTypeError(
+            f"`windows` is {in_one_line(windows)}. Time limits are looked at of tumbling and hopping windows: use "
+            "tg.TimeWindows.of_size_and_grace(size, grace), or leave windows= out for groups without windows."
+        )
+    about = Question.of(key, timestamp, windows or TimeWindows.of_size_with_no_grace("1 day"), **order)
+    many = [BufferConfig.max_records(bound).max_records for bound in bounds or ()]
+    unbounded = BufferConfig.unbounded()
+    limited = [Suppressed.until_time_limit(limit, unbounded, clock="stream").limit_ms for limit in limits or ()]
+    return LimitQuestion(
+        about, windows is not None, tuple(limited), tuple(bound for bound in many if bound is not None)
+    )
+
+
+def advise_updates(asked: LimitQuestion, records: pa.Table) -> LimitAdvice:
+    """The advice about an Arrow table. Raises as `Recorded.of`."""
+    recorded = Recorded.of(asked.about, records)
+    came, rows, *_ = in_order_of(asked.about, recorded)
+    windows = asked.about.windows if asked.windowed else None
+    assert windows is None or isinstance(windows, TimeWindows)
+    updates = _Updates.of(windows, came, rows)
+    costs = [
+        _cost(updates, limit, bound)
+        for limit in sorted(set(asked.limits or _usual(updates)))
+        for bound in [None, *sorted(set(asked.bounds), reverse=True)]
+    ]
+    said = None if windows is None else f"{windows}, grace {show_ms(windows.grace_ms)}"
+    return LimitAdvice(said, len(came.ts), recorded.skipped, len(updates.name), costs if len(updates.name) else [])
+
+
+def _usual(updates: _Updates) -> list[int]:
+    """Round limits around the times between two updates of a name; none at all without any."""
+    order = np.argsort(updates.name, kind="stable")
+    same = updates.name[order][1:] == updates.name[order][:-1]
+    between = Counts.of(np.diff(updates.since[order])[same])
+    return [rounded_up(2 * between.quantile(part)) or 1 for part in _SHARES] if between.total else []
+
+
+@dataclass(frozen=True)
+class _Updates:
+    """Updates one by one.
+
+    name           a number of the key and window: numbers are in the order in which rows of one buffer time leave
+    since          the timestamp of the row: the largest of its key and window so far (ms)
+    before, now    stream time before and after the record that makes the update
+    end            stream time at the end
+    """
+
+    name: Ints
+    since: Ints
+    before: Ints
+    now: Ints
+    end: int
+
+    def __iter__(self) -> Iterator[tuple[int, int, int, int]]:
+        columns = (self.name, self.since, self.before, self.now)
+        return zip(*(column.tolist() for column in columns), strict=True)
+
+    @classmethod
+    def of(cls, windows: TimeWindows | None, came: Records, rows: pa.Table) -> _Updates:
+        now = np.maximum.accumulate(came.ts)
+        before = np.concatenate((np.full(1, NEVER), now))[:-1]
+        record, start = np.arange(len(came.ts)), np.zeros(len(came.ts), np.int64)
+        if windows is not None:
+            record, start = _windows_of(windows, came.ts, now)
+        key = _ranks(rows)[record]
+        _, name = np.unique(np.stack([key, start]), axis=1, return_inverse=True)
+        name = np.asarray(name, np.int64).reshape(-1)
+        order = np.argsort(name, kind="stable")
+        since = np.empty(len(order), np.int64)
+        # The largest timestamp so far of each name at once: places of timestamps are small enough to be put behind it.
+        distinct, place = np.unique(came.ts[record][order], return_inverse=True)
+        most = np.maximum.accumulate(name[order] * len(distinct) + place)
+        since[order] = distinct[most % max(len(distinct), 1)]
+        # Of several windows of a record the first one is where time moves.
+        again = np.diff(record, prepend=-1) == 0
+        seen = np.where(again, now[record], before[record])
+        return cls(name, since, seen, now[record], int(now[-1]) if len(now) else NEVER)
+
+
+def _windows_of(windows: TimeWindows, ts: Ints, now: Ints) -> tuple[Ints, Ints]:
+    """(record, start) of every window that is open to its record, in the order in which they are updated."""
+    panes = Panes(windows)
+    pane = panes.pane(ts)
+    first = panes.first_window(pane)
+    many = (panes.last_window(pane) - first) // windows.advance_ms + 1
+    record = np.repeat(np.arange(len(ts)), many)
+    nth = np.arange(len(record)) - np.repeat(np.cumsum(many) - many, many)
+    start = first[record] + nth * windows.advance_ms
+    taken = np.asarray(windows.close_ms(start), np.int64) > now[record]
+    return record[taken], start[taken]
+
+
+def _ranks(rows: pa.Table) -> Ints:
+    """A number per record, the same for the same key, in the order of the serialized keys."""
+    keys = [name for name in rows.schema.names if name.startswith("k:")]
+    if not rows.num_rows:
+        return np.zeros(0, np.int64)
+    sortable = pa.table({name: serial(rows[name]) for name in keys})
+    order = pc.sort_indices(sortable, sort_keys=[(name, "ascending") for name in keys]).to_numpy()
+    ordered = sortable.take(pa.array(order))
+    new = np.zeros(len(order), bool)
+    for name in keys:
+        column = ordered[name].combine_chunks()
+        new[1:] |= pc.not_equal(column[1:], column[:-1]).fill_null(True).to_numpy(zero_copy_only=False)
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.cumsum(new)
+    return rank
+
+
+def _cost(updates: _Updates, limit: int, bound: int | None) -> LimitCost:
+    waits, early, waiting, most = _taken(updates, limit, MAX_MS if bound is None else bound)
+    total = max(len(updates.name), 1)
+    counts = Counts.of(np.array(waits, np.int64))
+    return LimitCost(
+        limit,
+        bound,
+        len(waits),
+        early,
+        waiting,
+        1 - (len(waits) + waiting) / total,
+        counts.median(),
+        counts.quantile(0.95) if waits else None,
+        most,
+    )
+
+
+def _taken(updates: _Updates, limit: int, bound: int) -> tuple[list[int], int, int, int]:
+    """How long each row that left had waited, how many left because the buffer was full, how many wait at the end, and
+    how many waited at once, at most.
+    """
+    buffer: set[int] = set()
+    oldest: list[tuple[int, int]] = []
+    waits: list[int] = []
+    early = most = 0
+
+    def pop(now: int) -> None:
+        since, name = heappop(oldest)
+        buffer.remove(name)
+        waits.append(max(now - since, 0))
+
+    for name, since, before, now in updates:
+        while oldest and oldest[0][0] <= before - limit:
+            pop(before)
+        if name not in buffer:
+            buffer.add(name)
+            heappush(oldest, (since, name))
+        while oldest and oldest[0][0] <= now - limit:
+            pop(now)
+        most = max(most, len(buffer))
+        while len(buffer) > bound:
+            pop(now)
+            early += 1
+    return waits, early, len(buffer), min(most, bound)

@@ -1,0 +1,128 @@
+"""`tg.advise_limit` against the test driver, record by record."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import tidegate as tg
+from advice.recordings import SCHEMA, drawn
+from advice.slowly import Recording
+from tidegate.cli.main import main
+from tidegate.testing import TopologyTestDriver
+
+LIMITS = [0, 7, 60]
+
+
+def come(recording: Recording) -> list[dict[str, Any]]:
+    """The records in the order in which they come."""
+    return [r for batch in recording.batches() for r in batch]
+
+
+def driven(recording: Recording, windows: Any, limit: int, bound: int | None) -> tuple[int, list[int], int]:
+    """How many updates there are, how long each row waited that left, and how many wait at the end."""
+    stream = tg.stream("events", key="k", timestamp="ts", schema=pa.schema([("k", pa.string()), ("ts", pa.int64())]))
+    grouped = stream.group_by_key()
+    counted = grouped.count() if windows is None else grouped.windowed_by(windows).count()
+    buffer = tg.BufferConfig.unbounded() if bound is None else tg.BufferConfig.max_records(bound)
+    driver = TopologyTestDriver(
+        tg.outputs(
+            raw=counted,
+            calm=counted.suppress(tg.Suppressed.until_time_limit(f"{limit} ms", buffer, clock="stream")),
+        )
+    )
+    updates, waits, now, first = 0, [], -1, {}
+    for r in come(recording):
+        now = max(now, r["ts"])
+        driver.pipe_input({"k": r["k"], "ts": r["ts"]})
+        rows = driver.read_output()
+        made = {name(row): row for row in rows if row["output"] == "raw"}
+        updates += len(made)
+        first |= {one: row["timestamp"] for one, row in made.items() if one not in first}
+        for row in rows:
+            if row["output"] == "calm":
+                waits.append(max(now - first.pop(name(row)), 0))
+                update = made.get(name(row))
+                if update is not None and update["count"] != row["count"]:
+                    # Of several windows of a record, a later one may leave before its update comes to the buffer.
+                    first[name(row)] = update["timestamp"]
+    return updates, waits, len(first)
+
+
+def name(row: dict[str, Any]) -> Any:
+    return row["k"], row["window"].start if "window" in row else None
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_as_many_rows_leave_the_driver_after_as_long(seed: int) -> None:
+    recording, random = drawn(seed, least=5, most=45), Random(seed)
+    windows = random.choice([None, tg.TimeWindows(recording.size, recording.advance, random.choice([0, 20]))])
+    bound = random.choice([0, 1, 2, 5])
+    asked = {"partition": "p", "offset": "o", "arrival": "at"}
+    recording.trigger = None
+    found = tg.advise_limit(
+        pa.Table.from_pylist(recording.records, SCHEMA),
+        key="k",
+        timestamp="ts",
+        windows=windows,
+        limits=[f"{limit} ms" for limit in LIMITS],
+        max_records=[bound],
+        **asked,
+    )
+    assert found.records == len(recording.good())
+    assert [(cost.limit, cost.max_records) for cost in found.costs] == [(ms, b) for ms in LIMITS for b in (None, bound)]
+    for cost in found.costs:
+        updates, waits, waiting = driven(recording, windows, cost.limit, cost.max_records)
+        assert (found.updates, cost.rows, cost.waiting) == (updates, len(waits), waiting)
+        assert cost.saved == pytest.approx(1 - (len(waits) + waiting) / updates)
+        assert (
+            cost.wait == (sorted(waits)[(len(waits) - 1) // 2] + sorted(waits)[len(waits) // 2]) / 2 if waits else True
+        )
+        assert cost.wait_p95 is None or sum(wait <= cost.wait_p95 for wait in waits) >= 0.95 * len(waits)
+
+
+def test_a_bound_of_what_waits_at_most_changes_nothing() -> None:
+    table = pa.Table.from_pylist(drawn(9, least=200, most=300, bad=False).records, SCHEMA)
+    asked = {"key": "o", "timestamp": "ts", "arrival": "at", "limits": ["50 ms"]}
+    (free,) = tg.advise_limit(table, **asked).costs
+    _, same, fuller = tg.advise_limit(table, max_records=[free.most, free.most - 1], **asked).costs
+    assert (same.rows, same.early, same.most, same.wait) == (free.rows, 0, free.most, free.wait)
+    assert fuller.early > 0
+
+
+def test_limits_that_the_data_call_for_and_the_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = pa.table({"k": ["a", "b"] * 50, "ts": [1_000 * i for i in range(100)]})
+    pq.write_table(table, tmp_path / "prices.parquet")
+    found = tg.advise_limit(table, key="k", timestamp="ts")
+    assert [cost.limit for cost in found.costs] == [5_000]
+    assert found.costs[0].saved > 0.4
+    arguments = ["advise-limit", str(tmp_path / "prices.parquet"), "--key", "k", "--timestamp", "ts"]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out == f"{found}\n"
+    assert main([*arguments, "--window", "1 minute", "--limits", "10 s", "--max-records", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["costs"][1]["early"] > 0
+    assert main([*arguments, "--max-records", "many"]) == 2
+    assert "`--max-records` has 'many'" in capsys.readouterr().err
+    assert "<pre>Updates of groups" in found._repr_html_()
+
+
+def test_nothing_and_what_is_refused() -> None:
+    nothing = pa.table({"k": pa.array([], pa.string()), "ts": pa.array([], pa.int64())})
+    assert tg.advise_limit(nothing, key="k", timestamp="ts", limits=["1 s"], max_records=[3]).costs == []
+    late = pa.table({"k": ["a", "a"], "ts": [500, 3]})
+    windows = tg.TimeWindows.of_size_with_no_grace("10 ms")
+    assert tg.advise_limit(late, key="k", timestamp="ts", windows=windows, limits=["0 s"]).updates == 1
+    with pytest.raises(tg.DefinitionTypeError, match="Time limits are looked at of tumbling and hopping windows"):
+        tg.advise_limit(late, key="k", timestamp="ts", windows=tg.SessionWindows(5, 0))
+    with pytest.raises(tg.DefinitionError, match="`limit` is -1 second"):
+        tg.advise_limit(late, key="k", timestamp="ts", limits=["-1 s"])
+    with pytest.raises(tg.DefinitionError, match="`max_records` is -1"):
+        tg.advise_limit(late, key="k", timestamp="ts", max_records=[-1])
+    with pytest.raises(tg.DefinitionTypeError, match="`max_records` is 'x'"):
+        tg.advise_limit(late, key="k", timestamp="ts", max_records=["x"])
