@@ -359,21 +359,32 @@ def advise_join(
     key: str | Sequence[str],
     timestamp: str,
     right_timestamp: str | None = None,
+    partition: str | None = None,
+    offset: str | None = None,
+    arrival: str | None = None,
+    trigger: Duration | None = None,
+    stream_time: str = "min_partition",
     target: float = 0.01,
     format: str | None = None,
 ) -> JoinAdvice:
     """Which join windows find how many partners, of two recorded streams: how far apart records of a key are.
 
-    Lateness plays no part: `tg.advise` tells the grace.
+    With `arrival` it says too which grace the pairs of the chosen windows need.
 
     Args:
         left: An Arrow table, a pandas or polars frame, or the path of a Parquet, CSV or JSON lines file or of a folder
-            of them.
+            of them; or a static Spark DataFrame, as `right` then, without the grace.
         right: The other side.
         key: The columns by which they are joined, with the same names on both sides.
         timestamp: The column with the event time, as of `tg.advise`.
         right_timestamp: That of the right side, if it has another name there.
-        target: The share of left records with partners that the chosen windows may leave without one.
+        partition: As of `tg.stream`, with the same name on both sides.
+        offset: As of `tg.stream`, with the same name on both sides.
+        arrival: The column that says when a record came, with the same name on both sides.
+        trigger: With `arrival`, the interval of the batches; left out, the shortest.
+        stream_time: With `arrival`, that of the join: "min_partition" or "max".
+        target: The share of left records with partners that the chosen windows may leave without one, and of the pairs
+            that the grace may lose.
         format: Of files, where their names do not say it: "parquet", "csv" or "json".
 
     Returns:
@@ -394,13 +405,18 @@ def advise_join(
     from tidegate.advice.partners import advise_sides, question
 
     times = (timestamp, timestamp if right_timestamp is None else right_timestamp)
-    tables = [
-        as_table(
-            files.read(Path(side), question(key, time).columns, format) if isinstance(side, str | PathLike) else side
-        )
-        for side, time in zip((left, right), times, strict=True)
+    asked = [
+        question(key, time, partition=partition, offset=offset, arrival=arrival, trigger=trigger) for time in times
     ]
-    return advise_sides(tables[0], tables[1], key, times, target)
+    if hasattr(left, "sparkSession") or hasattr(right, "sparkSession"):
+        from tidegate.runtime.spark.advising_joins import advise_frames
+
+        return advise_frames((left, right), (asked[0], asked[1]), target)
+    tables = [
+        as_table(files.read(Path(side), one.columns, format) if isinstance(side, str | PathLike) else side)
+        for side, one in zip((left, right), asked, strict=True)
+    ]
+    return advise_sides(tables[0], tables[1], (asked[0], asked[1]), target, stream_time)
 
 
 def advise_limit(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,7 +14,8 @@ import pytest
 import tidegate as tg
 from tidegate.advice.partners import JoinAdvice
 from tidegate.cli.main import main
-from tidegate.instants import ROUND_MS
+from tidegate.instants import ROUND_MS, show_ms
+from tidegate.testing import TopologyTestDriver
 
 SCHEMA = pa.schema([("k", pa.string()), ("ts", pa.int64())])
 Record = tuple[str | None, int]
@@ -73,6 +75,48 @@ def test_windows_find_what_every_pair_says(seed: int) -> None:
     shorter = [max((ms for ms in (0, *ROUND_MS) if ms < one), default=None) for one in (advice.before, advice.after)]
     assert shorter[0] is None or found(shorter[0], advice.after) < enough
     assert shorter[1] is None or found(advice.before, shorter[1]) < enough
+
+
+@pytest.mark.parametrize("stream_time", ["max", "min_partition"])
+@pytest.mark.parametrize("seed", range(10))
+def test_the_driver_joins_as_many_pairs_with_each_grace(seed: int, stream_time: Any) -> None:
+    random, now = Random(seed), 0
+    came: list[tuple[str, dict[str, object]]] = []
+    offsets = [0, 0, 0, 0]
+    for _ in range(random.choice([5, 50])):
+        now += random.choice([1, 1, 5, 20])
+        place = random.randrange(4)
+        ts = max(0, now - random.choice([0, 0, 3, 40]))
+        record = {"k": random.choice("ab"), "ts": ts, "p": place % 2, "o": offsets[place], "at": now}
+        came.append((("left", "right")[place // 2], record))
+        offsets[place] += 1
+    schema = pa.schema([*SCHEMA, ("p", pa.int32()), ("o", pa.int64()), ("at", pa.int64())])
+    sides = {side: [r for of, r in came if of == side] for side in ("left", "right")}
+    tables = [pa.Table.from_pylist(random.sample(of, len(of)), schema) for of in sides.values()]
+    advice = tg.advise_join(
+        *tables, key="k", timestamp="ts", partition="p", offset="o", arrival="at", stream_time=stream_time
+    )
+    assert advice.grace is not None
+    pairs = advice.pairs(advice.before, advice.after)
+    for one in advice.graces:
+        windows = tg.JoinWindows(advice.before, advice.after, one.grace)
+        asked: dict[str, Any] = {
+            "key": "k",
+            "timestamp": "ts",
+            "partition": "p",
+            "offset": "o",
+            "stream_time": stream_time,
+        }
+        asked |= {"idle_after": "9 days"} if stream_time == "min_partition" else {}
+        left, right = (tg.stream(side, schema=schema.remove(4), **asked) for side in sides)
+        driver = TopologyTestDriver(left.join(right, windows))
+        for side, record in came:
+            driver.pipe_input({name: value for name, value in record.items() if name != "at"}, side)
+        assert len(driver.read_output()) == pairs - one.lost
+        assert one.share == one.lost / max(pairs, 1)
+    assert next(one for one in advice.graces if one.grace == advice.grace).share <= 0.01
+    if pairs:
+        assert f"Grace: {show_ms(advice.grace)} loses at most" in str(advice)
 
 
 def test_text_json_and_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

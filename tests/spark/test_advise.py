@@ -128,3 +128,30 @@ def test_what_had_passed_before_each_bucket(seed: int) -> None:
             assert getattr(found, name).tolist() == getattr(whole, name)[mine].tolist()
         assert rank[b] == int((bucket < b).sum())
         assert gap_from[b] == (int(ready[bucket < b].max()) if rank[b] else -1)
+
+
+@pytest.mark.parametrize("seed", [2, 5])
+def test_joins_in_tasks_say_what_one_process_says(spark: Any, in_small_parts: None, seed: int) -> None:
+    tables = [pa.Table.from_pylist(drawn(seed + side, least=40, most=80).records, SCHEMA) for side in (0, 1)]
+    named = "k string, ts long, p int, o long, at long"
+    frames = [spark.createDataFrame([tuple(r.values()) for r in table.to_pylist()], named) for table in tables]
+    here = tg.advise_join(*tables, key="k", timestamp="ts", target=0.1)
+    on_spark = tg.advise_join(*frames, key="k", timestamp="ts", target=0.1)
+    assert on_spark.json() == here.json()
+    assert on_spark.found(3, 7) == here.found(3, 7)
+    assert on_spark.pairs(3, 7) == here.pairs(3, 7)
+
+
+def test_what_cannot_be_asked_of_a_join(spark: Any) -> None:
+    frame = spark.createDataFrame([("a", 5)], "k string, ts long")
+    numbers = spark.createDataFrame([(1, 5)], "k int, ts long")
+    with pytest.raises(DefinitionError, match=r"have different types \(string and int\)"):
+        tg.advise_join(frame, numbers, key="k", timestamp="ts")
+    with pytest.raises(DefinitionError, match=r"Give both as DataFrames"):
+        tg.advise_join(frame, pa.table({"k": ["a"], "ts": [5]}), key="k", timestamp="ts")
+    with pytest.raises(DefinitionError, match=r"no column 'user'"):
+        tg.advise_join(frame, frame, key="user", timestamp="ts")
+    with pytest.raises(DefinitionError, match=r"grace of a join is not computed"):
+        tg.advise_join(frame, frame, key="k", timestamp="ts", arrival="ts")
+    wide = spark.createDataFrame([(1, 9)], "k long, ts long")
+    assert tg.advise_join(numbers, wide, key="k", timestamp="ts").partnered == 1

@@ -1,4 +1,4 @@
-"""What a time limit saves: the updates that `until_time_limit` keeps back, against how long those that leave have waited.
+"""What a time limit saves: updates that `until_time_limit` keeps back, against how long those that leave have waited.
 
 A recording is taken record by record: each makes an update of its key, and of each of its windows that is open. The
 rules are those of SEMANTICS 6.2, with the limit measured from the first update that waits and by stream time.

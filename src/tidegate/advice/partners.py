@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from html import escape
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from tidegate.advice.counts import Counts
+from tidegate.advice.join_graces import Came, JoinGrace
+from tidegate.advice.ordered import place
 from tidegate.advice.question import Question
 from tidegate.advice.recorded import Recorded, numbered_keys
 from tidegate.advice.text import aligned, number, share, short
@@ -53,6 +56,9 @@ class JoinAdvice:
         before: With `after`, the shortest round windows that leave at most `target` of these without a partner.
         after: See `before`.
         costs: What windows find that reach as far to both sides.
+        grace: The shortest round grace with which the chosen windows lose at most `target` of their pairs; None where
+            nobody knows when records came.
+        graces: How many pairs of the chosen windows each grace loses.
 
     Examples:
         >>> side = pa.table({"k": ["a"], "ts": [7]})
@@ -69,7 +75,9 @@ class JoinAdvice:
     before: int
     after: int
     costs: list[JoinCost]
-    _sides: _Sides = field(compare=False, repr=False)
+    _sides: Partners = field(compare=False, repr=False)
+    grace: int | None = None
+    graces: list[JoinGrace] = field(default_factory=list)
 
     def found(self, before_ms: int, after_ms: int) -> int:
         """How many left records find a partner with these windows; exact.
@@ -120,6 +128,7 @@ class JoinAdvice:
         told |= {name: getattr(self, name) for name in ("left", "right", "skipped", "target", "partnered")}
         told |= {"before": self.before, "after": self.after, "found": self.found(self.before, self.after)}
         told |= {"pairs": self.pairs(self.before, self.after), "costs": [vars(cost) for cost in self.costs]}
+        told |= {"grace": self.grace, "graces": [vars(one) for one in self.graces]}
         return json.dumps(told)
 
     def __str__(self) -> str:
@@ -135,8 +144,12 @@ class JoinAdvice:
             f"Chosen: {show_ms(self.before)} before and {show_ms(self.after)} after a left record. They find a partner "
             f"for {share(found / self.partnered)} of those that have one, in {rows} rows."
         )
+        if self.grace is not None:
+            lines += ["", *_table_of_graces(self.graces), ""]
+            lines.append(f"Grace: {show_ms(self.grace)} loses at most {share(self.target)} of these pairs.")
+        grace = "grace" if self.grace is None else repr(show_ms(self.grace))
         lines.append(
-            f"  tg.JoinWindows.of_time_difference_and_grace(..., grace).before({show_ms(self.before)!r})"
+            f"  tg.JoinWindows.of_time_difference_and_grace(..., {grace}).before({show_ms(self.before)!r})"
             f".after({show_ms(self.after)!r})"
         )
         return "\n".join(lines)
@@ -146,86 +159,134 @@ class JoinAdvice:
 
 
 def advise_sides(
-    left: pa.Table, right: pa.Table, key: str | Sequence[str], timestamps: tuple[str, str], target: float
+    left: pa.Table, right: pa.Table, asked: tuple[Question, Question], target: float, stream_time: str
 ) -> JoinAdvice:
     """The advice about two Arrow tables. Raises DefinitionError and InputError as `Recorded.of`."""
+    check_target(target)
+    if stream_time not in ("max", "min_partition"):
+        raise DefinitionError(f"`stream_time` is {stream_time!r}. Use one of 'max', 'min_partition'.")
+    recorded = [Recorded.of(one, table) for one, table in zip(asked, (left, right), strict=True)]
+    keys = [one.rows.select([name for name in one.rows.schema.names if name.startswith("k:")]) for one in recorded]
+    try:
+        codes, _ = numbered_keys(pa.concat_tables([keys[0], keys[1].cast(keys[0].schema)]))
+    except pa.ArrowException as error:
+        raise other_types(keys[0].schema.types, keys[1].schema.types, str(error)) from None
+    split = len(recorded[0].arrived.ts)
+    sides = Sides.of(codes[:split], recorded[0].arrived.ts, codes[split:], recorded[1].arrived.ts)
+    skipped = {side: one.skipped for side, one in zip(("left", "right"), recorded, strict=True)}
+    advice = advice_of(sides, (split, len(recorded[1].arrived.ts)), skipped, target)
+    if asked[0].arrival is None:
+        return advice
+    came = Came.of(recorded[0], recorded[1], asked[0].trigger_ms, slowest=stream_time == "min_partition")
+    grace, graces = came.graces(sides, advice.before, advice.after, target)
+    return replace(advice, grace=grace, graces=graces)
+
+
+def check_target(target: Any) -> None:
+    """Raise DefinitionError for what is no share."""
     if not isinstance(target, int | float) or not 0 <= target < 1:
         raise DefinitionError(
             f"`target` is {target!r}: it is the share of left records that may miss their partners, from 0 to below 1. "
             "Use for example 0.01."
         )
-    recorded = [Recorded.of(question(key, time), table) for time, table in zip(timestamps, (left, right), strict=True)]
-    keys = [one.rows.select([name for name in one.rows.schema.names if name.startswith("k:")]) for one in recorded]
-    try:
-        codes, _ = numbered_keys(pa.concat_tables([keys[0], keys[1].cast(keys[0].schema)]))
-    except pa.ArrowException as error:
-        raise DefinitionError(
-            f"The keys of the two recordings have different types ({keys[0].schema.types} and {keys[1].schema.types}): "
-            f"{error}. Cast one of them."
-        ) from None
-    split = len(recorded[0].arrived.ts)
-    sides = _Sides.of(codes[:split], recorded[0].arrived.ts, codes[split:], recorded[1].arrived.ts)
-    before, after = sides.chosen(target)
-    return JoinAdvice(
-        split,
-        len(recorded[1].arrived.ts),
-        {side: one.skipped for side, one in zip(("left", "right"), recorded, strict=True)},
-        float(target),
-        sides.partnered,
-        before,
-        after,
-        [
-            JoinCost(
-                width,
-                sides.found(width, width),
-                sides.found(width, 0),
-                sides.found(0, width),
-                sides.pairs(width, width),
-            )
-            for width in sides.widths()
-        ],
-        sides,
+
+
+def other_types(left: Any, right: Any, why: str) -> DefinitionError:
+    """The error for keys that cannot be compared."""
+    return DefinitionError(
+        f"The keys of the two recordings have different types ({left} and {right}): {why}. Cast one of them."
     )
 
 
-def question(key: str | Sequence[str], timestamp: str) -> Question:
+def advice_of(sides: Partners, many: tuple[int, int], skipped: dict[str, dict[str, int]], target: float) -> JoinAdvice:
+    """The advice, from how far apart partners are; `many` records are left and right."""
+    before, after = chosen(sides, target)
+    wide = widths(sides)
+    sides.prepare([pair for width in wide for pair in ((width, width), (width, 0), (0, width))])
+    costs = [
+        JoinCost(
+            width,
+            sides.found(width, width),
+            sides.found(width, 0),
+            sides.found(0, width),
+            sides.pairs(width, width),
+        )
+        for width in wide
+    ]
+    return JoinAdvice(*many, skipped, float(target), sides.nearest.total, before, after, costs, sides)
+
+
+def question(key: str | Sequence[str], timestamp: str, **order: Any) -> Question:
     """What is read of a side."""
-    return Question.of(key, timestamp, TimeWindows.of_size_with_no_grace("1 ms"))
+    return Question.of(key, timestamp, TimeWindows.of_size_with_no_grace("1 ms"), **order)
+
+
+class Partners(Protocol):
+    """How far apart records of two sides with the same key are."""
+
+    @property
+    def nearest(self) -> Counts:
+        """Of each left record that has a partner, how far away the nearest one is (ms), either way."""
+
+    def prepare(self, windows: Sequence[tuple[int, int]]) -> None:
+        """These (before, after) will be asked for: what is costly is done for all of them at once."""
+
+    def found(self, before_ms: int, after_ms: int) -> int:
+        """How many left records find a partner."""
+
+    def pairs(self, before_ms: int, after_ms: int) -> int:
+        """How many pairs there are."""
+
+
+def widths(sides: Partners) -> list[int]:
+    """Round widths that find growing shares of the partners."""
+    counts = sides.nearest
+    return sorted({rounded_up(counts.quantile(share)) for share in _SHARES}) if counts.total else []
+
+
+def chosen(sides: Partners, target: float) -> tuple[int, int]:
+    """The shortest round (before, after) that leave at most this share of those with partners without one."""
+    nearest = sides.nearest
+    if not nearest.total:
+        return 0, 0
+    wanted = nearest.total * (1 - target)
+    width = rounded_up(nearest.quantile(1 - target))
+    within = nearest.values[nearest.values <= width].tolist()
+    candidates = sorted({0, width, *map(rounded_up, within)})
+    sides.prepare([(ms, width) for ms in candidates])
+    before = next(ms for ms in candidates if sides.found(ms, width) >= wanted)
+    sides.prepare([(before, ms) for ms in candidates])
+    return before, next(ms for ms in candidates if sides.found(before, ms) >= wanted)
 
 
 @dataclass(frozen=True)
-class _Sides:
+class Sides:
     """Left records (numbers of keys, timestamps), and right ones in the order of key and timestamp.
 
+    order            which right record each of these is, as they came
     earlier, later   of each left record the distance to the nearest right one at or before it, and at or after it;
                      MAX_MS where there is none
     """
 
     key: Ints
     ts: Ints
+    order: Ints
     right_key: Ints
     right_ts: Ints
     earlier: Ints
     later: Ints
 
     @classmethod
-    def of(cls, key: Ints, ts: Ints, right_key: Ints, right_ts: Ints) -> _Sides:
+    def of(cls, key: Ints, ts: Ints, right_key: Ints, right_ts: Ints) -> Sides:
         order = np.lexsort((right_ts, right_key))
         right_key, right_ts = right_key[order], right_ts[order]
-        found = cls(key, ts, right_key, right_ts, ts, ts)
+        found = cls(key, ts, order, right_key, right_ts, ts, ts)
         last, first = found._place(ts, behind=True) - 1, found._place(ts, behind=False)
-        return cls(key, ts, right_key, right_ts, found._distance(last), found._distance(first))
+        return replace(found, earlier=found._distance(last), later=found._distance(first))
 
     def _place(self, ts: Ints, *, behind: bool) -> Ints:
         """How many right records lie before these times of the left records' keys; `behind`: or at them."""
-        keys, times = np.concatenate([self.right_key, self.key]), np.concatenate([self.right_ts, ts])
-        is_left = np.repeat([0, 1], [len(self.right_ts), len(ts)])
-        order = np.lexsort((is_left if behind else -is_left, times, keys))
-        before = np.cumsum(1 - is_left[order])
-        found = np.empty(len(order), np.int64)
-        found[order] = before
-        placed: Ints = found[len(self.right_ts) :]
-        return placed
+        return place(self.right_key, self.right_ts, self.key, ts, behind=behind)
 
     def _distance(self, place: Ints) -> Ints:
         if not len(self.right_ts):
@@ -234,41 +295,26 @@ class _Sides:
         mine = (place == at) & (self.right_key[at] == self.key)
         return np.where(mine, np.abs(self.right_ts[at] - self.ts), MAX_MS)
 
-    @property
-    def nearest(self) -> Ints:
-        """The distance to the nearest right record of those that have one."""
-        near: Ints = np.minimum(self.earlier, self.later)
-        return near[near < MAX_MS]
+    @cached_property
+    def nearest(self) -> Counts:
+        near = np.minimum(self.earlier, self.later)
+        return Counts.of(near[near < MAX_MS])
 
-    @property
-    def partnered(self) -> int:
-        return len(self.nearest)
+    def prepare(self, windows: Sequence[tuple[int, int]]) -> None:
+        """All is here."""
 
     def found(self, before_ms: int, after_ms: int) -> int:
         within = (self.earlier <= before_ms) | (self.later <= after_ms)
         return int((within & (np.minimum(self.earlier, self.later) < MAX_MS)).sum())
 
     def pairs(self, before_ms: int, after_ms: int) -> int:
-        high = self._place(ints(pa.array(later_ms(self.ts, after_ms))), behind=True)
-        low = self._place(ints(pa.array(earlier_ms(self.ts, before_ms))), behind=False)
+        low, high = self.within(before_ms, after_ms)
         return int((high - low).sum())
 
-    def widths(self) -> list[int]:
-        """Round widths that find growing shares of the partners."""
-        counts = Counts.of(self.nearest)
-        return sorted({rounded_up(counts.quantile(share)) for share in _SHARES}) if self.partnered else []
-
-    def chosen(self, target: float) -> tuple[int, int]:
-        """The shortest round (before, after) that leave at most this share of those with partners without one."""
-        if not self.partnered:
-            return 0, 0
-        wanted = self.partnered * (1 - target)
-        width = rounded_up(Counts.of(self.nearest).quantile(1 - target))
-        candidates = sorted(
-            {0, width, *(rounded_up(ms) for ms in np.unique(self.nearest[self.nearest <= width]).tolist())}
-        )
-        before = next(ms for ms in candidates if self.found(ms, width) >= wanted)
-        return before, next(ms for ms in candidates if self.found(before, ms) >= wanted)
+    def within(self, before_ms: int, after_ms: int) -> tuple[Ints, Ints]:
+        """The partners of each left record: right ones from, and up to but without, in the order of key and time."""
+        high = self._place(ints(pa.array(later_ms(self.ts, after_ms))), behind=True)
+        return self._place(ints(pa.array(earlier_ms(self.ts, before_ms))), behind=False), high
 
 
 def _behind(skipped: list[str]) -> str:
@@ -288,3 +334,9 @@ def _table(costs: list[JoinCost], left: int) -> list[str]:
         for cost in costs
     ]
     return aligned(rows)
+
+
+def _table_of_graces(graces: list[JoinGrace]) -> list[str]:
+    return aligned(
+        [("grace", "pairs lost", "of all"), *((short(o.grace), number(o.lost), share(o.share)) for o in graces)]
+    )

@@ -51,7 +51,7 @@ _LONGS = ("ts", "p", "o", "ready", "batch", "bucket")
 _SEEN = ("ts", "p", "rank", "largest", "own", "slowest", "guarded", "future", "wall", "gap")
 
 
-_TALLY = "name string, value long, count long"
+TALLY = "name string, value long, count long"
 
 
 def advise_frame(question: Question, frame: DataFrame) -> Advice:
@@ -61,14 +61,14 @@ def advise_frame(question: Question, frame: DataFrame) -> Advice:
     record without partition, offset or arrival.
     """
     _check(question, frame)
-    rows = _columns(question, frame)
+    rows = columns(question, frame)
     skipped, valid, names = _valid(question, rows)
     ready = _ready(question, valid).persist(StorageLevel.DISK_ONLY)
     seen = None
     try:
         plan = _plan(question, ready, len(names))
         seen = _seen(question, ready, plan).persist(StorageLevel.DISK_ONLY)
-        counted = _collected(_late(question, seen, plan))
+        counted = collected(_late(question, seen, plan))
         tally = Tally(question.exact).add_table(counted)
         tally.number("with_slowest", int(plan.slowest))
         gaps = tally.counts("gaps") if question.arrival is not None else None
@@ -93,13 +93,13 @@ def _check(question: Question, frame: DataFrame) -> None:
             "Rows of a DataFrame have no order, and late is a matter of order. Give partition= and offset=, or "
             "arrival=."
         )
+
+
+def columns(question: Question, frame: DataFrame) -> DataFrame:
+    """k:, v:, ts (ms), at (ms), name (of the partition), o. Raises DefinitionError for a column that is missing."""
     for name in question.columns:
         if name not in frame.columns:
             raise DefinitionError(f"The recording has no column {name!r}. Its columns are {', '.join(frame.columns)}.")
-
-
-def _columns(question: Question, frame: DataFrame) -> DataFrame:
-    """k:, v:, ts (ms), at (ms), name (of the partition), o."""
     types = {field.name: field.dataType for field in frame.schema.fields}
     read = [col(name).alias(f"k:{name}") for name in question.key]
     values = dict.fromkeys(aggregate.column for aggregate in question.aggregates.values())
@@ -117,6 +117,14 @@ def _time(name: str, kind: DataType) -> Column:
     if isinstance(kind, IntegralType):
         return column.cast("long")
     return F.unix_millis(F.to_timestamp(column) if isinstance(kind, StringType) else column.cast("timestamp"))
+
+
+def skip(question: Question, rows: DataFrame) -> tuple[dict[str, int], DataFrame]:
+    """What is skipped, and the other rows of `columns`."""
+    bad = F.col("ts").isNull() | (F.col("ts") < 0)
+    no_key = reduce(lambda a, b: a | b, (col(f"k:{name}").isNull() for name in question.key))
+    (told,) = rows.agg(F.count_if(bad), F.count_if(no_key & ~bad)).collect()
+    return _skipped(told), rows.where(~bad & ~no_key)
 
 
 def _valid(question: Question, rows: DataFrame) -> tuple[dict[str, int], DataFrame, tuple[str, ...]]:
@@ -322,8 +330,8 @@ def _late(question: Question, seen: DataFrame, plan: _Plan) -> DataFrame:
         return count(table, numbered_keys(table)[0]).table()
 
     if isinstance(question.windows, TimeWindows):
-        return seen.mapInArrow(as_they_lie, _TALLY)
-    return _some_keys(seen, plan).applyInArrow(by_key, _TALLY)
+        return seen.mapInArrow(as_they_lie, TALLY)
+    return _some_keys(seen, plan).applyInArrow(by_key, TALLY)
 
 
 def _some_keys(seen: DataFrame, plan: _Plan) -> GroupedData:
@@ -364,7 +372,7 @@ def _results(question: Question, seen: DataFrame, plan: _Plan, graces: Ints) -> 
         seen_by = ints(table["largest"])
         return of_keys(question, rows, numbered_keys(rows), ints(table["ts"]), seen_by, stairs, graces).table()
 
-    return Tally(exact).add_table(_collected(_some_keys(seen, plan).applyInArrow(run, _TALLY)))
+    return Tally(exact).add_table(collected(_some_keys(seen, plan).applyInArrow(run, TALLY)))
 
 
 def _stairs(question: Question, seen: DataFrame, graces: Ints) -> Stairs:
@@ -386,5 +394,6 @@ def _stairs(question: Question, seen: DataFrame, graces: Ints) -> Stairs:
     return Stairs.of(first, wall if question.arrival is not None else None)
 
 
-def _collected(rows: DataFrame) -> pa.Table:
+def collected(rows: DataFrame) -> pa.Table:
+    """What tasks counted, together."""
     return rows.groupBy("name", "value").agg(F.sum("count").alias("count")).toArrow().select(SCHEMA.names).cast(SCHEMA)
