@@ -12,7 +12,7 @@ DARK, LIGHT, RESTART, BAD = "#1f5f8b", "#a9c7dc", "#bbbbbb", "#b3261e"
 
 
 def draw(soak: Soak, verdict: Verdict, path: Path) -> None:
-    figure = Figure(figsize=(13, 11), dpi=100, layout="constrained")
+    figure = Figure(figsize=(13, 14), dpi=100, layout="constrained")
     axes = figure.subplots(len(WATCHED) // 2, 2, sharex=True).ravel()
     began = soak.starts[0]
     for axis, (name, (title, unit, _, scale)), series in zip(axes, WATCHED.items(), verdict.series, strict=True):

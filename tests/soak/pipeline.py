@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+import tidegate as tg
 from crash.pipeline import SCHEMA, session, stream, topology
 
 SLOW_EVERY, SLOW_S = 10, 2.0
@@ -89,6 +90,9 @@ def main() -> None:
     fields = spark.createDataFrame(SCHEMA.empty_table()).schema
     files = spark.readStream.schema(fields).option("maxFilesPerTrigger", 1).option("cleanSource", "delete")
     sink = Sink(folder / "out")
+    # The page of `tidegate watch`, at a port that is free: whoever looks at it reads where.
+    served = tg.metrics.serve(spark, port=0)
+    (folder / "page").write_text(served.page)
     events = stream(files.parquet(str(folder / "in")))
     writer = topology(events).to_df().writeStream.foreachBatch(sink)
     writer = writer.option("checkpointLocation", str(folder / "checkpoint"))

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 import time
+import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +27,8 @@ PERIOD_S = 3.0
 MOST_WAITING = 20
 """unless so many wait already: on a machine that is too busy the rate is what it can take."""
 SAMPLE_S = 5.0
+PAGE_S, PAGE_DATA = 2.0, ("queries.json", "history.json")
+"""The page of `tidegate watch` is open: what its script asks for, so often."""
 LIFE_S, FEWEST_LIVES = 900, 2
 WARM_UP_S, WARM_UP_SHARE = 120, 0.4
 """What the beginning of a life shows is not judged: caches and pools fill, Python workers start."""
@@ -34,9 +38,11 @@ WATCHED = {
     "heap": ("driver JVM: heap in use after a collection", "MiB", 0.15, MIB),
     "jvm": ("driver JVM: resident memory", "MiB", 0.15, MIB),
     "python": ("Python workers: resident memory, all", "MiB", 0.15, MIB),
+    "driver": ("driver's Python, which serves the open page: resident memory", "MiB", 0.15, MIB),
     "state": ("state: bytes of what waits", "KiB", 0.15, 1 << 10),
     "files": ("files in the checkpoint", "files", 0.15, 1),
-    # Other programs on the machine are in it.
+    # Other programs on the machine are in these.
+    "page_seconds": ("time to give the page its data, history and all", "s", 0.50, 1),
     "batch_seconds": ("time per batch, without the sink's pauses", "s", 0.30, 1),
 }
 
@@ -50,14 +56,16 @@ class Verdict:
     batches: int
     series: list[Series]
     compared: Compared
+    unanswered: int
 
     @property
     def right(self) -> bool:
-        return self.compared.right and all(one.flat(self.seconds) for one in self.series)
+        return self.compared.right and not self.unanswered and all(one.flat(self.seconds) for one in self.series)
 
     def __str__(self) -> str:
         lines = [self.of(one) for one in self.series]
         head = f"{self.seconds / 60:.0f} minutes, {self.restarts} restarts, {self.batches} batches; {self.compared}"
+        head += f"; the open page got no answer {self.unanswered} times"
         return "\n".join([*lines, head, "flat, and every result once" if self.right else "NOT flat, or wrong results"])
 
     def of(self, one: Series) -> str:
@@ -77,6 +85,8 @@ class Soak:
     say: Callable[[str], None] = lambda _line: None
     samples: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: {name: [] for name in WATCHED})
     starts: list[float] = field(default_factory=list)
+    unanswered: int = 0
+    """Questions of the open page that got no answer while the pipeline ran."""
 
     def run(self) -> Verdict:
         feed = Feed(self.folder, random.Random(self.seed))
@@ -95,7 +105,7 @@ class Soak:
         result = self.folder / "result.parquet"
         tables = [pq.read_table(path) for path in sorted((self.folder / "out").glob("[0-9]*.parquet"))]
         pq.write_table(pa.concat_tables(tables), result)
-        return Verdict(ran, self.lives - 1, len(tables), self.series(), feed.compared(result))
+        return Verdict(ran, self.lives - 1, len(tables), self.series(), feed.compared(result), self.unanswered)
 
     @property
     def lives(self) -> int:
@@ -107,7 +117,11 @@ class Soak:
 
     def _live(self, pipeline: Pipeline, feed: Feed, until: float) -> None:
         """From a start, with the state of the last one's `kill -9`, to `kill -9`."""
+        self.folder.joinpath("page").unlink(missing_ok=True)
         pipeline.start()
+        over = threading.Event()
+        page = threading.Thread(target=self._keep_open, args=(over,), daemon=True)
+        page.start()
         next_file = next_sample = time.time()
         self.starts.append(next_file)
         while (now := time.time()) < until:
@@ -119,13 +133,36 @@ class Soak:
                 self._look(pipeline, now)
                 next_sample = now + SAMPLE_S
             time.sleep(0.2)
+        over.set()
         pipeline.end()
+        page.join()
+
+    def _keep_open(self, over: threading.Event) -> None:
+        """Ask for the page, and then for its data again and again, as a browser does that shows it."""
+        at = self.folder / "page"
+        while not over.wait(1) and not at.exists():
+            pass
+        asked = ["", *PAGE_DATA]
+        while not over.is_set():
+            try:
+                began = time.time()
+                for name in asked:
+                    with urllib.request.urlopen(at.read_text() + name, timeout=30) as answer:
+                        answer.read()
+            except OSError:
+                self.unanswered += not over.is_set()
+            else:
+                if asked == list(PAGE_DATA):
+                    self.samples["page_seconds"].append((began, time.time() - began))
+                asked = list(PAGE_DATA)
+            over.wait(PAGE_S)
 
     def _look(self, pipeline: Pipeline, now: float) -> None:
         jvm = sum(_resident(each) for each in pipeline.family() if _name(each) == "java")
         python = sum(_resident(each) for each in pipeline.python_workers())
+        driver = _resident(psutil.Process(pipeline.process.pid)) if pipeline.process is not None else 0
         files = sum(1 for path in pipeline.folder.joinpath("checkpoint").rglob("*") if path.is_file())
-        for name, value in (("jvm", jvm), ("python", python), ("files", files)):
+        for name, value in (("jvm", jvm), ("python", python), ("driver", driver), ("files", files)):
             if value:
                 self.samples[name].append((now, value))
 

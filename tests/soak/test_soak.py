@@ -45,4 +45,5 @@ def test_a_minute_of_it(tmp_path: Path) -> None:
     soak = Soak(tmp_path, 90)
     verdict = soak.run()
     assert verdict.compared.right, verdict
+    assert verdict.unanswered == 0
     assert all(soak.samples.values()), {name: len(found) for name, found in soak.samples.items()}
