@@ -462,7 +462,7 @@ def advise_limit(
         >>> prices = pa.table({"article": ["A", "A", "B", "A", "A"], "ts": [2_000, 6_000, 9_000, 11_000, 16_000]})
         >>> found = tg.advise_limit(prices, key="article", timestamp="ts", limits=["5 seconds"], max_records=[1])
         >>> [(cost.max_records, cost.rows, cost.early, cost.wait_p95) for cost in found.costs]
-        [(None, 2, 0, 9000), (1, 3, 1, 7000)]
+        [(None, 3, 0, 7000), (1, 3, 1, 7000)]
     """
     from tidegate.advice import files
     from tidegate.advice.here import as_table
