@@ -49,7 +49,7 @@ def relative(page: Path) -> str:
         "docs/errors.md",
         "docs/upgrades.md",
         "docs/choosing-a-grace.md",
-        "docs/notebooks.md",
+        "docs/pictures.md",
         "docs/joins.md",
         *PICTURED,
     ],

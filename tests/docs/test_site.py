@@ -25,6 +25,13 @@ def test_a_page_outside_the_navigation_is_found(monkeypatch: pytest.MonkeyPatch,
     assert "index.md is in the navigation twice" in found
 
 
+def test_two_pages_of_one_address_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The builder stops at them, and `make check` runs no builder."""
+    there = staging.pages()
+    monkeypatch.setattr(staging, "pages", lambda: [*there, "notebooks.md"])
+    assert "notebooks/README.md and notebooks.md have the same address: rename one" in staging.problems()
+
+
 def test_a_folder_of_the_navigation_is_its_pages() -> None:
     named = staging.in_navigation()
     assert "decisions/0001-chunks-and-scattered-partitions.md" in named

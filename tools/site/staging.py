@@ -136,12 +136,23 @@ def in_navigation() -> list[str]:
     return list(flat(tomllib.loads(config())["project"]["nav"]))
 
 
+def address(there: str) -> str:
+    """The folder whose index.html a page becomes: that of `a.md` is `a`, and so is that of `a/README.md`."""
+    path = Path(there)
+    folder = path.parent if path.stem in ("index", "README") else path.with_suffix("")
+    return folder.as_posix()
+
+
 def problems() -> list[str]:
-    """One line for each page that is missing in the navigation, is there twice, or does not exist."""
+    """One line for each page that has another one's address, is missing in the navigation, is there twice, or does not exist."""
     named, there = in_navigation(), pages()
     found = [
         f"{page} is not in the navigation: add it to `nav` in zensical.toml" for page in there if page not in named
     ]
     found += [f"{page} is in the navigation of zensical.toml, and is no page" for page in named if page not in there]
     found += [f"{page} is in the navigation twice" for page in sorted(set(named)) if named.count(page) > 1]
+    by_address: dict[str, list[str]] = {}
+    for page in there:
+        by_address.setdefault(address(page), []).append(page)
+    found += [f"{' and '.join(same)} have the same address: rename one" for same in by_address.values() if len(same) > 1]
     return found
