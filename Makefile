@@ -114,7 +114,7 @@ test-crash: $(STAMP) java  ## KILLS times kill -9 of each of two pipelines, ever
 test-sinks: KILLS = 10
 test-sinks: $(STAMP) java  ## KILLS times kill -9 of a pipeline into Delta tables and PostgreSQL (SEED=n), every row once
 	@tools/require-postgres
-	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m pytest -v --durations=5 tests/spark/test_sinks.py tests/spark/test_exactly_once.py $(ARGS)
+	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m pytest -v --durations=5 tests/spark/test_sinks.py tests/spark/test_sinks_page.py tests/spark/test_exactly_once.py $(ARGS)
 	PYTHONPATH=src:tests $(call PYTHON_OF,$(VENV)) $(BIN)/python -m crash --pipeline sinks --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
 .PHONY: simulate

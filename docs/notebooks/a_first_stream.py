@@ -46,12 +46,21 @@ pipe(driver, 1, 6, 12, 8, 13, 4)
 driver.drops
 
 # %% [markdown]
-# ## What waits
+# ## The topology
 #
-# Two windows have not left yet. The driver says what they wait for.
+# As the last line of a cell a table is the picture of its topology. Below the operator stand its windows and their grace.
 
 # %%
-pending = tg.explain_pending(driver)
+final
+
+# %% [markdown]
+# ## What waits
+#
+# Two windows have not left yet. `explain_pending` says what they wait for, and its answer is a picture too: the windows, and where stream time stands.
+
+# %%
+[pending] = tg.explain_pending(driver)
+pending
 
 # %% [markdown]
 # ## Another user moves time

@@ -5,10 +5,12 @@
 
 # %%
 import random
+from datetime import timedelta
 
 import pyarrow as pa
 
 import tidegate as tg
+from tidegate.testing import TopologyTestDriver
 
 random.seed(2026)
 SECOND = 1_000
@@ -65,3 +67,25 @@ advice
 
 # %%
 advice.choice.grace // SECOND, advice.cost(10 * SECOND).late_share < 0.2
+
+# %% [markdown]
+# ## The grace, in a topology
+#
+# The chosen grace becomes a part of the windows. The picture draws both to one scale.
+
+# %%
+requests = tg.stream("requests", key="user", timestamp="ts")
+chosen = tg.TimeWindows.of_size_and_grace("1 minute", timedelta(milliseconds=advice.choice.grace))
+final = requests.group_by_key().windowed_by(chosen).emit_strategy(tg.EmitStrategy.on_window_close()).count()
+final
+
+# %% [markdown]
+# ## What the grace keeps waiting
+#
+# The recording goes through the test driver. At its end these windows still take late records.
+
+# %%
+driver = TopologyTestDriver(final)
+driver.pipe_batch(recording.select(["user", "ts"]))
+[pending] = tg.explain_pending(driver)
+pending

@@ -40,6 +40,15 @@ pipe("orders", 19, order=3, price=20)
 pipe("payments", 3, order=2, paid=50)
 
 # %% [markdown]
+# ## What waits
+#
+# Order 3 waits for its payment. The picture shows how far stream time has to go until it leaves alone.
+
+# %%
+[pending] = tg.explain_pending(driver)
+pending
+
+# %% [markdown]
 # ## A stream and a table
 #
 # Each order looks up the row of its customer. With a `history` it finds the row *as of its own timestamp*, and not the one that came last.
@@ -68,7 +77,14 @@ pipe("customers", 2, customer="Ada", city="Oslo")
 # %% [markdown]
 # ## The plan
 #
-# `describe()` shows the operators, their windows, and what they become on Spark.
+# As the last line of a cell a topology is a picture.
 
 # %%
-print(orders.left_join(payments, in_time).describe())
+paid = orders.left_join(payments, in_time)
+paid
+
+# %% [markdown]
+# `describe()` says the same as text, and what the operators become on Spark.
+
+# %%
+print(paid.describe())

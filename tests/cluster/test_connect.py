@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,24 @@ pytest.importorskip("grpc_status", reason="Spark Connect needs grpcio. Run: pip 
 from cluster import driving
 from cluster.standalone import ConnectServer
 from crash.feed import Feed
+from docs.lanes import in_lanes, pages_of
+from docs.pages import blocks, replaced
+
+SHIPPED = """
+spark.addArtifacts("packed.zip", pyfile=True)
+
+
+def place(batches):
+    import pyarrow as pa
+    import tidegate
+
+    list(batches)
+    yield pa.record_batch([pa.array([str(tidegate.__file__)])], ["place"])
+
+
+print(spark.range(1).mapInArrow(place, "place string").collect()[0]["place"])
+"""
+"""What the page says of `addArtifacts`, and what a worker finds then."""
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.cluster]
 
@@ -50,6 +70,18 @@ def test_a_query_tells_what_the_driver_tells(facts: dict[str, Any], feed: Feed) 
 
 def test_windows_close_by_the_wall_clock(facts: dict[str, Any]) -> None:
     driving.check_silence(facts)
+
+
+def test_the_blocks_of_the_page(server: ConnectServer, environment: dict[str, str], tmp_path: Path) -> None:
+    """docs/cluster.md: the archive is packed, a client connects, ships it, and a worker finds the package in it."""
+    [page] = pages_of("cluster")
+    code = [block.code for block in blocks(page) if in_lanes("cluster")(block) and block.language == "python"]
+    program = "\n".join(["from pyspark.sql import SparkSession", "import tidegate as tg", *code, SHIPPED])
+    (tmp_path / "page.py").write_text(replaced(program, {"sc://host:15002": server.url}))
+    done = subprocess.run(
+        [sys.executable, "page.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip().endswith("packed.zip/tidegate/__init__.py"), done.stdout + done.stderr
 
 
 def test_the_demo(server: ConnectServer, environment: dict[str, str], tmp_path: Path) -> None:

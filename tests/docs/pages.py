@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -47,19 +47,31 @@ def blocks(page: Path) -> list[Block]:
     return result
 
 
-def run(page: Path, names: dict[str, Any], taken: Callable[[Block], bool] = lambda block: True) -> int:
+def run(
+    page: Path,
+    names: dict[str, Any],
+    taken: Callable[[Block], bool] = lambda block: True,
+    instead: Mapping[str, str] | None = None,
+) -> int:
     """Run the Python blocks of a page in order, in one namespace, and compare what they print with what they show.
 
-    Gives the number of blocks that ran: those that `taken` is true for.
+    Gives the number of blocks that ran: those that `taken` is true for. `instead` has folders and addresses of this
+    machine for those that stand in the code.
     """
     ran = [block for block in blocks(page) if block.language == "python" and taken(block)]
     for block in ran:
         printed = io.StringIO()
-        source = compile("\n" * (block.line - 1) + block.code, str(page), "exec")
+        source = compile("\n" * (block.line - 1) + replaced(block.code, instead), str(page), "exec")
         with contextlib.redirect_stdout(printed):
             exec(source, names)
-        assert printed.getvalue() == (block.shown or ""), f"{page}:{block.line}"
+        assert printed.getvalue() == replaced(block.shown or "", instead), f"{page}:{block.line}"
     return len(ran)
+
+
+def replaced(code: str, instead: Mapping[str, str] | None) -> str:
+    for written, used in (instead or {}).items():
+        code = code.replace(written, used)
+    return code
 
 
 def mentions(page: Path) -> list[str]:

@@ -18,6 +18,8 @@ from tidegate.kernel.inspect.graces import Graces
 from tidegate.spec.suppressed import UntilTimeLimit, UntilWindowCloses
 
 SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Examples")
+_FENCED = re.compile(r"```python\n(.*?)```", re.DOTALL)
+_LANES = {"tg.kafka": "kafka", "tg.debezium": "kafka", "tg.sinks": "sinks"}
 _PLAN = "tidegate.dsl"
 """Fields of its classes are the plan, and no business of a reader."""
 
@@ -42,6 +44,16 @@ class Name:
         """The text of each section."""
         parts = re.split(r"^(\w+):$", self.docstring, flags=re.MULTILINE)
         return {name: text for name, text in zip(parts[1::2], parts[2::2], strict=True) if name in SECTIONS}
+
+    @property
+    def for_spark(self) -> list[str]:
+        """The blocks of `Examples` that need Spark: the others are lines behind `>>>`."""
+        return _FENCED.findall(inspect.cleandoc(self.sections.get("Examples", "")))
+
+    @property
+    def lane(self) -> str:
+        """The lane of `docs/lanes.py` that runs these blocks."""
+        return _LANES.get(".".join(self.dotted.split(".")[:2]), "spark")
 
     @property
     def place(self) -> str:
@@ -126,3 +138,8 @@ def _members(dotted: str, kind: type) -> Iterator[Name]:
         # Methods of Spark's listener are called by Spark.
         if not name.startswith(("_", "onQuery")) and callable_ and ours:
             yield Name(f"{dotted}.{name}", value)
+
+
+def in_lane(lane: str) -> list[Name]:
+    """The public names whose examples a lane runs."""
+    return [name for name in names() if name.for_spark and name.lane == lane]

@@ -7,7 +7,6 @@ import builtins
 import contextlib
 import importlib
 import inspect
-import io
 import re
 import symtable
 from datetime import UTC, datetime
@@ -19,13 +18,9 @@ import pytest
 from tools.pages import parity
 
 import tidegate as tg
+from docs.lanes import in_lanes, pages_of
 from docs.pages import PAGES, ROOT, SOURCE, anchors, blocks, links, mentions, run
 
-PICTURED = sorted(
-    str(page.relative_to(ROOT))
-    for folder in ("windows", "suppress", "joins")
-    for page in (ROOT / "docs" / folder).glob("*.md")
-)
 PLACE = re.compile(r"([\w./-]+\.py)(?::([\w.]+))?")
 FILE = re.compile(r"[\w.-]*/[\w./-]*|[\w-]+\.(?:md|toml|py)")
 DOTTED = re.compile(r"(?:tg|tidegate)(?:\.\w+)+")
@@ -40,31 +35,13 @@ def relative(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "docs/how-it-works.md",
-        "docs/semantics.md",
-        "docs/concepts.md",
-        "docs/errors.md",
-        "docs/upgrades.md",
-        "docs/choosing-a-grace.md",
-        "docs/pictures.md",
-        "docs/joins.md",
-        *PICTURED,
-    ],
-)
-def test_the_code_of_a_page_runs_and_prints_what_it_shows(name: str) -> None:
-    """All Python blocks of a page in one namespace, in order; the text block after one is its output."""
-    assert run(ROOT / name, {"__name__": name})
-
-
-def test_the_readme_shows_what_the_driver_gives() -> None:
-    block = next(block for block in blocks(ROOT / "README.md") if "TopologyTestDriver" in block.code)
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(block.code, {})
-    assert printed.getvalue() == block.shown
+@pytest.mark.parametrize("page", pages_of("driver"), ids=relative)
+def test_the_code_of_a_page_runs_and_prints_what_it_shows(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All its blocks that need no Spark in one namespace, in order; the text block after one is its output."""
+    monkeypatch.chdir(tmp_path)
+    run(page, {"__name__": page.name}, in_lanes("driver"))
 
 
 def test_the_readme_names_nothing_that_it_does_not_define() -> None:

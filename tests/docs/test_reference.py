@@ -22,7 +22,6 @@ pytest.importorskip("pyspark")  # tg.kafka and its neighbours import it; nothing
 
 NAMES = names()
 FUNCTIONS = [name for name in NAMES if callable(name.value) or isinstance(name.value, property)]
-_FENCED = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
 def by_name(name: Name) -> str:
@@ -51,7 +50,9 @@ def test_a_public_name_has_its_sections(name: Name) -> None:
 
 @pytest.mark.parametrize("name", FUNCTIONS, ids=by_name)
 def test_examples_run(name: Name) -> None:
-    """Lines behind >>> run here, and print what they show; those that need Spark are calls that can be made."""
+    """Lines behind >>> run here, and print what they show. Blocks for Spark run there (`docs/lanes.py`); here their calls
+    are looked at.
+    """
     example = name.sections.get("Examples", "")
     known: dict[str, Any] = {"tg": tg, "TopologyTestDriver": TopologyTestDriver, "Window": Window, "pa": pa, "pc": pc}
     known |= {"datetime": datetime, "UTC": UTC, "timedelta": timedelta}
@@ -60,11 +61,11 @@ def test_examples_run(name: Name) -> None:
     said: list[str] = []
     doctest.DocTestRunner().run(case, out=said.append)
     assert said == []
-    for block in _FENCED.findall(inspect.cleandoc(example)):
+    for block in name.for_spark:
         for call in ast.walk(ast.parse(block)):
             if isinstance(call, ast.Call):
                 check_call(call)
-    assert isinstance(name.value, property) or case.examples or _FENCED.search(example), "no example"
+    assert isinstance(name.value, property) or case.examples or name.for_spark, "no example"
 
 
 def check_call(call: ast.Call) -> None:

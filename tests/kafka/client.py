@@ -48,10 +48,10 @@ class Client:
         """The process of Spark's JVM."""
         return int(self._jvm.java.lang.ProcessHandle.current().pid())
 
-    def topic(self, partitions: int = 1, **config: str) -> str:
-        """A new topic; `cleanup_policy="compact"` is Kafka's cleanup.policy."""
+    def topic(self, partitions: int = 1, name: str = "", **config: str) -> str:
+        """A new topic, under a number unless it is named; `cleanup_policy="compact"` is Kafka's cleanup.policy."""
         self._topics += 1
-        name = f"topic-{self._topics}"
+        name = name or f"topic-{self._topics}"
         made = self._kafka.clients.admin.NewTopic(name, self._optional.of(partitions), self._optional.empty())
         made.configs(self._map({key.replace("_", "."): value for key, value in config.items()}))
         self._admin.createTopics(self._jvm.java.util.List.of(made)).all().get()

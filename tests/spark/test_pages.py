@@ -1,20 +1,66 @@
-"""The pages of tutorial, how-to and explanation on Spark: their blocks run, and the quickstart prints its rows."""
+"""The pages on Spark: their blocks run, the quickstart prints its rows, and so do the examples of the reference."""
 
 from __future__ import annotations
 
-import re
+import shutil
+import socket
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+
+import tidegate as tg
+
+pytest.importorskip("pyspark")
+pytest.importorskip("prometheus_client")
+deltalake = pytest.importorskip("deltalake")
+
+from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-import tidegate as tg
-from docs.pages import run, text
-from docs.test_howto import PAGES, QUICKSTART, name_of, program
+from docs.lanes import in_lanes, pages_of
+from docs.pages import ROOT, blocks, replaced, run
+from docs.reference import Name, in_lane
+from docs.test_howto import QUICKSTART, program
+from spark import alerts
+from spark.alerts import COLUMNS, Alerts, build, counted
 
-COLUMNS = "user string, ts timestamp, price double, partition int, offset long"
+NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
+PAGES = [page for page in pages_of("spark") if page not in (QUICKSTART, ROOT / "README.md")]
+"""The README has a test of its own in tests/docs/test_docs.py."""
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.fixture(scope="module")
+def ran(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alerts]:
+    with alerts.running(spark, tmp_path_factory.mktemp("alerts")) as ran:
+        yield ran
+
+
+@pytest.fixture
+def data(ran: Alerts, tmp_path: Path) -> Path:
+    """The folder `/data` of a page: that of the query, and what other pages read."""
+    folder = tmp_path / "data"
+    shutil.copytree(ran.folder, folder)
+    for name in ("clicks", "logs"):
+        (folder / name).mkdir()
+    (folder / "clicks" / "0.json").write_text('{"user": "A", "ts": 0, "page": "/"}\n', encoding="utf-8")
+    rows = pa.table({"user": ["A"], "shop": ["tea"], "ts": [NEW_YEAR], "ordered_at": [NEW_YEAR]})
+    deltalake.write_deltalake(folder / "orders", rows)
+    return folder
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
 
 
 def test_the_quickstart_prints_its_rows(
@@ -22,16 +68,57 @@ def test_the_quickstart_prints_its_rows(
 ) -> None:
     names: dict[str, Any] = {"__name__": "quickstart"}
     exec(program().code, names)
-    names["main"](tmp_path)
-    printed = capsys.readouterr().out.splitlines()
-    assert printed == re.findall(r"^    ([AB] \d \d)$", text(QUICKSTART), re.MULTILINE)
-    assert printed
+    with alerts.as_it_was(spark):
+        names["main"](tmp_path)
+    [command] = [block for block in blocks(QUICKSTART) if block.language == "sh"]
+    shown = next(block for block in blocks(QUICKSTART) if block.language == "text" and block.line > command.line)
+    assert capsys.readouterr().out == shown.code
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page != QUICKSTART], ids=name_of)
-def test_the_blocks_of_a_page_run(spark: SparkSession, page: Path, tmp_path: Path) -> None:
-    """All blocks in order, with what the page says that there is: `df`, a stream of files, and `tables`, a folder."""
-    folder = tmp_path / "events"
-    spark.createDataFrame([], COLUMNS).write.parquet(str(folder))
-    df = spark.readStream.schema(COLUMNS).parquet(str(folder))
-    assert run(page, {"__name__": page.name, "tg": tg, "df": df, "F": F, "tables": str(tmp_path)})
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_blocks_of_a_page_run(
+    spark: SparkSession, ran: Alerts, page: Path, data: Path, tmp_path: Path, port: int
+) -> None:
+    """All blocks in order, with what the page says that there is: `df`, a stream of files; `tables`, a folder; and of a
+    last run the `table` of the query.
+    """
+    tables = {
+        "empty": COLUMNS,
+        "airports": "airport string, country string",
+        "countries": "country string, name string",
+    }
+    for name, columns in tables.items():
+        spark.createDataFrame([], columns).write.parquet(str(data / name))
+    df = spark.readStream.schema(COLUMNS).parquet(str(data / "empty"))
+    names: dict[str, Any] = {"__name__": page.name, "tg": tg, "spark": spark, "df": df, "F": F}
+    saved: list[Any] = []
+    names |= {"tables": str(tmp_path), "table": build(ran.events), "save": lambda rows, _: saved.extend(rows.collect())}
+    instead = {'"/data/': f'"{data}/', "serve(spark)": f"serve(spark, port={port})", ":9464": f":{port}"}
+    with alerts.as_it_was(spark):
+        try:
+            assert run(page, names, in_lanes("driver", "spark"), instead)
+        finally:
+            if "endpoint" in names:
+                names["endpoint"].close()
+    assert [row["count"] for row in saved] == ([1] if page.name == "upgrades.md" else [])
+
+
+@pytest.mark.parametrize("name", in_lane("spark"), ids=lambda name: name.dotted)
+def test_an_example_of_the_reference_runs(spark: SparkSession, ran: Alerts, name: Name, data: Path, port: int) -> None:
+    """With what its words stand for: `final`, the final results of `events`; `listener`, who heard of them."""
+    known: dict[str, Any] = {
+        **{"tg": tg, "F": F, "spark": spark, "SparkSession": SparkSession, "registry": CollectorRegistry()},
+        **{"events": ran.events, "counts": counted(ran.events), "final": build(ran.events), "build": build},
+        **{"listener": ran.listener, "save": lambda rows, _: rows.collect()},
+        "parsed": lambda lines: lines.selectExpr("value AS user", "current_timestamp() AS ts", "partition", "offset"),
+    }
+    if name.dotted == "tg.metrics.Server.close":
+        known["server"] = tg.metrics.serve(spark, port=port)
+    instead = {'"/data/': f'"{data}/', "serve(spark)": f"serve(spark, port={port})", "9464": str(port)}
+    with alerts.as_it_was(spark):
+        try:
+            for block in name.for_spark:
+                exec(replaced(block, instead), known)
+        finally:
+            if "server" in known and name.dotted != "tg.metrics.Server.close":
+                known["server"].close()

@@ -17,6 +17,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tidegate as tg
+from docs.lanes import pages_of
+from docs.pages import blocks
 from spark.session import quick
 from tidegate.instants import instant_ms
 from tidegate.testing import TopologyTestDriver
@@ -90,16 +92,12 @@ def whole():
     return topologies.final(spark.read.schema(COLUMNS).parquet(EVENTS)).to_df()
 """
 
-SPEC = """
-name: tidegate
-storage: file://{folder}/storage
-libraries:
-  - glob:
-      include: transformations/**
-configuration:
-  spark.sql.shuffle.partitions: "2"
-  spark.sql.streaming.stateStore.providerClass: org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider
+FOR_THE_PAGE = """
+@dp.table
+def events():
+    return live().selectExpr("k AS user", "ts", "p AS partition", "o AS offset")
 """
+"""The table that docs/pipelines.md reads."""
 
 
 def records(first: int, *seconds: int) -> pa.Table:
@@ -146,14 +144,26 @@ def in_ms(value: Any) -> Any:
     return instant_ms(value) if isinstance(value, datetime) else value
 
 
+def of_the_page(language: str) -> str:
+    """The block of docs/pipelines.md in a language: its pipeline file, and its specification."""
+    [page] = pages_of("pipelines")
+    [code] = [block.code for block in blocks(page) if block.language == language]
+    return code
+
+
 @pytest.mark.apart
 def test_a_pipeline_from_a_file_gives_what_the_driver_gives(tmp_path: Path) -> None:
+    """Ours, and that of docs/pipelines.md, with its specification."""
     events = tmp_path / "events"
     (tmp_path / "transformations").mkdir()
     events.mkdir()
     (tmp_path / "topologies.py").write_text(TOPOLOGIES)
-    (tmp_path / "transformations" / "tables.py").write_text(PIPELINE.format(events=events))
-    (tmp_path / "spark-pipeline.yml").write_text(SPEC.format(folder=tmp_path))
+    (tmp_path / "transformations" / "tables.py").write_text(PIPELINE.format(events=events) + FOR_THE_PAGE)
+    (tmp_path / "transformations" / "page.py").write_text(
+        of_the_page("python").replace('("2 minutes", "2 minutes")', '("10 seconds", "5 seconds")')
+    )
+    specification = of_the_page("yaml").replace("/data/pipelines/requests", f"{tmp_path}/storage")
+    (tmp_path / "spark-pipeline.yml").write_text(specification.replace('partitions: "4"', 'partitions: "2"'))
     batches = [records(0, 1, 2, 12, 3, 27), records(5, 31, 8, 44)]
     names: dict[str, Any] = {}
     exec(TOPOLOGIES, names)
@@ -169,6 +179,8 @@ def test_a_pipeline_from_a_file_gives_what_the_driver_gives(tmp_path: Path) -> N
         expected = driver.read_output()
         assert len(expected) > 1
         assert comparable(written(tmp_path, name)) == comparable(expected), name
+    counts = [(row["user"], in_ms(row["window"])[0], row["count"]) for row in written(tmp_path, "requests")]
+    assert sorted(counts) == [("A", 0, 1), ("A", 10_000, 1), ("B", 0, 2), ("B", 20_000, 1)]
     # Nothing was asked of the server that a pipeline does not answer.
     assert "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION" not in said
     # A static input is the whole stream: every window closes at its end.

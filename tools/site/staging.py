@@ -154,5 +154,7 @@ def problems() -> list[str]:
     by_address: dict[str, list[str]] = {}
     for page in there:
         by_address.setdefault(address(page), []).append(page)
-    found += [f"{' and '.join(same)} have the same address: rename one" for same in by_address.values() if len(same) > 1]
+    found += [
+        f"{' and '.join(same)} have the same address: rename one" for same in by_address.values() if len(same) > 1
+    ]
     return found

@@ -68,7 +68,7 @@ def source(
 
     Examples:
         ```python
-        orders = tg.delta.source(spark, "/data/orders", key="user", timestamp="ts", options={"startingVersion": "7"})
+        orders = tg.delta.source(spark, "/data/orders", key="user", timestamp="ts", options={"startingVersion": "0"})
         ```
     """
     options = options or {}

@@ -49,7 +49,7 @@ class FileStream(KStream):
 
     Examples:
         ```python
-        events = tg.files.source(spark, "/data/events", key="user", timestamp="ts", format="json")
+        events = tg.files.source(spark, "/data/clicks", key="user", timestamp="ts", format="json")
         broken = events.dead_letters.writeStream.format("parquet").option("path", "/data/broken")
         ```
     """
@@ -107,7 +107,7 @@ def source(
 
     Examples:
         ```python
-        events = tg.files.source(spark, "/data/events", key="user", timestamp="ts", format="json")
+        events = tg.files.source(spark, "/data/clicks", key="user", timestamp="ts", format="json")
         ```
     """
     options = options or {}
