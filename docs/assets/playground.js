@@ -58,6 +58,8 @@
       svg.append(element("line", { x1: x(second), x2: x(second), y1: 20, y2: height - 10, class: "grid" }));
       svg.append(element("text", { x: x(second), y: 14, class: "label", "text-anchor": "middle" }, String(second)));
     }
+    svg.append(element("line", { x1: x(step.stream), x2: x(step.stream), y1: 20, y2: height - 4, class: "stream" }));
+    svg.append(element("text", { x: x(step.stream) + 4, y: 30, class: "label" }, "stream time"));
     svg.append(element("text", { x: 4, y: 50, class: "label" }, "records"));
     all.slice(0, picked.step + 1).forEach((one, number) => {
       const late = one.late.length > 0, now = number === picked.step;
@@ -71,9 +73,10 @@
       svg.append(element("rect", { x: x(start), y: y, width: Math.max(x(end) - x(start), 4), height: 22, class: `window ${closed ? "closed" : key} ${leaving ? "leaving" : ""}` }));
       svg.append(element("text", { x: x(start) + 5, y: y + 15, class: "number start" }, `${key}: ${count}${leaving ? " leaves" : closed ? " closed" : ""}`));
     });
-    svg.append(element("line", { x1: x(step.stream), x2: x(step.stream), y1: 20, y2: height - 4, class: "stream" }));
-    svg.append(element("text", { x: x(step.stream) + 4, y: 30, class: "label" }, "stream time"));
-    return svg;
+    const inSight = () => { holder.scrollLeft = (x(step.stream) / width) * holder.scrollWidth - holder.clientWidth / 2; };
+    const holder = element("div", { class: "playground-holder" }, svg);
+    requestAnimationFrame(inSight);
+    return holder;
   }
 
   function table() {
@@ -84,7 +87,7 @@
       body.append(element("tr", number === picked.step ? { class: "now" } : {}, ...cells, lines));
     });
     const head = ["", "record", "stream time", "what leaves, and why"].map((text) => element("th", { scope: "col" }, text));
-    return element("table", {}, element("thead", {}, element("tr", {}, ...head)), body);
+    return element("table", { class: "playground-table" }, element("thead", {}, element("tr", {}, ...head)), body);
   }
 
   const view = element("div", { "aria-live": "polite" });

@@ -50,8 +50,8 @@ def test_a_public_name_has_its_sections(name: Name) -> None:
 
 @pytest.mark.parametrize("name", FUNCTIONS, ids=by_name)
 def test_examples_run(name: Name) -> None:
-    """Lines behind >>> run here, and print what they show. Blocks for Spark run there (`docs/lanes.py`); here their calls
-    are looked at.
+    """Lines behind >>> run here, and print what they show. Blocks for Spark run in their lane (`docs/lanes.py`): here
+    their calls are looked at.
     """
     example = name.sections.get("Examples", "")
     known: dict[str, Any] = {"tg": tg, "TopologyTestDriver": TopologyTestDriver, "Window": Window, "pa": pa, "pc": pc}

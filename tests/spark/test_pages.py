@@ -16,8 +16,9 @@ import tidegate as tg
 
 pytest.importorskip("pyspark")
 pytest.importorskip("prometheus_client")
-deltalake = pytest.importorskip("deltalake")
+pytest.importorskip("deltalake")
 
+import deltalake
 from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -106,12 +107,12 @@ def test_the_blocks_of_a_page_run(
 @pytest.mark.parametrize("name", in_lane("spark"), ids=lambda name: name.dotted)
 def test_an_example_of_the_reference_runs(spark: SparkSession, ran: Alerts, name: Name, data: Path, port: int) -> None:
     """With what its words stand for: `final`, the final results of `events`; `listener`, who heard of them."""
-    known: dict[str, Any] = {
-        **{"tg": tg, "F": F, "spark": spark, "SparkSession": SparkSession, "registry": CollectorRegistry()},
-        **{"events": ran.events, "counts": counted(ran.events), "final": build(ran.events), "build": build},
-        **{"listener": ran.listener, "save": lambda rows, _: rows.collect()},
-        "parsed": lambda lines: lines.selectExpr("value AS user", "current_timestamp() AS ts", "partition", "offset"),
-    }
+    known: dict[str, Any] = {"tg": tg, "F": F, "spark": spark, "SparkSession": SparkSession, "build": build}
+    known |= {"events": ran.events, "counts": counted(ran.events), "final": build(ran.events)}
+    known |= {"listener": ran.listener, "registry": CollectorRegistry(), "save": lambda rows, _: rows.collect()}
+    known["parsed"] = lambda lines: lines.selectExpr(
+        "value AS user", "current_timestamp() AS ts", "partition", "offset"
+    )
     if name.dotted == "tg.metrics.Server.close":
         known["server"] = tg.metrics.serve(spark, port=port)
     instead = {'"/data/': f'"{data}/', "serve(spark)": f"serve(spark, port={port})", "9464": str(port)}

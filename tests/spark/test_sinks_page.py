@@ -13,9 +13,11 @@ import pytest
 import tidegate as tg
 
 pytest.importorskip("pyspark")
-deltalake = pytest.importorskip("deltalake")
-psycopg = pytest.importorskip("psycopg")
+pytest.importorskip("deltalake")
+pytest.importorskip("psycopg")
 
+import deltalake
+import psycopg
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructField
 

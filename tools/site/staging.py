@@ -144,7 +144,7 @@ def address(there: str) -> str:
 
 
 def problems() -> list[str]:
-    """One line for each page that has another one's address, is missing in the navigation, is there twice, or does not exist."""
+    """One line for each page that the navigation lacks or has twice, that does not exist, or that shares an address."""
     named, there = in_navigation(), pages()
     found = [
         f"{page} is not in the navigation: add it to `nav` in zensical.toml" for page in there if page not in named
