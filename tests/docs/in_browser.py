@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, sync_playwright
 from tools.site.staging import SITE
 
 PAGES = sorted(path.parent.relative_to(SITE).as_posix() for path in SITE.rglob("index.html"))
@@ -34,6 +34,20 @@ WANTED = {
     "transformWithState": "howto/from-watermark/#transformwithstate",
 }
 """Words that a reader types, each with the place that must be among the first results."""
+
+WALK = {
+    "why does nothing come out": "semantics/#why-is-nothing-coming-out",
+    "last window never comes out": "howto/from-watermark/#the-last-window-never-comes-out",
+    "late data dropped": "howto/from-watermark/#late-data",
+    "delay threshold": "howto/from-watermark/#watermark-and-delay-threshold",
+    "session_window": "howto/from-watermark/#session_window-sessionization",
+    "dropDuplicatesWithinWatermark": "howto/from-watermark/#dropduplicateswithinwatermark-deduplicate",
+    "exactly once": "sinks/",
+    "unit tests": "howto/cookbook/#unit-tests-in-pytest",
+    "shuffle partitions": "upgrades/#more-or-fewer-cores",
+    "prometheus": "operations/#switching-the-metrics-on",
+}
+"""Questions of someone who knows PySpark, each with the place that answers it."""
 
 FIRST = 3
 SEEN_ON_A_PHONE = 390
@@ -131,19 +145,56 @@ def test_the_search_finds(browser: Browser, address: str, words: str) -> None:
     assert WANTED[words] in found[:FIRST], found
 
 
+@pytest.mark.parametrize("words", WALK)
+def test_a_question_is_two_clicks_from_its_answer(browser: Browser, address: str, words: str) -> None:
+    """One click opens the search, another one a result in sight, and the heading that answers stands on the screen."""
+    seen = Watched(browser, address, viewport={"width": 1280, "height": 900})
+    page = seen.open("")
+    results = typed(page, words)
+    places = [place(href, address) for href in results.evaluate_all("all => all.map(one => one.href)")]
+    assert WALK[words] in places[:FIRST], places
+    results.nth(places.index(WALK[words])).click()
+    path, _, anchor = WALK[words].partition("#")
+    page.wait_for_url(lambda url: place(url, address).partition("#")[0] == path)
+    heading = page.locator(f"[id='{anchor}']" if anchor else "h1")
+    heading.wait_for()
+    page.wait_for_function(
+        "one => { const y = one.getBoundingClientRect().y; return 0 <= y && y < 900; }", arg=heading.element_handle()
+    )
+    seen.context.close()
+    assert seen.faults == []
+
+
 def search(browser: Browser, address: str, words: str) -> list[str]:
     """The places that the search of the site lists, in their order."""
     seen = Watched(browser, address, viewport={"width": 1280, "height": 900})
-    page = seen.open("")
+    hrefs = typed(seen.open(""), words).evaluate_all("all => all.map(one => one.href)")
+    seen.context.close()
+    assert seen.faults == []
+    return [place(href, address) for href in hrefs]
+
+
+def typed(page: Page, words: str) -> Locator:
+    """The results for what is typed into the search."""
     page.get_by_role("button", name="Search").first.click()
     page.locator("input:visible").last.fill(words)
     page.get_by_text("results").first.wait_for()
     links = page.locator("a[href*='h=']")
     links.first.wait_for()
-    hrefs = links.evaluate_all("all => all.map(one => one.href)")
-    seen.context.close()
-    assert seen.faults == []
-    return [re.sub(r"\?h=[^#]*", "", href).removeprefix(address) for href in hrefs]
+    return links
+
+
+def place(href: str, address: str) -> str:
+    """The page and the heading of a result, without the words that are marked there."""
+    return re.sub(r"\?h=[^#]*", "", href).removeprefix(address)
+
+
+def test_the_types_of_a_signature_are_links(watched: Watched) -> None:
+    page = watched.open("reference/streams/")
+    links = page.locator(".doc-signature a.autorefs")
+    assert {"KTable", "KStream", "JoinWindows"} <= set(links.all_inner_texts())
+    lines = page.locator(".doc-signature code").first.inner_text().splitlines()
+    assert "    timestamp: str," in lines
 
 
 def test_the_playground_shows_what_leaves(browser: Browser, address: str) -> None:
