@@ -18,7 +18,7 @@ from cluster import driving
 from cluster.standalone import ConnectServer
 from crash.feed import Feed
 from docs.lanes import in_lanes, pages_of
-from docs.pages import blocks, replaced
+from docs.pages import blocks, replaced, run
 
 SHIPPED = """
 spark.addArtifacts("packed.zip", pyfile=True)
@@ -72,16 +72,24 @@ def test_windows_close_by_the_wall_clock(facts: dict[str, Any]) -> None:
     driving.check_silence(facts)
 
 
-def test_the_blocks_of_the_page(server: ConnectServer, environment: dict[str, str], tmp_path: Path) -> None:
-    """docs/cluster.md: the archive is packed, a client connects, ships it, and a worker finds the package in it."""
+def test_the_blocks_of_the_page(
+    server: ConnectServer, environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/cluster.md: the archive is packed, a client that has it connects and ships it, and a worker finds the package."""
     [page] = pages_of("cluster")
-    code = [block.code for block in blocks(page) if in_lanes("cluster")(block) and block.language == "python"]
-    program = "\n".join(["from pyspark.sql import SparkSession", "import tidegate as tg", *code, SHIPPED])
+    [archive, connection] = [block.code for block in blocks(page) if block.language == "python"]
+    monkeypatch.chdir(tmp_path)
+    assert run(page, {}, lambda block: in_lanes("cluster")(block) and block.code == archive) == 1
+    program = "\n".join(["from pyspark.sql import SparkSession", "import tidegate as tg", connection, SHIPPED])
     (tmp_path / "page.py").write_text(replaced(program, {"sc://host:15002": server.url}))
     done = subprocess.run(
-        [sys.executable, "page.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "page.py"],
+        env={**environment, "PYTHONPATH": "packed.zip"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert done.stdout.strip().endswith("packed.zip/tidegate/__init__.py"), done.stdout + done.stderr
+    assert done.stdout.strip().endswith(".zip/tidegate/__init__.py"), done.stdout + done.stderr
 
 
 def test_the_demo(server: ConnectServer, environment: dict[str, str], tmp_path: Path) -> None:
