@@ -75,12 +75,12 @@ def test_windows_close_by_the_wall_clock(facts: dict[str, Any]) -> None:
 def test_the_blocks_of_the_page(
     server: ConnectServer, environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """docs/cluster.md: the archive is packed, a client that has it connects and ships it, and a worker finds the package."""
+    """docs/cluster.md: the archive is packed, a client that has it ships it, and a worker finds the package."""
     [page] = pages_of("cluster")
     [archive, connection] = [block.code for block in blocks(page) if block.language == "python"]
     monkeypatch.chdir(tmp_path)
     assert run(page, {}, lambda block: in_lanes("cluster")(block) and block.code == archive) == 1
-    program = "\n".join(["from pyspark.sql import SparkSession", "import tidegate as tg", connection, SHIPPED])
+    program = f"from pyspark.sql import SparkSession\nimport tidegate as tg\n{connection}{SHIPPED}"
     (tmp_path / "page.py").write_text(replaced(program, {"sc://host:15002": server.url}))
     done = subprocess.run(
         [sys.executable, "page.py"],
