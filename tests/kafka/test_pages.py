@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from docs.reference import Name, in_lane
 from kafka.apicurio import Apicurio
 from kafka.broker import Broker
 from kafka.client import Client
+from sinks.server import NoPostgresError, Server, programs
 from spark.alerts import as_it_was, build
 from tidegate.runtime.spark.kafka import formats
 
@@ -103,7 +105,7 @@ def shop(spark: SparkSession, client: Client, broker: Broker) -> Iterator[Shop]:
     for topic in topics:
         client.topic(name=topic)
     times = [START, START + 10_000, START + 9 * MINUTE]
-    events = [{"user": "A", "price": 1.5, "ts": f"{2026}-01-01T00:{at // MINUTE:02}:00Z"} for at in (0, 0, 9 * MINUTE)]
+    events = [{"user": "A", "price": 1.5, "ts": f"2026-01-01T00:{at // MINUTE:02}:00Z"} for at in (0, 0, 9 * MINUTE)]
     values = [json.dumps(event).encode() for event in events]
     client.send(
         "events", [(0, b"A", value, at) for value, at in zip([*values, b"broken"], [*times, times[-1]], strict=True)]
@@ -122,12 +124,24 @@ def shop(spark: SparkSession, client: Client, broker: Broker) -> Iterator[Shop]:
         client.remove(topic)
 
 
+def postgres() -> Server:
+    """For the page whose table goes to a database."""
+    try:
+        programs()
+    except NoPostgresError as error:
+        pytest.skip(f"no PostgreSQL: {error}")
+    return Server()
+
+
 @pytest.mark.parametrize("page", pages_of("kafka"), ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_blocks_of_a_page_run(shop: Shop, page: Path, tmp_path: Path) -> None:
     """Of the README and of the page about graces with what their blocks without Kafka define."""
     names = {"__name__": page.name, **shop.names()}
-    with as_it_was(shop.spark):
-        assert run(page, names, in_lanes("driver", "kafka"), shop.instead(tmp_path))
+    instead = shop.instead(tmp_path)
+    with as_it_was(shop.spark), ExitStack() as stack:
+        if page.name == "change-data.md":
+            instead["postgresql://host/copy"] = stack.enter_context(postgres()).url
+        assert run(page, names, in_lanes("driver", "kafka"), instead)
         shop.finish()
     if page.name == "choosing-a-grace.md":
         assert names["recorded"](shop.spark, shop.servers).count() == 4

@@ -80,7 +80,8 @@ def table(
 
     Examples:
         ```python
-        changes = spark.readStream.format("kafka").option("subscribe", "shop.public.users").load()
+        kafka = spark.readStream.format("kafka").option("kafka.bootstrap.servers", "localhost:9092")
+        changes = kafka.option("subscribe", "shop.public.users").load()
         users = tg.debezium.table(changes, key="id", row="id long, name string")
         ```
     """
