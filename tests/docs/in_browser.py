@@ -36,16 +36,16 @@ WANTED = {
 """Words that a reader types, each with the place that must be among the first results."""
 
 WALK = {
-    "why does nothing come out": "semantics/#why-is-nothing-coming-out",
-    "last window never comes out": "howto/from-watermark/#the-last-window-never-comes-out",
-    "late data dropped": "howto/from-watermark/#late-data",
-    "delay threshold": "howto/from-watermark/#watermark-and-delay-threshold",
-    "session_window": "howto/from-watermark/#session_window-sessionization",
-    "dropDuplicatesWithinWatermark": "howto/from-watermark/#dropduplicateswithinwatermark-deduplicate",
-    "exactly once": "sinks/",
-    "unit tests": "howto/cookbook/#unit-tests-in-pytest",
-    "shuffle partitions": "upgrades/#more-or-fewer-cores",
-    "prometheus": "operations/#switching-the-metrics-on",
+    "why does nothing come out": "howto/questions/#why-does-nothing-come-out-the-last-window-is-never-emitted",
+    "last window never emitted": "howto/questions/#why-does-nothing-come-out-the-last-window-is-never-emitted",
+    "is late data dropped": "howto/questions/#what-happens-to-late-data-is-it-dropped",
+    "how long should the watermark delay be": "howto/questions/#how-long-should-the-watermark-delay-be",
+    "exactly once foreachBatch": "howto/questions/#how-do-i-write-exactly-once-with-foreachbatch-to-delta-or-postgres",
+    "alert when no event arrives": "howto/questions/#how-do-i-raise-an-alert-when-no-event-arrives",
+    "change query keep checkpoint": "howto/questions/#how-do-i-change-a-query-and-keep-its-checkpoint",
+    "different number of shuffle partitions": "howto/questions/#how-do-i-change-the-number-of-shuffle-partitions",
+    "debug state store": "howto/questions/#how-do-i-debug-the-state-store-can-i-read-its-state",
+    "unit test streaming query": "howto/questions/#how-do-i-unit-test-a-streaming-query",
 }
 """Questions of someone who knows PySpark, each with the place that answers it."""
 
