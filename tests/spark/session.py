@@ -22,7 +22,7 @@ THROUGH_FILE_SYSTEM = f"{checkpointing()}.FileSystemBasedCheckpointFileManager"
 FILES_WITHOUT_FORKS = Path(__file__).with_name("FilesWithoutForks.java")
 """Without it a query of four micro-batches starts the program `chmod` 70 times (`jdk.ProcessStart` in a recording)."""
 
-UNTRACED = {"spark.python.sql.dataFrameDebugging.enabled": "false"}
+UNTRACED = ("spark.python.sql.dataFrameDebugging.enabled", "false")
 """Spark's default asks the JVM several times more in each call of a column or a frame, so that errors name the line."""
 
 UNUSED = (
@@ -46,10 +46,10 @@ UNUSED = (
 def builder(name: str) -> Any:
     """The builder of such a session under this name."""
     return configure(
-        SparkSession.builder.config(map=UNTRACED)
-        .master("local[2]")
+        SparkSession.builder.master("local[2]")
         .appName(name)
         .config("spark.ui.enabled", "false")
+        .config(*UNTRACED)
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.streaming.metricsEnabled", "false")
@@ -78,7 +78,7 @@ def unzipped(home: Path) -> Path:
             (home / "jars" / jar.name).symlink_to(jar)
     # The folder is on the class path of each JVM with this home.
     (home / "conf").mkdir()
-    defaults = dict(UNTRACED)
+    defaults = dict([UNTRACED])
     if _compiled(FILES_WITHOUT_FORKS, next((home / "jars").glob("hadoop-client-api-*.jar")), home / "conf"):
         defaults["spark.hadoop.fs.file.impl"] = FILES_WITHOUT_FORKS.stem
     lines = "".join(f"{name} {value}\n" for name, value in defaults.items())
