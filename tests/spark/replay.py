@@ -143,6 +143,14 @@ def collect(frame: DataFrame) -> list[Row]:
     return rows
 
 
+def structs_as_dicts(rows: Sequence[Row]) -> list[Row]:
+    """What a function gives as a dict comes back from Spark as a struct."""
+    return [
+        {name: each.asDict(recursive=True) if hasattr(each, "asDict") else each for name, each in row.items()}
+        for row in rows
+    ]
+
+
 def observed(row: Any) -> dict[str, Any]:
     """A row of observed metrics as a dict, from classic Spark or Connect."""
     return row.asDict() if hasattr(row, "asDict") else dict(zip(row.schema.names, row.values, strict=True))

@@ -29,7 +29,7 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 from sizes import SMALL
-from spark.replay import Replay, Replayed, collect, table_of, with_offsets
+from spark.replay import Replay, Replayed, collect, structs_as_dicts, table_of, with_offsets
 from tidegate.kernel.tuning import Tuning
 from tidegate.runtime.spark.attach import to_df
 
@@ -205,7 +205,7 @@ def test_random_streams_are_what_the_oracle_says(spark: SparkSession, kind: str,
         replay = Replay(spark, Path(folder), columns(), topology, files_per_batch=3)
         half = len(splits) // 2
         runs = [replay.run_split(part) for part in (splits[:half], splits[half:]) if part]
-    got = [endless(rows) for run in runs for rows in run.rows]
+    got = [endless(structs_as_dicts(rows)) for run in runs for rows in run.rows]
     for rows, expected in zip(got, wanted, strict=True):
         assert_same(case, splits, placed(case.topology, rows), placed(case.topology, expected))
     assert sum(run.dropped() for run in runs) == sum(drops.values())

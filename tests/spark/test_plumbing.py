@@ -152,6 +152,7 @@ def test_pack_is_called_for_an_empty_partition(spark: SparkSession) -> None:
 
 
 def test_arrow_batches_of_the_input(spark: SparkSession) -> None:
+    config.configure(spark)
     most = int(spark.conf.get(config.ARROW_ROWS))
     assert most == (50_000 if config.spark_version() >= config.SPARK_BOUNDS_ARROW_BYTES else 10_000)
     frame = spark.range(0, 2 * most + 5_000, 1, 1).selectExpr("cast(id as string) key")
