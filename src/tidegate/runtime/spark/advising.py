@@ -119,18 +119,22 @@ def _time(name: str, kind: DataType) -> Column:
     return F.unix_millis(F.to_timestamp(column) if isinstance(kind, StringType) else column.cast("timestamp"))
 
 
+def _unusable(question: Question) -> tuple[Column, Column]:
+    """Whether a row of `columns` has no valid timestamp, and whether it has no key."""
+    bad = F.col("ts").isNull() | (F.col("ts") < 0)
+    return bad, reduce(lambda a, b: a | b, (col(f"k:{name}").isNull() for name in question.key))
+
+
 def skip(question: Question, rows: DataFrame) -> tuple[dict[str, int], DataFrame]:
     """What is skipped, and the other rows of `columns`."""
-    bad = F.col("ts").isNull() | (F.col("ts") < 0)
-    no_key = reduce(lambda a, b: a | b, (col(f"k:{name}").isNull() for name in question.key))
+    bad, no_key = _unusable(question)
     (told,) = rows.agg(F.count_if(bad), F.count_if(no_key & ~bad)).collect()
     return _skipped(told), rows.where(~bad & ~no_key)
 
 
 def _valid(question: Question, rows: DataFrame) -> tuple[dict[str, int], DataFrame, tuple[str, ...]]:
     """What is skipped, the others with `p` (the number of the partition) in place of its name, and the names."""
-    bad = F.col("ts").isNull() | (F.col("ts") < 0)
-    no_key = reduce(lambda a, b: a | b, (col(f"k:{name}").isNull() for name in question.key))
+    bad, no_key = _unusable(question)
     needed = [name for name in ("name", "o", "at") if name in rows.columns]
     nulls = [F.count_if(~bad & ~no_key & F.col(name).isNull()) for name in needed]
     (told,) = rows.agg(F.count_if(bad), F.count_if(no_key & ~bad), *nulls).collect()
