@@ -51,7 +51,8 @@ class Digest:
 class Run:
     """Rows and seconds of each micro-batch that had input, what left, the largest memory, and how busy others were.
 
-    worker_mib is the largest Python worker (resident), python_mib all of them (what they share, once).
+    worker_mib is the largest Python worker (resident), python_mib all of them (what they share, once), own_mib the
+    largest worker without what it shares.
     """
 
     rows: list[int]
@@ -62,6 +63,7 @@ class Run:
     python_mib: float
     worker_mib: float
     busy_before_percent: float
+    own_mib: float = 0.0
 
     @property
     def timed_rates(self) -> list[float]:
@@ -144,6 +146,7 @@ def run(spark: SparkSession, contestant: Contestant, folder: Path) -> Run:
         python_mib=peak["python"],
         worker_mib=peak["worker"],
         busy_before_percent=busy,
+        own_mib=peak["own"],
     )
 
 
@@ -174,10 +177,12 @@ def _as_json(progress: Any) -> str:
 def peaks(*of: psutil.Process) -> Iterator[dict[str, float]]:
     """The largest memory (MiB), sampled: of the JVM and of a Python worker (resident), of all workers (shared, once).
 
+    `own` is the largest part that a worker shares with no other process.
+
     Of all that this process started, or of `of` and all that it started. Memory that an earlier query left to the JVM,
     and workers that Spark keeps for reuse, are in it.
     """
-    peak = {"java": 0.0, "python": 0.0, "worker": 0.0}
+    peak = {"java": 0.0, "python": 0.0, "worker": 0.0, "own": 0.0}
 
     def sample() -> None:
         now = _resident(of)
@@ -207,7 +212,7 @@ def sampling(sample: Callable[[], None]) -> Iterator[None]:
 
 
 def _resident(of: tuple[psutil.Process, ...]) -> dict[str, float]:
-    found = {"java": 0.0, "python": 0.0, "worker": 0.0}
+    found = {"java": 0.0, "python": 0.0, "worker": 0.0, "own": 0.0}
     for process in _family(of):
         try:
             # By its program: what the JVM forks goes by another name until it has started.
@@ -218,6 +223,7 @@ def _resident(of: tuple[psutil.Process, ...]) -> dict[str, float]:
                 # Linux tells what a process' part is of pages that forked workers share.
                 found["python"] += getattr(full, "pss", full.rss) / 2**20
                 found["worker"] = max(found["worker"], full.rss / 2**20)
+                found["own"] = max(found["own"], full.uss / 2**20)
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
     return found

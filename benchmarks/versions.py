@@ -56,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.versions", description=__doc__.splitlines()[0])
     parser.add_argument("--before", type=Path, required=True, help="a checkout of the other version")
     parser.add_argument("--only", nargs="+", choices=WORKLOADS, default=WORKLOADS, help="workloads")
+    parser.add_argument("--contestants", nargs="+", choices=OURS, default=OURS, help="which of ours; all if left out")
     parser.add_argument("--turns", type=int, default=3)
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--smoke", dest="size", action="store_const", const=["--smoke"], default=[], help="a trial")
@@ -63,13 +64,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/versions.json"))
     options = parser.parse_args(argv)
     folders = {"before": options.before.resolve(), "now": ROOT}
+    given = [*options.size, "--contestants", *options.contestants]
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-versions-") as scratch:
         for workload in options.only:
             turns: dict[str, list[Turn]] = {version: [] for version in folders}
             for number in range(options.turns):
                 for version in sorted(folders, reverse=number % 2 == 1):
-                    one = turn(folders[version], workload, Path(scratch), options.size)
+                    one = turn(folders[version], workload, Path(scratch), given)
                     turns[version].append(one)
                     say(f"  {workload} turn {number + 1}/{options.turns}  {version:7} {_speeds(one)}")
             found[workload] = compared(turns)
@@ -80,12 +82,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0 if all(each["ratio"] >= BAR for one in found.values() for each in one.values()) else 1
 
 
-def turn(folder: Path, workload: str, scratch: Path, size: list[str]) -> Turn:
+def turn(folder: Path, workload: str, scratch: Path, given: list[str]) -> Turn:
     """One turn of a workload by the version in `folder`; raises CalledProcessError with its output if it fails."""
     told = scratch / "told.json"
     told.unlink(missing_ok=True)
     command = [sys.executable, "-m", "benchmarks.suite", "--only", workload, "--repeat", "1", "--json", str(told)]
-    command += ["--data", str(scratch / "data"), "--contestants", *OURS, *size]
+    command += ["--data", str(scratch / "data"), *given]
     environment = {**os.environ, "PYTHONPATH": f"{folder / 'src'}{os.pathsep}{folder}"}
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     done = subprocess.run(command, cwd=folder, env=environment | python, capture_output=True, text=True, check=False)

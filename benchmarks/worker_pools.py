@@ -1,4 +1,4 @@
-"""Map tasks and stateful tasks in the same Python workers, and each in workers of their own: time and memory.
+"""Python workers that are forked with all imported, that import by themselves, and in two pools: time and memory.
 
 `python -m benchmarks.worker_pools`, with `PYTHONPATH=src` where tidegate is not installed. W1 and J1-left-1, both by
 `tg.files.source`. Each way has a session of its own, because Spark keeps workers for a minute; the ways take turns. The
@@ -22,10 +22,15 @@ from benchmarks.inputs import Shape, write
 from benchmarks.measure import WARM_UP, Digest, Run, run
 from benchmarks.options import arguments, save, say, session, versions
 from benchmarks.workloads import joins, tumbling
-from tidegate.runtime.spark.config import SIMPLIFIED
+from tidegate.runtime.spark.config import DAEMON, PRELOADED, SIMPLIFIED
+from tidegate.runtime.spark.daemon import PLAIN
 
-WAYS = {"one pool": "false", "two pools": "true"}
-"""What the setting is by which Spark tells the workers apart."""
+WAYS = {
+    "forked with all imported": {SIMPLIFIED: "false", **PRELOADED},
+    "one pool": {SIMPLIFIED: "false", DAEMON: PLAIN},
+    "two pools": {SIMPLIFIED: "true", DAEMON: PLAIN},
+}
+"""The settings of decisions 0050 and 0046; with two pools map tasks and stateful tasks have workers of their own."""
 FIRST = "first micro-batch"
 KEYS = 100_000
 SIZES = {True: (2_000, 4), False: (1_000_000, 8)}
@@ -50,22 +55,26 @@ def turn(spark: SparkSession, of: dict[str, tuple[Contestant, Path]]) -> dict[st
 
 
 def compared(found: dict[str, list[dict[str, Run]]]) -> dict[str, Any]:
-    """Of each query how many times as fast one pool is, within a turn, and the memory of each way.
+    """Of each query how many times as fast each way is as the last one, within a turn, and its memory.
 
     Raises AssertionError if the ways gave other rows.
     """
     told: dict[str, Any] = {}
-    for query in found["one pool"][0]:
+    last = list(WAYS)[-1]
+    for query in found[last][0]:
         runs = {way: [each[query] for each in turns] for way, turns in found.items()}
         answers = {Digest.all(one.digests) for each in runs.values() for one in each}
         if len(answers) > 1:
             raise AssertionError(f"{query}: not the same rows: {answers}")
         took = {way: [seconds(query, one) for one in each] for way, each in runs.items()}
-        ratios = [two / one for one, two in zip(took["one pool"], took["two pools"], strict=True)]
+        ratios = {
+            way: [slow / one for one, slow in zip(took[way], took[last], strict=True)] for way in WAYS if way != last
+        }
         memory = {
             way: {
                 "all": median(one.python_mib for one in each),
                 "largest": max(one.worker_mib for one in each),
+                "its own": max(one.own_mib for one in each),
             }
             for way, each in runs.items()
         }
@@ -87,18 +96,20 @@ def main(argv: list[str] | None = None) -> int:
         of = inputs(Path(scratch), options.smoke)
         for number in range(options.turns + 1):
             for way in list(WAYS)[:: -1 if number % 2 else 1]:
-                with session(options, {SIMPLIFIED: WAYS[way]}) as spark:
-                    one, told = turn(spark, of), versions(spark)
+                with session(options, WAYS[way]) as spark:
+                    one, ran_on = turn(spark, of), versions(spark)
                 times = "  ".join(f"{query} {seconds(query, each):.1f} s" for query, each in one.items())
-                say(f"  turn {number}/{options.turns}  {way:10} {times}")
+                say(f"  turn {number}/{options.turns}  {way:24} {times}")
                 found[way] += [one] if number else []
     report = compared(found)
     for query, each in report.items():
-        ratios, mib = each["ratios"], each["mib"]
-        say(f"{query}: one pool is {median(ratios):.2f} times as fast ({min(ratios):.2f} to {max(ratios):.2f})")
-        for way, of_way in mib.items():
-            say(f"  {way}: all Python {of_way['all']:.0f} MiB, largest worker {of_way['largest']:.0f} MiB")
-    save({"turns": options.turns, "queries": report, "versions": told}, options.json)
+        say(f"{query}, times as fast as with two pools, and MiB")
+        for way, mib in each["mib"].items():
+            ratios = each["ratios"].get(way, [1.0])
+            fast = f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+            told = f"all Python {mib['all']:.0f}, largest worker {mib['largest']:.0f}, of its own {mib['its own']:.0f}"
+            say(f"  {way:24} {fast:20} {told}")
+    save({"turns": options.turns, "queries": report, "versions": ran_on}, options.json)
     return 0
 
 

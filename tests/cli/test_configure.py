@@ -18,6 +18,7 @@ from tidegate.runtime.spark import config
 PLATFORMS = "com.platform.state.RocksDBStateStoreProvider"
 SAVING = config.ONE_POOL | config.LARGER_BATCHES
 BY_DEFAULT = config.NEEDED | SAVING
+ELSEWHERE = "spark://host:7077"
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +29,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "bin" / "java").chmod(0o755)
     (tmp_path / "release").write_text('JAVA_VERSION="21.0.1"\n')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    for name in (*config.PYTHON_OF_WORKERS, "SPARK_REMOTE", "SPARK_CONNECT_MODE"):
+    for name in (*config.PYTHON_OF_WORKERS, *config.MASTER_MAY_COME_FROM, "SPARK_REMOTE", "SPARK_CONNECT_MODE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "environ", dict(os.environ))
 
@@ -48,7 +49,8 @@ class Session:
 
 
 def options(builder: Any) -> dict[str, str]:
-    return dict(builder._options)
+    """The settings of a builder, as long as nothing says where its Spark runs."""
+    return {name: value for name, value in builder._options.items() if name != config.DAEMON}
 
 
 def test_it_sets_sparks_own_rocksdb_store() -> None:
@@ -132,9 +134,9 @@ def test_a_spark_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     [
         (lambda: SparkSession.builder.config("spark.remote", "local[2]"), True),
         (lambda: SparkSession.builder.config("spark.api.mode", "connect"), True),
-        (lambda: SparkSession.builder.config("spark.api.mode", "connect").master("spark://host:7077"), False),
+        (lambda: SparkSession.builder.config("spark.api.mode", "connect").master(ELSEWHERE), False),
         (lambda: SparkSession.builder.config("spark.remote", "sc://host:15002"), False),
-        (lambda: SparkSession.builder.master("local[2]"), False),
+        (lambda: SparkSession.builder.master(ELSEWHERE), False),
     ],
 )
 def test_a_server_of_ones_own_has_workers_with_this_python(builder: Any, ours: bool) -> None:
@@ -142,11 +144,54 @@ def test_a_server_of_ones_own_has_workers_with_this_python(builder: Any, ours: b
     assert os.environ.get("PYSPARK_PYTHON") == (sys.executable if ours else None)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process with libraries of the system is not forked")
+@pytest.mark.parametrize("builder", [SparkSession.builder, SparkSession.builder.master("local[2]")])
+def test_workers_on_this_machine_are_forked_with_everything_imported(builder: Any) -> None:
+    assert tg.configure(builder)._options[config.DAEMON] == "tidegate.runtime.spark.daemon"
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
+@pytest.mark.parametrize(
+    ("builder", "environment"),
+    [
+        (SparkSession.builder.master(ELSEWHERE), {}),
+        (SparkSession.builder, {"PYSPARK_GATEWAY_PORT": "7"}),
+        (SparkSession.builder, {"SPARK_HOME": "spark"}),
+        (SparkSession.builder.master("local[2]").config("spark.submit.pyFiles", "of_mine.py"), {}),
+        (SparkSession.builder.config("spark.remote", "local[2]"), {}),
+        (SparkSession.builder.config("spark.api.mode", "connect"), {}),
+        (SparkSession.builder.master("local-cluster[2,1,1024]"), {}),
+    ],
+)
+def test_nothing_is_imported_before_the_fork_where_workers_may_lack_tidegate(
+    builder: Any, environment: dict[str, str]
+) -> None:
+    os.environ |= environment
+    assert config.DAEMON not in tg.configure(builder)._options
+
+
+def test_a_python_that_finds_another_tidegate_or_none_imports_nothing_before_the_fork(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for given in ("None", "/of/another/tidegate/__init__.py", ""):
+        python = tmp_path / f"python{len(given)}"
+        python.write_text(f"#!/bin/sh\necho {given}\n")
+        python.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(python))
+        assert config.DAEMON not in tg.configure(SparkSession.builder.master("local[2]"))._options
+        assert "PYSPARK_PYTHON" not in os.environ
+
+
+def test_a_daemon_that_somebody_chose_stays() -> None:
+    builder = SparkSession.builder.master("local[2]").config(config.DAEMON, "pyspark.daemon")
+    assert tg.configure(builder)._options[config.DAEMON] == "pyspark.daemon"
+
+
 def test_a_python_of_workers_that_somebody_named_stays_or_is_refused(tmp_path: Path) -> None:
     other = tmp_path / "bin" / "python"
     os.environ["PYSPARK_PYTHON"] = str(other)
     tg.configure(SparkSession.builder.config("spark.remote", "local[2]"))
-    tg.configure(SparkSession.builder.master("spark://host:7077"))
+    tg.configure(SparkSession.builder.master(ELSEWHERE))
     assert os.environ["PYSPARK_PYTHON"] == str(other)
     with pytest.raises(tg.TidegateError) as caught:
         tg.configure(SparkSession.builder.master("local[2]"))

@@ -30,6 +30,9 @@ PYTHON_OF_WORKERS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 PACKAGES, CONNECTOR, SCALA = "spark.jars.packages", "spark-sql-kafka-0-10", "2.13"
 SHIPPED = {"spark.submit.pyFiles", "spark.files", "spark.archives"}
 """What may bring the packages that the Python of workers lacks."""
+LOCAL = "local"
+MASTER_MAY_COME_FROM = {"MASTER", "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR", "SPARK_HOME"}
+"""Without any of them a builder that names no master starts Spark on this machine."""
 STATE_SERVER = "org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkStateServer"
 CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 OLDEST_JAVA = 17
@@ -64,6 +67,10 @@ FASTER = {"spark.sql.streaming.checkpoint.fileChecksum.enabled": "false"}
 # notice a worker that hangs on such a socket (`spark.python.worker.idleTimeoutSeconds`), so it is a choice too.
 FASTER_AT_START = {"spark.python.unix.domain.socket.enabled": "true"}
 
+DAEMON = "spark.python.daemon.module"
+# Only before Spark starts, and only where workers surely find tidegate: without the module no worker starts at all.
+PRELOADED = {DAEMON: "tidegate.runtime.spark.daemon"}
+
 Session = TypeVar("Session")
 
 
@@ -72,10 +79,12 @@ def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
 
     That is the RocksDB state store with changelog checkpointing; a RocksDB store of a platform's own stays. Rows go to
     Python in batches of up to 50,000, unless the session has a number of its own. All tasks share one pool of Python
-    workers: for it Spark's simplified tracebacks are off, unless a builder turns them on. Checked are the versions of
-    Spark, Java, pandas, pyarrow and protobuf, the Kafka connector among `spark.jars.packages`, and the Python of
-    workers on this machine. `faster=True` adds settings that save time per batch and have a price: no checksum files
-    beside checkpoint files, and, on a builder, Unix sockets between Spark and Python.
+    workers: for it Spark's simplified tracebacks are off, unless a builder turns them on. A builder whose master is
+    this machine gets workers that run the Python of this process (unless PYSPARK_PYTHON names another one) and are
+    forked with everything imported. Checked are the versions of Spark, Java, pandas, pyarrow and protobuf, the Kafka
+    connector among `spark.jars.packages`, and the Python of workers on this machine. `faster=True` adds settings that
+    save time per batch and have a price: no checksum files beside checkpoint files, and, on a builder, Unix sockets
+    between Spark and Python.
     """
     require_spark()
     quiet_pandas()
@@ -99,10 +108,14 @@ def _configure_builder(builder: Any, faster: bool) -> Any:
         require_java()
         require_connector(options.get(PACKAGES, ""), pyspark.__version__)
         named = os.environ.get(PYTHON_OF_WORKERS[0])
-        if named is not None and _is_this_machine(options.get("spark.master", "")) and not options.keys() & SHIPPED:
+        here = _is_this_machine(_master(options)) and not options.keys() & SHIPPED
+        if named is not None and here:
             require_workers(named)
         if faster:
             builder = _with(builder, FASTER_AT_START)
+        if here and DAEMON not in options and not _starts_server(options) and _may_preload():
+            os.environ.setdefault(PYTHON_OF_WORKERS[0], sys.executable)
+            builder = _with(builder, PRELOADED)
     if _starts_server(options) and not os.environ.keys() & PYTHON_OF_WORKERS:
         # Its workers run what the environment of the server says, and the server is started with this one's.
         os.environ[PYTHON_OF_WORKERS[0]] = sys.executable
@@ -110,6 +123,29 @@ def _configure_builder(builder: Any, faster: bool) -> Any:
     return _with(
         builder, {name: value for name, value in settings.items() if name != SIMPLIFIED or name not in options}
     )
+
+
+def _master(options: dict[str, Any]) -> str:
+    """Where a session with these options runs; "" where the environment may say so."""
+    elsewhere = os.environ.keys() & MASTER_MAY_COME_FROM
+    return str(options.get("spark.master", "" if elsewhere else LOCAL))
+
+
+def _may_preload() -> bool:
+    """Whether every worker on this machine surely finds tidegate as this process does (decision 0050)."""
+    python = shutil.which(os.environ.get(PYTHON_OF_WORKERS[0], sys.executable))
+    return sys.platform == "linux" and python is not None and _finds_tidegate(python)
+
+
+@cache
+def _finds_tidegate(python: str) -> bool:
+    """Whether a process that runs `python` finds this tidegate; the folder of a script, say, is on no other's path."""
+    command = [python, "-c", "import importlib.util as u; print(getattr(u.find_spec('tidegate'), 'origin', None))"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_WORKER_SECONDS).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return Path(found.strip()).resolve() == Path(__file__).resolve().parents[2] / "__init__.py"
 
 
 def _settings(faster: bool, provider: str, arrow_rows: str) -> dict[str, str]:
@@ -195,7 +231,7 @@ def use_driver_python(spark: SparkSession) -> None:
 
 
 def _is_this_machine(master: str) -> bool:
-    return master.partition("[")[0] == "local"
+    return master.partition("[")[0] == LOCAL
 
 
 def require_workers(python: str) -> None:

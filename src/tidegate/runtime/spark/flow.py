@@ -16,7 +16,7 @@ from tidegate.errors import TidegateError
 from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.runtime.spark import config
 from tidegate.runtime.spark.declared import is_streaming, known_by_name
-from tidegate.runtime.spark.names import numbered, numbers, renamed
+from tidegate.runtime.spark.names import numbered, numbers, quoted, renamed
 from tidegate.runtime.spark.processor import Stage, StageProcessor, static_step
 from tidegate.runtime.spark.tasks import in_partitions, task_numbers
 from tidegate.runtime.spark.wire import rows_of, wire_schema
@@ -28,12 +28,6 @@ Columns = Sequence[Column] | Mapping[str, Column]
 
 _PACKED = pa.schema([("task", pa.int32()), ("blob", pa.binary())])
 _PACKED_ON_SPARK = from_arrow_schema(_PACKED)
-_COMBINE: dict[str, Callable[[Column], Column]] = {
-    "sum": F.sum,
-    "max": F.max,
-    "min": F.min,
-    "avg": F.avg,
-}
 
 
 def flow(
@@ -135,18 +129,21 @@ def _marked(
 
 def observing(out: DataFrame, metrics: Mapping[str, str], name: str) -> DataFrame:
     """`out`, with `metrics` of the numbers in its columns (`wire.outgoing`) as the observation `name`."""
-    made = [_combined(formula(metric, how)).alias(metric) for metric, how in metrics.items()]
+    # As text: Spark is another process, and a metric made of columns takes several messages for each part of its formula.
+    made = [F.expr(_combined(formula(metric, how))).alias(metric) for metric, how in metrics.items()]
     return out.observe(name, *made) if made else out
 
 
-def _combined(of: Formula) -> Column:
-    """The numbers of all tasks put together, as `spec.metrics.combined` does it."""
+def _combined(of: Formula) -> str:
+    """The numbers of all tasks put together, as `spec.metrics.combined` does it, in Spark's SQL."""
     over = _term(of.over)
     if of.under is None:
-        return over if of.over.how == "avg" or of.over.of in (GRACE_NEEDED, PARTITION_TIMES) else over.cast("long")
+        as_it_is = of.over.how == "avg" or of.over.of in (GRACE_NEEDED, PARTITION_TIMES)
+        return over if as_it_is else f"CAST({over} AS BIGINT)"
     under = _term(of.under)
-    return F.when(under > 0, over / under).when(under.isNotNull(), F.lit(0.0))
+    return f"CASE WHEN {under} > 0 THEN {over} / {under} WHEN {under} IS NOT NULL THEN 0.0D END"
 
 
-def _term(term: Term) -> Column:
-    return F.lit(int(term.of)) if term.how == "number" else _COMBINE[term.how](F.col(term.of))
+def _term(term: Term) -> str:
+    """`how` is the name of an aggregate function in SQL too."""
+    return str(int(term.of)) if term.how == "number" else f"{term.how}({quoted(term.of)})"

@@ -1,0 +1,71 @@
+"""The process that forks Spark's Python workers, with everything imported that the tasks of tidegate need.
+
+Spark runs it as `python -m tidegate.runtime.spark.daemon` where `spark.python.daemon.module` names it (decision 0050).
+Its workers share the pages of the imported modules, and start without importing them again.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from pyspark.daemon import manager
+
+MODULES = (
+    "pyspark.worker",
+    "pyspark.sql.streaming.stateful_processor_api_client",
+    "numpy.random",
+    "pandas",
+    "pyarrow.compute",
+    "pyarrow.parquet",
+    "tidegate.runtime.spark.attach",
+    "tidegate.runtime.spark.state",
+)
+"""What every worker would import at its first task."""
+
+PLAIN = "pyspark.daemon"
+"""Spark's own daemon, which imports nothing before it forks."""
+
+WITHOUT_THREAD = ("JE_ARROW_MALLOC_CONF", "background_thread:false")
+"""Left alone, Arrow starts a thread when it is imported; a fork has none of the other threads, but their locks."""
+
+
+def main() -> None:
+    """Import what workers need, and fork workers as Spark's own daemon does; become that one where this is not safe."""
+    # Outside Linux libraries of the system may start threads that cannot be counted here.
+    if sys.platform != "linux" or not _imported():
+        os.execv(sys.executable, [sys.executable, "-m", PLAIN, *sys.argv[1:]])  # noqa: S606 - the same Python
+    gc.collect()
+    # A collection in a worker would write to each object that it looks at, and so copy the shared pages.
+    gc.freeze()
+    manager()
+
+
+def _imported() -> bool:
+    """Import MODULES; whether all are there, and this process still has one thread."""
+    os.environ.setdefault(*WITHOUT_THREAD)
+    # Spark reads the address of this process from its output, into which no module may print.
+    output = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        for module in MODULES:
+            import_module(module)
+    except Exception as error:  # noqa: BLE001 - whatever it is, a worker meets it at its first task and says so
+        sys.stderr.write(f"tidegate: {error!r} before the first worker; workers import by themselves\n")
+        return False
+    finally:
+        sys.stdout.flush()
+        os.dup2(output, 1)
+        os.close(output)
+    import numpy as np
+
+    # Otherwise all workers would draw the same numbers; the module `random` does this itself.
+    os.register_at_fork(after_in_child=np.random.seed)
+    return len(list(Path("/proc/self/task").iterdir())) == 1
+
+
+if __name__ == "__main__":
+    main()

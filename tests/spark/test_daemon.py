@@ -1,0 +1,101 @@
+"""The daemon that imports before it forks: what its workers share, what they must not, and when it is Spark's own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from tidegate.runtime.spark import config, daemon
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Spark's own daemon runs elsewhere")
+TASKS = 2
+
+
+def told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One row about this worker, once another task surely has a worker of its own."""
+    import numpy as np
+
+    for _ in batches:
+        pass
+    time.sleep(2)
+    parent = Path("/proc", str(os.getppid()))
+    row = {
+        "pid": os.getpid(),
+        "daemon": (parent / "cmdline").read_text().replace("\0", " "),
+        "threads": len(list((parent / "task").iterdir())),
+        "drawn": float(np.random.random()),  # noqa: NPY002 - the generator that all of a process share
+    }
+    yield pa.RecordBatch.from_pylist([row])
+
+
+def test_workers_come_from_a_daemon_with_one_thread_and_draw_other_numbers(spark: SparkSession) -> None:
+    assert spark.sparkContext.getConf().get(config.DAEMON) == daemon.__name__
+    frame = spark.range(0, TASKS, 1, TASKS).mapInArrow(told, "pid long, daemon string, threads long, drawn double")
+    rows = frame.collect()
+    assert len({row.pid for row in rows}) == TASKS
+    assert all(f"-m {daemon.__name__} pyspark.worker" in row.daemon for row in rows)
+    assert {row.threads for row in rows} == {1}
+    assert len({row.drawn for row in rows}) == TASKS
+
+
+STARTED = """
+import sys
+from tidegate.runtime.spark import daemon
+sys.argv = ["daemon", "pyspark.worker"]
+{before}
+daemon.main()
+"""
+
+
+def started(before: str = "", **environment: str) -> tuple[str, str]:
+    """The command line of a daemon that has told its address, and what it wrote besides."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1", **environment}
+    command = [sys.executable, "-c", STARTED.format(before=before)]
+    with subprocess.Popen(
+        command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        address = process.stdout.read(4)
+        line = Path("/proc", str(process.pid), "cmdline").read_text()
+        # Spark ends a daemon by closing what it reads from.
+        output, errors = process.communicate(timeout=60)
+    assert 1024 < int.from_bytes(address, "big") < 1 << 16, (address, errors)
+    assert output == b""
+    return line, errors.decode()
+
+
+def test_it_stays_where_all_is_imported_with_one_thread() -> None:
+    line, _ = started()
+    assert "daemon.main()" in line
+
+
+def test_what_a_module_prints_is_no_address(tmp_path: Path) -> None:
+    (tmp_path / "talks.py").write_text("import os\nprint('hello')\nos.system('echo from below')\n")
+    line, errors = started(f"sys.path.append({str(tmp_path)!r}); daemon.MODULES += ('talks',)")
+    assert "daemon.main()" in line
+    assert "hello" in errors
+    assert "from below" in errors
+
+
+@pytest.mark.parametrize(
+    ("before", "environment", "said"),
+    [
+        ("", {"JE_ARROW_MALLOC_CONF": "background_thread:true"}, ""),
+        ("import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()", {}, ""),
+        ("daemon.MODULES += ('nowhere',)", {}, "No module named 'nowhere'"),
+        ("sys.platform = 'darwin'", {}, ""),
+    ],
+    ids=["a thread of Arrow's", "a thread", "a module that is missing", "another system"],
+)
+def test_it_becomes_sparks_own_where_a_fork_is_not_safe(before: str, environment: dict[str, str], said: str) -> None:
+    line, errors = started(before, **environment)
+    assert line.split("\0")[1:-1] == ["-m", daemon.PLAIN, "pyspark.worker"]
+    assert said in errors
