@@ -14,7 +14,8 @@ and where sections 2.2 and 15 say what a table forwards:
 
 15    Every change is forwarded. A filter of updates forwards a tombstone for each row that it takes out; Kafka's asks
       for old values where there are some and then forwards none for a key that had nothing before. So Kafka is asked
-      with the filter as a value that stands for "taken out", which is then read as a tombstone.
+      with the filter as a value that stands for "taken out", which is then read as a tombstone. Final results have no
+      tombstones (6.1), so such a value is taken out before it can move the stream time of a limit behind them.
 2.2   Kafka's aggregations say that what was before a key's first record is initializer(), and a group that this value
       falls into loses it without ever having had it. Here a group loses the rows that it was given: Kafka's groups do
       not take the initial value.

@@ -147,6 +147,10 @@ final class Topologies {
         JsonNode held = spec.path("suppress");
         if (held.isObject()) {
             KTable<K, V> waiting = table.suppress(this.<K>suppress(held));
+            if (held.path("kind").asText().equals("until_window_closes") && held.has("behind")) {
+                // A tombstone would not leave here; what stands for one must not move the time of the limit behind.
+                waiting = waiting.filter((key, value) -> !Functions.GONE.equals(value));
+            }
             for (JsonNode behind : held.path("behind")) {
                 waiting = waiting.suppress(this.<K>suppress(behind));
             }
