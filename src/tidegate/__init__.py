@@ -373,7 +373,7 @@ def advise_join(
 
     Args:
         left: An Arrow table, a pandas or polars frame, or the path of a Parquet, CSV or JSON lines file or of a folder
-            of them; or a static Spark DataFrame, as `right` then, without the grace.
+            of them; or a static Spark DataFrame, as `right` then.
         right: The other side.
         key: The columns by which they are joined, with the same names on both sides.
         timestamp: The column with the event time, as of `tg.advise`.
@@ -411,7 +411,7 @@ def advise_join(
     if hasattr(left, "sparkSession") or hasattr(right, "sparkSession"):
         from tidegate.runtime.spark.advising_joins import advise_frames
 
-        return advise_frames((left, right), (asked[0], asked[1]), target)
+        return advise_frames((left, right), (asked[0], asked[1]), target, stream_time)
     tables = [
         as_table(files.read(Path(side), one.columns, format) if isinstance(side, str | PathLike) else side)
         for side, one in zip((left, right), asked, strict=True)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import tidegate as tg
 from advice.slowly import Recording
 from tidegate.advice.advice import Advice
+from tidegate.testing import TopologyTestDriver
 
 SCHEMA = pa.schema([("k", pa.string()), ("ts", pa.int64()), ("p", pa.int32()), ("o", pa.int64()), ("at", pa.int64())])
 
@@ -37,8 +38,12 @@ def drawn(seed: int, *, least: int = 0, most: int = 60, bad: bool = True) -> Rec
 
 
 def asked(recording: Recording, graces: list[int], *, today: int = 0, **more: Any) -> Advice:
-    """What `tg.advise` says about a recording."""
-    windows = tg.TimeWindows(recording.size, recording.advance, today)
+    """What `tg.advise` says about a recording and its own windows."""
+    return advised(recording, tg.TimeWindows(recording.size, recording.advance, today), graces, **more)
+
+
+def advised(recording: Recording, windows: Any, graces: list[int], **more: Any) -> Advice:
+    """What `tg.advise` says about a recording and these windows."""
     return tg.advise(
         pa.Table.from_pylist(recording.records, SCHEMA),
         key="k",
@@ -51,3 +56,17 @@ def asked(recording: Recording, graces: list[int], *, today: int = 0, **more: An
         graces=[f"{grace} ms" for grace in graces],
         **more,
     )
+
+
+def final_results(recording: Recording, windows: Any, stream_time: str = "max") -> TopologyTestDriver:
+    """A driver that has taken the batches of a recording, for the final counts of windows."""
+    columns = ("k", "ts", "p", "o")
+    schema = pa.schema([SCHEMA.field(name) for name in columns])
+    stream = tg.stream(
+        "events", key="k", timestamp="ts", partition="p", offset="o", stream_time=stream_time, schema=schema
+    )
+    windowed = stream.group_by_key().windowed_by(windows).emit_strategy(tg.EmitStrategy.on_window_close())
+    driver = TopologyTestDriver(windowed.count())
+    for batch in recording.batches():
+        driver.pipe_batch([{name: r[name] for name in columns} for r in batch])
+    return driver

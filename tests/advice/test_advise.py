@@ -10,10 +10,9 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from advice.recordings import asked, drawn
+from advice.recordings import asked, drawn, final_results
 from advice.slowly import Recording, alerts, complete, outcome
 from tidegate.advice import here
-from tidegate.testing import TopologyTestDriver
 
 GRACES = [0, 1, 7, 25, 1_000, 2**62]
 SEEDS = range(120)
@@ -103,20 +102,8 @@ def test_the_driver_drops_as_many_and_gives_as_many_wrong_rows(seed: int, slowes
     recording = drawn(seed)
     grace = (0, 3, 12)[seed % 3]
     advice = asked(recording, [grace])
-    stream = tg.stream(
-        "events",
-        key="k",
-        timestamp="ts",
-        partition="p",
-        offset="o",
-        stream_time="min_partition" if slowest else "max",
-        schema=pa.schema([("k", pa.string()), ("ts", pa.int64()), ("p", pa.int32()), ("o", pa.int64())]),
-    )
     windows = tg.TimeWindows(recording.size, recording.advance, grace)
-    final = stream.group_by_key().windowed_by(windows).emit_strategy(tg.EmitStrategy.on_window_close()).count()
-    driver = TopologyTestDriver(final)
-    for batch in recording.batches():
-        driver.pipe_batch([{name: r[name] for name in ("k", "ts", "p", "o")} for r in batch])
+    driver = final_results(recording, windows, "min_partition" if slowest else "max")
     cost = advice.cost(grace)
     if slowest:
         if cost.late_by_slowest is not None:

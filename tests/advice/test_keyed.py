@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from advice.recordings import SCHEMA, drawn
+from advice import recordings
+from advice.recordings import drawn
 from advice.slowly_keyed import Keyed
 from tidegate.advice import here, keyed_results
 from tidegate.advice.advice import Advice
 from tidegate.advice.ordered import least, place
-from tidegate.testing import TopologyTestDriver
 
 GRACES = [0, 1, 2, 5, 9, 25, 1_000]
 SEEDS = range(20)
@@ -35,19 +35,7 @@ def windows_of(asked: Keyed, grace: int = 0) -> Any:
 
 
 def advised(asked: Keyed, graces: list[int] = GRACES, *, today: int = 0, **more: Any) -> Advice:
-    recording = asked.recording
-    return tg.advise(
-        pa.Table.from_pylist(recording.records, SCHEMA),
-        key="k",
-        timestamp="ts",
-        partition="p",
-        offset="o",
-        arrival="at",
-        trigger=None if recording.trigger is None else f"{recording.trigger} ms",
-        windows=windows_of(asked, today),
-        graces=[f"{grace} ms" for grace in graces],
-        **more,
-    )
+    return recordings.advised(asked.recording, windows_of(asked, today), graces, **more)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -99,18 +87,7 @@ def test_the_driver_drops_as_many_and_gives_as_many_wrong_rows(seed: int, kind: 
     asked = keyed(seed, kind, most=70)
     grace = (0, 3, 12)[seed % 3]
     cost = advised(asked, [grace], today=grace).cost(grace)
-    stream = tg.stream(
-        "events",
-        key="k",
-        timestamp="ts",
-        partition="p",
-        offset="o",
-        schema=pa.schema([("k", pa.string()), ("ts", pa.int64()), ("p", pa.int32()), ("o", pa.int64())]),
-    )
-    grouped = stream.group_by_key().windowed_by(windows_of(asked, grace))
-    driver = TopologyTestDriver(grouped.emit_strategy(tg.EmitStrategy.on_window_close()).count())
-    for batch in asked.recording.batches():
-        driver.pipe_batch([{name: r[name] for name in ("k", "ts", "p", "o")} for r in batch])
+    driver = recordings.final_results(asked.recording, windows_of(asked, grace))
     complete = asked.complete()
     rows = driver.read_output()
     assert len(rows) == cost.results

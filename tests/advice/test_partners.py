@@ -137,6 +137,22 @@ def test_text_json_and_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "<pre>101 left" in asked(left, right)._repr_html_()
 
 
+def test_the_shell_says_the_grace_of_a_join(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # The right side comes 20 s later, when the left one has gone on.
+    for side, behind in (("left", 0), ("right", 20_000)):
+        ts = [10_000 * i for i in range(100)]
+        pq.write_table(
+            pa.table({"k": ["a"] * 100, "ts": ts, "at": [t + behind for t in ts]}), tmp_path / f"{side}.parquet"
+        )
+    paths = [str(tmp_path / f"{side}.parquet") for side in ("left", "right")]
+    arguments = ["advise-join", *paths, "--key", "k", "--timestamp", "ts", "--arrival", "at"]
+    assert main([*arguments, "--stream-time", "max", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["grace"] == 20_000
+    assert main([*arguments, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["grace"] == 0
+    assert main([*arguments, "--trigger", "no time"]) == 2
+
+
 def test_nobody_has_a_partner() -> None:
     for left, right in (([("a", 1)], [("b", 1)]), ([("a", 1)], []), ([], [("a", 1)])):
         advice = asked(left, right)

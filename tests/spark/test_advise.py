@@ -13,7 +13,7 @@ from advice.recordings import SCHEMA, drawn
 from advice.slowly import Recording
 from tidegate.advice.order import Arrived, Times, batches, delivered, in_order, see
 from tidegate.errors import DefinitionError, InputError
-from tidegate.runtime.spark import advising
+from tidegate.runtime.spark import advising, advising_order
 
 GRACES = [f"{grace} ms" for grace in (0, 1, 7, 25)]
 
@@ -118,9 +118,9 @@ def test_what_had_passed_before_each_bucket(seed: int) -> None:
         for p in np.unique(number[bucket == b]):
             mine = (bucket == b) & (number == p)
             kept = records.ts[mine & ~future]
-            most = int(kept.max()) if len(kept) else None
+            most = int(kept.max()) if len(kept) else -1
             parts.append((int(b), int(p), int(mine.sum()), int(records.ts[mine].max()), most, int(ready[mine].max())))
-    before, rank, gap_from = advising._before(parts, len(names), one_batch=False)
+    before, rank, gap_from = advising_order.before_buckets(parts, len(names), one_batch=False)
     for b in np.unique(bucket):
         mine = bucket == b
         found, _ = see(records.ts[mine], number[mine], batch[mine], before[b], future=future[mine], slowest=True)
@@ -142,6 +142,47 @@ def test_joins_in_tasks_say_what_one_process_says(spark: Any, in_small_parts: No
     assert on_spark.pairs(3, 7) == here.pairs(3, 7)
 
 
+@pytest.mark.parametrize(
+    ("seed", "asked"),
+    [
+        (3, {"partition": "p", "offset": "o"}),
+        (8, {"partition": "p", "offset": "o", "trigger": "10 ms", "stream_time": "max"}),
+        (21, {"partition": "p", "offset": "o", "trigger": "25 ms"}),
+        (34, {"trigger": "10 ms"}),
+    ],
+)
+def test_the_grace_of_a_join_in_tasks(spark: Any, in_small_parts: None, seed: int, asked: dict[str, Any]) -> None:
+    tables = [pa.Table.from_pylist(drawn(seed + side, least=40, most=80).records, SCHEMA) for side in (0, 1)]
+    named = "k string, ts long, p int, o long, at long"
+    frames = [spark.createDataFrame([tuple(r.values()) for r in table.to_pylist()], named) for table in tables]
+    asked = {"key": "k", "timestamp": "ts", "arrival": "at", "target": 0.1} | asked
+    here = tg.advise_join(*tables, **asked)
+    on_spark = tg.advise_join(*(frame.repartition(3) for frame in frames), **asked)
+    assert on_spark.json() == here.json()
+    assert any(one.lost for one in here.graces)
+
+
+def test_the_grace_of_a_join_without_records(spark: Any) -> None:
+    named = "k string, ts long, p int, o long, at long"
+    some, none = spark.createDataFrame([("a", 5, 0, 0, 9)], named), spark.createDataFrame([], named)
+    asked = {"key": "k", "timestamp": "ts", "partition": "p", "offset": "o", "arrival": "at"}
+    for sides in ((none, none), (some, none), (none, some)):
+        here = tg.advise_join(
+            *(pa.Table.from_pylist([r.asDict() for r in s.collect()], SCHEMA) for s in sides), **asked
+        )
+        assert tg.advise_join(*sides, **asked).json() == here.json()
+
+
+def test_a_join_of_sides_one_of_which_has_no_nulls(spark: Any) -> None:
+    left = spark.range(9).selectExpr("id % 2 AS k", "id AS ts", "id AS at")
+    right = spark.createDataFrame([(1, 5, 7), (None, 5, 8)], "k long, ts long, at long")
+    for sides in ((left, right), (right, left)):
+        for arrival in (None, "at"):
+            asked: dict[str, Any] = {"key": "k", "timestamp": "ts", "arrival": arrival}
+            here = tg.advise_join(*(side.toArrow() for side in sides), **asked)
+            assert tg.advise_join(*sides, **asked).json() == here.json()
+
+
 def test_what_cannot_be_asked_of_a_join(spark: Any) -> None:
     frame = spark.createDataFrame([("a", 5)], "k string, ts long")
     numbers = spark.createDataFrame([(1, 5)], "k int, ts long")
@@ -151,7 +192,13 @@ def test_what_cannot_be_asked_of_a_join(spark: Any) -> None:
         tg.advise_join(frame, pa.table({"k": ["a"], "ts": [5]}), key="k", timestamp="ts")
     with pytest.raises(DefinitionError, match=r"no column 'user'"):
         tg.advise_join(frame, frame, key="user", timestamp="ts")
-    with pytest.raises(DefinitionError, match=r"grace of a join is not computed"):
-        tg.advise_join(frame, frame, key="k", timestamp="ts", arrival="ts")
+    with pytest.raises(DefinitionError, match=r"`stream_time` is 'slowest'"):
+        tg.advise_join(frame, frame, key="k", timestamp="ts", arrival="ts", stream_time="slowest")
+    many = spark.range(150).selectExpr("'a' k", "id ts", "id p")
+    with pytest.raises(DefinitionError, match=r"have 300 partitions.*Use stream_time=\"max\""):
+        tg.advise_join(many, many, key="k", timestamp="ts", partition="p", offset="ts", arrival="ts")
+    unknown = spark.createDataFrame([("a", 5, None)], "k string, ts long, at long")
+    with pytest.raises(InputError, match=r"1 records with a key and a time have no arrival"):
+        tg.advise_join(unknown, unknown, key="k", timestamp="ts", arrival="at")
     wide = spark.createDataFrame([(1, 9)], "k long, ts long")
     assert tg.advise_join(numbers, wide, key="k", timestamp="ts").partnered == 1

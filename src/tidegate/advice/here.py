@@ -13,10 +13,11 @@ from tidegate.advice.advice import Advice, Found
 from tidegate.advice.alerts import Alerting, count_alerts
 from tidegate.advice.counts import Counts, Tally
 from tidegate.advice.keyed_results import Recording, count_keyed
+from tidegate.advice.keys import Keys, numbered_keys
 from tidegate.advice.lateness import Records, lateness
 from tidegate.advice.order import MOST_PARTITIONS, Times, batches, delivered, in_order, see
 from tidegate.advice.question import Question
-from tidegate.advice.recorded import Recorded, numbered_keys
+from tidegate.advice.recorded import Recorded
 from tidegate.advice.results import Grouped, Stairs, count_keys, count_results
 from tidegate.errors import InputError, in_one_line
 from tidegate.kernel.columns.arrays import Ints, ints
@@ -57,7 +58,7 @@ def advise_table(question: Question, records: Any) -> Advice:
 def of_keys(
     question: Question,
     rows: pa.Table,
-    key: tuple[Ints, list[str]],
+    key: tuple[Ints, Keys],
     ts: Ints,
     seen: Ints,
     stairs: Stairs,
@@ -65,7 +66,7 @@ def of_keys(
 ) -> Tally:
     """What is counted of the results of these keys, all of whose records are here, in the order of arrival.
 
-    rows  k:, v: and ts columns; `key`: numbers of the keys of the rows, and their names
+    rows  k:, v: and ts columns; `key`: numbers of the keys of the rows, and the keys
     """
     exact = np.unique(np.concatenate([graces, question.exact]))
     tally = Tally(exact)
@@ -75,7 +76,9 @@ def of_keys(
         mine = rows if chosen is None else rows.take(pa.array(chosen))
         of_chosen = [column if chosen is None else column[chosen] for column in (key[0], ts, seen)]
         number, times, sees = of_chosen
-        tally.merge([_of_some(question, mine, (number - low, key[1][low:high]), (times, sees), stairs, graces, exact)])
+        tally.merge(
+            [_of_some(question, mine, (number - low, key[1].part(low, high)), (times, sees), stairs, graces, exact)]
+        )
     _sample_state(tally, Layout(question.operation, rows.schema), rows)
     return tally
 
@@ -83,7 +86,7 @@ def of_keys(
 def _of_some(
     question: Question,
     rows: pa.Table,
-    key: tuple[Ints, list[str]],
+    key: tuple[Ints, Keys],
     times: tuple[Ints, Ints],
     stairs: Stairs,
     graces: Ints,
@@ -139,8 +142,8 @@ def _sample_state(tally: Tally, layout: Layout, rows: pa.Table) -> None:
 
 def in_order_of(
     question: Question, recorded: Recorded
-) -> tuple[Records, pa.Table, list[str], Counts | None, int, int | None]:
-    """The records in the order in which they come; their columns, the names of the keys, the gaps between arrivals, how
+) -> tuple[Records, pa.Table, Keys, Counts | None, int, int | None]:
+    """The records in the order in which they come; their columns, the keys, the gaps between arrivals, how
     many had to wait for a smaller offset, and the guard.
     """
     arrived = recorded.arrived

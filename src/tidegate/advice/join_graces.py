@@ -74,14 +74,7 @@ class Came:
         turn[np.lexsort((both.offset, both.partition, side, seen, batch))] = np.arange(len(order))
         return cls(turn[:split], seen[:split], turn[split:], seen[split:])
 
-    def graces(self, sides: Sides, before_ms: int, after_ms: int, target: float) -> tuple[int, list[JoinGrace]]:
-        """The shortest round grace that loses at most this share of these windows' pairs, and what others lose."""
-        needed, pairs = self._needed(sides, before_ms, after_ms)
-        grace = rounded_up(needed.smallest_with(target * pairs))
-        shown = {0, grace, *(rounded_up(needed.smallest_with(share * pairs)) for share in _SHARES)}
-        return grace, [JoinGrace(ms, needed.above(ms), needed.above(ms) / max(pairs, 1)) for ms in sorted(shown)]
-
-    def _needed(self, sides: Sides, before_ms: int, after_ms: int) -> tuple[Counts, int]:
+    def needed(self, sides: Sides, before_ms: int, after_ms: int) -> tuple[Counts, int]:
         """The grace (ms) that each pair needed; and how many pairs there are."""
         low, high = sides.within(before_ms, after_ms)
         size = high - low
@@ -101,3 +94,13 @@ class Came:
             tally.add("needed", need[need > 0])
             first = last
         return tally.counts("needed"), int(up_to[-1]) if len(up_to) else 0
+
+
+def graces_of(needed: Counts, pairs: int, target: float) -> tuple[int, list[JoinGrace]]:
+    """The shortest round grace that loses at most this share of the pairs, and what others lose.
+
+    needed  the grace (ms) of each pair that needs one
+    """
+    grace = rounded_up(needed.smallest_with(target * pairs))
+    shown = {0, grace, *(rounded_up(needed.smallest_with(share * pairs)) for share in _SHARES)}
+    return grace, [JoinGrace(ms, needed.above(ms), needed.above(ms) / max(pairs, 1)) for ms in sorted(shown)]

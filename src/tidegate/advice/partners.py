@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.advice.counts import Counts
-from tidegate.advice.join_graces import Came, JoinGrace
+from tidegate.advice.join_graces import Came, JoinGrace, graces_of
+from tidegate.advice.keys import numbered_keys
 from tidegate.advice.ordered import place
 from tidegate.advice.question import Question
-from tidegate.advice.recorded import Recorded, numbered_keys
+from tidegate.advice.recorded import Recorded
 from tidegate.advice.text import aligned, number, share, short
 from tidegate.errors import DefinitionError
 from tidegate.instants import MAX_MS, earlier_ms, later_ms, rounded_up, show_ms
@@ -163,8 +164,7 @@ def advise_sides(
 ) -> JoinAdvice:
     """The advice about two Arrow tables. Raises DefinitionError and InputError as `Recorded.of`."""
     check_target(target)
-    if stream_time not in ("max", "min_partition"):
-        raise DefinitionError(f"`stream_time` is {stream_time!r}. Use one of 'max', 'min_partition'.")
+    check_stream_time(stream_time)
     recorded = [Recorded.of(one, table) for one, table in zip(asked, (left, right), strict=True)]
     keys = [one.rows.select([name for name in one.rows.schema.names if name.startswith("k:")]) for one in recorded]
     try:
@@ -178,7 +178,13 @@ def advise_sides(
     if asked[0].arrival is None:
         return advice
     came = Came.of(recorded[0], recorded[1], asked[0].trigger_ms, slowest=stream_time == "min_partition")
-    grace, graces = came.graces(sides, advice.before, advice.after, target)
+    needed, pairs = came.needed(sides, advice.before, advice.after)
+    return with_graces(advice, needed, pairs)
+
+
+def with_graces(advice: JoinAdvice, needed: Counts, pairs: int) -> JoinAdvice:
+    """The advice with the graces that the pairs of its windows needed."""
+    grace, graces = graces_of(needed, pairs, advice.target)
     return replace(advice, grace=grace, graces=graces)
 
 
@@ -189,6 +195,12 @@ def check_target(target: Any) -> None:
             f"`target` is {target!r}: it is the share of left records that may miss their partners, from 0 to below 1. "
             "Use for example 0.01."
         )
+
+
+def check_stream_time(stream_time: Any) -> None:
+    """Raise DefinitionError for what is no stream time."""
+    if stream_time not in ("max", "min_partition"):
+        raise DefinitionError(f"`stream_time` is {stream_time!r}. Use one of 'max', 'min_partition'.")
 
 
 def other_types(left: Any, right: Any, why: str) -> DefinitionError:

@@ -14,7 +14,6 @@ from tidegate.advice.question import Question
 from tidegate.errors import DefinitionError, InputError
 from tidegate.kernel.columns.arrays import Ints, array, ints
 from tidegate.kernel.exchange.decoding import milliseconds, read
-from tidegate.kernel.rows.grouping import codes
 
 _INSTANT = pa.timestamp("us", "UTC")
 
@@ -128,11 +127,3 @@ def _rank(arrival: Ints, ts: Ints) -> Ints:
     rank = np.empty(len(ts), np.int64)
     rank[np.lexsort((ts, arrival))] = np.arange(len(ts))
     return rank
-
-
-def numbered_keys(rows: pa.Table) -> tuple[Ints, list[str]]:
-    """A number per record, the same for the same key, from 0 without gaps; and the keys of these numbers for people."""
-    names = [name for name in rows.schema.names if name.startswith("k:")]
-    distinct, first, number = np.unique(codes([rows[name] for name in names]), return_index=True, return_inverse=True)
-    shown = rows.select(names).take(pa.array(first)).to_pylist() if len(distinct) else []
-    return number, [", ".join(str(value) for value in row.values()) for row in shown]

@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from tidegate.advice.counts import Tally
 from tidegate.advice.keyed import AdvisedWindows, needs_of
+from tidegate.advice.keys import Keys
 from tidegate.advice.order import Bools
 from tidegate.kernel.columns.arrays import Ints
 from tidegate.kernel.columns.groups import Groups
@@ -138,12 +139,16 @@ def count_leaving(tally: Tally, stairs: Stairs, grace: int, close: Ints, first: 
     close, first   when each closes without grace, and the stream time that its first record saw; ms
     comes          which ones close before the end of the recording
     """
-    place = np.searchsorted(stairs.time, close[comes] + grace)
-    tally.add(f"stream_wait/{grace}", stairs.time[place] - close[comes])
+    # Many windows close at the same time.
+    ends, many = np.unique(close[comes], return_counts=True)
+    place = np.searchsorted(stairs.time, ends + grace)
+    tally.add(f"stream_wait/{grace}", stairs.time[place] - ends, many)
     if stairs.wall is not None:
-        tally.add(f"wait/{grace}", stairs.wall[place] - close[comes])
-    cells = np.concatenate((_cell(stairs, first), _cell(stairs, close[comes] + grace) + 1))
-    tally.add(f"open/{grace}", cells, np.repeat([1, -1], [len(first), int(comes.sum())]))
+        tally.add(f"wait/{grace}", stairs.wall[place] - ends, many)
+    begun = np.bincount(_cell(stairs, first))
+    some = np.flatnonzero(begun)
+    cells = np.concatenate((some, _cell(stairs, ends + grace) + 1))
+    tally.add(f"open/{grace}", cells, np.concatenate((begun[some], -many)))
 
 
 def _cell(stairs: Stairs, time: Ints) -> Ints:
@@ -153,17 +158,17 @@ def _cell(stairs: Stairs, time: Ints) -> Ints:
     return (time - low) // width
 
 
-def count_keys(windows: AdvisedWindows, key: Ints, names: list[str], ts: Ints, seen: Ints, exact: Ints) -> Tally:
-    """What is counted of keys (see above). `key`: a number per record; `names`: of the keys of these numbers."""
+def count_keys(windows: AdvisedWindows, key: Ints, keys: Keys, ts: Ints, seen: Ints, exact: Ints) -> Tally:
+    """What is counted of keys (see above). `key`: a number per record; `keys`: those of these numbers."""
     tally = Tally(exact)
     order = np.lexsort((ts, key))
     same = np.diff(key[order]) == 0
     tally.add("between", np.diff(ts[order])[same])
-    tally.number("keys", len(names))
-    late = np.zeros(len(names), np.int64)
+    tally.number("keys", len(keys))
+    late = np.zeros(len(keys), np.int64)
     for rows, need in needs_of(windows, key, ts, seen):
-        late += np.bincount(key[rows[need > windows.grace_ms]], minlength=len(names))
+        late += np.bincount(key[rows[need > windows.grace_ms]], minlength=len(keys))
     for number in np.argsort(-late, kind="stable")[:MOST_KEYS]:
         if late[number]:
-            tally.number(f"key/{names[number]}", int(late[number]))
+            tally.number(f"key/{keys.shown(int(number))}", int(late[number]))
     return tally

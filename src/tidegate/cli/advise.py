@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import tidegate as tg
 from tidegate.cli.given import add_settings, require_pyspark, session
+from tidegate.cli.recording import FILES, add_columns, columns, listed
 from tidegate.errors import DefinitionError
 from tidegate.spec import aggregates
 
@@ -29,20 +29,14 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command with its arguments."""
     help = "say what each grace would cost a recorded stream"
     command = commands.add_parser("advise", help=help, description=_DESCRIPTION)
-    command.add_argument(
-        "path", help="a Parquet, CSV or JSON lines file, or a folder of them; or kafka://HOST:PORT/TOPIC, with --value"
-    )
-    command.add_argument("--key", required=True, metavar="COLUMNS", help="the key; several columns with commas")
-    command.add_argument("--timestamp", required=True, metavar="COLUMN", help="event time: timestamp, ISO 8601 or ms")
+    command.add_argument("path", help=f"{FILES}; or kafka://HOST:PORT/TOPIC, with --value")
+    add_columns(command)
     kinds = command.add_mutually_exclusive_group(required=True)
     kinds.add_argument("--window", metavar="DURATION", help='size of the windows ("1 hour")')
     kinds.add_argument("--time-difference", metavar="DURATION", help="instead: of sliding windows")
     kinds.add_argument("--inactivity-gap", metavar="DURATION", help="instead: of sessions")
     command.add_argument("--advance", metavar="DURATION", help="hopping windows: one starts every so often")
     command.add_argument("--grace", default="0 seconds", metavar="DURATION", help="the grace of today (none)")
-    command.add_argument("--partition", metavar="COLUMN", help="with --offset: the order in which records came")
-    command.add_argument("--offset", metavar="COLUMN", help="with --partition")
-    command.add_argument("--arrival", metavar="COLUMN", help="when a record came: order of partitions, waits, clocks")
     command.add_argument("--trigger", metavar="DURATION", help="the interval of batches (the shortest)")
     command.add_argument("--graces", metavar="LIST", help='graces to show ("0 s, 1 hour"; those that matter)')
     command.add_argument(
@@ -54,7 +48,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     command.add_argument("--alert", metavar="TEXT", help="a predicate over results: \"n < 10 and region == 'EU'\"")
     command.add_argument("--target", type=float, default=0.001, metavar="SHARE", help="late share allowed (0.001)")
-    command.add_argument("--format", choices=["csv", "json", "parquet"], help="of the files (by their names)")
     command.add_argument(
         "--value", metavar="SCHEMA", help='of a topic, what its JSON holds: "user string, ts timestamp"'
     )
@@ -64,7 +57,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument("--ending", default="latest", metavar="OFFSETS", help="of a topic: latest, or Spark's JSON")
     command.add_argument("--spark", action="store_true", help="read and compute with Spark; always so of a topic")
     add_settings(command)
-    command.add_argument("--json", action="store_true", help="print JSON instead of the table")
     command.add_argument("--html", type=Path, metavar="FILE", help="write a page that stands alone")
     command.add_argument(
         "--fail-if-late-share",
@@ -94,14 +86,10 @@ def _advice(parsed: argparse.Namespace) -> Advice:
     on_spark = topic or parsed.spark
     return tg.advise(
         _topic(parsed) if topic else _frame(parsed) if on_spark else parsed.path,
-        key=_listed(parsed.key),
-        timestamp=parsed.timestamp,
+        **columns(parsed),
         windows=_windows(parsed),
-        partition=parsed.partition,
-        offset=parsed.offset,
-        arrival=parsed.arrival,
         trigger=parsed.trigger,
-        graces=None if parsed.graces is None else _listed(parsed.graces),
+        graces=None if parsed.graces is None else listed(parsed.graces),
         aggregates=dict(map(_aggregate, parsed.aggregate)) or None,
         alert=parsed.alert,
         target=parsed.target,
@@ -119,10 +107,6 @@ def _windows(parsed: argparse.Namespace) -> AdvisedWindows:
     if parsed.time_difference is not None:
         return tg.SlidingWindows.of_time_difference_and_grace(parsed.time_difference, parsed.grace)
     return tg.SessionWindows.of_inactivity_gap_and_grace(parsed.inactivity_gap, parsed.grace)
-
-
-def _listed(text: str) -> Sequence[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _aggregate(text: str) -> tuple[str, aggregates.Aggregate]:
@@ -168,7 +152,7 @@ def _topic(parsed: argparse.Namespace) -> object:
         session([*with_connector, *parsed.conf]),
         servers,
         topic,
-        key=key[0] if len(key := _listed(parsed.key)) == 1 else key,
+        key=key[0] if len(key := listed(parsed.key)) == 1 else key,
         value=parsed.value,
         timestamp=parsed.timestamp,
         starting=parsed.starting,

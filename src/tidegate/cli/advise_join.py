@@ -5,23 +5,28 @@ from __future__ import annotations
 import argparse
 
 from tidegate import advise_join
+from tidegate.cli.recording import FILES, add_columns, columns
 
 _DESCRIPTION = """Reads two recorded streams and says how far apart records of the same key are: which join windows find
-how many partners, and how many rows they make. Lateness plays no part; advise tells the grace."""
+how many partners, and how many rows they make. With --arrival it says too which grace the pairs need."""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command with its arguments."""
     help = "say which join windows find how many partners"
     command = commands.add_parser("advise-join", help=help, description=_DESCRIPTION)
-    command.add_argument("left", help="a Parquet, CSV or JSON lines file, or a folder of them")
+    command.add_argument("left", help=FILES)
     command.add_argument("right", help="the other side")
-    command.add_argument("--key", required=True, metavar="COLUMNS", help="the key; several columns with commas")
-    command.add_argument("--timestamp", required=True, metavar="COLUMN", help="event time: timestamp, ISO 8601 or ms")
+    add_columns(command)
     command.add_argument("--right-timestamp", metavar="COLUMN", help="of the right side, if it has another name there")
     command.add_argument("--target", type=float, default=0.01, metavar="SHARE", help="may stay without partner (0.01)")
-    command.add_argument("--format", choices=["csv", "json", "parquet"], help="of the files (by their names)")
-    command.add_argument("--json", action="store_true", help="print JSON")
+    command.add_argument("--trigger", metavar="DURATION", help="with --arrival: the interval of batches (the shortest)")
+    command.add_argument(
+        "--stream-time",
+        choices=["min_partition", "max"],
+        default="min_partition",
+        help="with --arrival: that of the join (min_partition)",
+    )
     command.set_defaults(run=run)
 
 
@@ -30,9 +35,10 @@ def run(parsed: argparse.Namespace) -> int:
     found = advise_join(
         parsed.left,
         parsed.right,
-        key=[name.strip() for name in parsed.key.split(",")],
-        timestamp=parsed.timestamp,
+        **columns(parsed),
         right_timestamp=parsed.right_timestamp,
+        trigger=parsed.trigger,
+        stream_time=parsed.stream_time,
         target=parsed.target,
         format=parsed.format,
     )

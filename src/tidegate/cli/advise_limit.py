@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 import tidegate as tg
+from tidegate.cli.recording import FILES, add_columns, columns, listed
 
 _DESCRIPTION = """Reads a recorded stream and says what until_time_limit saves of its updates, and how long rows then
 wait: for several limits, and for several bounds of the buffer."""
@@ -14,18 +15,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command with its arguments."""
     help = "say what a time limit saves of the updates of a recorded stream"
     command = commands.add_parser("advise-limit", help=help, description=_DESCRIPTION)
-    command.add_argument("path", help="a Parquet, CSV or JSON lines file, or a folder of them")
-    command.add_argument("--key", required=True, metavar="COLUMNS", help="the key; several columns with commas")
-    command.add_argument("--timestamp", required=True, metavar="COLUMN", help="event time: timestamp, ISO 8601 or ms")
+    command.add_argument("path", help=FILES)
+    add_columns(command)
     command.add_argument("--window", metavar="DURATION", help="size of the windows (groups without windows)")
     command.add_argument("--grace", default="0 seconds", metavar="DURATION", help="the grace of the windows (none)")
-    command.add_argument("--partition", metavar="COLUMN", help="with --offset: the order in which records came")
-    command.add_argument("--offset", metavar="COLUMN", help="with --partition")
-    command.add_argument("--arrival", metavar="COLUMN", help="when a record came")
     command.add_argument("--limits", metavar="LIST", help='time limits ("10 s, 1 minute"; those that matter)')
     command.add_argument("--max-records", metavar="LIST", help='bounds of the buffer, besides none ("1000, 10000")')
-    command.add_argument("--format", choices=["csv", "json", "parquet"], help="of the files (by their names)")
-    command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(run=run)
 
 
@@ -33,22 +28,14 @@ def run(parsed: argparse.Namespace) -> int:
     """Print it. Raises InputError for recordings that cannot be read, DefinitionError for what cannot be asked."""
     found = tg.advise_limit(
         parsed.path,
-        key=_listed(parsed.key),
-        timestamp=parsed.timestamp,
+        **columns(parsed),
         windows=None if parsed.window is None else tg.TimeWindows.of_size_and_grace(parsed.window, parsed.grace),
-        partition=parsed.partition,
-        offset=parsed.offset,
-        arrival=parsed.arrival,
-        limits=None if parsed.limits is None else _listed(parsed.limits),
-        max_records=None if parsed.max_records is None else list(map(_whole, _listed(parsed.max_records))),
+        limits=None if parsed.limits is None else listed(parsed.limits),
+        max_records=None if parsed.max_records is None else list(map(_whole, listed(parsed.max_records))),
         format=parsed.format,
     )
     print(found.json() if parsed.json else found)
     return 0
-
-
-def _listed(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _whole(text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,24 +13,38 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegralType
 
 from tidegate.advice.counts import Counts, Tally
-from tidegate.advice.partners import JoinAdvice, Sides, advice_of, check_target, other_types
+from tidegate.advice.join_graces import Came
+from tidegate.advice.keys import numbered_keys
+from tidegate.advice.partners import (
+    JoinAdvice,
+    Sides,
+    advice_of,
+    check_stream_time,
+    check_target,
+    other_types,
+    with_graces,
+)
 from tidegate.advice.question import Question
-from tidegate.advice.recorded import numbered_keys
 from tidegate.errors import DefinitionError, in_one_line
 from tidegate.instants import ROUND_MS
 from tidegate.kernel.columns.arrays import ints
-from tidegate.runtime.spark.advising import ROWS, TALLY, collected, columns, skip
+from tidegate.runtime.spark.advising import ROWS, TALLY, by_keys, collected, columns, known_of, on_disk, skip
+from tidegate.runtime.spark.advising_order import MOST_PARTITIONS, Plan, Ready, decoded, slices, taken_by_join
 from tidegate.runtime.spark.names import col
 
 _EXACT = np.array(ROUND_MS, np.int64)
 
 
-def advise_frames(frames: Sequence[Any], asked: tuple[Question, Question], target: float) -> JoinAdvice:
+def advise_frames(
+    frames: Sequence[Any], asked: tuple[Question, Question], target: float, stream_time: str
+) -> JoinAdvice:
     """The advice about two static DataFrames; questions about other windows are jobs of their own.
 
-    Raises DefinitionError for a streaming one, a column that is missing, and what is asked of arrivals.
+    Raises DefinitionError for a streaming one, a column that is missing, and a stream time that is not computed;
+    InputError for a record without partition, offset or arrival where the grace is asked for.
     """
     check_target(target)
+    check_stream_time(stream_time)
     for frame in frames:
         if not isinstance(frame, DataFrame):
             raise DefinitionError(
@@ -39,15 +54,54 @@ def advise_frames(frames: Sequence[Any], asked: tuple[Question, Question], targe
             raise DefinitionError(
                 "The recording is a streaming DataFrame, which has no end. Read the same source with spark.read."
             )
-    if asked[0].arrival is not None:
-        raise DefinitionError(
-            "The grace of a join is not computed over Spark DataFrames. Leave arrival= out, or give both sides as "
-            "Arrow tables (frame.toArrow())."
-        )
-    skipped, sides = zip(
-        *(skip(one, columns(one, frame)) for one, frame in zip(asked, frames, strict=True)), strict=True
+    sides = _same_types(asked[0], *(columns(one, frame) for one, frame in zip(asked, frames, strict=True)))
+    if asked[0].arrival is None:
+        (skipped, left), (other, right) = (skip(one, side) for one, side in zip(asked, sides, strict=True))
+        return _distances((left, right), (skipped, other), target)
+    (skipped, known, left), (other, right_known, right) = (
+        known_of(one, side) for one, side in zip(asked, sides, strict=True)
     )
-    left, right = _same_types(asked[0], *sides)
+    split = len(known.names)
+    slowest, partitions = stream_time == "min_partition", split + len(right_known.names)
+    if slowest and partitions > MOST_PARTITIONS:
+        raise DefinitionError(
+            f"The two sides have {partitions} partitions. By the slowest of more than {MOST_PARTITIONS} the grace of a "
+            'join is not computed over Spark DataFrames. Use stream_time="max", or leave arrival= out.'
+        )
+    advice = _distances((left, right), (skipped, other), target)
+    with on_disk() as hold:
+        cut = slices(asked[0], left, known).unionByName(slices(asked[1], right, right_known, split))
+        sliced = hold(cut)
+        parts = hold(Ready.of(asked[0], sliced, partitions, ROWS).parts(asked[0], sliced))
+        plan = replace(Plan.of(asked[0], parts, partitions), guard=None, slowest=slowest)
+        taken = taken_by_join(asked[0], parts, plan, split, ROWS)
+        tally = Tally(_EXACT).add_table(collected(_needed(taken, advice.before, advice.after)))
+    return with_graces(advice, tally.counts("needed"), tally.of("pairs"))
+
+
+def _needed(taken: DataFrame, before: int, after: int) -> DataFrame:
+    """The grace that each pair of these windows needed, and how many pairs there are, as TALLY."""
+
+    def run(table: pa.Table) -> pa.Table:
+        rows = decoded(table["blob"])
+        codes, _ = numbered_keys(rows)
+        right = rows["right"].to_numpy()
+        ts, turn, seen = (ints(rows[name]) for name in ("ts", "turn", "seen"))
+        came = Came(turn[~right], seen[~right], turn[right], seen[right])
+        sides = Sides.of(codes[~right], ts[~right], codes[right], ts[right])
+        needed, pairs = came.needed(sides, before, after)
+        tally = Tally(_EXACT)
+        tally.add("needed", needed.values, needed.counts)
+        tally.number("pairs", pairs)
+        return tally.table()
+
+    return by_keys(taken).applyInArrow(run, TALLY)
+
+
+def _distances(
+    sides: tuple[DataFrame, DataFrame], skipped: tuple[dict[str, int], dict[str, int]], target: float
+) -> JoinAdvice:
+    left, right = sides
     many = left.count(), right.count()
     counted = _Counted(left, right, max(1, sum(many) // ROWS))
     return advice_of(counted, many, dict(zip(("left", "right"), skipped, strict=True)), target)
@@ -97,7 +151,9 @@ class _Counted:
 
         def run(left: pa.Table, right: pa.Table) -> pa.Table:
             keys = [name for name in left.schema.names if name.startswith("k:")]
-            codes, _ = numbered_keys(pa.concat_tables([left.select(keys), right.select(keys)]))
+            # One side may have columns without nulls.
+            both = pa.concat_tables([left.select(keys), right.select(keys)], promote_options="default")
+            codes, _ = numbered_keys(both)
             split, tally = left.num_rows, Tally(_EXACT)
             sides = Sides.of(codes[:split], ints(left["ts"]), codes[split:], ints(right["ts"]))
             if not windows:

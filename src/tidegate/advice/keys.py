@@ -1,0 +1,36 @@
+"""Keys of records as numbers, and the keys of these numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.rows.grouping import codes
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The keys of numbers from 0 on: a row of k: columns for each. There may be as many as records."""
+
+    rows: pa.Table
+
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
+
+    def part(self, low: int, high: int) -> Keys:
+        """Those of the numbers from `low` up to and without `high`."""
+        return Keys(self.rows.slice(low, high - low))
+
+    def shown(self, number: int) -> str:
+        """A key for people."""
+        return ", ".join(str(column[number].as_py()) for column in self.rows.columns)
+
+
+def numbered_keys(rows: pa.Table) -> tuple[Ints, Keys]:
+    """A number per record, the same for the same key, from 0 without gaps; and the keys of these numbers."""
+    names = [name for name in rows.schema.names if name.startswith("k:")]
+    _, first, number = np.unique(codes([rows[name] for name in names]), return_index=True, return_inverse=True)
+    return number, Keys(rows.select(names).take(pa.array(first)))

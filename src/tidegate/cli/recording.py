@@ -1,0 +1,30 @@
+"""Arguments of commands that read a recorded stream: where it lies, its key and times, and the order of its records."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+FILES = "a Parquet, CSV or JSON lines file, or a folder of them"
+
+
+def add_columns(command: argparse.ArgumentParser) -> None:
+    """The arguments for the columns of a record, and for the format of files."""
+    command.add_argument("--key", required=True, metavar="COLUMNS", help="the key; several columns with commas")
+    command.add_argument("--timestamp", required=True, metavar="COLUMN", help="event time: timestamp, ISO 8601 or ms")
+    command.add_argument("--partition", metavar="COLUMN", help="with --offset: the order in which records came")
+    command.add_argument("--offset", metavar="COLUMN", help="with --partition")
+    command.add_argument("--arrival", metavar="COLUMN", help="when a record came: order of partitions, waits, clocks")
+    command.add_argument("--format", choices=["csv", "json", "parquet"], help="of the files (by their names)")
+    command.add_argument("--json", action="store_true", help="print JSON instead of the table")
+
+
+def columns(parsed: argparse.Namespace) -> dict[str, Any]:
+    """What these arguments say of columns, as the functions of advice take it."""
+    order = {name: getattr(parsed, name) for name in ("timestamp", "partition", "offset", "arrival")}
+    return {"key": listed(parsed.key)} | order
+
+
+def listed(text: str) -> list[str]:
+    """The parts of a text between commas."""
+    return [part.strip() for part in text.split(",") if part.strip()]

@@ -1,0 +1,426 @@
+"""The order of a recording that Spark holds, and the stream time that each record sees: three passes over blobs.
+
+A blob is an encoded Arrow table of many records (`kernel.state.frames`). Spark moves blobs and never looks at a record.
+
+slices   the records of a map task, up to `rows` at a time, cut by partition and by stretch of offsets
+parts    of a partition and bucket: the records, and when each can be read, which is a running maximum over offsets
+seen     of a bucket, by key: the records in order, with the stream time that each of them sees
+
+A bucket is a stretch of arrival, of whole batches; what had passed before it follows from the maxima of parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+
+from tidegate.advice.here import GUARDS_MS, guard_of, wall_of
+from tidegate.advice.order import SHORTEST_BATCH_MS, Seen, Times, see
+from tidegate.advice.question import Question
+from tidegate.advice.results import Stairs
+from tidegate.kernel.columns.arrays import Ints, ints
+from tidegate.kernel.columns.hash64 import hash64
+from tidegate.kernel.state import frames
+from tidegate.kernel.time.stream_time import NEVER, running_max
+
+MOST_PARTITIONS = 200
+"""With more partitions the time of the slowest one is not computed here."""
+QUANTILES = 32
+"""So many arrivals of a slice tell where the buckets begin."""
+_BUCKETS_BEFORE = 1 << 43
+"""Without arrivals, a bucket is a stretch of a partition: of each there are fewer than this."""
+_MOST_BYTES = 1 << 27
+"""A slice ends when its rows have so many bytes, however few they are."""
+
+SLICES = "p long, stretch long, n long, offset long, first long, last long, arrivals array<long>, blob binary"
+PARTS = "bucket long, p long, n long, waits long, ahead array<long>, most array<long>, last long, blob binary"
+SEEN = "some long, blob binary, tally binary, stairs binary, low long, high long"
+
+Counting = Callable[[pa.Table], pa.Table]
+
+
+def encoded(table: pa.Table) -> bytes:
+    """The blob of a table."""
+    return frames.encode(frames.BLOB, {}, table)
+
+
+def decoded(blobs: Iterable[Any]) -> pa.Table:
+    """The rows of some blobs, one after the other."""
+    tables = [frames.decode(frames.BLOB, blob.as_py())[1][0] for blob in blobs]
+    # Of the two sides of a join one may have columns without nulls.
+    return pa.concat_tables(tables, promote_options="default").combine_chunks()
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of valid records before they are cut.
+
+    names    of the partitions, by number
+    width    per partition, how many offsets a stretch has
+    rows     so many records, about, are held at once
+    """
+
+    names: tuple[Any, ...]
+    width: tuple[int, ...]
+    rows: int
+
+
+def slices(question: Question, records: DataFrame, known: Known, behind: int = 0) -> DataFrame:
+    """SLICES of the records (k:, v:, ts, name, and at and o where they are known).
+
+    Partitions are numbered from `behind` on. A slice tells the `offset` and the arrival (`first`) of its first record,
+    and the `last` arrival of all.
+    """
+    arrives, ordered = question.arrival is not None, question.offset is not None
+    names, width, rows = known.names, np.array(known.width or (1,), np.int64), known.rows
+
+    def cut(table: pa.Table, number: int) -> Iterator[pa.RecordBatch]:
+        p = np.zeros(table.num_rows, np.int64)
+        if len(names) > 1:
+            p = ints(pc.index_in(table["name"], pa.array(names, table["name"].type)))
+        offset = ints(table["o"]) if ordered else ints(table["ts"])
+        # Without offsets no record waits for another one, so that slices are never put together.
+        stretch = offset // width[p] if ordered else np.full(len(p), number)
+        came = ints(table["at"]) if arrives else np.zeros(len(p), np.int64)
+        order = np.lexsort((came, offset, p))
+        p, stretch, offset, came = p[order], stretch[order], offset[order], came[order]
+        rest = table.drop_columns(["name", "at"] if arrives else ["name"])
+        rest = rest.take(pa.array(order)).append_column("ready", pa.array(came))
+        for low, high in _stretches(p, stretch):
+            mine = came[low:high]
+            first = low if ordered else low + int(mine.argmin())
+            some = np.sort(mine)[np.linspace(0, high - low - 1, min(QUANTILES, high - low)).astype(np.int64)]
+            row = [behind + p[low], stretch[low], high - low, offset[first], came[first], mine.max(), some.tolist()]
+            yield _row(_SLICES, [*row, encoded(rest.slice(low, high - low))])
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        task = context.partitionId() if context is not None else 0
+        for number, table in enumerate(_tables(batches, rows)):
+            yield from cut(table, (task << 32) + number)
+
+    return records.mapInArrow(run, SLICES)
+
+
+_LIST = pa.list_(pa.int64())
+_SLICES = pa.schema(
+    [(name, pa.int64()) for name in ("p", "stretch", "n", "offset", "first", "last")]
+    + [("arrivals", _LIST), ("blob", pa.binary())]
+)
+_PARTS = pa.schema(
+    [(name, pa.int64()) for name in ("bucket", "p", "n", "waits")]
+    + [("ahead", _LIST), ("most", _LIST), ("last", pa.int64()), ("blob", pa.binary())]
+)
+_SEEN = pa.schema(
+    [("some", pa.int64())]
+    + [(name, pa.binary()) for name in ("blob", "tally", "stairs")]
+    + [("low", pa.int64()), ("high", pa.int64())]
+)
+
+
+def _row(schema: pa.Schema, values: Sequence[Any]) -> pa.RecordBatch:
+    return pa.record_batch([pa.array([value], field.type) for value, field in zip(values, schema, strict=True)], schema)
+
+
+def _stretches(*of: Ints) -> Iterator[tuple[int, int]]:
+    """(first, behind the last) of the rows that are next to each other and equal in each of these."""
+    new = np.logical_or.reduce([one[1:] != one[:-1] for one in of])
+    bounds = [0, *(np.flatnonzero(new) + 1).tolist(), len(of[0])]
+    yield from zip(bounds[:-1], bounds[1:], strict=True)
+
+
+def _tables(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[pa.Table]:
+    """The rows, some `most` at a time."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        held.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= most or size >= _MOST_BYTES:
+            yield pa.Table.from_batches(held)
+            held, rows, size = [], 0, 0
+    if rows:
+        yield pa.Table.from_batches(held)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """How records become PARTS.
+
+    before  by partition and stretch, the last arrival of the stretches before it
+    edges   the batches, ascending, with which buckets begin
+    """
+
+    before: dict[tuple[int, int], int]
+    edges: Ints
+
+    @classmethod
+    def of(cls, question: Question, sliced: DataFrame, partitions: int, rows: int) -> Ready:
+        """From the slices. A bucket has some `rows` records, unless one batch has more."""
+        told = sliced.drop("blob").toArrow()
+        p, stretch, last = (ints(told[name]) for name in ("p", "stretch", "last"))
+        before: dict[tuple[int, int], int] = {}
+        if question.offset is not None:
+            order = np.lexsort((stretch, p))
+            for low, high in _stretches(p[order]) if len(p) else ():
+                mine, reached = order[low:high], NEVER
+                for first, behind in _stretches(stretch[mine]):
+                    before[int(p[mine[0]]), int(stretch[mine[first]])] = reached
+                    reached = max(reached, int(last[mine[first:behind]].max()))
+        return cls(before, _edges(question, told, partitions, rows))
+
+    def parts(self, question: Question, sliced: DataFrame) -> DataFrame:
+        """PARTS of the slices."""
+        before, edges, trigger = self.before, self.edges, question.trigger_ms or SHORTEST_BATCH_MS
+        arrives, ordered = question.arrival is not None, question.offset is not None
+
+        def run(table: pa.Table) -> pa.Table:
+            p, stretch = table["p"][0].as_py(), table["stretch"][0].as_py()
+            rows = decoded(table["blob"])
+            came, waits = ints(rows["ready"]), np.zeros(rows.num_rows, bool)
+            ready = came
+            if ordered:
+                order = np.lexsort((came, ints(rows["o"])))
+                rows, came = rows.take(pa.array(order)), came[order]
+                ready = np.maximum(running_max(came, np.zeros(1, np.int64)), before[p, stretch])
+                waits = ready > came
+            if arrives:
+                bucket = np.searchsorted(edges, ready // trigger, side="right")
+            else:
+                bucket = np.full(len(ready), p * _BUCKETS_BEFORE + stretch)
+            place = rows.schema.get_field_index("ready")
+            rows = rows.set_column(place, "ready", pa.array(ready))
+            if not ordered:
+                order = np.argsort(bucket, kind="stable")
+                rows, ready, bucket = rows.take(pa.array(order)), ready[order], bucket[order]
+            found = []
+            ts = ints(rows["ts"])
+            for low, high in _stretches(bucket):
+                mine = slice(low, high)
+                ahead = [ts[mine] > ready[mine] + ms for ms in GUARDS_MS]
+                most = [int(ts[mine].max()), *(int(ts[mine][~far].max(initial=NEVER)) for far in ahead)]
+                told = [bucket[low], p, high - low, waits[mine].sum(), [int(far.sum()) for far in ahead], most]
+                found.append(_row(_PARTS, [*told, ready[mine].max(), encoded(rows.slice(low, high - low))]))
+            return pa.Table.from_batches(found)
+
+        return sliced.groupBy("p", "stretch").applyInArrow(run, PARTS)
+
+
+def _edges(question: Question, told: pa.Table, partitions: int, rows: int) -> Ints:
+    """The batches with which buckets begin: so that each has some `rows` records, and where a partition is new, for
+    within a bucket the smallest time of the partitions only grows.
+    """
+    if question.arrival is None or not told.num_rows:
+        return np.zeros(0, np.int64)
+    trigger = question.trigger_ms or SHORTEST_BATCH_MS
+    some = told["arrivals"].combine_chunks()
+    sizes = ints(pc.list_value_length(some))
+    batch = ints(some.flatten()) // trigger
+    weight = np.repeat(ints(told["n"]) / sizes, sizes)
+    order = np.argsort(batch, kind="stable")
+    full = np.cumsum(weight[order]) // rows
+    edges = batch[order][1:][full[1:] > full[:-1]]
+    if 1 < partitions <= MOST_PARTITIONS:
+        p, offset, first = (ints(told[name]) for name in ("p", "offset", "first"))
+        # Of a partition the record with the smallest offset can be read first, and when it has come.
+        order = np.lexsort((first, offset, p)) if question.offset is not None else np.lexsort((first, p))
+        new = order[np.diff(p[order], prepend=-1) != 0]
+        edges = np.concatenate([edges, first[new] // trigger])
+    return np.unique(edges)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the tasks must know: the times before each bucket, the rank of its first record, and what came before."""
+
+    before: dict[int, Times]
+    rank: dict[int, int]
+    gap_from: dict[int, int]
+    records: int
+    slowest: bool
+    guard: int | None
+    waited: int
+
+    @classmethod
+    def of(cls, question: Question, parts: DataFrame, partitions: int) -> Plan:
+        """From the parts."""
+        told = parts.drop("blob").toArrow()
+        bucket, p, n, last = (ints(told[name]) for name in ("bucket", "p", "n", "last"))
+        records = int(n.sum())
+        ahead = _matrix(told["ahead"], len(GUARDS_MS))
+        most = _matrix(told["most"], len(GUARDS_MS) + 1)
+        arrives = question.arrival is not None
+        guard = guard_of(ahead.sum(axis=0).tolist(), records) if arrives and records else None
+        kept = most[:, 0 if guard is None else 1 + GUARDS_MS.index(guard)]
+        order = np.lexsort((p, bucket))
+        rows = []
+        for low, high in _stretches(bucket[order], p[order]) if records else ():
+            mine = order[low:high]
+            rows.append(
+                (bucket[mine[0]], p[mine[0]], n[mine].sum(), most[mine, 0].max(), kept[mine].max(), last[mine].max())
+            )
+        found = before_buckets([tuple(map(int, row)) for row in rows], partitions, one_batch=not arrives)
+        slowest = arrives and 1 < partitions <= MOST_PARTITIONS
+        return cls(*found, records, slowest, guard, int(ints(told["waits"]).sum()))
+
+
+def _matrix(column: pa.ChunkedArray, width: int) -> Any:
+    return ints(column.combine_chunks().flatten()).reshape(-1, width)
+
+
+def before_buckets(
+    parts: Sequence[tuple[int, ...]], partitions: int, *, one_batch: bool
+) -> tuple[dict[int, Times], dict[int, int], dict[int, int]]:
+    """The times before each bucket, the rank of its first record, and the arrival before its first.
+
+    parts  (bucket, partition, records, largest timestamp, that without clocks ahead, last arrival), by the first two
+    """
+    before, rank, gap_from = {}, {}, {}
+    times, counted, arrived = Times.at_start(partitions), 0, NEVER
+    for place, (bucket, p, n, most, kept, last) in enumerate(parts):
+        if bucket not in before:
+            if place and not one_batch:
+                times = _closed(times)
+            before[bucket], rank[bucket], gap_from[bucket] = times, counted, arrived
+        reached, guarded = times.reached.copy(), times.reached_guarded.copy()
+        reached[p], guarded[p] = max(reached[p], most), max(guarded[p], kept)
+        times = Times(times.largest, times.guarded, times.slowest, reached, guarded)
+        counted, arrived = counted + n, max(arrived, last)
+    return before, rank, gap_from
+
+
+def _closed(times: Times) -> Times:
+    """The times when a bucket has ended: that of the batches before the next one."""
+    known = times.reached[times.reached > NEVER]
+    slowest = max(times.slowest, int(known.min()) if len(known) else NEVER)
+    largest, guarded = int(times.reached.max()), int(times.reached_guarded.max())
+    return Times(largest, guarded, slowest, times.reached, times.reached_guarded)
+
+
+def seen(question: Question, parts: DataFrame, plan: Plan, rows: int, count: Counting | None) -> DataFrame:
+    """SEEN: blobs of k: and v: columns, ts, p, rank and the times that records see, by `some` of the keys; and for each
+    bucket what `count` counts of it (`tally`), the stream times reached (`stairs`), and the first and last of these.
+    """
+    take, some, arrives = _taking(question, plan), max(1, plan.records // rows), question.arrival is not None
+
+    def run(table: pa.Table) -> pa.Table:
+        shown, times, _ = take(table)
+        time = ints(times["largest"])
+        stairs = Stairs.of(time, ints(times["wall"]) if arrives else None)
+        reached = pa.table({"time": stairs.time, "wall": stairs.time if stairs.wall is None else stairs.wall})
+        tally = None if count is None else encoded(count(times))
+        out = [_row(_SEEN, [None, None, tally, encoded(reached), time.min(), time.max()])]
+        columns = times if count is None else times.select(["ts", "rank", "largest"])
+        whole = pa.table([*shown.columns, *columns.columns], [*shown.schema.names, *columns.schema.names])
+        out += [_row(_SEEN, [group, encoded(mine), None, None, None, None]) for group, mine in _by_key(whole, some)]
+        return pa.Table.from_batches(out)
+
+    return parts.groupBy("bucket").applyInArrow(run, SEEN)
+
+
+def taken_by_join(question: Question, parts: DataFrame, plan: Plan, behind: int, rows: int) -> DataFrame:
+    """Blobs by `some` of the keys: k: columns, ts, whether a record is of the `right` side (its partitions are numbered
+    from `behind` on), the stream time that it has `seen`, and its `turn` (`advice.join_graces.Came`).
+    """
+    take, some, slowest = _taking(question, plan), max(1, plan.records // rows), plan.slowest
+    ordered, schema = question.offset is not None, pa.schema([("some", pa.int64()), ("blob", pa.binary())])
+
+    def run(table: pa.Table) -> pa.Table:
+        shown, times, came = take(table)
+        p, ts, sees = ints(times["p"]), ints(times["ts"]), ints(times["slowest" if slowest else "largest"])
+        order = np.lexsort((came.offset if ordered else ts, came.ready, p, sees, came.batch))
+        turn = np.empty(len(ts), np.int64)
+        turn[order] = ints(times["rank"])
+        whole = pa.table(
+            [*shown.columns, *map(pa.array, (ts, p >= behind, sees, turn))],
+            [*shown.schema.names, "ts", "right", "seen", "turn"],
+        )
+        return pa.Table.from_batches([_row(schema, [group, encoded(mine)]) for group, mine in _by_key(whole, some)])
+
+    return parts.groupBy("bucket").applyInArrow(run, "some long, blob binary")
+
+
+class _Came(NamedTuple):
+    """The offset (the timestamp where there are none), the moment and the batch of each record."""
+
+    offset: Ints
+    ready: Ints
+    batch: Ints
+
+
+def _taking(question: Question, plan: Plan) -> Callable[[pa.Table], tuple[pa.Table, pa.Table, _Came]]:
+    """What makes of the parts of a bucket: the k: and v: columns of its records in order, the times that they see, and
+    how they came.
+    """
+    before, rank, gap_from = plan.before, plan.rank, plan.gap_from
+    guard, slowest, trigger = plan.guard, plan.slowest, question.trigger_ms or SHORTEST_BATCH_MS
+    arrives, ordered, trigger_ms = question.arrival is not None, question.offset is not None, question.trigger_ms
+
+    def take(table: pa.Table) -> tuple[pa.Table, pa.Table, _Came]:
+        bucket = table["bucket"][0].as_py()
+        records = decoded(table["blob"])
+        p = np.repeat(ints(table["p"]), ints(table["n"]))
+        ts, ready = ints(records["ts"]), ints(records["ready"])
+        batch = ready // trigger if arrives else np.zeros(len(ts), np.int64)
+        # Offsets grow with `ready`; without offsets the timestamp orders records of one arrival alone.
+        offset = ints(records["o"]) if ordered else ts
+        order = np.lexsort((offset, ready, p, batch))
+        ts, p, batch, ready = ts[order], p[order], batch[order], ready[order]
+        future = None if guard is None else ts > ready + guard
+        found, _ = see(ts, p, batch, before[bucket], future=future, slowest=slowest)
+        none = np.full(len(ts), NEVER, np.int64)
+        wall = gap = none
+        if arrives:
+            wall = wall_of(batch, ready, trigger_ms)
+            came = np.concatenate(([gap_from[bucket]], np.sort(ready)))
+            gap = came[1:] - came[:-1]
+            gap[0] = gap[0] if came[0] > NEVER else NEVER
+        times = {
+            "ts": ts,
+            "p": p,
+            "rank": rank[bucket] + np.arange(len(ts)),
+            "largest": found.largest,
+            "own": found.own,
+            "slowest": none if found.slowest is None else found.slowest,
+            "guarded": none if found.guarded is None else found.guarded,
+            "future": none * 0 if future is None else future.astype(np.int64),
+            "wall": wall,
+            "gap": gap,
+        }
+        kept = [name for name in records.schema.names if name.startswith(("k:", "v:"))]
+        return records.select(kept).take(pa.array(order)), pa.table(times), _Came(offset[order], ready, batch)
+
+    return take
+
+
+def _by_key(rows: pa.Table, groups: int) -> Iterator[tuple[int, pa.Table]]:
+    """The rows of each group of keys, in their order."""
+    if groups == 1:
+        yield 0, rows
+        return
+    hashed = np.zeros(rows.num_rows, np.uint64)
+    for name in rows.schema.names:
+        if name.startswith("k:"):
+            hashed = hashed * np.uint64(31) + hash64(rows[name])
+    group = (hashed % np.uint64(groups)).astype(np.int64)
+    order = np.argsort(group, kind="stable")
+    rows, group = rows.take(pa.array(order)), group[order]
+    for low, high in _stretches(group):
+        yield int(group[low]), rows.slice(low, high - low)
+
+
+def sees(times: pa.Table, plan: Plan) -> Seen:
+    """What the records of a blob of `seen` see."""
+    return Seen(
+        ints(times["largest"]),
+        ints(times["own"]),
+        ints(times["slowest"]) if plan.slowest else None,
+        ints(times["guarded"]) if plan.guard is not None else None,
+    )
