@@ -138,8 +138,8 @@ def test_text_json_and_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_the_shell_says_the_grace_of_a_join(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    # The right side comes 20 s later, when the left one has gone on.
-    for side, behind in (("left", 0), ("right", 20_000)):
+    # The right side comes 25 s later, when the left one has gone on by 20 s.
+    for side, behind in (("left", 0), ("right", 25_000)):
         ts = [10_000 * i for i in range(100)]
         pq.write_table(
             pa.table({"k": ["a"] * 100, "ts": ts, "at": [t + behind for t in ts]}), tmp_path / f"{side}.parquet"
