@@ -439,7 +439,7 @@ def advise_limit(
 
     Args:
         records: An Arrow table, a pandas or polars frame, or the path of a Parquet, CSV or JSON lines file or of a
-            folder of them.
+            folder of them; or a static Spark DataFrame.
         key: As of `tg.stream`.
         timestamp: As of `tg.advise`.
         windows: Tumbling or hopping windows with their grace; left out, groups without windows.
@@ -447,7 +447,7 @@ def advise_limit(
         offset: As of `tg.stream`.
         arrival: As of `tg.advise`: it gives the order between partitions.
         limits: Time limits; left out, those that the data call for.
-        max_records: Bounds of the buffer to look at, besides none.
+        max_records: Bounds of the buffer to look at, besides none; not over Spark DataFrames.
         format: Of files, where their names do not say it: "parquet", "csv" or "json".
 
     Returns:
@@ -471,6 +471,10 @@ def advise_limit(
     asked = question(
         key, timestamp, windows, partition=partition, offset=offset, arrival=arrival, limits=limits, bounds=max_records
     )
+    if hasattr(records, "sparkSession"):
+        from tidegate.runtime.spark.advising_limits import advise_limit_frame
+
+        return advise_limit_frame(asked, records)
     if isinstance(records, str | PathLike):
         records = files.read(Path(records), asked.about.columns, format)
     return advise_updates(asked, as_table(records))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -85,6 +86,23 @@ def test_as_many_rows_leave_the_driver_after_as_long(seed: int) -> None:
             cost.wait == (sorted(waits)[(len(waits) - 1) // 2] + sorted(waits)[len(waits) // 2]) / 2 if waits else True
         )
         assert cost.wait_p95 is None or sum(wait <= cost.wait_p95 for wait in waits) >= 0.95 * len(waits)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_without_a_bound_as_with_one_that_is_never_reached(seed: int) -> None:
+    recording, random = drawn(seed, most=200), Random(seed)
+    windows = random.choice([None, tg.TimeWindows(recording.size, recording.advance, random.choice([0, 20]))])
+    found = tg.advise_limit(
+        pa.Table.from_pylist(recording.records, SCHEMA),
+        key="k",
+        timestamp="ts",
+        arrival="at",
+        windows=windows,
+        limits=[f"{limit} ms" for limit in (0, 1, 7, 60, 10**15)],
+        max_records=[10_000],
+    )
+    free, bounded = found.costs[::2], found.costs[1::2]
+    assert [asdict(cost) | {"max_records": None} for cost in bounded] == list(map(asdict, free))
 
 
 def test_a_bound_of_what_waits_at_most_changes_nothing() -> None:

@@ -13,9 +13,10 @@ from advice.recordings import SCHEMA, drawn
 from advice.slowly import Recording
 from tidegate.advice.order import Arrived, Times, batches, delivered, in_order, see
 from tidegate.errors import DefinitionError, InputError
-from tidegate.runtime.spark import advising, advising_order
+from tidegate.runtime.spark import advising, advising_limits, advising_order
 
 GRACES = [f"{grace} ms" for grace in (0, 1, 7, 25)]
+_NAMED = "k string, ts long, p int, o long, at long"
 
 
 @pytest.fixture
@@ -133,7 +134,7 @@ def test_what_had_passed_before_each_bucket(seed: int) -> None:
 @pytest.mark.parametrize("seed", [2, 5])
 def test_joins_in_tasks_say_what_one_process_says(spark: Any, in_small_parts: None, seed: int) -> None:
     tables = [pa.Table.from_pylist(drawn(seed + side, least=40, most=80).records, SCHEMA) for side in (0, 1)]
-    named = "k string, ts long, p int, o long, at long"
+    named = _NAMED
     frames = [spark.createDataFrame([tuple(r.values()) for r in table.to_pylist()], named) for table in tables]
     here = tg.advise_join(*tables, key="k", timestamp="ts", target=0.1)
     on_spark = tg.advise_join(*frames, key="k", timestamp="ts", target=0.1)
@@ -153,7 +154,7 @@ def test_joins_in_tasks_say_what_one_process_says(spark: Any, in_small_parts: No
 )
 def test_the_grace_of_a_join_in_tasks(spark: Any, in_small_parts: None, seed: int, asked: dict[str, Any]) -> None:
     tables = [pa.Table.from_pylist(drawn(seed + side, least=40, most=80).records, SCHEMA) for side in (0, 1)]
-    named = "k string, ts long, p int, o long, at long"
+    named = _NAMED
     frames = [spark.createDataFrame([tuple(r.values()) for r in table.to_pylist()], named) for table in tables]
     asked = {"key": "k", "timestamp": "ts", "arrival": "at", "target": 0.1} | asked
     here = tg.advise_join(*tables, **asked)
@@ -163,7 +164,7 @@ def test_the_grace_of_a_join_in_tasks(spark: Any, in_small_parts: None, seed: in
 
 
 def test_the_grace_of_a_join_without_records(spark: Any) -> None:
-    named = "k string, ts long, p int, o long, at long"
+    named = _NAMED
     some, none = spark.createDataFrame([("a", 5, 0, 0, 9)], named), spark.createDataFrame([], named)
     asked = {"key": "k", "timestamp": "ts", "partition": "p", "offset": "o", "arrival": "at"}
     for sides in ((none, none), (some, none), (none, some)):
@@ -181,6 +182,34 @@ def test_a_join_of_sides_one_of_which_has_no_nulls(spark: Any) -> None:
             asked: dict[str, Any] = {"key": "k", "timestamp": "ts", "arrival": arrival}
             here = tg.advise_join(*(side.toArrow() for side in sides), **asked)
             assert tg.advise_join(*sides, **asked).json() == here.json()
+
+
+@pytest.mark.parametrize(
+    ("seed", "asked"),
+    [
+        (3, {"partition": "p", "offset": "o", "arrival": "at"}),
+        (8, {"partition": "p", "offset": "o", "windows": tg.TimeWindows(10, 5, 20)}),
+        (21, {"arrival": "at", "windows": tg.TimeWindows(6, 6, 0), "limits": ["0 s", "7 ms", "60 ms", "9 days"]}),
+    ],
+)
+def test_limits_in_tasks(
+    spark: Any, in_small_parts: None, monkeypatch: pytest.MonkeyPatch, seed: int, asked: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(advising_limits, "BLOCK", 9)
+    table = pa.Table.from_pylist(drawn(seed, least=80, most=150).records, SCHEMA)
+    frame = spark.createDataFrame([tuple(r.values()) for r in table.to_pylist()], _NAMED).repartition(3)
+    here = tg.advise_limit(table, key="k", timestamp="ts", **asked)
+    assert tg.advise_limit(frame, key="k", timestamp="ts", **asked) == here
+    assert any(cost.rows for cost in here.costs)
+
+
+def test_limits_of_nothing_and_what_cannot_be_asked(spark: Any) -> None:
+    nothing = spark.createDataFrame([], _NAMED)
+    assert tg.advise_limit(nothing, key="k", timestamp="ts", arrival="at", limits=["1 s"]).costs == []
+    with pytest.raises(DefinitionError, match=r"`max_records` is not looked at over Spark DataFrames"):
+        tg.advise_limit(nothing, key="k", timestamp="ts", arrival="at", max_records=[5])
+    with pytest.raises(DefinitionError, match=r"Rows of a DataFrame have no order"):
+        tg.advise_limit(nothing, key="k", timestamp="ts")
 
 
 def test_what_cannot_be_asked_of_a_join(spark: Any) -> None:

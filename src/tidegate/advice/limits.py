@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from heapq import heappop, heappush
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +19,11 @@ import pyarrow.compute as pc
 
 from tidegate.advice.counts import Counts
 from tidegate.advice.here import in_order_of
-from tidegate.advice.lateness import Records
 from tidegate.advice.question import Question
 from tidegate.advice.recorded import Recorded
 from tidegate.advice.text import aligned, number, share, short
 from tidegate.errors import DefinitionTypeError, in_one_line
-from tidegate.instants import MAX_MS, Duration, rounded_up, show_ms
+from tidegate.instants import Duration, later_ms, rounded_up, show_ms
 from tidegate.kernel.columns.arrays import Ints
 from tidegate.kernel.rows.results import serial
 from tidegate.kernel.time.panes import Panes
@@ -135,6 +134,12 @@ class LimitQuestion:
     limits: tuple[int, ...]
     bounds: tuple[int, ...]
 
+    @property
+    def windows(self) -> TimeWindows | None:
+        """The windows, None for groups without."""
+        windows = self.about.windows
+        return windows if self.windowed and isinstance(windows, TimeWindows) else None
+
 
 def question(
     key: str | Sequence[str],
@@ -164,55 +169,87 @@ def advise_updates(asked: LimitQuestion, records: pa.Table) -> LimitAdvice:
     """The advice about an Arrow table. Raises as `Recorded.of`."""
     recorded = Recorded.of(asked.about, records)
     came, rows, *_ = in_order_of(asked.about, recorded)
-    windows = asked.about.windows if asked.windowed else None
-    assert windows is None or isinstance(windows, TimeWindows)
-    updates = _Updates.of(windows, came, rows)
-    costs = [
-        _cost(updates, limit, bound)
-        for limit in sorted(set(asked.limits or _usual(updates)))
-        for bound in [None, *sorted(set(asked.bounds), reverse=True)]
-    ]
+    now = np.maximum.accumulate(came.ts)
+    before = np.concatenate((np.full(1, NEVER), now))[:-1]
+    updates = Updates.of(asked.windows, Taken(np.arange(len(now)), came.ts, before, now), _ranks(rows))
+    costs = []
+    for limit in sorted(set(asked.limits or usual(Counts.of(updates.between)))):
+        costs.append(_without_bound(updates, limit, Reached.of(now, np.arange(len(now)))))
+        costs += [_cost(updates, limit, bound) for bound in sorted(set(asked.bounds), reverse=True)]
+    return advice_of(asked, len(now), recorded.skipped, len(updates.name), costs)
+
+
+def advice_of(
+    asked: LimitQuestion, records: int, skipped: dict[str, int], updates: int, costs: list[LimitCost]
+) -> LimitAdvice:
+    """The advice about so many records that make so many updates."""
+    windows = asked.windows
     said = None if windows is None else f"{windows}, grace {show_ms(windows.grace_ms)}"
-    return LimitAdvice(said, len(came.ts), recorded.skipped, len(updates.name), costs if len(updates.name) else [])
+    return LimitAdvice(said, records, skipped, updates, costs if updates else [])
 
 
-def _usual(updates: _Updates) -> list[int]:
+def usual(between: Counts) -> list[int]:
     """Round limits around the times between two updates of a name; none at all without any."""
-    order = np.argsort(updates.name, kind="stable")
-    same = updates.name[order][1:] == updates.name[order][:-1]
-    between = Counts.of(np.diff(updates.since[order])[same])
     return [rounded_up(2 * between.quantile(part)) or 1 for part in _SHARES] if between.total else []
 
 
+class Taken(NamedTuple):
+    """Records in order: the place of each among all (`rank`), its timestamp, stream time before and after it (ms)."""
+
+    rank: Ints
+    ts: Ints
+    before: Ints
+    now: Ints
+
+
 @dataclass(frozen=True)
-class _Updates:
+class Reached:
+    """Stream times that were reached (`time`, ascending, ms), and the `rank` of the first record that did."""
+
+    time: Ints
+    rank: Ints
+
+    @classmethod
+    def of(cls, now: Ints, rank: Ints) -> Reached:
+        """From stream time after each record, which only grows."""
+        first = np.flatnonzero(np.diff(now, prepend=NEVER))
+        return cls(now[first], rank[first])
+
+
+@dataclass(frozen=True)
+class Updates:
     """Updates one by one.
 
     name           a number of the key and window: numbers are in the order in which rows of one buffer time leave
+    rank           of the record that makes the update
     since          the timestamp of the row: the largest of its key and window so far (ms)
-    before, now    stream time before and after the record that makes the update
-    end            stream time at the end
+    before, now    stream time before and after the record
     """
 
     name: Ints
+    rank: Ints
     since: Ints
     before: Ints
     now: Ints
-    end: int
+
+    @property
+    def between(self) -> Ints:
+        """The times between two updates of a name (ms)."""
+        order = np.argsort(self.name, kind="stable")
+        same = self.name[order][1:] == self.name[order][:-1]
+        return np.diff(self.since[order])[same]
 
     def __iter__(self) -> Iterator[tuple[int, int, int, int]]:
         columns = (self.name, self.since, self.before, self.now)
         return zip(*(column.tolist() for column in columns), strict=True)
 
     @classmethod
-    def of(cls, windows: TimeWindows | None, came: Records, rows: pa.Table) -> _Updates:
-        now = np.maximum.accumulate(came.ts)
-        before = np.concatenate((np.full(1, NEVER), now))[:-1]
+    def of(cls, windows: TimeWindows | None, came: Taken, key: Ints) -> Updates:
+        """The updates of records of these keys, all of whose records are here. `key`: a number per record."""
         record, start = np.arange(len(came.ts)), np.zeros(len(came.ts), np.int64)
         if windows is not None:
-            record, start = _windows_of(windows, came.ts, now)
-        key = _ranks(rows)[record]
-        _, name = np.unique(np.stack([key, start]), axis=1, return_inverse=True)
+            record, start = _windows_of(windows, came.ts, came.now)
+        _, name = np.unique(np.stack([key[record], start]), axis=1, return_inverse=True)
         name = np.asarray(name, np.int64).reshape(-1)
         order = np.argsort(name, kind="stable")
         since = np.empty(len(order), np.int64)
@@ -222,8 +259,8 @@ class _Updates:
         since[order] = distinct[most % max(len(distinct), 1)]
         # Of several windows of a record the first one is where time moves.
         again = np.diff(record, prepend=-1) == 0
-        seen = np.where(again, now[record], before[record])
-        return cls(name, since, seen, now[record], int(now[-1]) if len(now) else NEVER)
+        seen = np.where(again, came.now[record], came.before[record])
+        return cls(name, came.rank[record], since, seen, came.now[record])
 
 
 def _windows_of(windows: TimeWindows, ts: Ints, now: Ints) -> tuple[Ints, Ints]:
@@ -256,24 +293,86 @@ def _ranks(rows: pa.Table) -> Ints:
     return rank
 
 
-def _cost(updates: _Updates, limit: int, bound: int | None) -> LimitCost:
-    waits, early, waiting, most = _taken(updates, limit, MAX_MS if bound is None else bound)
-    total = max(len(updates.name), 1)
-    counts = Counts.of(np.array(waits, np.int64))
+@dataclass(frozen=True)
+class Waited:
+    """Rows of a buffer without a bound: how long those waited that left (`waits`, ms), how many wait at the end
+    (`waiting`), and the ranks of the records with which each `entered` and `left`.
+    """
+
+    waits: Ints
+    waiting: int
+    entered: Ints
+    left: Ints
+
+    @classmethod
+    def of(cls, updates: Updates, limit: int, reached: Reached) -> Waited:
+        """Without a bound no row has to do with those of other names: each leaves when stream time has come to it."""
+        order = np.argsort(updates.name, kind="stable")
+        due = np.asarray(later_ms(updates.since, limit), np.int64)
+        first = order[_first_of_rows(updates, order, due)]
+        entered, place = updates.rank[first], np.searchsorted(reached.time, due[first])
+        leaves = place < len(reached.time)
+        first, place = first[leaves], place[leaves]
+        time = np.maximum(reached.time[place], updates.now[first])
+        left = np.maximum(reached.rank[place], updates.rank[first])
+        return cls(np.maximum(time - updates.since[first], 0), int((~leaves).sum()), entered, left)
+
+
+def _first_of_rows(updates: Updates, order: Ints, due: Ints) -> Ints:
+    """The places in `order` (by name) of updates that find no row of their name in the buffer."""
+    found: list[int] = []
+    last, until = -1, NEVER
+    columns = (updates.name, due, updates.before, updates.now)
+    for place, (name, end, before, now) in enumerate(zip(*(column[order].tolist() for column in columns), strict=True)):
+        if name != last or until <= before:
+            found.append(place)
+            last, until = name, end
+        if until <= now:
+            # It leaves with this update in it.
+            until = NEVER
+    return np.array(found, np.int64)
+
+
+def most_of(entered: Ints, left: Ints) -> tuple[int, int]:
+    """How many more rows entered than left with the records of these ranks, and the most by which they did up to one of
+    them.
+    """
+    rank, place = np.unique(np.concatenate((entered, left)), return_inverse=True)
+    steps = np.bincount(place[: len(entered)], minlength=len(rank)) - np.bincount(
+        place[len(entered) :], minlength=len(rank)
+    )
+    return int(steps.sum()), int(np.cumsum(steps).max(initial=0))
+
+
+def _without_bound(updates: Updates, limit: int, reached: Reached) -> LimitCost:
+    rows = Waited.of(updates, limit, reached)
+    _, most = most_of(rows.entered, rows.left)
+    return cost_of(limit, None, Counts.of(rows.waits), 0, rows.waiting, most, len(updates.name))
+
+
+def _cost(updates: Updates, limit: int, bound: int) -> LimitCost:
+    waits, early, waiting, most = _taken(updates, limit, bound)
+    return cost_of(limit, bound, Counts.of(np.array(waits, np.int64)), early, waiting, most, len(updates.name))
+
+
+def cost_of(
+    limit: int, bound: int | None, waits: Counts, early: int, waiting: int, most: int, updates: int
+) -> LimitCost:
+    """The cost of a limit, from how long rows waited and how many did."""
     return LimitCost(
         limit,
         bound,
-        len(waits),
+        waits.total,
         early,
         waiting,
-        1 - (len(waits) + waiting) / total,
-        counts.median(),
-        counts.quantile(0.95) if waits else None,
+        1 - (waits.total + waiting) / max(updates, 1),
+        waits.median(),
+        waits.quantile(0.95) if waits.total else None,
         most,
     )
 
 
-def _taken(updates: _Updates, limit: int, bound: int) -> tuple[list[int], int, int, int]:
+def _taken(updates: Updates, limit: int, bound: int) -> tuple[list[int], int, int, int]:
     """How long each row that left had waited, how many left because the buffer was full, how many wait at the end, and
     how many waited at once, at most.
     """

@@ -53,7 +53,7 @@ def advise_frame(question: Question, frame: DataFrame) -> Advice:
     Raises DefinitionError for a streaming one, one without an order, or a column that is missing; InputError for a
     record without partition, offset or arrival.
     """
-    _check(question, frame)
+    check(question, frame)
     rows = columns(question, frame)
     skipped, known, valid = known_of(question, rows)
     with on_disk() as hold:
@@ -91,7 +91,8 @@ def on_disk() -> Iterator[Callable[[DataFrame], DataFrame]]:
             made.unpersist()
 
 
-def _check(question: Question, frame: DataFrame) -> None:
+def check(question: Question, frame: DataFrame) -> None:
+    """Raise DefinitionError for a DataFrame whose rows have no end, or no order."""
     if frame.isStreaming:
         raise DefinitionError(
             "The recording is a streaming DataFrame, which has no end. Read the same source with spark.read."
@@ -219,7 +220,7 @@ def _by_key(question: Question, records: DataFrame, plan: Plan) -> DataFrame:
     count = _counting(question, plan)
 
     def run(table: pa.Table) -> pa.Table:
-        rows = _in_turn(decoded(table["blob"]))
+        rows = in_turn(decoded(table["blob"]))
         return count(rows, numbered_keys(rows)[0])
 
     return by_keys(records).applyInArrow(run, TALLY)
@@ -230,7 +231,7 @@ def by_keys(records: DataFrame) -> GroupedData:
     return records.where(F.col("some").isNotNull()).select("some", "blob").groupBy("some")
 
 
-def _in_turn(table: pa.Table) -> pa.Table:
+def in_turn(table: pa.Table) -> pa.Table:
     """The records in the order in which they came."""
     return table.take(pa.array(np.argsort(ints(table["rank"]))))
 
@@ -241,7 +242,7 @@ def _results(question: Question, records: DataFrame, graces: Ints) -> Tally:
     exact = np.unique(np.concatenate([graces, question.exact]))
 
     def run(table: pa.Table) -> pa.Table:
-        rows = _in_turn(decoded(table["blob"]))
+        rows = in_turn(decoded(table["blob"]))
         kept = [name for name in rows.schema.names if name.startswith(("k:", "v:"))]
         ts, seen_by = ints(rows["ts"]), ints(rows["largest"])
         rows = rows.select([*kept, "ts"])

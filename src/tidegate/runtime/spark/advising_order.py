@@ -93,7 +93,7 @@ def slices(question: Question, records: DataFrame, known: Known, behind: int = 0
         p, stretch, offset, came = p[order], stretch[order], offset[order], came[order]
         rest = table.drop_columns(["name", "at"] if arrives else ["name"])
         rest = rest.take(pa.array(order)).append_column("ready", pa.array(came))
-        for low, high in _stretches(p, stretch):
+        for low, high in stretches(p, stretch):
             mine = came[low:high]
             first = low if ordered else low + int(mine.argmin())
             some = np.sort(mine)[np.linspace(0, high - low - 1, min(QUANTILES, high - low)).astype(np.int64)]
@@ -129,7 +129,13 @@ def _row(schema: pa.Schema, values: Sequence[Any]) -> pa.RecordBatch:
     return pa.record_batch([pa.array([value], field.type) for value, field in zip(values, schema, strict=True)], schema)
 
 
-def _stretches(*of: Ints) -> Iterator[tuple[int, int]]:
+def table_of(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.Table:
+    """A table of these rows."""
+    columns = zip(*rows, strict=True) if rows else ([] for _ in schema)
+    return pa.table([pa.array(list(column), field.type) for column, field in zip(columns, schema, strict=True)], schema)
+
+
+def stretches(*of: Ints) -> Iterator[tuple[int, int]]:
     """(first, behind the last) of the rows that are next to each other and equal in each of these."""
     new = np.logical_or.reduce([one[1:] != one[:-1] for one in of])
     bounds = [0, *(np.flatnonzero(new) + 1).tolist(), len(of[0])]
@@ -169,9 +175,9 @@ class Ready:
         before: dict[tuple[int, int], int] = {}
         if question.offset is not None:
             order = np.lexsort((stretch, p))
-            for low, high in _stretches(p[order]) if len(p) else ():
+            for low, high in stretches(p[order]) if len(p) else ():
                 mine, reached = order[low:high], NEVER
-                for first, behind in _stretches(stretch[mine]):
+                for first, behind in stretches(stretch[mine]):
                     before[int(p[mine[0]]), int(stretch[mine[first]])] = reached
                     reached = max(reached, int(last[mine[first:behind]].max()))
         return cls(before, _edges(question, told, partitions, rows))
@@ -202,7 +208,7 @@ class Ready:
                 rows, ready, bucket = rows.take(pa.array(order)), ready[order], bucket[order]
             found = []
             ts = ints(rows["ts"])
-            for low, high in _stretches(bucket):
+            for low, high in stretches(bucket):
                 mine = slice(low, high)
                 ahead = [ts[mine] > ready[mine] + ms for ms in GUARDS_MS]
                 most = [int(ts[mine].max()), *(int(ts[mine][~far].max(initial=NEVER)) for far in ahead)]
@@ -261,7 +267,7 @@ class Plan:
         kept = most[:, 0 if guard is None else 1 + GUARDS_MS.index(guard)]
         order = np.lexsort((p, bucket))
         rows = []
-        for low, high in _stretches(bucket[order], p[order]) if records else ():
+        for low, high in stretches(bucket[order], p[order]) if records else ():
             mine = order[low:high]
             rows.append(
                 (bucket[mine[0]], p[mine[0]], n[mine].sum(), most[mine, 0].max(), kept[mine].max(), last[mine].max())
@@ -308,7 +314,7 @@ def seen(question: Question, parts: DataFrame, plan: Plan, rows: int, count: Cou
     """SEEN: blobs of k: and v: columns, ts, p, rank and the times that records see, by `some` of the keys; and for each
     bucket what `count` counts of it (`tally`), the stream times reached (`stairs`), and the first and last of these.
     """
-    take, some, arrives = _taking(question, plan), max(1, plan.records // rows), question.arrival is not None
+    take, some, arrives = taking(question, plan), max(1, plan.records // rows), question.arrival is not None
 
     def run(table: pa.Table) -> pa.Table:
         shown, times, _ = take(table)
@@ -319,7 +325,7 @@ def seen(question: Question, parts: DataFrame, plan: Plan, rows: int, count: Cou
         out = [_row(_SEEN, [None, None, tally, encoded(reached), time.min(), time.max()])]
         columns = times if count is None else times.select(["ts", "rank", "largest"])
         whole = pa.table([*shown.columns, *columns.columns], [*shown.schema.names, *columns.schema.names])
-        out += [_row(_SEEN, [group, encoded(mine), None, None, None, None]) for group, mine in _by_key(whole, some)]
+        out += [_row(_SEEN, [group, encoded(mine), None, None, None, None]) for group, mine in by_key(whole, some)]
         return pa.Table.from_batches(out)
 
     return parts.groupBy("bucket").applyInArrow(run, SEEN)
@@ -329,7 +335,7 @@ def taken_by_join(question: Question, parts: DataFrame, plan: Plan, behind: int,
     """Blobs by `some` of the keys: k: columns, ts, whether a record is of the `right` side (its partitions are numbered
     from `behind` on), the stream time that it has `seen`, and its `turn` (`advice.join_graces.Came`).
     """
-    take, some, slowest = _taking(question, plan), max(1, plan.records // rows), plan.slowest
+    take, some, slowest = taking(question, plan), max(1, plan.records // rows), plan.slowest
     ordered, schema = question.offset is not None, pa.schema([("some", pa.int64()), ("blob", pa.binary())])
 
     def run(table: pa.Table) -> pa.Table:
@@ -342,7 +348,7 @@ def taken_by_join(question: Question, parts: DataFrame, plan: Plan, behind: int,
             [*shown.columns, *map(pa.array, (ts, p >= behind, sees, turn))],
             [*shown.schema.names, "ts", "right", "seen", "turn"],
         )
-        return pa.Table.from_batches([_row(schema, [group, encoded(mine)]) for group, mine in _by_key(whole, some)])
+        return pa.Table.from_batches([_row(schema, [group, encoded(mine)]) for group, mine in by_key(whole, some)])
 
     return parts.groupBy("bucket").applyInArrow(run, "some long, blob binary")
 
@@ -355,7 +361,7 @@ class _Came(NamedTuple):
     batch: Ints
 
 
-def _taking(question: Question, plan: Plan) -> Callable[[pa.Table], tuple[pa.Table, pa.Table, _Came]]:
+def taking(question: Question, plan: Plan) -> Callable[[pa.Table], tuple[pa.Table, pa.Table, _Came]]:
     """What makes of the parts of a bucket: the k: and v: columns of its records in order, the times that they see, and
     how they came.
     """
@@ -400,7 +406,7 @@ def _taking(question: Question, plan: Plan) -> Callable[[pa.Table], tuple[pa.Tab
     return take
 
 
-def _by_key(rows: pa.Table, groups: int) -> Iterator[tuple[int, pa.Table]]:
+def by_key(rows: pa.Table, groups: int) -> Iterator[tuple[int, pa.Table]]:
     """The rows of each group of keys, in their order."""
     if groups == 1:
         yield 0, rows
@@ -412,7 +418,7 @@ def _by_key(rows: pa.Table, groups: int) -> Iterator[tuple[int, pa.Table]]:
     group = (hashed % np.uint64(groups)).astype(np.int64)
     order = np.argsort(group, kind="stable")
     rows, group = rows.take(pa.array(order)), group[order]
-    for low, high in _stretches(group):
+    for low, high in stretches(group):
         yield int(group[low]), rows.slice(low, high - low)
 
 

@@ -1,0 +1,193 @@
+"""`tg.advise_limit` of a static DataFrame: without a bound the rows of each key wait by themselves (`advice.limits`).
+
+records   by key: blobs of the records in order, with stream time before and after each; and the times that were reached
+waited    of some keys and each limit: how long rows waited, and with which records they entered and left the buffer
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidegate.advice.counts import SCHEMA, Tally
+from tidegate.advice.keys import numbered_keys
+from tidegate.advice.limits import (
+    LimitAdvice,
+    LimitQuestion,
+    Reached,
+    Taken,
+    Updates,
+    Waited,
+    advice_of,
+    cost_of,
+    most_of,
+    usual,
+)
+from tidegate.advice.question import Question
+from tidegate.errors import DefinitionError
+from tidegate.instants import ROUND_MS
+from tidegate.kernel.columns.arrays import ints
+from tidegate.runtime.spark.advising import TALLY, by_keys, check, collected, columns, in_turn, known_of, on_disk
+from tidegate.runtime.spark.advising_order import (
+    Plan,
+    Ready,
+    by_key,
+    decoded,
+    encoded,
+    slices,
+    stretches,
+    table_of,
+    taking,
+)
+
+MOST_TIMES = 1 << 20
+"""So many stream times that were reached are told to every task: waits are exact to 1/MOST_TIMES of the recording."""
+BLOCK = 1 << 22
+"""Records with which rows enter and leave are counted in blocks of so many."""
+_HALVES = np.unique(np.array(ROUND_MS, np.int64) // 2)
+"""Where times between updates are counted exactly: twice a time between them is rounded up to a round limit."""
+
+_RECORDS = pa.schema([("some", pa.int64()), ("blob", pa.binary()), ("reached", pa.binary()), ("last", pa.int64())])
+_WAITED = pa.schema([*SCHEMA, ("limit", pa.int64()), ("block", pa.int64()), ("blob", pa.binary())])
+_STEPS = pa.schema([(name, pa.int64()) for name in ("limit", "block", "total", "most")])
+
+
+def advise_limit_frame(asked: LimitQuestion, frame: DataFrame) -> LimitAdvice:
+    """The advice about a static DataFrame.
+
+    Raises DefinitionError for a bound of the buffer, and as `advising.advise_frame`.
+    """
+    if asked.bounds:
+        raise DefinitionError(
+            "`max_records` is not looked at over Spark DataFrames: a full buffer lets the oldest row of all keys out, "
+            "so that records must be taken one by one. Leave it out, or give a part of the recording as an Arrow table "
+            "(frame.toArrow())."
+        )
+    question = asked.about
+    check(question, frame)
+    skipped, known, valid = known_of(question, columns(question, frame))
+    with on_disk() as hold:
+        sliced = hold(slices(question, valid, known))
+        parts = hold(Ready.of(question, sliced, len(known.names), known.rows).parts(question, sliced))
+        plan = replace(Plan.of(question, parts, len(known.names)), guard=None, slowest=False)
+        records = hold(_records(question, parts, plan, known.rows))
+        tally = Tally(_HALVES).add_table(collected(by_keys(records).applyInArrow(_between(asked), TALLY)))
+        limits = sorted(set(asked.limits or usual(tally.counts("between"))))
+        waited = hold(_waited(asked, records, limits, _reached(records)))
+        tally.add_table(collected(waited.where(F.col("name").isNotNull())))
+        most = _most(waited)
+    updates = tally.of("updates")
+    costs = [
+        cost_of(ms, None, tally.counts(f"wait/{ms}"), 0, tally.of(f"waiting/{ms}"), most.get(ms, 0), updates)
+        for ms in limits
+    ]
+    return advice_of(asked, plan.records, skipped, updates, costs)
+
+
+def _records(question: Question, parts: DataFrame, plan: Plan, rows: int) -> DataFrame:
+    """_RECORDS: by `some` of the keys, blobs of k: columns and of `Taken`; of each bucket the times that were
+    `reached`, and the `last` one.
+    """
+    take, before_bucket, some = taking(question, plan), plan.before, max(1, plan.records // rows)
+
+    def run(table: pa.Table) -> pa.Table:
+        shown, times, _ = take(table)
+        most = int(before_bucket[table["bucket"][0].as_py()].reached.max())
+        ts, rank = ints(times["ts"]), ints(times["rank"])
+        now = np.maximum(np.maximum.accumulate(ts), most)
+        before = np.concatenate(([most], now[:-1]))
+        columns = dict(zip(Taken._fields, map(pa.array, (rank, ts, before, now)), strict=True))
+        whole = pa.table({name: shown[name] for name in shown.schema.names} | columns)
+        reached = Reached.of(now, rank)
+        told = encoded(pa.table({"time": reached.time, "rank": reached.rank}))
+        found = [(None, None, told, int(now[-1]))]
+        found += [(group, encoded(mine), None, None) for group, mine in by_key(whole, some)]
+        return table_of(_RECORDS, found)
+
+    return parts.groupBy("bucket").applyInArrow(run, "some long, blob binary, reached binary, last long")
+
+
+def _reached(records: DataFrame) -> Reached:
+    """The stream times that were reached, or the first one of each of MOST_TIMES units of time, and the last one."""
+    high = records.agg(F.max("last")).collect()[0][0] or 0
+    unit = high // MOST_TIMES + 1
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for blob in batch["reached"].drop_null():
+                told = decoded([blob])
+                place = np.flatnonzero(np.diff(ints(told["time"]) // unit, prepend=-1))
+                yield from told.take(pa.array(np.unique(np.append(place, told.num_rows - 1)))).to_batches()
+
+    told = records.select("reached").mapInArrow(run, "time long, rank long").toArrow()
+    time, rank = ints(told["time"]), ints(told["rank"])
+    order = np.lexsort((rank, time))
+    return Reached.of(time[order], rank[order])
+
+
+def _updates(asked: LimitQuestion, table: pa.Table) -> Updates:
+    """The updates of the keys of some blobs."""
+    rows = in_turn(decoded(table["blob"]))
+    taken = Taken(*(ints(rows[name]) for name in Taken._fields))
+    return Updates.of(asked.windows, taken, numbered_keys(rows)[0])
+
+
+def _between(asked: LimitQuestion) -> Callable[[pa.Table], pa.Table]:
+    """What counts the updates of some keys, and the times between two of a name."""
+
+    def run(table: pa.Table) -> pa.Table:
+        updates, tally = _updates(asked, table), Tally(_HALVES)
+        tally.number("updates", len(updates.name))
+        tally.add("between", updates.between)
+        return tally.table()
+
+    return run
+
+
+def _waited(asked: LimitQuestion, records: DataFrame, limits: list[int], reached: Reached) -> DataFrame:
+    """_WAITED: tallies, and for each limit and block of records blobs of the ranks with which rows entered and left."""
+
+    def run(table: pa.Table) -> pa.Table:
+        updates, tally = _updates(asked, table), Tally(_HALVES)
+        found = []
+        for limit in limits:
+            waited = Waited.of(updates, limit, reached)
+            tally.add(f"wait/{limit}", waited.waits)
+            tally.number(f"waiting/{limit}", waited.waiting)
+            rank = np.concatenate((waited.entered, waited.left))
+            enters = np.arange(len(rank)) < len(waited.entered)
+            order = np.argsort(rank, kind="stable")
+            rank, enters = rank[order], enters[order]
+            for low, high in stretches(rank // BLOCK) if len(rank) else ():
+                steps = pa.table({"rank": rank[low:high], "enters": enters[low:high]})
+                found.append((None, None, None, limit, int(rank[low]) // BLOCK, encoded(steps)))
+        counted = tally.table()
+        for name in _WAITED.names[len(SCHEMA) :]:
+            counted = counted.append_column(name, pa.nulls(counted.num_rows, _WAITED.field(name).type))
+        return pa.concat_tables([counted, table_of(_WAITED, found)])
+
+    return by_keys(records).applyInArrow(run, f"{TALLY}, limit long, block long, blob binary")
+
+
+def _most(waited: DataFrame) -> dict[int, int]:
+    """How many rows waited at once, at most, by limit."""
+
+    def run(table: pa.Table) -> pa.Table:
+        steps = decoded(table["blob"])
+        rank, enters = ints(steps["rank"]), steps["enters"].to_numpy()
+        told = (table["limit"][0].as_py(), table["block"][0].as_py(), *most_of(rank[enters], rank[~enters]))
+        return table_of(_STEPS, [told])
+
+    blocks = waited.where(F.col("blob").isNotNull()).select("limit", "block", "blob").groupBy("limit", "block")
+    there: dict[int, int] = {}
+    most: dict[int, int] = {}
+    told = blocks.applyInArrow(run, "limit long, block long, total long, most long").sort("limit", "block").collect()
+    for limit, _, total, highest in told:
+        most[limit] = max(most.get(limit, 0), there.get(limit, 0) + highest)
+        there[limit] = there.get(limit, 0) + total
+    return most
