@@ -196,7 +196,12 @@ def test_limits_in_tasks(
     spark: Any, in_small_parts: None, monkeypatch: pytest.MonkeyPatch, seed: int, asked: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(advising_limits, "BLOCK", 9)
-    table = pa.Table.from_pylist(drawn(seed, least=80, most=150).records, SCHEMA)
+    since = 0 if seed == 3 else 1_700_000_000_000
+    records = [
+        r | {"ts": r["ts"] if r["ts"] in (None, -5) else r["ts"] + since, "at": r["at"] + since}
+        for r in drawn(seed, least=80, most=150).records
+    ]
+    table = pa.Table.from_pylist(records, SCHEMA)
     frame = spark.createDataFrame([tuple(r.values()) for r in table.to_pylist()], _NAMED).repartition(3)
     here = tg.advise_limit(table, key="k", timestamp="ts", **asked)
     assert tg.advise_limit(frame, key="k", timestamp="ts", **asked) == here

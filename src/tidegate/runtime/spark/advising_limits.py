@@ -52,7 +52,9 @@ BLOCK = 1 << 22
 _HALVES = np.unique(np.array(ROUND_MS, np.int64) // 2)
 """Where times between updates are counted exactly: twice a time between them is rounded up to a round limit."""
 
-_RECORDS = pa.schema([("some", pa.int64()), ("blob", pa.binary()), ("reached", pa.binary()), ("last", pa.int64())])
+_RECORDS = pa.schema(
+    [("some", pa.int64()), ("blob", pa.binary()), ("reached", pa.binary()), ("first", pa.int64()), ("last", pa.int64())]
+)
 _WAITED = pa.schema([*SCHEMA, ("limit", pa.int64()), ("block", pa.int64()), ("blob", pa.binary())])
 _STEPS = pa.schema([(name, pa.int64()) for name in ("limit", "block", "total", "most")])
 
@@ -91,7 +93,7 @@ def advise_limit_frame(asked: LimitQuestion, frame: DataFrame) -> LimitAdvice:
 
 def _records(question: Question, parts: DataFrame, plan: Plan, rows: int) -> DataFrame:
     """_RECORDS: by `some` of the keys, blobs of k: columns and of `Taken`; of each bucket the times that were
-    `reached`, and the `last` one.
+    `reached`, and the `first` and the `last` one.
     """
     take, before_bucket, some = taking(question, plan), plan.before, max(1, plan.records // rows)
 
@@ -105,17 +107,17 @@ def _records(question: Question, parts: DataFrame, plan: Plan, rows: int) -> Dat
         whole = pa.table({name: shown[name] for name in shown.schema.names} | columns)
         reached = Reached.of(now, rank)
         told = encoded(pa.table({"time": reached.time, "rank": reached.rank}))
-        found = [(None, None, told, int(now[-1]))]
-        found += [(group, encoded(mine), None, None) for group, mine in by_key(whole, some)]
+        found = [(None, None, told, int(now[0]), int(now[-1]))]
+        found += [(group, encoded(mine), None, None, None) for group, mine in by_key(whole, some)]
         return table_of(_RECORDS, found)
 
-    return parts.groupBy("bucket").applyInArrow(run, "some long, blob binary, reached binary, last long")
+    return parts.groupBy("bucket").applyInArrow(run, "some long, blob binary, reached binary, first long, last long")
 
 
 def _reached(records: DataFrame) -> Reached:
     """The stream times that were reached, or the first one of each of MOST_TIMES units of time, and the last one."""
-    high = records.agg(F.max("last")).collect()[0][0] or 0
-    unit = high // MOST_TIMES + 1
+    low, high = records.agg(F.min("first"), F.max("last")).collect()[0]
+    unit = 1 if low is None else (high - low) // MOST_TIMES + 1
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
