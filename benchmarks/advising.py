@@ -1,6 +1,6 @@
-"""Measures `tg.advise` over a large recording on Spark: `python -m benchmarks.advising --rows 10000000`.
+"""Measures `tg.advise` over large recordings on Spark: `python -m benchmarks.advising --rows 2000000 50000000`.
 
-Sixteen partitions, one of them a minute behind; 100,000 keys, one of which has a tenth of the records; disorder of some
+Of several sizes the time per record says whether it grows in proportion. Sixteen partitions, one of them a minute behind; 100,000 keys, one of which has a tenth of the records; disorder of some
 seconds; windows of a minute. The recording is written as Parquet first, which is not measured.
 """
 
@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 import tidegate as tg
 from benchmarks.measure import peaks
+from tidegate.advice.advice import Advice
 
 PARTITIONS, KEYS = 16, 100_000
 _PER_SECOND = 2_000
@@ -38,18 +39,11 @@ def recording(spark: SparkSession, rows: int) -> Any:
     )
 
 
-def main() -> None:
-    """Print the advice, the seconds, and the largest memory of the JVM, of all workers and of one."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--rows", type=int, default=10_000_000)
-    parser.add_argument("--alert", action="store_true", help="with a predicate over results")
-    parsed = parser.parse_args()
-    builder: Any = SparkSession.builder
-    builder = builder.master("local[*]").config("spark.ui.enabled", "false").config("spark.driver.memory", "2g")
-    spark = tg.configure(builder.config("spark.sql.shuffle.partitions", "8")).getOrCreate()
+def measured(spark: SparkSession, rows: int, alert: str | None) -> tuple[Advice, float, dict[str, float]]:
+    """The advice about so many records, the seconds that it took, and the largest memory (`measure.peaks`)."""
     with TemporaryDirectory() as folder:
         path = str(Path(folder, "events"))
-        recording(spark, parsed.rows).write.parquet(path)
+        recording(spark, rows).write.parquet(path)
         began = time.monotonic()
         with peaks() as peak:
             advice = tg.advise(
@@ -61,11 +55,27 @@ def main() -> None:
                 arrival="arrived",
                 trigger="10 seconds",
                 windows=tg.TimeWindows.of_size_and_grace("1 minute", "10 seconds"),
-                alert="count > 100" if parsed.alert else None,
+                alert=alert,
             )
-        took = time.monotonic() - began
-    print(advice)
-    print(f"{parsed.rows:,} records in {took:.0f} s; MiB at most: {', '.join(f'{k} {v:.0f}' for k, v in peak.items())}")
+        return advice, time.monotonic() - began, peak
+
+
+def main() -> None:
+    """Print the advice, and for each size the seconds and the largest memory of the JVM, of all workers and of one."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--rows", type=int, nargs="+", default=[10_000_000], help="several sizes run one after another")
+    parser.add_argument("--alert", action="store_true", help="with a predicate over results")
+    parsed = parser.parse_args()
+    builder: Any = SparkSession.builder
+    builder = builder.master("local[*]").config("spark.ui.enabled", "false").config("spark.driver.memory", "2g")
+    spark = tg.configure(builder.config("spark.sql.shuffle.partitions", "8")).getOrCreate()
+    lines = []
+    for rows in parsed.rows:
+        advice, took, peak = measured(spark, rows, "count > 100" if parsed.alert else None)
+        print(advice)
+        most = ", ".join(f"{kind} {mib:,.0f}" for kind, mib in peak.items())
+        lines.append(f"{rows:,} records in {took:.0f} s, {took / rows * 1e6:.1f} µs each; MiB at most: {most}")
+    print("\n".join(lines))
     spark.stop()
 
 

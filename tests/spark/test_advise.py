@@ -79,6 +79,22 @@ def test_without_offsets(spark: Any, in_small_parts: None) -> None:
     assert on_spark == here
 
 
+@pytest.mark.parametrize("kind", ["boolean", "date", "timestamp", "decimal(9, 2)", "binary", "array<int>"])
+def test_partitions_of_any_type(spark: Any, kind: str) -> None:
+    number = "id % 2"
+    made = {
+        "date": f"date_add(DATE'2024-05-01', CAST({number} AS INT))",
+        "timestamp": f"timestamp_seconds({number})",
+        "binary": f"CAST(CAST({number} AS STRING) AS BINARY)",
+        "array<int>": f"array({number})",
+    }
+    named = made.get(kind, f"CAST({number} AS {kind})")
+    frame = spark.range(20).selectExpr("'a' AS k", "id AS ts", f"{named} AS p", "id AS o")
+    windows = tg.TimeWindows.of_size_with_no_grace("5 ms")
+    found = tg.advise(frame, key="k", timestamp="ts", windows=windows, partition="p", offset="o", arrival="ts")
+    assert [records for _, records, _ in found.partitions] == [10, 10]
+
+
 def test_nothing_at_all(spark: Any) -> None:
     on_spark, here = both(spark, Recording([], 10, 10), partition="p", offset="o", arrival="at")
     assert on_spark == here

@@ -19,7 +19,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.group import GroupedData
-from pyspark.sql.types import ArrayType, DataType, IntegralType, MapType, StringType, StructType
+from pyspark.sql.types import BooleanType, DataType, DateType, DecimalType, IntegralType, StringType
 
 from tidegate.advice import lateness as late
 from tidegate.advice.advice import Advice, Found
@@ -125,8 +125,9 @@ def columns(question: Question, frame: DataFrame) -> DataFrame:
 def _name(partition: str | None, types: dict[str, DataType]) -> Column:
     if partition is None:
         return F.lit("the only one")
-    nested = isinstance(types[partition], ArrayType | MapType | StructType)
-    return col(partition).cast("string") if nested else col(partition)
+    # Python and Arrow say the same of these; of a timestamp, which has the zone of the session, they do not.
+    same = isinstance(types[partition], IntegralType | StringType | BooleanType | DateType | DecimalType)
+    return col(partition) if same else col(partition).cast("string")
 
 
 def _time(name: str, kind: DataType) -> Column:
