@@ -1,7 +1,8 @@
 """Measures `tg.advise` over large recordings on Spark: `python -m benchmarks.advising --rows 2000000 50000000`.
 
-Of several sizes the time per record says whether it grows in proportion. Sixteen partitions, one of them a minute behind; 100,000 keys, one of which has a tenth of the records; disorder of some
-seconds; windows of a minute. The recording is written as Parquet first, which is not measured.
+Of several sizes the time per record says whether time grows in proportion. Sixteen partitions, one of them a minute
+behind; 100,000 keys, one of which has a tenth of the records; disorder of some seconds; windows of a minute. The
+recording is written as Parquet first, which is not measured.
 """
 
 from __future__ import annotations
