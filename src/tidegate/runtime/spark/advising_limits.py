@@ -55,8 +55,8 @@ _HALVES = np.unique(np.array(ROUND_MS, np.int64) // 2)
 _RECORDS = pa.schema(
     [("some", pa.int64()), ("blob", pa.binary()), ("reached", pa.binary()), ("first", pa.int64()), ("last", pa.int64())]
 )
-_WAITED = pa.schema([*SCHEMA, ("limit", pa.int64()), ("block", pa.int64()), ("blob", pa.binary())])
-_STEPS = pa.schema([(name, pa.int64()) for name in ("limit", "block", "total", "most")])
+_WAITED = pa.schema([*SCHEMA, ("limit_ms", pa.int64()), ("block", pa.int64()), ("blob", pa.binary())])
+_STEPS = pa.schema([(name, pa.int64()) for name in ("limit_ms", "block", "total", "most")])
 
 
 def advise_limit_frame(asked: LimitQuestion, frame: DataFrame) -> LimitAdvice:
@@ -173,7 +173,7 @@ def _waited(asked: LimitQuestion, records: DataFrame, limits: list[int], reached
             counted = counted.append_column(name, pa.nulls(counted.num_rows, _WAITED.field(name).type))
         return pa.concat_tables([counted, table_of(_WAITED, found)])
 
-    return by_keys(records).applyInArrow(run, f"{TALLY}, limit long, block long, blob binary")
+    return by_keys(records).applyInArrow(run, f"{TALLY}, limit_ms long, block long, blob binary")
 
 
 def _most(waited: DataFrame) -> dict[int, int]:
@@ -182,13 +182,15 @@ def _most(waited: DataFrame) -> dict[int, int]:
     def run(table: pa.Table) -> pa.Table:
         steps = decoded(table["blob"])
         rank, enters = ints(steps["rank"]), steps["enters"].to_numpy()
-        told = (table["limit"][0].as_py(), table["block"][0].as_py(), *most_of(rank[enters], rank[~enters]))
+        told = (table["limit_ms"][0].as_py(), table["block"][0].as_py(), *most_of(rank[enters], rank[~enters]))
         return table_of(_STEPS, [told])
 
-    blocks = waited.where(F.col("blob").isNotNull()).select("limit", "block", "blob").groupBy("limit", "block")
+    blocks = waited.where(F.col("blob").isNotNull()).select("limit_ms", "block", "blob").groupBy("limit_ms", "block")
     there: dict[int, int] = {}
     most: dict[int, int] = {}
-    told = blocks.applyInArrow(run, "limit long, block long, total long, most long").sort("limit", "block").collect()
+    told = (
+        blocks.applyInArrow(run, "limit_ms long, block long, total long, most long").sort("limit_ms", "block").collect()
+    )
     for limit, _, total, highest in told:
         most[limit] = max(most.get(limit, 0), there.get(limit, 0) + highest)
         there[limit] = there.get(limit, 0) + total
