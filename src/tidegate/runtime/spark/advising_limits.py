@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -107,7 +108,7 @@ def _records(question: Question, parts: DataFrame, plan: Plan, rows: int) -> Dat
         whole = pa.table({name: shown[name] for name in shown.schema.names} | columns)
         reached = Reached.of(now, rank)
         told = encoded(pa.table({"time": reached.time, "rank": reached.rank}))
-        found = [(None, None, told, int(now[0]), int(now[-1]))]
+        found: list[tuple[Any, ...]] = [(None, None, told, int(now[0]), int(now[-1]))]
         found += [(group, encoded(mine), None, None, None) for group, mine in by_key(whole, some)]
         return table_of(_RECORDS, found)
 
@@ -156,7 +157,7 @@ def _waited(asked: LimitQuestion, records: DataFrame, limits: list[int], reached
 
     def run(table: pa.Table) -> pa.Table:
         updates, tally = _updates(asked, table), Tally(_HALVES)
-        found = []
+        found: list[tuple[Any, ...]] = []
         for limit in limits:
             waited = Waited.of(updates, limit, reached)
             tally.add(f"wait/{limit}", waited.waits)
