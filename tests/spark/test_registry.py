@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from pyspark.sql import functions as F
 from schemas.framed import avro, framed
 from schemas.loopback import Registry
 from spark.replay import observed
+from spark.test_kafka_plain import SCHEMA as PLAIN_JSON
+from spark.test_kafka_plain import read_both, written
 from spark.topic import raw, values
 from tidegate.runtime.spark.kafka.source import decoded_stream, decoded_table
 from tidegate.runtime.spark.stateless import arrow_schema
@@ -222,6 +225,48 @@ def test_json_by_a_registry(spark: SparkSession, registry: Registry) -> None:
     value = tg.kafka.schema_registry(registry.url, schema="user string")
     own = decoded_stream(frame, key="user", value=value, timestamp=None, name="clicks")
     assert own.frame.orderBy("offset").first()["user"] == "A"
+
+
+def test_random_json_by_a_registry_is_read_alike(spark: SparkSession, registry: Registry) -> None:
+    """Workers read what is plain behind the number of a schema, Spark the rest; nobody what has no number."""
+    one, two = (registry.register(f"{name}-value", {"type": "object", "title": name}, "JSON") for name in ("a", "b"))
+    avro_ = registry.register("c-value", FIRST)
+    r = random.Random(24)
+
+    def head(said: bytes | None) -> bytes | None:
+        """Mostly in front of the object; sometimes the number is unknown or of Avro, or there is none."""
+        if said is None or r.random() < 0.02:
+            return said
+        if r.random() < 0.02:
+            return r.choice([b"", b"\0", b"\0\0\0\0", b"\0\0\0\0\1", b"\1" + framed(one, said)[1:], b"\0" + said])
+        number = r.choice([one, one, two, two, 4711, 2**31, avro_] if r.random() < 0.05 else [one, two])
+        return framed(number, said)
+
+    records = [head(written(r)) for _ in range(10_000)]
+    value = tg.kafka.schema_registry(registry.url, schema=PLAIN_JSON, options=QUICK)
+    by_spark, by_workers, plains = read_both(values(spark, *records), value)
+    assert by_workers == by_spark
+    assert len(records) > len(by_spark)
+    assert 0.2 < plains / len(by_spark) < 0.9
+    # The record's own key, as text.
+    said = [framed(one, b'{"amount": %d}' % n) for n in range(3)] + [b'{"amount": 3}', framed(one, b'{"amount": "4"}')]
+    keyed = raw(spark, *zip([b"A", b"\xff", None, b"B", b"C"], said, strict=True))
+    value = tg.kafka.schema_registry(registry.url, schema="amount long", options=QUICK)
+    by_spark, by_workers, plains = read_both(keyed, value, None, "name")
+    assert by_workers == by_spark
+    assert len(by_spark) == plains == 2
+
+
+def test_what_spark_reads_of_json_by_a_registry(spark: SparkSession, registry: Registry) -> None:
+    """Arrays and objects, and keys by a registry, as without one."""
+    for schema, key in (("user string, tags array<string>", "user"), ("user string, day date", "user")):
+        value = tg.kafka.schema_registry(registry.url, schema=schema, options=QUICK)
+        source = decoded_stream(values(spark, b"{}"), key=key, value=value, timestamp=None, name="clicks")
+        assert source.node.raw is None
+    by_registry = tg.kafka.schema_registry(registry.url, schema="k string", options=QUICK)
+    value = tg.kafka.schema_registry(registry.url, schema="user string", options=QUICK)
+    source = decoded_stream(values(spark, b"{}"), key=by_registry, value=value, timestamp=None, name="clicks")
+    assert source.node.raw is None
 
 
 def test_a_sink_writes_the_number_of_the_newest_schema(spark: SparkSession, registry: Registry) -> None:

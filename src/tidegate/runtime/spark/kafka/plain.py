@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import SparkSession
 from pyspark.sql.types import (
     BooleanType,
     ByteType,
@@ -108,6 +109,11 @@ def readable(fields: StructType) -> bool:
         type(field.dataType) in _WRITTEN and field.name.isprintable() and not set(field.name) & set('"\\')
         for field in fields.fields
     )
+
+
+def as_written(spark: SparkSession) -> bool:
+    """Whether Spark reads times as they are written: its parser of old takes .5 for five milliseconds."""
+    return str(spark.conf.get("spark.sql.legacy.timeParserPolicy")).upper() != "LEGACY"
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Keys and values whose schemas a registry keeps: `tg.kafka.schema_registry`.
 
 Other formats are expressions of Spark's, which know one schema before a query starts. Here each record names its own,
-so the workers decode: `Judge` gives what they find as columns, `Packed` as plain rows for the map step (kafka.plain).
+so the workers decode: `Judge` gives what they find as columns, `Packed` as plain rows for the map step (kafka.plain),
+and `Framed` does so with plain JSON.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
@@ -216,6 +218,28 @@ class Judge:
             yield pa.record_batch(
                 [column.cast(each.type) for column, each in zip(columns, self.schema, strict=True)], schema=self.schema
             )
+
+
+@dataclass(frozen=True)
+class Framed(Reader):
+    """A Reader of JSON objects behind the numbers of their schemas; what it hands back has no number in front.
+
+    decoder  of the value
+    """
+
+    decoder: Decoder
+
+    def _sorted_out(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        found = self.decoder(batch.column("value"))
+        at = batch.schema.get_field_index("value")
+        kind = batch.schema.field(at).type
+        # Which record is malformed is all that is told here: why, the query of the dead letters finds out by itself.
+        said = pc.if_else(found.reasons.is_null(), found.rows, pa.scalar(_NO_JSON, pa.binary()))
+        yield from super()._sorted_out(batch.set_column(at, batch.schema.field(at), said.cast(kind)))
+
+
+_NO_JSON = b"\xff"
+"""Malformed for whoever reads JSON."""
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from tidegate.instants import Duration
 from tidegate.plan import RESULT_COLUMNS
 from tidegate.runtime.spark.config import connector
 from tidegate.runtime.spark.kafka.formats import Format, Json, Text, format_of, text
-from tidegate.runtime.spark.kafka.plain import AT, MOST_MS, PLAIN, Joiner, Reader, readable
-from tidegate.runtime.spark.kafka.registered import SCHEMA_ID, Bound, Packed, bound, judged
+from tidegate.runtime.spark.kafka.plain import AT, MOST_MS, PLAIN, Joiner, Reader, as_written, readable
+from tidegate.runtime.spark.kafka.registered import SCHEMA_ID, Bound, Framed, Packed, bound, judged
 from tidegate.spec.columns import OURS
 
 STAMP = "kafka_timestamp"
@@ -312,12 +312,19 @@ class _Reading:
     @property
     def in_workers(self) -> bool:
         """Whether plain records are read in the workers (kafka.plain), or all of them (kafka.registered)."""
-        if isinstance(self.value_format, Bound):
+        if isinstance(self.value_format, Bound) and self.value_format.inner is None:
             return all(not isinstance(each, Bound) or each.inner is None for each in self._formats()) and isinstance(
                 self.key_format, Text | Bound | None
             )
-        plain = isinstance(self.value_format, Json) and not self.value_format.options and readable(self.value_fields)
-        return plain and isinstance(self.key_format, Text | None)
+        said = self._inside
+        plain = isinstance(said, Json) and not said.options and isinstance(self.key_format, Text | None)
+        return plain and readable(self.value_fields) and as_written(self.raw.sparkSession)
+
+    @property
+    def _inside(self) -> Format:
+        """How values are written behind the number of a schema, or without one."""
+        of_value = self.value_format
+        return of_value.inner if isinstance(of_value, Bound) and of_value.inner is not None else of_value
 
     @property
     def contiguous(self) -> bool:
@@ -337,7 +344,7 @@ class _Reading:
         records = F.coalesce(F.sum(F.when(F.col(PLAIN).isNull(), 1).otherwise(F.col(AT))), F.lit(0))
         if isinstance(reader, Packed):
             return self._fine(read.select(PLAIN, AT, reader.fault.alias(_FAULT)), records).drop(_FAULT), Joiner(wanted)
-        rows_read = self._judged(read)
+        rows_read = replace(self, value_format=self._inside)._judged(read)  # noqa: SLF001 - a Framed takes numbers away
         found = self._fields() | {name: F.col(name) for name in given}
         # No more than is needed: an observation makes a row of every record.
         rows = rows_read.select(F.col(_FAULT), F.col(PLAIN), F.col(AT), *(found[name] for name in wanted.names))
@@ -351,6 +358,8 @@ class _Reading:
         key = next((name for (side, _), name in self.names.items() if side == _KEY), None)
         if not isinstance(self.value_format, Bound):
             return Reader(wanted, self.value_fields, of_value, key)
+        if self.value_format.inner is not None:
+            return Framed(wanted, self.value_fields, of_value, key, self.value_format.decoder)
         key_decoder = self.key_format.decoder if isinstance(self.key_format, Bound) else None
         text_key = key if key_decoder is None else None
         return Packed(wanted, self.value_fields, of_value, text_key, of_key, self.value_format.decoder, key_decoder)
