@@ -19,7 +19,7 @@ from tidegate.runtime.spark.files.formats import FAILFAST, PERMISSIVE, LineForma
 from tidegate.runtime.spark.files.lines import FILE, VALUE, Lines, Skipped
 from tidegate.runtime.spark.files.place import OFFSET, PARTITION
 from tidegate.runtime.spark.files.stores import Root
-from tidegate.runtime.spark.kafka.plain import AT, MOST_MS, PLAIN, Joiner, Reader, as_written
+from tidegate.runtime.spark.kafka.plain import AT, MOST_MS, PLAIN, Joiner, Reader
 from tidegate.runtime.spark.raw import Opener
 from tidegate.runtime.spark.stateless import arrow_schema
 from tidegate.spec.columns import OURS
@@ -141,7 +141,7 @@ class LineReading:
         return self._fine(rows, F.coalesce(records, F.lit(0))).drop(_FAULT), Joiner(wanted)
 
     def _plain_reader(self, wanted: pa.Schema, own: dict[str, str]) -> Reader | None:
-        if self.format is None or self.mode == PERMISSIVE or not as_written(self.source.listing.sparkSession):
+        if self.format is None or self.mode == PERMISSIVE:
             return None
         return self.format.plain(wanted, self.source.fields, own)
 
