@@ -64,6 +64,7 @@ WORKLOADS: tuple[Workload, ...] = (
     gaps.W13,
     doors.D1,
     doors.D2,
+    doors.D3,
     startup.START,
     *varied.VARIED,
 )

@@ -1,16 +1,16 @@
-"""D1 and D2: the question of W1 over JSON files, and over a Delta table, in the order of the files.
+"""D1, D2 and D3: the question of W1 over JSON files, a Delta table and CSV files, in the order of the files.
 
 Each file is a stretch of time, so no record is late in whichever order a contestant takes them. The folder has the
-files as Parquet and the log of a Delta table over them; the same records are below it as JSON. Spark has no Delta
-source without a package of its version: its own aggregation reads the table's files by its Parquet source, which is
-what the Delta source does behind its log.
+files as Parquet and the log of a Delta table over them; the same records are below it as JSON and as CSV. Spark has no
+Delta source without a package of its version: its own aggregation reads the table's files by its Parquet source, which
+is what the Delta source does behind its log.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,18 +28,22 @@ from benchmarks.race import Bar, Race
 from benchmarks.workloads.tumbling import SIZES, final_totals, spark_native, window_totals
 
 SCHEMA = "user string, ts timestamp, amount long"
-JSON, LOG = "json", "_delta_log"
+JSON, CSV, LOG = "json", "csv", "_delta_log"
 
 
 def write(shape: Shape, folder: Path) -> Path:
-    """The files of `shape` under `folder`, as Parquet with the log of a table and as JSON, written once."""
+    """The files of `shape` under `folder`, as Parquet with the log of a table, JSON and CSV, written once."""
     name = "doors-" + "-".join(f"{name}={value}" for name, value in asdict(shape).items())
     target = write_halves(folder / name, tables(shape))
+    files = sorted(target.glob("*.parquet"))
+    for kind, lines in ((JSON, _json), (CSV, _csv)):
+        done = target / f"_{kind}"
+        if not done.exists():
+            (target / kind).mkdir(exist_ok=True)
+            for path in files:
+                _write_lines(path, target / kind / f"{path.stem}.{kind}", lines)
+            done.touch()
     if not (target / LOG).exists():
-        (target / JSON).mkdir(exist_ok=True)
-        files = sorted(target.glob("*.parquet"))
-        for path in files:
-            _write_json(path, target / JSON / f"{path.stem}.json")
         _write_log(target, files)
     return target
 
@@ -63,12 +67,20 @@ def tables(shape: Shape) -> Iterator[pa.Table]:
             both = []
 
 
-def _write_json(parquet: Path, path: Path) -> None:
+def _write_lines(parquet: Path, path: Path, lines: Callable[..., list[Any]]) -> None:
     rows = pq.read_table(parquet, columns=["user", "ts", "amount"])
     times = pc.strftime(rows["ts"].cast(pa.timestamp("ms", "UTC")), "%Y-%m-%dT%H:%M:%SZ")
-    parts = ['{"user":"', rows["user"], '","ts":"', times, '","amount":', rows["amount"].cast(pa.string()), "}"]
+    parts = lines(rows["user"], times, rows["amount"].cast(pa.string()))
     path.write_text("\n".join(pc.binary_join_element_wise(*parts, "").to_pylist()) + "\n")
     os.utime(path, (parquet.stat().st_mtime,) * 2)
+
+
+def _json(user: pa.Array, ts: pa.Array, amount: pa.Array) -> list[Any]:
+    return ['{"user":"', user, '","ts":"', ts, '","amount":', amount, "}"]
+
+
+def _csv(user: pa.Array, ts: pa.Array, amount: pa.Array) -> list[Any]:
+    return [user, ",", ts, ",", amount]
 
 
 def _write_log(target: Path, files: list[Path]) -> None:
@@ -96,25 +108,32 @@ def _write_log(target: Path, files: list[Path]) -> None:
         (target / LOG / f"{version:020}.json").write_text("".join(json.dumps(each) + "\n" for each in actions))
 
 
-def json_by_us(spark: SparkSession, folder: Path) -> DataFrame:
-    return final_totals(
-        tg.files.source(
-            spark, str(folder / JSON), format="json", schema=SCHEMA, key="user", timestamp="ts", options=ONE_BATCH
+Frames = Callable[[SparkSession, Path], DataFrame]
+
+
+def lines_by_us(format: str) -> Frames:
+    def made(spark: SparkSession, folder: Path) -> DataFrame:
+        path = str(folder / format)
+        return final_totals(
+            tg.files.source(spark, path, format=format, schema=SCHEMA, key="user", timestamp="ts", options=ONE_BATCH)
         )
+
+    return made
+
+
+def lines_frame(format: str) -> Frames:
+    """Spark's own reader as a stream without order, as most people would write it."""
+    return lambda spark, folder: final_totals(
+        tg.stream(_sparks_lines(spark, folder, format), key="user", timestamp="ts")
     )
 
 
-def json_frame(spark: SparkSession, folder: Path) -> DataFrame:
-    """Spark's own reader as a stream without order, as most people would write it."""
-    return final_totals(tg.stream(_sparks_json(spark, folder), key="user", timestamp="ts"))
+def lines_by_spark(format: str) -> Frames:
+    return lambda spark, folder: window_totals(_sparks_lines(spark, folder, format))
 
 
-def json_by_spark(spark: SparkSession, folder: Path) -> DataFrame:
-    return window_totals(_sparks_json(spark, folder))
-
-
-def _sparks_json(spark: SparkSession, folder: Path) -> DataFrame:
-    return spark.readStream.schema(SCHEMA).options(**ONE_BATCH).json(str(folder / JSON))
+def _sparks_lines(spark: SparkSession, folder: Path, format: str) -> DataFrame:
+    return spark.readStream.schema(SCHEMA).options(**ONE_BATCH).format(format).load(str(folder / format))
 
 
 def delta_by_us(spark: SparkSession, folder: Path) -> DataFrame:
@@ -122,18 +141,23 @@ def delta_by_us(spark: SparkSession, folder: Path) -> DataFrame:
     return final_totals(tg.delta.source(spark, str(folder), key="user", timestamp="ts", options=options))
 
 
-D1 = Race(
-    "D1",
-    "W1 over JSON files, in the order of the files",
-    lambda size, folder: write(SIZES["W1"][size], folder),
-    (
-        Contestant(FILES, "tidegate, tg.files.source of JSON", json_by_us),
-        Contestant("tidegate_unordered", "tidegate over Spark's reader, unordered", json_frame),
-        *sparks_own(json_by_spark),
-    ),
-    (Bar(1.8, SPARKS_OWN),),
-    repeat=2,
-)
+def _race_of_lines(name: str, format: str) -> Race:
+    said = format.upper()
+    return Race(
+        name,
+        f"W1 over {said} files, in the order of the files",
+        lambda size, folder: write(SIZES["W1"][size], folder),
+        (
+            Contestant(FILES, f"tidegate, tg.files.source of {said}", lines_by_us(format)),
+            Contestant("tidegate_unordered", "tidegate over Spark's reader, unordered", lines_frame(format)),
+            *sparks_own(lines_by_spark(format)),
+        ),
+        (Bar(1.8, SPARKS_OWN),),
+        repeat=2,
+    )
+
+
+D1 = _race_of_lines("D1", JSON)
 D2 = Race(
     "D2",
     "W1 over a Delta table, in the order of its log",
@@ -145,3 +169,4 @@ D2 = Race(
     (Bar(1.8, SPARKS_OWN, ("tidegate_delta",)),),
     repeat=2,
 )
+D3 = _race_of_lines("D3", CSV)

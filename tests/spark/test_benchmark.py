@@ -44,12 +44,12 @@ def test_smoke_of_missing_offsets(smoke: Smoke, tmp_path: Path) -> None:
 
 
 def test_smoke_of_the_doors(smoke: Smoke, tmp_path: Path) -> None:
-    """JSON files and a Delta table, each in the order of its files, beside Spark's own."""
+    """JSON files, a Delta table and CSV files, each in the order of its files, beside Spark's own."""
     pytest.importorskip("pyspark.sql.streaming.datasource", reason="Spark 4.2 or later")
-    printed, report = smoke("benchmarks.suite", tmp_path / "report.json", "--only", "D1", "D2")
+    printed, report = smoke("benchmarks.suite", tmp_path / "report.json", "--only", "D1", "D2", "D3")
     assert "equal in every run of 4 contestants" in printed
     assert "equal in every run of 3 contestants" in printed
-    for name, ours in (("D1", "tidegate_files"), ("D2", "tidegate_delta")):
+    for name, ours in (("D1", "tidegate_files"), ("D2", "tidegate_delta"), ("D3", "tidegate_files")):
         found = report["workloads"][name]
         assert {ours, "spark_memory", "spark_rocksdb"} <= set(found["contestants"])
         [bar] = found["bars"]

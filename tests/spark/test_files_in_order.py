@@ -211,7 +211,7 @@ def test_dead_letters_have_file_and_line(spark: SparkSession, tmp_path: Path) ->
 
 @pytest.mark.parametrize("format", ["json", "csv"])
 def test_the_stream_has_the_rows_of_its_frame(spark: SparkSession, tmp_path: Path, format: str) -> None:
-    """Arrow reads the plain lines of JSON, Spark the others, and the order is theirs."""
+    """Arrow reads the plain lines, Spark the others, and the order is theirs."""
     odd_folder(tmp_path / "in", format)
 
     def firsts(stream: tg.KStream) -> list[str]:

@@ -13,6 +13,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from tidegate.errors import DefinitionError
 from tidegate.runtime.spark.files.lines import Skipped
+from tidegate.runtime.spark.files.plain_csv import CsvReader, Dialect
 from tidegate.runtime.spark.kafka import formats as values
 from tidegate.runtime.spark.kafka.formats import MALFORMED
 from tidegate.runtime.spark.kafka.plain import Reader, readable
@@ -25,6 +26,9 @@ _SPARKS_OWN = (
     *("fileNameOnly", "modifiedAfter", "modifiedBefore", "ignoreMissingFiles", "ignoreCorruptFiles", "basePath"),
     "wholetext",
 )
+
+_PLAIN_OPTIONS = ("sep", "delimiter", "quote", "escape", "nullvalue", "header", "enforceschema", "comment")
+"""Options of CSV under which workers can read lines (`plain_csv.Dialect`, `lines.Skipped`)."""
 
 ZONE = "timeZone"
 _UTC = ("UTC", "Etc/UTC", "Z", "GMT", "+00:00")
@@ -109,7 +113,23 @@ class CsvLines(LineFormat):
         return F.when(line.isNotNull() & unread, reason)
 
     def plain(self, wanted: pa.Schema, fields: StructType, columns: Mapping[str, str]) -> Reader | None:
-        return None
+        dialect = self._dialect
+        pattern = dialect.pattern(fields) if self._in_utc and self._has_plain_options else None
+        return None if pattern is None else CsvReader(wanted, fields, columns, None, pattern, dialect)
+
+    @property
+    def _has_plain_options(self) -> bool:
+        """Whether the options say nothing about values besides what a `Dialect` has."""
+        return all(name == ZONE or name.lower() in _PLAIN_OPTIONS for name in self.options)
+
+    @property
+    def _dialect(self) -> Dialect:
+        return Dialect(
+            self._separator,
+            option(self.options, "quote", '"'),
+            option(self.options, "escape", "\\"),
+            option(self.options, "nullValue", ""),
+        )
 
     @property
     def _separator(self) -> str:

@@ -67,10 +67,10 @@ _SCALAR = f"(?:null|true|false|{_STRING}|{_NUMBER})"
 _MANY_DIGITS = "[0-9]{200}"
 """Spark takes numbers of up to 1,000 characters."""
 
-_DAY = "(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8])"
+DAY = "(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8])"
 _CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
 _ZONE = "Z|[+-](?:0[0-9]|1[0-4]):[0-5][0-9]"
-_INSTANT = f"(?:19|20|21)[0-9][0-9]-(?:{_DAY})[T ]{_CLOCK}(?:{_ZONE})?"
+INSTANT = f"(?:19|20|21)[0-9][0-9]-(?:{DAY})[T ]{_CLOCK}(?:{_ZONE})?"
 
 
 def _object(value: str) -> str:
@@ -97,7 +97,7 @@ _WRITTEN: dict[type[DataType], tuple[str, pa.DataType]] = {
     ByteType: (_whole(2), pa.int8()),
     DoubleType: (_NUMBER, pa.float64()),
     BooleanType: ("true|false", pa.bool_()),
-    TimestampType: (f'"{_INSTANT}"', pa.string()),
+    TimestampType: (f'"{INSTANT}"', pa.string()),
 }
 
 Bools = npt.NDArray[np.bool_]
@@ -193,9 +193,14 @@ class Reader:
         """Which texts leave no doubt about what they say, as far as one sees without reading them."""
         return _plain(texts)
 
-    def _table(self, texts: pa.Array, asked: pa.Schema) -> pa.Table:
-        """What plain texts say; raises ArrowInvalid if one does not fit."""
-        return _objects(texts, asked)
+    def _values(self, texts: pa.Array) -> Mapping[str, pa.ChunkedArray]:
+        """What plain texts say, by field, at least of the wanted ones; raises ArrowInvalid if one does not fit."""
+        # All of them: what does not fit is malformed, whether anybody wants it or not.
+        table = _objects(texts, pa.schema([(field.name, _written(field)[1]) for field in self.fields.fields]))
+        return {
+            field.name: instants(table[field.name]) if isinstance(field.dataType, TimestampType) else table[field.name]
+            for field in self.fields.fields
+        }
 
     def _fits(self, texts: pa.Array) -> pa.Array:
         """Whether each field of ours in plain objects is written as its type is."""
@@ -213,16 +218,8 @@ class Reader:
             return {name: pa.array([], self.wanted.field(name).type) for name in self.columns}
         if texts.nbytes > MOST_BYTES:
             return None
-        # All of them: what does not fit is malformed, whether anybody wants it or not.
-        asked = pa.schema([(field.name, _written(field)[1]) for field in self.fields.fields])
         try:
-            table = self._table(texts, asked)
-            found = {
-                field.name: _instants(table[field.name])
-                if isinstance(field.dataType, TimestampType)
-                else table[field.name]
-                for field in self.fields.fields
-            }
+            found = self._values(texts)
         except pa.ArrowInvalid:
             return None
         return {
@@ -322,9 +319,9 @@ def _objects(texts: pa.Array, asked: pa.Schema) -> pa.Table:
     return table
 
 
-def _instants(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+def instants(texts: pa.ChunkedArray) -> pa.ChunkedArray:
     """Timestamps; those without a zone are UTC. Raises ArrowInvalid for what is not written plainly."""
-    if pc.any(pc.invert(pc.match_substring_regex(texts, rf"\A{_INSTANT}\z"))).as_py():
+    if pc.any(pc.invert(pc.match_substring_regex(texts, rf"\A{INSTANT}\z"))).as_py():
         raise pa.ArrowInvalid("a time that is not plain")
     zoned = pc.match_substring_regex(texts, rf"(?:{_ZONE})\z")
     return pc.binary_join_element_wise(texts, pc.if_else(zoned, "", "Z"), "").cast(pa.timestamp("us", "UTC"))
