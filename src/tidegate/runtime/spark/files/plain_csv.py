@@ -48,7 +48,7 @@ _WRITTEN: dict[type[DataType], tuple[str, pa.DataType]] = {
     ShortType: ("-?[0-9]{1,4}", pa.int16()),
     ByteType: ("-?[0-9]{1,2}", pa.int8()),
     DoubleType: (f"{_DIGITS}(?:[eE][+-]?[0-9]{{1,2}})?", pa.float64()),
-    FloatType: (f"{_DIGITS}(?:[eE][+-]?[0-9])?", pa.float32()),
+    FloatType: (f"{_DIGITS}(?:[eE][+-]?0?[0-9])?", pa.float32()),
     BooleanType: ("true|false|True|False|TRUE|FALSE", pa.bool_()),
     DateType: (_DATE, pa.date32()),
     TimestampType: (INSTANT, pa.timestamp("us", "UTC")),
