@@ -138,8 +138,9 @@ def read_both(
 def rows_of(table: pa.Table) -> list[str]:
     """Rows in order, as text: a NaN is not equal to itself, and -0.0 is to 0.0."""
     columns = {name: table[name] for name in table.column_names}
-    # Python has no datetime for some of these.
+    # Python has no datetime, and no date, for some of these.
     columns |= {name: column.cast(pa.int64()) for name, column in columns.items() if pa.types.is_timestamp(column.type)}
+    columns |= {name: column.cast(pa.int32()) for name, column in columns.items() if pa.types.is_date(column.type)}
     return [repr(row) for row in pa.table(columns).sort_by("offset").to_pylist()]
 
 
