@@ -164,7 +164,7 @@ def a_file(folder: Path, lines: Sequence[bytes], end: bytes = b"\n") -> Path:
 DIALECTS: list[dict[str, str]] = [
     {},
     {"sep": ";", "nullValue": "NA", "quote": "'"},
-    {"delimiter": "\t", "nullValue": "\\N", "escape": '"'},
+    {"delimiter": "\t", "nullValue": "\\N", "escape": '"', "inferSchema": "true", "preferDate": "false"},
     {"comment": "#", "header": "true", "enforceSchema": "true", "nullValue": "5", "sep": "|"},
 ]
 
@@ -221,7 +221,6 @@ def test_one_column_and_epoch_milliseconds(spark: SparkSession, tmp_path: Path) 
         {"emptyValue": "x"},
         {"sep": "||"},
         {"sep": ":"},
-        {"sep": "\\t"},
         {"quote": ""},
         {"escape": "^"},
         {"nullValue": "a b"},
@@ -235,6 +234,19 @@ def test_other_options_are_sparks_to_apply(spark: SparkSession, tmp_path: Path, 
     assert not read_by_workers(spark, tmp_path, SCHEMA, options)
 
 
+@pytest.mark.parametrize("format", ["csv", "json"])
+def test_times_by_the_rules_of_spark_2_are_sparks_to_read(spark: SparkSession, tmp_path: Path, format: str) -> None:
+    """They take the fraction of a second for a number of milliseconds."""
+    assert read_by_workers(
+        spark, tmp_path, "user string, ts timestamp", {"sep": "\\t"} if format == "csv" else {}, format
+    )
+    spark.conf.set("spark.sql.legacy.timeParserPolicy", "LEGACY")
+    try:
+        assert not read_by_workers(spark, tmp_path, "user string, ts timestamp", {}, format)
+    finally:
+        spark.conf.unset("spark.sql.legacy.timeParserPolicy")
+
+
 @pytest.mark.parametrize("kind", ["timestamp_ntz", "decimal(2,2)"])
 def test_other_types_are_sparks_to_read(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     assert not read_by_workers(spark, tmp_path, f"user string, ts timestamp, other {kind}", {})
@@ -246,9 +258,11 @@ def test_lines_of_many_fields(spark: SparkSession, tmp_path: Path, more: int) ->
     assert read_by_workers(spark, tmp_path, schema, {}) == (more == 0)
 
 
-def read_by_workers(spark: SparkSession, folder: Path, schema: str, options: dict[str, str]) -> bool:
+def read_by_workers(
+    spark: SparkSession, folder: Path, schema: str, options: dict[str, str], format: str = "csv"
+) -> bool:
     source = tg.files.source(
-        spark, str(folder), key="user", timestamp="ts", format="csv", schema=schema, options=options, streaming=False
+        spark, str(folder), key="user", timestamp="ts", format=format, schema=schema, options=options, streaming=False
     )
     raw: Any = source.node.raw  # type: ignore[union-attr]
     return plain.PLAIN in raw.handed_over(arrow_schema(source.frame.schema))[0].columns

@@ -250,6 +250,18 @@ def test_the_header_of_each_file(spark: SparkSession, tmp_path: Path) -> None:
         collect(other)
 
 
+@pytest.mark.parametrize(("sep", "written"), [("\\t", "\t"), ("||", "||")])
+def test_the_header_with_separators_that_have_two_characters(
+    spark: SparkSession, tmp_path: Path, sep: str, written: str
+) -> None:
+    lines = [["user", '"ts"', "n"], ["A", "2026-01-01T00:00:00Z", "1"]]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.csv").write_text("".join(written.join(line) + "\n" for line in lines))
+    options = {"header": "true", "sep": sep}
+    frame = tg.files.ordered(spark, str(tmp_path / "in"), format="csv", schema=SCHEMA, options=options, streaming=False)
+    assert [(row["user"], row["n"]) for row in collect(frame)] == [("A", 1)]
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_values_in_names_of_folders(spark: SparkSession, tmp_path: Path, format: str) -> None:
     for n, day in enumerate(["day=2026-01-01", "day=2026-01-02", "day=__HIVE_DEFAULT_PARTITION__"]):

@@ -27,8 +27,11 @@ _SPARKS_OWN = (
     "wholetext",
 )
 
-_PLAIN_OPTIONS = ("sep", "delimiter", "quote", "escape", "nullvalue", "header", "enforceschema", "comment")
-"""Options of CSV under which workers can read lines (`plain_csv.Dialect`, `lines.Skipped`)."""
+_PLAIN_OPTIONS = (
+    *("sep", "delimiter", "quote", "escape", "nullvalue", "header", "enforceschema", "comment"),
+    *("inferschema", "samplingratio", "preferdate"),
+)
+"""Options of CSV under which workers can read lines (`plain_csv.Dialect`, `lines.Skipped`, inference of the schema)."""
 
 ZONE = "timeZone"
 _UTC = ("UTC", "Etc/UTC", "Z", "GMT", "+00:00")
@@ -39,14 +42,18 @@ MODES = DROP, PERMISSIVE, FAILFAST = ("DROPMALFORMED", "PERMISSIVE", "FAILFAST")
 
 @dataclass(frozen=True)
 class LineFormat(ABC):
-    """How a line is read. `options` are those of Spark's reader that say how."""
+    """How a line is read. `options` are those of Spark's reader that say how.
+
+    legacy_times  whether Spark reads times by the rules of Spark 2 (spark.sql.legacy.timeParserPolicy)
+    """
 
     options: Mapping[str, str]
+    legacy_times: bool = False
 
     @property
-    def _in_utc(self) -> bool:
-        """Whether times without a zone are in UTC, as plain ones are read."""
-        return self.options[ZONE] in _UTC
+    def _plain_times(self) -> bool:
+        """Whether times are what plain ones are read as: those without a zone in UTC, and a fraction one of seconds."""
+        return self.options[ZONE] in _UTC and not self.legacy_times
 
     @abstractmethod
     def decoded(self, line: Column, fields: StructType) -> Column:
@@ -89,7 +96,7 @@ class JsonLines(LineFormat):
         return F.when(~F.is_valid_utf8(line.cast("string")), F.lit("the line is not UTF-8")).otherwise(fault)
 
     def plain(self, wanted: pa.Schema, fields: StructType, columns: Mapping[str, str]) -> Reader | None:
-        fine = self._in_utc and readable(fields) and list(self.options) == [ZONE]
+        fine = self._plain_times and readable(fields) and list(self.options) == [ZONE]
         return Reader(wanted, fields, columns, None) if fine else None
 
     def skipped(self, fields: StructType) -> Skipped:
@@ -114,7 +121,7 @@ class CsvLines(LineFormat):
 
     def plain(self, wanted: pa.Schema, fields: StructType, columns: Mapping[str, str]) -> Reader | None:
         dialect = self._dialect
-        pattern = dialect.pattern(fields) if self._in_utc and self._has_plain_options else None
+        pattern = dialect.pattern(fields) if self._plain_times and self._has_plain_options else None
         return None if pattern is None else CsvReader(wanted, fields, columns, None, pattern, dialect)
 
     @property
@@ -133,7 +140,8 @@ class CsvLines(LineFormat):
 
     @property
     def _separator(self) -> str:
-        return option(self.options, "sep", option(self.options, "delimiter", ","))
+        given = option(self.options, "sep", option(self.options, "delimiter", ","))
+        return "\t" if given == "\\t" else given
 
     def skipped(self, fields: StructType) -> Skipped:
         header = flag(self.options, "header", "false")
@@ -147,8 +155,8 @@ class CsvLines(LineFormat):
         )
 
 
-def line_format(name: str, options: Mapping[str, str], zone: str) -> LineFormat:
-    """The format with Spark's options; `zone` is that of times that name none.
+def line_format(name: str, options: Mapping[str, str], zone: str, legacy_times: bool = False) -> LineFormat:
+    """The format with Spark's options; `zone` is that of times that name none, `legacy_times` as in `LineFormat`.
 
     Raises DefinitionError for options under which lines are no records.
     """
@@ -167,7 +175,7 @@ def line_format(name: str, options: Mapping[str, str], zone: str) -> LineFormat:
     own = {"mode", "columnnameofcorruptrecord", "multiline", "encoding", "charset", "linesep"}
     own |= {each.lower() for each in LISTING_OPTIONS}
     parse = {ZONE: zone, **{key: value for key, value in options.items() if key.lower() not in own}}
-    return JsonLines(parse) if name == "json" else CsvLines(parse)
+    return JsonLines(parse, legacy_times) if name == "json" else CsvLines(parse, legacy_times)
 
 
 def check_options(options: Mapping[str, str]) -> None:

@@ -67,7 +67,10 @@ class Skipped:
             text = line.decode()
         except UnicodeDecodeError:
             text = line.decode(errors="replace")
-        found = next(csv.reader([text], delimiter=self.separator, quotechar=self.quote or None), [])
+        if len(self.separator) == 1:
+            found = next(csv.reader([text], delimiter=self.separator, quotechar=self.quote or None), [])
+        else:
+            found = [each.strip().strip(self.quote) for each in text.split(self.separator)]
         if [name.strip().lower() for name in found] != [name.lower() for name in self.header]:
             raise InputError(
                 f"The file {file} begins with the names {', '.join(found)}, and the columns of the stream are "

@@ -242,7 +242,8 @@ class _Wanted:
 
     def _of_lines(self, found: Source, name: str, timestamp: str | None) -> LineReading:
         zone = str(self.spark.conf.get("spark.sql.session.timeZone"))
-        line = None if self.format == "text" else formats.line_format(self.format, self.options, zone)
+        legacy = str(self.spark.conf.get("spark.sql.legacy.timeParserPolicy", "CORRECTED")).upper() == "LEGACY"
+        line = None if self.format == "text" else formats.line_format(self.format, self.options, zone, legacy)
         mode = formats.mode_of(self.options)
         corrupt = str(self.spark.conf.get("spark.sql.columnNameOfCorruptRecord", "_corrupt_record"))
         corrupt = formats.option(self.options, "columnNameOfCorruptRecord", corrupt)
