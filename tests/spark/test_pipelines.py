@@ -187,8 +187,8 @@ def test_a_pipeline_from_a_file_gives_what_the_driver_gives(tmp_path: Path, envi
     tables = ("final", "mapped", "stateless", "joined", "regrouped")
     drivers = {name: TopologyTestDriver(names[name]("events")) for name in tables}
     expected: dict[str, list[dict[str, Any]]] = {name: [] for name in tables}
-    batches = [records(0, 1, 2, 12, 3, 27), records(5, 31, 8, 44), records(8, 45, 30, 61)]
-    for new, last in (([0, 1], 44), ([2], 61)):
+    batches = [records(0, 1, 2, 12, 3, 27), records(5, 31, 8, 44), records(8, 45, 30, 63)]
+    for new, last in (([0, 1], 44), ([2], 63)):
         for number in new:
             add(tmp_path, number, batches[number])
         said = run(tmp_path, environment)
