@@ -25,19 +25,14 @@ FILES_WITHOUT_FORKS = Path(__file__).with_name("FilesWithoutForks.java")
 UNTRACED = ("spark.python.sql.dataFrameDebugging.enabled", "false")
 """Spark's default asks the JVM several times more in each call of a column or a frame, so that errors name the line."""
 
+CATALOG = (
+    *("spark-hive", "hive-beeline", "hive-cli", "hive-exec", "hive-jdbc", "hive-metastore", "hive-serde"),
+    *("hive-service", "hive-shims", "datanucleus", "derby", "jdo", "javax.jdo", "jpam", "HikariCP"),
+)
+"""Jars of a catalog on disk, which one test needs, by the beginnings of their names."""
+
 UNUSED = (
     *("kubernetes-", "spark-kubernetes", "vertx-", "volcano-", "zjsonpatch", "spark-yarn", "spark-repl"),
-    *(
-        "spark-hive",
-        "hive-beeline",
-        "hive-cli",
-        "hive-exec",
-        "hive-jdbc",
-        "hive-metastore",
-        "hive-serde",
-        "hive-service",
-    ),
-    *("hive-shims", "datanucleus", "derby", "jdo", "javax.jdo", "jpam", "HikariCP"),
     *("spark-mllib_", "spark-graphx", "breeze", "spire", "JLarge", "JTransforms", "arpack", "blas", "lapack", "cats"),
 )
 """Jars that no test needs, by the beginnings of their names: each name that py4j asks for is looked up in every jar."""
@@ -58,13 +53,13 @@ def builder(name: str) -> Any:
     )
 
 
-def quick(home: Path) -> dict[str, str]:
+def quick(home: Path, catalog: bool = False) -> dict[str, str]:
     """The environment in which a test starts a process that starts JVMs; `home` is a folder to be made."""
     home.mkdir()
-    return {**os.environ, "JAVA_TOOL_OPTIONS": QUICK_START, "SPARK_HOME": str(unzipped(home))}
+    return {**os.environ, "JAVA_TOOL_OPTIONS": QUICK_START, "SPARK_HOME": str(unzipped(home, catalog))}
 
 
-def unzipped(home: Path) -> Path:
+def unzipped(home: Path, catalog: bool = False) -> Path:
     """A SPARK_HOME without pyspark.zip and without jars that are not needed, in which a JVM is started.
 
     With the zip each Python process imports pyspark from there, and compiles a hundred modules that the installed
@@ -73,8 +68,9 @@ def unzipped(home: Path) -> Path:
     installed = Path(pyspark.__file__).parent
     (home / "bin").symlink_to(installed / "bin")
     (home / "jars").mkdir()
+    unused = UNUSED if catalog else (*UNUSED, *CATALOG)
     for jar in (installed / "jars").iterdir():
-        if not jar.name.startswith(UNUSED):
+        if not jar.name.startswith(unused):
             (home / "jars" / jar.name).symlink_to(jar)
     # The folder is on the class path of each JVM with this home.
     (home / "conf").mkdir()

@@ -90,6 +90,11 @@ for build in (topologies.final, topologies.mapped, topologies.stateless, topolog
 @dp.materialized_view
 def whole():
     return topologies.final(spark.read.schema(COLUMNS).parquet(EVENTS)).to_df()
+
+
+@dp.table
+def passed_on():
+    return spark.readStream.table("final").where("n > 0").selectExpr("k", "n")
 """
 
 OF_THE_PAGE = {
@@ -109,12 +114,27 @@ def records(first: int, *seconds: int) -> pa.Table:
     return pa.Table.from_pylist(rows, pa.schema(list(types.items())))
 
 
-def run(folder: Path) -> str:
+def add(folder: Path, number: int, batch: pa.Table) -> None:
+    """The next file of both inputs: of our pipeline, and of that of the page, which names its columns otherwise."""
+    renamed = batch.select(["k", "ts", "p", "o"]).rename_columns(["user", "ts", "partition", "offset"])
+    for name, table in (("events", batch), ("requests", renamed)):
+        path = folder / name / f"{number}.parquet"
+        pq.write_table(table, path)
+        os.utime(path, (number, number))
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
     pytest.importorskip("grpc")
     pytest.importorskip("pyspark.pipelines")
-    path = os.pathsep.join([str(folder), *(path for path in sys.path if path)])
-    environment = {**quick(folder / "spark"), "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path}
-    command = [str(folder / "spark" / "bin" / "spark-pipelines"), "run", "--spec", str(folder / "spark-pipeline.yml")]
+    path = os.pathsep.join([str(tmp_path), *(path for path in sys.path if path)])
+    return {**quick(tmp_path / "spark", catalog=True), "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path}
+
+
+def run(folder: Path, environment: dict[str, str]) -> str:
+    """What is said by a run with a catalog in `folder`, which outlives it."""
+    program = [str(folder / "spark" / "bin" / "spark-pipelines"), "--conf", "spark.sql.catalogImplementation=hive"]
+    command = [*program, "run", "--spec", str(folder / "spark-pipeline.yml")]
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=400, check=False
     )
@@ -152,43 +172,44 @@ def of_the_page(language: str) -> str:
 
 
 @pytest.mark.apart
-def test_a_pipeline_from_a_file_gives_what_the_driver_gives(tmp_path: Path) -> None:
-    """Ours, and that of docs/pipelines.md, with its specification."""
-    events = tmp_path / "events"
-    (tmp_path / "transformations").mkdir()
-    events.mkdir()
-    requests = tmp_path / "requests"
-    requests.mkdir()
+def test_a_pipeline_from_a_file_gives_what_the_driver_gives(tmp_path: Path, environment: dict[str, str]) -> None:
+    """Ours, and that of docs/pipelines.md, with its specification; a second run goes on where the first ended."""
+    for name in ("transformations", "events", "requests"):
+        (tmp_path / name).mkdir()
     (tmp_path / "topologies.py").write_text(TOPOLOGIES)
-    (tmp_path / "transformations" / "tables.py").write_text(PIPELINE.format(events=events))
+    (tmp_path / "transformations" / "tables.py").write_text(PIPELINE.format(events=tmp_path / "events"))
     named = {written: used.format(events=tmp_path / "requests") for written, used in OF_THE_PAGE.items()}
     (tmp_path / "transformations" / "page.py").write_text(replaced(of_the_page("python"), named))
     specification = of_the_page("yaml").replace("/data/pipelines/requests", f"{tmp_path}/storage")
     (tmp_path / "spark-pipeline.yml").write_text(specification.replace('partitions: "4"', 'partitions: "2"'))
-    batches = [records(0, 1, 2, 12, 3, 27), records(5, 31, 8, 44)]
     names: dict[str, Any] = {}
     exec(TOPOLOGIES, names)
     tables = ("final", "mapped", "stateless", "joined", "regrouped")
     drivers = {name: TopologyTestDriver(names[name]("events")) for name in tables}
-    for number, batch in enumerate(batches):
-        pq.write_table(batch, events / f"{number}.parquet")
-        os.utime(events / f"{number}.parquet", (number, number))
-        renamed = batch.select(["k", "ts", "p", "o"]).rename_columns(["user", "ts", "partition", "offset"])
-        pq.write_table(renamed, requests / f"{number}.parquet")
-        os.utime(requests / f"{number}.parquet", (number, number))
-    said = run(tmp_path)
-    for name, driver in drivers.items():
-        for batch in batches:
-            driver.pipe_batch(batch.select(SCHEMA.names).cast(SCHEMA))
-        expected = driver.read_output()
-        assert len(expected) > 1
-        assert comparable(written(tmp_path, name)) == comparable(expected), name
+    expected: dict[str, list[dict[str, Any]]] = {name: [] for name in tables}
+    batches = [records(0, 1, 2, 12, 3, 27), records(5, 31, 8, 44), records(8, 45, 30, 63)]
+    for new, last in (([0, 1], 44), ([2], 63)):
+        for number in new:
+            add(tmp_path, number, batches[number])
+        said = run(tmp_path, environment)
+        # Nothing was asked of the server that a pipeline does not answer.
+        assert "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION" not in said
+        for name, driver in drivers.items():
+            for number in new:
+                driver.pipe_batch(batches[number].select(SCHEMA.names).cast(SCHEMA))
+            of_the_run = driver.read_output()
+            assert len(of_the_run) > 0, name
+            expected[name] += of_the_run
+            assert comparable(written(tmp_path, name)) == comparable(expected[name]), name
+        # A flow of Spark's own that reads a table of ours, which the same pipeline defines.
+        final = [{name: row[name] for name in ("k", "n")} for row in expected["final"] if row["n"]]
+        assert comparable(written(tmp_path, "passed_on")) == comparable(final)
+        # A static input is the whole stream: every window closes at its end.
+        starts = {in_ms(row["window"])[0] for row in written(tmp_path, "whole")}
+        assert starts == set(range(0, last * 1000, 10_000))
     counts = [(row["user"], in_ms(row["window"])[0], row["count"]) for row in written(tmp_path, "requests")]
-    assert sorted(counts) == [("A", 0, 1), ("A", 10_000, 1), ("B", 0, 2), ("B", 20_000, 1)]
-    # Nothing was asked of the server that a pipeline does not answer.
-    assert "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION" not in said
-    # A static input is the whole stream: every window closes at its end.
-    assert {in_ms(row["window"])[0] for row in written(tmp_path, "whole")} == {0, 10_000, 20_000, 30_000, 40_000}
+    of_a = [("A", 0, 1), ("A", 10_000, 1), ("A", 40_000, 1)]
+    assert sorted(counts) == [*of_a, ("B", 0, 2), ("B", 20_000, 1), ("B", 30_000, 1), ("B", 40_000, 1)]
 
 
 @contextmanager
