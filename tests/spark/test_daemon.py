@@ -49,16 +49,22 @@ def test_workers_come_from_a_daemon_with_one_thread_and_draw_other_numbers(spark
 STARTED = """
 import sys
 from tidegate.runtime.spark import daemon
-sys.argv = ["daemon", "pyspark.worker"]
+sys.argv = ["daemon", "{program}"]
 {before}
+forks = daemon.manager
+def told():
+    sys.stderr.write(" ".join(["imported:", *sorted({{"numpy", "pandas", "pyarrow"}} & sys.modules.keys())]))
+    forks()
+daemon.manager = told
 daemon.main()
 """
+ALL = "imported: numpy pandas pyarrow"
 
 
-def started(before: str = "", **environment: str) -> tuple[str, str]:
+def started(before: str = "", program: str = daemon.TASKS, **environment: str) -> tuple[str, str]:
     """The command line of a daemon that has told its address, and what it wrote besides."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1", **environment}
-    command = [sys.executable, "-c", STARTED.format(before=before)]
+    command = [sys.executable, "-c", STARTED.format(before=before, program=program)]
     with subprocess.Popen(
         command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
@@ -73,14 +79,22 @@ def started(before: str = "", **environment: str) -> tuple[str, str]:
 
 
 def test_it_stays_where_all_is_imported_with_one_thread() -> None:
-    line, _ = started()
+    line, errors = started()
     assert "daemon.main()" in line
+    assert ALL in errors
+
+
+def test_workers_that_are_for_no_task_need_nothing() -> None:
+    line, errors = started(program="pyspark.sql.worker.plan_data_source_read")
+    assert "daemon.main()" in line
+    assert errors.endswith("imported:")
 
 
 def test_what_a_module_prints_is_no_address(tmp_path: Path) -> None:
     (tmp_path / "talks.py").write_text("import os\nprint('hello')\nos.system('echo from below')\n")
     line, errors = started(f"sys.path.append({str(tmp_path)!r}); daemon.MODULES += ('talks',)")
     assert "daemon.main()" in line
+    assert ALL in errors
     assert "hello" in errors
     assert "from below" in errors
 
@@ -97,5 +111,39 @@ def test_what_a_module_prints_is_no_address(tmp_path: Path) -> None:
 )
 def test_it_becomes_sparks_own_where_a_fork_is_not_safe(before: str, environment: dict[str, str], said: str) -> None:
     line, errors = started(before, **environment)
-    assert line.split("\0")[1:-1] == ["-m", daemon.PLAIN, "pyspark.worker"]
+    assert line.split("\0")[1:-1] == ["-m", daemon.PLAIN, daemon.TASKS]
     assert said in errors
+
+
+FORKING = """
+import os, sys
+import numpy as np
+from tidegate.runtime.spark import daemon
+def drawn(then=lambda: None):
+    come, go = os.pipe()
+    if os.fork() == 0:
+        os.write(go, repr(np.random.random()).encode() + b" ")
+        os.write(go, then().encode())
+        os._exit(0)
+    os.wait()
+    return os.read(come, 99).decode()
+def seeded():
+    np.random.seed(7)
+    return drawn()
+def forks():
+    print(drawn(), drawn(), drawn(seeded))
+sys.argv, daemon.manager = ["daemon", daemon.TASKS], forks
+np.random.seed(7)
+daemon.main()
+"""
+
+
+def test_each_worker_draws_anew_and_what_a_worker_forks_goes_on() -> None:
+    import numpy as np
+
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", FORKING], env=env, capture_output=True, text=True, check=True)
+    first, second, third, below = map(float, done.stdout.split())
+    seventh = np.random.RandomState(7).random_sample()
+    assert len({first, second, third, seventh}) == 4
+    assert below == seventh

@@ -26,6 +26,9 @@ MODULES = (
 )
 """What every worker would import at its first task."""
 
+TASKS = "pyspark.worker"
+"""What workers run that are for tasks; Spark has a daemon for each program of workers."""
+
 PLAIN = "pyspark.daemon"
 """Spark's own daemon, which imports nothing before it forks."""
 
@@ -35,6 +38,10 @@ WITHOUT_THREAD = ("JE_ARROW_MALLOC_CONF", "background_thread:false")
 
 def main() -> None:
     """Import what workers need, and fork workers as Spark's own daemon does; become that one where this is not safe."""
+    if sys.argv[1:] != [TASKS]:
+        # Workers that plan a source, say, run once, and need none of it.
+        manager()
+        return
     # Outside Linux libraries of the system may start threads that cannot be counted here.
     if sys.platform != "linux" or not _imported():
         os.execv(sys.executable, [sys.executable, "-m", PLAIN, *sys.argv[1:]])  # noqa: S606 - the same Python
@@ -62,8 +69,15 @@ def _imported() -> bool:
         os.close(output)
     import numpy as np
 
+    mine = os.getpid()
+
+    def draws_anew() -> None:
+        # What a worker forks goes on with the numbers that it has, as without this daemon.
+        if os.getppid() == mine:
+            np.random.seed()  # noqa: NPY002 - the generator that all of a process share
+
     # Otherwise all workers would draw the same numbers; the module `random` does this itself.
-    os.register_at_fork(after_in_child=np.random.seed)
+    os.register_at_fork(after_in_child=draws_anew)
     return len(list(Path("/proc/self/task").iterdir())) == 1
 
 
