@@ -57,10 +57,7 @@ def advise_frame(question: Question, frame: DataFrame) -> Advice:
     rows = columns(question, frame)
     skipped, known, valid = known_of(question, rows)
     with on_disk() as hold:
-        sliced = hold(slices(question, valid, known))
-        parts = hold(Ready.of(question, sliced, len(known.names), ROWS).parts(question, sliced))
-        plan = Plan.of(question, parts, len(known.names))
-        sliced.unpersist()
+        parts, plan = in_order(question, slices(question, valid, known), len(known.names), hold)
         timed = isinstance(question.windows, TimeWindows)
         records = hold(seen(question, parts, plan, ROWS, _counting(question, plan) if timed else None))
         counted = _tallied(records) if timed else _by_key(question, records, plan)
@@ -89,6 +86,17 @@ def on_disk() -> Iterator[Callable[[DataFrame], DataFrame]]:
     finally:
         for made in kept:
             made.unpersist()
+
+
+def in_order(
+    question: Question, sliced: DataFrame, partitions: int, hold: Callable[[DataFrame], DataFrame]
+) -> tuple[DataFrame, Plan]:
+    """The parts of some slices, and what the tasks must know of them."""
+    sliced = hold(sliced)
+    parts = hold(Ready.of(question, sliced, partitions, ROWS).parts(question, sliced))
+    plan = Plan.of(question, parts, partitions)
+    sliced.unpersist()
+    return parts, plan
 
 
 def check(question: Question, frame: DataFrame) -> None:
@@ -147,7 +155,7 @@ def skip(question: Question, rows: DataFrame) -> tuple[dict[str, int], DataFrame
     """What is skipped, and the other rows of `columns`."""
     bad, no_key = _unusable(question)
     (told,) = rows.agg(F.count_if(bad), F.count_if(no_key & ~bad)).collect()
-    return _skipped(told), rows.where(~bad & ~no_key)
+    return {"null_key": told[1], "bad_timestamp": told[0]}, rows.where(~bad & ~no_key)
 
 
 def known_of(question: Question, rows: DataFrame) -> tuple[dict[str, int], Known, DataFrame]:
@@ -180,10 +188,6 @@ def _width(records: int, first: int | None, last: int | None) -> int:
     if first is None or last is None:
         return STRETCH
     return STRETCH * max(1, (last - first + 1) // (SPARSE * records))
-
-
-def _skipped(told: Any) -> dict[str, int]:
-    return {"null_key": told[1], "bad_timestamp": told[0]}
 
 
 def _counting(question: Question, plan: Plan) -> Any:

@@ -28,8 +28,8 @@ from tidegate.advice.question import Question
 from tidegate.errors import DefinitionError, in_one_line
 from tidegate.instants import ROUND_MS
 from tidegate.kernel.columns.arrays import ints
-from tidegate.runtime.spark.advising import ROWS, TALLY, by_keys, collected, columns, known_of, on_disk, skip
-from tidegate.runtime.spark.advising_order import MOST_PARTITIONS, Plan, Ready, decoded, slices, taken_by_join
+from tidegate.runtime.spark.advising import ROWS, TALLY, by_keys, collected, columns, in_order, known_of, on_disk, skip
+from tidegate.runtime.spark.advising_order import MOST_PARTITIONS, decoded, slices, taken_by_join
 from tidegate.runtime.spark.names import col
 
 _EXACT = np.array(ROUND_MS, np.int64)
@@ -71,9 +71,8 @@ def advise_frames(
     advice = _distances((left, right), (skipped, other), target)
     with on_disk() as hold:
         cut = slices(asked[0], left, known).unionByName(slices(asked[1], right, right_known, split))
-        sliced = hold(cut)
-        parts = hold(Ready.of(asked[0], sliced, partitions, ROWS).parts(asked[0], sliced))
-        plan = replace(Plan.of(asked[0], parts, partitions), guard=None, slowest=slowest)
+        parts, plan = in_order(asked[0], cut, partitions, hold)
+        plan = replace(plan, guard=None, slowest=slowest)
         taken = taken_by_join(asked[0], parts, plan, split, ROWS)
         tally = Tally(_EXACT).add_table(collected(_needed(taken, advice.before, advice.after)))
     return with_graces(advice, tally.counts("needed"), tally.of("pairs"))

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from tidegate.advice.counts import SCHEMA, Tally
 from tidegate.advice.keys import numbered_keys
@@ -33,10 +34,19 @@ from tidegate.advice.question import Question
 from tidegate.errors import DefinitionError
 from tidegate.instants import ROUND_MS
 from tidegate.kernel.columns.arrays import ints
-from tidegate.runtime.spark.advising import TALLY, by_keys, check, collected, columns, in_turn, known_of, on_disk
+from tidegate.runtime.spark.advising import (
+    TALLY,
+    by_keys,
+    check,
+    collected,
+    columns,
+    in_order,
+    in_turn,
+    known_of,
+    on_disk,
+)
 from tidegate.runtime.spark.advising_order import (
     Plan,
-    Ready,
     by_key,
     decoded,
     encoded,
@@ -75,9 +85,8 @@ def advise_limit_frame(asked: LimitQuestion, frame: DataFrame) -> LimitAdvice:
     check(question, frame)
     skipped, known, valid = known_of(question, columns(question, frame))
     with on_disk() as hold:
-        sliced = hold(slices(question, valid, known))
-        parts = hold(Ready.of(question, sliced, len(known.names), known.rows).parts(question, sliced))
-        plan = replace(Plan.of(question, parts, len(known.names)), guard=None, slowest=False)
+        parts, plan = in_order(question, slices(question, valid, known), len(known.names), hold)
+        plan = replace(plan, guard=None, slowest=False)
         records = hold(_records(question, parts, plan, known.rows))
         tally = Tally(_HALVES).add_table(collected(by_keys(records).applyInArrow(_between(asked), TALLY)))
         limits = sorted(set(asked.limits or usual(tally.counts("between"))))
@@ -112,7 +121,7 @@ def _records(question: Question, parts: DataFrame, plan: Plan, rows: int) -> Dat
         found += [(group, encoded(mine), None, None, None) for group, mine in by_key(whole, some)]
         return table_of(_RECORDS, found)
 
-    return parts.groupBy("bucket").applyInArrow(run, "some long, blob binary, reached binary, first long, last long")
+    return parts.groupBy("bucket").applyInArrow(run, from_arrow_schema(_RECORDS))
 
 
 def _reached(records: DataFrame) -> Reached:
@@ -174,7 +183,7 @@ def _waited(asked: LimitQuestion, records: DataFrame, limits: list[int], reached
             counted = counted.append_column(name, pa.nulls(counted.num_rows, _WAITED.field(name).type))
         return pa.concat_tables([counted, table_of(_WAITED, found)])
 
-    return by_keys(records).applyInArrow(run, f"{TALLY}, limit_ms long, block long, blob binary")
+    return by_keys(records).applyInArrow(run, from_arrow_schema(_WAITED))
 
 
 def _most(waited: DataFrame) -> dict[int, int]:
@@ -189,9 +198,7 @@ def _most(waited: DataFrame) -> dict[int, int]:
     blocks = waited.where(F.col("blob").isNotNull()).select("limit_ms", "block", "blob").groupBy("limit_ms", "block")
     there: dict[int, int] = {}
     most: dict[int, int] = {}
-    told = (
-        blocks.applyInArrow(run, "limit_ms long, block long, total long, most long").sort("limit_ms", "block").collect()
-    )
+    told = blocks.applyInArrow(run, from_arrow_schema(_STEPS)).sort("limit_ms", "block").collect()
     for limit, _, total, highest in told:
         most[limit] = max(most.get(limit, 0), there.get(limit, 0) + highest)
         there[limit] = there.get(limit, 0) + total

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from tidegate.advice.here import GUARDS_MS, guard_of, wall_of
 from tidegate.advice.order import SHORTEST_BATCH_MS, Seen, Times, see
@@ -39,9 +40,20 @@ _BUCKETS_BEFORE = 1 << 43
 _MOST_BYTES = 1 << 27
 """A slice ends when its rows have so many bytes, however few they are."""
 
-SLICES = "p long, stretch long, n long, offset long, first long, last long, arrivals array<long>, blob binary"
-PARTS = "bucket long, p long, n long, waits long, ahead array<long>, most array<long>, last long, blob binary"
-SEEN = "some long, blob binary, tally binary, stairs binary, low long, high long"
+_LIST = pa.list_(pa.int64())
+_SLICES = pa.schema(
+    [(name, pa.int64()) for name in ("p", "stretch", "n", "offset", "first", "last")]
+    + [("arrivals", _LIST), ("blob", pa.binary())]
+)
+_PARTS = pa.schema(
+    [(name, pa.int64()) for name in ("bucket", "p", "n", "waits")]
+    + [("ahead", _LIST), ("most", _LIST), ("last", pa.int64()), ("blob", pa.binary())]
+)
+_BY_KEY = pa.schema([("some", pa.int64()), ("blob", pa.binary())])
+_SEEN = pa.schema(
+    [*_BY_KEY, *((name, pa.binary()) for name in ("tally", "stairs")), ("low", pa.int64()), ("high", pa.int64())]
+)
+SLICES, PARTS, BY_KEY, SEEN = map(from_arrow_schema, (_SLICES, _PARTS, _BY_KEY, _SEEN))
 
 Counting = Callable[[pa.Table], pa.Table]
 
@@ -98,7 +110,7 @@ def slices(question: Question, records: DataFrame, known: Known, behind: int = 0
             first = low if ordered else low + int(mine.argmin())
             some = np.sort(mine)[np.linspace(0, high - low - 1, min(QUANTILES, high - low)).astype(np.int64)]
             row = [behind + p[low], stretch[low], high - low, offset[first], came[first], mine.max(), some.tolist()]
-            yield _row(_SLICES, [*row, encoded(rest.slice(low, high - low))])
+            yield from table_of(_SLICES, [[*row, encoded(rest.slice(low, high - low))]]).to_batches()
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -107,26 +119,6 @@ def slices(question: Question, records: DataFrame, known: Known, behind: int = 0
             yield from cut(table, (task << 32) + number)
 
     return records.mapInArrow(run, SLICES)
-
-
-_LIST = pa.list_(pa.int64())
-_SLICES = pa.schema(
-    [(name, pa.int64()) for name in ("p", "stretch", "n", "offset", "first", "last")]
-    + [("arrivals", _LIST), ("blob", pa.binary())]
-)
-_PARTS = pa.schema(
-    [(name, pa.int64()) for name in ("bucket", "p", "n", "waits")]
-    + [("ahead", _LIST), ("most", _LIST), ("last", pa.int64()), ("blob", pa.binary())]
-)
-_SEEN = pa.schema(
-    [("some", pa.int64())]
-    + [(name, pa.binary()) for name in ("blob", "tally", "stairs")]
-    + [("low", pa.int64()), ("high", pa.int64())]
-)
-
-
-def _row(schema: pa.Schema, values: Sequence[Any]) -> pa.RecordBatch:
-    return pa.record_batch([pa.array([value], field.type) for value, field in zip(values, schema, strict=True)], schema)
 
 
 def table_of(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.Table:
@@ -213,8 +205,8 @@ class Ready:
                 ahead = [ts[mine] > ready[mine] + ms for ms in GUARDS_MS]
                 most = [int(ts[mine].max()), *(int(ts[mine][~far].max(initial=NEVER)) for far in ahead)]
                 told = [bucket[low], p, high - low, waits[mine].sum(), [int(far.sum()) for far in ahead], most]
-                found.append(_row(_PARTS, [*told, ready[mine].max(), encoded(rows.slice(low, high - low))]))
-            return pa.Table.from_batches(found)
+                found.append([*told, ready[mine].max(), encoded(rows.slice(low, high - low))])
+            return table_of(_PARTS, found)
 
         return sliced.groupBy("p", "stretch").applyInArrow(run, PARTS)
 
@@ -322,11 +314,11 @@ def seen(question: Question, parts: DataFrame, plan: Plan, rows: int, count: Cou
         stairs = Stairs.of(time, ints(times["wall"]) if arrives else None)
         reached = pa.table({"time": stairs.time, "wall": stairs.time if stairs.wall is None else stairs.wall})
         tally = None if count is None else encoded(count(times))
-        out = [_row(_SEEN, [None, None, tally, encoded(reached), time.min(), time.max()])]
+        out: list[list[Any]] = [[None, None, tally, encoded(reached), time.min(), time.max()]]
         columns = times if count is None else times.select(["ts", "rank", "largest"])
         whole = pa.table([*shown.columns, *columns.columns], [*shown.schema.names, *columns.schema.names])
-        out += [_row(_SEEN, [group, encoded(mine), None, None, None, None]) for group, mine in by_key(whole, some)]
-        return pa.Table.from_batches(out)
+        out += [[group, encoded(mine), None, None, None, None] for group, mine in by_key(whole, some)]
+        return table_of(_SEEN, out)
 
     return parts.groupBy("bucket").applyInArrow(run, SEEN)
 
@@ -336,7 +328,7 @@ def taken_by_join(question: Question, parts: DataFrame, plan: Plan, behind: int,
     from `behind` on), the stream time that it has `seen`, and its `turn` (`advice.join_graces.Came`).
     """
     take, some, slowest = taking(question, plan), max(1, plan.records // rows), plan.slowest
-    ordered, schema = question.offset is not None, pa.schema([("some", pa.int64()), ("blob", pa.binary())])
+    ordered = question.offset is not None
 
     def run(table: pa.Table) -> pa.Table:
         shown, times, came = take(table)
@@ -348,9 +340,9 @@ def taken_by_join(question: Question, parts: DataFrame, plan: Plan, behind: int,
             [*shown.columns, *map(pa.array, (ts, p >= behind, sees, turn))],
             [*shown.schema.names, "ts", "right", "seen", "turn"],
         )
-        return pa.Table.from_batches([_row(schema, [group, encoded(mine)]) for group, mine in by_key(whole, some)])
+        return table_of(_BY_KEY, [(group, encoded(mine)) for group, mine in by_key(whole, some)])
 
-    return parts.groupBy("bucket").applyInArrow(run, "some long, blob binary")
+    return parts.groupBy("bucket").applyInArrow(run, BY_KEY)
 
 
 class _Came(NamedTuple):
