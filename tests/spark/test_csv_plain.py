@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructType
 
 import tidegate as tg
-from spark.test_kafka_plain import rows_of
+from spark.test_kafka_plain import read_by_both
 from tidegate.runtime.spark.files.plain_csv import MOST_FIELDS, Dialect
 from tidegate.runtime.spark.kafka import plain
 from tidegate.runtime.spark.stateless import arrow_schema
@@ -144,15 +144,7 @@ def read_both(
     source = tg.files.source(
         spark, str(folder), key=key, timestamp=timestamp, format="csv", schema=schema, options=options, streaming=False
     )
-    raw: Any = source.node.raw  # type: ignore[union-attr]
-    wanted = arrow_schema(source.frame.schema)
-    frame, opener = raw.handed_over(wanted)
-    given = frame.toArrow().to_batches()
-    streams = [each for batch in given for each in batch.column(plain.PLAIN).drop_null()]
-    plains = sum(pa.ipc.open_stream(each.as_buffer()).read_all().num_rows for each in streams)
-    made = pa.Table.from_batches(list(opener.rows(iter(given))), wanted)
-    assert made["offset"].to_pylist() == sorted(made["offset"].to_pylist())
-    return rows_of(source.frame.toArrow()), rows_of(made), plains
+    return read_by_both(source)
 
 
 def a_file(folder: Path, lines: Sequence[bytes], end: bytes = b"\n") -> Path:

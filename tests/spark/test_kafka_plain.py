@@ -125,6 +125,11 @@ def read_both(
 ) -> tuple[list[str], list[str], int]:
     """The rows that Spark reads, those that workers make, and how many of these workers read."""
     source = decoded_stream(records, key=key, value=schema, timestamp=timestamp, name="events", several=several)
+    return read_by_both(source)
+
+
+def read_by_both(source: Any) -> tuple[list[str], list[str], int]:
+    """The same of a stream whose records are not read yet."""
     wanted = arrow_schema(source.frame.schema)
     frame, opener = source.node.raw.handed_over(wanted)
     given = frame.toArrow().to_batches()

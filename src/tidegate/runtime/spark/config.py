@@ -42,6 +42,7 @@ JAVA_WITHOUT_UNSAFE = 24
 SPARK_FOR_NEW_JAVA = (4, 3)
 
 _WORKER = "import sys, pandas, pyarrow, tidegate; print(tidegate.__version__, *sys.version_info[:2])"
+_FINDS = "import importlib.util as u; print(getattr(u.find_spec('tidegate'), 'origin', None))"
 _WORKER_SECONDS = 60
 
 NEEDED = {
@@ -140,9 +141,8 @@ def _may_preload() -> bool:
 @cache
 def _finds_tidegate(python: str) -> bool:
     """Whether a process that runs `python` finds this tidegate; the folder of a script, say, is on no other's path."""
-    command = [python, "-c", "import importlib.util as u; print(getattr(u.find_spec('tidegate'), 'origin', None))"]
     try:
-        found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_WORKER_SECONDS).stdout
+        found = _asked(python, _FINDS).stdout
     except (OSError, subprocess.TimeoutExpired):
         return False
     return Path(found.strip()).resolve() == Path(__file__).resolve().parents[2] / "__init__.py"
@@ -263,8 +263,8 @@ def worker_problem(python: str) -> str | None:
     )
 
 
-def _asked(python: str) -> subprocess.CompletedProcess[str]:
-    command = [python, "-c", _WORKER]
+def _asked(python: str, program: str = _WORKER) -> subprocess.CompletedProcess[str]:
+    command = [python, "-c", program]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=_WORKER_SECONDS)
 
 

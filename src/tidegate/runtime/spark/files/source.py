@@ -24,6 +24,7 @@ from tidegate.runtime.spark.files.listed import PATH
 from tidegate.runtime.spark.files.place import OFFSET, PARTITION
 from tidegate.runtime.spark.files.reading import ColumnReading, LineReading, Source
 from tidegate.runtime.spark.files.stores import Root
+from tidegate.runtime.spark.kafka.plain import as_written
 
 FORMATS = COLUMNAR, LINES = (("parquet", "orc"), ("json", "csv", "text"))
 TAKEN = (*RESULT_COLUMNS, PARTITION, OFFSET)
@@ -242,7 +243,7 @@ class _Wanted:
 
     def _of_lines(self, found: Source, name: str, timestamp: str | None) -> LineReading:
         zone = str(self.spark.conf.get("spark.sql.session.timeZone"))
-        legacy = str(self.spark.conf.get("spark.sql.legacy.timeParserPolicy", "CORRECTED")).upper() == "LEGACY"
+        legacy = not as_written(self.spark)
         line = None if self.format == "text" else formats.line_format(self.format, self.options, zone, legacy)
         mode = formats.mode_of(self.options)
         corrupt = str(self.spark.conf.get("spark.sql.columnNameOfCorruptRecord", "_corrupt_record"))
