@@ -71,12 +71,21 @@ class Suppression:
         prior = old if known is None else known.prior
         size = 16 + self._key_bytes(row) + bytes_of(prior) + (0 if old == prior else bytes_of(old)) + bytes_of(new)
         self.held[place] = Waiting(place, measured, row, prior, size)
-        leaving = []
-        while self.held and self._oldest().time <= self.stream_time - self.limit.ms:
-            leaving.append(self._pop())
+        leaving = self._due()
         while self._over():
             if self.limit.strategy == "shut_down":
                 raise Full
+            leaving.append(self._pop())
+        return leaving
+
+    def pass_time(self, ts: int) -> list[Row]:
+        """A record of this time came, and no update leaves the parent for it: the rows that leave."""
+        self.stream_time = max(self.stream_time, ts)
+        return self._due()
+
+    def _due(self) -> list[Row]:
+        leaving = []
+        while self.held and self._oldest().time <= self.stream_time - self.limit.ms:
             leaving.append(self._pop())
         return leaving
 

@@ -12,7 +12,7 @@ from hostile.joined import Joining
 from hostile.joined_truth import END, JoinedTruth, WithTable
 from hostile.kinds import same_key
 from hostile.scenario import Scenario, Sliding
-from hostile.tables_truth import Groups
+from hostile.tables_truth import UNSEEN, Groups
 from hostile.truth import BoundedOracle, SlidingOracle, Truth, close_all
 from oracle import BuiltIn, Oracle, Topology
 from oracle_join_batches import Arrival
@@ -69,7 +69,7 @@ class ChainedTruth:
             return self._joined(self.second, rows, number)
         if isinstance(self.second, Groups):
             made = self.second.take([row | {"deleted": row.get("deleted", False)} for row in rows], piped)
-            return [{name: value for name, value in row.items() if name != "deleted"} for row in made]
+            return [{name: value for name, value in row.items() if name != "deleted"} for row in made if UNSEEN not in row]
         behind = self.what.behind
         if isinstance(behind, Windowing) and behind.others is not None:
             return self._merged(self.second, rows, number)

@@ -18,6 +18,10 @@ from oracle_groups import Regrouped, Update
 from oracle_suppress import Full, Limit, Suppression
 
 
+UNSEEN = "@unseen"
+"""Says of a row that it does not leave its operator."""
+
+
 class Way:
     """A step of a table and the limits behind it."""
 
@@ -26,10 +30,14 @@ class Way:
         self.limits = [Suppression(limit, key) for limit in limits]
 
     def take(self, rows: list[Row]) -> list[Row]:
-        """The rows that leave because these come. Raises Full."""
-        if self.step is not None:
-            rows = [self.step.run(row) for row in rows]
-        return self._through(0, rows)
+        """The rows that leave because these come; of one that is UNSEEN only its time comes. Raises Full."""
+        leaving = []
+        for row in rows:
+            if UNSEEN not in row:
+                leaving += self._through(0, [row if self.step is None else self.step.run(row)])
+            elif self.limits:
+                leaving += self._through(1, self.limits[0].pass_time(row["timestamp"]))
+        return leaving
 
     def _through(self, first: int, rows: list[Row]) -> list[Row]:
         for limit in self.limits[first:]:
@@ -79,7 +87,8 @@ class Groups:
     def take(self, rows: list[Row], piped: bool) -> list[Row]:
         """The rows of groups that the changes of a batch make; with caching the last one of each group.
 
-        Of a group that nobody has heard of there is no tombstone then. What one record makes is not merged: in the
+        Of a group that nobody has heard of the tombstone is UNSEEN then; a record came, so that the stream time of a
+        limit behind moves on, as it does in Kafka Streams without caching. What one record makes is not merged: in the
         driver, where it is `piped` alone; in tasks (docs/notyet.md) where one row enters or leaves a group and nothing
         else happens.
         """
@@ -94,7 +103,7 @@ class Groups:
         if not self.grouping.caching or moves == 1 or piped:
             return made
         last = {update.group: row for update, row in zip(updates, made, strict=True)}
-        return [row for group, row in last.items() if not row["deleted"] or group in before]
+        return [row if not row["deleted"] or group in before else row | {UNSEEN: True} for group, row in last.items()]
 
     def _out(self, update: Update) -> Row:
         aside: Row = dict(zip(self.grouping.by, update.group, strict=True)) | {"timestamp": update.timestamp}

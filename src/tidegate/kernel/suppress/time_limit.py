@@ -57,7 +57,7 @@ def run(
         finds, end = np.full(rows.num_rows, now), now
     elif updates:
         rows, finds = _as_time_passed(layout, batch, rows, now)
-        # Every record that moved stream time was forwarded, by this task or another.
+        # Every record moves stream time: those of other tasks, and one of which no update leaves because of caching.
         end = max([state.stream_time, *(chunk.max_ts for chunk in batch.chunks)])
     else:
         # Final results, and rows that have waited, are older than that: time is that of their own timestamps.
