@@ -264,8 +264,7 @@ def _stairs(question: Question, records: DataFrame, graces: Ints) -> Stairs:
     if isinstance(windows, TimeWindows):
         unit = gcd(windows.size_ms, windows.advance_ms, *map(int, graces))
     else:
-        low, high = records.agg(F.min("low"), F.max("high")).collect()[0]
-        unit = 1 if low is None else (high - low) // MOST_STAIRS + 1
+        unit = unit_of_time(records, "low", "high", MOST_STAIRS)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -283,6 +282,12 @@ def _stairs(question: Question, records: DataFrame, graces: Ints) -> Stairs:
         end = int(np.argmax(last))
         first, wall = np.append(first, last[end]), np.append(wall, wall.max())
     return Stairs.of(first, wall if question.arrival is not None else None)
+
+
+def unit_of_time(records: DataFrame, first: str, last: str, most: int) -> int:
+    """A unit (ms) of which there are at most `most` between the earliest `first` and the latest `last`."""
+    low, high = records.agg(F.min(first), F.max(last)).collect()[0]
+    return 1 if low is None else int((high - low) // most + 1)
 
 
 def collected(rows: DataFrame) -> pa.Table:

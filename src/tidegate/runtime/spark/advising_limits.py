@@ -44,6 +44,7 @@ from tidegate.runtime.spark.advising import (
     in_turn,
     known_of,
     on_disk,
+    unit_of_time,
 )
 from tidegate.runtime.spark.advising_order import (
     Plan,
@@ -126,8 +127,7 @@ def _records(question: Question, parts: DataFrame, plan: Plan, rows: int) -> Dat
 
 def _reached(records: DataFrame) -> Reached:
     """The stream times that were reached, or the first one of each of MOST_TIMES units of time, and the last one."""
-    low, high = records.agg(F.min("first"), F.max("last")).collect()[0]
-    unit = 1 if low is None else (high - low) // MOST_TIMES + 1
+    unit = unit_of_time(records, "first", "last", MOST_TIMES)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
