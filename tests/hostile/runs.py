@@ -52,13 +52,16 @@ class InDriver:
         self.clock = 0
 
     def batch(self, number: int) -> list[Row]:
+        rows: list[Row] = []
         if number in self.what.restarts:
+            # Rows that left because time passed, before a batch that was stopped.
+            rows = self.driver.read_output()
             self.dropped.update(self.driver.drops)
             self.driver = TopologyTestDriver(self.what.table(), state=self.driver.state())
         self.driver.advance_wall_clock(f"{self.what.clocks[number] - self.clock} ms")
         self.clock = self.what.clocks[number]
         self.driver.pipe_batch(self.what.batches[number], self._input(number))
-        return self.driver.read_output()
+        return rows + self.driver.read_output()
 
     def _input(self, number: int) -> str | None:
         """The input of a batch, where there are several."""
