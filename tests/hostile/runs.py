@@ -50,17 +50,18 @@ class InDriver:
         self.driver = TopologyTestDriver(what.table())
         self.dropped: Counter[str] = Counter()
         self.clock = 0
+        self.unread: list[Row] = []
+        """What left because time passed, before a batch that was stopped, and the driver was started anew."""
 
     def batch(self, number: int) -> list[Row]:
-        rows: list[Row] = []
         if number in self.what.restarts:
-            # Rows that left because time passed, before a batch that was stopped.
-            rows = self.driver.read_output()
+            self.unread += self.driver.read_output()
             self.dropped.update(self.driver.drops)
             self.driver = TopologyTestDriver(self.what.table(), state=self.driver.state())
         self.driver.advance_wall_clock(f"{self.what.clocks[number] - self.clock} ms")
         self.clock = self.what.clocks[number]
         self.driver.pipe_batch(self.what.batches[number], self._input(number))
+        rows, self.unread = self.unread, []
         return rows + self.driver.read_output()
 
     def _input(self, number: int) -> str | None:
@@ -70,7 +71,7 @@ class InDriver:
 
     def drain(self) -> list[Row]:
         self.driver.drain()
-        return self.driver.read_output()
+        return self.unread + self.driver.read_output()
 
     @property
     def drops(self) -> Counter[str]:
