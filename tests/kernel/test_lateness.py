@@ -15,6 +15,7 @@ from tidegate.kernel.inspect.graces import HOUR_MS, GraceHistory, Graces
 from tidegate.kernel.time import lateness
 from tidegate.kernel.time.panes import Panes
 from tidegate.kernel.time.stream_time import NEVER, running_max
+from tidegate.spec.metrics import OF_TIME
 
 HOUR = 3_600_000
 
@@ -96,13 +97,15 @@ def test_no_rows() -> None:
     nothing = np.zeros(0, np.int64)
     windows = tg.TimeWindows(10, 10, 7)
     assert lateness.counted(Panes(windows), nothing, nothing, nothing, nothing).num_rows == 0
-    assert lateness.histogram(windows, nothing, nothing, nothing) == [10, 10, 7, 0]
+    assert lateness.histogram(windows, nothing, nothing, nothing) == [OF_TIME, 10, 10, 7, 0]
 
 
 def test_a_histogram_has_few_classes_and_says_which_pairs_are_late_today() -> None:
     windows = tg.TimeWindows(HOUR, HOUR, 777_777)
     seen = np.unique(np.geomspace(HOUR, 2**61, 100_000).astype(np.int64))
-    _, _, grace, pairs, *flat = lateness.histogram(windows, np.zeros(len(seen), np.int64), seen, np.full(len(seen), 2))
+    told = lateness.histogram(windows, np.zeros(len(seen), np.int64), seen, np.full(len(seen), 2))
+    kind, _, _, grace, pairs, *flat = told
+    assert kind == OF_TIME
     assert (grace, pairs) == (777_777, 2 * len(seen))
     assert len(flat) // 2 < 300
     live = Graces(grace, pairs, dict(zip(flat[::2], flat[1::2], strict=True)))
@@ -112,8 +115,8 @@ def test_a_histogram_has_few_classes_and_says_which_pairs_are_late_today() -> No
 
 def test_a_history_keeps_a_day() -> None:
     history = GraceHistory()
-    history.add([60, 60, 5, 100, 10, 1], 0.5 * HOUR_MS)
-    history.add([60, 60, 6, 50, 20, 3], 23.5 * HOUR_MS)
+    history.add([OF_TIME, 60, 60, 5, 100, 10, 1], 0.5 * HOUR_MS)
+    history.add([OF_TIME, 60, 60, 6, 50, 20, 3], 23.5 * HOUR_MS)
     assert history.life() == Graces(6, 150, {10: 1, 20: 3})
     assert history.last_day(23.9 * HOUR_MS) == Graces(6, 150, {10: 1, 20: 3})
     assert history.last_day(24.1 * HOUR_MS) == Graces(6, 50, {20: 3})

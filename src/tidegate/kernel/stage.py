@@ -129,6 +129,7 @@ class Stage:
             metrics["emitted"] += rows.num_rows
             yield to_stream.with_time(rows, operator.time_of_rows(state)) if layout.op.passes_time else rows
         metrics |= _told_once(batch) if metrics.pop("first") else {"records": 0, "lateness_sum": 0.0}
+        metrics |= {GRACE_NEEDED: batch.graces()} if batch.tells_graces else {}
         metrics["stream_time"] = operator.shown_time(state)
         metrics |= pending.metrics(layout, state)
         metrics |= suppression_metrics.of_step(layout.op, state, buffered, operator.buffered(state))
@@ -171,9 +172,8 @@ class Stage:
 
 def _told_once(batch: Batch) -> dict[str, Any]:
     """What follows from the headers of all chunks, and a single task tells."""
-    more = {GRACE_NEEDED: batch.graces()} if batch.tells_graces else {}
     times = batch.partition_times()
-    return _lateness(batch) | more | ({PARTITION_TIMES: json.dumps(times)} if times else {})
+    return _lateness(batch) | ({PARTITION_TIMES: json.dumps(times)} if times else {})
 
 
 def _lateness(batch: Batch) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from tidegate.plan.nodes import Stream
 from tidegate.spec import metrics
 from tidegate.spec.aggregates import Aggregate, Aggregation, Cogroup, Fold, Reduce
 from tidegate.spec.columns import ROW
-from tidegate.spec.joined import Joined
+from tidegate.spec.joined import Joined, StreamStream
 from tidegate.spec.steps import Step
 from tidegate.spec.suppressed import StrictBuffer, UntilTimeLimit
 from tidegate.spec.windows import LEFT, RIGHT, SessionWindows, SlidingWindows, TimeWindows, Windows
@@ -276,8 +276,15 @@ class Operation:
 
     @property
     def tells_graces(self) -> bool:
-        """Whether it tells which graces its records would have needed: it has tumbling or hopping windows."""
-        return isinstance(self.windows, TimeWindows)
+        """Whether it tells which graces its records would have needed: its windows have a grace."""
+        if self.joined is not None:
+            return isinstance(self.joined, StreamStream)
+        return isinstance(self.windows, TimeWindows | SlidingWindows | SessionWindows)
+
+    @property
+    def counts_panes(self) -> bool:
+        """Whether the map step tells what these graces follow from, as it may combine records before they travel."""
+        return self.tells_graces and isinstance(self.windows, TimeWindows)
 
     @property
     def buffers_by_stream_time(self) -> bool:

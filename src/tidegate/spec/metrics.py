@@ -58,14 +58,16 @@ FILL = 10_000
 
 
 GRACE_NEEDED = "grace_needed"
-"""Several numbers (`kernel.time.lateness.histogram`); a single task tells them."""
+"""Lists of numbers (`kernel.time.lateness.told`), one of each task that tells any."""
+OF_TIME, OF_SLIDING, OF_SESSIONS, OF_JOIN = GRACE_KINDS = range(4)
+"""Of which windows such a list is, its first number."""
 PARTITION_TIMES = "partition_times"
 """Text: JSON with [partition, its largest timestamp] of those that had records; a single task tells it."""
 
 
 @dataclass(frozen=True)
 class Term:
-    """The numbers `of` the tasks put together: by `how` (sum, max, min or avg), or just the "number" `of` itself."""
+    """The numbers `of` the tasks put together: by `how`, an aggregate function, or just the "number" `of` itself."""
 
     how: str
     of: str
@@ -143,7 +145,7 @@ NUMBERS = (
     Number("next_close", "min", WAITS),
     Number("next_lookup", "min", LOOKUPS),
     Number("lookup_clock", "max", LOOKUPS),
-    Number(GRACE_NEEDED, "max", GRACES),
+    Number(GRACE_NEEDED, "collect_list", GRACES),
     Number(PARTITION_TIMES, "max", ORDER),
     Number("slowest_partition", "max", SLOWEST),
     Number("slowest_side", "max", SLOWEST),
@@ -217,6 +219,7 @@ _COMBINE: dict[str, Callable[[list[Any]], Any]] = {
     "max": max,
     "min": min,
     "avg": lambda values: sum(values) / len(values),
+    "collect_list": list,
 }
 
 

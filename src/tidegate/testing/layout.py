@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from tidegate.dsl import Result
 from tidegate.kernel.exchange.packing import pack
+from tidegate.kernel.inspect.graces import GraceHistory
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage, Step, reasons
 from tidegate.kernel.state.store import DictStore
@@ -20,6 +21,7 @@ from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.kernel.upgrade import drain
 from tidegate.kernel.windows import expected_keys
 from tidegate.plan import Edge, Node, Plan, graph, operation
+from tidegate.spec.metrics import GRACE_NEEDED
 from tidegate.testing.driver import to_rows
 from tidegate.testing.inputs import Inputs, Record, Types, to_batch
 
@@ -65,6 +67,7 @@ class Tasks:
     drains    whether this is a last run
     tuning    sizes of the kernel
     dropped   by operator, upstream first: records not taken, by reason
+    graces    by operator: which graces its records needed, as far as its tasks tell it
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class Tasks:
             made[id(node)] = _Operator(node, count, [made.get(id(edge.node)) for edge in node.edges], options)
         self.operators = list(made.values())
         self.dropped: list[Counter[str]] = [Counter() for _ in self.nodes]
+        self.graces = [GraceHistory() for _ in self.nodes]
         for mine, theirs in zip(self.operators, before.operators if before else (), strict=before is not None):
             mine.stores, mine.wakes = theirs.stores, theirs.wakes
 
@@ -107,12 +111,14 @@ class Tasks:
     def _step(self, read: Sequence[Read], clock: int | None) -> list[dict[str, Any]]:
         micro_batch = _Batch(self.operators, read, clock)
         leaving = self.nodes[-1].walk(micro_batch.step)
-        for operator, (stores, wakes), steps, dropped in zip(
-            self.operators, micro_batch.kept, micro_batch.made, self.dropped, strict=True
+        for operator, (stores, wakes), steps, dropped, graces in zip(
+            self.operators, micro_batch.kept, micro_batch.made, self.dropped, self.graces, strict=True
         ):
             operator.stores, operator.wakes = stores, wakes
             for one in steps:
                 dropped.update({reason: int(one.metrics.get(reason, 0)) for reason in reasons(operator.op)})
+                if GRACE_NEEDED in one.metrics:
+                    graces.add(one.metrics[GRACE_NEEDED], 0)
         return [row for one in leaving for row in to_rows(one.rows)]
 
 

@@ -13,6 +13,7 @@ from tidegate.kernel.exchange import time_progress
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.results import serial
 from tidegate.kernel.time import lateness
+from tidegate.kernel.time.record_graces import RecordGraces, Rule
 from tidegate.kernel.time.stream_time import NEVER, Chunk, Fold
 from tidegate.spec.windows import TimeWindows
 
@@ -43,6 +44,9 @@ class Batch:
         self._outside: list[pa.Table] = []
         self._passed: list[pa.Table] = []
         self._counted: list[pa.Table] = []
+        rule = Rule.of(layout.op)
+        self.needed = None if rule is None else RecordGraces(rule)
+        """Which graces its records needed, where the operator tells it of them (`kernel.time.record_graces`)."""
 
     def add(self, chunks: list[Chunk], *tables: pa.Table, counted: pa.Table | None = None) -> None:
         """Take one blob: headers; rows of dense and scattered chunks; two of records that are kept; how time passed.
@@ -156,11 +160,15 @@ class Batch:
 
     @property
     def tells_graces(self) -> bool:
-        """Whether this is the task that tells which graces records would have needed, and some came."""
-        return bool(self._counted)
+        """Whether this task tells which graces records would have needed: of time windows one does, of others those
+        that have any records.
+        """
+        return bool(self._counted) or (self.needed is not None and self.needed.records > 0)
 
     def graces(self) -> list[int]:
-        """Which graces the records of the batch would have needed (`kernel.time.lateness.histogram`)."""
+        """Which graces the records of the batch would have needed (`kernel.time.lateness.told`)."""
+        if self.needed is not None:
+            return self.needed.histogram(self.late)
         windows = self.layout.op.windows
         assert isinstance(windows, TimeWindows)
         rows = concat_tables(self._counted)
@@ -314,6 +322,18 @@ class JoinBatch(Batch):
         super().add_came(told)
         if told["came"]:
             self.came_of.add(told["side"])
+
+    @property
+    def tells_graces(self) -> bool:
+        return any(side.tells_graces for side in self._sides)
+
+    def graces(self) -> list[int]:
+        assert self.needed is not None
+        both = RecordGraces(self.needed.rule)
+        for side in self._sides:
+            assert side.needed is not None
+            both.take(side.needed)
+        return both.histogram()
 
     def side(self, side: int) -> Batch:
         """The records of one side, which see the stream time of both."""

@@ -116,7 +116,7 @@ def _routes(layout: Layout, table: pa.Table, tasks: int, contiguous: bool) -> tu
 
 def _counted(layout: Layout, read: _Slice) -> pa.Table | None:
     """What the histogram of graces is made of (`kernel.time.lateness`); None where windows are no time windows."""
-    if not layout.op.tells_graces or read.counted is not None:
+    if not layout.op.counts_panes or read.counted is not None:
         return read.counted
     # Thousands of times in order, for records that come between those of other tasks: few bytes as differences.
     table = lateness.counted(layout.panes, layout.panes.pane(read.ts), read.seen, read.chunk, read.offset)
@@ -289,7 +289,7 @@ def _sections(layout: Layout, read: _Slice) -> tuple[pa.Table, pa.Table]:
     dense = is_open & ~loose
     by = [*layout.keys, "pane", *(["open"] if panes.shared or slowest else []), "chunk"]
     combined = grouping.merge(layout, rows if dense.all() else rows.filter(pa.array(dense)), by)
-    if not loose.any():
+    if layout.op.counts_panes and not loose.any():
         # There are fewer combined rows than records.
         taken = ints(combined["chunk"]), ints(combined["pane"]), ints(combined["n"])
         order = (read.seen, read.chunk, read.offset)

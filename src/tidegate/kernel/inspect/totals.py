@@ -55,7 +55,7 @@ class Totals:
     def add(self, batch: Mapping[str, Any], at_ms: float) -> None:
         """Take what `observedMetrics` shows of a micro-batch that ended at `at_ms` of the wall clock."""
         told = {name: value for name, value in batch.items() if value is not None}
-        if (graces := told.pop(GRACE_NEEDED, None)) is not None:
+        for graces in told.pop(GRACE_NEEDED, ()):
             self.graces.add(graces, at_ms)
         for store, mine in _by_store(told).items():
             if store not in self._stores:
@@ -123,7 +123,7 @@ class Totals:
             return self._rate(name.removesuffix("_rate"), now_ms)
         if name in ("grace", "grace_enough"):
             day = self.graces.last_day(now_ms)
-            return NOTHING if not day.pairs else day.today if name == "grace" else day.enough()
+            return NOTHING if not day.total else day.today if name == "grace" else day.enough()
         if name in _WEIGHED:
             weight = self._sums[_WEIGHED[name]]
             return self._sums[name] / weight if weight else 0.0 if name == "record_lateness_avg" else NOTHING

@@ -154,20 +154,31 @@ def _in_order(side: Batch, positions: bool = False) -> tuple[pa.Table | None, In
     if rows is None:
         return None, np.zeros(0, np.int64), np.zeros((0, 2), np.int64)
     order, seen = side.order(rows), ints(rows["seen"])
+    actual = ints(rows["actual"]) if "actual" in rows.schema.names else None
     at = side.positions(rows) if positions else np.zeros((0, 2), np.int64)
     if not side.layout.op.keeps_late:
         rows = rows.drop_columns([name for name in _SAY_ORDER if name in rows.schema.names])
     if not np.array_equal(order, np.arange(len(order))):
         rows, seen = rows.take(pa.array(order)), seen[order]
+        actual = None if actual is None else actual[order]
         at = at[order] if positions else at
-    return rows, np.maximum.accumulate(seen), at
+    seen = np.maximum.accumulate(seen)
+    if side.needed is not None:
+        keyed = _keyed(side.layout, rows)
+        saw = seen if actual is None else np.maximum.accumulate(actual)
+        side.needed.add(ints(rows["ts"])[keyed], saw[keyed])
+    return rows, seen, at
 
 
 def _arrived(layout: Layout, rows: pa.Table | None, seen: Ints, places: Ints) -> Arrived:
     if rows is None:
         return Arrived(None, np.zeros(0, np.int64), seen, places, np.zeros(0, bool))
+    return Arrived(rows, ints(rows["ts"]), seen, places, _keyed(layout, rows))
+
+
+def _keyed(layout: Layout, rows: pa.Table) -> Bools:
     keyed = np.ones(rows.num_rows, bool)
     for name in layout.keys:
         if rows[name].null_count:
             keyed &= rows[name].is_valid().to_numpy()
-    return Arrived(rows, ints(rows["ts"]), seen, places, keyed)
+    return keyed

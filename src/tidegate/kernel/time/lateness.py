@@ -22,6 +22,7 @@ from tidegate.instants import ROUND_MS
 from tidegate.kernel.columns.arrays import Ints
 from tidegate.kernel.time.panes import Panes
 from tidegate.kernel.time.stream_time import NEVER
+from tidegate.spec.metrics import OF_TIME
 from tidegate.spec.windows import TimeWindows
 
 Bools = npt.NDArray[np.bool_]
@@ -217,21 +218,30 @@ def _exact(grace_ms: int) -> Ints:
 
 
 def histogram(windows: TimeWindows, pane: Ints, seen: Ints, n: Ints) -> list[int]:
-    """What a micro-batch tells: size, advance and grace of the windows (ms), the (record, window) pairs, and of each
-    class of graces that late pairs needed its largest value (ms) and how many did. A pair is late today iff its class
-    is above the grace.
+    """What a micro-batch of time windows tells (`told`), in (record, window) pairs.
 
     pane, seen, n  so many records of this pane saw this stream time
     """
     shape = without_grace(windows)
-    exact = _exact(windows.grace_ms)
-    classes, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    graces, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for rows, need in needs(shape, pane, seen):
-        classes.append(class_of(need, exact, LIVE_BITS))
+        graces.append(need)
         counts.append(n[rows])
-    ends, place = np.unique(np.concatenate(classes), return_inverse=True)
+    total = int((pairs(shape, pane) * n).sum())
+    sizes = windows.size_ms, windows.advance_ms, windows.grace_ms
+    return told(OF_TIME, sizes, total, np.concatenate(graces), np.concatenate(counts))
+
+
+def told(kind: int, sizes: tuple[int, int, int], total: int, need: Ints, n: Ints) -> list[int]:
+    """What a task tells of a micro-batch: the kind of its windows (`spec.metrics.GRACE_KINDS`), their size and advance
+    (0 where they have none) and the grace of today (ms), how many (record, window) pairs or records came, and of each
+    class of graces that were needed its largest value (ms) and how many needed one of it. What is late today, and
+    nothing else, is in a class above the grace.
+
+    need, n  so many needed this grace (ms)
+    """
+    ends, place = np.unique(class_of(need, _exact(sizes[-1]), LIVE_BITS), return_inverse=True)
     many = np.zeros(len(ends), np.int64)
-    np.add.at(many, place, np.concatenate(counts))
+    np.add.at(many, place, n)
     # What was taken out again (`counted_combined`) may have been all of a class.
-    told = np.stack([ends, many], axis=1)[many != 0].ravel()
-    return [windows.size_ms, windows.advance_ms, windows.grace_ms, int((pairs(shape, pane) * n).sum()), *map(int, told)]
+    return [kind, *sizes, total, *np.stack([ends, many], axis=1)[many != 0].ravel().tolist()]

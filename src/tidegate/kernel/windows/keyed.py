@@ -97,6 +97,9 @@ def _process(layout: Layout, state: State, batch: Batch, closes_at: int) -> tupl
     windows = layout.op.windows
     assert isinstance(windows, SlidingWindows | SessionWindows)
     records = batch.arrived() if session_batch.applies(layout) else batch.records()
+    if records is not None and batch.needed is not None:
+        saw = records["actual" if "actual" in records.schema.names else "seen"]
+        batch.needed.add(ints(records["ts"]), ints(saw))
     # At the end of the input no window stays open, however long its grace.
     opens_after: Any = np.inf if closes_at == MAX_MS else windows.open_from_ms(closes_at)
     out: list[pa.Table] = []
