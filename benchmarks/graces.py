@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -36,7 +37,7 @@ class Shape:
     """`disorder_ms` is how late half of the records are at most."""
 
     name: str
-    windows: tg.TimeWindows
+    windows: Any
     rows: int
     keys: int
     disorder_ms: int
@@ -51,6 +52,9 @@ def shapes(rows: int) -> list[Shape]:
         Shape("1 minute, 100 k keys", of("1 minute", "30 s"), rows, 100_000, 30_000),
         Shape("1 hour every 5 minutes", of("1 hour", "1 minute").advance_by("5 minutes"), rows, 10_000, 60_000),
         Shape("1 minute, a small batch", of("1 minute", "30 s"), rows // 50, 1_000, 30_000),
+        Shape("sessions, gap 1 minute", tg.SessionWindows(60_000, 30_000), rows, 10_000, 60_000),
+        Shape("sliding, 1 s", tg.SlidingWindows(1_000, 60_000), rows, 100_000, 30_000),
+        Shape("join, 1 s", tg.JoinWindows(1_000, 1_000, 30_000), rows, 100_000, 30_000),
     ]
 
 
@@ -78,17 +82,36 @@ def without() -> Iterator[None]:
         yield
 
 
+def laid_out(windows: Any) -> tuple[Layout, list[Layout]]:
+    """The layout of final sums in these windows, or of a join, and those of what it reads."""
+    columns = pa.schema([one.with_name(one.name.removeprefix("k:").removeprefix("v:")) for one in SCHEMA])
+    order = {"partition": "partition", "offset": "offset", "schema": columns}
+    stream, other = (
+        tg.stream(name, key="user", timestamp="ts", stream_time="max", **order) for name in ("events", "others")
+    )
+    if isinstance(windows, tg.JoinWindows):
+        op = operation(stream.join(other, windows, suffixes=("_l", "_r")).node)
+        layout = Layout.of_join(op, [SCHEMA, SCHEMA], sorts=False)
+        return layout, [layout.of_side(side, SCHEMA) for side in (0, 1)]
+    final = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
+    plan = stream.group_by_key().windowed_by(windows).agg(total=tg.sum("amount")).suppress(final)
+    layout = Layout(operation(plan.node), SCHEMA, sorts=False)
+    return layout, [layout]
+
+
 def measured(shape: Shape, turns: int) -> tuple[list[float], list[float]]:
     """(packing, stepping) in seconds, without it; and the same for what it costs besides: medians."""
-    stream = tg.stream("events", key="user", timestamp="ts", partition="partition", offset="offset")
-    final = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
-    plan = stream.group_by_key().windowed_by(shape.windows).agg(total=tg.sum("amount")).suppress(final)
-    layout = Layout(operation(plan.node), SCHEMA, sorts=False)
+    layout, inputs = laid_out(shape.windows)
     stage, stores = Stage(layout), (DictStore(), DictStore())
 
     def once(given: pa.RecordBatch, store: DictStore) -> tuple[float, float]:
+        parts = [given] if len(inputs) == 1 else [given.slice(0, shape.rows // 2), given.slice(shape.rows // 2)]
         began = time.process_time()
-        blobs = [blob for _, blob in pack(layout, [given], [0], contiguous=True)]
+        blobs = [
+            blob
+            for one, part in zip(inputs, parts, strict=True)
+            for _, blob in pack(one, [part], [0], contiguous=True)
+        ]
         packed = time.process_time()
         stage.step(store, blobs)
         return packed - began, time.process_time() - packed

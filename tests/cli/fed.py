@@ -13,6 +13,7 @@ from wsgiref.simple_server import make_server
 
 from tidegate.runtime.spark.metrics.endpoint import _Quiet, _Threads, application
 from tidegate.runtime.spark.metrics.listener import Listener
+from tidegate.spec.metrics import OF_TIME
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 NOW = 1_790_000_000
@@ -63,7 +64,9 @@ def batches(count: int) -> Iterator[Any]:
                 suppression_buffer_count_current=12_000 + i,
                 suppression_buffer_size_current=900_000,
                 suppression_buffer_fill=0.5,
-                grace_needed=[600_000, 300_000, 60_000, 40_000, 1_000, 90, 60_000, 10, 120_000, i % 7, 900_000, 3],
+                grace_needed=[
+                    [OF_TIME, 600_000, 300_000, 60_000, 40_000, 1_000, 90, 60_000, 10, 120_000, i % 7, 900_000, 3]
+                ],
                 partition_times=json.dumps(times),
             )
 

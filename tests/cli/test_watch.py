@@ -137,7 +137,7 @@ def test_a_listener_knows_graces_and_partitions() -> None:
     listener = heard(10)
     graces = listener.graces("events", "alerts")
     assert isinstance(graces, Graces)
-    assert (graces.today, graces.pairs) == (60_000, 400_000)
+    assert (graces.today, graces.total) == (60_000, 400_000)
     watched = next(one for one in listener.watched() if one.query == "alerts")
     assert watched.windows == (600_000, 300_000, 60_000)
     assert watched.partitions["5"][0] == watched.partitions["4"][0] - 7_000 - 25_000

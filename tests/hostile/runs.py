@@ -19,6 +19,8 @@ from hostile.drawn import scenario
 from hostile.scenario import Scenario
 from hostile.steps import Stopped
 from hostile.truths import AnyTruth, truth_of
+from tidegate.kernel.inspect.graces import Graces
+from tidegate.plan import Operation
 from tidegate.testing import TopologyTestDriver
 from tidegate.testing.layout import Tasks
 
@@ -85,11 +87,13 @@ class InLayout:
         self.what = what
         self.tasks: Tasks | None = None
         self.dropped: Counter[str] = Counter()
+        self.untrue = ""
         self._start()
 
     def _start(self, drains: bool = False) -> None:
         if self.tasks is not None:
             self.dropped = self.drops
+            self.untrue = self.misfit
         # As it travels to the workers of Spark.
         plan = pickle.loads(cloudpickle.dumps(self.what.table().node))
         self.tasks = Tasks(plan, self.what.tasks, self.tasks, as_spark=True, drains=drains)
@@ -114,6 +118,23 @@ class InLayout:
     def drops(self) -> Counter[str]:
         assert self.tasks is not None
         return sum(self.tasks.dropped, self.dropped)
+
+    @property
+    def misfit(self) -> str:
+        """Which operator tells of graces what its late records contradict."""
+        assert self.tasks is not None
+        told = zip(self.tasks.nodes, self.tasks.graces, self.tasks.dropped, strict=True)
+        found = (_misfit(node.op, graces.life(), dropped["late"]) for node, graces, dropped in told)
+        return self.untrue or next((one for one in found if one), "")
+
+
+def _misfit(op: Operation, live: Graces, late: int) -> str:
+    if not op.tells_graces:
+        return f"{op.name} tells of graces, and has none" if live.total else ""
+    mine = live.late(live.today)
+    # Sliding windows count each window that a late record misses.
+    right = 0 < mine <= late if live.windows == "sliding" and late else mine == late
+    return "" if right else f"{op.name} says that {mine} of {live.total} are late, and dropped {late}: {live}"
 
 
 def lays_out(what: Case) -> bool:
@@ -186,6 +207,8 @@ def _compare(what: Case, runner: Callable[[Case], Runner], outcome: Outcome) -> 
     drops = Counter({reason: n for reason, n in ran.drops.items() if n})
     if not outcome.problem and drops != truth.drops:
         outcome.problem = f"dropped {dict(drops)}, and should have: {dict(truth.drops)}"
+    if isinstance(ran, InLayout) and not outcome.problem:
+        outcome.problem = ran.misfit
 
 
 def names_of(what: Case) -> set[str]:

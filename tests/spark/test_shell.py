@@ -74,7 +74,15 @@ def test_a_checkpoint_is_looked_at_and_drained(
         with urllib.request.urlopen(f"{url}/history.json") as answer:
             (past,) = json.load(answer)["queries"]
     assert (late["operator"], late["records"], late["late"]) == ("events", 6, 1)
-    assert late["graces"] == {"today": 5, "pairs": 6, "enough": 50, "needed": [[28, 1]]}
+    assert late["graces"] == {
+        "windows": "time",
+        "unit": "pairs",
+        "at_most": False,
+        "today": 5,
+        "total": 6,
+        "enough": 50,
+        "needed": [[28, 1]],
+    }
     assert watched["windows"] == [10, 10, 5]
     assert [(name, reached) for name, reached, _ in watched["partitions"]] == [("0", 36)]
     assert past["operators"]["events"]["records"][-1] == 6

@@ -10,13 +10,13 @@ from typing import Any
 from tidegate.cli.given import is_endpoint, told
 from tidegate.cli.state import shown
 from tidegate.errors import DefinitionError
-from tidegate.instants import rounded_up, show_ms
+from tidegate.instants import show_ms
 from tidegate.kernel.inspect.graces import Graces
 from tidegate.spec.metrics import SKIPPED
 
 _DESCRIPTION = """Says how many records each operator of each query has dropped late and skipped, by reason, and how
-late records are, since the endpoint was started; and of tumbling and hopping windows what other graces would have cost
-in the last 24 hours. The records themselves are what late_records() of a table gives."""
+late records are, since the endpoint was started; and what other graces would have cost in the last 24 hours, of
+sessions at most. The records themselves are what late_records() of a table gives."""
 _COLUMNS = ("query", "operator", "records", "late", "share", *SKIPPED, "average lateness", "largest lateness")
 
 
@@ -46,7 +46,7 @@ def run(parsed: argparse.Namespace) -> int:
         return 0
     print(shown(_COLUMNS, [_row(one) for one in found]))
     for one in found:
-        if one["graces"] is not None and one["graces"]["pairs"]:
+        if one["graces"] is not None and one["graces"]["total"]:
             print(f"\nWhat each grace would have cost {one['query']}, {one['operator']}, in the last 24 hours:")
             print(graces_table(one["graces"]))
     return 0
@@ -54,19 +54,23 @@ def run(parsed: argparse.Namespace) -> int:
 
 def graces_table(told: Mapping[str, Any]) -> str:
     """What each of some graces would have cost, of what an endpoint tells."""
-    graces = Graces(told["today"], told["pairs"], dict(told["needed"]))
+    graces = Graces(told["today"], told["total"], dict(told["needed"]), told["windows"])
     enough = graces.enough()
-    listed = sorted({0, graces.today, enough, *(rounded_up(graces.enough(share)) for share in _SHARES)})
+    listed = sorted({0, graces.today, enough, *map(graces.enough, _SHARES)})
     rows = [
         [
             show_ms(grace),
-            f"{graces.late(grace):,}",
-            f"{graces.share(grace):.3%}",
+            _at_most(graces, grace) + f"{graces.late(grace):,}",
+            _at_most(graces, grace) + f"{graces.share(grace):.3%}",
             ", ".join(word for word, one in (("today", graces.today), ("enough", enough)) if one == grace),
         ]
         for grace in listed
     ]
-    return shown(("grace", "late pairs", "share", ""), rows)
+    return shown(("grace", f"late {graces.unit}", "share", ""), rows)
+
+
+def _at_most(graces: Graces, grace: int) -> str:
+    return "at most " if graces.at_most and grace != graces.today else ""
 
 
 _SHARES = (0.1, 0.03, 0.01, 0.003, 0.0)

@@ -71,7 +71,7 @@ def _lines(one: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {rows:,.0f} rows wait" + ("." if fill is None else f"; the buffer is {fill:.0%} full.")
     if len(one["partitions"]) > 1:
         yield from _partitions(one["partitions"])
-    if one["graces"] is not None and one["graces"]["pairs"]:
+    if one["graces"] is not None and one["graces"]["total"]:
         yield "  Graces, in the last 24 hours:"
         yield from (f"    {line}" for line in graces_table(one["graces"]).splitlines())
 

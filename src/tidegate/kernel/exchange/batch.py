@@ -44,7 +44,7 @@ class Batch:
         self._outside: list[pa.Table] = []
         self._passed: list[pa.Table] = []
         self._counted: list[pa.Table] = []
-        rule = Rule.of(layout.op)
+        rule = Rule.of(layout.op) if layout.op.tells_graces else None
         self.needed = None if rule is None else RecordGraces(rule)
         """Which graces its records needed, where the operator tells it of them (`kernel.time.record_graces`)."""
 

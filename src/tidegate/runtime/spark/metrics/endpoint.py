@@ -192,9 +192,16 @@ def queries(listener: Listener) -> dict[str, Any]:
 
 
 def _graces(graces: Graces) -> dict[str, Any]:
-    """The histogram as JSON has it: by the grace needed (ms), how many pairs."""
-    needed = sorted(graces.needed.items())
-    return {"today": graces.today, "pairs": graces.pairs, "enough": graces.enough(), "needed": needed}
+    """The histogram as JSON has it: by the grace needed (ms), how many pairs or records."""
+    return {
+        "windows": graces.windows,
+        "unit": graces.unit,
+        "at_most": graces.at_most,
+        "today": graces.today,
+        "total": graces.total,
+        "enough": graces.enough(),
+        "needed": sorted(graces.needed.items()),
+    }
 
 
 class _Threads(ThreadingMixIn, WSGIServer):

@@ -34,8 +34,8 @@ class Watched:
         active: Whether the query runs.
         metrics: The numbers by name.
         pending: What it held back.
-        graces: What each grace would have cost in the last 24 hours; None of windows for which that is not told.
-        windows: Size, advance and grace of the windows (ms), where that is told.
+        graces: What each grace would have cost in the last 24 hours; None where there is no grace.
+        windows: Size, advance and grace (ms) of tumbling and hopping windows; None of others.
         partitions: By name, how far each partition has come (ms), and the wall clock when records of it came last (ms).
 
     Examples:
@@ -249,7 +249,7 @@ class Listener(StreamingQueryListener):
             query: The name or the id of the query; left out, the last one that has such an operator.
 
         Returns:
-            The costs; None if that is not told of its windows.
+            The costs, of sessions at most; None if it has no windows with a grace.
 
         Raises:
             KeyError: No batch of the operator has been heard of.

@@ -121,12 +121,20 @@ function timeline(one) {
     `From ${instant(low)} to ${instant(high)}. Filled: the next one that closes. Dashed: windows behind it, of which ${count(one.pending.open_windows)} are open.${more > 0 ? ` ${count(more)} more follow.` : ""} Hatched: grace.`));
 }
 
+const COUNTED = {
+  time: "Counted are (record, window) pairs.",
+  sliding: "Counted are records; late is one that misses a window.",
+  join: "Counted are records; late is one that nothing can join any more.",
+  sessions: "Counted are records. Those later than today's grace were late; the others needed what is said or less, because a session that is open takes records that are too old by themselves.",
+};
+const KINDS = {sliding: "sliding windows", sessions: "sessions", join: "join"};
+
 // Bars of classes that grow by their logarithm; the grace is a line between what was in time and what was late.
 function histogram(one) {
   const graces = one.graces;
-  if (!graces || !graces.pairs) return null;
+  if (!graces || !graces.total) return null;
   const late = graces.needed.reduce((sum, [, n]) => sum + n, 0);
-  const bars = [[0, graces.pairs - late], ...graces.needed];
+  const bars = [[0, graces.total - late], ...graces.needed];
   const edges = [0, 1000, 10000, 60000, 300000, 900000, 3600000, 4 * 3600000, 86400000, 7 * 86400000, Infinity];
   const cut = [...new Set([...edges, graces.today])].sort((a, b) => a - b);
   const groups = cut.map((edge, i) => [i ? cut[i - 1] : -1, edge, 0]);
@@ -134,17 +142,17 @@ function histogram(one) {
   const used = groups.filter(([, , n], i) => n || groups.slice(i).some(([, , m]) => m));
   const wide = 400, left = 104, step = 20, most = Math.max(...used.map(([, , n]) => Math.log10(n + 1)), 1);
   const picture = svg("svg", {viewBox: `0 0 ${wide} ${used.length * step + 14}`, role: "img", "aria-label":
-    `Which grace records needed: with ${duration(graces.today)} ${share(graces.needed.reduce((sum, [needed, n]) => sum + (needed > graces.today ? n : 0), 0) / graces.pairs)} are late; ${duration(graces.enough)} would have been enough`}, hatched());
+    `Which grace records needed: with ${duration(graces.today)} ${share(graces.needed.reduce((sum, [needed, n]) => sum + (needed > graces.today ? n : 0), 0) / graces.total)} are late; ${duration(graces.enough)} would have been enough`}, hatched());
   used.forEach(([low, high, n], i) => {
     const y = i * step, isLate = low >= graces.today;
     const label = high === 0 ? "in time" : high === Infinity ? `more than ${duration(low)}` : `up to ${duration(high)}`;
     picture.append(svg("text", {x: left - 8, y: y + 13, "text-anchor": "end"}, label));
     picture.append(svg("rect", {class: isLate ? "bar late" : "bar", x: left, y: y + 3, width: Math.max(Math.log10(n + 1) / most * (wide - left - 130), n ? 2 : 0), height: 12}));
-    picture.append(svg("text", {x: left + Math.log10(n + 1) / most * (wide - left - 130) + 6, y: y + 13, class: "quiet"}, n ? `${count(n)} (${share(n / graces.pairs)})` : "none"));
+    picture.append(svg("text", {x: left + Math.log10(n + 1) / most * (wide - left - 130) + 6, y: y + 13, class: "quiet"}, n ? `${count(n)} (${share(n / graces.total)})` : "none"));
     if (high === graces.today && i < used.length - 1) picture.append(svg("line", {class: "now", x1: left - 4, x2: wide - 4, y1: y + step - 1, y2: y + step - 1}));
   });
-  return $("div", {class: "chart"}, $("h3", {}, "Which grace records needed, last 24 hours"), picture, $("p", {class: "quiet"},
-    `Line and hatching: later than today's grace of ${duration(graces.today)}. ${duration(graces.enough)} would have left at most 0.1 % late. Bars by their logarithm.`));
+  return $("div", {class: "chart"}, $("h3", {}, `Which grace records needed${graces.at_most ? " at most" : ""}, last 24 hours`), picture, $("p", {class: "quiet"},
+    `Line and hatching: later than today's grace of ${duration(graces.today)}. ${duration(graces.enough)} would have left at most 0.1 % late. ${COUNTED[graces.windows]} Bars by their logarithm.`));
 }
 
 function partitions(one, now) {
@@ -226,7 +234,8 @@ function operator(one, points, now) {
     const changing = $("div", {}), grid = $("div", {class: "grid"}), drawn = $("div", {class: "grid"});
     return {head, changing, grid, drawn, section: $("section", {class: "operator", "aria-label": `operator ${one.operator}`}, head, changing, drawn, grid)};
   });
-  made.head.lastChild.textContent = one.windows ? `windows of ${duration(one.windows[0])}${one.windows[1] !== one.windows[0] ? `, one every ${duration(one.windows[1])}` : ""}, grace ${duration(one.windows[2])}` : "";
+  made.head.lastChild.textContent = one.windows ? `windows of ${duration(one.windows[0])}${one.windows[1] !== one.windows[0] ? `, one every ${duration(one.windows[1])}` : ""}, grace ${duration(one.windows[2])}`
+    : one.graces && one.graces.total ? `${KINDS[one.graces.windows]}, grace ${duration(one.graces.today)}` : "";
   made.changing.replaceChildren(numbers(one), $("p", {class: "pending"}, one.text));
   made.drawn.replaceChildren(...[timeline(one), histogram(one), partitions(one, now)].filter((part) => part !== null));
   if (!points) return;
