@@ -127,3 +127,20 @@ def test_a_history_keeps_a_day() -> None:
 @pytest.mark.parametrize(("target", "enough"), [(0.5, 0), (0.03, 10), (0.01, 30_000), (0, 60_000)])
 def test_the_shortest_round_grace_that_is_enough(target: float, enough: int) -> None:
     assert Graces(0, 100, {7: 1, 9: 1, 26_000: 2, 60_000: 1}).enough(target) == enough
+
+
+@pytest.mark.parametrize("grace", [0, 7, 25_000, 777_777, 2**50 + 3, 2**63 - 1])
+def test_classes_are_those_that_advice_has_but_wider(grace: int) -> None:
+    random = np.random.default_rng(grace % 1_000)
+    values = np.concatenate([np.arange(1, 5_000), 2 ** random.integers(1, 52, 2_000) + random.integers(-1, 2, 2_000)])
+    ends = lateness.class_ends(grace)
+    exact = np.unique(np.array([*ROUND_MS, grace], np.int64))
+    assert len(ends) < 300
+    assert (ends[np.searchsorted(ends, values)] == lateness.class_of(values, exact, lateness.LIVE_BITS)).all()
+    n = random.integers(-3, 4, len(values))
+    many = lateness.classed(grace, values, n)
+    assert dict(zip(ends.tolist(), many.tolist(), strict=True)) == {
+        end: int(n[(values <= end) & (values > before)].sum())
+        for before, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)
+    }
+    assert lateness.classed(grace, np.array([2**63 - 1]))[-1] == 1

@@ -102,6 +102,69 @@ def test_everybody_says_the_same(spark: SparkSession, tmp_path: Path, topology: 
         server.close()
 
 
+KEYS = [f"key {n}" for n in range(12)]
+SIDED = schema_of(side=pa.string(), k=pa.string(), n=pa.int64())
+DISORDER = (0, 3, 9, 26, 60, 14)
+
+
+def sided() -> list[list[dict[str, Any]]]:
+    """Batches of one side of a join each, of keys of several tasks, in disorder."""
+    at = iter(range(0, 10_000, 7))
+    return with_offsets(
+        [
+            [
+                {"side": side, "k": key, "n": n, "ts": max(0, now - DISORDER[n % 6] * (1 + now // 80))}
+                for n, (key, now) in enumerate(zip(KEYS, at))
+            ]
+            for side in ("left", "right", "left", "right", "right", "left")
+        ]
+    )
+
+
+def disordered(kind: str, left: Any, right: Any) -> Any:
+    of = {"key": "k", "timestamp": "ts", "stream_time": "max", **ORDER}
+    known = {"schema": pa.schema([field for field in SIDED if field.name != "side"])} if isinstance(left, str) else {}
+    one = tg.stream(left, name="left", **of, **known)
+    if kind == "join":
+        other = tg.stream(right, name="right", **of, **known)
+        return one.join(other, tg.JoinWindows(20, 30, 5), suffixes=("_l", "_r"))
+    windows: Any = tg.SessionWindows(40, 5) if kind == "sessions" else tg.SlidingWindows(40, 5)
+    return one.group_by_key().windowed_by(windows).count()
+
+
+@pytest.mark.parametrize("kind", ["join", "sessions", "sliding"])
+def test_each_task_tells_which_graces_its_records_needed(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    batches = [batch for batch in sided() if kind == "join" or batch[0]["side"] == "left"]
+    driver = TopologyTestDriver(disordered(kind, "left", "right"))
+    for batch in batches:
+        driver.pipe_batch([{name: row[name] for name in row if name != "side"} for row in batch], batch[0]["side"])
+    wanted = driver._tallies[0].graces.life()
+
+    def topology(frame: Any) -> Any:
+        left, right = (frame.where(f"side = '{side}'").drop("side") for side in ("left", "right"))
+        return disordered(kind, left, right).to_df()
+
+    listener = tg.metrics.listen(spark)
+    try:
+        name = "left join right" if kind == "join" else "left"
+        replayed = Replay(spark, tmp_path, SIDED, topology, name=name).run(batches)
+        for _ in range(MOST_POLLS):
+            time.sleep(POLL_SECONDS)
+            (found,) = listener.watched() or [None]
+            if found is not None and found.metrics["records"] == wanted.total and not found.active:
+                break
+        live = listener.graces(name)
+    finally:
+        spark.streams.removeListener(listener)
+    assert live == wanted
+    assert (live.windows, live.at_most) == (kind, kind == "sessions")
+    assert max(len(batch["grace_needed"]) for batch in replayed.metrics) > 1
+    late = sum(batch["late"] for batch in replayed.metrics)
+    assert 0 < live.late(5) <= live.late(0) < live.total
+    assert live.late(5) <= late if kind == "sliding" else live.late(5) == late
+    assert listener.metrics(name)["grace_enough"] == live.enough() > 5
+
+
 def scraped(url: str, told: Mapping[str, float]) -> None:
     """What Prometheus gets at `url` is what the listener told."""
     with urllib.request.urlopen(url, timeout=30) as answer:

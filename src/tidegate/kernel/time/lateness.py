@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidegate.instants import ROUND_MS
+from tidegate.instants import MAX_MS, ROUND_MS
 from tidegate.kernel.columns.arrays import Ints
 from tidegate.kernel.time.panes import Panes
 from tidegate.kernel.time.stream_time import NEVER
@@ -213,8 +213,18 @@ class _Range:
 
 
 @cache
-def _exact(grace_ms: int) -> Ints:
-    return np.unique(np.array([*ROUND_MS, grace_ms], np.int64))
+def class_ends(grace_ms: int) -> Ints:
+    """The largest value of each class of graces of a running query, ascending: as `class_of`, with today's grace."""
+    octaves = np.left_shift(np.int64(1), np.arange(62))
+    steps = np.maximum(octaves >> LIVE_BITS, 1)
+    ends = (octaves[:, None] + steps[:, None] * np.arange(1 << LIVE_BITS)).ravel()
+    return np.unique(np.concatenate((ends, np.array([*ROUND_MS, grace_ms, MAX_MS], np.int64))))
+
+
+def classed(grace_ms: int, needed: Ints, n: Ints | None = None) -> Ints:
+    """How many of these graces are in each class (`class_ends`); `n`: so many times each."""
+    ends = class_ends(grace_ms)
+    return np.bincount(np.searchsorted(ends, needed), n, len(ends)).astype(np.int64)
 
 
 def histogram(windows: TimeWindows, pane: Ints, seen: Ints, n: Ints) -> list[int]:
@@ -223,25 +233,21 @@ def histogram(windows: TimeWindows, pane: Ints, seen: Ints, n: Ints) -> list[int
     pane, seen, n  so many records of this pane saw this stream time
     """
     shape = without_grace(windows)
-    graces, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    many = np.zeros(len(class_ends(windows.grace_ms)), np.int64)
     for rows, need in needs(shape, pane, seen):
-        graces.append(need)
-        counts.append(n[rows])
+        many += classed(windows.grace_ms, need, n[rows])
     total = int((pairs(shape, pane) * n).sum())
-    sizes = windows.size_ms, windows.advance_ms, windows.grace_ms
-    return told(OF_TIME, sizes, total, np.concatenate(graces), np.concatenate(counts))
+    return told(OF_TIME, (windows.size_ms, windows.advance_ms, windows.grace_ms), total, many)
 
 
-def told(kind: int, sizes: tuple[int, int, int], total: int, need: Ints, n: Ints) -> list[int]:
+def told(kind: int, sizes: tuple[int, int, int], total: int, many: Ints) -> list[int]:
     """What a task tells of a micro-batch: the kind of its windows (`spec.metrics.GRACE_KINDS`), their size and advance
     (0 where they have none) and the grace of today (ms), how many (record, window) pairs or records came, and of each
     class of graces that were needed its largest value (ms) and how many needed one of it. What is late today, and
     nothing else, is in a class above the grace.
 
-    need, n  so many needed this grace (ms)
+    many  by class (`class_ends`)
     """
-    ends, place = np.unique(class_of(need, _exact(sizes[-1]), LIVE_BITS), return_inverse=True)
-    many = np.zeros(len(ends), np.int64)
-    np.add.at(many, place, n)
     # What was taken out again (`counted_combined`) may have been all of a class.
-    return [kind, *sizes, total, *np.stack([ends, many], axis=1)[many != 0].ravel().tolist()]
+    used = np.flatnonzero(many)
+    return [kind, *sizes, total, *np.stack([class_ends(sizes[-1])[used], many[used]], axis=1).ravel().tolist()]

@@ -17,7 +17,7 @@ import numpy as np
 
 from tidegate.instants import later_ms
 from tidegate.kernel.columns.arrays import Ints
-from tidegate.kernel.time.lateness import told
+from tidegate.kernel.time.lateness import class_ends, classed, told
 from tidegate.plan import Operation
 from tidegate.spec.joined import StreamStream
 from tidegate.spec.metrics import OF_JOIN, OF_SESSIONS, OF_SLIDING
@@ -64,50 +64,54 @@ def _reach_ms(windows: JoinWindows, side: int) -> int:
 
 
 class RecordGraces:
-    """What the records of a batch needed by themselves, in one task. It keeps those that needed any grace."""
+    """What the records of a batch needed by themselves, in one task: how many of each class of graces."""
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
         self.records = 0
+        self._many = np.zeros(len(class_ends(rule.grace_ms)), np.int64)
         nothing = np.zeros(0, np.int64)
-        self._ts, self._need = [nothing], [nothing]
+        self._over = [(nothing, nothing)]
+        """Of sessions the timestamps of records that are late by themselves, and what they needed (ms)."""
 
     def add(self, ts: Ints, seen: Ints) -> None:
         """Take records (ms) and the stream time that each saw when it came."""
         self.records += len(ts)
         need = self.rule.needs(ts, seen)
-        late = np.flatnonzero(need > 0)
-        if len(late):
-            self._ts.append(ts[late])
-            self._need.append(need[late])
+        some = need > 0
+        if self.rule.kind == OF_SESSIONS:
+            over = np.flatnonzero(need > self.rule.grace_ms)
+            self._over.append((ts[over], need[over]))
+            some[over] = False
+        if some.any():
+            self._many += classed(self.rule.grace_ms, need[some])
 
     def take(self, other: RecordGraces) -> None:
         """Take the records of the other side of a join."""
         self.records += other.records
-        self._ts += other._ts
-        self._need += other._need
+        self._many += other._many
 
     def histogram(self, late: Sequence[tuple[int, int, int]] = ()) -> list[int]:
         """What a task tells (`kernel.time.lateness.told`).
 
         late  of sessions, the records that were dropped, as (place, start, end) of the session that each would have been
         """
-        need = np.concatenate(self._need)
+        many, grace = self._many, self.rule.grace_ms
         if self.rule.kind == OF_SESSIONS:
-            need = self._as_taken(np.concatenate(self._ts), need, np.array([start for _, start, _ in late], np.int64))
-        return told(self.rule.kind, (0, 0, self.rule.grace_ms), self.records, need, np.ones(len(need), np.int64))
+            ts, need = (np.concatenate(column) for column in zip(*self._over, strict=True))
+            many = many + classed(grace, _as_taken(ts, need, np.array([start for _, start, _ in late], np.int64), grace))
+        return told(self.rule.kind, (0, 0, grace), self.records, many)
 
-    def _as_taken(self, ts: Ints, need: Ints, late: Ints) -> Ints:
-        """What each needed at most, now that it is known which were late with today's grace, by their timestamps.
 
-        Who was taken needed no more than that grace. Of records of one time those that needed most count as late.
-        """
-        grace = self.rule.grace_ms
-        over = np.flatnonzero(need > grace)
-        over = over[np.lexsort((-need[over], ts[over]))]
-        times, first, group = np.unique(ts[over], return_index=True, return_inverse=True)
-        late = np.sort(late)
-        dropped = np.searchsorted(late, times, side="right") - np.searchsorted(late, times)
-        taken = np.arange(len(over)) - first[group] >= dropped[group]
-        need[over[taken]] = grace
-        return need
+def _as_taken(ts: Ints, need: Ints, late: Ints, grace_ms: int) -> Ints:
+    """What records that are late by themselves needed at most, now that it is known which were, by their timestamps.
+
+    Who was taken needed no more than today's grace. Of records of one time those that needed most count as late.
+    """
+    order = np.lexsort((-need, ts))
+    times, first, group = np.unique(ts[order], return_index=True, return_inverse=True)
+    late = np.sort(late)
+    dropped = np.searchsorted(late, times, side="right") - np.searchsorted(late, times)
+    taken = np.arange(len(order)) - first[group] >= dropped[group]
+    need[order[taken]] = grace_ms
+    return need
