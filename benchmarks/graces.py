@@ -108,9 +108,7 @@ def measured(shape: Shape, turns: int) -> tuple[list[float], list[float]]:
         parts = [given] if len(inputs) == 1 else [given.slice(0, shape.rows // 2), given.slice(shape.rows // 2)]
         began = time.process_time()
         blobs = [
-            blob
-            for one, part in zip(inputs, parts, strict=True)
-            for _, blob in pack(one, [part], [0], contiguous=True)
+            blob for one, part in zip(inputs, parts, strict=True) for _, blob in pack(one, [part], [0], contiguous=True)
         ]
         packed = time.process_time()
         stage.step(store, blobs)

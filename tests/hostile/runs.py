@@ -204,11 +204,14 @@ def _compare(what: Case, runner: Callable[[Case], Runner], outcome: Outcome) -> 
         outcome.problem = outcome.problem or differ("the store", what, stored, readable)
     if what.drains and not outcome.problem:
         outcome.problem = _drained(what, ran, truth)
+    outcome.problem = outcome.problem or _counted(ran, truth)
+
+
+def _counted(ran: Runner, truth: AnyTruth) -> str:
     drops = Counter({reason: n for reason, n in ran.drops.items() if n})
-    if not outcome.problem and drops != truth.drops:
-        outcome.problem = f"dropped {dict(drops)}, and should have: {dict(truth.drops)}"
-    if isinstance(ran, InLayout) and not outcome.problem:
-        outcome.problem = ran.misfit
+    if drops != truth.drops:
+        return f"dropped {dict(drops)}, and should have: {dict(truth.drops)}"
+    return ran.misfit if isinstance(ran, InLayout) else ""
 
 
 def names_of(what: Case) -> set[str]:

@@ -1,4 +1,4 @@
-"""Which grace records needed by themselves: the rules at their bounds, what was taken all the same, how much is told."""
+"""Which grace records needed by themselves: the rules at their bounds, what was taken all the same, the size."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from tidegate.spec.metrics import OF_JOIN, OF_SESSIONS, OF_SLIDING
 
 def rule(windows: Any, side: int | None = None, itself: bool = False) -> Rule:
     schema = pa.schema([("k", pa.string()), ("ts", pa.int64()), ("n", pa.int64())])
-    events, others = (tg.stream(name, key="k", timestamp="ts", schema=schema, stream_time="max") for name in ("events", "others"))
+    events, others = (
+        tg.stream(name, key="k", timestamp="ts", schema=schema, stream_time="max") for name in ("events", "others")
+    )
     if isinstance(windows, tg.JoinWindows):
         op = operation(events.join(events if itself else others, windows, suffixes=("_l", "_r")).node)
         found = Rule.of(op.of_side(side) if side is not None else op)
@@ -38,8 +40,8 @@ def test_a_record_is_late_where_the_windows_say_so(grace: int) -> None:
     sliding, sessions, join = tg.SlidingWindows(10, grace), tg.SessionWindows(10, grace), tg.JoinWindows(3, 5, grace)
     of_side = [rule(join, 0), rule(join, 1)]
     both = rule(join, 0, itself=True)
-    for seen in range(0, 60):
-        for ts in range(0, seen + 1):
+    for seen in range(60):
+        for ts in range(seen + 1):
             time = seen + grace
             assert (needs(rule(sliding), ts, time) > grace) == (max(ts, 10) < sliding.open_from_ms(time))
             assert (needs(rule(sessions), ts, time) > grace) == (ts < sessions.open_from_ms(time))

@@ -1,4 +1,4 @@
-"""What sliding windows, sessions and joins tell of graces, against a computation record by record, however it is cut."""
+"""What sliding windows, sessions and joins tell of graces, against a computation record by record, for any cuts."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from advice.slowly_keyed import Keyed
 from properties.test_joins import SIDES, Case, Row, joins, placed, seen_by_the_slowest, valid
 from tidegate.instants import ROUND_MS
 from tidegate.kernel.inspect.graces import Graces
+from tidegate.kernel.time.lateness import class_ends
 from tidegate.testing import TopologyTestDriver
 from tidegate.testing.layout import Tasks
 
@@ -32,9 +33,7 @@ def asked(seed: int, kind: str) -> Keyed:
 
 
 def windowed(one: Keyed, today: int) -> Any:
-    windows: Any = (
-        tg.SessionWindows(one.reach, today) if one.kind == "session" else tg.SlidingWindows(one.reach, today)
-    )
+    windows: Any = tg.SessionWindows(one.reach, today) if one.kind == "session" else tg.SlidingWindows(one.reach, today)
     stream = tg.stream("events", key="k", timestamp="ts", partition="p", offset="o", schema=SCHEMA)
     return stream.group_by_key().windowed_by(windows)
 
@@ -43,7 +42,9 @@ def tables(one: Keyed, today: int) -> list[Any]:
     """Built-in aggregates or functions, updates or final results, with late records or without."""
     grouped = windowed(one, today)
     final = grouped.emit_strategy(tg.EmitStrategy.on_window_close())
-    folded = grouped.aggregate(list, lambda _k, r, all: [*all, r["n"]], type="array<long>", merger=lambda _k, a, b: a + b)
+    folded = grouped.aggregate(
+        list, lambda _k, r, held: [*held, r["n"]], type="array<long>", merger=lambda _k, a, b: a + b
+    )
     return [
         grouped.count(),
         final.count(),
@@ -154,7 +155,10 @@ def test_joins_tell_which_records_nothing_can_join(clock: str, case: Case, data:
         seen = seen_by_the_furthest(stream)
     else:
         seen = [
-            (now, side, record) for batch, _ in seen_by_the_slowest(stream) for now, side, record in batch if valid(record)
+            (now, side, record)
+            for batch, _ in seen_by_the_slowest(stream)
+            for now, side, record in batch
+            if valid(record)
         ]
     topology = Tasks(case.table(True, clock).node, data.draw(st.integers(1, 3)))
     for batch in stream:
@@ -174,3 +178,33 @@ def test_joins_tell_which_records_nothing_can_join(clock: str, case: Case, data:
         assert live.late(grace) == sum(n for need, n in needs.items() if need > grace)
     assert live.late(case.grace) == topology.dropped[-1]["late"]
     assert set(live.needed) <= {*ROUND_MS, case.grace, *range(200)}
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "join"])
+def test_what_a_shorter_grace_has_closed_counts_by_what_it_needed(kind: str) -> None:
+    """After a longer grace more is late than needs it: windows that had closed stay closed."""
+
+    def table(grace: int) -> Any:
+        if kind == "join":
+            return Case(3, 5, grace, "inner", False).table(ordered=False)
+        return windowed(Keyed(drawn(0), kind, 5), grace).count()
+
+    def row(ts: int) -> Row:
+        return {"k": "a", "n": ts, "ts": ts} | ({} if kind == "join" else {"p": 0, "o": next(offset)})
+
+    source, offset = "left" if kind == "join" else "events", iter(range(100))
+    before = TopologyTestDriver(table(0))
+    before.pipe_batch([row(1_000)], source)
+    after = TopologyTestDriver(table(500), state=before.state())
+    for ts in (960, 985, 1_000):
+        after.pipe_batch([row(ts)], source)
+    live = after._tallies[0].graces.life()
+    assert after.drops["late"] == 2
+    reached = {"sliding": 0, "session": 5, "join": 5 + 3}[kind]
+    assert (live.today, live.total, live.late(500)) == (500, 3, 0)
+    assert sorted(live.needed) == sorted({class_end(15 - reached), class_end(40 - reached)})
+
+
+def class_end(need: int) -> int:
+    ends = class_ends(500).tolist()
+    return next(end for end in ends if end >= need)

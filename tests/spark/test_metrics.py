@@ -114,7 +114,7 @@ def sided() -> list[list[dict[str, Any]]]:
         [
             [
                 {"side": side, "k": key, "n": n, "ts": max(0, now - DISORDER[n % 6] * (1 + now // 80))}
-                for n, (key, now) in enumerate(zip(KEYS, at))
+                for n, (key, now) in enumerate(zip(KEYS, at, strict=False))
             ]
             for side in ("left", "right", "left", "right", "right", "left")
         ]

@@ -129,7 +129,8 @@ class Stage:
             metrics["emitted"] += rows.num_rows
             yield to_stream.with_time(rows, operator.time_of_rows(state)) if layout.op.passes_time else rows
         metrics |= _told_once(batch) if metrics.pop("first") else {"records": 0, "lateness_sum": 0.0}
-        metrics |= {GRACE_NEEDED: batch.graces()} if batch.tells_graces else {}
+        if batch.tells_graces:
+            step.metrics[GRACE_NEEDED] = batch.graces()
         metrics["stream_time"] = operator.shown_time(state)
         metrics |= pending.metrics(layout, state)
         metrics |= suppression_metrics.of_step(layout.op, state, buffered, operator.buffered(state))

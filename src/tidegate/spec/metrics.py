@@ -293,8 +293,8 @@ METRICS: tuple[Metric, ...] = (
         "grace_enough",
         "gauge",
         "ms",
-        "the shortest round grace that would have left no more than 0.1 % of the last 24 hours late: of (record, window) "
-        "pairs, of sliding windows, sessions and joins of records; of sessions a shorter one may do",
+        "the shortest round grace that would have left no more than 0.1 % of the (record, window) pairs (of sliding "
+        "windows, sessions and joins: of the records) of the last 24 hours late; of sessions a shorter one may do",
         needs=GRACE_NEEDED,
     ),
     *_counted("late-record-drop", "records", "records dropped because a window was closed, once per window", "late"),

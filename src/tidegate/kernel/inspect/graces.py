@@ -24,8 +24,8 @@ class Graces:
     * tumbling and hopping: (record, window) pairs. A pair is late if its window has closed;
     * sliding: records. A record is late if it misses any window, and the first to close is the one that ends with it;
     * joins: records. A record is late if nothing can join it any more. One that is not may still miss a partner;
-    * sessions: records, and numbers are *at most*. A record that is too old by itself is taken if it joins a session that
-      is open. How many were late with the grace of today is known; with another one it can be fewer than is said.
+    * sessions: records, and numbers are *at most*. A record that is too old by itself is taken if it joins a session
+      that is open. How many were late with the grace of today is known; with another one it can be fewer than is said.
 
     Attributes:
         today: The grace of the query.
@@ -93,7 +93,7 @@ class Graces:
     def enough(self, target: float = TARGET) -> int:
         """The shortest round grace that would have left few enough late, or today's if no round one is shorter.
 
-        Of sessions (`at_most`) a shorter one may do, unless today's leaves too many late: then none as short would have.
+        Of sessions (`at_most`) a shorter one may do. But it is longer than today's only if today's left too many late.
 
         Args:
             target: The share that may be late.

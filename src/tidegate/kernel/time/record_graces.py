@@ -94,12 +94,14 @@ class RecordGraces:
     def histogram(self, late: Sequence[tuple[int, int, int]] = ()) -> list[int]:
         """What a task tells (`kernel.time.lateness.told`).
 
-        late  of sessions, the records that were dropped, as (place, start, end) of the session that each would have been
+        late  of sessions, the records that were dropped: (place, start, end) of the session that each would have been
         """
         many, grace = self._many, self.rule.grace_ms
         if self.rule.kind == OF_SESSIONS:
             ts, need = (np.concatenate(column) for column in zip(*self._over, strict=True))
-            many = many + classed(grace, _as_taken(ts, need, np.array([start for _, start, _ in late], np.int64), grace))
+            many = many + classed(
+                grace, _as_taken(ts, need, np.array([start for _, start, _ in late], np.int64), grace)
+            )
         return told(self.rule.kind, (0, 0, grace), self.records, many)
 
 
