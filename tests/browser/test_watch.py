@@ -10,7 +10,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from browser.chromium import PROGRAM, Page
-from cli.fed import HOSTILE, heard, served
+from cli.fed import HOSTILE, NOW, heard, of_sessions, served
+from tidegate.runtime.spark.metrics.listener import Listener
 
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(PROGRAM is None, reason="no chromium is installed")]
 
@@ -66,6 +67,24 @@ def test_what_it_says(page: Page, url: str) -> None:
     assert page.value("document.querySelectorAll('svg .bar.late').length") >= 1
     assert page.value("document.querySelectorAll('svg .window').length") == 1
     assert page.value("document.querySelectorAll('svg .guess').length") == 2
+
+
+def test_it_says_what_it_knows_of_sessions(page: Page) -> None:
+    listener = Listener(clock=lambda: NOW)
+    listener.onQueryProgress(of_sessions())
+    with served(listener) as url:
+        page.open(url)
+        page.wait("document.querySelectorAll('svg .bar').length > 2")
+        text = page.value("document.body.innerText")
+        assert page.errors == []
+    for said in (
+        "sessions, grace 25 s",
+        "Which grace records needed at most, last 24 hours",
+        "1 min would have left at most 0.1 % late",
+        "a session that is open takes records that are too old by themselves",
+    ):
+        assert said in text
+    assert page.value("document.querySelectorAll('svg .window').length") == 0
 
 
 def test_another_query_whose_name_is_no_markup(page: Page, url: str) -> None:

@@ -13,7 +13,7 @@ from wsgiref.simple_server import make_server
 
 from tidegate.runtime.spark.metrics.endpoint import _Quiet, _Threads, application
 from tidegate.runtime.spark.metrics.listener import Listener
-from tidegate.spec.metrics import OF_TIME
+from tidegate.spec.metrics import OF_SESSIONS, OF_TIME
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 NOW = 1_790_000_000
@@ -69,6 +69,15 @@ def batches(count: int) -> Iterator[Any]:
                 ],
                 partition_times=json.dumps(times),
             )
+
+
+def of_sessions(query: str = "visits") -> Any:
+    """A batch of sessions in two tasks, with a grace of 25 seconds: three records were late."""
+    told = [
+        [OF_SESSIONS, 0, 0, 25_000, 700, 10_000, 3, 25_000, 5, 60_000, 2],
+        [OF_SESSIONS, 0, 0, 25_000, 300, 10_000, 1, 90_000, 1],
+    ]
+    return progress(query, "visits", records=1_000, late=3, grace_needed=told)
 
 
 @contextmanager

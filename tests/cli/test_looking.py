@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from wsgiref.simple_server import make_server
 import pytest
 
 import tidegate as tg
-from cli.fed import progress, served
+from cli.fed import NOW, of_sessions, progress, served
 from tidegate.cli.main import main
 from tidegate.runtime.spark.metrics.endpoint import _Quiet
 from tidegate.runtime.spark.metrics.listener import Listener
@@ -83,6 +84,27 @@ def test_late_and_skipped(endpoint: tuple[str, Listener], capsys: pytest.Capture
     (found,) = json.loads(said(capsys, "late", url, "--json"))
     assert found["skipped"] == {"null_key": 4}
     assert (found["late"], found["record_lateness_max"]) == (2, 4000)
+
+
+def test_graces_of_sessions_are_at_most(capsys: pytest.CaptureFixture[str]) -> None:
+    listener = Listener(clock=lambda: NOW)
+    listener.onQueryProgress(of_sessions())
+    with served(listener) as url:
+        shown = said(capsys, "late", url).splitlines()[3:]
+        (found,) = json.loads(said(capsys, "late", url, "--json"))
+    assert shown[0] == "What each grace would have cost visits, visits, in the last 24 hours:"
+    assert [re.split(r"  +", line.strip()) for line in shown[1:]] == [
+        ["grace", "late records", "share"],
+        ["0 milliseconds", "at most 12", "at most 1.200%"],
+        ["10 seconds", "at most 8", "at most 0.800%"],
+        ["25 seconds", "3", "0.300%", "today"],
+        ["1 minute", "at most 1", "at most 0.100%", "enough"],
+        ["2 minutes", "0", "0.000%"],
+    ]
+    graces = found["graces"]
+    assert (graces["windows"], graces["unit"], graces["at_most"]) == ("sessions", "records", True)
+    assert (graces["today"], graces["total"], graces["enough"]) == (25_000, 1_000, 60_000)
+    assert graces["needed"] == [[10_000, 4], [25_000, 5], [60_000, 2], [90_000, 1]]
 
 
 def test_describe(plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

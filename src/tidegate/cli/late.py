@@ -70,7 +70,7 @@ def graces_table(told: Mapping[str, Any]) -> str:
 
 
 def _at_most(graces: Graces, grace: int) -> str:
-    return "at most " if graces.at_most and grace != graces.today else ""
+    return "at most " if graces.at_most and grace != graces.today and graces.late(grace) else ""
 
 
 _SHARES = (0.1, 0.03, 0.01, 0.003, 0.0)
