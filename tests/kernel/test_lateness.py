@@ -15,7 +15,7 @@ from tidegate.kernel.inspect.graces import HOUR_MS, GraceHistory, Graces
 from tidegate.kernel.time import lateness
 from tidegate.kernel.time.panes import Panes
 from tidegate.kernel.time.stream_time import NEVER, running_max
-from tidegate.spec.metrics import OF_TIME
+from tidegate.spec.metrics import OF_JOIN, OF_SESSIONS, OF_TIME
 
 HOUR = 3_600_000
 
@@ -122,6 +122,19 @@ def test_a_history_keeps_a_day() -> None:
     assert history.last_day(24.1 * HOUR_MS) == Graces(6, 50, {20: 3})
     assert history.last_day(90 * HOUR_MS) == Graces(6, 0, {})
     assert history.last_day(90 * HOUR_MS).share(0) == 0
+
+
+def test_of_sessions_it_begins_anew_with_another_grace() -> None:
+    """Who was taken with a grace of 60 counts as having needed 60: with one of 30 nobody would know better."""
+    for kind, total in ((OF_SESSIONS, 50), (OF_JOIN, 150)):
+        history = GraceHistory()
+        for _ in range(2):
+            history.add([kind, 0, 0, 60, 50, 60, 7], 0)
+        assert history.life() == history.last_day(0)
+        assert (history.life().total, history.life().late(30)) == (100, 14)
+        history.add([kind, 0, 0, 30, 50, 30, 2], 0)
+        assert history.life() == history.last_day(0)
+        assert (history.life().total, history.life().late(30)) == (total, 14 * (kind == OF_JOIN))
 
 
 @pytest.mark.parametrize(("target", "enough"), [(0.5, 0), (0.03, 10), (0.01, 30_000), (0, 60_000)])

@@ -26,6 +26,7 @@ class Graces:
     * joins: records. A record is late if nothing can join it any more. One that is not may still miss a partner;
     * sessions: records, and numbers are *at most*. A record that is too old by itself is taken if it joins a session
       that is open. How many were late with the grace of today is known; with another one it can be fewer than is said.
+      Counting begins anew when the grace changes.
 
     Attributes:
         today: The grace of the query.
@@ -131,9 +132,14 @@ class GraceHistory:
 
     def add(self, told: Sequence[int], at_ms: float) -> None:
         """Take what a task told of a batch that ended at `at_ms` of the wall clock (`kernel.time.lateness.told`)."""
-        self._kind, size, advance, self._today, total, *flat = map(int, told)
+        kind, size, advance, grace, total, *flat = map(int, told)
+        if kind == OF_SESSIONS and grace != self._today:
+            # What sessions took with another grace says too little about this one.
+            self._life, self._total = Counter(), 0
+            self._hours.clear()
+        self._kind, self._today = kind, grace
         classes = dict(zip(flat[::2], flat[1::2], strict=True))
-        self.windows = (size, advance, self._today) if self._kind == OF_TIME else None
+        self.windows = (size, advance, grace) if kind == OF_TIME else None
         self._total += total
         self._life.update(classes)
         hour = int(at_ms // HOUR_MS)
