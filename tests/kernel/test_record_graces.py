@@ -35,9 +35,11 @@ def needs(made: Rule, ts: int, seen: int) -> int:
     return int(made.needs(np.array([ts]), np.array([seen]))[0])
 
 
-@pytest.mark.parametrize("grace", [0, 1, 7, 3_600_000])
-def test_a_record_is_late_where_the_windows_say_so(grace: int) -> None:
-    sliding, sessions, join = tg.SlidingWindows(10, grace), tg.SessionWindows(10, grace), tg.JoinWindows(3, 5, grace)
+@pytest.mark.parametrize(("before", "after"), [(3, 5), (-3, 9), (8, -2)])
+@pytest.mark.parametrize("grace", [0, 7, 3_600_000])
+def test_a_record_is_late_where_the_windows_say_so(grace: int, before: int, after: int) -> None:
+    sliding, sessions = tg.SlidingWindows(10, grace), tg.SessionWindows(10, grace)
+    join = tg.JoinWindows(before, after, grace)
     of_side = [rule(join, 0), rule(join, 1)]
     both = rule(join, 0, itself=True)
     for seen in range(60):
