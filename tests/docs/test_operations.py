@@ -13,7 +13,8 @@ from tools.pages.operations import PAGE, PANELS
 
 import tidegate
 from docs.pages import ROOT, anchors
-from tidegate.spec.metrics import METRICS
+from tidegate.kernel.inspect.totals import Totals
+from tidegate.spec.metrics import GRACE_NEEDED, METRICS, OF_JOIN, OF_SESSIONS, OF_SLIDING, OF_TIME
 
 OPS = Path(tidegate.__file__).parent / "ops"
 DASHBOARD = json.loads((OPS / "grafana.json").read_text(encoding="utf-8"))
@@ -57,6 +58,34 @@ def test_a_rule_names_metrics_and_links_to_what_to_do(rule: dict[str, Any]) -> N
     page, _, heading = rule["annotations"]["runbook"].partition("#")
     assert ROOT / page == PAGE
     assert heading in anchors(PAGE)
+
+
+HOUR = 3_600_000
+
+
+@pytest.mark.parametrize("kind", [OF_TIME, OF_SLIDING, OF_SESSIONS, OF_JOIN])
+@pytest.mark.parametrize(
+    ("grace", "needed", "raised"),
+    [
+        (HOUR, {}, {"TidegateGraceLongerThanNeeded"}),
+        (HOUR, {HOUR // 6: 40, 2 * HOUR: 1}, {"TidegateGraceLongerThanNeeded"}),
+        (HOUR, {HOUR // 2: 40}, set()),
+        (HOUR, {2 * HOUR: 2}, {"TidegateGraceTooShort"}),
+        # No round duration: sessions took these records, and nobody is told to wait for the next round one.
+        (25_000, {25_000: 40}, set()),
+        (25_000, {26_000: 2}, {"TidegateGraceTooShort"}),
+    ],
+)
+def test_the_rules_about_graces(kind: int, grace: int, needed: dict[int, int], raised: set[str]) -> None:
+    """As two tasks tell it of a batch of a thousand."""
+    totals = Totals("events", {GRACE_NEEDED: "collect_list"}, 0)
+    flat = [number for one in needed.items() for number in one]
+    totals.add({GRACE_NEEDED: [[kind, 0, 0, grace, 400], [kind, 0, 0, grace, 600, *flat]]}, 0)
+    known = {f"tidegate_{name}": value for name, value in totals.values(0).items()} | {"tidegate_query_active": 1}
+    rules = {rule["alert"]: rule["expr"] for rule in RULES if "Grace" in rule["alert"]}
+    assert len(rules) == 2
+    # Their expressions mean the same in Python.
+    assert {name for name, rule in rules.items() if eval(rule, {}, known)} == raised
 
 
 def test_there_is_a_rule_for_what_must_not_go_unnoticed() -> None:
