@@ -69,7 +69,9 @@ class ChainedTruth:
             return self._joined(self.second, rows, number)
         if isinstance(self.second, Groups):
             made = self.second.take([row | {"deleted": row.get("deleted", False)} for row in rows], piped)
-            return [{name: value for name, value in row.items() if name != "deleted"} for row in made if UNSEEN not in row]
+            return [
+                {name: value for name, value in row.items() if name != "deleted"} for row in made if UNSEEN not in row
+            ]
         behind = self.what.behind
         if isinstance(behind, Windowing) and behind.others is not None:
             return self._merged(self.second, rows, number)

@@ -17,7 +17,6 @@ from oracle import BuiltIn, compute
 from oracle_groups import Regrouped, Update
 from oracle_suppress import Full, Limit, Suppression
 
-
 UNSEEN = "@unseen"
 """Says of a row that it does not leave its operator."""
 
