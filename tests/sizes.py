@@ -21,6 +21,7 @@ SMALL = Tuning(
     fold_rows=1,
     pairs=2,
     open_stretches=2,
+    table_segments=2,
     merged_rows=3,
     copy_bytes=200,
     copy_steps=1,

@@ -2,6 +2,9 @@
 
 A table is a list of versions: stored rows, then the changes of the batch, each with its place in the order of the
 batch. A lookup sees what came before its own place.
+
+Rows lie in buckets by the hash of their key (`state.hash_tree`). Of a table without history, a few changes of a bucket
+are a segment behind its rows, so that the bucket need not be written anew: the last version of a key counts then.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from tidegate.kernel.joins.joined_rows import conformed
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state import hash_tree
+from tidegate.kernel.state.log_index import Log
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import Section
 from tidegate.kernel.state.tables import TABLE_RIGHT
@@ -27,6 +31,9 @@ from tidegate.spec.windows import LEFT
 
 STORED = -1
 """The place of what was there before the batch."""
+
+_FEW = 64
+"""Up to one of so many rows that a bucket may have are added to it as a segment."""
 
 
 def of_side(state: State, side: int) -> State:
@@ -139,6 +146,72 @@ def _search(codes: Ints, rank: Ints, wanted: Ints, ranks: Ints) -> Ints:
     return places[size:]
 
 
+def last_of_each(codes: Ints, places: Ints) -> Ints:
+    """Where the last version of each key is; of versions at one place, the one behind the others."""
+    order = np.lexsort((places, codes))
+    return order[np.append(codes[order][1:] != codes[order][:-1], True)[: len(order)]]
+
+
+def stored(layout: Layout, tables: State, bucket: int, wanted: hash_tree.Hashes | None = None) -> pa.Table | None:
+    """The versions in a bucket, of each key in the order in which they came; `wanted`: of keys with these hashes, which
+    ascend.
+    """
+    segments = tables.read(bucket)
+    if not segments:
+        return None
+    rows = concat_tables(segments)
+    if wanted is not None:
+        hashes = grouping.key_hash(layout, rows)
+        at = np.minimum(np.searchsorted(wanted, hashes), len(wanted) - 1)
+        rows = rows.take(pa.array(np.flatnonzero(wanted[at] == hashes)))
+    if len(segments) == 1:
+        return rows
+    [codes] = key_codes(layout, rows)
+    rows = rows.take(pa.array(np.sort(last_of_each(codes, np.zeros(len(codes), np.int64)))))
+    return rows.filter(pc.invert(rows["deleted"]))
+
+
+def found(layout: Layout, tables: State, hashes: hash_tree.Hashes) -> pa.Table | None:
+    """The versions of the keys with these hashes. Bucket after bucket is read, and the others are let go."""
+    asked = np.unique(hashes)
+    buckets, first = np.unique(hash_tree.find(tables, asked), return_index=True)
+    parts = np.split(asked, first[1:])
+    rows = (stored(layout, tables, bucket, part) for bucket, part in zip(buckets.tolist(), parts, strict=False))
+    some = [part for part in rows if part is not None and part.num_rows]
+    return concat_tables(some) if some else None
+
+
+def that_take_more(tables: State, own: Ints) -> tuple[Ints, Ints]:
+    """Of the buckets that changes belong to, those that take them as a segment more, and those to be written anew."""
+    tuning = tables.store.tuning
+    buckets, many = np.unique(own, return_counts=True)
+    segments = np.array([(tables.logs.get(bucket) or Log()).segments for bucket in buckets.tolist()], np.int64)
+    few = many <= max(1, tuning.bucket_rows // _FEW)
+    more = few & (segments > 0) & (segments < tuning.table_segments)
+    return buckets[more], buckets[~more]
+
+
+def add(layout: Layout, tables: State, changes: pa.Table, grown: Ints) -> None:
+    """Add changes, one of each key, to their buckets, as a segment of each.
+
+    grown  by how many rows each change makes the table larger
+    """
+    own = hash_tree.find(tables, grouping.key_hash(layout, changes))
+    order = np.argsort(own, kind="stable")
+    changes, own, grown = changes.take(pa.array(order)), own[order], grown[order]
+    buckets, first, many = np.unique(own, return_index=True, return_counts=True)
+    for bucket, low, end in zip(buckets.tolist(), first.tolist(), (first + many).tolist(), strict=True):
+        rows = tables.logs[bucket].rows
+        tables.append(bucket, changes.slice(low, end - low))
+        tables.note(bucket, rows=rows + int(grown[low:end].sum()))
+
+
+def some_at_a_time(tables: State, buckets: Ints) -> list[Ints]:
+    """Buckets, some together, so that not too many rows are held at once."""
+    before = np.cumsum([0, *((tables.logs.get(bucket) or Log()).rows for bucket in buckets.tolist())])[:-1]
+    return np.split(buckets, np.flatnonzero(np.diff(before // tables.store.tuning.part_rows)) + 1)
+
+
 def touched(tables: State, hashes: hash_tree.Hashes) -> pa.Table | None:
     """The rows in the buckets of these keys."""
     return hash_tree.read(tables, np.unique(hash_tree.find(tables, hashes))) if len(hashes) else None
@@ -175,10 +248,11 @@ def shown_rows(layout: Layout, rows: pa.Table, side: int, status: Any, until: An
 
 def shown(layout: Layout, tables: State, side: int) -> list[pa.Table]:
     """The rows of a table as `read_state` gives them; versions that say that there is no row are left out."""
-    found = []
+    parts = []
     for bucket in tables.logs:
-        for stored in tables.read(bucket):
-            rows = stored.filter(pc.invert(stored["deleted"]))
+        rows = stored(layout, tables, bucket)
+        if rows is not None:
+            rows = rows.filter(pc.invert(rows["deleted"]))
             status, until = pa.repeat("row", rows.num_rows), pa.nulls(rows.num_rows, pa.int64())
-            found.append(shown_rows(layout, rows, side, status, until))
-    return found
+            parts.append(shown_rows(layout, rows, side, status, until))
+    return parts

@@ -118,7 +118,7 @@ class TableTableJoin(JoinOperator):
         codes = np.concatenate([of_keys for _, _, of_keys in parts])
         order = np.argsort(places)
         if not every:
-            last = _last_of_each(codes, places)
+            last = table_rows.last_of_each(codes, places)
             order = last[np.argsort(places[last])]
         return rows.take(pa.array(order))
 
@@ -160,7 +160,7 @@ class TableTableJoin(JoinOperator):
 
     def _store(self, tables: State, side: _Table, changed: Any, begin: int) -> None:
         """Keep the last row of each key in the buckets of the changes, and deletions from `begin` on."""
-        last = _last_of_each(side.codes, side.versions.places)
+        last = table_rows.last_of_each(side.codes, side.versions.places)
         kept = last[~side.versions.deleted[last] | (side.versions.times[last] >= begin)]
         buckets, mine = table_rows.in_buckets(self.layout, tables, side.versions, kept, changed)
         rows = side.versions.take(mine)
@@ -186,9 +186,3 @@ def _growing(codes: Ints, times: Ints) -> Bools:
     ranks = np.unique(times, return_inverse=True)[1] + codes * (len(times) + 1)
     found: Bools = ranks >= np.maximum.accumulate(ranks)
     return found
-
-
-def _last_of_each(codes: Ints, places: Ints) -> Ints:
-    """The last place of each code."""
-    order = np.lexsort((places, codes))
-    return order[np.append(codes[order][1:] != codes[order][:-1], True)[: len(order)]]

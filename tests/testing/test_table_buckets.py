@@ -1,0 +1,115 @@
+"""The rows of a table that a stream is joined with: few changes of a bucket are added to it, many write it anew."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tidegate as tg
+from tidegate.kernel.state.state import State
+from tidegate.kernel.tuning import Tuning
+from tidegate.testing import TopologyTestDriver
+
+ORDERS = pa.schema(
+    [("user", pa.string()), ("ts", pa.int64()), ("amount", pa.int64()), ("p", pa.int32()), ("o", pa.int64())]
+)
+PRICES = pa.schema(
+    [
+        *[field for field in ORDERS if field.name != "amount"],
+        pa.field("price", pa.int64()),
+        pa.field("gone", pa.bool_()),
+    ]
+)
+SMALL = Tuning(bucket_rows=6, table_segments=3, part_rows=10, page_logs=3, fanout=3, root_entries=2)
+
+
+def lookups(**table: Any) -> tg.KStream:
+    order = {"key": "user", "timestamp": "ts", "partition": "p", "offset": "o"}
+    prices = tg.table("prices", **order, deleted="gone", schema=PRICES, **table)
+    return tg.stream("orders", **order, schema=ORDERS, stream_time="max").left_join(prices)
+
+
+def segments(driver: TopologyTestDriver) -> list[int]:
+    """How many segments each bucket of the table has."""
+    [store] = driver.state().stores
+    state = State.open(store)
+    assert state is not None
+    return [state.right[bucket].segments for bucket in state.right]
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("tuning", [SMALL, Tuning()], ids=["small", "default"])
+def test_every_lookup_finds_the_row_that_came_last(seed: int, tuning: Tuning) -> None:
+    draw = random.Random(seed)
+    driver = TopologyTestDriver(lookups(), tuning=tuning)
+    users, rows, offset, most = [f"user {n}" for n in range(draw.choice([3, 40, 200]))], dict[str, int](), 0, 0
+    for number in range(25):
+        if draw.random() < 0.2:
+            driver = TopologyTestDriver(lookups(), state=driver.state(), tuning=tuning)
+        changes = []
+        for _ in range(draw.choice([0, 1, 2, 3, 80])):
+            user, gone, offset = draw.choice(users), draw.random() < 0.3, offset + 1
+            ts, price = number * 10 + draw.randrange(12), draw.randrange(1_000)
+            changes.append({"user": user, "ts": ts, "p": 0, "o": offset, "price": price, "gone": gone})
+            rows.pop(user, None)
+            if not gone:
+                rows[user] = price
+        driver.pipe_batch(changes, "prices")
+        asked = [draw.choice(users) for _ in range(draw.choice([1, 5, 50]))]
+        orders = []
+        for user in asked:
+            offset += 1
+            orders.append({"user": user, "ts": number * 10, "amount": offset, "p": 0, "o": offset})
+        driver.pipe_batch(orders, "orders")
+        found = {(row["user"], row["amount"]): row["price"] for row in driver.read_output()}
+        assert found == {(user, one["amount"]): rows.get(user) for user, one in zip(asked, orders, strict=True)}
+        stored = driver.read_state("join-right")
+        assert {row["user"]: row["price"] for row in stored} == rows
+        assert len(stored) == len(rows)
+        assert driver.metrics()["open_right_records"] == len(rows)
+        most = max([most, *segments(driver)])
+    assert 1 < most <= tuning.table_segments
+
+
+def test_a_change_is_added_and_the_bucket_is_written_anew_when_it_has_many_segments() -> None:
+    driver = TopologyTestDriver(lookups(), tuning=Tuning(table_segments=3))
+    change = {"p": 0, "price": 1, "gone": False}
+    driver.pipe_batch([change | {"user": f"{n}", "ts": 0, "o": n} for n in range(100)], "prices")
+    seen = []
+    for n in range(5):
+        driver.pipe_batch([change | {"user": "7", "ts": n, "o": 100 + n, "price": n}], "prices")
+        seen.append(segments(driver))
+    assert seen == [[2], [3], [1], [2], [3]]
+    assert len(driver.read_state("join-right")) == 100
+
+
+def test_nothing_is_remembered_of_a_key_that_has_no_row_and_gets_none() -> None:
+    driver = TopologyTestDriver(lookups())
+    change = {"ts": 1, "p": 0, "price": 1}
+    driver.pipe_batch([change | {"user": "a", "o": 1, "gone": False}], "prices")
+    driver.pipe_batch([change | {"user": "b", "o": 2, "gone": True}], "prices")
+    assert segments(driver) == [1]
+
+
+def test_the_last_row_is_the_first_version_of_a_history() -> None:
+    """Also where it came last and is older than the one before it, and where it is in a segment of its own."""
+    driver = TopologyTestDriver(lookups())
+    change = {"user": "a", "p": 0, "gone": False}
+    driver.pipe_batch(
+        [change | {"ts": 100, "o": 1, "price": 1}, change | {"user": "b", "ts": 100, "o": 2, "price": 2}], "prices"
+    )
+    driver.pipe_batch(
+        [change | {"ts": 50, "o": 3, "price": 3}, change | {"user": "b", "ts": 110, "o": 4, "price": 9, "gone": True}],
+        "prices",
+    )
+    assert segments(driver) == [2]
+    driver = TopologyTestDriver(lookups(history="1 hour"), state=driver.state())
+    order = {"ts": 200, "p": 0, "amount": 0}
+    driver.pipe_batch([order | {"user": user, "o": n} for n, user in enumerate("ab", 10)], "orders")
+    assert {row["user"]: row["price"] for row in driver.read_output()} == {"a": 3, "b": None}
+    driver.pipe_batch([change | {"ts": 150, "o": 5, "price": 4}], "prices")
+    assert segments(driver) == [1]
+    assert [(row["user"], row["price"]) for row in driver.read_state("join-right")] == [("a", 3), ("a", 4)]
