@@ -153,8 +153,8 @@ def last_of_each(codes: Ints, places: Ints) -> Ints:
 
 
 def stored(layout: Layout, tables: State, bucket: int, wanted: hash_tree.Hashes | None = None) -> pa.Table | None:
-    """The versions in a bucket, of each key in the order in which they came; `wanted`: of keys with these hashes, which
-    ascend.
+    """The versions in a bucket that count, of each key in the order in which they came; `wanted`: of keys with these
+    hashes, which ascend.
     """
     segments = tables.read(bucket)
     if not segments:
@@ -167,8 +167,7 @@ def stored(layout: Layout, tables: State, bucket: int, wanted: hash_tree.Hashes 
     if len(segments) == 1:
         return rows
     [codes] = key_codes(layout, rows)
-    rows = rows.take(pa.array(np.sort(last_of_each(codes, np.zeros(len(codes), np.int64)))))
-    return rows.filter(pc.invert(rows["deleted"]))
+    return rows.take(pa.array(np.sort(last_of_each(codes, np.zeros(len(codes), np.int64)))))
 
 
 def found(layout: Layout, tables: State, hashes: hash_tree.Hashes) -> pa.Table | None:
