@@ -26,9 +26,9 @@ PRICES = pa.schema(
 SMALL = Tuning(bucket_rows=6, table_segments=3, part_rows=10, page_logs=3, fanout=3, root_entries=2)
 
 
-def lookups(**table: Any) -> tg.KStream:
+def lookups(schema: pa.Schema = PRICES, **table: Any) -> tg.KStream:
     order = {"key": "user", "timestamp": "ts", "partition": "p", "offset": "o"}
-    prices = tg.table("prices", **order, deleted="gone", schema=PRICES, **table)
+    prices = tg.table("prices", **order, deleted="gone", schema=schema, **table)
     return tg.stream("orders", **order, schema=ORDERS, stream_time="max").left_join(prices)
 
 
@@ -36,8 +36,7 @@ def segments(driver: TopologyTestDriver) -> list[int]:
     """How many segments each bucket of the table has."""
     [store] = driver.state().stores
     state = State.open(store)
-    assert state is not None
-    return [state.right[bucket].segments for bucket in state.right]
+    return [] if state is None else [state.right[bucket].segments for bucket in state.right]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -113,3 +112,69 @@ def test_the_last_row_is_the_first_version_of_a_history() -> None:
     driver.pipe_batch([change | {"ts": 150, "o": 5, "price": 4}], "prices")
     assert segments(driver) == [1]
     assert [(row["user"], row["price"]) for row in driver.read_state("join-right")] == [("a", 3), ("a", 4)]
+
+
+def test_a_bucket_may_have_rows_from_before_a_column_was_added() -> None:
+    driver = TopologyTestDriver(lookups())
+    change = {"ts": 1, "p": 0, "gone": False}
+    driver.pipe_batch([change | {"user": user, "o": n, "price": n} for n, user in enumerate("ab")], "prices")
+    more = PRICES.append(pa.field("currency", pa.string()))
+    driver = TopologyTestDriver(lookups(schema=more), state=driver.state())
+    driver.pipe_batch([change | {"user": "b", "o": 5, "price": 5, "currency": "EUR"}], "prices")
+    assert segments(driver) == [2]
+    order = {"ts": 200, "p": 0, "amount": 0}
+    driver.pipe_batch([order | {"user": user, "o": n} for n, user in enumerate("ab", 10)], "orders")
+    assert [(row["user"], row["price"], row["currency"]) for row in driver.read_output()] == [
+        ("a", 0, None),
+        ("b", 5, "EUR"),
+    ]
+
+
+def both_tables(**histories: str) -> tg.KTable:
+    order = {"key": "user", "timestamp": "ts", "partition": "p", "offset": "o", "deleted": "gone"}
+    left, right = (
+        tg.table(name, **order, schema=PRICES.set(4, pa.field(name, pa.int64())), **histories)
+        for name in ("asks", "bids")
+    )
+    return left.outer_join(right)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("histories", [{}, {"history": "20 ms"}], ids=["no history", "history"])
+def test_tables_give_the_same_whether_changes_are_added_or_buckets_written_anew(
+    seed: int, histories: dict[str, str]
+) -> None:
+    draw = random.Random(seed)
+    small = {"bucket_rows": 6, "part_rows": 10, "page_logs": 3, "fanout": 3, "root_entries": 2}
+    tunings = [Tuning(**small, table_segments=most) for most in (3, 1)]
+    drivers = [TopologyTestDriver(both_tables(**histories), tuning=one) for one in tunings]
+    most = 0
+    for number in range(30):
+        if draw.random() < 0.2:
+            drivers = [
+                TopologyTestDriver(both_tables(**histories), state=driver.state(), tuning=one)
+                for driver, one in zip(drivers, tunings, strict=True)
+            ]
+        name = draw.choice(["asks", "bids"])
+        changes = [
+            {
+                "user": f"user {draw.randrange(60)}",
+                "ts": number * 10 + draw.randrange(40),
+                "p": 0,
+                "o": number * 100 + place,
+                name: draw.randrange(1_000),
+                "gone": draw.random() < 0.3,
+            }
+            for place in range(draw.choice([0, 1, 2, 3, 40]))
+        ]
+        for driver in drivers:
+            driver.pipe_batch(changes, name)
+        added, anew = (driver.read_output() for driver in drivers)
+        assert added == anew
+        for side in ("join-left", "join-right"):
+            added, anew = (sorted(map(str, driver.read_state(side))) for driver in drivers)
+            assert added == anew
+        assert drivers[0].metrics()["open_right_records"] == drivers[1].metrics()["open_right_records"]
+        most = max([most, *segments(drivers[0])])
+    assert set(segments(drivers[1])) == {1}
+    assert (most > 1) == (not histories)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,6 @@ from tidegate.kernel.joins.open_records import OpenRecords
 from tidegate.kernel.joins.table_rows import STORED, Lookup, Versions, shown_schema
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.results import serial
-from tidegate.kernel.state import hash_tree
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import TABLE_RIGHT, WAITING
 from tidegate.kernel.time.stream_time import NEVER, Fold
@@ -213,7 +213,7 @@ class StreamTableJoin(JoinOperator):
         found[asked] = self._versions(versions, codes, wanted, records.times[asked], places, begins)
         if of_changes is not None and of_changes.num_rows:
             begin = None if begins is None else self._history_from(state, np.array([table.after]))[0]
-            self._store(tables, versions, codes, changes, kept, begin)
+            table_rows.take(layout, tables, versions, codes, partial(_kept_versions, begin), adds=begin is None)
         leaving = now if self._joined.preserves(LEFT) else now[found[now] >= 0]
         if layout.sorts:
             leaving = leaving[self._in_order(records, leaving)]
@@ -238,46 +238,6 @@ class StreamTableJoin(JoinOperator):
             found[old] = np.where(fits, last, -1)
         gone = np.append(versions.deleted, False)[found]
         return np.where(gone, -1, found)
-
-    def _store(
-        self, tables: State, versions: Versions, codes: Ints, changes: Arrived, kept: Ints, begin: int | None
-    ) -> None:
-        """Take the changes that are `kept`: history begins at `begin`, None where a table has none.
-
-        versions, codes  of the keys of the changes, all that was stored and came; and numbers of their keys
-        """
-        assert changes.rows is not None
-        hashes = grouping.key_hash(self.layout, changes.rows.take(pa.array(kept)))
-        own = hash_tree.find(tables, hashes)
-        more, anew = table_rows.that_take_more(tables, own)
-        if begin is not None:
-            anew = np.union1d(more, anew)
-        elif len(more):
-            self._add(tables, more, versions, codes)
-        every = len(anew) == len(tables.logs)
-        columns, schema = side_columns(self.layout, RIGHT), self.layout.of_side(RIGHT).schema
-        for buckets in table_rows.some_at_a_time(tables, anew) if len(anew) else ():
-            parts = (table_rows.stored(self.layout, tables, bucket) for bucket in buckets.tolist())
-            held = [part for part in parts if part is not None]
-            mine = kept[np.isin(own, buckets)]
-            whole = Versions.of(columns, schema, concat_tables(held) if held else None, changes, mine)
-            [of_keys] = table_rows.key_codes(self.layout, whole.rows)
-            rows = whole.take(_kept_versions(whole, of_keys, begin))
-            hash_tree.write(tables, buckets, rows, grouping.key_hash(self.layout, rows), every=every)
-
-    def _add(self, tables: State, buckets: Ints, versions: Versions, codes: Ints) -> None:
-        """Add the last change of each key to its bucket, if that is one of these."""
-        last = table_rows.last_of_each(codes, versions.places)
-        changed = last[versions.places[last] > STORED]
-        before = np.flatnonzero(versions.places == STORED)
-        there = np.zeros(int(codes.max(initial=-1)) + 1, bool)
-        there[codes[before]] = ~versions.deleted[before]
-        # A key that has no row and gets none is nothing to remember.
-        changed = changed[there[codes[changed]] | ~versions.deleted[changed]]
-        hashes = grouping.key_hash(self.layout, versions.rows.take(pa.array(changed)))
-        changed = changed[np.isin(hash_tree.find(tables, hashes), buckets)]
-        grown = (~versions.deleted[changed]).astype(np.int64) - there[codes[changed]]
-        table_rows.add(self.layout, tables, versions.take(changed), grown)
 
     def _in_order(self, records: _Records, leaving: Ints) -> Any:
         """Places that sort rows as they leave: by lookup, then by (timestamp, key bytes, arrival)."""
@@ -321,7 +281,7 @@ class StreamTableJoin(JoinOperator):
         return found
 
 
-def _kept_versions(versions: Versions, codes: Ints, begin: int | None) -> Ints:
+def _kept_versions(begin: int | None, versions: Versions, codes: Ints) -> Ints:
     """The last row of each key, or the versions that a lookup may still find: history begins at `begin`."""
     if begin is None:
         kept = table_rows.last_of_each(codes, versions.places)

@@ -9,6 +9,7 @@ are a segment behind its rows, so that the bucket need not be written anew: the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
 from tidegate.kernel.joins.arrivals import Arrived, Bools
 from tidegate.kernel.joins.joined_rows import conformed
 from tidegate.kernel.rows import grouping
-from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.rows.layout import ID_COLUMN, Layout
 from tidegate.kernel.state import hash_tree
 from tidegate.kernel.state.log_index import Log
 from tidegate.kernel.state.state import State
@@ -61,31 +62,32 @@ class Versions:
     @classmethod
     def of(cls, columns: list[str], schema: pa.Schema, held: pa.Table | None, changes: Arrived, kept: Ints) -> Versions:
         """Stored rows and those of the changes that are `kept`."""
-        tables, times, places, deleted = [schema.empty_table().select(columns)], [], [], []
-        if held is not None:
-            tables.append(conformed(held, columns))
-            times.append(ints(held["ts"]))
-            places.append(np.full(held.num_rows, STORED))
-            gone = held["deleted"] if "deleted" in held.schema.names else pa.repeat(False, held.num_rows)
-            deleted.append(_bools(gone))
-        if changes.rows is not None:
-            rows = changes.rows.take(pa.array(kept))
-            tables.append(conformed(rows, columns))
-            times.append(changes.times[kept])
-            places.append(changes.places[kept])
-            gone = rows["deleted"] if "deleted" in rows.schema.names else pa.repeat(False, rows.num_rows)
-            deleted.append(_bools(gone))
-        return cls(
-            concat_tables(tables).combine_chunks(),
-            np.concatenate([np.zeros(0, np.int64), *times]),
-            np.concatenate([np.zeros(0, np.int64), *places]),
-            np.concatenate([np.zeros(0, bool), *deleted]),
-        )
+        none = schema.empty_table()
+        rows = none if changes.rows is None else changes.rows.take(pa.array(kept))
+        typed = concat_tables([none.select(columns), conformed(rows, columns)])
+        return cls(typed, changes.times[kept], changes.places[kept], _deleted(rows)).behind(held)
 
-    def take(self, at: Ints) -> pa.Table:
-        """The versions at these places, as they are stored."""
-        rows = self.rows.take(pa.array(at))
-        return rows.append_column("ts", pa.array(self.times[at])).append_column("deleted", pa.array(self.deleted[at]))
+    def behind(self, held: pa.Table | None) -> Versions:
+        """Stored rows, and these behind them."""
+        if held is None:
+            return self
+        rows = concat_tables([conformed(held, self.rows.schema.names), self.rows]).combine_chunks()
+        before = (ints(held["ts"]), np.full(held.num_rows, STORED), _deleted(held))
+        own = (self.times, self.places, self.deleted)
+        return Versions(rows, *(np.concatenate(both) for both in zip(before, own, strict=True)))
+
+    def some(self, at: Ints) -> Versions:
+        """The versions at these places."""
+        return Versions(self.rows.take(pa.array(at)), self.times[at], self.places[at], self.deleted[at])
+
+    def stored(self) -> pa.Table:
+        """The versions as they are stored; an id is of the change, which makes its row in its batch."""
+        rows = self.rows.drop_columns([ID_COLUMN]) if ID_COLUMN in self.rows.schema.names else self.rows
+        return rows.append_column("ts", pa.array(self.times)).append_column("deleted", pa.array(self.deleted))
+
+
+def _deleted(rows: pa.Table) -> Bools:
+    return _bools(rows["deleted"]) if "deleted" in rows.schema.names else np.zeros(rows.num_rows, bool)
 
 
 def _bools(column: pa.ChunkedArray | pa.Array) -> Bools:
@@ -180,7 +182,34 @@ def found(layout: Layout, tables: State, hashes: hash_tree.Hashes) -> pa.Table |
     return concat_tables(some) if some else None
 
 
-def that_take_more(tables: State, own: Ints) -> tuple[Ints, Ints]:
+Keeps = Callable[[Versions, Ints], Ints]
+"""Which of some versions, with numbers of their keys, are kept, in the order in which they are to be stored."""
+
+
+def take(layout: Layout, tables: State, versions: Versions, codes: Ints, keeps: Keeps, *, adds: bool) -> None:
+    """Store the versions that came with the batch.
+
+    versions, codes  those of the keys that changed, with the stored ones; and numbers of their keys
+    adds             whether changes may be added to their buckets: only the last version of a key counts
+    """
+    came = versions.some(np.flatnonzero(versions.places > STORED))
+    own = hash_tree.find(tables, grouping.key_hash(layout, came.rows))
+    more, anew = _that_take_more(tables, own)
+    if not adds:
+        anew = np.union1d(more, anew)
+    elif len(more):
+        _add(layout, tables, more, versions, codes)
+    every = len(anew) == len(tables.logs)
+    for buckets in _some_at_a_time(tables, anew):
+        parts = (stored(layout, tables, bucket) for bucket in buckets.tolist())
+        held = [part for part in parts if part is not None]
+        whole = came.some(np.flatnonzero(np.isin(own, buckets))).behind(concat_tables(held) if held else None)
+        [of_keys] = key_codes(layout, whole.rows)
+        rows = whole.some(keeps(whole, of_keys)).stored()
+        hash_tree.write(tables, buckets, rows, grouping.key_hash(layout, rows), every=every)
+
+
+def _that_take_more(tables: State, own: Ints) -> tuple[Ints, Ints]:
     """Of the buckets that changes belong to, those that take them as a segment more, and those to be written anew."""
     tuning = tables.store.tuning
     buckets, many = np.unique(own, return_counts=True)
@@ -190,44 +219,34 @@ def that_take_more(tables: State, own: Ints) -> tuple[Ints, Ints]:
     return buckets[more], buckets[~more]
 
 
-def add(layout: Layout, tables: State, changes: pa.Table, grown: Ints) -> None:
-    """Add changes, one of each key, to their buckets, as a segment of each.
-
-    grown  by how many rows each change makes the table larger
-    """
-    own = hash_tree.find(tables, grouping.key_hash(layout, changes))
+def _add(layout: Layout, tables: State, buckets: Ints, versions: Versions, codes: Ints) -> None:
+    """Add the last change of each key to its bucket, if that is one of these."""
+    last = last_of_each(codes, versions.places)
+    changed = last[versions.places[last] > STORED]
+    before = np.flatnonzero(versions.places == STORED)
+    there = np.zeros(int(codes.max(initial=-1)) + 1, bool)
+    there[codes[before]] = ~versions.deleted[before]
+    # A key that has no row and gets none is nothing to remember.
+    changed = changed[there[codes[changed]] | ~versions.deleted[changed]]
+    own = hash_tree.find(tables, grouping.key_hash(layout, versions.rows.take(pa.array(changed))))
     order = np.argsort(own, kind="stable")
-    changes, own, grown = changes.take(pa.array(order)), own[order], grown[order]
-    buckets, first, many = np.unique(own, return_index=True, return_counts=True)
-    for bucket, low, end in zip(buckets.tolist(), first.tolist(), (first + many).tolist(), strict=True):
-        rows = tables.logs[bucket].rows
-        tables.append(bucket, changes.slice(low, end - low))
-        tables.note(bucket, rows=rows + int(grown[low:end].sum()))
+    order = order[np.isin(own[order], buckets)]
+    changed, own = changed[order], own[order]
+    grown = (~versions.deleted[changed]).astype(np.int64) - there[codes[changed]]
+    rows = versions.some(changed).stored()
+    names, first, many = np.unique(own, return_index=True, return_counts=True)
+    for bucket, low, end in zip(names.tolist(), first.tolist(), (first + many).tolist(), strict=True):
+        known = tables.logs[bucket].rows
+        tables.append(bucket, rows.slice(low, end - low))
+        tables.note(bucket, rows=known + int(grown[low:end].sum()))
 
 
-def some_at_a_time(tables: State, buckets: Ints) -> list[Ints]:
+def _some_at_a_time(tables: State, buckets: Ints) -> list[Ints]:
     """Buckets, some together, so that not too many rows are held at once."""
+    if not len(buckets):
+        return []
     before = np.cumsum([0, *((tables.logs.get(bucket) or Log()).rows for bucket in buckets.tolist())])[:-1]
     return np.split(buckets, np.flatnonzero(np.diff(before // tables.store.tuning.part_rows)) + 1)
-
-
-def touched(tables: State, hashes: hash_tree.Hashes) -> pa.Table | None:
-    """The rows in the buckets of these keys."""
-    return hash_tree.read(tables, np.unique(hash_tree.find(tables, hashes))) if len(hashes) else None
-
-
-def write(layout: Layout, tables: State, buckets: Ints, rows: pa.Table) -> None:
-    """Let these rows be all that is in the buckets."""
-    hash_tree.write(tables, buckets, rows, grouping.key_hash(layout, rows))
-
-
-def in_buckets(
-    layout: Layout, tables: State, versions: Versions, kept: Ints, changed: hash_tree.Hashes
-) -> tuple[Ints, Ints]:
-    """The buckets of changed keys, and those of the versions in `kept` that lie in them."""
-    buckets = np.unique(hash_tree.find(tables, changed))
-    hashes = grouping.key_hash(layout, versions.rows.take(pa.array(kept)))
-    return buckets, kept[np.isin(hash_tree.find(tables, hashes), buckets)]
 
 
 def shown_schema(layout: Layout, side: int) -> pa.Schema:

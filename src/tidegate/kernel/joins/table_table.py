@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ class TableTableJoin(JoinOperator):
             Versions.of(
                 side_columns(self.layout, side),
                 self.layout.of_side(side).schema,
-                table_rows.touched(states[side], hashes),
+                table_rows.found(self.layout, states[side], hashes),
                 came[side],
                 np.flatnonzero(taken_in[side]),
             )
@@ -74,10 +75,13 @@ class TableTableJoin(JoinOperator):
         rows = self._rows(sides, every=not self._joined.caching or batch.single)
         for side in _SIDES:
             if changed[side].num_rows:
-                begin = MAX_MS
-                if self._joined.histories[side] is not None:
+                adds, begin = self._joined.histories[side] is None, MAX_MS
+                if not adds:
                     begin = self._history_from(side, np.array([progress[side].after]))[0]
-                self._store(states[side], sides[side], grouping.key_hash(self.layout, changed[side]), begin)
+                mine = sides[side]
+                table_rows.take(
+                    self.layout, states[side], mine.versions, mine.codes, partial(_kept_versions, begin), adds=adds
+                )
         return [rows], sum(self._late(batch, side, came[side], sides[side], progress[side]) for side in _SIDES)
 
     def _late(self, batch: JoinBatch, side: int, came: Arrived, mine: _Table, time: Progress) -> int:
@@ -96,9 +100,7 @@ class TableTableJoin(JoinOperator):
             return versions, codes
         order = np.lexsort((versions.places, codes))
         kept = np.sort(order[_growing(codes[order], versions.times[order])])
-        rows = versions.rows.take(pa.array(kept))
-        newest = Versions(rows, versions.times[kept], versions.places[kept], versions.deleted[kept])
-        return newest, codes[kept]
+        return versions.some(kept), codes[kept]
 
     @property
     def _joined(self) -> TableTable:
@@ -158,16 +160,6 @@ class TableTableJoin(JoinOperator):
         ids = changes[ID_COLUMN].take(pa.array(made))
         return row_ids.of_sides(ids, None) if side == LEFT else row_ids.of_sides(None, ids)
 
-    def _store(self, tables: State, side: _Table, changed: Any, begin: int) -> None:
-        """Keep the last row of each key in the buckets of the changes, and deletions from `begin` on."""
-        last = table_rows.last_of_each(side.codes, side.versions.places)
-        kept = last[~side.versions.deleted[last] | (side.versions.times[last] >= begin)]
-        buckets, mine = table_rows.in_buckets(self.layout, tables, side.versions, kept, changed)
-        rows = side.versions.take(mine)
-        if ID_COLUMN in rows.schema.names:
-            rows = rows.drop_columns([ID_COLUMN])  # an id is of the change, which makes its row in its batch
-        table_rows.write(self.layout, tables, buckets, rows)
-
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def own_rows(self, state: State, store: str) -> list[pa.Table]:
@@ -186,3 +178,9 @@ def _growing(codes: Ints, times: Ints) -> Bools:
     ranks = np.unique(times, return_inverse=True)[1] + codes * (len(times) + 1)
     found: Bools = ranks >= np.maximum.accumulate(ranks)
     return found
+
+
+def _kept_versions(begin: int, versions: Versions, codes: Ints) -> Ints:
+    """The last row of each key, and deletions from `begin` on."""
+    last = table_rows.last_of_each(codes, versions.places)
+    return last[~versions.deleted[last] | (versions.times[last] >= begin)]
