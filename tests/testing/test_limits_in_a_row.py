@@ -235,3 +235,35 @@ def test_final_results_come_to_a_limit_as_their_windows_end(windows: Any) -> Non
     tasks = Tasks(counted.suppress(limit(15, one)).node, 1, as_spark=True)
     rows = tasks.batch([(None, batch)])
     assert [(row["k"], row["timestamp"]) for row in rows] == came[:-1]
+
+
+GROUPED = [
+    ("k", pa.string()),
+    ("g", pa.string()),
+    ("v", pa.int64()),
+    ("gone", pa.bool_()),
+    ("ts", pa.int64()),
+    ("p", pa.int32()),
+    ("o", pa.int64()),
+]
+
+
+def test_time_passes_at_a_limit_although_a_group_that_comes_and_goes_is_not_seen() -> None:
+    """Caching hides the group; Kafka Streams without caching forwards its tombstone, which moves stream time."""
+    prices = tg.table(
+        "prices", key="k", timestamp="ts", deleted="gone", partition="p", offset="o", schema=pa.schema(GROUPED)
+    )
+    balances = prices.group_by("g").reduce(lambda a, v: a + v, lambda a, v: a - v or None, "v", "balance")
+    table = balances.suppress(limit(25))
+    row = {"p": 0, "gone": False, "v": 7}
+    held = [row | {"k": "a", "g": "stays", "ts": 1, "o": 1}]
+    comes_and_goes = [
+        row | {"k": "b", "g": "goes", "ts": 40, "o": 2},
+        row | {"k": "b", "g": "goes", "ts": 40, "o": 3, "gone": True},
+    ]
+    driver, tasks = TopologyTestDriver(table), Tasks(table.node, 2, as_spark=True)
+    driver.pipe_batch(held)
+    assert driver.read_output() == tasks.batch([(None, held)]) == []
+    driver.pipe_batch(comes_and_goes)
+    assert [(one["g"], one["balance"]) for one in driver.read_output()] == [("stays", 7)]
+    assert [(one["g"], one["balance"]) for one in tasks.batch([(None, comes_and_goes)])] == [("stays", 7)]
