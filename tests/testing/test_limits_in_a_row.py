@@ -237,22 +237,19 @@ def test_final_results_come_to_a_limit_as_their_windows_end(windows: Any) -> Non
     assert [(row["k"], row["timestamp"]) for row in rows] == came[:-1]
 
 
-GROUPED = [
-    ("k", pa.string()),
-    ("g", pa.string()),
-    ("v", pa.int64()),
-    ("gone", pa.bool_()),
-    ("ts", pa.int64()),
-    ("p", pa.int32()),
-    ("o", pa.int64()),
-]
+GROUPED = pa.schema(
+    [
+        *((name, pa.string()) for name in "kg"),
+        *((name, pa.int64()) for name in ("v", "ts", "o")),
+        ("gone", pa.bool_()),
+        ("p", pa.int32()),
+    ]
+)
 
 
 def test_time_passes_at_a_limit_although_a_group_that_comes_and_goes_is_not_seen() -> None:
     """Caching hides the group; Kafka Streams without caching forwards its tombstone, which moves stream time."""
-    prices = tg.table(
-        "prices", key="k", timestamp="ts", deleted="gone", partition="p", offset="o", schema=pa.schema(GROUPED)
-    )
+    prices = tg.table("prices", key="k", timestamp="ts", deleted="gone", partition="p", offset="o", schema=GROUPED)
     balances = prices.group_by("g").reduce(lambda a, v: a + v, lambda a, v: a - v or None, "v", "balance")
     table = balances.suppress(limit(25))
     row = {"p": 0, "gone": False, "v": 7}

@@ -1,4 +1,4 @@
-"""The rows of a table that a stream is joined with: few changes of a bucket are added to it, many write it anew."""
+"""The rows of tables in joins: few changes of a bucket are added to it, many write it anew."""
 
 from __future__ import annotations
 
@@ -128,6 +128,22 @@ def test_a_bucket_may_have_rows_from_before_a_column_was_added() -> None:
         ("a", 0, None),
         ("b", 5, "EUR"),
     ]
+
+
+def test_keys_of_several_numbers_that_lie_far_apart() -> None:
+    """The number of such a key can be as large as the product of what its columns span."""
+    schema = pa.schema([(name, pa.int64()) for name in ("a", "b", "ts", "n", "o")] + [("p", pa.int32())])
+    of = {"key": ["a", "b"], "timestamp": "ts", "partition": "p", "offset": "o", "schema": schema}
+    table = tg.stream("orders", **of, stream_time="max").join(tg.table("prices", **of), suffixes=("", "_r"))
+    driver = TopologyTestDriver(table)
+    far = (0, 3, 2**30 + 1)
+    rows = [{"a": a, "b": b, "ts": 1, "n": a - b, "o": 0, "p": 0} for a in far for b in far]
+    for number in range(3):
+        driver.pipe_batch([row | {"o": 9 * number + place} for place, row in enumerate(rows)], "prices")
+    assert segments(driver) == [3]
+    driver.pipe_batch(rows, "orders")
+    assert [row["n_r"] for row in driver.read_output()] == [row["n"] for row in rows]
+    assert driver.metrics()["open_right_records"] == 9
 
 
 def both_tables(**histories: str) -> tg.KTable:

@@ -88,3 +88,9 @@ def previous_rows(codes: Ints) -> tuple[Ints, Any]:
     has = np.zeros(len(codes), bool)
     has[order] = same
     return np.where(has, previous, 0), has
+
+
+def last_rows(codes: Ints) -> Ints:
+    """The last row of each code, in the order of the rows; codes are not negative."""
+    order = np.argsort(codes, kind="stable")
+    return np.sort(order[np.diff(codes[order], append=-1) != 0])

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.kernel.columns.arrays import Ints, array, concat_tables
-from tidegate.kernel.columns.groups import previous_rows
+from tidegate.kernel.columns.groups import last_rows, previous_rows
 from tidegate.kernel.rows import grouping, result_keys
 from tidegate.kernel.rows.closing import closed_at
 from tidegate.kernel.rows.layout import Layout
@@ -74,9 +74,7 @@ def forget(state: State, index: LogIndex) -> None:
 
 def _last(rows: pa.Table, codes: Ints) -> pa.Table:
     """The last row of each code, but for tombstones."""
-    last = np.zeros(int(codes.max()) + 1, np.int64)
-    last[codes] = np.arange(len(codes))  # the last assignment stands
-    rows = rows.take(pa.array(np.unique(last)))
+    rows = rows.take(pa.array(last_rows(codes)))
     return rows.filter(rows[LIVE])
 
 

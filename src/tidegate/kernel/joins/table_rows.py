@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
+from tidegate.kernel.columns.groups import last_rows
 from tidegate.kernel.joins.arrivals import Arrived, Bools
 from tidegate.kernel.joins.joined_rows import conformed
 from tidegate.kernel.rows import grouping
@@ -32,6 +33,9 @@ from tidegate.spec.windows import LEFT
 
 STORED = -1
 """The place of what was there before the batch."""
+
+_NONE = -1
+"""The bucket of a version that did not come with the batch."""
 
 _FEW = 64
 """Up to one of so many rows that a bucket may have are added to it as a segment."""
@@ -149,7 +153,7 @@ def _search(codes: Ints, rank: Ints, wanted: Ints, ranks: Ints) -> Ints:
 
 
 def last_of_each(codes: Ints, places: Ints) -> Ints:
-    """Where the last version of each key is; of versions at one place, the one behind the others."""
+    """Where the last version of each key is, by place; of versions at one place, the one behind the others."""
     order = np.lexsort((places, codes))
     return order[np.append(codes[order][1:] != codes[order][:-1], True)[: len(order)]]
 
@@ -169,7 +173,7 @@ def stored(layout: Layout, tables: State, bucket: int, wanted: hash_tree.Hashes 
     if len(segments) == 1:
         return rows
     [codes] = key_codes(layout, rows)
-    return rows.take(pa.array(np.sort(last_of_each(codes, np.zeros(len(codes), np.int64)))))
+    return rows.take(pa.array(last_rows(codes)))
 
 
 def found(layout: Layout, tables: State, hashes: hash_tree.Hashes) -> pa.Table | None:
@@ -192,50 +196,46 @@ def take(layout: Layout, tables: State, versions: Versions, codes: Ints, keeps: 
     versions, codes  those of the keys that changed, with the stored ones; and numbers of their keys
     adds             whether changes may be added to their buckets: only the last version of a key counts
     """
-    came = versions.some(np.flatnonzero(versions.places > STORED))
-    own = hash_tree.find(tables, grouping.key_hash(layout, came.rows))
-    more, anew = _that_take_more(tables, own)
-    if not adds:
-        anew = np.union1d(more, anew)
-    elif len(more):
-        _add(layout, tables, more, versions, codes)
+    came = np.flatnonzero(versions.places > STORED)
+    own = np.full(len(codes), _NONE)
+    own[came] = hash_tree.find(tables, grouping.key_hash(layout, versions.rows.take(pa.array(came))))
+    buckets, many = np.unique(own[came], return_counts=True)
+    more = _that_take_more(tables, buckets, many) if adds else np.zeros(len(buckets), bool)
+    if more.any():
+        _add(tables, buckets[more], versions, codes, own)
+    anew = buckets[~more]
     every = len(anew) == len(tables.logs)
-    for buckets in _some_at_a_time(tables, anew):
-        parts = (stored(layout, tables, bucket) for bucket in buckets.tolist())
+    for some in _some_at_a_time(tables, anew):
+        parts = (stored(layout, tables, bucket) for bucket in some.tolist())
         held = [part for part in parts if part is not None]
-        whole = came.some(np.flatnonzero(np.isin(own, buckets))).behind(concat_tables(held) if held else None)
+        whole = versions.some(np.flatnonzero(np.isin(own, some))).behind(concat_tables(held) if held else None)
         [of_keys] = key_codes(layout, whole.rows)
         rows = whole.some(keeps(whole, of_keys)).stored()
-        hash_tree.write(tables, buckets, rows, grouping.key_hash(layout, rows), every=every)
+        hash_tree.write(tables, some, rows, grouping.key_hash(layout, rows), every=every)
 
 
-def _that_take_more(tables: State, own: Ints) -> tuple[Ints, Ints]:
-    """Of the buckets that changes belong to, those that take them as a segment more, and those to be written anew."""
+def _that_take_more(tables: State, buckets: Ints, many: Ints) -> Bools:
+    """Which buckets take so many changes as a segment more; the others are to be written anew."""
     tuning = tables.store.tuning
-    buckets, many = np.unique(own, return_counts=True)
     segments = np.array([(tables.logs.get(bucket) or Log()).segments for bucket in buckets.tolist()], np.int64)
-    few = many <= max(1, tuning.bucket_rows // _FEW)
-    more = few & (segments > 0) & (segments < tuning.table_segments)
-    return buckets[more], buckets[~more]
+    few: Bools = many <= max(1, tuning.bucket_rows // _FEW)
+    return few & (segments > 0) & (segments < tuning.table_segments)
 
 
-def _add(layout: Layout, tables: State, buckets: Ints, versions: Versions, codes: Ints) -> None:
-    """Add the last change of each key to its bucket, if that is one of these."""
+def _add(tables: State, buckets: Ints, versions: Versions, codes: Ints, own: Ints) -> None:
+    """Add the last change of each key to its `own` bucket, if that is one of these."""
     last = last_of_each(codes, versions.places)
-    changed = last[versions.places[last] > STORED]
+    changed = last[np.isin(own[last], buckets)]
     before = np.flatnonzero(versions.places == STORED)
-    there = np.zeros(int(codes.max(initial=-1)) + 1, bool)
-    there[codes[before]] = ~versions.deleted[before]
+    rows_before = before[last_rows(codes[before])]
+    there = codes[rows_before[~versions.deleted[rows_before]]]
     # A key that has no row and gets none is nothing to remember.
-    changed = changed[there[codes[changed]] | ~versions.deleted[changed]]
-    own = hash_tree.find(tables, grouping.key_hash(layout, versions.rows.take(pa.array(changed))))
-    order = np.argsort(own, kind="stable")
-    order = order[np.isin(own[order], buckets)]
-    changed, own = changed[order], own[order]
-    grown = (~versions.deleted[changed]).astype(np.int64) - there[codes[changed]]
+    changed = changed[np.isin(codes[changed], there) | ~versions.deleted[changed]]
+    changed = changed[np.argsort(own[changed], kind="stable")]
+    grown = (~versions.deleted[changed]).astype(np.int64) - np.isin(codes[changed], there)
     rows = versions.some(changed).stored()
-    names, first, many = np.unique(own, return_index=True, return_counts=True)
-    for bucket, low, end in zip(names.tolist(), first.tolist(), (first + many).tolist(), strict=True):
+    names, first, number = np.unique(own[changed], return_index=True, return_counts=True)
+    for bucket, low, end in zip(names.tolist(), first.tolist(), (first + number).tolist(), strict=True):
         known = tables.logs[bucket].rows
         tables.append(bucket, rows.slice(low, end - low))
         tables.note(bucket, rows=known + int(grown[low:end].sum()))

@@ -325,7 +325,7 @@ def _objects(texts: pa.Array, asked: pa.Schema) -> pa.Table:
 
 def instants(texts: pa.ChunkedArray) -> pa.ChunkedArray:
     """Timestamps; those without a zone are UTC. Raises ArrowInvalid for what is not written plainly."""
-    if _to_the_second_in_utc(texts):
+    if _in_utc(texts):
         found = texts.cast(INSTANTS)
         first, last = pc.min_max(found).values()
         if first.is_valid and (first.value < _FIRST.value or last.value >= _BEHIND.value):
@@ -337,7 +337,7 @@ def instants(texts: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.binary_join_element_wise(texts, pc.if_else(zoned, "", "Z"), "").cast(INSTANTS)
 
 
-def _to_the_second_in_utc(texts: pa.ChunkedArray) -> bool:
+def _in_utc(texts: pa.ChunkedArray) -> bool:
     """Whether all are as long as 2026-01-31T23:59:59Z, or as that with a fraction, and end with Z.
 
     Arrow reads nothing else that is so long and ends so, but years beyond those of INSTANT, and this way in a third of
