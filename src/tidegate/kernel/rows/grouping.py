@@ -22,9 +22,15 @@ from tidegate.spec.columns import public_name
 
 _ROOM = 2**62
 
+_SPARE = 8
+"""Numbers may reach this many times the number of rows before they are made dense by sorting."""
+
 
 def codes(columns: Sequence[pa.ChunkedArray]) -> Ints:
-    """One number per row, the same for rows that are equal in every column."""
+    """One number per row, from 0, the same for rows that are equal in every column.
+
+    The numbers are few beside the rows, so that a table of them fits in memory.
+    """
     combined, size = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:
         part, cardinality = _code(column)
@@ -33,7 +39,7 @@ def codes(columns: Sequence[pa.ChunkedArray]) -> Ints:
         if cardinality > 1:
             combined = part if size == 1 else combined * cardinality + part
         size *= cardinality
-    return combined
+    return _dense(combined)[0] if size > _SPARE * len(combined) + _SPARE else combined
 
 
 def _code(column: pa.ChunkedArray) -> tuple[Ints, int]:
