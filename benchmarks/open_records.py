@@ -1,13 +1,14 @@
-"""What a batch of a join costs over many open records: milliseconds of one processor, bytes read and written.
+"""What a batch of a join costs over much state: milliseconds of one processor, bytes read and written.
 
 `python -m benchmarks.open_records`. `--before FOLDER` runs the same with the tidegate of another checkout besides, each
-point in a process of its own. The inputs are those of J3 and J4 (`workloads.open_joins`), through pack and step of one
-task without Spark. The open records come first; the table has the median of the small batches behind them, of 5,000
-records a side. In J4 an hour is open, and few or many records lie in it; in J4-hot one key has a tenth of the left
-ones; in J3 the window grows with what is open, and the pairs of a batch stay as many.
+point in a process of its own. The inputs are those of J3 and J4 (`workloads.open_joins`) and J6
+(`workloads.large_table`), through pack and step of one task without Spark. The open records come first; the table has
+the median of the small batches behind them, of 5,000 records a side. In J4 an hour is open, and few or many records lie
+in it; in J4-hot one key has a tenth of the left ones; in J3 the window grows with what is open, and the pairs of a
+batch stay as many. In J6 a table of so many keys comes first, and a small batch has 10,000 records and 1,000 changes.
 
-The megabytes are the most that the process has in a step, and those that were there before it; steps that load the open
-records are among them. The store is in files, and memory is used again as in a worker. Linux alone says them.
+The megabytes are the most that the process has in a step, and those that were there before it; steps that load what is
+there first are among them. The store is in files, and memory is used again as in a worker. Linux alone says them.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ import argparse
 import json
 import tempfile
 import time
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal, cast
 
 from benchmarks import before
+from benchmarks.inputs import HALVES
 
 OPEN = (100_000, 1_000_000, 10_000_000)
-WORKLOADS = ("J3", "J4", "J4-hot")
+WORKLOADS = ("J3", "J4", "J4-hot", "J6")
 ROWS = 5_000
 BATCHES = 5
 _PROCESS = Path("/proc/self")
@@ -36,50 +39,109 @@ def megabytes(name: str) -> float:
     return next(int(words[1]) / 1024 for words in found if words[0] == f"{name}:")
 
 
-def measured(workload: str, entries: int, rows: int) -> dict[str, float]:
-    """The medians of one point, in this process and with the tidegate it imports."""
-    import numpy as np
-    import pyarrow as pa
+@dataclass(frozen=True)
+class Prepared:
+    """What is measured: a join, and the records of each batch by side; the first `load` batches are not measured."""
 
+    op: Any
+    load: int
+    batches: Iterator[list[list[Any]]]
+
+
+def two_streams(workload: str, entries: int, rows: int) -> Prepared:
+    """J3 and J4: so many records are open before the small batches come."""
     import tidegate as tg
-    from benchmarks.inputs import HALVES, key_names
     from benchmarks.two_sides import GRACE_MS, VALUES, Half, halves
     from benchmarks.workloads.open_joins import HOW, long_window, same_window
-    from tidegate.kernel.exchange.packing import pack
-    from tidegate.kernel.rows.layout import Layout
-    from tidegate.kernel.stage import Stage
     from tidegate.plan import operation
-    from tidegate.runtime.spark import memory
 
-    folder = tempfile.TemporaryDirectory(prefix="tidegate-bench-")
     wide = workload == "J3"
     point = long_window(entries // (2 * rows), rows, BATCHES) if wide else same_window(entries, rows, BATCHES)
     if workload == "J4-hot":
         point = replace(point, shape=replace(point.shape, hot_percent=(10, 0)))
-    names = pa.array(key_names(np.arange(point.shape.keys)))
+    names = named(point.shape.keys)
 
-    def records(half: Half, side: int) -> pa.RecordBatch:
-        rows = len(half.key)
-        columns = {"k:user": names.take(pa.array(half.key)), f"v:{VALUES[side]}": pa.array(half.value)}
-        columns |= {"ts": pa.array(half.ts_ms), "partition": pa.array(np.full(rows, half.partition, np.int32))}
-        return pa.record_batch(columns | {"offset": pa.array(half.first_offset + np.arange(rows))})
+    def records(half: Half, side: int) -> Any:
+        return record_batch(names, half.key, VALUES[side], half.value, half.ts_ms, half.partition, half.first_offset)
 
-    left, right = (
-        tg.stream(side, key="user", timestamp="ts", partition="partition", offset="offset", stream_time="max")
-        for side in ("left", "right")
-    )
+    left, right = (tg.stream(side, **ORDER, stream_time="max") for side in ("left", "right"))
     windows = tg.JoinWindows.of_time_difference_and_grace(f"{point.shape.window_ms} ms", f"{GRACE_MS} ms")
-    how = cast(Literal["left"], HOW)
-    op = operation(left.join(right, windows, how).node)
     inputs = [halves(point.shape, side) for side in (0, 1)]
-    schemas = [records(next(halves(point.shape, side)), side).schema for side in (0, 1)]
-    layout = Layout.of_join(op, schemas, sorts=False)
+    batches = (
+        [[records(next(inputs[side]), side) for _ in range(HALVES)] for side in (0, 1)] for _ in point.shape.batches
+    )
+    return Prepared(operation(left.join(right, windows, cast(Literal["left"], HOW)).node), point.load, batches)
+
+
+def stream_and_table(entries: int, rows: int) -> Prepared:
+    """J6: a table of so many keys is loaded before the small batches come."""
+    import numpy as np
+
+    import tidegate as tg
+    from benchmarks.two_sides import VALUES
+    from benchmarks.workloads import large_table
+    from tidegate.plan import operation
+
+    shape = large_table.Shape(entries, 2 * rows, max(1, rows // 5), BATCHES)
+    names = named(entries * 2)
+    left, right = tg.stream("left", **ORDER, stream_time="max"), tg.table("right", **ORDER)
+
+    def batches() -> Iterator[list[list[Any]]]:
+        for number, batch in enumerate(large_table.batches(shape)):
+            sides = []
+            for value, (keys, values), ms in zip(
+                VALUES, (batch.records, batch.changes), (batch.record_ms, batch.change_ms), strict=True
+            ):
+                at = np.full(len(keys), ms)
+                sides.append([record_batch(names, keys, value, values, at, 0, number * large_table.LOAD_ROWS)])
+            yield sides
+
+    return Prepared(operation(left.left_join(right).node), shape.load, batches())
+
+
+ORDER: dict[str, Any] = {"key": "user", "timestamp": "ts", "partition": "partition", "offset": "offset"}
+
+
+def named(keys: int) -> Any:
+    """The names of so many keys."""
+    import numpy as np
+    import pyarrow as pa
+
+    from benchmarks.inputs import key_names
+
+    return pa.array(key_names(np.arange(keys)))
+
+
+def record_batch(names: Any, keys: Any, value: str, values: Any, ms: Any, partition: int, offset: int) -> Any:
+    """Records of one partition as the map step is given them."""
+    import numpy as np
+    import pyarrow as pa
+
+    rows = len(keys)
+    columns = {"k:user": names.take(pa.array(keys)), f"v:{value}": pa.array(values), "ts": pa.array(ms)}
+    columns |= {"partition": pa.array(np.full(rows, partition, np.int32)), "offset": pa.array(offset + np.arange(rows))}
+    return pa.record_batch(columns)
+
+
+def measured(workload: str, entries: int, rows: int) -> dict[str, float]:
+    """The medians of one point, in this process and with the tidegate it imports."""
+    from itertools import chain
+
+    from tidegate.kernel.exchange.packing import pack
+    from tidegate.kernel.rows.layout import Layout
+    from tidegate.kernel.stage import Stage
+    from tidegate.runtime.spark import memory
+
+    folder = tempfile.TemporaryDirectory(prefix="tidegate-bench-")
+    prepared = stream_and_table(entries, rows) if workload == "J6" else two_streams(workload, entries, rows)
+    first = next(prepared.batches)
+    schemas = [side[0].schema for side in first]
+    layout = Layout.of_join(prepared.op, schemas, sorts=False)
     sides, store, costs = [layout.of_side(side, schemas[side]) for side in (0, 1)], counting(Path(folder.name)), []
     memories: list[tuple[float, float]] = []
-    for _ in point.shape.batches:
-        given = [[records(next(inputs[side]), side) for _ in range(HALVES)] for side in (0, 1)]
+    for given in chain([first], prepared.batches):
         blobs = [blob for side in (0, 1) for _, blob in pack(sides[side], given[side], [0])]
-        del given
+        given.clear()
         store.read_bytes = store.written = 0
         memory.keep()
         had = megabytes("VmRSS")
@@ -90,9 +152,9 @@ def measured(workload: str, entries: int, rows: int) -> dict[str, float]:
         took = time.process_time() - began
         memories.append((had, megabytes("VmHWM")))
         costs.append({"ms": took * 1e3, "read": store.read_bytes, "written": store.written, "rows": made})
-    found = {name: median(cost[name] for cost in costs[point.load :]) for name in costs[0]}
+    found = {name: median(cost[name] for cost in costs[prepared.load :]) for name in costs[0]}
     folder.cleanup()
-    loading = sum(cost["ms"] for cost in costs[: point.load]) / 1e3
+    loading = sum(cost["ms"] for cost in costs[: prepared.load]) / 1e3
     return found | {"load": loading} | dict(zip(("before", "most"), map(max, zip(*memories, strict=True)), strict=True))
 
 

@@ -16,7 +16,7 @@ import tidegate as tg
 from tidegate.kernel.columns.arrays import concat_tables
 from tidegate.kernel.columns.row_bytes import extents, together
 from tidegate.kernel.exchange.packing import pack
-from tidegate.kernel.joins import matching, open_records, stream_stream
+from tidegate.kernel.joins import matching, sorted_runs, stream_stream
 from tidegate.kernel.joins.arrivals import Progress
 from tidegate.kernel.joins.copies import Copies, Numbers, Run, distinct, places
 from tidegate.kernel.joins.matching import Records, pairs
@@ -122,11 +122,11 @@ def test_runs_merged_in_parts_are_as_sorted_at_once(runs: list[list[Any]], most:
         table = pa.table(columns, schema=pa.schema([("h", pa.int64()), ("ts", pa.int64()), ("v:text", pa.string())]))
         table = table if data.draw(st.booleans()) else table.drop_columns(["v:text"])
         tables.append(table)
-        sorted_run = InTable.of(table)
+        sorted_run = InTable.of(table, ("h", "ts"))
         sources.append(copied(sorted_run.rows, DictStore()) if data.draw(st.booleans()) else sorted_run)
     whole = concat_tables(tables)
     whole = whole.take(pa.array(np.lexsort((whole["ts"].to_numpy(), whole["h"].to_numpy()))))
-    parts = list(merged_parts(sources, most))
+    parts = list(merged_parts(sources, most, ("h", "ts")))
     assert concat_tables(parts).select(whole.schema.names).to_pylist() == whole.to_pylist()
     assert all(part.num_rows for part in parts)
     ends = [(part["h"][0].as_py() >> 32, part["h"][-1].as_py() >> 32) for part in parts]
@@ -140,15 +140,15 @@ def test_runs_merged_in_parts_are_as_sorted_at_once(runs: list[list[Any]], most:
 
 
 def test_a_part_has_about_as_many_records_as_asked_for() -> None:
-    sources = [InTable.of(pa.table({"h": np.arange(at, 4_000, 4) << 32, "ts": np.arange(1_000)})) for at in range(4)]
-    sizes = [part.num_rows for part in merged_parts(list(sources), 500)]
+    sources = [InTable(pa.table({"h": np.arange(at, 4_000, 4) << 32, "ts": np.arange(1_000)})) for at in range(4)]
+    sizes = [part.num_rows for part in merged_parts(list(sources), 500, ("h", "ts"))]
     assert sum(sizes) == 4_000
     assert (min(sizes), max(sizes)) == (500, 500)
 
 
 def test_a_merged_run_is_stored_in_parts_and_read_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a copy, by a new worker, and by one that has no room for copies."""
-    monkeypatch.setattr(open_records, "COPIES", Copies())
+    monkeypatch.setattr(sorted_runs, "COPIES", Copies())
     store = DictStore(tuning=Tuning(block_rows=10))
     held = OpenRecords.of(State(store, {}, 1), LEFT, preserved=True)
     for n in range(4):
@@ -159,7 +159,7 @@ def test_a_merged_run_is_stored_in_parts_and_read_as_one(monkeypatch: pytest.Mon
     for room in (1 << 20, 1 << 20, 0):
         assert sorted(held.read(0)["v:n"].to_pylist()) == list(range(80))
         assert len(found_in(held, 1 << 40)) == 27
-        monkeypatch.setattr(open_records, "COPIES", Copies())
+        monkeypatch.setattr(sorted_runs, "COPIES", Copies())
         store.tuning = Tuning(block_rows=10, copy_bytes=room)
 
 
@@ -198,14 +198,14 @@ def test_what_has_joined_follows_its_record_through_merges(most: int, monkeypatc
     held.mark(0, ints(*sorted(joined)))
     found = held.read(0)
     assert set(found.filter(pa.array(held.joined(0, found["n"].to_numpy())))["v:n"].to_pylist()) == joined
-    monkeypatch.setattr(open_records, "COPIES", Copies())  # another worker reads the lists
+    monkeypatch.setattr(sorted_runs, "COPIES", Copies())  # another worker reads the lists
     assert held.joined(0, ints(0, 1, 3, 21, 99)).tolist() == [True, False, True, False, False]
 
 
 @pytest.mark.parametrize("batches", [1, 4, 5, 8])
 def test_a_stretch_is_dropped_with_all_that_it_has(batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Merged runs and lists leave nothing behind, neither in the store nor beside the worker."""
-    monkeypatch.setattr(open_records, "COPIES", beside := Copies())
+    monkeypatch.setattr(sorted_runs, "COPIES", beside := Copies())
     state = State(store := DictStore(), {}, 1)
     held = OpenRecords.of(state, RIGHT, preserved=True)
     for n in range(batches):
@@ -238,7 +238,7 @@ def closing_in(held: OpenRecords, closing: Closing, *besides: int) -> list[int]:
 @pytest.mark.parametrize("room", [0, 1 << 20])
 def test_records_are_found_with_copies_and_without(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """By their hashes, or by the time at which they close; a new worker, and one without room, find the same."""
-    monkeypatch.setattr(open_records, "COPIES", Copies())
+    monkeypatch.setattr(sorted_runs, "COPIES", Copies())
     state = State(DictStore(tuning=Tuning(copy_bytes=room)), {}, 1)
     held = OpenRecords.of(state, LEFT, preserved=True)
     shift = 1 << 40
@@ -252,18 +252,18 @@ def test_records_are_found_with_copies_and_without(room: int, monkeypatch: pytes
             assert closing_in(held, closing) == closing_in(held, closing, 2 * shift) == some
             assert closing_in(held, closing, shift, 2 * shift) == [n for n in some if n % 10 == 0]
             assert closing_in(held, closing, 1) == [n for n in some if n % 10]
-        monkeypatch.setattr(open_records, "COPIES", Copies())
+        monkeypatch.setattr(sorted_runs, "COPIES", Copies())
 
 
 def test_a_worker_reads_what_it_has_no_copy_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Counting()
     held = OpenRecords.of(State(store, {}, 1), LEFT, preserved=False)
-    monkeypatch.setattr(open_records, "COPIES", Copies())
+    monkeypatch.setattr(sorted_runs, "COPIES", Copies())
     held.add(0, rows(list(range(5_000))))
     costs = []
     for worker in ("that wrote it", "another", "another"):
         if worker == "another" and len(costs) == 1:
-            monkeypatch.setattr(open_records, "COPIES", Copies())
+            monkeypatch.setattr(sorted_runs, "COPIES", Copies())
         store.read_bytes = 0
         assert found_in(held, 1 << 40) == list(range(1, 5_000, 3))
         costs.append(store.read_bytes)
@@ -271,7 +271,7 @@ def test_a_worker_reads_what_it_has_no_copy_of_once(monkeypatch: pytest.MonkeyPa
 
 
 def test_of_columns_without_a_length_the_run_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_records, "COPIES", held_copies := Copies())
+    monkeypatch.setattr(sorted_runs, "COPIES", held_copies := Copies())
     held = kept(preserved=False)
     lists = pa.array([[1], [], None, [2, 3]], pa.list_(pa.int64()))
     held.add(0, rows([1, 2, 3, 4]).append_column("v:l", lists))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from oracle_joins import JoinedRow, StreamJoin
-from tidegate.kernel.joins import open_records
+from tidegate.kernel.joins import sorted_runs
 from tidegate.kernel.joins.copies import Copies, Held
 from tidegate.kernel.tuning import Tuning
 from tidegate.testing import TopologyTestDriver, layout
@@ -239,7 +239,7 @@ def test_layouts(small: bool, case: Case, data: Any) -> None:
     wanted, drops = by_oracle(case, batches)
     with pytest.MonkeyPatch.context() as patch:
         if small:
-            patch.setattr(open_records, "COPIES", copies_of_workers(data.draw(st.integers(0, 9))))
+            patch.setattr(sorted_runs, "COPIES", copies_of_workers(data.draw(st.integers(0, 9))))
         whole = [[record for _, record in batch] for batch in batches]
         got, dropped = layout.run(
             case.table(ordered=True),

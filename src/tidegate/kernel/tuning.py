@@ -54,7 +54,7 @@ class Tuning:
         pairs           so many pairs of records are found at a time
         open_stretches  so many stretches span the time for which a record is open
         merged_rows     runs of open records that together have more rows than this are not merged
-        table_segments  a bucket of a table's rows with so many segments is written anew
+        range_rows      a range of a table with more rows than this is cut into several
         copy_bytes      bytes of the process for all copies of runs that it has; a larger state is decoded as far as it
                         has no copy
         copy_steps      copies that so many steps have not asked for make room for others
@@ -94,7 +94,7 @@ class Tuning:
     pairs: int = 150_000
     open_stretches: int = 4
     merged_rows: int = 1_000_000
-    table_segments: int = 8
+    range_rows: int = 500_000
     copy_bytes: int = 64 << 20
     copy_steps: int = 256
     range_records: int = 16

@@ -134,7 +134,7 @@ class RowBytes:
 
     def _rows(self, copy: Readable, at: Ints) -> Bytes:
         gap = self.tuning.gap_bytes
-        first = np.diff(at, prepend=-self.rows - gap) > 1 + gap // max(self.width, 1)
+        first = np.diff(at, prepend=-2 - gap) > 1 + gap // max(self.width, 1)
         starts, ends = at[first], at[np.append(first[1:], True)[: len(at)]] + 1
         counts = ends - starts
         most = 2 * self.tuning.block_rows

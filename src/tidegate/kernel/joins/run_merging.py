@@ -11,7 +11,7 @@ Records of one hash stay together, however many they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -48,6 +48,10 @@ class Sorted(Protocol):
         """All records, some at a time."""
 
 
+Between = tuple[int | None, int | None]
+"""Upper halves of hashes: the first of them, and that behind the last; None where there is no bound."""
+
+
 @dataclass(frozen=True)
 class InTable:
     """Sorted records in a table."""
@@ -55,9 +59,9 @@ class InTable:
     rows: pa.Table
 
     @classmethod
-    def of(cls, rows: pa.Table) -> InTable:
-        """Records in any order; of equal ones the first comes first."""
-        return cls(_in_order(rows))
+    def of(cls, rows: pa.Table, by: Sequence[str]) -> InTable:
+        """Rows in any order, which are sorted by these columns; of equal ones the first comes first."""
+        return cls(in_order(rows, by))
 
     @property
     def high(self) -> npt.NDArray[np.int32]:
@@ -80,22 +84,34 @@ class InTable:
         yield self.rows
 
 
-def merged_parts(runs: list[Sorted], together: int) -> Iterator[pa.Table]:
-    """The records of all runs by hash and time, about so many `together`; a column that a run had not yet is null."""
+def merged_parts(
+    runs: list[Sorted], together: int, by: Sequence[str], between: Between = (None, None)
+) -> Iterator[pa.Table]:
+    """The records of all runs sorted `by` these columns, the hash first, about so many `together`.
+
+    Of equal ones those of an earlier run come first. A column that a run had not yet is null. `between`: those alone
+    whose hashes have an upper half from the first up to, and not with, the second.
+    """
     highs = [run.high for run in runs]
-    most = max(highs, key=len)
-    step = max(1, together * len(most) // sum(map(len, highs)))
+    first, end = between
+    before = [0 if first is None else int(np.searchsorted(high, np.int32(first))) for high in highs]
+    last = [len(high) if end is None else int(np.searchsorted(high, np.int32(end))) for high in highs]
+    most, low, up_to = max(zip(highs, before, last, strict=True), key=lambda one: one[2] - one[1])
+    total = sum(last) - sum(before)
+    if not total:
+        return
+    step = max(1, together * (up_to - low) // total)
     # A hash that is the first of a part is that of no part before it.
-    bounds = distinct(most[step::step])
-    ends: list[Ints] = [np.append(np.searchsorted(high, bounds), len(high)) for high in highs]
-    before = [0] * len(runs)
-    for up_to in zip(*(each.tolist() for each in ends), strict=True):
-        if list(up_to) == before:
+    bounds = distinct(most[low:up_to][step::step])
+    ends = [np.append(np.searchsorted(high, bounds), end) for high, end in zip(highs, last, strict=True)]
+    for reached in zip(*(each.tolist() for each in ends), strict=True):
+        if list(reached) == before:
             continue
-        rows = concat_tables([run.part(low, high) for run, low, high in zip(runs, before, up_to, strict=True)])
-        yield rows if len(runs) == 1 else _in_order(rows)
-        before = list(up_to)
+        rows = concat_tables([run.part(low, high) for run, low, high in zip(runs, before, reached, strict=True)])
+        yield rows if len(runs) == 1 else in_order(rows, by)
+        before = list(reached)
 
 
-def _in_order(rows: pa.Table) -> pa.Table:
-    return rows.take(pa.array(np.lexsort((ints(rows["ts"]), ints(rows["h"])))))
+def in_order(rows: pa.Table, by: Sequence[str]) -> pa.Table:
+    """Rows sorted by these columns of integers; equal ones stay as they are."""
+    return rows.take(pa.array(np.lexsort([ints(rows[name]) for name in reversed(by)])))

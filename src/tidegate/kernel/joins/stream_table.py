@@ -27,7 +27,9 @@ from tidegate.kernel.joins.arrivals import Arrived, Bools, Progress
 from tidegate.kernel.joins.join_operator import JoinOperator
 from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns, taken
 from tidegate.kernel.joins.open_records import OpenRecords
-from tidegate.kernel.joins.table_rows import STORED, Lookup, Versions, shown_schema
+from tidegate.kernel.joins.table_rows import STORED, Keeps, Lookup, Versions, last_rows_of, shown_schema
+from tidegate.kernel.joins.table_runs import TableRuns
+from tidegate.kernel.operator import Operator
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.results import serial
 from tidegate.kernel.state.state import State
@@ -200,11 +202,11 @@ class StreamTableJoin(JoinOperator):
         asked = now[records.keyed[now]]
         lookups = records.rows.take(pa.array(asked))
         columns, schema = side_columns(layout, RIGHT), layout.of_side(RIGHT).schema
-        tables = table_rows.of_side(state, RIGHT)
+        tables = TableRuns.of(state, RIGHT)
         of_changes = None if changes.rows is None else changes.rows.take(pa.array(kept))
         keyed = [lookups.select(layout.keys), *([] if of_changes is None else [of_changes.select(layout.keys)])]
         hashes = np.concatenate([grouping.key_hash(layout, rows) for rows in keyed])
-        held = table_rows.found(layout, tables, hashes)
+        held = table_rows.found(tables, hashes)
         versions = Versions.of(columns, schema, held, changes, kept)
         codes, wanted = table_rows.key_codes(layout, versions.rows, lookups)
         found = np.full(records.rows.num_rows, -1)
@@ -212,14 +214,19 @@ class StreamTableJoin(JoinOperator):
         begins = self._history_from(state, table.at(places)) if self._joined.history_ms is not None else None
         found[asked] = self._versions(versions, codes, wanted, records.times[asked], places, begins)
         if of_changes is not None and of_changes.num_rows:
-            begin = None if begins is None else self._history_from(state, np.array([table.after]))[0]
-            table_rows.take(layout, tables, versions, codes, partial(_kept_versions, begin), adds=begin is None)
+            table_rows.take(layout, tables, versions, codes, self._keeps(state))
         leaving = now if self._joined.preserves(LEFT) else now[found[now] >= 0]
         if layout.sorts:
             leaving = leaving[self._in_order(records, leaving)]
         left, right = records.rows.take(pa.array(leaving)), taken(versions.rows, found[leaving])
         missing = (None, found[leaving] < 0)
         return joined_rows(layout, left, (left, right), records.times[leaving], missing=missing)
+
+    def _keeps(self, state: State) -> Keeps:
+        """Which versions of the table count."""
+        if self._joined.history_ms is None or state.first_versions:
+            return last_rows_of
+        return partial(_versions_within, int(self._history_from(state, np.array([state.input_times[RIGHT]]))[0]))
 
     def _versions(
         self, versions: Versions, codes: Ints, wanted: Ints, times: Ints, places: Ints, begins: Ints | None
@@ -249,6 +256,13 @@ class StreamTableJoin(JoinOperator):
         order = pc.sort_indices(pa.table(by), sort_keys=[(name, "ascending") for name in by])
         return order.to_numpy()
 
+    # -- upgrades ----------------------------------------------------------------------------------------------------
+
+    def rewrite_from(self, old: Operator, state: State, *, bounded: bool) -> None:
+        if state.first_versions:
+            TableRuns.of(state, RIGHT).reduce(partial(table_rows.left, self.layout, last_rows_of))
+            state.first_versions = False
+
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def next_lookup(self, state: State) -> tuple[int, int] | None:
@@ -266,7 +280,7 @@ class StreamTableJoin(JoinOperator):
     def own_rows(self, state: State, store: str) -> list[pa.Table]:
         side = self.own_stores.index(store)
         if side == RIGHT:
-            return table_rows.shown(self.layout, table_rows.of_side(state, RIGHT), side)
+            return table_rows.shown(self.layout, TableRuns.of(state, RIGHT), side, self._keeps(state))
         return self._waiting(state)
 
     def _waiting(self, state: State) -> list[pa.Table]:
@@ -281,11 +295,8 @@ class StreamTableJoin(JoinOperator):
         return found
 
 
-def _kept_versions(begin: int | None, versions: Versions, codes: Ints) -> Ints:
-    """The last row of each key, or the versions that a lookup may still find: history begins at `begin`."""
-    if begin is None:
-        kept = table_rows.last_of_each(codes, versions.places)
-        return kept[~versions.deleted[kept]]
+def _versions_within(begin: int, versions: Versions, codes: Ints) -> Ints:
+    """The versions that a lookup may still find: history begins at `begin`."""
     order = np.lexsort((np.arange(len(codes)), versions.places, versions.times, codes))
     ends = np.append(codes[order][1:] != codes[order][:-1], True)[: len(order)]
     recent = versions.times[order] > begin

@@ -1,16 +1,15 @@
 """The rows of a table in a join, by key; and which of them a lookup finds.
 
 A table is a list of versions: stored rows, then the changes of the batch, each with its place in the order of the
-batch. A lookup sees what came before its own place.
-
-Rows lie in buckets by the hash of their key (`state.hash_tree`). Of a table without history, a few changes of a bucket
-are a segment behind its rows, so that the bucket need not be written anew: the last version of a key counts then.
+batch. A lookup sees what came before its own place. Versions are stored as they come (`joins.table_runs`): of a table
+without history the last one of a key counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,31 +20,14 @@ from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
 from tidegate.kernel.columns.groups import last_rows
 from tidegate.kernel.joins.arrivals import Arrived, Bools
 from tidegate.kernel.joins.joined_rows import conformed
+from tidegate.kernel.joins.table_runs import TableRuns
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import ID_COLUMN, Layout
-from tidegate.kernel.state import hash_tree
-from tidegate.kernel.state.log_index import Log
-from tidegate.kernel.state.state import State
-from tidegate.kernel.state.store import Section
-from tidegate.kernel.state.tables import TABLE_RIGHT
+from tidegate.kernel.state.hash_tree import Hashes
 from tidegate.spec.columns import STATUS, TIMESTAMP, UNTIL
-from tidegate.spec.windows import LEFT
 
 STORED = -1
 """The place of what was there before the batch."""
-
-_NONE = -1
-"""The bucket of a version that did not come with the batch."""
-
-_FEW = 64
-"""Up to one of so many rows that a bucket may have are added to it as a segment."""
-
-
-def of_side(state: State, side: int) -> State:
-    """The rows of a side as a state of their own (`state.hash_tree`)."""
-    if side == LEFT:
-        return state
-    return State(Section(state.store, TABLE_RIGHT), {}, state.tasks, logs=state.right)
 
 
 @dataclass(frozen=True)
@@ -62,6 +44,11 @@ class Versions:
     times: Ints
     places: Ints
     deleted: Bools
+
+    @classmethod
+    def held(cls, rows: pa.Table) -> Versions:
+        """Versions as they are stored."""
+        return cls(rows, ints(rows["ts"]), np.full(rows.num_rows, STORED), _deleted(rows))
 
     @classmethod
     def of(cls, columns: list[str], schema: pa.Schema, held: pa.Table | None, changes: Arrived, kept: Ints) -> Versions:
@@ -158,95 +145,57 @@ def last_of_each(codes: Ints, places: Ints) -> Ints:
     return order[np.append(codes[order][1:] != codes[order][:-1], True)[: len(order)]]
 
 
-def stored(layout: Layout, tables: State, bucket: int, wanted: hash_tree.Hashes | None = None) -> pa.Table | None:
-    """The versions in a bucket that count, of each key in the order in which they came; `wanted`: of keys with these
-    hashes, which ascend.
+def found(tables: TableRuns, hashes: Hashes) -> pa.Table | None:
+    """The stored versions of the keys with these hashes, those of a key in the order in which they came.
+
+    Versions of some other keys may be among them.
     """
-    segments = tables.read(bucket)
-    if not segments:
-        return None
-    rows = concat_tables(segments)
-    if wanted is not None:
-        hashes = grouping.key_hash(layout, rows)
-        at = np.minimum(np.searchsorted(wanted, hashes), len(wanted) - 1)
-        rows = rows.take(pa.array(np.flatnonzero(wanted[at] == hashes)))
-    if len(segments) == 1:
-        return rows
-    [codes] = key_codes(layout, rows)
-    return rows.take(pa.array(last_rows(codes)))
-
-
-def found(layout: Layout, tables: State, hashes: hash_tree.Hashes) -> pa.Table | None:
-    """The versions of the keys with these hashes. Bucket after bucket is read, and the others are let go."""
-    asked = np.unique(hashes)
-    buckets, first = np.unique(hash_tree.find(tables, asked), return_index=True)
-    parts = np.split(asked, first[1:])
-    rows = (stored(layout, tables, bucket, part) for bucket, part in zip(buckets.tolist(), parts, strict=False))
-    some = [part for part in rows if part is not None and part.num_rows]
-    return concat_tables(some) if some else None
+    parts = list(tables.find(hashes))
+    return concat_tables(parts) if parts else None
 
 
 Keeps = Callable[[Versions, Ints], Ints]
-"""Which of some versions, with numbers of their keys, are kept, in the order in which they are to be stored."""
+"""Which of some versions, with numbers of their keys, count; those of a key are all there."""
 
 
-def take(layout: Layout, tables: State, versions: Versions, codes: Ints, keeps: Keeps, *, adds: bool) -> None:
+def last_rows_of(versions: Versions, codes: Ints) -> Ints:
+    """Which versions count where no history is kept: the last of each key, unless it says that there is no row."""
+    last = last_of_each(codes, versions.places)
+    return last[~versions.deleted[last]]
+
+
+def left(layout: Layout, keeps: Keeps, rows: pa.Table) -> pa.Table:
+    """The stored versions that count, in the order in which they are there; `rows` has all those of its keys."""
+    [codes] = key_codes(layout, rows)
+    return rows.take(pa.array(np.sort(keeps(Versions.held(rows), codes))))
+
+
+def take(layout: Layout, tables: TableRuns, versions: Versions, codes: Ints, keeps: Keeps) -> None:
     """Store the versions that came with the batch.
 
     versions, codes  those of the keys that changed, with the stored ones; and numbers of their keys
-    adds             whether changes may be added to their buckets: only the last version of a key counts
     """
     came = np.flatnonzero(versions.places > STORED)
-    own = np.full(len(codes), _NONE)
-    own[came] = hash_tree.find(tables, grouping.key_hash(layout, versions.rows.take(pa.array(came))))
-    buckets, many = np.unique(own[came], return_counts=True)
-    more = _that_take_more(tables, buckets, many) if adds else np.zeros(len(buckets), bool)
-    if more.any():
-        _add(tables, buckets[more], versions, codes, own)
-    anew = buckets[~more]
-    every = len(anew) == len(tables.logs)
-    for some in _some_at_a_time(tables, anew):
-        parts = (stored(layout, tables, bucket) for bucket in some.tolist())
-        held = [part for part in parts if part is not None]
-        whole = versions.some(np.flatnonzero(np.isin(own, some))).behind(concat_tables(held) if held else None)
-        [of_keys] = key_codes(layout, whole.rows)
-        rows = whole.some(keeps(whole, of_keys)).stored()
-        hash_tree.write(tables, some, rows, grouping.key_hash(layout, rows), every=every)
+    came = came[np.argsort(versions.places[came], kind="stable")]
+    more = np.ones(len(came), np.int64)
+    if keeps is last_rows_of:
+        came, more = _changed(versions, codes)
+    if len(came):
+        some = versions.some(came)
+        tables.add(some.stored(), grouping.key_hash(layout, some.rows), more, partial(left, layout, keeps))
 
 
-def _that_take_more(tables: State, buckets: Ints, many: Ints) -> Bools:
-    """Which buckets take so many changes as a segment more; the others are to be written anew."""
-    tuning = tables.store.tuning
-    segments = np.array([(tables.logs.get(bucket) or Log()).segments for bucket in buckets.tolist()], np.int64)
-    few: Bools = many <= max(1, tuning.bucket_rows // _FEW)
-    return few & (segments > 0) & (segments < tuning.table_segments)
-
-
-def _add(tables: State, buckets: Ints, versions: Versions, codes: Ints, own: Ints) -> None:
-    """Add the last change of each key to its `own` bucket, if that is one of these."""
+def _changed(versions: Versions, codes: Ints) -> tuple[Ints, Ints]:
+    """The last change of each key, and how many rows more the table has by it."""
     last = last_of_each(codes, versions.places)
-    changed = last[np.isin(own[last], buckets)]
+    changed = last[versions.places[last] > STORED]
     before = np.flatnonzero(versions.places == STORED)
     rows_before = before[last_rows(codes[before])]
-    there = codes[rows_before[~versions.deleted[rows_before]]]
+    had = np.isin(codes[changed], codes[rows_before[~versions.deleted[rows_before]]])
     # A key that has no row and gets none is nothing to remember.
-    changed = changed[np.isin(codes[changed], there) | ~versions.deleted[changed]]
-    changed = changed[np.argsort(own[changed], kind="stable")]
-    grown = (~versions.deleted[changed]).astype(np.int64) - np.isin(codes[changed], there)
-    rows = versions.some(changed).stored()
-    names, first, number = np.unique(own[changed], return_index=True, return_counts=True)
-    for bucket, low, end in zip(names.tolist(), first.tolist(), (first + number).tolist(), strict=True):
-        known = tables.logs[bucket].rows
-        tables.append(bucket, rows.slice(low, end - low))
-        tables.note(bucket, rows=known + int(grown[low:end].sum()))
-
-
-def _some_at_a_time(tables: State, buckets: Ints) -> list[Ints]:
-    """Buckets, some together, so that not too many rows are held at once."""
-    if not len(buckets):
-        return []
-    before = np.cumsum([0, *((tables.logs.get(bucket) or Log()).rows for bucket in buckets.tolist())])[:-1]
-    return np.split(buckets, np.flatnonzero(np.diff(before // tables.store.tuning.part_rows)) + 1)
+    matters = had | ~versions.deleted[changed]
+    changed, had = changed[matters], had[matters]
+    return changed, (~versions.deleted[changed]).astype(np.int64) - had
 
 
 def shown_schema(layout: Layout, side: int) -> pa.Schema:
@@ -264,13 +213,11 @@ def shown_rows(layout: Layout, rows: pa.Table, side: int, status: Any, until: An
     return pa.table(columns | {TIMESTAMP: rows["ts"], STATUS: status, UNTIL: until})
 
 
-def shown(layout: Layout, tables: State, side: int) -> list[pa.Table]:
+def shown(layout: Layout, tables: TableRuns, side: int, keeps: Keeps) -> list[pa.Table]:
     """The rows of a table as `read_state` gives them; versions that say that there is no row are left out."""
     parts = []
-    for bucket in tables.logs:
-        rows = stored(layout, tables, bucket)
-        if rows is not None:
-            rows = rows.filter(pc.invert(rows["deleted"]))
-            status, until = pa.repeat("row", rows.num_rows), pa.nulls(rows.num_rows, pa.int64())
-            parts.append(shown_rows(layout, rows, side, status, until))
+    for rows in tables.read(partial(left, layout, keeps)):
+        there = rows.filter(pc.invert(rows["deleted"]))
+        status, until = pa.repeat("row", there.num_rows), pa.nulls(there.num_rows, pa.int64())
+        parts.append(shown_rows(layout, there, side, status, until))
     return parts

@@ -17,7 +17,8 @@ from tidegate.kernel.joins import table_rows
 from tidegate.kernel.joins.arrivals import Arrived, Bools, Progress
 from tidegate.kernel.joins.join_operator import JoinOperator
 from tidegate.kernel.joins.joined_rows import joined_rows, side_columns, taken
-from tidegate.kernel.joins.table_rows import STORED, Lookup, Versions
+from tidegate.kernel.joins.table_rows import STORED, Keeps, Lookup, Versions, last_rows_of
+from tidegate.kernel.joins.table_runs import TableRuns
 from tidegate.kernel.rows import grouping, row_ids
 from tidegate.kernel.rows.layout import ID_COLUMN
 from tidegate.kernel.state.state import State
@@ -46,7 +47,7 @@ class _Table:
 
 
 class TableTableJoin(JoinOperator):
-    """Keeps the rows of both tables, in buckets of a tree over the hash of the key."""
+    """Keeps the rows of both tables, in ranges of hashes of the key."""
 
     tables = (TABLE_LEFT, TABLE_RIGHT)
 
@@ -59,12 +60,12 @@ class TableTableJoin(JoinOperator):
             return [self.layout.result_schema.empty_table()], 0
         begins = [self._history_from(side, progress[side].at(came[side].places)) for side in _SIDES]
         taken_in = [came[side].keyed & (came[side].times >= begins[side]) for side in _SIDES]
-        states = [table_rows.of_side(state, side) for side in _SIDES]
+        tables = [TableRuns.of(state, side) for side in _SIDES]
         versions = [
             Versions.of(
                 side_columns(self.layout, side),
                 self.layout.of_side(side).schema,
-                table_rows.found(self.layout, states[side], hashes),
+                table_rows.found(tables[side], hashes),
                 came[side],
                 np.flatnonzero(taken_in[side]),
             )
@@ -75,13 +76,8 @@ class TableTableJoin(JoinOperator):
         rows = self._rows(sides, every=not self._joined.caching or batch.single)
         for side in _SIDES:
             if changed[side].num_rows:
-                adds, begin = self._joined.histories[side] is None, MAX_MS
-                if not adds:
-                    begin = self._history_from(side, np.array([progress[side].after]))[0]
-                mine = sides[side]
-                table_rows.take(
-                    self.layout, states[side], mine.versions, mine.codes, partial(_kept_versions, begin), adds=adds
-                )
+                mine, keeps = sides[side], self._keeps(state, side)
+                table_rows.take(self.layout, tables[side], mine.versions, mine.codes, keeps)
         return [rows], sum(self._late(batch, side, came[side], sides[side], progress[side]) for side in _SIDES)
 
     def _late(self, batch: JoinBatch, side: int, came: Arrived, mine: _Table, time: Progress) -> int:
@@ -93,6 +89,12 @@ class TableTableJoin(JoinOperator):
         """Where the history of a table begins at these times of the table; NEVER for one that keeps no versions."""
         history = self._joined.histories[side]
         return np.full(len(times), NEVER) if history is None else np.asarray(earlier_ms(times, history))
+
+    def _keeps(self, state: State, side: int) -> Keeps:
+        """Which versions of a table count."""
+        if self._joined.histories[side] is None:
+            return last_rows_of
+        return partial(_last_versions, int(self._history_from(side, np.array([state.input_times[side]]))[0]))
 
     def _newest(self, side: int, versions: Versions, codes: Ints) -> tuple[Versions, Ints]:
         """The versions that are their key's newest when they come, if the table keeps versions; else all."""
@@ -164,7 +166,7 @@ class TableTableJoin(JoinOperator):
 
     def own_rows(self, state: State, store: str) -> list[pa.Table]:
         side = self.own_stores.index(store)
-        return table_rows.shown(self.layout, table_rows.of_side(state, side), side)
+        return table_rows.shown(self.layout, TableRuns.of(state, side), side, self._keeps(state, side))
 
 
 def _table(versions: Versions, codes: Ints) -> _Table:
@@ -180,7 +182,7 @@ def _growing(codes: Ints, times: Ints) -> Bools:
     return found
 
 
-def _kept_versions(begin: int, versions: Versions, codes: Ints) -> Ints:
+def _last_versions(begin: int, versions: Versions, codes: Ints) -> Ints:
     """The last row of each key, and deletions from `begin` on."""
     last = table_rows.last_of_each(codes, versions.places)
     return last[~versions.deleted[last] | (versions.times[last] >= begin)]

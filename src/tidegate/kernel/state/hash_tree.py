@@ -18,7 +18,7 @@ from tidegate.kernel.columns.arrays import Ints, concat_tables
 from tidegate.kernel.state.log_index import Log
 from tidegate.kernel.state.state import State
 
-_FILLED = 0.75
+FILLED = 0.75
 """How full the parts of a bucket are: the next rows need not split them again."""
 
 _HALF = np.uint64(32)
@@ -75,7 +75,7 @@ def write(
     ends = np.searchsorted(own, touched, side="right").tolist()
     parts = list(zip(touched.tolist(), [0, *ends], ends, strict=False))
     every = len(parts) == len(state.logs) if every is None else every
-    for bucket, low, end in _merged(state, parts, int(most * _FILLED)) if every else parts:
+    for bucket, low, end in _merged(state, parts, int(most * FILLED)) if every else parts:
         if low == end:
             state.forget(bucket)
             state.logs[bucket] = Log(windows=0)
@@ -109,7 +109,7 @@ def _cuts(high: Ints, most: int) -> Ints:
     """Where rows sorted by hash are cut into parts, none of which has another's hash."""
     if len(high) <= most:
         return np.zeros(0, np.int64)
-    parts = int(-(-len(high) // max(1, most * _FILLED)))
+    parts = int(-(-len(high) // max(1, most * FILLED)))
     names = np.unique(high[np.arange(1, parts) * len(high) // parts])
     found: Ints = np.searchsorted(high, names[names > high[0]])
     return found

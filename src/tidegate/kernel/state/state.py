@@ -61,6 +61,9 @@ class State:
     now: that of `input_times`, unless grace has changed."""
     history_from: int = NEVER
     """Of a join with a table, where the history began when its length was changed (ms): what is older was dropped."""
+    first_versions: bool = False
+    """Of a join with a table, whether its history begins with this step: of the stored versions of a key the last one
+    counts; not stored."""
     described: str = ""
     """The digest of the description in the store (kernel.upgrade.description)."""
     task: int = 0

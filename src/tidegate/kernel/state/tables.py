@@ -131,7 +131,7 @@ OPEN_RIGHT = TableSpec(
     "smallest timestamp of a record that is open (ms)",
 )
 CONTENTS_SEGMENT = -1000
-"""The segment of a partition of open records that names its other segments: their digests, how many records they have,
+"""The segment of a partition of sorted runs that names its other segments: their digests, how many records they have,
 and their bytes."""
 
 
@@ -150,15 +150,14 @@ WAITING = TableSpec(
     _WAITING,
     "smallest timestamp of a record that waits (ms)",
 )
-_ROWS = ("k:... (key)", "v:... (values)", "ts (ms)", "deleted (whether the version says that there is no row)")
-TABLE_LEFT = TableSpec(
-    "rows of the left table", 0, True, "node of a tree over the hash of the key (state.hash_tree)", _ROWS, "none"
-)
+_ROWS = (*_WAITING, "deleted (whether the version says that there is no row)")
+_RANGE = "upper half of the first hash of a range"
+TABLE_LEFT = TableSpec("rows of the left table", 0, True, _RANGE, _ROWS, "none")
 TABLE_RIGHT = TableSpec(
     "rows of the right table",
     _RIGHT_TOP,
     False,
-    "node of a tree over the hash of the key (state.hash_tree)",
+    _RANGE,
     _ROWS,
     "none",
 )

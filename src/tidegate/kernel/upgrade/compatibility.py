@@ -276,8 +276,8 @@ def _grace(layout: Layout) -> int:
 
 
 def _go_on(state: State, old: Layout, new: Layout) -> None:
-    if isinstance(old.op.joined, StreamTable):
-        _go_on_with_table(state, old.op.joined, _grace(new) - _grace(old))
+    if isinstance(old.op.joined, StreamTable) and isinstance(new.op.joined, StreamTable):
+        _go_on_with_table(state, old.op.joined, new.op.joined)
     elif state.stream_time != NEVER:
         state.closed_to += _grace(new) - _grace(old)
     had, has = dict(old.op.aggregations), dict(new.op.aggregations)
@@ -285,11 +285,12 @@ def _go_on(state: State, old: Layout, new: Layout) -> None:
         state.columns = list(_columns(state, list(had), list(has), new))
 
 
-def _go_on_with_table(state: State, old: StreamTable, longer_ms: int) -> None:
+def _go_on_with_table(state: State, old: StreamTable, new: StreamTable) -> None:
     """What has been looked up stays so under another grace; a history that is made longer has its old beginning."""
     stream, table = state.input_times
     if stream != NEVER:
-        state.looked_up_to += longer_ms
+        state.looked_up_to += new.grace_ms - old.grace_ms
+    state.first_versions = old.history_ms is None and new.history_ms is not None
     if table != NEVER and old.history_ms is not None:
         state.history_from = max(state.history_from, table - old.history_ms)
 

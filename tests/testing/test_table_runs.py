@@ -1,4 +1,4 @@
-"""The rows of tables in joins: few changes of a bucket are added to it, many write it anew."""
+"""The rows of tables in joins: versions are added as runs, and those that count no longer go when these become one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
+from tidegate.kernel.joins.table_runs import TableRuns
 from tidegate.kernel.state.state import State
 from tidegate.kernel.tuning import Tuning
+from tidegate.spec.windows import RIGHT
 from tidegate.testing import TopologyTestDriver
 
 ORDERS = pa.schema(
@@ -23,7 +25,7 @@ PRICES = pa.schema(
         pa.field("gone", pa.bool_()),
     ]
 )
-SMALL = Tuning(bucket_rows=6, table_segments=3, part_rows=10, page_logs=3, fanout=3, root_entries=2)
+SMALL = Tuning(range_rows=6, block_rows=4, copy_bytes=3_000, file_bytes=100, page_logs=3, fanout=3, root_entries=2)
 
 
 def lookups(schema: pa.Schema = PRICES, **table: Any) -> tg.KStream:
@@ -32,11 +34,15 @@ def lookups(schema: pa.Schema = PRICES, **table: Any) -> tg.KStream:
     return tg.stream("orders", **order, schema=ORDERS, stream_time="max").left_join(prices)
 
 
-def segments(driver: TopologyTestDriver) -> list[int]:
-    """How many segments each bucket of the table has."""
+def ranges(driver: TopologyTestDriver) -> list[list[int]]:
+    """How many versions each run of each range of the table has."""
     [store] = driver.state().stores
     state = State.open(store)
-    return [] if state is None else [state.right[bucket].segments for bucket in state.right]
+    if state is None:
+        return []
+    table = TableRuns.of(state, RIGHT)
+    there = [number for number in table.index if table.index[number].segments]
+    return [[part.rows for part in table.runs.contents(number).runs] for number in there]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -44,7 +50,8 @@ def segments(driver: TopologyTestDriver) -> list[int]:
 def test_every_lookup_finds_the_row_that_came_last(seed: int, tuning: Tuning) -> None:
     draw = random.Random(seed)
     driver = TopologyTestDriver(lookups(), tuning=tuning)
-    users, rows, offset, most = [f"user {n}" for n in range(draw.choice([3, 40, 200]))], dict[str, int](), 0, 0
+    users, rows, offset = [f"user {n}" for n in range(draw.choice([3, 40, 200]))], dict[str, int](), 0
+    runs, cuts = 0, 0
     for number in range(25):
         if draw.random() < 0.2:
             driver = TopologyTestDriver(lookups(), state=driver.state(), tuning=tuning)
@@ -69,20 +76,41 @@ def test_every_lookup_finds_the_row_that_came_last(seed: int, tuning: Tuning) ->
         assert {row["user"]: row["price"] for row in stored} == rows
         assert len(stored) == len(rows)
         assert driver.metrics()["open_right_records"] == len(rows)
-        most = max([most, *segments(driver)])
-    assert 1 < most <= tuning.table_segments
+        found_runs = ranges(driver)
+        runs, cuts = max([runs, *map(len, found_runs)]), max(cuts, len(found_runs))
+        # A range has at most twice the versions that counted when it was last put together, and it was cut then.
+        assert all(sum(of) <= 2 * max(of) for of in found_runs)
+        assert all(of[0] <= max(tuning.range_rows, 80) for of in found_runs)
+    assert runs > 1 or len(rows) < 4
+    assert (cuts > 1) == (tuning is SMALL and len(users) > 3)
 
 
-def test_a_change_is_added_and_the_bucket_is_written_anew_when_it_has_many_segments() -> None:
-    driver = TopologyTestDriver(lookups(), tuning=Tuning(table_segments=3))
+def test_runs_of_about_one_size_become_one_and_a_range_is_put_together_when_it_has_doubled() -> None:
+    driver = TopologyTestDriver(lookups())
     change = {"p": 0, "price": 1, "gone": False}
-    driver.pipe_batch([change | {"user": f"{n}", "ts": 0, "o": n} for n in range(100)], "prices")
+    driver.pipe_batch([change | {"user": f"{n}", "ts": 0, "o": n} for n in range(20)], "prices")
     seen = []
     for n in range(5):
-        driver.pipe_batch([change | {"user": "7", "ts": n, "o": 100 + n, "price": n}], "prices")
-        seen.append(segments(driver))
-    assert seen == [[2], [3], [1], [2], [3]]
-    assert len(driver.read_state("join-right")) == 100
+        more = [change | {"user": f"{user}", "ts": n, "o": 100 + n, "price": n} for user in (7, 8, 9)]
+        driver.pipe_batch(more, "prices")
+        seen.append(ranges(driver))
+    # 3 + 3 have as many bits as 3; 20 is put together with 12 and 3, whose versions of three keys are one each.
+    assert seen == [[[20, 3]], [[20, 6]], [[20, 6, 3]], [[20, 12]], [[20, 12, 3]]]
+    for n in range(5, 7):
+        driver.pipe_batch([change | {"user": f"{user}", "ts": n, "o": 200 + n} for user in (7, 8, 9)], "prices")
+    assert ranges(driver) == [[20]]
+    assert len(driver.read_state("join-right")) == 20
+
+
+def test_a_range_is_empty_when_all_its_keys_are_deleted() -> None:
+    driver = TopologyTestDriver(lookups())
+    rows = [{"user": f"{n}", "ts": 0, "o": n, "p": 0, "price": 1, "gone": False} for n in range(20)]
+    driver.pipe_batch(rows, "prices")
+    driver.pipe_batch([row | {"o": 50, "gone": True} for row in rows], "prices")
+    assert ranges(driver) == []
+    assert driver.metrics()["open_right_records"] == 0
+    driver.pipe_batch([row | {"o": 90} for row in rows[:3]], "prices")
+    assert ranges(driver) == [[3]]
 
 
 def test_nothing_is_remembered_of_a_key_that_has_no_row_and_gets_none() -> None:
@@ -90,7 +118,7 @@ def test_nothing_is_remembered_of_a_key_that_has_no_row_and_gets_none() -> None:
     change = {"ts": 1, "p": 0, "price": 1}
     driver.pipe_batch([change | {"user": "a", "o": 1, "gone": False}], "prices")
     driver.pipe_batch([change | {"user": "b", "o": 2, "gone": True}], "prices")
-    assert segments(driver) == [1]
+    assert ranges(driver) == [[1]]
 
 
 def test_the_last_row_is_the_first_version_of_a_history() -> None:
@@ -104,13 +132,12 @@ def test_the_last_row_is_the_first_version_of_a_history() -> None:
         [change | {"ts": 50, "o": 3, "price": 3}, change | {"user": "b", "ts": 110, "o": 4, "price": 9, "gone": True}],
         "prices",
     )
-    assert segments(driver) == [2]
     driver = TopologyTestDriver(lookups(history="1 hour"), state=driver.state())
+    assert [(row["user"], row["price"]) for row in driver.read_state("join-right")] == [("a", 3)]
     order = {"ts": 200, "p": 0, "amount": 0}
     driver.pipe_batch([order | {"user": user, "o": n} for n, user in enumerate("ab", 10)], "orders")
     assert {row["user"]: row["price"] for row in driver.read_output()} == {"a": 3, "b": None}
     driver.pipe_batch([change | {"ts": 150, "o": 5, "price": 4}], "prices")
-    assert segments(driver) == [1]
     assert [(row["user"], row["price"]) for row in driver.read_state("join-right")] == [("a", 3), ("a", 4)]
 
 
@@ -121,7 +148,7 @@ def test_a_bucket_may_have_rows_from_before_a_column_was_added() -> None:
     more = PRICES.append(pa.field("currency", pa.string()))
     driver = TopologyTestDriver(lookups(schema=more), state=driver.state())
     driver.pipe_batch([change | {"user": "b", "o": 5, "price": 5, "currency": "EUR"}], "prices")
-    assert segments(driver) == [2]
+    assert ranges(driver) == [[2, 1]]
     order = {"ts": 200, "p": 0, "amount": 0}
     driver.pipe_batch([order | {"user": user, "o": n} for n, user in enumerate("ab", 10)], "orders")
     assert [(row["user"], row["price"], row["currency"]) for row in driver.read_output()] == [
@@ -140,7 +167,6 @@ def test_keys_of_several_numbers_that_lie_far_apart() -> None:
     rows = [{"a": a, "b": b, "ts": 1, "n": a - b, "o": 0, "p": 0} for a in far for b in far]
     for number in range(3):
         driver.pipe_batch([row | {"o": 9 * number + place} for place, row in enumerate(rows)], "prices")
-    assert segments(driver) == [3]
     driver.pipe_batch(rows, "orders")
     assert [row["n_r"] for row in driver.read_output()] == [row["n"] for row in rows]
     assert driver.metrics()["open_right_records"] == 9
@@ -157,12 +183,9 @@ def both_tables(**histories: str) -> tg.KTable:
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("histories", [{}, {"history": "20 ms"}], ids=["no history", "history"])
-def test_tables_give_the_same_whether_changes_are_added_or_buckets_written_anew(
-    seed: int, histories: dict[str, str]
-) -> None:
+def test_tables_give_the_same_however_their_runs_are_cut_and_copied(seed: int, histories: dict[str, str]) -> None:
     draw = random.Random(seed)
-    small = {"bucket_rows": 6, "part_rows": 10, "page_logs": 3, "fanout": 3, "root_entries": 2}
-    tunings = [Tuning(**small, table_segments=most) for most in (3, 1)]
+    tunings = [SMALL, Tuning()]
     drivers = [TopologyTestDriver(both_tables(**histories), tuning=one) for one in tunings]
     most = 0
     for number in range(30):
@@ -185,12 +208,14 @@ def test_tables_give_the_same_whether_changes_are_added_or_buckets_written_anew(
         ]
         for driver in drivers:
             driver.pipe_batch(changes, name)
-        added, anew = (driver.read_output() for driver in drivers)
-        assert added == anew
+        small, whole = (driver.read_output() for driver in drivers)
+        assert small == whole
         for side in ("join-left", "join-right"):
-            added, anew = (sorted(map(str, driver.read_state(side))) for driver in drivers)
-            assert added == anew
-        assert drivers[0].metrics()["open_right_records"] == drivers[1].metrics()["open_right_records"]
-        most = max([most, *segments(drivers[0])])
-    assert set(segments(drivers[1])) == {1}
-    assert (most > 1) == (not histories)
+            small, whole = (sorted(map(str, driver.read_state(side))) for driver in drivers)
+            assert small == whole
+        held = [driver.metrics()["open_right_records"] for driver in drivers]
+        shown = len(drivers[1].read_state("join-right"))
+        # After a restart nothing is told before the first records.
+        assert held == [shown] * 2 or not changes or (histories and min(held) >= shown)
+        most = max(most, len(ranges(drivers[0])))
+    assert len(ranges(drivers[1])) <= 1 < most

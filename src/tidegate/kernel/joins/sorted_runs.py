@@ -1,0 +1,187 @@
+"""Partitions of a table as sorted runs: what a batch brings is a run, and runs of about one size are merged.
+
+So n batches leave about log2(n) runs, and a row is rewritten as rarely. A run is one frame. A small frame of each
+partition says which runs it has, with their digests: by these a worker finds its copies of them (`joins.copies`), so a
+batch reads the rows that it needs and no others.
+
+    partition 0    run of 4 batches | run of 2 | run of 1
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from tidegate.kernel.columns.arrays import concat_tables
+from tidegate.kernel.columns.row_bytes import Extents, extents, together
+from tidegate.kernel.joins.copies import COPIES, RECORD_BYTES, Copies, Run
+from tidegate.kernel.joins.run_merging import Between, InTable, Sorted, merged_parts
+from tidegate.kernel.state import frames
+from tidegate.kernel.state.store import Section
+from tidegate.kernel.state.tables import CONTENTS_SEGMENT
+from tidegate.kernel.tuning import Tuning
+
+
+class Part(NamedTuple):
+    """A run, or a list of records that have joined: the digest of its frame, how many it has, and its bytes."""
+
+    digest: str
+    rows: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a partition has, in the order of its segments."""
+
+    runs: list[Part]
+    joined: list[Part]
+
+
+Left = Callable[[pa.Table], pa.Table]
+"""What is left of rows when runs become one; it is given all rows of a hash at once."""
+
+
+@dataclass(frozen=True)
+class SortedRuns:
+    """The runs of the partitions of a table. `by`: the columns by which their rows are sorted, `h` first; rows that
+    are equal by them lie in the order in which they came.
+    """
+
+    store: Section
+    by: tuple[str, ...]
+    known: dict[int, Contents] = field(default_factory=dict)
+    """What partitions have, as far as it was read."""
+
+    @property
+    def tuning(self) -> Tuning:
+        return self.store.tuning
+
+    @property
+    def copies(self) -> Copies:
+        """Those of this process."""
+        return COPIES
+
+    def contents(self, number: int) -> Contents:
+        """What a partition has, which was stored before."""
+        if number not in self.known:
+            stored, _ = frames.decode(frames.SEGMENT, self.store.read(number, CONTENTS_SEGMENT))
+            self.known[number] = Contents(*([Part(*part) for part in stored[name]] for name in ("runs", "joined")))
+        return self.known[number]
+
+    def say(self, number: int, contents: Contents) -> None:
+        """Store what a partition has."""
+        self.known[number] = contents
+        frame = frames.encode(frames.SEGMENT, {"runs": contents.runs, "joined": contents.joined})
+        self.store.write(number, CONTENTS_SEGMENT, frame)
+
+    def run(self, number: int, segment: int, part: Part) -> Sorted:
+        """A run, as a copy if there is one."""
+        run = self.copies.get(part.digest)
+        return run if isinstance(run, Run) else InTable(self.decoded(number, segment))
+
+    def every(self, number: int) -> Iterator[Sorted]:
+        """The runs of a partition, the oldest first; there are copies of them from then on, if there is room."""
+        for at, part in enumerate(self.contents(number).runs):
+            run = self.run(number, at, part)
+            if isinstance(run, InTable):
+                self._keep(part.digest, run.rows)
+            yield run
+
+    def read(self, number: int) -> Iterator[pa.Table]:
+        """The rows of a partition, run by run and some at a time."""
+        for at, part in enumerate(self.contents(number).runs):
+            yield from self.run(number, at, part).blocks()
+
+    def decoded(self, number: int, segment: int) -> pa.Table:
+        """A run, which has as many tables as it was merged in parts; or a list, which is one."""
+        return concat_tables(frames.decode(frames.SEGMENT, self.store.read(number, segment))[1])
+
+    def merged(self, runs: list[Sorted]) -> tuple[bytes, int, Run | None]:
+        """The frame of the rows of these runs as one, how many they are, and a copy of them, if there can be one."""
+        total, bodies = sum(len(run.high) for run in runs), list[memoryview]()
+        columns = together([run.columns for run in runs])
+        parts = _encoded(merged_parts(runs, self.tuning.block_rows, self.by), bodies)
+        copy = Run.of(parts, columns, total, self.store) if self._room(runs, total) else None
+        for _ in parts:
+            pass  # what no copy took is encoded all the same
+        return frames.framed(frames.SEGMENT, {}, bodies), total, copy
+
+    def reduced(self, runs: list[Sorted], left: Left, between: Between = (None, None)) -> tuple[bytes, int, Run | None]:
+        """`merged` of what is `left` of the rows `between` some hashes; no bytes if that is nothing."""
+        bodies: list[memoryview] = []
+        columns: list[Extents] = []
+        for part in merged_parts(runs, self.tuning.block_rows, self.by, between):
+            if (rows := left(part)).num_rows:
+                bodies.append(frames.body(frames.SEGMENT, rows))
+                columns.append(extents(rows))
+        if not bodies:
+            return b"", 0, None
+        total = sum(next(iter(each.values())).rows for each in columns)
+        frame = frames.framed(frames.SEGMENT, {}, bodies)
+        copy = None
+        if self._room(runs, total):
+            # How many rows are left is known now, so they are read once more.
+            copy = Run.of(frames.decode(frames.SEGMENT, frame)[1], together(columns), total, self.store)
+        return frame, total, copy
+
+    def write(
+        self, number: int, segments: Sequence[int], gone: Iterable[Part], frame: bytes, rows: int, copy: Run | None
+    ) -> Part:
+        """Write a run to the first of these segments, which have the runs that are `gone` in it, if any."""
+        part = self.replace(number, segments, gone, frame, rows)
+        if copy is not None:
+            self.copies.put(part.digest, copy, self.tuning)
+        return part
+
+    def replace(self, number: int, segments: Sequence[int], gone: Iterable[Part], frame: bytes, rows: int) -> Part:
+        """Write a frame to the first of these segments, which have the parts that were merged into it, if any."""
+        self.store.write(number, segments[0], frame)
+        for segment in segments[1:]:
+            self.store.remove(number, segment)
+        for one in gone:
+            self.copies.drop(one.digest)
+        return Part(hashlib.blake2b(frame, digest_size=16).hexdigest(), rows, len(frame))
+
+    def forget(self, number: int, parts: Iterable[Part]) -> None:
+        """Drop a partition that has these runs, none if it has not been stored."""
+        parts = list(parts)
+        for segment, part in enumerate(parts):
+            self.store.remove(number, segment)
+            self.copies.drop(part.digest)
+        if parts:
+            self.store.remove(number, CONTENTS_SEGMENT)
+            del self.known[number]
+
+    def _room(self, runs: list[Sorted], total: int) -> bool:
+        # The copies of what is merged go when it is stored.
+        more = total * RECORD_BYTES - sum(run.memory for run in runs if isinstance(run, Run))
+        return self.copies.room(more, self.tuning)
+
+    def _keep(self, digest: str, rows: pa.Table) -> None:
+        fits = self.copies.room(rows.num_rows * RECORD_BYTES, self.tuning)
+        if fits and (run := Run.of([rows], extents(rows), rows.num_rows, self.store)) is not None:
+            self.copies.put(digest, run, self.tuning)
+
+
+def unmerged(parts: list[Part], count: int, most: int) -> tuple[int, list[Part]]:
+    """How many of the parts stay as they are, and those behind them that become one with `count` new entries.
+
+    Sizes are compared by their number of bits, so what is merged about doubles, and few parts are left.
+    """
+    kept = len(parts)
+    while kept and parts[kept - 1].rows.bit_length() <= count.bit_length() and parts[kept - 1].rows + count <= most:
+        kept -= 1
+        count += parts[kept].rows
+    return kept, parts[kept:]
+
+
+def _encoded(parts: Iterator[pa.Table], bodies: list[memoryview]) -> Iterator[pa.Table]:
+    """These parts, each of which is encoded first."""
+    for part in parts:
+        bodies.append(frames.body(frames.SEGMENT, part))
+        yield part
