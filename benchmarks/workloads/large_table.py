@@ -5,7 +5,8 @@ random keys, of which some have no row, and changes of a few rows. All changes o
 records, so that every contestant joins a record with the same row, whichever side it reads first.
 
 By hand: a processor that keeps the row of its key, over the union of both sides (`transformWithStateInPandas`). It
-goes key by key, the load as well, so it is given the small table alone.
+goes key by key, the load as well, so it is given the small table alone and fewer of the small micro-batches, and has no
+turn to warm up.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 import tidegate as tg
 from benchmarks.contestant import COLUMNS, FILES, Contestant, from_files, source, streamed
 from benchmarks.inputs import FIRST_MS, HALVES, Int64s, key_names, table, write_halves
+from benchmarks.join_race import compared, timed
 from benchmarks.joined_rows import Rows, differing
-from benchmarks.measure import run
+from benchmarks.measure import Digest, run
 from benchmarks.options import Options, say
-from benchmarks.two_sides import SIDES, VALUES
+from benchmarks.two_sides import SIDES, VALUES, first
 from benchmarks.workloads.joins import collected
 from benchmarks.workloads.open_entries import SMALL_BATCHES, Found, judged
-from benchmarks.workloads.open_joins import against, at
+from benchmarks.workloads.open_joins import against, at, together
 
 LOAD_ROWS = 1_000_000
 SMALL_ROWS, SMALL_CHANGES = 10_000, 1_000
@@ -49,6 +51,8 @@ KEYS = {
     "default": (100_000, 1_000_000, 10_000_000),
     "full": (100_000, 1_000_000, 10_000_000),
 }
+BY_HAND_BATCHES = 5
+"""How many of the small micro-batches it runs, and the last one, which is not timed."""
 BY_HAND_UP_TO = {"smoke": 2_000, "default": 100_000, "full": 1_000_000}
 
 
@@ -202,10 +206,13 @@ class LargeTable:
             few = 50 if options.smoke else 1
             shape = Shape(keys, SMALL_ROWS // few, SMALL_CHANGES // few, SMALL_BATCHES[options.size])
             files = write(shape, folder)
-            who = [each for each in chosen if each is not BY_HAND or keys <= BY_HAND_UP_TO[options.size]]
+            who = [each for each in chosen if each is not BY_HAND]
             for contestant in who if not (options.smoke or found) else ():
                 run(spark, contestant, files)  # a turn that is not counted
             here, agreed[str(keys)] = at(shape, spark, files, who, options.repeat or 1)
+            if BY_HAND in chosen and keys <= BY_HAND_UP_TO[options.size]:
+                by_hand, told = alone(shape, spark, files)
+                here, agreed[f"{keys} by hand"] = [*here, by_hand], told
             found += here
             for one in here:
                 say(f"  {one.entries:12,} keys  {one.label:38} {one.median_s:7.3f} s a batch")
@@ -214,6 +221,17 @@ class LargeTable:
         ours = [one for one in found if one.contestant != BY_HAND.name]
         bars = [*judged(ours, MOST_RATIO), *against(found, BY_HAND.name, AT_LEAST)]
         return {"agreement": agreed, "found": [asdict(each) for each in found], "bars": bars}
+
+
+def alone(shape: Shape, spark: SparkSession, files: Path) -> tuple[Found, str]:
+    """What goes key by key over the first micro-batches; its rows are compared with those of a turn of ours.
+
+    Raises AssertionError if they differ.
+    """
+    few, tidegate_files = first(files, shape.load + BY_HAND_BATCHES), OURS[-1]
+    runs = {each.label: run(spark, each, few) for each in (tidegate_files, BY_HAND)}
+    same = compared({label: [Digest.all(one.digests)] for label, one in runs.items()})
+    return together(BY_HAND, shape, [timed(runs[BY_HAND.label])]), f"{same.rows:,} rows equal to tidegate's"
 
 
 def checked(spark: SparkSession, contestants: list[Contestant], folder: Path) -> dict[str, str]:
