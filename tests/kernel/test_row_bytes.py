@@ -32,6 +32,11 @@ VALUES: dict[pa.DataType, list[Any]] = {
     pa.date32(): [date(1, 1, 1), date(2026, 11, 25)],
     pa.timestamp("us", "UTC"): [datetime(2026, 1, 1, tzinfo=UTC)],
     pa.decimal128(20, 3): [Decimal("1.250"), Decimal("-99999999999999999.999")],
+    pa.struct([("a", pa.int32()), ("b.c", pa.string())]): [{"a": 1, "b.c": None}, {"a": None, "b.c": "x"}],
+    pa.struct([("s", pa.struct([("n", pa.null()), ("x", pa.bool_())])), ("t", pa.binary())]): [
+        {"s": {"n": None, "x": True}, "t": b"z" * 90},
+        {"s": None, "t": b""},
+    ],
 }
 
 
@@ -69,10 +74,24 @@ def test_rows_come_back(table: pa.Table, data: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [pa.list_(pa.int64()), pa.struct([("a", pa.int64())]), pa.map_(pa.string(), pa.int8())]
+    "kind",
+    [
+        pa.list_(pa.int64()),
+        pa.map_(pa.string(), pa.int8()),
+        pa.struct([]),
+        pa.struct([("a", pa.int64()), ("a", pa.int64())]),
+        pa.struct([("a", pa.struct([("b", pa.list_(pa.int64()))]))]),
+    ],
 )
 def test_what_has_no_such_form(kind: pa.DataType) -> None:
     assert RowBytes.of(extents(pa.table({"a": pa.array([None], kind)})), 1) is None
+
+
+def test_one_row_is_read_where_no_gap_is_read_over() -> None:
+    form = RowBytes.of(extents(pa.table({"a": [7]})), 1, Tuning(gap_bytes=0))
+    assert form is not None
+    copy = InMemory(b"".join(form.bytes_of([pa.table({"a": [7]})])))
+    assert form.read(copy, np.array([0]))["a"].to_pylist() == [7]
 
 
 def test_a_long_text_of_one_row_lengthens_no_other() -> None:

@@ -2,7 +2,8 @@
 
 A copy of a table that stays beside a worker, never in a checkpoint: it has no version, and the format of its rows lives
 in the process that made it. Numbers lie in the row as they are. Text lies in the row too where that takes at most twice
-its bytes, and otherwise behind all rows, with its place and length in the row.
+its bytes, and otherwise behind all rows, with its place and length in the row. The fields of a struct lie in the row as
+columns do; lists and maps have no such form.
 
     row 0    key "a1" | length 2 | value 17 | ts | ...
     row 1    ...
@@ -25,6 +26,9 @@ from tidegate.kernel.tuning import DEFAULT, Tuning
 
 Bytes = npt.NDArray[np.uint8]
 
+Path = tuple[str, ...]
+"""The name of a column; or of a field of a struct, behind the names of the structs that it is in."""
+
 _LENGTH = np.dtype(np.uint32)
 _PLACE = np.dtype(np.int64)
 
@@ -38,8 +42,9 @@ class Readable(Protocol):
 
 @dataclass(frozen=True)
 class _Field:
-    """A column: where its parts lie in a row.
+    """A column, or a field of a struct: where its parts lie in a row.
 
+    path    its name, behind those of the structs that it is in
     width   bytes of its value in the row, 0 if there are none
     at      where they begin
     valid   where a byte says whether there is a value; -1 if all rows have one
@@ -47,7 +52,7 @@ class _Field:
     place   where the place of a text behind the rows is; -1 if it is in the row
     """
 
-    name: str
+    path: Path
     type: pa.DataType
     at: int
     width: int
@@ -66,8 +71,8 @@ class Extent(NamedTuple):
     total: int = 0
 
 
-Extents = dict[str, Extent]
-"""By the name of a column."""
+Extents = dict[Path, Extent]
+"""Of columns, and behind a struct of its fields."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,7 @@ class RowBytes:
             return None
         fields: list[_Field] = []
         width = 0
-        for name, (kind, _, nulls, longest, total) in extents.items():
+        for path, (kind, _, nulls, longest, total) in extents.items():
             length, place, valid, size = -1, -1, -1, _width(kind)
             if size < 0:
                 length, width, size = width, width + _LENGTH.itemsize, longest
@@ -96,7 +101,7 @@ class RowBytes:
             at, width = width, width + size
             if nulls and not pa.types.is_null(kind):
                 valid, width = width, width + 1
-            fields.append(_Field(name, kind, at, size, valid, length, place))
+            fields.append(_Field(path, kind, at, size, valid, length, place))
         return cls(tuple(fields), extents, rows, width, tuning)
 
     def bytes_of(self, parts: Iterable[pa.Table]) -> Iterator[Any]:
@@ -106,9 +111,9 @@ class RowBytes:
         for part in parts:
             for low in range(0, part.num_rows, self.tuning.block_rows):
                 table = part.slice(low, self.tuning.block_rows)
-                rows = np.zeros((table.num_rows, self.width), np.uint8)
+                rows, columns = np.zeros((table.num_rows, self.width), np.uint8), dict(_flat(table))
                 for field in self.fields:
-                    column, places = array(table[field.name]), np.zeros(0, np.int64)
+                    column, places = array(columns[field.path]), np.zeros(0, np.int64)
                     if field.place >= 0:
                         lengths, data = _text(column)
                         places = end + np.cumsum(lengths) - lengths
@@ -119,17 +124,13 @@ class RowBytes:
         while behind:
             yield behind.pop(0).data
 
-    @property
-    def schema(self) -> pa.Schema:
-        return pa.schema([(field.name, field.type) for field in self.fields])
-
     def read(self, copy: Readable, at: Ints, columns: list[str] | None = None) -> pa.Table:
         """The rows at these places, which ascend; those `columns` of them, or all."""
         found = self._rows(copy, at)
-        wanted = [field for field in self.fields if columns is None or field.name in columns]
+        wanted = [each for each in self.fields if len(each.path) == 1 and (columns is None or each.path[0] in columns)]
         return pa.table(
             [self._column(copy, field, found) for field in wanted],
-            schema=pa.schema([(field.name, field.type) for field in wanted]),
+            schema=pa.schema([(field.path[0], field.type) for field in wanted]),
         )
 
     def _rows(self, copy: Readable, at: Ints) -> Bytes:
@@ -152,6 +153,11 @@ class RowBytes:
         if pa.types.is_null(field.type):
             return pa.nulls(count)
         valid = None if field.valid < 0 else rows[:, field.valid].astype(bool)
+        if pa.types.is_struct(field.type):
+            inside = [one for one in self.fields if one.path[:-1] == field.path]
+            parts = [self._column(copy, one, rows) for one in inside]
+            nulls = None if valid is None else pa.array(~valid)
+            return pa.StructArray.from_arrays(parts, fields=list(field.type), mask=nulls)
         mask = None if valid is None else pa.array(valid).buffers()[1]
         values = np.ascontiguousarray(rows[:, field.at : field.at + field.width])
         if field.length < 0:
@@ -170,15 +176,14 @@ class RowBytes:
 
 
 def extents(table: pa.Table) -> Extents:
-    """What must be known of the columns of a table."""
+    """What must be known of the columns of a table, and of the fields of its structs."""
     found = {}
-    for name in table.schema.names:
-        column = table[name]
+    for path, column in _flat(table):
         longest = total = 0
         for chunk in column.chunks if _is_text(column.type) else ():
             lengths, data = _text(chunk)
             longest, total = max(longest, int(lengths.max(initial=0))), total + len(data)
-        found[name] = Extent(column.type, table.num_rows, column.null_count, longest, total)
+        found[path] = Extent(column.type, table.num_rows, column.null_count, longest, total)
     return found
 
 
@@ -186,11 +191,11 @@ def together(tables: Sequence[Extents]) -> Extents:
     """What must be known of the columns of several tables as one; a column that one has not is null there."""
     rows = sum(next(iter(each.values())).rows for each in tables)
     found = {}
-    for name in dict.fromkeys(name for each in tables for name in each):
-        mine = [each[name] for each in tables if name in each]
+    for path in dict.fromkeys(path for each in tables for path in each):
+        mine = [each[path] for each in tables if path in each]
         kind = next((one.type for one in mine if not pa.types.is_null(one.type)), mine[0].type)
         nulls = rows - sum(one.rows - one.nulls for one in mine)
-        found[name] = Extent(kind, rows, nulls, max(one.longest for one in mine), sum(one.total for one in mine))
+        found[path] = Extent(kind, rows, nulls, max(one.longest for one in mine), sum(one.total for one in mine))
     return found
 
 
@@ -215,7 +220,23 @@ def _fill(rows: Bytes, field: _Field, column: pa.Array, places: Ints) -> None:
         rows[:, field.at : field.at + field.width] = raw.reshape(-1, field.width)[column.offset :]
 
 
+def _flat(table: pa.Table) -> Iterator[tuple[Path, pa.ChunkedArray]]:
+    """The columns of a table, and behind a struct its fields; a field of a null is null."""
+    named = zip(table.schema.names, table.columns, strict=True)
+    more: list[tuple[Path, pa.ChunkedArray]] = [((name,), column) for name, column in named]
+    while more:
+        path, column = more.pop(0)
+        yield path, column
+        if pa.types.is_struct(column.type):
+            paths = [(*path, field.name) for field in column.type]
+            more = [*zip(paths, column.flatten(), strict=True), *more]
+
+
 def _has_form(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        names = [field.name for field in kind]
+        # Rows of a struct without fields cannot be counted, and fields are found by name.
+        return len(names) == len(set(names)) > 0
     return (
         pa.types.is_primitive(kind)
         or pa.types.is_null(kind)
@@ -233,7 +254,7 @@ def _width(kind: pa.DataType) -> int:
     """Bytes of a value, -1 of a text."""
     if _is_text(kind):
         return -1
-    if pa.types.is_null(kind):
+    if pa.types.is_null(kind) or pa.types.is_struct(kind):
         return 0
     return 1 if pa.types.is_boolean(kind) else kind.bit_width // 8
 
