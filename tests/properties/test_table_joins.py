@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import tidegate as tg
 from oracle_joins import JoinedRow, StreamTableJoin, TableTableJoin
 from oracle_slowest import StreamsTime
-from properties.test_joins import SIDES, Row, nonzero, records, span
+from properties.test_joins import SIDES, Row, copies_of_workers, nonzero, records, small_sizes, span
+from tidegate.kernel.joins import sorted_runs
 from tidegate.kernel.tuning import Tuning
 from tidegate.testing import TopologyTestDriver, layout
 from tidegate.testing.layout import Tasks
@@ -236,10 +237,12 @@ def test_layouts(small: bool, case: Case, data: Any) -> None:
         splits.append(list(parts.values()))
         sides.append([side for side, _ in parts])
     wanted, drops = by_oracle(case, batches)
-    tuning = Tuning(bucket_rows=2, merged_rows=3) if small else Tuning()
     whole = [[prepared(case, SIDES[side], record) for side, record in batch] for batch in batches]
-    table = case.table(ordered=True)
-    got, dropped = layout.run(table, whole, tasks=tasks, splits=splits, sides=sides, tuning=tuning)
+    table, tuning = case.table(ordered=True), data.draw(small_sizes()) if small else Tuning()
+    with pytest.MonkeyPatch.context() as patch:
+        if small:
+            patch.setattr(sorted_runs, "COPIES", copies_of_workers(data.draw(st.integers(0, 9))))
+        got, dropped = layout.run(table, whole, tasks=tasks, splits=splits, sides=sides, tuning=tuning)
     assert Counter(map(shown, got)) == wanted
     assert nonzero(dropped) == nonzero(drops)
 
@@ -300,7 +303,7 @@ def test_layouts_by_the_slowest_partition(small: bool, case: Case, idle_after: i
     batches = data.draw(placed())
     clocks = data.draw(clocked(batches))
     wanted, _, drops = by_the_slowest(case, batches, clocks, idle_after)
-    tuning = Tuning(bucket_rows=2, merged_rows=3) if small else Tuning()
+    tuning = data.draw(small_sizes()) if small else Tuning()
     many = Tasks(case.table(ordered=True).node, data.draw(st.integers(1, 3)), tuning=tuning)
     for batch, clock, rows in zip(batches, clocks, wanted, strict=True):
         parts: dict[tuple[int, int], list[Row]] = {}
