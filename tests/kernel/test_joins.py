@@ -18,14 +18,14 @@ from tidegate.kernel.columns.row_bytes import extents, together
 from tidegate.kernel.exchange.packing import pack
 from tidegate.kernel.joins import matching, sorted_runs, stream_stream
 from tidegate.kernel.joins.arrivals import Progress
-from tidegate.kernel.joins.copies import Copies, Numbers, Run, distinct, places
 from tidegate.kernel.joins.matching import Records, pairs
 from tidegate.kernel.joins.open_records import Closing, OpenRecords
-from tidegate.kernel.joins.run_merging import InTable, merged_parts
 from tidegate.kernel.joins.table_rows import Lookup
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage
 from tidegate.kernel.state import frames
+from tidegate.kernel.state.copies import Copies, Numbers, Run, distinct, places
+from tidegate.kernel.state.run_merging import InTable, merged_parts
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import DictStore, Section
 from tidegate.kernel.state.tables import OPEN_LEFT

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from oracle_joins import JoinedRow, StreamJoin
-from tidegate.kernel.joins import sorted_runs
-from tidegate.kernel.joins.copies import Copies, Held
+from tidegate.kernel.state import sorted_runs
+from tidegate.kernel.state.copies import Copies, Held
 from tidegate.kernel.tuning import Tuning
 from tidegate.testing import TopologyTestDriver, layout
 from tidegate.testing.layout import Tasks

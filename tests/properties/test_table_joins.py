@@ -16,7 +16,7 @@ import tidegate as tg
 from oracle_joins import JoinedRow, StreamTableJoin, TableTableJoin
 from oracle_slowest import StreamsTime
 from properties.test_joins import SIDES, Row, copies_of_workers, nonzero, records, small_sizes, span
-from tidegate.kernel.joins import sorted_runs
+from tidegate.kernel.state import sorted_runs
 from tidegate.kernel.tuning import Tuning
 from tidegate.testing import TopologyTestDriver, layout
 from tidegate.testing.layout import Tasks

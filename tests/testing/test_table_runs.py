@@ -9,12 +9,13 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from tidegate.kernel.joins import sorted_runs
-from tidegate.kernel.joins.copies import Copies
-from tidegate.kernel.joins.table_runs import TableRuns
+from tidegate.kernel.state import sorted_runs
+from tidegate.kernel.state.copies import Copies
+from tidegate.kernel.state.keyed_runs import KeyedRuns
 from tidegate.kernel.state.state import State
+from tidegate.kernel.state.store import Section
+from tidegate.kernel.state.tables import TABLE_RIGHT
 from tidegate.kernel.tuning import Tuning
-from tidegate.spec.windows import RIGHT
 from tidegate.testing import TopologyTestDriver
 
 ORDERS = pa.schema(
@@ -42,7 +43,7 @@ def ranges(driver: TopologyTestDriver) -> list[list[int]]:
     state = State.open(store)
     if state is None:
         return []
-    table = TableRuns.of(state, RIGHT)
+    table = KeyedRuns.of(state.right, Section(state.store, TABLE_RIGHT), lambda rows: rows)
     there = [number for number in table.index if table.index[number].segments]
     return [[part.rows for part in table.runs.contents(number).runs] for number in there]
 

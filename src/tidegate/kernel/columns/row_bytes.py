@@ -88,7 +88,7 @@ class RowBytes:
     @classmethod
     def of(cls, extents: Extents, rows: int, tuning: Tuning = DEFAULT) -> RowBytes | None:
         """The format of a table with these columns; None if some have no such form."""
-        if not all(_has_form(extent.type) for extent in extents.values()):
+        if not all(has_form(extent.type) for extent in extents.values()):
             return None
         fields: list[_Field] = []
         width = 0
@@ -232,7 +232,8 @@ def _flat(table: pa.Table) -> Iterator[tuple[Path, pa.ChunkedArray]]:
             more = [*zip(paths, column.flatten(), strict=True), *more]
 
 
-def _has_form(kind: pa.DataType) -> bool:
+def has_form(kind: pa.DataType) -> bool:
+    """Whether values of this type have a form in rows of equal length."""
     if pa.types.is_struct(kind):
         names = [field.name for field in kind]
         # Rows of a struct without fields cannot be counted, and fields are found by name.

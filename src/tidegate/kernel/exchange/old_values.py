@@ -1,12 +1,13 @@
 """What each row of a table replaces: the row of its key (and window) that was told before it.
 
-An operator that must know keeps the row that it last told of each key, in buckets of their own. Of a window that no
-record can change any more nothing is kept.
+An operator that must know keeps the row that it last told of each key, in a table of its own (`state.keyed_runs`). Of a
+window that no record can change any more nothing is kept.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,18 @@ from tidegate.kernel.columns.groups import last_rows, previous_rows
 from tidegate.kernel.rows import grouping, result_keys
 from tidegate.kernel.rows.closing import closed_at
 from tidegate.kernel.rows.layout import Layout
-from tidegate.kernel.state import hash_tree
+from tidegate.kernel.state.keyed_runs import KeyedRuns
 from tidegate.kernel.state.log_index import LogIndex
 from tidegate.kernel.state.state import State
+from tidegate.kernel.time.stream_time import NEVER
 from tidegate.spec.columns import DELETED, LIVE, TIMESTAMP
 
 _NOT_KEPT = (LIVE, DELETED, TIMESTAMP)
+
+Bools = npt.NDArray[np.bool_]
+
+_TOLD = "r:"
+"""In front of the name of each stored column."""
 
 
 @dataclass(frozen=True)
@@ -46,36 +53,69 @@ def replaced(layout: Layout, state: State, index: LogIndex, rows: pa.Table, *, l
     index  the logs of the buckets
     later  whether rows of a window may still come when it has closed
     """
-    kept = State(index.store, {}, state.tasks, logs=index)
+    kept = _kept(layout, state, index, later=later)
     rows = rows.append_column(LIVE, _live(rows))
-    hashes = _hashes(layout, rows)
-    touched = np.unique(hash_tree.find(kept, hashes))
-    held = hash_tree.read(kept, touched) if rows.num_rows else None
+    found = list(kept.find(_hashes(layout, rows))) if rows.num_rows else []
+    held = _as_told(kept.left(concat_tables(found))) if found else None
     both = rows if held is None else concat_tables([_like(held, rows), rows])
     codes = np.unique(result_keys.codes(layout, both), return_inverse=True)[1]
     before, has = previous_rows(codes)
     live = array(both[LIVE]).to_numpy(zero_copy_only=False)
-    if rows.num_rows:
-        last = _last(both, codes)
-        if layout.op.windows is not None and not later:
-            last = last.filter(pa.array(closed_at(layout, last) > state.stream_time))
-        last = last.drop_columns([name for name in _NOT_KEPT if name in last.schema.names])
-        hash_tree.write(kept, touched, last, _hashes(layout, last))
     came = np.arange(both.num_rows - rows.num_rows, both.num_rows)
+    if rows.num_rows:
+        last = last_rows(codes)
+        last = last[last >= came[0]]
+        mine, had = both.take(pa.array(last)), np.isin(codes[last], codes[: came[0]])
+        _keep(layout, kept, mine, had, live[last] & _open(layout, _closed_to(layout, state, later), mine))
     return Replaced(both, came, before[came], (has & live[before])[came])
 
 
-def forget(state: State, index: LogIndex) -> None:
+def forget(layout: Layout, state: State, index: LogIndex) -> None:
     """Keep nothing any more."""
-    kept = State(index.store, {}, state.tasks, logs=index)
-    for bucket in list(index):
-        kept.forget(bucket)
+    _kept(layout, state, index, later=True).forget()
 
 
-def _last(rows: pa.Table, codes: Ints) -> pa.Table:
-    """The last row of each code, but for tombstones."""
-    rows = rows.take(pa.array(last_rows(codes)))
-    return rows.filter(rows[LIVE])
+def _kept(layout: Layout, state: State, index: LogIndex, *, later: bool) -> KeyedRuns:
+    """The rows that are kept: the last one of each key and window, as long as that can change."""
+    return KeyedRuns.of(index, index.store, partial(_that_count, layout, _closed_to(layout, state, later)))
+
+
+def _closed_to(layout: Layout, state: State, later: bool) -> int:
+    """Up to which stream time windows are closed; NEVER where no window is."""
+    return NEVER if layout.op.windows is None or later else state.stream_time
+
+
+def _open(layout: Layout, closed_to: int, rows: pa.Table) -> Bools:
+    """Which of these rows may change yet."""
+    if closed_to == NEVER:
+        return np.ones(rows.num_rows, bool)
+    found: Bools = closed_at(layout, rows) > closed_to
+    return found
+
+
+def _that_count(layout: Layout, closed_to: int, versions: pa.Table) -> pa.Table:
+    """The last version of each key and window that is not closed, unless it says that there is no row."""
+    rows = _as_told(versions)
+    last = last_rows(result_keys.codes(layout, rows))
+    found = versions.take(pa.array(last[_open(layout, closed_to, rows)[last]]))
+    return found.filter(pc.invert(found["deleted"]))
+
+
+def _keep(layout: Layout, kept: KeyedRuns, rows: pa.Table, had: Bools, stays: Bools) -> None:
+    """Keep those of these rows, the last ones of their keys, that stay; `had`: which of the keys have a row so far."""
+    matters = stays | had
+    rows, stays, had = rows.filter(pa.array(matters)), stays[matters], had[matters]
+    if rows.num_rows:
+        hashes = _hashes(layout, rows)
+        rows = rows.drop_columns([name for name in _NOT_KEPT if name in rows.schema.names])
+        stored = rows.rename_columns([f"{_TOLD}{name}" for name in rows.schema.names])
+        kept.add(stored.append_column("deleted", pa.array(~stays)), hashes, stays.astype(np.int64) - had)
+
+
+def _as_told(versions: pa.Table) -> pa.Table:
+    """Stored versions as the rows that were told."""
+    rows = versions.drop_columns(["h", "deleted"])
+    return rows.rename_columns([name.removeprefix(_TOLD) for name in rows.schema.names])
 
 
 def _live(rows: pa.Table) -> Any:

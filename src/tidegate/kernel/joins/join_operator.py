@@ -8,9 +8,9 @@ import pyarrow as pa
 from tidegate.kernel.columns.arrays import Ints
 from tidegate.kernel.exchange.batch import JoinBatch
 from tidegate.kernel.joins.arrivals import Arrived, Bools, Progress, arrived, with_progress
-from tidegate.kernel.joins.copies import COPIES
 from tidegate.kernel.joins.table_rows import shown_schema
 from tidegate.kernel.operator import Operator
+from tidegate.kernel.state.copies import COPIES
 from tidegate.kernel.state.log_index import LogIndex
 from tidegate.kernel.state.state import State
 from tidegate.kernel.time.stream_time import NEVER

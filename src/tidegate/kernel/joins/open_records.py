@@ -1,6 +1,6 @@
 """The open records of one side of a join, in stretches of timestamps.
 
-A stretch holds runs sorted by (hash of the key, timestamp) (`joins.sorted_runs`). It is dropped as a whole when its
+A stretch holds runs sorted by (hash of the key, timestamp) (`state.sorted_runs`). It is dropped as a whole when its
 last record has closed. Of a preserved side the records of a stretch are numbered as they come, and the numbers of those
 that have joined are lists of their own, merged as runs are: a pair rewrites neither a record nor what is known of
 others.
@@ -21,11 +21,11 @@ import pyarrow as pa
 
 from tidegate.instants import MAX_MS, later_ms
 from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
-from tidegate.kernel.joins.copies import Numbers, Run, distinct, upper_halves
-from tidegate.kernel.joins.run_merging import InTable, Sorted
-from tidegate.kernel.joins.sorted_runs import Contents, Part, SortedRuns, unmerged
 from tidegate.kernel.state import frames
+from tidegate.kernel.state.copies import Numbers, Run, distinct, upper_halves
 from tidegate.kernel.state.log_index import Log, LogIndex
+from tidegate.kernel.state.run_merging import InTable, Sorted
+from tidegate.kernel.state.sorted_runs import Contents, Part, SortedRuns, unmerged
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import Section
 from tidegate.kernel.state.tables import OPEN_LEFT, OPEN_RIGHT, joined_segment

@@ -25,7 +25,6 @@ from tidegate.instants import later_ms
 from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
 from tidegate.kernel.exchange.batch import Batch, JoinBatch
 from tidegate.kernel.joins.arrivals import Arrived
-from tidegate.kernel.joins.copies import distinct
 from tidegate.kernel.joins.join_operator import JoinOperator
 from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns
 from tidegate.kernel.joins.matching import Bools, Codes, Records, pairs
@@ -34,6 +33,7 @@ from tidegate.kernel.joins.table_rows import shown_rows
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.results import serial
+from tidegate.kernel.state.copies import distinct
 from tidegate.kernel.state.log_index import LogIndex
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import OPEN_LEFT, OPEN_RIGHT

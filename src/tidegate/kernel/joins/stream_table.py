@@ -28,10 +28,10 @@ from tidegate.kernel.joins.join_operator import JoinOperator
 from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns, taken
 from tidegate.kernel.joins.open_records import OpenRecords
 from tidegate.kernel.joins.table_rows import STORED, Keeps, Lookup, Versions, last_rows_of, shown_schema
-from tidegate.kernel.joins.table_runs import TableRuns
 from tidegate.kernel.operator import Operator
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.results import serial
+from tidegate.kernel.state.keyed_runs import KeyedRuns
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import TABLE_RIGHT, WAITING
 from tidegate.kernel.time.stream_time import NEVER, Fold
@@ -202,7 +202,7 @@ class StreamTableJoin(JoinOperator):
         asked = now[records.keyed[now]]
         lookups = records.rows.take(pa.array(asked))
         columns, schema = side_columns(layout, RIGHT), layout.of_side(RIGHT).schema
-        tables = TableRuns.of(state, RIGHT)
+        tables = self._table(state)
         of_changes = None if changes.rows is None else changes.rows.take(pa.array(kept))
         keyed = [lookups.select(layout.keys), *([] if of_changes is None else [of_changes.select(layout.keys)])]
         hashes = np.concatenate([grouping.key_hash(layout, rows) for rows in keyed])
@@ -214,7 +214,7 @@ class StreamTableJoin(JoinOperator):
         begins = self._history_from(state, table.at(places)) if self._joined.history_ms is not None else None
         found[asked] = self._versions(versions, codes, wanted, records.times[asked], places, begins)
         if of_changes is not None and of_changes.num_rows:
-            table_rows.take(layout, tables, versions, codes, self._keeps(state))
+            table_rows.take(layout, tables, versions, codes, last_only=begins is None)
         leaving = now if self._joined.preserves(LEFT) else now[found[now] >= 0]
         if layout.sorts:
             leaving = leaving[self._in_order(records, leaving)]
@@ -222,11 +222,13 @@ class StreamTableJoin(JoinOperator):
         missing = (None, found[leaving] < 0)
         return joined_rows(layout, left, (left, right), records.times[leaving], missing=missing)
 
-    def _keeps(self, state: State) -> Keeps:
-        """Which versions of the table count."""
-        if self._joined.history_ms is None or state.first_versions:
-            return last_rows_of
-        return partial(_versions_within, int(self._history_from(state, np.array([state.input_times[RIGHT]]))[0]))
+    def _table(self, state: State) -> KeyedRuns:
+        """The versions of the table: the last one of each key, or those within the history."""
+        keeps: Keeps = last_rows_of
+        if self._joined.history_ms is not None and not state.first_versions:
+            begin = self._history_from(state, np.array([state.input_times[RIGHT]]))[0]
+            keeps = partial(_versions_within, int(begin))
+        return table_rows.runs_of(self.layout, state, RIGHT, keeps)
 
     def _versions(
         self, versions: Versions, codes: Ints, wanted: Ints, times: Ints, places: Ints, begins: Ints | None
@@ -260,7 +262,7 @@ class StreamTableJoin(JoinOperator):
 
     def rewrite_from(self, old: Operator, state: State, *, bounded: bool) -> None:
         if state.first_versions:
-            TableRuns.of(state, RIGHT).reduce(partial(table_rows.left, self.layout, last_rows_of))
+            self._table(state).reduce()
             state.first_versions = False
 
     # -- inside ------------------------------------------------------------------------------------------------------
@@ -280,7 +282,7 @@ class StreamTableJoin(JoinOperator):
     def own_rows(self, state: State, store: str) -> list[pa.Table]:
         side = self.own_stores.index(store)
         if side == RIGHT:
-            return table_rows.shown(self.layout, TableRuns.of(state, RIGHT), side, self._keeps(state))
+            return table_rows.shown(self.layout, self._table(state), side)
         return self._waiting(state)
 
     def _waiting(self, state: State) -> list[pa.Table]:

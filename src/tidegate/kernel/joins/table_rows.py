@@ -1,7 +1,7 @@
 """The rows of a table in a join, by key; and which of them a lookup finds.
 
 A table is a list of versions: stored rows, then the changes of the batch, each with its place in the order of the
-batch. A lookup sees what came before its own place. Versions are stored as they come (`joins.table_runs`): of a table
+batch. A lookup sees what came before its own place. Versions are stored as they come (`state.keyed_runs`): of a table
 without history the last one of a key counts.
 """
 
@@ -20,11 +20,15 @@ from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
 from tidegate.kernel.columns.groups import last_rows
 from tidegate.kernel.joins.arrivals import Arrived, Bools
 from tidegate.kernel.joins.joined_rows import conformed
-from tidegate.kernel.joins.table_runs import TableRuns
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import ID_COLUMN, Layout
 from tidegate.kernel.state.hash_tree import Hashes
+from tidegate.kernel.state.keyed_runs import KeyedRuns
+from tidegate.kernel.state.state import State
+from tidegate.kernel.state.store import Section
+from tidegate.kernel.state.tables import TABLE_LEFT, TABLE_RIGHT
 from tidegate.spec.columns import STATUS, TIMESTAMP, UNTIL
+from tidegate.spec.windows import LEFT
 
 STORED = -1
 """The place of what was there before the batch."""
@@ -145,7 +149,7 @@ def last_of_each(codes: Ints, places: Ints) -> Ints:
     return order[np.append(codes[order][1:] != codes[order][:-1], True)[: len(order)]]
 
 
-def found(tables: TableRuns, hashes: Hashes) -> pa.Table | None:
+def found(tables: KeyedRuns, hashes: Hashes) -> pa.Table | None:
     """The stored versions of the keys with these hashes, those of a key in the order in which they came.
 
     Versions of some other keys may be among them.
@@ -170,19 +174,26 @@ def left(layout: Layout, keeps: Keeps, rows: pa.Table) -> pa.Table:
     return rows.take(pa.array(np.sort(keeps(Versions.held(rows), codes))))
 
 
-def take(layout: Layout, tables: TableRuns, versions: Versions, codes: Ints, keeps: Keeps) -> None:
+def runs_of(layout: Layout, state: State, side: int, keeps: Keeps) -> KeyedRuns:
+    """The versions of the table on a side."""
+    index, table = (state.logs, TABLE_LEFT) if side == LEFT else (state.right, TABLE_RIGHT)
+    return KeyedRuns.of(index, Section(state.store, table), partial(left, layout, keeps))
+
+
+def take(layout: Layout, tables: KeyedRuns, versions: Versions, codes: Ints, last_only: bool) -> None:
     """Store the versions that came with the batch.
 
     versions, codes  those of the keys that changed, with the stored ones; and numbers of their keys
+    last_only        whether the last version of a key is all that counts
     """
     came = np.flatnonzero(versions.places > STORED)
     came = came[np.argsort(versions.places[came], kind="stable")]
     more = np.ones(len(came), np.int64)
-    if keeps is last_rows_of:
+    if last_only:
         came, more = _changed(versions, codes)
     if len(came):
         some = versions.some(came)
-        tables.add(some.stored(), grouping.key_hash(layout, some.rows), more, partial(left, layout, keeps))
+        tables.add(some.stored(), grouping.key_hash(layout, some.rows), more)
 
 
 def _changed(versions: Versions, codes: Ints) -> tuple[Ints, Ints]:
@@ -213,10 +224,10 @@ def shown_rows(layout: Layout, rows: pa.Table, side: int, status: Any, until: An
     return pa.table(columns | {TIMESTAMP: rows["ts"], STATUS: status, UNTIL: until})
 
 
-def shown(layout: Layout, tables: TableRuns, side: int, keeps: Keeps) -> list[pa.Table]:
+def shown(layout: Layout, tables: KeyedRuns, side: int) -> list[pa.Table]:
     """The rows of a table as `read_state` gives them; versions that say that there is no row are left out."""
     parts = []
-    for rows in tables.read(partial(left, layout, keeps)):
+    for rows in tables.read():
         there = rows.filter(pc.invert(rows["deleted"]))
         status, until = pa.repeat("row", there.num_rows), pa.nulls(there.num_rows, pa.int64())
         parts.append(shown_rows(layout, there, side, status, until))

@@ -18,9 +18,9 @@ from tidegate.kernel.joins.arrivals import Arrived, Bools, Progress
 from tidegate.kernel.joins.join_operator import JoinOperator
 from tidegate.kernel.joins.joined_rows import joined_rows, side_columns, taken
 from tidegate.kernel.joins.table_rows import STORED, Keeps, Lookup, Versions, last_rows_of
-from tidegate.kernel.joins.table_runs import TableRuns
 from tidegate.kernel.rows import grouping, row_ids
 from tidegate.kernel.rows.layout import ID_COLUMN
+from tidegate.kernel.state.keyed_runs import KeyedRuns
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import TABLE_LEFT, TABLE_RIGHT
 from tidegate.kernel.time.stream_time import NEVER
@@ -60,7 +60,7 @@ class TableTableJoin(JoinOperator):
             return [self.layout.result_schema.empty_table()], 0
         begins = [self._history_from(side, progress[side].at(came[side].places)) for side in _SIDES]
         taken_in = [came[side].keyed & (came[side].times >= begins[side]) for side in _SIDES]
-        tables = [TableRuns.of(state, side) for side in _SIDES]
+        tables = [self._table(state, side) for side in _SIDES]
         versions = [
             Versions.of(
                 side_columns(self.layout, side),
@@ -76,8 +76,8 @@ class TableTableJoin(JoinOperator):
         rows = self._rows(sides, every=not self._joined.caching or batch.single)
         for side in _SIDES:
             if changed[side].num_rows:
-                mine, keeps = sides[side], self._keeps(state, side)
-                table_rows.take(self.layout, tables[side], mine.versions, mine.codes, keeps)
+                mine, last_only = sides[side], self._joined.histories[side] is None
+                table_rows.take(self.layout, tables[side], mine.versions, mine.codes, last_only)
         return [rows], sum(self._late(batch, side, came[side], sides[side], progress[side]) for side in _SIDES)
 
     def _late(self, batch: JoinBatch, side: int, came: Arrived, mine: _Table, time: Progress) -> int:
@@ -90,11 +90,12 @@ class TableTableJoin(JoinOperator):
         history = self._joined.histories[side]
         return np.full(len(times), NEVER) if history is None else np.asarray(earlier_ms(times, history))
 
-    def _keeps(self, state: State, side: int) -> Keeps:
-        """Which versions of a table count."""
-        if self._joined.histories[side] is None:
-            return last_rows_of
-        return partial(_last_versions, int(self._history_from(side, np.array([state.input_times[side]]))[0]))
+    def _table(self, state: State, side: int) -> KeyedRuns:
+        """The versions of a table: the last one of each key, and with a history deletions that are in it."""
+        keeps: Keeps = last_rows_of
+        if self._joined.histories[side] is not None:
+            keeps = partial(_last_versions, int(self._history_from(side, np.array([state.input_times[side]]))[0]))
+        return table_rows.runs_of(self.layout, state, side, keeps)
 
     def _newest(self, side: int, versions: Versions, codes: Ints) -> tuple[Versions, Ints]:
         """The versions that are their key's newest when they come, if the table keeps versions; else all."""
@@ -166,7 +167,7 @@ class TableTableJoin(JoinOperator):
 
     def own_rows(self, state: State, store: str) -> list[pa.Table]:
         side = self.own_stores.index(store)
-        return table_rows.shown(self.layout, TableRuns.of(state, side), side, self._keeps(state, side))
+        return table_rows.shown(self.layout, self._table(state, side), side)
 
 
 def _table(versions: Versions, codes: Ints) -> _Table:

@@ -36,6 +36,8 @@ class TableSpec:
 
 _STATE = ("k:... (key)", "ts (largest timestamp, ms)", "s:i:j (state column j of aggregate i)")
 
+_RANGE = "upper half of the first hash of a range (state.keyed_runs)"
+_VERSION = ("h (hash of the key)", "deleted (whether the version says that there is no row)")
 PANES = TableSpec(
     "windows",
     0,
@@ -60,7 +62,7 @@ KEY_WINDOWS = TableSpec(
     (*_STATE, "start (ms)", "end (ms)", "bytes, deleted (of the entry; in front of a bounded buffer)"),
     "smallest end of an open window (ms)",
 )
-KEYS = TableSpec("keys", 0, True, "node of a tree over the hash of the key (state.hash_tree)", _STATE, "none")
+KEYS = TableSpec("keys", 0, True, _RANGE, (*_STATE, *_VERSION), "none")
 RETAINED = TableSpec(
     "retained results",
     -(2**61),
@@ -73,16 +75,16 @@ OLD_VALUES = TableSpec(
     "old values",
     -(2**62),
     False,
-    "node of a tree over the hash of the key (state.hash_tree)",
-    ("columns of results",),
+    _RANGE,
+    ("r:... (columns of results)", *_VERSION),
     "none",
 )
 BUFFERED_OLD_VALUES = TableSpec(
     "buffered old values",
     -(2**62) - 2**40,
     False,
-    "node of a tree over the hash of the key (state.hash_tree)",
-    ("columns of results",),
+    _RANGE,
+    ("r:... (columns of results)", *_VERSION),
     "none",
 )
 _INDEX_TOP = -1
@@ -150,8 +152,7 @@ WAITING = TableSpec(
     _WAITING,
     "smallest timestamp of a record that waits (ms)",
 )
-_ROWS = (*_WAITING, "deleted (whether the version says that there is no row)")
-_RANGE = "upper half of the first hash of a range"
+_ROWS = ("k:... (key)", "v:... (values)", "ts (ms)", *_VERSION)
 TABLE_LEFT = TableSpec("rows of the left table", 0, True, _RANGE, _ROWS, "none")
 TABLE_RIGHT = TableSpec(
     "rows of the right table",

@@ -45,7 +45,7 @@ def apply(
     if buffer_entries.counts_bytes(layout):
         rows = buffer_entries.with_prior(layout, state, rows, made, later=behind_limit)
     else:
-        old_values.forget(state, state.buffered(layout.op.all_limits[0].place))
+        old_values.forget(layout, state, state.buffered(layout.op.all_limits[0].place))
     both = concat_tables([held, rows])
     taken = within_bound.apply(layout, state, both, held.num_rows, clocks) or _one_by_one(
         layout, state, both, held.num_rows, clocks

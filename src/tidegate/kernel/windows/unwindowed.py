@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -12,14 +13,14 @@ from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.operator import Operator
 from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.layout import Layout
-from tidegate.kernel.state import hash_tree
+from tidegate.kernel.state.keyed_runs import KeyedRuns, last_versions
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import KEYS
 from tidegate.kernel.windows import window_table
 
 
 class Unwindowed(Operator):
-    """A row per key, in buckets of a tree over the hash of the key."""
+    """A row per key: the last version of it, in ranges of hashes of the keys."""
 
     tables = (KEYS,)
 
@@ -27,27 +28,54 @@ class Unwindowed(Operator):
         return [_updates(self.layout, state, batch)], 0
 
     def stored_rows(self, state: State) -> Iterable[pa.Table]:
-        return (
-            window_table.placed(concat_tables(segments), 0) for name in state.logs if (segments := state.read(name))
-        )
+        return (window_table.placed(_as_rows(rows), 0) for rows in _versions(self.layout, state).read())
 
     def results_so_far(self, state: State) -> list[pa.Table]:
         shape = self.layout.for_kind["updates"]
         return [results.finish(shape, results.undeleted(self.layout, rows)) for rows in self.stored_rows(state)]
 
 
+def _versions(layout: Layout, state: State) -> KeyedRuns:
+    return KeyedRuns.of(state.logs, state.store, partial(last_versions, layout.keys), state.fitting)
+
+
 def _updates(layout: Layout, state: State, batch: Batch) -> pa.Table:
-    """Apply the batch to the buckets of its keys; gives the updates."""
+    """Apply the batch to the rows of its keys; gives the updates."""
     rows = batch.partials()[0] if layout.op.pre_aggregates else batch.records()
     if rows is None or not rows.num_rows:
         return layout.result_schema.empty_table()
-    touched = np.unique(hash_tree.find(state, grouping.key_hash(layout, rows)))
-    held = hash_tree.read(state, touched)
+    versions = _versions(layout, state)
+    held = _held(layout, versions, rows)
     one_window = None if held is None else _in_one_window(held)
     merged, updates = window_table.apply(layout, one_window, _in_one_window(rows), batch.single)
-    merged = merged.drop_columns(["start"])
-    hash_tree.write(state, touched, merged, grouping.key_hash(layout, merged))
+    _store(layout, versions, held, merged.drop_columns(["start"]))
     return results.finish(layout, updates)
+
+
+def _held(layout: Layout, versions: KeyedRuns, rows: pa.Table) -> pa.Table | None:
+    """What is stored of the keys of these rows, None if nothing is."""
+    found = list(versions.find(grouping.key_hash(layout, rows)))
+    held = last_versions(layout.keys, concat_tables(found)) if found else None
+    return _as_rows(held) if held is not None and held.num_rows else None
+
+
+def _store(layout: Layout, versions: KeyedRuns, held: pa.Table | None, merged: pa.Table) -> None:
+    """Store the rows of the keys of a batch; a key that was held and is no longer there has a last version without."""
+    more, gone = np.ones(merged.num_rows, np.int64), np.zeros(merged.num_rows, bool)
+    if held is not None:
+        both = concat_tables([held.select(layout.keys), merged.select(layout.keys)])
+        before, now = np.split(grouping.codes([both[name] for name in layout.keys]), [held.num_rows])
+        more -= np.isin(now, before)
+        left = held.filter(pa.array(~np.isin(before, now)))
+        merged = concat_tables([merged, left])
+        more, gone = (np.append(one, np.full(left.num_rows, value)) for one, value in ((more, -1), (gone, True)))
+    if merged.num_rows:
+        stored = merged.append_column("deleted", pa.array(gone))
+        versions.add(stored, grouping.key_hash(layout, merged), more)
+
+
+def _as_rows(versions: pa.Table) -> pa.Table:
+    return versions.drop_columns(["h", "deleted"])
 
 
 def _in_one_window(rows: pa.Table) -> pa.Table:

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
 from tidegate.kernel.columns.row_bytes import Extents, extents
-from tidegate.kernel.joins.copies import distinct, places, upper_halves
+from tidegate.kernel.state.copies import distinct, places, upper_halves
 
 
 class Sorted(Protocol):

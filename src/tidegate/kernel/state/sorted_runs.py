@@ -1,7 +1,7 @@
 """Partitions of a table as sorted runs: what a batch brings is a run, and runs of about one size are merged.
 
 So n batches leave about log2(n) runs, and a row is rewritten as rarely. A run is one frame. A small frame of each
-partition says which runs it has, with their digests: by these a worker finds its copies of them (`joins.copies`), so a
+partition says which runs it has, with their digests: by these a worker finds its copies of them (`state.copies`), so a
 batch reads the rows that it needs and no others.
 
     partition 0    run of 4 batches | run of 2 | run of 1
@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from tidegate.kernel.columns.arrays import concat_tables
 from tidegate.kernel.columns.row_bytes import Extents, extents, together
-from tidegate.kernel.joins.copies import COPIES, RECORD_BYTES, Copies, Run
-from tidegate.kernel.joins.run_merging import Between, InTable, Sorted, merged_parts
 from tidegate.kernel.state import frames
-from tidegate.kernel.state.store import Section
+from tidegate.kernel.state.copies import COPIES, RECORD_BYTES, Copies, Run
+from tidegate.kernel.state.run_merging import Between, InTable, Sorted, merged_parts
+from tidegate.kernel.state.store import Store
 from tidegate.kernel.state.tables import CONTENTS_SEGMENT
 from tidegate.kernel.tuning import Tuning
 
@@ -52,7 +52,7 @@ class SortedRuns:
     are equal by them lie in the order in which they came.
     """
 
-    store: Section
+    store: Store
     by: tuple[str, ...]
     known: dict[int, Contents] = field(default_factory=dict)
     """What partitions have, as far as it was read."""
@@ -84,11 +84,14 @@ class SortedRuns:
         run = self.copies.get(part.digest)
         return run if isinstance(run, Run) else InTable(self.decoded(number, segment))
 
-    def every(self, number: int) -> Iterator[Sorted]:
-        """The runs of a partition, the oldest first; there are copies of them from then on, if there is room."""
+    def every(self, number: int, keeps: bool = True) -> Iterator[Sorted]:
+        """The runs of a partition, the oldest first; there are copies of them from then on, if there is room.
+
+        keeps  whether copies of those that have none are made
+        """
         for at, part in enumerate(self.contents(number).runs):
             run = self.run(number, at, part)
-            if isinstance(run, InTable):
+            if keeps and isinstance(run, InTable):
                 self._keep(part.digest, run.rows)
             yield run
 
@@ -111,8 +114,13 @@ class SortedRuns:
             pass  # what no copy took is encoded all the same
         return frames.framed(frames.SEGMENT, {}, bodies), total, copy
 
-    def reduced(self, runs: list[Sorted], left: Left, between: Between = (None, None)) -> tuple[bytes, int, Run | None]:
-        """`merged` of what is `left` of the rows `between` some hashes; no bytes if that is nothing."""
+    def reduced(
+        self, runs: list[Sorted], left: Left, between: Between = (None, None), copies: bool = True
+    ) -> tuple[bytes, int, Run | None]:
+        """`merged` of what is `left` of the rows `between` some hashes; no bytes if that is nothing.
+
+        copies  whether there is to be a copy of them
+        """
         bodies: list[memoryview] = []
         columns: list[Extents] = []
         for part in merged_parts(runs, self.tuning.block_rows, self.by, between):
@@ -124,7 +132,7 @@ class SortedRuns:
         total = sum(next(iter(each.values())).rows for each in columns)
         frame = frames.framed(frames.SEGMENT, {}, bodies)
         copy = None
-        if self._room(runs, total):
+        if copies and self._room(runs, total):
             # How many rows are left is known now, so they are read once more.
             copy = Run.of(frames.decode(frames.SEGMENT, frame)[1], together(columns), total, self.store)
         return frame, total, copy
