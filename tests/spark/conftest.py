@@ -14,6 +14,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from spark import toys
+from spark.forking import forking
 from spark.session import builder, unzipped
 
 # Workers cannot import test modules: send the toys themselves.
@@ -27,5 +28,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_HOME", str(unzipped(tmp_path_factory.mktemp("spark"))))
         session = builder("tidegate-tests").getOrCreate()
-    yield session
-    session.stop()
+    with forking(tmp_path_factory.mktemp("forks")) as python:
+        session.sparkContext.pythonExec = str(python)
+        yield session
+        session.stop()

@@ -1,0 +1,129 @@
+"""A Python whose processes for the start of a stateful operator are forked, with everything imported.
+
+Spark starts a process for each stateful operator of a query, which declares its state and ends. Half a second of a
+processor goes into its imports, a sixth of all that a test's query takes. `forking` gives Spark a program
+that asks a server for a fork instead. Everything else that Spark starts with it is the Python of this process.
+
+Tests that start a Spark of their own (`apart`) start these processes as Spark does.
+"""
+
+from __future__ import annotations
+
+import gc
+import marshal
+import os
+import runpy
+import select
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+
+FORKED = "pyspark.sql.streaming.transform_with_state_driver_worker"
+"""What Spark runs for the start of a stateful operator."""
+
+IMPORTED = (
+    "pyspark.worker",
+    "pyspark.sql.streaming.stateful_processor_api_client",
+    "pyspark.sql.streaming.stateful_processor_util",
+    "tidegate.runtime.spark.processor",
+)
+"""What it imports."""
+
+PROGRAM = """#!{python} -IS
+import os, sys
+if sys.argv[1:] != ["-m", {module!r}]:
+    os.execv({python!r}, [{python!r}, *sys.argv[1:]])
+import marshal
+from _socket import AF_UNIX, SCM_RIGHTS, SOCK_SEQPACKET, SOL_SOCKET, socket
+server = socket(AF_UNIX, SOCK_SEQPACKET)
+server.connect({address!r})
+files = b"".join(file.to_bytes(4, sys.byteorder) for file in (0, 1, 2))
+server.sendmsg([marshal.dumps((os.getcwd(), dict(os.environ)))], [(SOL_SOCKET, SCM_RIGHTS, files)])
+os._exit((server.recv(1) or b"\\1")[0])
+"""
+"""It ends with what the fork ends with, and with 1 if that is killed."""
+
+
+@contextmanager
+def forking(folder: Path) -> Iterator[Path]:
+    """The program, which works until the end of the block; `folder` gets it and the address of its server."""
+    address, program = str(folder / "forks"), folder / "python3"
+    # -P: a fork finds no module of the tests, as no process of Spark's does.
+    command = [sys.executable, "-P", __file__, address]
+    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert server.stdin is not None
+    assert server.stdout is not None
+    with server:
+        try:
+            assert server.stdout.readline() == b"ready\n", "the server of forks did not start"
+            program.write_text(PROGRAM.format(python=sys.executable, module=FORKED, address=address))
+            program.chmod(0o755)
+            yield program
+        finally:
+            # It ends when this process does, too.
+            server.stdin.close()
+
+
+def serve(address: str) -> None:
+    """Fork for each that asks at `address`, until the standard input ends."""
+    os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
+    for module in IMPORTED:
+        import_module(module)
+    gc.collect()
+    gc.freeze()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asked:
+        asked.bind(address)
+        asked.listen()
+        print("ready", flush=True)
+        while sys.stdin not in select.select([sys.stdin, asked], [], [])[0]:
+            connection, _ = asked.accept()
+            if os.fork() == 0:
+                asked.close()
+                os._exit(run(connection))
+            connection.close()
+            reap()
+
+
+def reap() -> None:
+    """Wait for the forks that have ended."""
+    try:
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            pass
+    except ChildProcessError:
+        pass
+
+
+def run(connection: socket.socket) -> int:
+    """Be the process that asked: its folder, its environment, its files."""
+    code = 1
+    request, files, _, _ = socket.recv_fds(connection, 1 << 20, 3)
+    folder, environment = marshal.loads(request)
+    for file, ours in zip(files, (0, 1, 2), strict=True):
+        os.dup2(file, ours)
+        os.close(file)
+    try:
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(environment)
+        paths = [folder, *environment.get("PYTHONPATH", "").split(os.pathsep)]
+        sys.path[:0] = [path for path in paths if path and path not in sys.path]
+        runpy.run_module(FORKED, run_name="__main__", alter_sys=True)
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else end.code is not None
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        connection.send(bytes([code & 255]))
+    return code & 255
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
