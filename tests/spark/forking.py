@@ -79,7 +79,8 @@ def serve(address: str) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asked:
         asked.bind(address)
         asked.listen()
-        print("ready", flush=True)
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
         while sys.stdin not in select.select([sys.stdin, asked], [], [])[0]:
             connection, _ = asked.accept()
             if os.fork() == 0:

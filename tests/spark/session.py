@@ -25,6 +25,12 @@ FILES_WITHOUT_FORKS = Path(__file__).with_name("FilesWithoutForks.java")
 UNTRACED = ("spark.python.sql.dataFrameDebugging.enabled", "false")
 """Spark's default asks the JVM several times more in each call of a column or a frame, so that errors name the line."""
 
+INTERPRETED = (("spark.sql.codegen.wholeStage", "false"), ("spark.sql.codegen.factoryMode", "NO_CODEGEN"))
+"""Spark's default writes and compiles a program in Java for each stage and each kind of row, for a handful of rows."""
+
+COMPILED = "TIDEGATE_COMPILED"
+"""The variable with which tests run compiled programs, as users do (`make test-spark`)."""
+
 CATALOG = (
     *("spark-hive", "hive-beeline", "hive-cli", "hive-exec", "hive-jdbc", "hive-metastore", "hive-serde"),
     *("hive-service", "hive-shims", "datanucleus", "derby", "jdo", "javax.jdo", "jpam", "HikariCP"),
@@ -74,7 +80,7 @@ def unzipped(home: Path, catalog: bool = False) -> Path:
             (home / "jars" / jar.name).symlink_to(jar)
     # The folder is on the class path of each JVM with this home.
     (home / "conf").mkdir()
-    defaults = dict([UNTRACED])
+    defaults = dict([UNTRACED, *(() if os.environ.get(COMPILED) else INTERPRETED)])
     if _compiled(FILES_WITHOUT_FORKS, next((home / "jars").glob("hadoop-client-api-*.jar")), home / "conf"):
         defaults["spark.hadoop.fs.file.impl"] = FILES_WITHOUT_FORKS.stem
     lines = "".join(f"{name} {value}\n" for name, value in defaults.items())
