@@ -30,7 +30,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_HOME", str(unzipped(tmp_path_factory.mktemp("spark"))))
         session = builder("tidegate-tests").getOrCreate()
-    with forking(tmp_path_factory.mktemp("forks")) as python:
+    with forking() as python:
         # It is the Python of this process: to start both and to compare them takes seconds.
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(config, "_asked", lambda *_: subprocess.CompletedProcess((), 0, "the same"))

@@ -22,6 +22,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from shlex import quote
+from tempfile import TemporaryDirectory
 
 FORKED = "pyspark.sql.streaming.transform_with_state_driver_worker"
 """What Spark runs for the start of a stateful operator."""
@@ -34,12 +36,11 @@ IMPORTED = (
 )
 """What it imports."""
 
-PROGRAM = """#!{python} -IS
-import os, sys
+ASKING = """\
+import marshal, os, sys
+from _socket import AF_UNIX, SCM_RIGHTS, SOCK_SEQPACKET, SOL_SOCKET, socket
 if sys.argv[1:] != ["-m", {module!r}]:
     os.execv({python!r}, [{python!r}, *sys.argv[1:]])
-import marshal
-from _socket import AF_UNIX, SCM_RIGHTS, SOCK_SEQPACKET, SOL_SOCKET, socket
 server = socket(AF_UNIX, SOCK_SEQPACKET)
 server.connect({address!r})
 files = b"".join(file.to_bytes(4, sys.byteorder) for file in (0, 1, 2))
@@ -50,23 +51,29 @@ os._exit((server.recv(1) or b"\\1")[0])
 
 
 @contextmanager
-def forking(folder: Path) -> Iterator[Path]:
-    """The program, which works until the end of the block; `folder` gets it and the address of its server."""
-    address, program = str(folder / "forks"), folder / "python3"
-    # -P: a fork finds no module of the tests, as no process of Spark's does.
-    command = [sys.executable, "-P", __file__, address]
-    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert server.stdin is not None
-    assert server.stdout is not None
-    with server:
-        try:
+def forking() -> Iterator[Path]:
+    """The program, until the end of the block; outside Linux it is the Python of this process."""
+    if sys.platform != "linux":
+        yield Path(sys.executable)
+        return
+    # The path of a socket must be short, and nobody else may ask.
+    with TemporaryDirectory() as folder:
+        address, asking, program = (Path(folder, name) for name in ("socket", "asking.py", "python3"))
+        asking.write_text(ASKING.format(python=sys.executable, module=FORKED, address=str(address)))
+        # -IS: without what the environment and the site add, which takes a tenth of a start.
+        program.write_text(f'#!/bin/sh\nexec {quote(sys.executable)} -IS {quote(str(asking))} "$@"\n')
+        program.chmod(0o755)
+        # -P: a fork finds no module of the tests, as no process of Spark's does.
+        command = [sys.executable, "-P", __file__, str(address)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+            assert server.stdin is not None
+            assert server.stdout is not None
             assert server.stdout.readline() == b"ready\n", "the server of forks did not start"
-            program.write_text(PROGRAM.format(python=sys.executable, module=FORKED, address=address))
-            program.chmod(0o755)
-            yield program
-        finally:
-            # It ends when this process does, too.
-            server.stdin.close()
+            try:
+                yield program
+            finally:
+                # It ends when this process does, too.
+                server.stdin.close()
 
 
 def serve(address: str) -> None:
