@@ -17,7 +17,7 @@ QUICK_START = (
     "-XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote "
     "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 )
-"""Of a JVM: a test's query runs for seconds. To compile it well costs more than it saves, and so does to verify Spark."""
+"""Of a JVM: a test's query runs for seconds. Compiling it well costs more than it saves, verifying Spark too."""
 
 YOUNG = "-Xms1g -Xmn400m"
 """Of the JVM that tests share, whose heap is of 1 GB: nearly all that it makes is garbage at once."""
