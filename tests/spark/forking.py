@@ -14,6 +14,7 @@ import marshal
 import os
 import runpy
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -78,9 +79,11 @@ def forking() -> Iterator[Path]:
 
 def serve(address: str) -> None:
     """Fork for each that asks at `address`, until the standard input ends."""
-    os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
+    # Who interrupts the tests interrupts this process too, which must outlive the Spark that they stop then.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     for module in IMPORTED:
         import_module(module)
+    assert len(list(Path("/proc/self/task").iterdir())) == 1, "a fork has no other thread, but the locks that one holds"
     gc.collect()
     gc.freeze()
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asked:
