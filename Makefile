@@ -64,20 +64,23 @@ lint: $(STAMP)  ## ruff, mypy and the layers alone
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Where time does not count, Spark compiles the programs of its queries, as it does for users (tests/spark/session.py).
+COMPILED = TIDEGATE_COMPILED=1
+
 .PHONY: test-spark
 test-spark: $(STAMP) java  ## Every scenario on Spark, the long ones too
-	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m pytest -v --durations=15 -m "(spark or full or slow) and not kafka" $(ARGS)
+	$(COMPILED) $(call PYTHON_OF,$(VENV)) $(BIN)/python -m pytest -v --durations=15 -m "(spark or full or slow) and not kafka" $(ARGS)
 
 .PHONY: test-lowest
 test-lowest: $(LOWEST_STAMP) java  ## The tests on the lowest supported versions (pyspark 4.1.0)
-	$(call PYTHON_OF,$(LOWEST)) $(LOWEST)/bin/python -m pytest -v -m "not full and not slow" $(ARGS)
+	$(COMPILED) $(call PYTHON_OF,$(LOWEST)) $(LOWEST)/bin/python -m pytest -v -m "not full and not slow" $(ARGS)
 
 SPARK ?= 4.0.2
 OF_SPARK = .venv-spark-$(SPARK)
 
 .PHONY: test-with-spark
 test-with-spark: $(OF_SPARK)/.installed java  ## The tests on Spark with another pyspark (SPARK=4.0.2), as of a platform that brings its own
-	$(call PYTHON_OF,$(OF_SPARK)) $(OF_SPARK)/bin/python -m pytest -v -m "spark and not full and not slow" $(ARGS)
+	$(COMPILED) $(call PYTHON_OF,$(OF_SPARK)) $(OF_SPARK)/bin/python -m pytest -v -m "spark and not full and not slow" $(ARGS)
 
 SUITE ?= trixie
 

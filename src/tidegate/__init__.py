@@ -344,7 +344,7 @@ def advise(
         target=target,
     )
     if hasattr(records, "sparkSession"):
-        from tidegate.runtime.spark.advising import advise_frame
+        from tidegate.runtime.spark.advising.stream import advise_frame
 
         return advise_frame(question, records)
     if isinstance(records, str | PathLike):
@@ -409,7 +409,7 @@ def advise_join(
         question(key, time, partition=partition, offset=offset, arrival=arrival, trigger=trigger) for time in times
     ]
     if hasattr(left, "sparkSession") or hasattr(right, "sparkSession"):
-        from tidegate.runtime.spark.advising_joins import advise_frames
+        from tidegate.runtime.spark.advising.joins import advise_frames
 
         return advise_frames((left, right), (asked[0], asked[1]), target, stream_time)
     tables = [
@@ -472,7 +472,7 @@ def advise_limit(
         key, timestamp, windows, partition=partition, offset=offset, arrival=arrival, limits=limits, bounds=max_records
     )
     if hasattr(records, "sparkSession"):
-        from tidegate.runtime.spark.advising_limits import advise_limit_frame
+        from tidegate.runtime.spark.advising.limits import advise_limit_frame
 
         return advise_limit_frame(asked, records)
     if isinstance(records, str | PathLike):

@@ -13,8 +13,14 @@ from tools.maven import MavenError, program
 
 from tidegate.runtime.spark.config import checkpointing, configure
 
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
-"""Of a JVM: a test's query runs for seconds, and compiling it well costs more than it saves."""
+QUICK_START = (
+    "-XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote "
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+)
+"""Of a JVM: a test's query runs for seconds. Compiling it well costs more than it saves, verifying Spark too."""
+
+YOUNG = "-Xms1g -Xmn400m"
+"""Of the JVM that tests share, whose heap is of 1 GB: nearly all that it makes is garbage at once."""
 
 THROUGH_FILE_SYSTEM = f"{checkpointing()}.FileSystemBasedCheckpointFileManager"
 """Spark's default starts a program four times for each file of a checkpoint on a local disk (decision 0012)."""
@@ -24,6 +30,18 @@ FILES_WITHOUT_FORKS = Path(__file__).with_name("FilesWithoutForks.java")
 
 UNTRACED = ("spark.python.sql.dataFrameDebugging.enabled", "false")
 """Spark's default asks the JVM several times more in each call of a column or a frame, so that errors name the line."""
+
+INTERPRETED = (
+    ("spark.sql.codegen.wholeStage", "false"),
+    ("spark.sql.codegen.factoryMode", "NO_CODEGEN"),
+    # What Spark's rules did is looked at after each of them, and each column keeps the line of Java that made it.
+    ("spark.sql.lightweightPlanChangeValidation", "false"),
+    ("spark.sql.dataFrameQueryContext.enabled", "false"),
+)
+"""Spark's default writes and compiles a program in Java for each stage and each kind of row, for a handful of rows."""
+
+COMPILED = "TIDEGATE_COMPILED"
+"""The variable with which tests run compiled programs, as users do (`make test-spark`)."""
 
 CATALOG = (
     *("spark-hive", "hive-beeline", "hive-cli", "hive-exec", "hive-jdbc", "hive-metastore", "hive-serde"),
@@ -48,7 +66,7 @@ def builder(name: str) -> Any:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.streaming.metricsEnabled", "false")
-        .config("spark.driver.extraJavaOptions", QUICK_START)
+        .config("spark.driver.extraJavaOptions", f"{QUICK_START} {YOUNG}")
         .config("spark.sql.streaming.checkpointFileManagerClass", THROUGH_FILE_SYSTEM)
     )
 
@@ -74,7 +92,7 @@ def unzipped(home: Path, catalog: bool = False) -> Path:
             (home / "jars" / jar.name).symlink_to(jar)
     # The folder is on the class path of each JVM with this home.
     (home / "conf").mkdir()
-    defaults = dict([UNTRACED])
+    defaults = dict([UNTRACED, *(() if os.environ.get(COMPILED) else INTERPRETED)])
     if _compiled(FILES_WITHOUT_FORKS, next((home / "jars").glob("hadoop-client-api-*.jar")), home / "conf"):
         defaults["spark.hadoop.fs.file.impl"] = FILES_WITHOUT_FORKS.stem
     lines = "".join(f"{name} {value}\n" for name, value in defaults.items())

@@ -13,7 +13,7 @@ from advice.recordings import SCHEMA, drawn
 from advice.slowly import Recording
 from tidegate.advice.order import Arrived, Times, batches, delivered, in_order, see
 from tidegate.errors import DefinitionError, InputError
-from tidegate.runtime.spark import advising, advising_limits, advising_order
+from tidegate.runtime.spark.advising import limits, order, stream
 
 GRACES = [f"{grace} ms" for grace in (0, 1, 7, 25)]
 _NAMED = "k string, ts long, p int, o long, at long"
@@ -22,8 +22,8 @@ _NAMED = "k string, ts long, p int, o long, at long"
 @pytest.fixture
 def in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bucket has a dozen records, and a stretch of offsets three."""
-    monkeypatch.setattr(advising, "ROWS", 12)
-    monkeypatch.setattr(advising, "STRETCH", 3)
+    monkeypatch.setattr(stream, "ROWS", 12)
+    monkeypatch.setattr(stream, "STRETCH", 3)
 
 
 def both(spark: Any, recording: Recording, **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -137,7 +137,7 @@ def test_what_had_passed_before_each_bucket(seed: int) -> None:
             kept = records.ts[mine & ~future]
             most = int(kept.max()) if len(kept) else -1
             parts.append((int(b), int(p), int(mine.sum()), int(records.ts[mine].max()), most, int(ready[mine].max())))
-    before, rank, gap_from = advising_order.before_buckets(parts, len(names), one_batch=False)
+    before, rank, gap_from = order.before_buckets(parts, len(names), one_batch=False)
     for b in np.unique(bucket):
         mine = bucket == b
         found, _ = see(records.ts[mine], number[mine], batch[mine], before[b], future=future[mine], slowest=True)
@@ -211,7 +211,7 @@ def test_a_join_of_sides_one_of_which_has_no_nulls(spark: Any) -> None:
 def test_limits_in_tasks(
     spark: Any, in_small_parts: None, monkeypatch: pytest.MonkeyPatch, seed: int, asked: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(advising_limits, "BLOCK", 9)
+    monkeypatch.setattr(limits, "BLOCK", 9)
     since = 0 if seed == 3 else 1_700_000_000_000
     records = [
         r | {"ts": r["ts"] if r["ts"] in (None, -5) else r["ts"] + since, "at": r["at"] + since}

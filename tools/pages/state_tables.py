@@ -29,10 +29,15 @@ Columns: `k:` is a key, `v:` a value, `s:i:j` the state column j of the aggregat
 milliseconds. `kernel/state/tables.py:TableSpec` is where a table is declared.
 """
 
+OF_A_BOUND = """\
+Of a buffer with a bound one frame beside the tables, `buffer`, has every row that waits: the columns of results,
+`tidegate:buffer_time` (ms), `tidegate:size` (bytes), and where the bound counts bytes `tidegate:prior:...`, the value
+that the row replaces."""
+
 OTHERS = (
     ("With `Materialized.with_retention`", RETENTION_TABLES),
     ("With rows that replace other rows: grouped tables, buffers that count bytes", OLD_VALUE_TABLES),
-    ("With `until_time_limit` behind the operator", TIME_LIMIT_TABLES),
+    ("With `until_time_limit` behind the operator", TIME_LIMIT_TABLES, OF_A_BOUND),
     (
         "With a second `until_time_limit`; those of each further one lie 2^50 lower, its old values 2^40",
         (*time_limit_tables(1), buffered_old_values(1)),
@@ -46,7 +51,7 @@ def page() -> str:
     for operator in OPERATORS:
         text = (inspect.getdoc(operator) or "").splitlines()[0]
         parts.append(_section(f"`{operator.__name__}`", operator.tables, text))
-    parts += [_section(title, tables) for title, tables in OTHERS]
+    parts += [_section(title, tables, *text) for title, tables, *text in OTHERS]
     return "\n".join(parts)
 
 

@@ -6,7 +6,6 @@ from tidegate.instants import show_ms
 from tidegate.plan.physical import Operation
 from tidegate.spec.aggregates import Aggregation, Fold, Reduce
 from tidegate.spec.columns import public_key
-from tidegate.spec.joined import SIDES, StreamStream, StreamTable, TableTable
 
 
 def identity(op: Operation) -> dict[str, str]:
@@ -41,19 +40,8 @@ def _of_join(op: Operation) -> dict[str, str]:
         "limit": _limits(op),
         "store": op.name,
     }
-    if isinstance(joined, StreamStream):
-        return found | {"windows": str(joined.windows), "grace": show_ms(joined.windows.grace_ms)}
-    if isinstance(joined, StreamTable):
-        history = "latest row" if joined.history_ms is None else f"versions of {show_ms(joined.history_ms)}"
-        return found | {"table": history, "grace": show_ms(joined.grace_ms)}
-    assert isinstance(joined, TableTable)
     kept = {"old rows": "kept"} if op.regroup is not None and op.regroup.changes else {}
-    histories = {
-        f"{side} table": f"versions of {show_ms(history)}"
-        for side, history in zip(SIDES, joined.histories, strict=True)
-        if history is not None
-    }
-    return found | kept | {"table": "two tables"} | histories
+    return found | (kept if all(joined.tables) else {}) | joined.identity
 
 
 def _limits(op: Operation) -> str:

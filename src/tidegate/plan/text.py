@@ -9,7 +9,6 @@ from tidegate.plan.nodes import Changelog, Join, LateRecords, MapFilter, Outputs
 from tidegate.plan.planner import operation
 from tidegate.spec.columns import public_key
 from tidegate.spec.emit import EmitStrategy
-from tidegate.spec.joined import StreamStream, StreamTable
 
 
 def headline(table: Plan) -> str:
@@ -101,13 +100,7 @@ def _join_lines(join: Join) -> list[str]:
     joined = join.joined
     lines = [f"{type(joined).__name__}Join {join.name}"]
     lines.append(f"   how      {joined.how}{' join with itself' if joined.self_join else ''}")
-    if isinstance(joined, StreamStream):
-        lines += [f"   windows  {joined.windows}", f"   grace    {show_ms(joined.windows.grace_ms)}"]
-    if isinstance(joined, StreamTable):
-        history = (
-            "the latest one" if joined.history_ms is None else f"as of the record, {show_ms(joined.history_ms)} back"
-        )
-        lines += [f"   row      {history}", f"   grace    {show_ms(joined.grace_ms)}"]
+    lines += [f"   {name:<8} {said}" for name, said in joined.shown.items()]
     lines += [f"   clock    {line}" for line in join.clock.lines()]
     lines.append("   spark    mapInArrow (packs records of both sides), transformWithStateInPandas")
     return [*lines, *(line for side in join.sides for line in _below(_input_lines(side)))]

@@ -81,6 +81,21 @@ class Joined:
         """Whether records wait for changes of a table that come late."""
         return False
 
+    @property
+    def grace_ms(self) -> int:
+        """How long the join waits for records that come late."""
+        return 0
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What a checkpoint must agree with besides `how`, by the names of `plan.identity`."""
+        raise NotImplementedError
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """What `describe()` says of the join besides `how`, by name."""
+        return {}
+
     def names(self, left: Sequence[str], right: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
         """The value columns of either side: what a row calls them.
 
@@ -112,6 +127,18 @@ class StreamStream(Joined):
 
     windows: JoinWindows
 
+    @property
+    def grace_ms(self) -> int:
+        return self.windows.grace_ms
+
+    @property
+    def identity(self) -> dict[str, str]:
+        return {"windows": str(self.windows), "grace": show_ms(self.grace_ms)}
+
+    @property
+    def shown(self) -> dict[str, str]:
+        return self.identity
+
     def __str__(self) -> str:
         return f"{self.how} join in {self.windows}"
 
@@ -139,6 +166,16 @@ class StreamTable(Joined):
     def waits(self) -> bool:
         return self.grace_ms > 0
 
+    @property
+    def identity(self) -> dict[str, str]:
+        history = "latest row" if self.history_ms is None else f"versions of {show_ms(self.history_ms)}"
+        return {"table": history, "grace": show_ms(self.grace_ms)}
+
+    @property
+    def shown(self) -> dict[str, str]:
+        row = "the latest one" if self.history_ms is None else f"as of the record, {show_ms(self.history_ms)} back"
+        return {"row": row, "grace": show_ms(self.grace_ms)}
+
     def __str__(self) -> str:
         back = "" if self.history_ms is None else show_ms(self.history_ms)
         of = f"the row as of the record, {back} back" if back else "the latest row"
@@ -162,6 +199,15 @@ class TableTable(Joined):
     @property
     def tells_time(self) -> bool:
         return any(history is not None for history in self.histories)
+
+    @property
+    def identity(self) -> dict[str, str]:
+        histories = {
+            f"{side} table": f"versions of {show_ms(history)}"
+            for side, history in zip(SIDES, self.histories, strict=True)
+            if history is not None
+        }
+        return {"table": "two tables"} | histories
 
     def __str__(self) -> str:
         return f"{self.how} join of tables"

@@ -59,7 +59,14 @@ KEY_WINDOWS = TableSpec(
     0,
     True,
     "node of a tree over the hash of the key (state.hash_tree)",
-    (*_STATE, "start (ms)", "end (ms)", "bytes, deleted (of the entry; in front of a bounded buffer)"),
+    (
+        *_STATE,
+        "start (ms)",
+        "end (ms)",
+        "deleted (whether the window has gone again; where windows can go)",
+        "bytes (of the entry; in front of a bounded buffer)",
+        "tidegate:replaced:... (results that the entry replaced; of sliding windows in front of a bounded buffer)",
+    ),
     "smallest end of an open window (ms)",
 )
 KEYS = TableSpec("keys", 0, True, _RANGE, (*_STATE, *_VERSION), "none")

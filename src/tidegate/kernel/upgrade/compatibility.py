@@ -39,7 +39,7 @@ from tidegate.kernel.upgrade.description import Described
 from tidegate.kernel.upgrade.flush import Flushed
 from tidegate.plan import Operation
 from tidegate.spec.aggregates import Aggregate
-from tidegate.spec.joined import Joined, StreamStream, StreamTable
+from tidegate.spec.joined import Joined, StreamTable
 from tidegate.spec.suppressed import StrictBuffer
 from tidegate.spec.upgrade import Change, refusal
 
@@ -268,11 +268,8 @@ def _counted(layout: Layout) -> bool:
 
 
 def _grace(layout: Layout) -> int:
-    if isinstance(layout.op.joined, StreamStream):
-        return layout.op.joined.windows.grace_ms
-    if isinstance(layout.op.joined, StreamTable):
-        return layout.op.joined.grace_ms
-    return layout.op.windows.grace_ms if layout.op.windows is not None else 0
+    waiting = layout.op.joined or layout.op.windows
+    return 0 if waiting is None else waiting.grace_ms
 
 
 def _go_on(state: State, old: Layout, new: Layout) -> None:

@@ -33,7 +33,7 @@ from tidegate.runtime.spark.declared import bound, in_pipeline, is_streaming
 from tidegate.runtime.spark.flow import flow
 from tidegate.runtime.spark.garbage import spare_modules
 from tidegate.runtime.spark.memory import give_back, keep
-from tidegate.runtime.spark.names import check_apart, col
+from tidegate.runtime.spark.names import check_apart, col, quoted
 from tidegate.runtime.spark.raw import Opener, columns_read
 from tidegate.runtime.spark.stateless import arrow_schema, check_typed, stepped
 from tidegate.spec.aggregates import Cogroup
@@ -392,26 +392,33 @@ def _wall_clock() -> Column:
     return F.unix_millis(F.current_timestamp())
 
 
+def _shown(name: str, how: str = "{}") -> dict[str, str]:
+    """A column of ours under its public name, as SQL: Spark is another process, to which each call is a message."""
+    return {name: f"{how.format(quoted(name))} AS {quoted(public_name(name))}"}
+
+
+_INSTANT = "timestamp_millis({})"
+# A window without an end has none, nor has one whose end is beyond what a timestamp holds.
+_END = f"CASE WHEN {{0}} <= {LAST_TIMESTAMP_MS}L THEN timestamp_millis({{0}}) END"
+_START_AND_END = f"struct({_INSTANT} AS `start`, {_END.format(quoted(END))} AS `end`)".replace("{}", "{0}")
+_PUBLIC = {
+    START: f"CASE WHEN {quoted(START)} IS NOT NULL THEN {_START_AND_END.format(quoted(START))} END AS `window`",
+    **_shown(OUTPUT),
+    **_shown(TIMESTAMP, _INSTANT),
+    **_shown(DELETED),
+    **_shown(SIDE),
+    **_shown(REASON),
+    **_shown(LATE_BY),
+    **_shown(STATUS),
+    **_shown(SINCE, _INSTANT),
+    **_shown(UNTIL, _END),
+    **_shown(STREAM_TIME, _INSTANT),
+}
+
+
 def public(names: Iterable[str]) -> list[Column]:
     """The columns that leave the operator under their public names (`plan.RESULT_COLUMNS`, `LATE_COLUMNS`)."""
-    # A window without an end has none, nor has one whose end is beyond what a timestamp holds.
-    end = F.when(F.col(END) <= F.lit(LAST_TIMESTAMP_MS), F.timestamp_millis(F.col(END))).alias("end")
-    start = F.timestamp_millis(F.col(START)).alias("start")
-    until = F.when(F.col(UNTIL) <= F.lit(LAST_TIMESTAMP_MS), F.timestamp_millis(F.col(UNTIL)))
-    ours = {
-        OUTPUT: F.col(OUTPUT).alias("output"),
-        START: F.when(F.col(START).isNotNull(), F.struct(start, end)).alias("window"),
-        TIMESTAMP: F.timestamp_millis(F.col(TIMESTAMP)).alias("timestamp"),
-        DELETED: F.col(DELETED).alias("deleted"),
-        SIDE: F.col(SIDE).alias("side"),
-        REASON: F.col(REASON).alias("reason"),
-        LATE_BY: F.col(LATE_BY).alias("late_by"),
-        STATUS: F.col(STATUS).alias("status"),
-        SINCE: F.timestamp_millis(F.col(SINCE)).alias("since"),
-        UNTIL: until.alias("until"),
-        STREAM_TIME: F.timestamp_millis(F.col(STREAM_TIME)).alias("stream_time"),
-    }
-    return [ours.get(name, col(name)) for name in names if name != END]
+    return [F.expr(_PUBLIC[name]) if name in _PUBLIC else col(name) for name in names if name != END]
 
 
 def _public_names(names: Iterable[str]) -> list[str]:

@@ -130,7 +130,7 @@ def _marked(
 def observing(out: DataFrame, metrics: Mapping[str, str], name: str) -> DataFrame:
     """`out`, with `metrics` of the numbers in its columns (`wire.outgoing`) as the observation `name`."""
     # As text: Spark is another process, to which each part of a formula made of columns is several messages.
-    made = [F.expr(_combined(formula(metric, how))).alias(metric) for metric, how in metrics.items()]
+    made = [F.expr(f"{_combined(formula(metric, how))} AS {quoted(metric)}") for metric, how in metrics.items()]
     return out.observe(name, *made) if made else out
 
 

@@ -34,7 +34,17 @@ from tidegate.advice.question import Question
 from tidegate.errors import DefinitionError
 from tidegate.instants import ROUND_MS
 from tidegate.kernel.columns.arrays import ints
-from tidegate.runtime.spark.advising import (
+from tidegate.runtime.spark.advising.order import (
+    Plan,
+    by_key,
+    decoded,
+    encoded,
+    slices,
+    stretches,
+    table_of,
+    taking,
+)
+from tidegate.runtime.spark.advising.stream import (
     TALLY,
     by_keys,
     check,
@@ -45,16 +55,6 @@ from tidegate.runtime.spark.advising import (
     known_of,
     on_disk,
     unit_of_time,
-)
-from tidegate.runtime.spark.advising_order import (
-    Plan,
-    by_key,
-    decoded,
-    encoded,
-    slices,
-    stretches,
-    table_of,
-    taking,
 )
 
 MOST_TIMES = 1 << 20

@@ -28,8 +28,18 @@ from tidegate.advice.question import Question
 from tidegate.errors import DefinitionError, in_one_line
 from tidegate.instants import ROUND_MS
 from tidegate.kernel.columns.arrays import ints
-from tidegate.runtime.spark.advising import ROWS, TALLY, by_keys, collected, columns, in_order, known_of, on_disk, skip
-from tidegate.runtime.spark.advising_order import MOST_PARTITIONS, decoded, slices, taken_by_join
+from tidegate.runtime.spark.advising.order import MOST_PARTITIONS, decoded, slices, taken_by_join
+from tidegate.runtime.spark.advising.stream import (
+    ROWS,
+    TALLY,
+    by_keys,
+    collected,
+    columns,
+    in_order,
+    known_of,
+    on_disk,
+    skip,
+)
 from tidegate.runtime.spark.names import col
 
 _EXACT = np.array(ROUND_MS, np.int64)

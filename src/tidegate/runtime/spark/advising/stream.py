@@ -1,7 +1,7 @@
 """Advice about a static DataFrame: Spark shuffles, `tidegate.advice` counts in its tasks.
 
 known         counts of what is skipped, the names of partitions
-seen          the records in order, with the stream time that each sees (`advising_order`)
+seen          the records in order, with the stream time that each sees (`order`)
 tallies       of lateness, by bucket of arrival, or by key; of results, by key
 """
 
@@ -31,7 +31,7 @@ from tidegate.advice.results import Stairs
 from tidegate.errors import DefinitionError, InputError
 from tidegate.kernel.columns.arrays import Ints, ints
 from tidegate.kernel.time.stream_time import NEVER
-from tidegate.runtime.spark.advising_order import Known, Plan, Ready, decoded, seen, sees, slices
+from tidegate.runtime.spark.advising.order import Known, Plan, Ready, decoded, seen, sees, slices
 from tidegate.runtime.spark.names import col
 from tidegate.spec.windows import TimeWindows
 
@@ -191,7 +191,7 @@ def _width(records: int, first: int | None, last: int | None) -> int:
 
 
 def _counting(question: Question, plan: Plan) -> Any:
-    """What counts the lateness of records as they lie (columns as in `advising_order.seen`), or of those of a key."""
+    """What counts the lateness of records as they lie (columns as in `order.seen`), or of those of a key."""
     arrives, guarded, many = question.arrival is not None, plan.guard is not None, plan.records
 
     def count(times: pa.Table, key: Ints | None = None) -> pa.Table:

@@ -1,0 +1,140 @@
+"""A Python whose processes for the start of a stateful operator are forked, with everything imported.
+
+Spark starts a process for each stateful operator of a query, which declares its state and ends. Half a second of a
+processor goes into its imports, a sixth of all that a test's query takes. `forking` gives Spark a program
+that asks a server for a fork instead. Everything else that Spark starts with it is the Python of this process.
+
+Tests that start a Spark of their own (`apart`) start these processes as Spark does.
+"""
+
+from __future__ import annotations
+
+import gc
+import marshal
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from shlex import quote
+from tempfile import TemporaryDirectory
+
+FORKED = "pyspark.sql.streaming.transform_with_state_driver_worker"
+"""What Spark runs for the start of a stateful operator."""
+
+IMPORTED = (
+    "pyspark.worker",
+    "pyspark.sql.streaming.stateful_processor_api_client",
+    "pyspark.sql.streaming.stateful_processor_util",
+    "tidegate.runtime.spark.processor",
+)
+"""What it imports."""
+
+ASKING = """\
+import marshal, os, sys
+from _socket import AF_UNIX, SCM_RIGHTS, SOCK_SEQPACKET, SOL_SOCKET, socket
+if sys.argv[1:] != ["-m", {module!r}]:
+    os.execv({python!r}, [{python!r}, *sys.argv[1:]])
+server = socket(AF_UNIX, SOCK_SEQPACKET)
+server.connect({address!r})
+files = b"".join(file.to_bytes(4, sys.byteorder) for file in (0, 1, 2))
+server.sendmsg([marshal.dumps((os.getcwd(), dict(os.environ)))], [(SOL_SOCKET, SCM_RIGHTS, files)])
+os._exit((server.recv(1) or b"\\1")[0])
+"""
+"""It ends with what the fork ends with, and with 1 if that is killed."""
+
+
+@contextmanager
+def forking() -> Iterator[Path]:
+    """The program, until the end of the block; outside Linux it is the Python of this process."""
+    if sys.platform != "linux":
+        yield Path(sys.executable)
+        return
+    # The path of a socket must be short, and nobody else may ask.
+    with TemporaryDirectory() as folder:
+        address, asking, program = (Path(folder, name) for name in ("socket", "asking.py", "python3"))
+        asking.write_text(ASKING.format(python=sys.executable, module=FORKED, address=str(address)))
+        # -IS: without what the environment and the site add, which takes a tenth of a start.
+        program.write_text(f'#!/bin/sh\nexec {quote(sys.executable)} -IS {quote(str(asking))} "$@"\n')
+        program.chmod(0o755)
+        # -P: a fork finds no module of the tests, as no process of Spark's does.
+        command = [sys.executable, "-P", __file__, str(address)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+            assert server.stdin is not None
+            assert server.stdout is not None
+            assert server.stdout.readline() == b"ready\n", "the server of forks did not start"
+            try:
+                yield program
+            finally:
+                # It ends when this process does, too.
+                server.stdin.close()
+
+
+def serve(address: str) -> None:
+    """Fork for each that asks at `address`, until the standard input ends."""
+    # Who interrupts the tests interrupts this process too, which must outlive the Spark that they stop then.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for module in IMPORTED:
+        import_module(module)
+    assert len(list(Path("/proc/self/task").iterdir())) == 1, "a fork has no other thread, but the locks that one holds"
+    gc.collect()
+    gc.freeze()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asked:
+        asked.bind(address)
+        asked.listen()
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        while sys.stdin not in select.select([sys.stdin, asked], [], [])[0]:
+            connection, _ = asked.accept()
+            if os.fork() == 0:
+                asked.close()
+                os._exit(run(connection))
+            connection.close()
+            reap()
+
+
+def reap() -> None:
+    """Wait for the forks that have ended."""
+    try:
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            pass
+    except ChildProcessError:
+        pass
+
+
+def run(connection: socket.socket) -> int:
+    """Be the process that asked: its folder, its environment, its files."""
+    code = 1
+    request, files, _, _ = socket.recv_fds(connection, 1 << 20, 3)
+    folder, environment = marshal.loads(request)
+    for file, ours in zip(files, (0, 1, 2), strict=True):
+        os.dup2(file, ours)
+        os.close(file)
+    try:
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(environment)
+        paths = [folder, *environment.get("PYTHONPATH", "").split(os.pathsep)]
+        sys.path[:0] = [path for path in paths if path and path not in sys.path]
+        runpy.run_module(FORKED, run_name="__main__", alter_sys=True)
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else end.code is not None
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        connection.send(bytes([code & 255]))
+    return code & 255
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])

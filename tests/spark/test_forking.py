@@ -1,0 +1,39 @@
+"""The program that asks for a fork is like the Python that it stands for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from spark.forking import FORKED, forking
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are for Linux alone")
+
+
+def run(python: Path, *arguments: str, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **more}
+    return subprocess.run(
+        [str(python), *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_a_fork_is_the_process_that_asked(tmp_path: Path) -> None:
+    """It has its folder, environment, output and end; anything else is run by the Python itself."""
+    said = "import os, sys; print(os.environ['SAID'], sys.executable); sys.exit(7)"
+    with forking() as python:
+        plain = run(python, "-c", said, folder=tmp_path, SAID="plain")
+        assert (plain.returncode, plain.stdout.split()) == (7, ["plain", sys.executable])
+        # Nobody listens there: what is forked says so as Spark's worker does, in the files of the process that asked.
+        first, second = (
+            run(python, "-m", FORKED, folder=tmp_path, PYTHON_WORKER_FACTORY_SOCK_PATH=f"/nowhere/{n}") for n in (1, 2)
+        )
+        for n, done in ((1, first), (2, second)):
+            assert done.returncode == 1
+            assert "CANNOT_OPEN_SOCKET" in done.stderr
+            assert f"/nowhere/{n}" in done.stderr
