@@ -21,7 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.columns import radix_sort
+from tidegate.kernel.columns.arrays import Ints, concat_tables
 from tidegate.kernel.columns.groups import last_rows
 from tidegate.kernel.columns.row_bytes import Extents, has_form
 from tidegate.kernel.rows import grouping
@@ -99,7 +100,7 @@ class KeyedRuns:
         for number, wanted in zip(ranges.tolist(), np.split(asked, first[1:]), strict=False):
             log = self._log(number)
             if log.segments:
-                few = not _many(len(wanted), log)
+                few = not _many(len(wanted), log.rows)
                 for run in map(self._fitted, self.runs.every(number, keeps=few)):
                     if len(at := run.with_hashes(wanted)):
                         yield run.take(at)
@@ -131,6 +132,37 @@ class KeyedRuns:
                 runs = self._stored(number, self.runs.contents(number).runs)
                 yield from map(self.left, merged_parts(runs, self.runs.tuning.block_rows, _ORDER))
 
+    def are_many(self, hashes: Hashes) -> bool:
+        """Whether keys with these hashes are so many that `whole` and `replace` take less than `find` and `add`."""
+        return _many(len(np.unique(hashes)), self.index.totals().rows)
+
+    def whole(self) -> pa.Table | None:
+        """The versions that count, None if there are none. What counts must not change but by other versions."""
+        parts: list[pa.Table] = []
+        for number in self.index:
+            stored = self.runs.contents(number).runs if self._log(number).segments else []
+            runs = self._stored(number, stored)
+            # A run alone has no versions of a key but one.
+            left = self.left if len(runs) > 1 else _as_they_are
+            parts += map(left, merged_parts(runs, self.runs.tuning.block_rows, _ORDER)) if runs else ()
+        return concat_tables(parts) if parts else None
+
+    def replace(self, rows: pa.Table, hashes: Hashes) -> None:
+        """Let these rows, each of a key of its own, be all that there is."""
+        stored = _in_order(hashes)
+        rows, own = rows.append_column("h", pa.array(stored)), self._ranges(stored)
+        order = radix_sort.argsort(upper_halves(stored).astype(np.int64) + _SIGN)
+        rows, own = rows.take(pa.array(order)), own[order]
+        numbers = list(self.index) or [0]
+        ends = np.searchsorted(own, numbers, side="right").tolist()
+        for number, low, end in zip(numbers, [0, *ends], ends, strict=False):
+            parts = self.runs.contents(number).runs if self._log(number).segments else []
+            if low == end:
+                self._empty(number, parts)
+            else:
+                came = InTable.of(rows.slice(low, end - low), _ORDER)
+                self._let_be_all(number, parts, [came], end - low, _as_they_are, copies=False)
+
     def forget(self) -> None:
         """Drop all versions."""
         for number in list(self.index):
@@ -161,7 +193,7 @@ class KeyedRuns:
         parts = self.runs.contents(number).runs if log.segments else []
         before, count = sum(part.rows for part in parts), rows.num_rows
         kept, merged = unmerged_runs(parts, count, before + count)
-        copies = not _many(count, log)
+        copies = not _many(count, log.rows)
         if kept == 0 or before + count > 2 * log.base:
             self._put_together(number, parts, [came], log.rows + more, copies=copies)
             return
@@ -177,10 +209,15 @@ class KeyedRuns:
 
         copies  whether there are to be copies of them
         """
-        runs = [*self._stored(number, parts), *came]
+        self._let_be_all(number, parts, [*self._stored(number, parts), *came], count, self.left, copies)
+
+    def _let_be_all(
+        self, number: int, parts: list[Part], runs: list[Sorted], count: int, left: Left, copies: bool
+    ) -> None:
+        """Let what is `left` of some runs be all that a range has, which has these parts so far."""
         cuts = self._cuts(number, runs, count)
         for low, end in zip([None, *cuts], [*cuts, None], strict=True):
-            made = self.runs.reduced(runs, lambda rows: self._outward(self.left(rows)), (low, end), copies=copies)
+            made = self.runs.reduced(runs, lambda rows: self._outward(left(rows)), (low, end), copies=copies)
             if low is None:
                 self._let_be(number, parts, *made)
             else:
@@ -220,9 +257,13 @@ def last_versions(keys: Sequence[str], rows: pa.Table) -> pa.Table:
     return last.filter(pc.invert(last["deleted"]))
 
 
-def _many(count: int, log: Log) -> bool:
-    """Whether so many of the rows of a range are asked for or change that its runs are decoded, and not copied."""
-    return count * _OF_MANY >= log.rows
+def _many(count: int, rows: int) -> bool:
+    """Whether so many of some rows are asked for or change that their runs are decoded, and not copied."""
+    return count * _OF_MANY >= rows
+
+
+def _as_they_are(rows: pa.Table) -> pa.Table:
+    return rows
 
 
 def _in_order(hashes: Hashes) -> Ints:

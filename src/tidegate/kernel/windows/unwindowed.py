@@ -44,19 +44,24 @@ def _updates(layout: Layout, state: State, batch: Batch) -> pa.Table:
     rows = batch.partials()[0] if layout.op.pre_aggregates else batch.records()
     if rows is None or not rows.num_rows:
         return layout.result_schema.empty_table()
-    versions = _versions(layout, state)
-    held = _held(layout, versions, rows)
+    versions, hashes = _versions(layout, state), grouping.key_hash(layout, rows)
+    many = versions.are_many(hashes)
+    held = versions.whole() if many else _last(layout, versions.find(hashes))
+    held = _as_rows(held) if held is not None and held.num_rows else None
     one_window = None if held is None else _in_one_window(held)
     merged, updates = window_table.apply(layout, one_window, _in_one_window(rows), batch.single)
-    _store(layout, versions, held, merged.drop_columns(["start"]))
+    merged = merged.drop_columns(["start"])
+    if many:
+        stored = merged.append_column("deleted", pa.repeat(False, merged.num_rows))
+        versions.replace(stored, grouping.key_hash(layout, merged))
+    else:
+        _store(layout, versions, held, merged)
     return results.finish(layout, updates)
 
 
-def _held(layout: Layout, versions: KeyedRuns, rows: pa.Table) -> pa.Table | None:
-    """What is stored of the keys of these rows, None if nothing is."""
-    found = list(versions.find(grouping.key_hash(layout, rows)))
-    held = last_versions(layout.keys, concat_tables(found)) if found else None
-    return _as_rows(held) if held is not None and held.num_rows else None
+def _last(layout: Layout, parts: Iterable[pa.Table]) -> pa.Table | None:
+    found = list(parts)
+    return last_versions(layout.keys, concat_tables(found)) if found else None
 
 
 def _store(layout: Layout, versions: KeyedRuns, held: pa.Table | None, merged: pa.Table) -> None:
