@@ -11,9 +11,9 @@ STAMP := $(VENV)/.installed
 LOWEST_STAMP := $(LOWEST)/.installed
 # Dependency groups came with pip 25.1; Python 3.11 brings an older one.
 PIP_WITH_GROUPS = --upgrade 'pip>=25.1'
-EXTRAS = '.[connect,delta,demo,kafka,metrics,postgres,registry]'
+EXTRAS = '.[connect,delta,demo,kafka,metrics,pipelines,postgres,registry]'
 # The lowest confluent-kafka of `kafka` is too old for `registry`, whose tests are skipped there.
-LOWEST_EXTRAS = '.[connect,delta,demo,kafka,metrics,postgres]'
+LOWEST_EXTRAS = '.[connect,delta,demo,kafka,metrics,pipelines,postgres]'
 PIP_INSTALL = install --disable-pip-version-check --quiet
 
 # Spark starts its Python workers with the `python3` of the PATH unless it is told which.
