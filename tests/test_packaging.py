@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import tidegate
 
@@ -33,6 +34,20 @@ def test_the_lowest_versions_are_the_lower_bounds() -> None:
     assert set(pinned) == set(bounds)
     for name, bound in bounds.items():
         assert f"{pinned[name]}.".startswith(f"{bound}."), name
+
+
+def test_the_extras_of_the_lowest_lane_admit_its_versions() -> None:
+    """Otherwise pip finds no versions for `make test-lowest`."""
+    [line] = re.findall(r"^LOWEST_EXTRAS = '\.\[(.*)\]'$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    extras = PROJECT["optional-dependencies"]
+    lines = (ROOT / "requirements" / "lowest.txt").read_text().splitlines()
+    pinned = dict(line.split("==") for line in lines if "==" in line)
+    admitted = {
+        extra
+        for extra, needed in extras.items()
+        if all(each.name not in pinned or pinned[each.name] in each.specifier for each in map(Requirement, needed))
+    }
+    assert admitted - {"runtime", "spark"} == set(line.split(","))
 
 
 def test_version_is_said_once_more() -> None:

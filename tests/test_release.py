@@ -21,6 +21,7 @@ from tools import address
 import tidegate
 
 ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 TOPOLOGY = """
 import sys
@@ -106,6 +107,9 @@ def test_the_workflows_and_forms_are_what_they_say() -> None:
     matrix = files["tests"]["jobs"]["versions"]["strategy"]["matrix"]["include"]
     assert {"3.11", "3.12", "3.13", "3.14"} == {each["python"] for each in matrix}
     assert {"17", "21", "25"} == {each["java"] for each in matrix}
+    assert {"4.1.*", "4.2.*", "4.3.*"} == {each["pyspark"] for each in matrix}
+    runs = [step.get("run", "") for job in files["tests"]["jobs"].values() for step in job["steps"]]
+    assert {"make test-lowest", "make test-with-spark SPARK=4.0.2", "make test-package"} <= set(runs)
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
     assert {hook["entry"].split()[0] for hook in hooks} == {
         f".venv/bin/{tool}" for tool in ("ruff", "mypy", "lint-imports")
@@ -135,7 +139,7 @@ def test_wheel_and_archive_have_what_they_should(built: Path) -> None:
     assert packed >= sources | {"tidegate/py.typed"}
     assert {name.split("/")[0] for name in names} == {"tidegate", f"tidegate-{tidegate.__version__}.dist-info"}
     assert (told["Name"], told["Version"]) == ("tidegate", tidegate.__version__)
-    assert {"runtime", "spark", "kafka", "connect", "metrics", "demo"} == set(told.get_all("Provides-Extra"))
+    assert set(PROJECT["optional-dependencies"]) == set(told.get_all("Provides-Extra"))
     with tarfile.open(archive) as files:
         inside = {name.split("/", 1)[1] for name in files.getnames() if "/" in name}
     assert inside >= {"pyproject.toml", "README.md", "LICENSE", "NOTICE", "CHANGELOG.md", "Makefile"}

@@ -71,7 +71,8 @@ def test_workers_run_the_python_of_a_job_that_sets_no_pyspark_python(
 def test_so_do_those_of_a_connect_server_that_the_job_starts(tmp_path: Path, environment: dict[str, str]) -> None:
     pytest.importorskip("grpc")
     pytest.importorskip("pyspark", minversion="4.1", reason="Connect of Spark 4.0 has no stateful operator in Python")
-    done = run(tmp_path, environment, "connect")
+    # The server takes any free port: another test may have that of Spark.
+    done = run(tmp_path, {**environment, "SPARK_TESTING": "1"}, "connect")
     assert done.returncode == 0, done.stderr[-3000:]
     assert "counted [2]" in done.stdout
 

@@ -128,7 +128,9 @@ def environment(tmp_path: Path) -> dict[str, str]:
     pytest.importorskip("grpc")
     pytest.importorskip("pyspark.pipelines")
     path = os.pathsep.join([str(tmp_path), *(path for path in sys.path if path)])
-    return {**quick(tmp_path / "spark", catalog=True), "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path}
+    given = quick(tmp_path / "spark", catalog=True)
+    # The Connect server takes any free port: another test may have that of Spark.
+    return {**given, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path, "SPARK_TESTING": "1"}
 
 
 def run(folder: Path, environment: dict[str, str]) -> str:
