@@ -56,7 +56,8 @@ def replaced(layout: Layout, state: State, index: LogIndex, rows: pa.Table, *, l
     kept = _kept(layout, state, index, later=later)
     rows = rows.append_column(LIVE, _live(rows))
     found = list(kept.find(_hashes(layout, rows))) if rows.num_rows else []
-    held = _as_told(kept.left(concat_tables(found))) if found else None
+    # Of windows that this batch closes too: it changes them yet.
+    held = _as_told(_that_count(layout, NEVER, concat_tables(found))) if found else None
     both = rows if held is None else concat_tables([_like(held, rows), rows])
     codes = np.unique(result_keys.codes(layout, both), return_inverse=True)[1]
     before, has = previous_rows(codes)
