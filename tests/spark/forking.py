@@ -51,9 +51,16 @@ os._exit((server.recv(1) or b"\\1")[0])
 """It ends with what the fork ends with, and with 1 if that is killed."""
 
 
+READY, THREADS = b"ready\n", b"threads\n"
+"""What the server says: that it waits for those that ask, or that it cannot fork."""
+
+
 @contextmanager
 def forking() -> Iterator[Path]:
-    """The program, until the end of the block; outside Linux it is the Python of this process."""
+    """The program, until the end of the block.
+
+    It is the Python of this process outside Linux, and where the imports start threads.
+    """
     if sys.platform != "linux":
         yield Path(sys.executable)
         return
@@ -69,9 +76,10 @@ def forking() -> Iterator[Path]:
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
             assert server.stdin is not None
             assert server.stdout is not None
-            assert server.stdout.readline() == b"ready\n", "the server of forks did not start"
+            said = server.stdout.readline()
+            assert said in (READY, THREADS), "the server of forks did not start"
             try:
-                yield program
+                yield program if said == READY else Path(sys.executable)
             finally:
                 # It ends when this process does, too.
                 server.stdin.close()
@@ -83,13 +91,16 @@ def serve(address: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for module in IMPORTED:
         import_module(module)
-    assert len(list(Path("/proc/self/task").iterdir())) == 1, "a fork has no other thread, but the locks that one holds"
+    if len(list(Path("/proc/self/task").iterdir())) > 1:
+        # A fork has no other thread, but the locks that one holds. The imports of PySpark 4.0 start one.
+        sys.stdout.buffer.write(THREADS)
+        return
     gc.collect()
     gc.freeze()
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asked:
         asked.bind(address)
         asked.listen()
-        sys.stdout.write("ready\n")
+        sys.stdout.buffer.write(READY)
         sys.stdout.flush()
         while sys.stdin not in select.select([sys.stdin, asked], [], [])[0]:
             connection, _ = asked.accept()
