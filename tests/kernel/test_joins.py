@@ -16,14 +16,14 @@ import tidegate as tg
 from tidegate.kernel.columns.arrays import concat_tables
 from tidegate.kernel.columns.row_bytes import extents, together
 from tidegate.kernel.exchange.packing import pack
-from tidegate.kernel.joins import matching, sorted_runs, stream_stream
+from tidegate.kernel.joins import matching, stream_stream
 from tidegate.kernel.joins.arrivals import Progress
 from tidegate.kernel.joins.matching import Records, pairs
 from tidegate.kernel.joins.open_records import Closing, OpenRecords
 from tidegate.kernel.joins.table_rows import Lookup
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage
-from tidegate.kernel.state import frames
+from tidegate.kernel.state import frames, sorted_runs
 from tidegate.kernel.state.copies import Copies, Numbers, Run, distinct, places
 from tidegate.kernel.state.run_merging import InTable, merged_parts
 from tidegate.kernel.state.state import State

@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 import pytest
 
 import tidegate as tg
-from tidegate.kernel.joins import copies
 from tidegate.kernel.joins.stream_stream import StreamStreamJoin
+from tidegate.kernel.state import copies
 from tidegate.kernel.state.state import State
 from tidegate.plan import operation, with_row_ids
 from tidegate.testing import TopologyTestDriver

@@ -1,8 +1,9 @@
-"""The rows of tables in joins: versions are added as runs, and those that count no longer go when these become one."""
+"""Rows by key: versions are added as runs, and those that count no longer go when these become one."""
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from typing import Any
 
 import pyarrow as pa
@@ -229,3 +230,55 @@ def test_tables_give_the_same_however_their_runs_are_cut_and_copied(seed: int, h
         assert held == [shown] * 2 or not changes or (histories and min(held) >= shown)
         most = max(most, len(ranges(drivers[0])))
     assert len(ranges(drivers[1])) <= 1 < most
+
+
+EVENTS = pa.schema([("user", pa.string()), ("ts", pa.int64()), ("n", pa.int64()), ("p", pa.int32()), ("o", pa.int64())])
+
+
+def counted() -> tg.KTable:
+    """Users by how much they have, of an aggregation without windows whose rows are grouped anew."""
+    order: dict[str, Any] = {"key": "user", "timestamp": "ts", "partition": "p", "offset": "o"}
+    totals = tg.stream("events", **order, schema=EVENTS).group_by_key().agg(total=tg.sum("n"))
+    return totals.group_by("total").agg(tg.Materialized.as_("groups"), users=tg.count())
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("tuning", [SMALL, Tuning()], ids=["small", "default"])
+def test_rows_by_key_and_old_values_are_right_after_any_batches(
+    seed: int, tuning: Tuning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With few and with many of the keys in a batch, restarts, and copies that are lost."""
+    draw = random.Random(seed)
+    driver = TopologyTestDriver(counted(), tuning=tuning)
+    totals, groups, offset = Counter[str](), Counter[int](), 0
+    users = [f"user {n}" for n in range(draw.choice([3, 40, 200]))]
+    for _ in range(20):
+        if draw.random() < 0.2:
+            driver = TopologyTestDriver(counted(), state=driver.state(), tuning=tuning)
+        if draw.random() < 0.2:
+            monkeypatch.setattr(sorted_runs, "COPIES", Copies())
+        events = []
+        for _ in range(draw.choice([0, 1, 3, 100])):
+            user, n, offset = draw.choice(users), draw.choice([0, 1, 2, -1]), offset + 1
+            events.append({"user": user, "ts": offset, "n": n, "p": 0, "o": offset})
+            if user in totals:
+                groups[totals[user]] -= 1
+            totals[user] += n
+            groups[totals[user]] += 1
+        driver.pipe_batch(events)
+        told = {row["total"]: row["users"] for row in driver.read_output()}
+        assert all(groups[total] == users for total, users in told.items())
+        stored = {row["user"]: row["total"] for row in driver.read_state()}
+        assert stored == dict(totals)
+        assert {row["total"]: row["users"] for row in driver.read_state("groups") if row["users"]} == +groups
+
+
+def test_a_row_that_goes_and_comes_again() -> None:
+    """The old value of a deleted row is no longer there to be taken out of its group."""
+    order: dict[str, Any] = {"key": "user", "timestamp": "ts", "partition": "p", "offset": "o"}
+    table = tg.table("prices", **order, deleted="gone", schema=PRICES)
+    driver = TopologyTestDriver(table.group_by("price").agg(tg.Materialized.as_("groups"), users=tg.count()))
+    row = {"user": "a", "ts": 1, "p": 0, "price": 7}
+    for offset, gone in enumerate([False, True, True, False, False]):
+        driver.pipe_batch([row | {"o": offset, "gone": gone}])
+        assert [one["users"] for one in driver.read_state("groups")] == [0 if gone else 1]
