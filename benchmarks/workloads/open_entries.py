@@ -37,7 +37,7 @@ ENTRIES = {
     "full": (100_000, 1_000_000, 10_000_000),
 }
 SLOW_UP_TO = {"smoke": 2_000, "default": 1_000_000, "full": 10_000_000}
-"""How many entries others than final results are given."""
+"""How many entries Spark's own is given."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class OpenEntries:
             given, load = files(entries, SMALL_BATCHES[options.size], folder)
             digests: dict[str, Digest] = {}
             for contestant in (FINAL, PLAIN, *SPARK):
-                too_many = contestant is not FINAL and entries > SLOW_UP_TO[options.size]
+                too_many = contestant in SPARK and entries > SLOW_UP_TO[options.size]
                 if too_many or not options.wants(contestant.name):
                     continue
                 one = run(spark, contestant, given)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.kernel.columns import radix_sort
-from tidegate.kernel.columns.arrays import Ints, concat_tables
+from tidegate.kernel.columns.arrays import Ints
 from tidegate.kernel.state.log_index import Log
 from tidegate.kernel.state.state import State
 
@@ -29,12 +29,6 @@ Hashes = npt.NDArray[np.uint64]
 def find(state: State, hashes: Hashes) -> Ints:
     """The bucket of each key; `hashes` as `grouping.key_hash` makes them."""
     return state.logs.floors(_high(hashes))
-
-
-def read(state: State, buckets: Ints) -> pa.Table | None:
-    """The rows of these buckets as one table, None if there are none."""
-    segments = [rows for bucket in np.unique(buckets).tolist() for rows in state.read(bucket)]
-    return concat_tables(segments) if segments else None
 
 
 def divide(state: State, hashes: Hashes, most: int) -> None:
