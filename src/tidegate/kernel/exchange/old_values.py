@@ -6,6 +6,7 @@ window that no record can change any more nothing is kept.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -54,10 +55,10 @@ def replaced(layout: Layout, state: State, index: LogIndex, rows: pa.Table, *, l
     later  whether rows of a window may still come when it has closed
     """
     kept = _kept(layout, state, index, later=later)
-    rows = rows.append_column(LIVE, _live(rows))
-    found = list(kept.find(_hashes(layout, rows))) if rows.num_rows else []
-    # Of windows that this batch closes too: it changes them yet.
-    held = _as_told(_that_count(layout, NEVER, concat_tables(found))) if found else None
+    rows, hashes = rows.append_column(LIVE, _live(rows)), _hashes(layout, rows)
+    many = rows.num_rows > 0 and kept.are_many(hashes)
+    held = kept.whole() if many else _held(layout, kept.find(hashes))
+    held = None if held is None else _as_told(held)
     both = rows if held is None else concat_tables([_like(held, rows), rows])
     codes = np.unique(result_keys.codes(layout, both), return_inverse=True)[1]
     before, has = previous_rows(codes)
@@ -65,9 +66,14 @@ def replaced(layout: Layout, state: State, index: LogIndex, rows: pa.Table, *, l
     came = np.arange(both.num_rows - rows.num_rows, both.num_rows)
     if rows.num_rows:
         last = last_rows(codes)
-        last = last[last >= came[0]]
+        last = last if many else last[last >= came[0]]
         mine, had = both.take(pa.array(last)), np.isin(codes[last], codes[: came[0]])
-        _keep(layout, kept, mine, had, live[last] & _open(layout, _closed_to(layout, state, later), mine))
+        stays = live[last] & _open(layout, _closed_to(layout, state, later), mine)
+        if many:
+            mine = mine.filter(pa.array(stays))
+            kept.replace(_stored(mine, np.zeros(mine.num_rows, bool)), _hashes(layout, mine))
+        else:
+            _keep(layout, kept, mine, had, stays)
     return Replaced(both, came, before[came], (has & live[before])[came])
 
 
@@ -107,10 +113,21 @@ def _keep(layout: Layout, kept: KeyedRuns, rows: pa.Table, had: Bools, stays: Bo
     matters = stays | had
     rows, stays, had = rows.filter(pa.array(matters)), stays[matters], had[matters]
     if rows.num_rows:
-        hashes = _hashes(layout, rows)
-        rows = rows.drop_columns([name for name in _NOT_KEPT if name in rows.schema.names])
-        stored = rows.rename_columns([f"{_TOLD}{name}" for name in rows.schema.names])
-        kept.add(stored.append_column("deleted", pa.array(~stays)), hashes, stays.astype(np.int64) - had)
+        kept.add(_stored(rows, ~stays), _hashes(layout, rows), stays.astype(np.int64) - had)
+
+
+def _held(layout: Layout, parts: Iterable[pa.Table]) -> pa.Table | None:
+    """The last versions; also of windows that this batch closes, for it changes them yet."""
+    found = list(parts)
+    return _that_count(layout, NEVER, concat_tables(found)) if found else None
+
+
+def _stored(rows: pa.Table, gone: Bools) -> pa.Table:
+    """Rows that were told as versions to store; `gone`: which of them say that there is no row."""
+    rows = rows.drop_columns([name for name in _NOT_KEPT if name in rows.schema.names])
+    return rows.rename_columns([f"{_TOLD}{name}" for name in rows.schema.names]).append_column(
+        "deleted", pa.array(gone)
+    )
 
 
 def _as_told(versions: pa.Table) -> pa.Table:
