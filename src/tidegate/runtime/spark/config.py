@@ -95,7 +95,9 @@ def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
     require_packages()
     use_driver_python(spark)
     require_connector(spark.conf.get(PACKAGES, ""), spark.version)
-    for name, value in _settings(faster, spark.conf.get(PROVIDER, ""), spark.conf.get(ARROW_ROWS, "")).items():
+    # Spark 4.0 wants a default to be a number too, where the setting is one.
+    rows = spark.conf.get(ARROW_ROWS, None) or ""
+    for name, value in _settings(faster, spark.conf.get(PROVIDER, ""), rows).items():
         spark.conf.set(name, value)
     return spark_or_builder
 
