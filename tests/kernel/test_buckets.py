@@ -9,6 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.kernel.columns.arrays import concat_tables
 from tidegate.kernel.columns.hash64 import hash64
 from tidegate.kernel.state import hash_tree
 from tidegate.kernel.state.state import State
@@ -32,6 +33,12 @@ class Counted(DictStore):
         super().write(window, segment, value)
 
 
+def read(state: State, buckets: Any) -> pa.Table | None:
+    """The rows of these buckets as one table, None if there are none."""
+    segments = [rows for bucket in np.unique(buckets).tolist() for rows in state.read(bucket)]
+    return concat_tables(segments) if segments else None
+
+
 def rows_of(table: dict[int, int]) -> tuple[pa.Table, Any]:
     rows = pa.table({"key": pa.array(list(table), pa.int64()), "n": pa.array(list(table.values()), pa.int64())})
     return rows, hash64(rows["key"].combine_chunks())
@@ -40,7 +47,7 @@ def rows_of(table: dict[int, int]) -> tuple[pa.Table, Any]:
 def upsert(state: State, changes: dict[int, int | None]) -> None:
     """Take changes in as an operator does: read what they touch, change it, write it back."""
     touched = np.unique(hash_tree.find(state, rows_of(dict.fromkeys(changes, 0))[1]))
-    held = hash_tree.read(state, touched)
+    held = read(state, touched)
     merged = {} if held is None else dict(zip(*held.to_pydict().values(), strict=True))
     merged |= changes
     hash_tree.write(state, touched, *rows_of({key: n for key, n in merged.items() if n is not None}))
@@ -56,7 +63,7 @@ def test_a_table_in_buckets_is_a_dict(batches: list[dict[int, int | None]]) -> N
         state.save()
         wanted |= changes
         live = {key: n for key, n in wanted.items() if n is not None}
-        every = hash_tree.read(state, np.array(sorted(state.logs), np.int64))
+        every = read(state, np.array(sorted(state.logs), np.int64))
         assert (dict(zip(*every.to_pydict().values(), strict=True)) if every else {}) == live
         assert all(log.rows <= 4 for _, log in state.logs.items())
 
@@ -78,7 +85,7 @@ def test_keys_of_one_hash_stay_together() -> None:
     rows = pa.table({"key": pa.array(range(9), pa.int64())})
     same = np.full(9, 12345 << 32, np.uint64)
     hash_tree.write(state, hash_tree.find(state, same), rows, same)
-    assert hash_tree.read(state, np.unique(hash_tree.find(state, same))).num_rows == 9  # type: ignore[union-attr]
+    assert read(state, np.unique(hash_tree.find(state, same))).num_rows == 9  # type: ignore[union-attr]
     assert len(state.logs) == 1
 
 
@@ -92,7 +99,7 @@ def test_a_batch_of_all_keys_puts_small_buckets_together() -> None:
     assert len(state.logs) == many
     upsert(state, dict.fromkeys(range(5_000), 3))
     assert len(state.logs) <= 10
-    every = hash_tree.read(state, np.array(list(state.logs), np.int64))
+    every = read(state, np.array(list(state.logs), np.int64))
     assert every is not None
     assert dict(zip(*every.to_pydict().values(), strict=True)) == dict.fromkeys(range(5_000), 3)
     assert state.logs.totals().rows == 5_000

@@ -18,6 +18,8 @@ import tidegate as tg
 from tidegate.kernel.exchange.packing import pack
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage
+from tidegate.kernel.state import sorted_runs
+from tidegate.kernel.state.copies import Copies
 from tidegate.kernel.state.store import DictStore
 from tidegate.plan import operation
 
@@ -129,14 +131,16 @@ class CountingStore(DictStore):
         return found
 
 
-def bytes_read_by_a_small_batch(layout: Layout, open_entries: int, rows: int = 100) -> int:
+def bytes_read_by_a_small_batch(layout: Layout, open_entries: int, rows: int = 100, before: int = 0) -> int:
+    """What a batch reads that comes behind a large one, and `before` other small ones."""
     stage, store = Stage(layout, tasks=1), CountingStore()
     step = lambda batch: stage.step(store, [dict(pack(layout, [batch], [0]))[0]])  # noqa: E731
     step(events(open_entries, open_entries, 0))
-    store.read_bytes = 0
     small = events(rows, rows, 0)
-    offsets = pa.array(np.arange(rows) + open_entries, pa.int64())
-    step(small.set_column(small.schema.get_field_index("offset"), "offset", offsets))
+    for number in range(before + 1):
+        store.read_bytes = 0
+        offsets = pa.array(np.arange(rows) + open_entries + number * rows, pa.int64())
+        step(small.set_column(small.schema.get_field_index("offset"), "offset", offsets))
     return store.read_bytes
 
 
@@ -147,7 +151,11 @@ def test_final_results_read_no_state_until_a_window_closes() -> None:
     assert many <= few + 64
 
 
-def test_a_plain_table_reads_its_touched_buckets_alone() -> None:
+def test_a_plain_table_reads_the_rows_of_its_keys_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From copies of its runs, which the first small batch makes."""
     layout = prepared(lambda s: s.group_by_key().count())
-    few, many = (bytes_read_by_a_small_batch(layout, entries, rows=3) for entries in (50_000, 500_000))
-    assert many < 2 * few
+    few, many = (bytes_read_by_a_small_batch(layout, entries, rows=3, before=1) for entries in (50_000, 500_000))
+    assert many <= few + 64
+    monkeypatch.setattr(sorted_runs, "COPIES", Copies())
+    first = bytes_read_by_a_small_batch(layout, 50_000, rows=3)
+    assert first > 100 * few

@@ -40,8 +40,8 @@ _SIGN = 1 << 31
 
 _ORDER = ("h",)
 
-_OF_MANY = 4
-"""With one of so many of the rows of a range in a batch, copies of its runs would be made for nothing."""
+_OF_MANY = 2
+"""Where a batch has one of so many of the rows of a range, copies of its runs would be made for nothing."""
 
 
 @dataclass(frozen=True)
