@@ -134,7 +134,8 @@ class KeyedRuns:
 
     def are_many(self, hashes: Hashes) -> bool:
         """Whether keys with these hashes are so many that `whole` and `replace` take less than `find` and `add`."""
-        return _many(len(np.unique(hashes)), self.index.totals().rows)
+        rows = self.index.totals().rows
+        return _many(len(hashes), rows) and _many(len(np.unique(hashes)), rows)
 
     def whole(self) -> pa.Table | None:
         """The versions that count, None if there are none. What counts must not change but by other versions."""
