@@ -205,7 +205,14 @@ def test_keys_that_are_none() -> None:
         (pd.DataFrame({"name": ["B"]}), "`expect_keys` has no column 'user', which is part of the key; it has 'name'."),
         (pa.table({"user": [1]}), "`expect_keys` has 'user' as int64, the stream as string: a key of another kind"),
         (pd.DataFrame({"user": [1.5]}), "`expect_keys` has 'user' as double, the stream as string: a key of another"),
-        (pd.Series(["B"]), "`expect_keys` is a pandas Series, which has no columns: "),
+        pytest.param(
+            pd.Series(["B"]),
+            "`expect_keys` is a pandas Series, which has no columns: ",
+            marks=pytest.mark.skipif(
+                not hasattr(pd.Series, "__arrow_c_stream__"),
+                reason="pandas 2.2.0 hands Arrow no Series: it is any value",
+            ),
+        ),
     ],
 )
 def test_keys_of_another_shape_or_kind(keys: Any, message: str) -> None:

@@ -201,7 +201,14 @@ def test_a_record_without_the_key_of_a_stream_that_only_steps() -> None:
     ("batch", "message"),
     [
         (pa.array(["A"]), "What was piped is a pyarrow ChunkedArray, which is no table of records: "),
-        (pd.Series(["A"]), "What was piped is a pandas Series, which is no table of records: "),
+        pytest.param(
+            pd.Series(["A"]),
+            "What was piped is a pandas Series, which is no table of records: ",
+            marks=pytest.mark.skipif(
+                not hasattr(pd.Series, "__arrow_c_stream__"),
+                reason="pandas 2.2.0 hands Arrow no Series: it is any value",
+            ),
+        ),
         ([pa.table({"k": ["A"], "ts": [0]})], "A record is a pyarrow Table (Table), not a dict of columns."),
         (["x" * 500], f"A record is '{'x' * 96}... (str), not a dict of columns."),
     ],
