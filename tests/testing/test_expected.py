@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
+from series import HANDED_OVER
 from tidegate.testing import TopologyTestDriver, Window
 
 WINDOWS = tg.TimeWindows.of_size_with_no_grace("10 ms")
@@ -208,10 +209,7 @@ def test_keys_that_are_none() -> None:
         pytest.param(
             pd.Series(["B"]),
             "`expect_keys` is a pandas Series, which has no columns: ",
-            marks=pytest.mark.skipif(
-                not hasattr(pd.Series, "__arrow_c_stream__"),
-                reason="pandas 2.2.0 hands Arrow no Series: it is any value",
-            ),
+            marks=HANDED_OVER,
         ),
     ],
 )

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 import tidegate as tg
+from series import HANDED_OVER
 from tidegate.testing import TopologyTestDriver
 
 GROUPED = tg.stream("events", key="k", timestamp="ts").group_by_key()
@@ -204,10 +205,7 @@ def test_a_record_without_the_key_of_a_stream_that_only_steps() -> None:
         pytest.param(
             pd.Series(["A"]),
             "What was piped is a pandas Series, which is no table of records: ",
-            marks=pytest.mark.skipif(
-                not hasattr(pd.Series, "__arrow_c_stream__"),
-                reason="pandas 2.2.0 hands Arrow no Series: it is any value",
-            ),
+            marks=HANDED_OVER,
         ),
         ([pa.table({"k": ["A"], "ts": [0]})], "A record is a pyarrow Table (Table), not a dict of columns."),
         (["x" * 500], f"A record is '{'x' * 96}... (str), not a dict of columns."),

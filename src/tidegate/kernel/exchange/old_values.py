@@ -51,7 +51,7 @@ class Replaced:
 def replaced(layout: Layout, state: State, index: LogIndex, rows: pa.Table, *, later: bool) -> Replaced:
     """What rows (of `layout.result_schema`) replace, in order; the last ones of their keys are kept from now on.
 
-    index  the logs of the buckets
+    index  the ranges of the rows that are kept
     later  whether rows of a window may still come when it has closed
     """
     kept = _kept(layout, state, index, later=later)

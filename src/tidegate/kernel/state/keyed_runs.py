@@ -31,8 +31,7 @@ from tidegate.kernel.state.copies import Run, distinct, upper_halves
 from tidegate.kernel.state.hash_tree import FILLED, Hashes
 from tidegate.kernel.state.log_index import Log, LogIndex
 from tidegate.kernel.state.run_merging import InTable, Sorted, merged_parts
-from tidegate.kernel.state.sorted_runs import Contents, Left, Part, SortedRuns
-from tidegate.kernel.state.sorted_runs import unmerged as unmerged_runs
+from tidegate.kernel.state.sorted_runs import Contents, Left, Part, SortedRuns, unmerged
 from tidegate.kernel.state.store import Store
 
 _SIGN = 1 << 31
@@ -193,13 +192,12 @@ class KeyedRuns:
         log, came = self._log(number), InTable.of(rows, _ORDER)
         parts = self.runs.contents(number).runs if log.segments else []
         before, count = sum(part.rows for part in parts), rows.num_rows
-        kept, merged = unmerged_runs(parts, count, before + count)
-        copies = not _many(count, log.rows)
+        kept, merged = unmerged(parts, count, before + count)
         if kept == 0 or before + count > 2 * log.base:
-            self._put_together(number, parts, [came], log.rows + more, copies=copies)
+            self._put_together(number, parts, [came], log.rows + more, copies=not _many(count, log.rows))
             return
         runs = [*self._stored(number, merged, kept), came]
-        made = self.runs.merged(runs) if self.fitting is None else self.runs.reduced(runs, self._outward, copies=copies)
+        made = self.runs.merged(runs) if self.fitting is None else self.runs.reduced(runs, self._outward)
         part = self.runs.write(number, range(kept, kept + max(1, len(merged))), merged, *made)
         self.runs.say(number, Contents([*parts[:kept], part], []))
         size = log.size + part.size - sum(gone.size for gone in merged)

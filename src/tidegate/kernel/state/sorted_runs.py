@@ -121,15 +121,14 @@ class SortedRuns:
 
         copies  whether there is to be a copy of them
         """
-        bodies: list[memoryview] = []
-        columns: list[Extents] = []
+        total, bodies, columns = 0, list[memoryview](), list[Extents]()
         for part in merged_parts(runs, self.tuning.block_rows, self.by, between):
             if (rows := left(part)).num_rows:
+                total += rows.num_rows
                 bodies.append(frames.body(frames.SEGMENT, rows))
-                columns.append(extents(rows))
+                columns += [extents(rows)] if copies else []
         if not bodies:
             return b"", 0, None
-        total = sum(next(iter(each.values())).rows for each in columns)
         frame = frames.framed(frames.SEGMENT, {}, bodies)
         copy = None
         if copies and self._room(runs, total):
