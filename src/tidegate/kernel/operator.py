@@ -13,13 +13,15 @@ from typing import ClassVar, NamedTuple
 
 import pyarrow as pa
 
-from tidegate.instants import Window
+from tidegate.instants import Window, show_ms
 from tidegate.kernel.exchange import stream_clock
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import TableSpec
 from tidegate.kernel.suppress.suppression_metrics import Held
+from tidegate.kernel.time.stream_time import NEVER
+from tidegate.plan import Operation
 
 
 class OpenWindows(NamedTuple):
@@ -117,6 +119,21 @@ class Operator(ABC):
     def windows_stored(self, state: State) -> dict[int, pa.Table]:
         """A table of state rows for each open window, by its start (ms); what `rewrite_from` of another kind reads."""
         return {}
+
+    def of_another_grace(self, longer_ms: int) -> str:
+        """What it means for a query that goes on that its grace is so much longer, or shorter if it is negative."""
+        if longer_ms > 0:
+            return f"windows that closed stay closed; those that are open take records {show_ms(longer_ms)} longer"
+        return "windows that the shorter grace has closed leave with the next batch, and take no record any more"
+
+    def of_another_table(self, old: Operation) -> str | None:
+        """What it means that the plan `old` kept the rows of a joined table in another way; None if it cannot go on."""
+        return None
+
+    def take_over_times(self, old: Operation, state: State) -> None:
+        """Change the times in a state that the plan `old` wrote to those of this plan."""
+        if state.stream_time != NEVER:
+            state.closed_to += self.layout.op.grace_ms - old.grace_ms
 
     def rewrite_from(self, old: Operator, state: State, *, bounded: bool) -> None:  # noqa: B027 - most need not
         """Store what the operator `old` stored in the form that this operator needs, where the forms differ.

@@ -224,6 +224,12 @@ class Operation:
         return aggregation if isinstance(aggregation, Reduce | Fold) else None
 
     @property
+    def grace_ms(self) -> int:
+        """How long its windows, or its join, wait for records that come late."""
+        waiting = self.joined or self.windows
+        return 0 if waiting is None else waiting.grace_ms
+
+    @property
     def deletes(self) -> bool:
         """Whether rows can be tombstones: a function may return None, and sessions merge into other ones."""
         merges = self.function is not None or isinstance(self.windows, SessionWindows)

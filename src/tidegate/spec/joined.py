@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from tidegate.errors import DefinitionError, DefinitionTypeError
@@ -96,6 +96,16 @@ class Joined:
         """What `describe()` says of the join besides `how`, by name."""
         return {}
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What this kind of join has besides the fields of every join, as JSON; `of_settings` reads it."""
+        return {}
+
+    @classmethod
+    def of_settings(cls, settings: Mapping[str, Any], **others: Any) -> Joined:
+        """A join of this kind with these `settings`, and other fields as they are."""
+        return cls(**settings, **others)
+
     def names(self, left: Sequence[str], right: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
         """The value columns of either side: what a row calls them.
 
@@ -139,6 +149,14 @@ class StreamStream(Joined):
     def shown(self) -> dict[str, str]:
         return self.identity
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"windows": asdict(self.windows)}
+
+    @classmethod
+    def of_settings(cls, settings: Mapping[str, Any], **others: Any) -> Joined:
+        return super().of_settings(dict(settings, windows=JoinWindows(**settings["windows"])), **others)
+
     def __str__(self) -> str:
         return f"{self.how} join in {self.windows}"
 
@@ -176,6 +194,10 @@ class StreamTable(Joined):
         row = "the latest one" if self.history_ms is None else f"as of the record, {show_ms(self.history_ms)} back"
         return {"row": row, "grace": show_ms(self.grace_ms)}
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"history_ms": self.history_ms, "grace_ms": self.grace_ms}
+
     def __str__(self) -> str:
         back = "" if self.history_ms is None else show_ms(self.history_ms)
         of = f"the row as of the record, {back} back" if back else "the latest row"
@@ -209,8 +231,19 @@ class TableTable(Joined):
         }
         return {"table": "two tables"} | histories
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"histories": list(self.histories)}
+
+    @classmethod
+    def of_settings(cls, settings: Mapping[str, Any], **others: Any) -> Joined:
+        return super().of_settings(dict(settings, histories=tuple(settings["histories"])), **others)
+
     def __str__(self) -> str:
         return f"{self.how} join of tables"
+
+
+JOINS: tuple[type[Joined], ...] = (StreamStream, StreamTable, TableTable)
 
 
 def checked_how(how: Any) -> str:

@@ -4,7 +4,7 @@ Without a history that is the row that came last. With one it is the row as of t
 the record waits until the stream's own time has reached its timestamp plus the grace, so that changes which come late
 are seen. That time goes by the clock of the stream; changes of the table neither move it nor hold it back, and the
 order of a batch does not go by it. Waiting records lie in stretches of their timestamps (`joins.open_records`), rows in
-buckets by key.
+ranges of hashes of the key (`state.keyed_runs`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.instants import MAX_MS, earlier_ms, later_ms
+from tidegate.instants import MAX_MS, earlier_ms, later_ms, show_ms
 from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
 from tidegate.kernel.exchange import stream_clock
 from tidegate.kernel.exchange.batch import Batch, JoinBatch, StreamsTime
@@ -35,6 +35,7 @@ from tidegate.kernel.state.keyed_runs import KeyedRuns
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import TABLE_RIGHT, WAITING
 from tidegate.kernel.time.stream_time import NEVER, Fold
+from tidegate.plan import Operation
 from tidegate.spec.columns import UNTIL
 from tidegate.spec.joined import StreamTable
 from tidegate.spec.windows import LEFT, RIGHT
@@ -111,6 +112,39 @@ class StreamTableJoin(JoinOperator):
         rows = self._rows(state, looked_up, changes, kept, table)
         self._store_waiting(state, looked_up, at_end=closes_at == MAX_MS)
         return [rows], late
+
+    def of_another_grace(self, longer_ms: int) -> str:
+        if longer_ms > 0:
+            return (
+                f"records that wait for the table wait {show_ms(longer_ms)} longer, and so do those that come; a "
+                "record whose time had come by the shorter grace is looked up when it comes"
+            )
+        return "records that have waited for the shorter grace are looked up before the next batch"
+
+    def of_another_table(self, old: Operation) -> str | None:
+        # Versions may be kept from now on, or for longer or shorter. Without them nothing says which row came last.
+        before, now = old.joined, self._joined
+        if not isinstance(before, StreamTable) or now.history_ms is None:
+            return None
+        if before.history_ms is None:
+            return "versions are kept from now on; of what came before, the last row of each key is the first version"
+        if now.history_ms > before.history_ms:
+            return (
+                "versions are kept for longer from now on; those older than the shorter history are gone, and changes "
+                "and records from before it find what they found"
+            )
+        return "versions older than the new history count no longer"
+
+    def take_over_times(self, old: Operation, state: State) -> None:
+        # What has been looked up stays so under another grace. A history that is made longer has its old beginning.
+        before, now = old.joined, self._joined
+        assert isinstance(before, StreamTable)
+        stream, table = state.input_times
+        if stream != NEVER:
+            state.looked_up_to += now.grace_ms - before.grace_ms
+        state.first_versions = before.history_ms is None and now.history_ms is not None
+        if table != NEVER and before.history_ms is not None:
+            state.history_from = max(state.history_from, table - before.history_ms)
 
     @property
     def _joined(self) -> StreamTable:

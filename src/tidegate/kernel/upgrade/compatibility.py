@@ -33,13 +33,11 @@ from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.schema_evolution import FROM_THE_START, Column, Fitting
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import Store
-from tidegate.kernel.time.stream_time import NEVER
 from tidegate.kernel.upgrade import description, flush
 from tidegate.kernel.upgrade.description import Described
 from tidegate.kernel.upgrade.flush import Flushed
 from tidegate.plan import Operation
 from tidegate.spec.aggregates import Aggregate
-from tidegate.spec.joined import Joined, StreamTable
 from tidegate.spec.suppressed import StrictBuffer
 from tidegate.spec.upgrade import Change, refusal
 
@@ -181,10 +179,9 @@ def _effect(name: str, what: Described, new: Layout) -> str | None:
     """What a change means for a query that goes on; None if it cannot."""
     old = what.layout
     if name == "grace" and type(old.op.windows) is type(new.op.windows) and type(old.op.joined) is type(new.op.joined):
-        of_grace = _of_waiting if isinstance(new.op.joined, StreamTable) else _of_grace
-        return of_grace(_grace(old), _grace(new))
+        return operator_of(new).of_another_grace(new.op.grace_ms - old.op.grace_ms)
     if name == "table":
-        return _of_history(old.op.joined, new.op.joined)
+        return operator_of(new).of_another_table(old.op)
     if name == "aggregation":
         return _of_aggregation(old, new)
     if name == "types":
@@ -218,35 +215,6 @@ def _of_emits(old: Layout, new: Layout) -> str:
     return _TURNED
 
 
-def _of_grace(before: int, after: int) -> str:
-    if after > before:
-        return f"windows that closed stay closed; those that are open take records {show_ms(after - before)} longer"
-    return "windows that the shorter grace has closed leave with the next batch, and take no record any more"
-
-
-def _of_waiting(before: int, after: int) -> str:
-    if after > before:
-        return (
-            f"records that wait for the table wait {show_ms(after - before)} longer, and so do those that come; a "
-            "record whose time had come by the shorter grace is looked up when it comes"
-        )
-    return "records that have waited for the shorter grace are looked up before the next batch"
-
-
-def _of_history(old: Joined | None, new: Joined | None) -> str | None:
-    """Versions may be kept from now on, or for longer or shorter; the row that came last cannot be told from them."""
-    if not isinstance(old, StreamTable) or not isinstance(new, StreamTable) or new.history_ms is None:
-        return None
-    if old.history_ms is None:
-        return "versions are kept from now on; of what came before, the last row of each key is the first version"
-    if new.history_ms > old.history_ms:
-        return (
-            "versions are kept for longer from now on; those older than the shorter history are gone, and changes and "
-            "records from before it find what they found"
-        )
-    return "versions older than the new history count no longer"
-
-
 def _of_aggregation(old: Layout, new: Layout) -> str | None:
     had, has = dict(old.op.aggregations), dict(new.op.aggregations)
     added = [name for name in has if name not in had]
@@ -267,29 +235,11 @@ def _counted(layout: Layout) -> bool:
     return bounded or op.stream.changes or op.regroup is not None
 
 
-def _grace(layout: Layout) -> int:
-    waiting = layout.op.joined or layout.op.windows
-    return 0 if waiting is None else waiting.grace_ms
-
-
 def _go_on(state: State, old: Layout, new: Layout) -> None:
-    if isinstance(old.op.joined, StreamTable) and isinstance(new.op.joined, StreamTable):
-        _go_on_with_table(state, old.op.joined, new.op.joined)
-    elif state.stream_time != NEVER:
-        state.closed_to += _grace(new) - _grace(old)
+    operator_of(new).take_over_times(old.op, state)
     had, has = dict(old.op.aggregations), dict(new.op.aggregations)
     if list(had) != list(has):
         state.columns = list(_columns(state, list(had), list(has), new))
-
-
-def _go_on_with_table(state: State, old: StreamTable, new: StreamTable) -> None:
-    """What has been looked up stays so under another grace; a history that is made longer has its old beginning."""
-    stream, table = state.input_times
-    if stream != NEVER:
-        state.looked_up_to += new.grace_ms - old.grace_ms
-    state.first_versions = old.history_ms is None and new.history_ms is not None
-    if table != NEVER and old.history_ms is not None:
-        state.history_from = max(state.history_from, table - old.history_ms)
 
 
 def _columns(state: State, had: list[str], has: list[str], new: Layout) -> Iterator[Column]:

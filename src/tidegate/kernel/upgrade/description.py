@@ -18,11 +18,10 @@ from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import Store
 from tidegate.plan import Limit, Operation, Output, Stream
 from tidegate.spec.aggregates import Aggregate, Aggregation, Fold, Reduce
-from tidegate.spec.joined import Joined, JoinValues, StreamStream, StreamTable, TableTable
+from tidegate.spec.joined import JOINS, Joined, JoinValues
 from tidegate.spec.suppressed import StrictBuffer, UntilTimeLimit
 from tidegate.spec.windows import (
     BatchWindows,
-    JoinWindows,
     SessionWindows,
     SlidingWindows,
     TimeWindows,
@@ -35,6 +34,7 @@ LAYOUT = "layout"
 _WINDOWS: dict[str, Any] = {
     kind.__name__: kind for kind in (TimeWindows, SlidingWindows, SessionWindows, BatchWindows, UnlimitedWindows)
 }
+_JOINS = {kind.__name__: kind for kind in JOINS}
 _FUNCTION = "s:0:0"
 
 
@@ -164,24 +164,18 @@ def _of_join(joined: Joined) -> dict[str, Any]:
         "suffixes": joined.suffixes,
         "self_join": joined.self_join,
         "structs": joined.values is not None,
-        **({"windows": asdict(joined.windows)} if isinstance(joined, StreamStream) else {}),
-        **({"histories": joined.histories} if isinstance(joined, TableTable) else {}),
-        **({"history_ms": joined.history_ms, "grace_ms": joined.grace_ms} if isinstance(joined, StreamTable) else {}),
+        **joined.settings,
     }
 
 
 def _joined(about: dict[str, Any], key: tuple[str, ...]) -> Joined:
-    every: dict[str, Any] = {
-        "how": about["how"],
-        "suffixes": None if about["suffixes"] is None else tuple(about["suffixes"]),
-        "values": JoinValues(_not_here, key, ()) if about["structs"] else None,
-        "self_join": about["self_join"],
-    }
-    if about["kind"] == "StreamStream":
-        return StreamStream(windows=JoinWindows(**about["windows"]), **every)
-    if about["kind"] == "StreamTable":
-        return StreamTable(history_ms=about["history_ms"], grace_ms=about["grace_ms"], **every)
-    return TableTable(histories=tuple(about["histories"]), **every)
+    fields = dict(about)
+    kind, suffixes, structs = (fields.pop(name) for name in ("kind", "suffixes", "structs"))
+    return _JOINS[kind].of_settings(
+        fields,
+        suffixes=None if suffixes is None else tuple(suffixes),
+        values=JoinValues(_not_here, key, ()) if structs else None,
+    )
 
 
 def _told(aggregation: Aggregation) -> dict[str, Any]:
