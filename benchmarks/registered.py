@@ -1,9 +1,9 @@
-"""What Avro records of a schema registry cost until a Python worker has them as rows, and by Spark's `from_avro`.
+"""What records of a schema registry cost until a Python worker has them as rows, and by Spark's own expressions.
 
 `python -m benchmarks.registered`, with `PYTHONPATH=src:.` where tidegate is not installed. The records lie in Parquet
-files with the columns of Spark's Kafka source: no broker takes part. `from_avro` knows one schema, and so half of the
-measurement has records of one; in the other half every tenth record has an older schema, which only the registry's
-way reads. The registry is a small one on loopback.
+files with the columns of Spark's Kafka source: no broker takes part. The registry is a small one on loopback. Spark's
+`from_avro` knows one schema, so it reads records of one; where every tenth record has an older schema, only the
+registry's way reads them. JSON has one schema, and is read by `from_json` behind its number.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
@@ -45,53 +46,90 @@ FIELDS: list[dict[str, Any]] = [
 ]
 NEWER = json.dumps({"type": "record", "name": "Order", "fields": FIELDS})
 OLDER = json.dumps({"type": "record", "name": "Order", "fields": [each for each in FIELDS if "default" not in each]})
+OBJECT = {
+    "type": "object",
+    "properties": {
+        "user": {"type": "string"},
+        "amount": {"type": "integer"},
+        "price": {"type": "number"},
+        "country": {"type": "string"},
+        "at": {"type": "string", "format": "date-time"},
+    },
+}
+OBJECT_ON_SPARK = "user string, amount long, price double, country string, at timestamp"
 OLD_ONES = 10
 BATCH = 10_000
 """Records of a batch, as Spark hands them over."""
-OURS, SPARKS = "workers, by the registry", "Spark's from_avro"
+OURS, SPARKS, BYTES = "workers, by the registry", "Spark's own expression", "as bytes"
 Took = dict[str, float]
 """`seconds`, and `cpu_seconds` of all processes: of work, whatever else the machine is doing."""
 
 
-def topic(spark: SparkSession, rows: int, folder: Path, older: int, newer: int, mixed: bool) -> DataFrame:
-    """Orders under the numbers of their schemas, as Spark's Kafka source gives them."""
+@dataclass(frozen=True)
+class Topic:
+    """Records under the numbers of their schemas.
+
+    value    their bytes
+    subject  of the reader's schema
+    read     how Spark reads what is behind the number, None where it cannot
+    """
+
+    value: Column
+    subject: str
+    read: Callable[[Column], Column] | None
+
+
+def topics(older: int, newer: int, object_: int) -> dict[str, Topic]:
+    """The topics by name; `older`, `newer` and `object_` are the numbers of the schemas."""
     number = F.col("id")
     user = F.format_string("user-%07d", (F.rand(1) * KEYS).cast("int")).alias("user")
     amount = (1 + F.rand(2) * 9_999).cast("long").alias("amount")
     price = F.when(number % 8 != 0, F.rand(3)).alias("price")
+    country = F.lit("DE").alias("country")
     at = F.timestamp_millis(F.lit(FIRST_MS) + number).alias("at")
 
-    def written(schema: int, text: str, *more: Column) -> Column:
-        body = to_avro(F.struct(user, amount, price, *more, at), text)
+    def behind(schema: int, body: Column) -> Column:
         return F.concat(F.unhex(F.lit(f"00{schema:08X}")), body)
 
-    value = written(newer, NEWER, F.lit("DE").alias("country"))
-    if mixed:
-        value = F.when(number % OLD_ONES == 0, written(older, OLDER)).otherwise(value)
+    new = behind(newer, to_avro(F.struct(user, amount, price, country, at), NEWER))
+    old = behind(older, to_avro(F.struct(user, amount, price, at), OLDER))
+    mixed = F.when(number % OLD_ONES == 0, old).otherwise(new)
+    said = F.to_json(F.struct(user, amount, price, country, at), {"timeZone": "UTC"}).cast("binary")
+    return {
+        "one schema": Topic(new, "orders-value", lambda body: from_avro(body, NEWER, {"mode": "PERMISSIVE"})),
+        "two schemas": Topic(mixed, "orders-value", None),
+        "JSON": Topic(
+            behind(object_, said),
+            "objects-value",
+            lambda body: F.from_json(body.cast("string"), OBJECT_ON_SPARK, {"timeZone": "UTC"}),
+        ),
+    }
+
+
+def written(spark: SparkSession, topic: Topic, rows: int, folder: Path) -> DataFrame:
+    """The records as Spark's Kafka source gives them."""
+    number = F.col("id")
     spark.range(rows).select(
         F.lit(None).cast("binary").alias("key"),
-        value.alias("value"),
+        topic.value.alias("value"),
         F.lit("orders").alias("topic"),
         (number % PARTITIONS).cast("int").alias("partition"),
         number.alias("offset"),
-        at.alias("timestamp"),
+        F.timestamp_millis(F.lit(FIRST_MS) + number).alias("timestamp"),
     ).repartition(TASKS).write.parquet(str(folder))
     return spark.read.parquet(str(folder))
 
 
-def ways(raw: DataFrame, registry: Registry, *, mixed: bool) -> dict[str, tuple[DataFrame, Rows]]:
+def ways(raw: DataFrame, topic: Topic, registry: Registry) -> dict[str, tuple[DataFrame, Rows]]:
     """How the workers get the rows: a frame, and who opens it there."""
-    value = tg.kafka.schema_registry(registry.url, subject="orders-value")
+    value = tg.kafka.schema_registry(registry.url, subject=topic.subject)
     source = decoded_stream(raw, key="user", value=value, timestamp="at", name="orders")
     frame, opener = source.node.raw.handed_over(arrow_schema(source.frame.select(*COLUMNS).schema))
     found: dict[str, tuple[DataFrame, Rows]] = {OURS: (frame, opener.rows)}
-    if not mixed:
-        body = from_avro(F.substring("value", 6, 2**31 - 1), NEWER, {"mode": "PERMISSIVE"}).alias("row")
-        found[SPARKS] = (
-            raw.select(body, "partition", "offset").select("row.*", "partition", "offset"),
-            iter,
-        )
-        found["as bytes"] = raw.select("value", "partition", "offset"), iter
+    if topic.read is not None:
+        body = topic.read(F.substring("value", 6, 2**31 - 1)).alias("row")
+        by_spark = raw.select(body, "partition", "offset").select("row.*", "partition", "offset")
+        found |= {SPARKS: (by_spark, iter), BYTES: (raw.select("value", "partition", "offset"), iter)}
     return found
 
 
@@ -100,18 +138,25 @@ def cpu_seconds() -> float:
     return sum(sum(each.cpu_times()[:4]) for each in psutil.Process().children(recursive=True))
 
 
-def in_turns(ways_: Mapping[str, tuple[DataFrame, Rows]], turns: int) -> dict[str, Took]:
-    """Medians of each way, one after the other in each turn, the first not counted."""
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways_}
-    for _ in range(1 + turns):
-        for name, (given, make) in ways_.items():
+def in_turns(ways_: dict[str, tuple[DataFrame, Rows]], turns: int) -> dict[str, list[Took]]:
+    """What each way took in each turn, the first not counted; every other turn goes backwards."""
+    found: dict[str, list[Took]] = {name: [] for name in ways_}
+    for turn in range(1 + turns):
+        for name, (given, make) in list(ways_.items())[:: -1 if turn % 2 else 1]:
             worked = cpu_seconds()
             took = seconds(given, make)
-            found[name].append((took, cpu_seconds() - worked))
-    return {
-        name: {"seconds": median(took for took, _ in each[1:]), "cpu_seconds": median(cpu for _, cpu in each[1:])}
-        for name, each in found.items()
-    }
+            found[name].append({"seconds": took, "cpu_seconds": cpu_seconds() - worked})
+    return {name: each[1:] for name, each in found.items()}
+
+
+def middle(turns: list[Took]) -> Took:
+    """The medians of the turns."""
+    return {clock: median(each[clock] for each in turns) for clock in turns[0]}
+
+
+def times(mine: list[Took], others: list[Took]) -> Took:
+    """How many times as much the others take, turn by turn: the median."""
+    return {clock: median(b[clock] / a[clock] for a, b in zip(mine, others, strict=True)) for clock in mine[0]}
 
 
 def alone(values: pa.Array, registry: Registry) -> dict[str, float]:
@@ -137,39 +182,40 @@ def alone(values: pa.Array, registry: Registry) -> dict[str, float]:
     return {name: median(took[1:]) / len(values) * 1e6 for name, took in found.items()}
 
 
-def measure(spark: SparkSession, rows: int, folder: Path) -> tuple[dict[str, dict[str, Took]], dict[str, float]]:
-    """For records of one schema and of two; and of decoding alone."""
-    found, decoded = {}, {}
+def measure(spark: SparkSession, rows: int, turns: int, folder: Path) -> dict[str, Any]:
+    """`took` by topic and way, `times` by topic, and `decoded` for decoding alone."""
+    report: dict[str, Any] = {"took": {}, "times": {}}
     with Registry() as registry:
         older, newer = (registry.register("orders-value", json.loads(text)) for text in (OLDER, NEWER))
-        for name, mixed in (("one schema", False), ("two schemas", True)):
-            raw = topic(spark, rows, folder / name, older, newer, mixed)
-            found[name] = in_turns(ways(raw, registry, mixed=mixed), TURNS)
-            if not mixed:
+        for name, topic in topics(older, newer, registry.register("objects-value", OBJECT, "JSON")).items():
+            raw = written(spark, topic, rows, folder / name)
+            found = in_turns(ways(raw, topic, registry), turns)
+            report["took"][name] = {way: middle(each) for way, each in found.items()}
+            if topic.read is not None:
+                report["times"][name] = times(found[OURS], found[SPARKS])
+            if name == "one schema":
                 values = raw.select("value").limit(BATCH).toArrow()["value"].combine_chunks()
-                decoded = alone(values, registry)
-    return found, decoded
+                report["decoded"] = alone(values, registry)
+    return report
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = arguments(argparse.ArgumentParser(description=__doc__), "registered.json")
     parser.add_argument("--full", action="store_true", help="more records")
     parser.add_argument("--rows", type=int, help="so many records")
+    parser.add_argument("--turns", type=int, default=TURNS, help="of each way, and one more that is not counted")
     options = parser.parse_args(argv)
     rows = options.rows or ROWS[size_of(options)]
     with session(options, connector()) as spark, tempfile.TemporaryDirectory() as folder:
-        found, decoded = measure(spark, rows, Path(folder))
-        report: dict[str, Any] = {"rows": rows, "took": found, "decoded": decoded, "versions": versions(spark)}
-    for schemas, each in found.items():
+        report = measure(spark, rows, options.turns, Path(folder)) | {"rows": rows, "versions": versions(spark)}
+    for topic, each in report["took"].items():
         for name, took in each.items():
             per_record = took["cpu_seconds"] / rows * 1e6
-            say(f"{schemas:12} {name:26}{took['seconds']:8.3f} s  {per_record:6.2f} µs of a core per record")
-    for name, each_took in decoded.items():
+            say(f"{topic:12} {name:26}{took['seconds']:8.3f} s  {per_record:6.2f} µs of a core per record")
+    for name, each_took in report["decoded"].items():
         say(f"decoding alone, {name:12}{each_took:8.3f} µs of work per record")
-    ours, sparks = (found["one schema"][name] for name in (OURS, SPARKS))
-    report["times"] = {clock: sparks[clock] / ours[clock] for clock in ours}
-    work, time = report["times"]["cpu_seconds"], report["times"]["seconds"]
-    say(f"from_avro takes {work:.2f} times the work, {time:.2f} times the time")
+    for topic, found in report["times"].items():
+        say(f"{topic}: Spark takes {found['cpu_seconds']:.2f} times the work, {found['seconds']:.2f} times the time")
     save(report, options.json)
     return 0
 

@@ -383,6 +383,27 @@ def test_what_is_not_there(spark: SparkSession, tmp_path: Path) -> None:
         tg.files.source(spark, str(tmp_path), **TIME, format="avro")
 
 
+@pytest.mark.parametrize("format", ["parquet", "json"])
+@pytest.mark.parametrize("path", [None, 5, "", Path("/data/clicks")])
+def test_a_folder_that_is_no_text(spark: SparkSession, format: str, path: Any) -> None:
+    said = re.escape(f'{path!r}. Use the name of a folder as text, "/data/clicks"')
+    for schema in (SCHEMA, None):
+        with pytest.raises(tg.DefinitionTypeError, match=f"`path` is {said}"):
+            tg.files.source(spark, path, **TIME, format=format, schema=schema)
+        with pytest.raises(tg.DefinitionTypeError, match=f"`path` is {said}"):
+            tg.files.ordered(spark, path, format=format, schema=schema)
+    with pytest.raises(tg.DefinitionTypeError, match=f"`table` is {said}"):
+        tg.delta.source(spark, path, **TIME)
+
+
+@pytest.mark.parametrize("session", [None, "/data/clicks"])
+def test_a_session_that_is_none(session: Any) -> None:
+    with pytest.raises(tg.DefinitionTypeError, match=f"`spark` is {session!r}, not a SparkSession"):
+        tg.files.source(session, "/data/clicks", **TIME)
+    with pytest.raises(tg.DefinitionTypeError, match=f"`spark` is {session!r}, not a SparkSession"):
+        tg.files.ordered(session, "/data/clicks", format="json")
+
+
 def test_a_file_that_vanishes_stops_the_query_until_it_is_back(spark: SparkSession, tmp_path: Path) -> None:
     for n in range(3):
         write(tmp_path / "in" / f"{n}.json", [record(n * 3, n)], NS + n)

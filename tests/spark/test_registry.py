@@ -26,6 +26,7 @@ from spark.replay import observed
 from spark.test_kafka_plain import SCHEMA as PLAIN_JSON
 from spark.test_kafka_plain import read_both, written
 from spark.topic import raw, values
+from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.runtime.spark.kafka.source import decoded_stream, decoded_table
 from tidegate.runtime.spark.stateless import arrow_schema
 
@@ -371,6 +372,109 @@ def test_a_schema_that_comes_while_the_query_runs(spark: SparkSession, registry:
     rows = spark.read.parquet(str(tmp_path / "out")).collect()
     assert [(row["who"], row["total"]) for row in rows] == [("A", 3)]
     assert [(each["records"], each["malformed"]) for each in counted if each["records"]] == [(3, 1), (1, 0)]
+
+
+def test_one_worker_decodes_and_packs(spark: SparkSession, registry: Registry) -> None:
+    one = registry.register("clicks-value", FIRST)
+    frame = values(spark, *(framed(one, first("A", n, n)) for n in range(9)))
+    for source, workers in ((clicks(registry, frame, key="user"), 1), (json_clicks(registry, frame), 2)):
+        plan = sums(source)._jdf.queryExecution().optimizedPlan().toString()
+        assert plan.count("MapInArrow") == workers
+
+
+def json_clicks(registry: Registry, frame: DataFrame) -> Any:
+    """Spark reads what is not plain of JSON, between two workers."""
+    value = tg.kafka.schema_registry(registry.url, schema="user string, price long, at timestamp", options=QUICK)
+    return clicks(registry, frame, key="user", value=value)
+
+
+def test_a_query_that_reads_a_source_twice_counts_each_time(
+    spark: SparkSession, registry: Registry, tmp_path: Path
+) -> None:
+    """Spark takes the name of an observation once, and the two inputs have other columns."""
+    one = registry.register("clicks-value", FIRST)
+    folder = tmp_path / "in"
+    written = [framed(one, first("A", 1, 0)), b"broken", framed(one, first("A", 2, 9))]
+    values(spark, *written).coalesce(1).write.parquet(str(folder))
+    clicked = clicks(registry, streamed(spark, folder), key="user").group_by_key()
+    joined = clicked.count().join(clicked.agg(total=tg.sum("price")))
+    found: list[Any] = []
+    writer = joined.to_df().writeStream.outputMode("update").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.foreachBatch(lambda frame, _: found.extend(frame.collect())).trigger(availableNow=True).start()
+    assert query.awaitTermination(120)
+    assert [(row["user"], row["count"], row["total"]) for row in found] == [("A", 2, 3)]
+    [progress] = [each for each in query.recentProgress if each.numInputRows]
+    for name in ("clicks source", "clicks source 2"):
+        assert observed(progress.observedMetrics[name]) == {"records": 3, "malformed": 1}
+
+
+def test_restarts_and_small_batches_give_the_results_of_decoded_rows(
+    spark: SparkSession, registry: Registry, tmp_path: Path
+) -> None:
+    """Two partitions with some batches of Arrow each, malformed records among them and in one batch nothing else."""
+    one, two = registry.register("clicks-value", FIRST), registry.register("clicks-value", SECOND)
+    r = random.Random(58)
+
+    def written(minute: int) -> bytes | None:
+        if r.random() < 0.1:
+            return r.choice([None, b"", b"broken", framed(4711, b""), framed(one, first("A", 1, 0))[:-1]])
+        if r.random() < 0.5:
+            return framed(one, first(r.choice("ABC"), r.randrange(100), minute))
+        return framed(two, second(r.choice("ABC"), r.randrange(100), None, minute))
+
+    folder, found, counted = tmp_path / "in", {}, {}
+    ways: dict[str, Any] = {"workers": lambda source: source, "rows": by_rows}
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "50")
+    try:
+        for batch in range(3):
+            for partition in range(2):
+                records = [b"broken"] * 70 if batch == 1 else [written(batch * 200 + n) for n in range(200)]
+                at = F.col("offset") + batch * 200
+                frame = values(spark, *records).withColumn("offset", at).withColumn("partition", F.lit(partition))
+                frame.coalesce(1).write.mode("append").parquet(str(folder))
+            for name, way in ways.items():
+                source = clicks(registry, spark.readStream.schema(raw(spark).schema).parquet(str(folder)))
+                counted.setdefault(name, []).extend(run(sums(way(source)), tmp_path / name))
+        for name in ways:
+            rows = spark.read.parquet(str(tmp_path / name / "out"))
+            found[name] = sorted(map(repr, rows.collect()))
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert len(found["workers"]) > 100
+    assert found["workers"] == found["rows"]
+    assert counted["workers"] == counted["rows"]
+    assert {"records": 140, "malformed": 140} in counted["workers"]
+
+
+def by_rows(source: Any) -> Any:
+    order = {"partition": "partition", "offset": "offset"}
+    return tg.stream(source.frame, key="who", timestamp="at", name="clicks", **order)
+
+
+def test_topics_and_headers_come_along(spark: SparkSession, registry: Registry) -> None:
+    one = registry.register("clicks-value", FIRST)
+    headers = F.array(F.struct(F.lit("h").alias("key"), F.col("value").alias("value")))
+    pairs = [(b"k", framed(one, first("A", 1, 0))), (b"\xff", framed(one, first("B", 2, 1))), (None, None)]
+    frame = raw(spark, *pairs).withColumn("headers", headers)
+    source = clicks(registry, frame, key="k", several=True)
+    assert [(row["k"], row["user"]) for row in both_ways(source)] == [("k", "A"), (None, None)]
+    assert [row["partition"] for row in worked(source)] == ["t-0", "t-0"]
+
+
+def test_decoded_rows_keep_no_bytes_of_records(spark: SparkSession, registry: Registry) -> None:
+    """A map task holds a million rows: with the bytes that they were made of they would take much more."""
+    one = registry.register("clicks-value", FIRST)
+    frame = raw(spark, *((b"k", framed(one, first("A", n, n))) for n in range(100)))
+    source = clicks(registry, frame, key="k")
+    wanted = arrow_schema(source.frame.schema)
+    given, opener = source.node.raw.handed_over(wanted)
+    sent = pa.table(given.toArrow()).combine_chunks().to_batches()[0].serialize()
+    batch = pa.ipc.read_record_batch(sent, given.toArrow().schema)
+    [rows] = opener.rows(iter([batch.append_column(WALL_CLOCK, pa.array([7] * 100))]))
+    assert rows.schema.names == [*wanted.names, WALL_CLOCK]
+    assert rows.num_rows == 100
+    places = [each.address for column in rows.columns for each in column.buffers() if each is not None and each.size]
+    assert not [at for at in places if sent.address <= at < sent.address + sent.size]
 
 
 def test_a_registry_that_is_down_stops_the_query_and_nothing_is_lost(spark: SparkSession, tmp_path: Path) -> None:

@@ -30,11 +30,11 @@ from tidegate.runtime.spark import config, contiguous, order
 from tidegate.runtime.spark.carried import check_carried
 from tidegate.runtime.spark.columns import check_columns
 from tidegate.runtime.spark.declared import bound, in_pipeline, is_streaming
-from tidegate.runtime.spark.flow import flow
+from tidegate.runtime.spark.flow import CountingPack, flow
 from tidegate.runtime.spark.garbage import spare_modules
 from tidegate.runtime.spark.memory import give_back, keep
 from tidegate.runtime.spark.names import check_apart, col, quoted
-from tidegate.runtime.spark.raw import Opener, columns_read
+from tidegate.runtime.spark.raw import CountingOpener, Counts, Opener, columns_read
 from tidegate.runtime.spark.stateless import arrow_schema, check_typed, stepped
 from tidegate.spec.aggregates import Cogroup
 from tidegate.spec.columns import (
@@ -74,15 +74,17 @@ class Packer:
     order_as_one: bool = False
     branch: Stream | None = None
     """Which input it reads as it is, None if Spark has chosen the columns already."""
-    opener: Opener | None = None
+    opener: Opener | CountingOpener | None = None
     """Who makes rows of what it gets, None if it gets rows."""
     contiguous: bool = False
     """Whether it reads an unbroken stretch of each partition (runtime.spark.contiguous)."""
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterable[tuple[int, bytes]]:
+    def __call__(self, batches: Iterator[pa.RecordBatch], counts: Counts | None = None) -> Iterable[tuple[int, bytes]]:
         spare_modules()
         keep()
-        if self.opener is not None:
+        if isinstance(self.opener, CountingOpener):
+            batches = self.opener.rows(batches, counts)
+        elif self.opener is not None:
             batches = self.opener.rows(batches)
         if self.order_as_one:
             batches = order.unpacked(batches, self.layout.schema.field("partition").type)
@@ -187,7 +189,7 @@ def _operate(
 ) -> tuple[DataFrame, Layout]:
     """The rows of one operator behind those it gets them from, under the kernel's names, and their layout.
 
-    observed  how many operators of the query have each name; their observations must have names of their own
+    observed  how many observations of the query have each name, of operators and of what their inputs count
     """
     op, observed = node.op, Counter() if observed is None else observed
     check_typed(
@@ -198,7 +200,6 @@ def _operate(
     )
     inputs = [_edge(op, edge, drains, tuning, observed) for edge in node.edges]
     frame = inputs[0].frame
-    observed[op.stream.name] += 1
     streaming = is_streaming(frame)
     config.check(frame.sparkSession, streaming=streaming)
     for stream in op.sides or (op.stream,):
@@ -217,12 +218,18 @@ def _operate(
         ],
         stage=SparkStage(Stage(layout, tasks, keys, drains)),
         tasks=tasks,
-        name=op.stream.name if observed[op.stream.name] == 1 else f"{op.stream.name} {observed[op.stream.name]}",
+        name=_apart(op.stream.name, observed),
         wakes=op.uses_timers,
         marks=partial(drain.marks, layout, tasks) if drains else None,
         tuning=tuning,
     )
     return out, layout
+
+
+def _apart(name: str, observed: Counter[str]) -> str:
+    """The name of one more observation, with a number behind it where others have it: Spark takes each name once."""
+    observed[name] += 1
+    return name if observed[name] == 1 else f"{name} {observed[name]}"
 
 
 def _layout(node: Node, inputs: list[_Input], tuning: Tuning) -> Layout:
@@ -237,7 +244,7 @@ def _edge(op: Operation, edge: Edge, drains: bool, tuning: Tuning, observed: Cou
     """What an operator reads of one of its inputs."""
     read = op if op.joined is None else op.of_side(edge.side)
     if edge.node is None:
-        return _input(read, edge.stream)
+        return _input(read, edge.stream, observed)
     frame, layout = _operate(edge.node, drains, tuning, observed)
     columns = {name: col(name) for name in layout.output_schema.names}
     if op.needs_wall_clock:
@@ -250,7 +257,7 @@ def _edge(op: Operation, edge: Edge, drains: bool, tuning: Tuning, observed: Cou
 class _Input:
     """A DataFrame that an operator reads, which of its columns, and the types of the kernel's columns they become.
 
-    `branch`, `opener` and `contiguous` as of the Packer.
+    `branch`, `opener` and `contiguous` as of the Packer; `counted` is the name of what the opener counts, if it does.
     """
 
     frame: DataFrame
@@ -258,19 +265,21 @@ class _Input:
     schema: pa.Schema
     order_as_one: bool = False
     branch: Stream | None = None
-    opener: Opener | None = None
+    opener: Opener | CountingOpener | None = None
     contiguous: bool = False
+    counted: str | None = None
 
-    def packer(self, layout: Layout, tasks: int) -> Packer:
+    def packer(self, layout: Layout, tasks: int) -> Packer | CountingPack:
         """The map step over it."""
-        return Packer(layout, tasks, self.order_as_one, self.branch, self.opener, self.contiguous)
+        packer = Packer(layout, tasks, self.order_as_one, self.branch, self.opener, self.contiguous)
+        return packer if self.counted is None else CountingPack(packer, self.counted)
 
 
-def _input(op: Operation, branch: Stream) -> _Input:
+def _input(op: Operation, branch: Stream, observed: Counter[str]) -> _Input:
     frame: DataFrame = branch.frame
     check_carried(frame, _carried(op, branch, tuple(frame.columns)))
     if branch.raw is not None:
-        return _of_raw(op, branch)
+        return _of_raw(op, branch, observed)
     unbroken = contiguous.reads_stretches(frame, branch.partition, branch.offset)
     if op.stream.as_read:
         columns = input_columns(op, frame)
@@ -292,7 +301,7 @@ def _carried(op: Operation, branch: Stream, names: tuple[str, ...]) -> tuple[str
     return (*op.key, *op.input_columns(names), *op.other_columns(names))
 
 
-def _of_raw(op: Operation, branch: Stream) -> _Input:
+def _of_raw(op: Operation, branch: Stream, observed: Counter[str]) -> _Input:
     read_of = columns_read(op, branch, tuple(branch.frame.columns))
     wanted = arrow_schema(branch.frame.select(*map(col, read_of)).schema)
     frame, opener = branch.raw.handed_over(wanted)
@@ -302,7 +311,8 @@ def _of_raw(op: Operation, branch: Stream) -> _Input:
     clock = [pa.field(WALL_CLOCK, pa.int64())] if op.needs_wall_clock else []
     schema = read(op, branch, pa.schema([*wanted, *clock]).empty_table()).schema
     unbroken = branch.raw.contiguous
-    return _Input(frame, columns, schema, branch=branch.unbound, opener=opener, contiguous=unbroken)
+    counted = _apart(opener.observed, observed) if isinstance(opener, CountingOpener) else None
+    return _Input(frame, columns, schema, branch=branch.unbound, opener=opener, contiguous=unbroken, counted=counted)
 
 
 def _check_alike(node: Node, inputs: list[_Input]) -> None:

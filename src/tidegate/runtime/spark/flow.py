@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import reduce
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from tidegate.runtime.spark import config
 from tidegate.runtime.spark.declared import is_streaming, known_by_name
 from tidegate.runtime.spark.names import numbered, numbers, quoted, renamed
 from tidegate.runtime.spark.processor import Stage, StageProcessor, static_step
+from tidegate.runtime.spark.raw import Counts
 from tidegate.runtime.spark.tasks import in_partitions, task_numbers
 from tidegate.runtime.spark.wire import rows_of, wire_schema
 from tidegate.spec.metrics import GRACE_NEEDED, PARTITION_TIMES, Formula, Term, formula
@@ -28,10 +30,20 @@ Columns = Sequence[Column] | Mapping[str, Column]
 
 _PACKED = pa.schema([("task", pa.int32()), ("blob", pa.binary())])
 _PACKED_ON_SPARK = from_arrow_schema(_PACKED)
+_COUNTED = pa.schema([*_PACKED, *((name, pa.int64()) for name in asdict(Counts()))])
+_COUNTED_ON_SPARK = from_arrow_schema(_COUNTED)
+
+
+@dataclass(frozen=True)
+class CountingPack:
+    """A pack that counts the records that it reads, which become the observation `observed`."""
+
+    pack: Callable[[Iterator[pa.RecordBatch], Counts], Iterable[tuple[int, bytes]]]
+    observed: str
 
 
 def flow(
-    inputs: Sequence[tuple[DataFrame, Columns, Pack]],
+    inputs: Sequence[tuple[DataFrame, Columns, Pack | CountingPack]],
     *,
     stage: Stage,
     tasks: int,
@@ -80,13 +92,18 @@ def flow(
     return rows_of(observing(out, stage.metrics, name), stage.output_schema)
 
 
-def _packed(frame: DataFrame, columns: Columns, pack: Pack, tasks: int) -> DataFrame:
+def _packed(frame: DataFrame, columns: Columns, pack: Pack | CountingPack, tasks: int) -> DataFrame:
     if isinstance(columns, Mapping):
         names = list(columns)
         selected = zip(columns.values(), numbers(names), strict=True)
         given = known_by_name(frame.select(*(column.alias(name) for column, name in selected)), numbers(names))
     else:
         given, names = numbered(frame.select(*columns))
+    if isinstance(pack, CountingPack):
+        counted = given.mapInArrow(_blobs_and_counts(pack, names, tasks), _COUNTED_ON_SPARK)
+        sums = [F.expr(f"coalesce(sum({name}), 0L) AS {name}") for name in asdict(Counts())]
+        # The counts have a row of their own, without a task.
+        return counted.observe(pack.observed, *sums).where("task IS NOT NULL").select(*_PACKED.names)
     return given.mapInArrow(_blobs(lambda batches: pack(renamed(batches, names)), tasks), _PACKED_ON_SPARK)
 
 
@@ -113,6 +130,20 @@ def _blobs(pack: Pack, tasks: int) -> Callable[[Iterator[pa.RecordBatch]], Itera
             yield pa.record_batch(
                 [pa.array([numbers[task]], pa.int32()), pa.array([blob], pa.binary())], schema=_PACKED
             )
+
+    return run
+
+
+def _blobs_and_counts(
+    counting: CountingPack, names: Sequence[str], tasks: int
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        counts = Counts()
+        blobs = _blobs(lambda given: counting.pack(renamed(given, names), counts), tasks)
+        for blob in blobs(batches):
+            nothing = [pa.nulls(1, pa.int64())] * len(asdict(counts))
+            yield pa.record_batch([*blob.columns, *nothing], schema=_COUNTED)
+        yield pa.RecordBatch.from_pylist([asdict(counts)], schema=_COUNTED)
 
     return run
 

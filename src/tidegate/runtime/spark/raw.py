@@ -5,7 +5,9 @@ Rows cost more on their way out of the JVM, and being made there, than all that 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
@@ -21,6 +23,27 @@ class Opener(Protocol):
         """The rows in what Spark handed over: the wanted columns, and `WALL_CLOCK` if it came along."""
 
 
+@dataclass
+class Counts:
+    """Of the records that a worker has opened: all of them, and those of which there is no row."""
+
+    records: int = 0
+    malformed: int = 0
+
+
+class CountingOpener(ABC):
+    """An Opener that finds out which records are malformed: Spark sees none of them, and so cannot count them.
+
+    observed  the name of the observation with the sums of all workers
+    """
+
+    observed: str
+
+    @abstractmethod
+    def rows(self, batches: Iterator[pa.RecordBatch], counts: Counts | None = None) -> Iterator[pa.RecordBatch]:
+        """As of an Opener; adds to `counts` what it opens."""
+
+
 class Raw(Protocol):
     """What a stream holds of its source besides a DataFrame of rows (`plan.Stream.raw`)."""
 
@@ -28,7 +51,7 @@ class Raw(Protocol):
     def contiguous(self) -> bool:
         """Whether one map task reads an unbroken stretch of each partition, in order (runtime.spark.contiguous)."""
 
-    def handed_over(self, wanted: pa.Schema) -> tuple[DataFrame, Opener]:
+    def handed_over(self, wanted: pa.Schema) -> tuple[DataFrame, Opener | CountingOpener]:
         """What goes to the workers instead of rows with these columns, and who opens it."""
 
 

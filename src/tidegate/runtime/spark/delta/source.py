@@ -18,6 +18,7 @@ from tidegate.runtime.spark.files.reading import ColumnReading, Source
 from tidegate.runtime.spark.files.source import (
     TAKEN,
     FileStream,
+    check_folder,
     most_files,
     names_of,
     qualified,
@@ -65,6 +66,7 @@ def source(
 
     Raises:
         DefinitionError: The folder is no table, or an option is not known.
+        DefinitionTypeError: `spark` is no session, or `table` no text.
 
     Examples:
         ```python
@@ -72,6 +74,7 @@ def source(
         ```
     """
     options = options or {}
+    check_folder(spark, table, "table")
     unknown = [each for each in options if each.lower() not in {known.lower() for known in OPTIONS}]
     if unknown:
         raise DefinitionError(

@@ -14,7 +14,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from tidegate import dsl
 from tidegate.dsl import KStream
-from tidegate.errors import DefinitionError, InputError
+from tidegate.errors import DefinitionError, DefinitionTypeError, InputError, in_one_line
 from tidegate.plan import RESULT_COLUMNS
 from tidegate.runtime.spark.files import formats, listed
 from tidegate.runtime.spark.files.columnar import Columns, Files
@@ -105,6 +105,7 @@ def source(
     Raises:
         DefinitionError: There is no schema and no file to take one from, an option is not known, or a column does not
             fit.
+        DefinitionTypeError: `spark` is no session, or `path` no text.
 
     Examples:
         ```python
@@ -112,6 +113,7 @@ def source(
         ```
     """
     options = options or {}
+    check_folder(spark, path, "path")
     _check_format(format)
     by_columns = partition is not None or offset is not None
     if ordered and by_columns:
@@ -202,6 +204,7 @@ def ordered(
 
     Raises:
         DefinitionError: There is no schema and no file to take one from, or an option is not known.
+        DefinitionTypeError: As of `source`.
 
     Examples:
         ```python
@@ -209,6 +212,7 @@ def ordered(
         events = tg.stream(parsed(lines), key="user", timestamp="ts", partition="partition", offset="offset")
         ```
     """
+    check_folder(spark, path, "path")
     _check_format(format)
     return _Wanted(spark, path, format, schema, options or {}, streaming, True).reading(name, None).frame()
 
@@ -308,6 +312,20 @@ def most_files(options: Mapping[str, str]) -> int:
     if not given.isdecimal() or int(given) == 0:
         raise DefinitionError(f"`maxFilesPerTrigger` is {given!r}. Use a whole number of files from 1 on.")
     return int(given)
+
+
+def check_folder(spark: Any, path: Any, argument: str) -> None:
+    """Raise DefinitionTypeError unless `spark` is a session, and `path`, which `argument` gives, may name a folder."""
+    # Two classes are a session: Spark's own, and that of Spark Connect.
+    if not hasattr(type(spark), "readStream"):
+        raise DefinitionTypeError(
+            f"`spark` is {in_one_line(spark)}, not a SparkSession. Use SparkSession.builder.getOrCreate()."
+        )
+    if not isinstance(path, str) or not path:
+        raise DefinitionTypeError(
+            f'`{argument}` is {in_one_line(path)}. Use the name of a folder as text, "/data/clicks"; of a '
+            f"pathlib.Path str({argument})."
+        )
 
 
 def _check_format(format: str) -> None:

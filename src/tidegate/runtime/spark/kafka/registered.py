@@ -1,8 +1,8 @@
 """Keys and values whose schemas a registry keeps: `tg.kafka.schema_registry`.
 
 Other formats are expressions of Spark's, which know one schema before a query starts. Here each record names its own,
-so the workers decode: `Judge` gives what they find as columns, `Packed` as plain rows for the map step (kafka.plain),
-and `Framed` does so with plain JSON.
+so the workers decode: `Judge` gives what they find as columns, `Decoding` as rows to the map step around it, `Packed`
+as plain rows to a map step in another worker (kafka.plain), and `Framed` does so with plain JSON.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arro
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.runtime.spark.kafka.formats import Avro, Format, Json, as_json
 from tidegate.runtime.spark.kafka.plain import PLAIN, Bools, Reader, as_wanted
 from tidegate.runtime.spark.memory import keep
+from tidegate.runtime.spark.raw import CountingOpener, Counts
 from tidegate.runtime.spark.schemas import avro, json_schema, protobuf
 from tidegate.runtime.spark.schemas.decoding import AvroForm, Decoder, JsonForm, ProtobufForm
 from tidegate.runtime.spark.schemas.registry import AVRO, JSON, PROTOBUF, Registry, Written, registry
@@ -254,6 +256,16 @@ class Packed(Reader):
     decoder: Decoder
     key_decoder: Decoder | None
 
+    def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of the records that can be read, of `wanted` and with `WALL_CLOCK` if it came along."""
+        fine, values = self._rows(batch)
+        if not fine.all():
+            batch = batch.filter(pa.array(fine))
+        given = {name: self._given(batch, name) for name in self.wanted.names if name not in values}
+        given |= {name: batch.column(name) for name in (WALL_CLOCK,) if name in batch.schema.names}
+        columns = values | _copied(given)
+        return pa.record_batch({name: columns[name] for name in (*self.wanted.names, WALL_CLOCK) if name in columns})
+
     @property
     def fault(self) -> Column:
         """Why a row that `__call__` hands back is no record; null for plain ones."""
@@ -280,3 +292,29 @@ class Packed(Reader):
             name: as_wanted(pa.chunked_array([fields[field]]), self.wanted.field(name).type).combine_chunks()
             for name, field in columns.items()
         }
+
+
+def _copied(columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+    """What Spark hands over is one buffer, which a single column would keep with the bytes of all records in it."""
+    if not columns:
+        return {}
+    batch = pa.record_batch(dict(columns))
+    copy = pa.ipc.read_record_batch(batch.serialize(), batch.schema)
+    return dict(zip(columns, copy.columns, strict=True))
+
+
+@dataclass(frozen=True)
+class Decoding(CountingOpener):
+    """Decodes records that Spark hands over as bytes, in the worker that packs their rows."""
+
+    reader: Packed
+    observed: str
+
+    def rows(self, batches: Iterator[pa.RecordBatch], counts: Counts | None = None) -> Iterator[pa.RecordBatch]:
+        counts = counts or Counts()
+        for batch in batches:
+            rows = self.reader.rows(batch)
+            counts.records += batch.num_rows
+            counts.malformed += batch.num_rows - rows.num_rows
+            if rows.num_rows:
+                yield rows

@@ -21,7 +21,8 @@ from tidegate.plan import RESULT_COLUMNS
 from tidegate.runtime.spark.config import connector
 from tidegate.runtime.spark.kafka.formats import Format, Json, Text, format_of, text
 from tidegate.runtime.spark.kafka.plain import AT, MOST_MS, PLAIN, Joiner, Reader, as_written, readable
-from tidegate.runtime.spark.kafka.registered import SCHEMA_ID, Bound, Framed, Packed, bound, judged
+from tidegate.runtime.spark.kafka.registered import SCHEMA_ID, Bound, Decoding, Framed, Packed, bound, judged
+from tidegate.runtime.spark.raw import CountingOpener, Opener
 from tidegate.spec.columns import OURS
 
 STAMP = "kafka_timestamp"
@@ -331,15 +332,17 @@ class _Reading:
         """Yes: a task reads all from one offset to another, and a partition's name has its topic where needed."""
         return True
 
-    def handed_over(self, wanted: pa.Schema) -> tuple[DataFrame, Joiner]:
+    def handed_over(self, wanted: pa.Schema) -> tuple[DataFrame, Opener | CountingOpener]:
         """Plain records, read; of the others what Spark reads, less those that it cannot."""
         given = {name: column for name, column in self._meta().items() if name in wanted.names}
         # A key is judged whether it is wanted or not.
         raw = self.raw.select("value", *(["key"] if self.key_format else []), *given.values())
+        reader = self._reader(wanted)
+        if isinstance(reader, Packed) and not self.made:
+            return raw, Decoding(reader, self._observation)
         # In the row with the plain records all others are null, whatever Spark knows of them.
         given_fields = [StructField(field.name, field.dataType) for field in raw.schema.fields]
         fields = StructType([*given_fields, StructField(PLAIN, BinaryType()), StructField(AT, IntegerType())])
-        reader = self._reader(wanted)
         read = self.made(reader, fields) if self.made else raw.mapInArrow(reader, fields)
         records = F.coalesce(F.sum(F.when(F.col(PLAIN).isNull(), 1).otherwise(F.col(AT))), F.lit(0))
         if isinstance(reader, Packed):
@@ -371,7 +374,11 @@ class _Reading:
         fine = F.col(_FAULT).isNull()
         # Behind an observation, which no filter is pushed through: the value would be decoded twice.
         counts = [records.alias("records"), F.count_if(~fine).alias("malformed")]
-        return judged.observe(f"{self.name} source", *counts).where(fine)
+        return judged.observe(self._observation, *counts).where(fine)
+
+    @property
+    def _observation(self) -> str:
+        return f"{self.name} source"
 
     def dead_letters(self) -> DataFrame:
         given = ["topic", "partition", "offset", "timestamp", "reason", "key", "value"]

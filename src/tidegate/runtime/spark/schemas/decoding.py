@@ -118,6 +118,10 @@ class Decoder:
     def _read(self, data: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
         cursor = Cursor.over(data)
         numbers = self._numbers(cursor)
+        if len(numbers) and numbers[0] >= 0 and (numbers == numbers[0]).all():
+            # As in most batches: the cursors need not be divided.
+            rows = self._of_schema(cursor, int(numbers[0]))
+            return rows, self._reasons(cursor, numbers), pa.array(numbers)
         parts: list[tuple[Ints, pa.Array]] = []
         for number in np.unique(numbers[numbers >= 0]).tolist():
             which = np.flatnonzero(numbers == number)
