@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -422,8 +422,14 @@ def test_restarts_and_small_batches_give_the_results_of_decoded_rows(
             return framed(one, first(r.choice("ABC"), r.randrange(100), minute))
         return framed(two, second(r.choice("ABC"), r.randrange(100), None, minute))
 
-    folder, found, counted = tmp_path / "in", {}, {}
-    ways: dict[str, Any] = {"workers": lambda source: source, "rows": by_rows}
+    folder = tmp_path / "in"
+    found: dict[str, list[str]] = {}
+    counted: dict[str, list[Any]] = {}
+    ways: dict[str, Callable[[int], bool]] = {
+        "workers": lambda batch: True,
+        "rows": lambda batch: False,
+        "in turns": lambda batch: batch % 2 == 0,
+    }
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "50")
     try:
         for batch in range(3):
@@ -432,17 +438,18 @@ def test_restarts_and_small_batches_give_the_results_of_decoded_rows(
                 at = F.col("offset") + batch * 200
                 frame = values(spark, *records).withColumn("offset", at).withColumn("partition", F.lit(partition))
                 frame.coalesce(1).write.mode("append").parquet(str(folder))
-            for name, way in ways.items():
+            for name, in_workers in ways.items():
                 source = clicks(registry, spark.readStream.schema(raw(spark).schema).parquet(str(folder)))
-                counted.setdefault(name, []).extend(run(sums(way(source)), tmp_path / name))
+                plan = sums(source if in_workers(batch) else by_rows(source))
+                counted.setdefault(name, []).extend(run(plan, tmp_path / name))
         for name in ways:
             rows = spark.read.parquet(str(tmp_path / name / "out"))
             found[name] = sorted(map(repr, rows.collect()))
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
     assert len(found["workers"]) > 100
-    assert found["workers"] == found["rows"]
-    assert counted["workers"] == counted["rows"]
+    assert found["workers"] == found["rows"] == found["in turns"]
+    assert counted["workers"] == counted["rows"] == counted["in turns"]
     assert {"records": 140, "malformed": 140} in counted["workers"]
 
 

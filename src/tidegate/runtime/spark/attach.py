@@ -74,7 +74,7 @@ class Packer:
     order_as_one: bool = False
     branch: Stream | None = None
     """Which input it reads as it is, None if Spark has chosen the columns already."""
-    opener: Opener | CountingOpener | None = None
+    opener: Opener | None = None
     """Who makes rows of what it gets, None if it gets rows."""
     contiguous: bool = False
     """Whether it reads an unbroken stretch of each partition (runtime.spark.contiguous)."""
@@ -265,7 +265,7 @@ class _Input:
     schema: pa.Schema
     order_as_one: bool = False
     branch: Stream | None = None
-    opener: Opener | CountingOpener | None = None
+    opener: Opener | None = None
     contiguous: bool = False
     counted: str | None = None
 

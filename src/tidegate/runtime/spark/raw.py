@@ -51,7 +51,7 @@ class Raw(Protocol):
     def contiguous(self) -> bool:
         """Whether one map task reads an unbroken stretch of each partition, in order (runtime.spark.contiguous)."""
 
-    def handed_over(self, wanted: pa.Schema) -> tuple[DataFrame, Opener | CountingOpener]:
+    def handed_over(self, wanted: pa.Schema) -> tuple[DataFrame, Opener]:
         """What goes to the workers instead of rows with these columns, and who opens it."""
 
 

@@ -22,7 +22,7 @@ from tidegate.runtime.spark.config import connector
 from tidegate.runtime.spark.kafka.formats import Format, Json, Text, format_of, text
 from tidegate.runtime.spark.kafka.plain import AT, MOST_MS, PLAIN, Joiner, Reader, as_written, readable
 from tidegate.runtime.spark.kafka.registered import SCHEMA_ID, Bound, Decoding, Framed, Packed, bound, judged
-from tidegate.runtime.spark.raw import CountingOpener, Opener
+from tidegate.runtime.spark.raw import Opener
 from tidegate.spec.columns import OURS
 
 STAMP = "kafka_timestamp"
@@ -332,7 +332,7 @@ class _Reading:
         """Yes: a task reads all from one offset to another, and a partition's name has its topic where needed."""
         return True
 
-    def handed_over(self, wanted: pa.Schema) -> tuple[DataFrame, Opener | CountingOpener]:
+    def handed_over(self, wanted: pa.Schema) -> tuple[DataFrame, Opener]:
         """Plain records, read; of the others what Spark reads, less those that it cannot."""
         given = {name: column for name, column in self._meta().items() if name in wanted.names}
         # A key is judged whether it is wanted or not.
