@@ -261,10 +261,11 @@ class Packed(Reader):
         fine, values = self._rows(batch)
         if not fine.all():
             batch = batch.filter(pa.array(fine))
+        clock = [batch.schema.field(WALL_CLOCK)] if WALL_CLOCK in batch.schema.names else []
         given = {name: self._given(batch, name) for name in self.wanted.names if name not in values}
-        given |= {name: batch.column(name) for name in (WALL_CLOCK,) if name in batch.schema.names}
-        columns = values | _copied(given)
-        return pa.record_batch({name: columns[name] for name in (*self.wanted.names, WALL_CLOCK) if name in columns})
+        given |= {field.name: batch.column(field.name) for field in clock}
+        columns, schema = values | _copied(given), pa.schema([*self.wanted, *clock])
+        return pa.record_batch([columns[name] for name in schema.names], schema)
 
     @property
     def fault(self) -> Column:
