@@ -382,21 +382,25 @@ def test_one_worker_decodes_and_packs(spark: SparkSession, registry: Registry) -
         assert plan.count("MapInArrow") == workers
 
 
-def json_clicks(registry: Registry, frame: DataFrame) -> Any:
+def json_clicks(registry: Registry, frame: DataFrame, **more: Any) -> Any:
     """Spark reads what is not plain of JSON, between two workers."""
     value = tg.kafka.schema_registry(registry.url, schema="user string, price long, at timestamp", options=QUICK)
-    return clicks(registry, frame, key="user", value=value)
+    return clicks(registry, frame, **{"key": "user", "value": value, **more})
 
 
+@pytest.mark.parametrize("read", ["in one worker", "by Spark in between"])
 def test_a_query_that_reads_a_source_twice_counts_each_time(
-    spark: SparkSession, registry: Registry, tmp_path: Path
+    spark: SparkSession, registry: Registry, tmp_path: Path, read: str
 ) -> None:
     """Spark takes the name of an observation once, and the two inputs have other columns."""
-    one = registry.register("clicks-value", FIRST)
+    one, two = registry.register("clicks-value", FIRST), registry.register("json-value", {"type": "object"}, "JSON")
+    make, said = {
+        "in one worker": (clicks, [framed(one, first("A", price, price)) for price in (1, 2)]),
+        "by Spark in between": (json_clicks, [framed(two, b'{"user": "A", "price": %d}' % n) for n in (1, 2)]),
+    }[read]
     folder = tmp_path / "in"
-    written = [framed(one, first("A", 1, 0)), b"broken", framed(one, first("A", 2, 9))]
-    values(spark, *written).coalesce(1).write.parquet(str(folder))
-    clicked = clicks(registry, streamed(spark, folder), key="user").group_by_key()
+    values(spark, said[0], b"broken", said[1]).coalesce(1).write.parquet(str(folder))
+    clicked = make(registry, streamed(spark, folder), key="user", timestamp=None).group_by_key()
     joined = clicked.count().join(clicked.agg(total=tg.sum("price")))
     found: list[Any] = []
     writer = joined.to_df().writeStream.outputMode("update").option("checkpointLocation", str(tmp_path / "checkpoint"))

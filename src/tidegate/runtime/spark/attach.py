@@ -257,7 +257,7 @@ def _edge(op: Operation, edge: Edge, drains: bool, tuning: Tuning, observed: Cou
 class _Input:
     """A DataFrame that an operator reads, which of its columns, and the types of the kernel's columns they become.
 
-    `branch`, `opener` and `contiguous` as of the Packer; `counted` is the name of what the opener counts, if it does.
+    `branch`, `opener` and `contiguous` as of the Packer.
     """
 
     frame: DataFrame
@@ -267,12 +267,11 @@ class _Input:
     branch: Stream | None = None
     opener: Opener | None = None
     contiguous: bool = False
-    counted: str | None = None
 
     def packer(self, layout: Layout, tasks: int) -> Packer | CountingPack:
         """The map step over it."""
         packer = Packer(layout, tasks, self.order_as_one, self.branch, self.opener, self.contiguous)
-        return packer if self.counted is None else CountingPack(packer, self.counted)
+        return CountingPack(packer, self.opener.observed) if isinstance(self.opener, CountingOpener) else packer
 
 
 def _input(op: Operation, branch: Stream, observed: Counter[str]) -> _Input:
@@ -304,15 +303,15 @@ def _carried(op: Operation, branch: Stream, names: tuple[str, ...]) -> tuple[str
 def _of_raw(op: Operation, branch: Stream, observed: Counter[str]) -> _Input:
     read_of = columns_read(op, branch, tuple(branch.frame.columns))
     wanted = arrow_schema(branch.frame.select(*map(col, read_of)).schema)
-    frame, opener = branch.raw.handed_over(wanted)
+    name = branch.raw.observed
+    frame, opener = branch.raw.handed_over(wanted, None if name is None else _apart(name, observed))
     columns = {name: col(name) for name in frame.columns}
     if op.needs_wall_clock:
         columns[WALL_CLOCK] = _wall_clock()
     clock = [pa.field(WALL_CLOCK, pa.int64())] if op.needs_wall_clock else []
     schema = read(op, branch, pa.schema([*wanted, *clock]).empty_table()).schema
     unbroken = branch.raw.contiguous
-    counted = _apart(opener.observed, observed) if isinstance(opener, CountingOpener) else None
-    return _Input(frame, columns, schema, branch=branch.unbound, opener=opener, contiguous=unbroken, counted=counted)
+    return _Input(frame, columns, schema, branch=branch.unbound, opener=opener, contiguous=unbroken)
 
 
 def _check_alike(node: Node, inputs: list[_Input]) -> None:

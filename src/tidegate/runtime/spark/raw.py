@@ -34,7 +34,7 @@ class Counts:
 class CountingOpener(ABC):
     """An Opener that finds out which records are malformed: Spark sees none of them, and so cannot count them.
 
-    observed  the name of the observation with the sums of all workers
+    observed  the name of the observation with the sums of all workers (`Raw.observed`)
     """
 
     observed: str
@@ -51,8 +51,15 @@ class Raw(Protocol):
     def contiguous(self) -> bool:
         """Whether one map task reads an unbroken stretch of each partition, in order (runtime.spark.contiguous)."""
 
-    def handed_over(self, wanted: pa.Schema) -> tuple[DataFrame, Opener]:
-        """What goes to the workers instead of rows with these columns, and who opens it."""
+    @property
+    def observed(self) -> str | None:
+        """The name of the observation with the counts of its records, None if there is none."""
+
+    def handed_over(self, wanted: pa.Schema, observed: str | None = None) -> tuple[DataFrame, Opener]:
+        """What goes to the workers instead of rows with these columns, and who opens it.
+
+        observed  the name of the observation here, where another input of the query has its own name
+        """
 
 
 def columns_read(op: Operation, stream: Stream, names: tuple[str, ...]) -> list[str]:

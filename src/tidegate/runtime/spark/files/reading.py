@@ -81,7 +81,11 @@ class ColumnReading:
         wanted = arrow_schema(StructType([*fields, *order]))
         return source.listing.mapInArrow(self._opener(wanted), from_arrow_schema(wanted))
 
-    def handed_over(self, wanted: pa.Schema) -> tuple[DataFrame, OrderedFiles]:
+    @property
+    def observed(self) -> None:
+        """Spark counts none of its records."""
+
+    def handed_over(self, wanted: pa.Schema, observed: str | None = None) -> tuple[DataFrame, OrderedFiles]:
         return self.source.listing, self._opener(wanted)
 
     def _opener(self, wanted: pa.Schema) -> OrderedFiles:
@@ -124,12 +128,16 @@ class LineReading:
         columns = self._columns()
         return self._fine(self._judged(self._lines(list(columns))), F.count(F.lit(1))).select(*columns.values())
 
-    def handed_over(self, wanted: pa.Schema) -> tuple[DataFrame, Opener]:
+    @property
+    def observed(self) -> str:
+        return f"{self.name} source"
+
+    def handed_over(self, wanted: pa.Schema, observed: str | None = None) -> tuple[DataFrame, Opener]:
         found = [self._columns()[name] for name in wanted.names]
         own = {column: field for column, field in self.source.own.items() if column in wanted.names}
         plain = self._plain_reader(wanted, own)
         if plain is None:
-            rows = self._fine(self._judged(self._lines(wanted.names)), F.count(F.lit(1)))
+            rows = self._fine(self._judged(self._lines(wanted.names)), F.count(F.lit(1)), observed)
             return rows.select(*found), AsRead(wanted)
         lines = self._line_fields(wanted.names)
         fields = StructType([*lines.fields, StructField(PLAIN, BinaryType()), StructField(AT, IntegerType())])
@@ -138,7 +146,7 @@ class LineReading:
         records = F.sum(F.when(F.col(PLAIN).isNull(), 1).otherwise(F.col(AT)))
         # No more than is needed: an observation makes a row of every record.
         rows = judged.select(_FAULT, PLAIN, AT, *found)
-        return self._fine(rows, F.coalesce(records, F.lit(0))).drop(_FAULT), Joiner(wanted)
+        return self._fine(rows, F.coalesce(records, F.lit(0)), observed).drop(_FAULT), Joiner(wanted)
 
     def _plain_reader(self, wanted: pa.Schema, own: dict[str, str]) -> Reader | None:
         if self.format is None or self.mode == PERMISSIVE:
@@ -184,14 +192,14 @@ class LineReading:
             fault = F.concat(F.col(FILE), F.lit(", line "), _line().cast("string"), F.lit(": "), fault)
         return rows.withColumn(_FAULT, fault)
 
-    def _fine(self, judged: DataFrame, records: Column) -> DataFrame:
+    def _fine(self, judged: DataFrame, records: Column, observed: str | None = None) -> DataFrame:
         fine = F.col(_FAULT).isNull()
         if self.mode == FAILFAST:
             said = F.concat(F.lit("tidegate: the mode is FAILFAST, and a line cannot be read. "), F.col(_FAULT))
             fine = F.when(fine, F.lit(True)).otherwise(F.raise_error(said).cast("boolean"))
         # Behind an observation, which no filter is pushed through: the line would be decoded twice.
         counts = [records.alias("records"), F.count_if(F.col(_FAULT).isNotNull()).alias("malformed")]
-        return judged.observe(f"{self.name} source", *counts).where(fine)
+        return judged.observe(observed or self.observed, *counts).where(fine)
 
     def _columns(self) -> dict[str, Column]:
         """All columns of a row."""

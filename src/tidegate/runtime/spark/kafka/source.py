@@ -94,7 +94,8 @@ def source(
 ) -> KafkaStream:
     """The records of a topic (or several) as a stream, in the order of partition and offset.
 
-    Records that cannot be decoded are in `dead_letters`, and counted in `observedMetrics` under "NAME source".
+    Records that cannot be decoded are in `dead_letters`, and counted in `observedMetrics` under "NAME source" (and
+    "NAME source 2", if a query uses the stream twice).
 
     Args:
         spark: The session.
@@ -332,26 +333,31 @@ class _Reading:
         """Yes: a task reads all from one offset to another, and a partition's name has its topic where needed."""
         return True
 
-    def handed_over(self, wanted: pa.Schema) -> tuple[DataFrame, Opener]:
+    @property
+    def observed(self) -> str:
+        return f"{self.name} source"
+
+    def handed_over(self, wanted: pa.Schema, observed: str | None = None) -> tuple[DataFrame, Opener]:
         """Plain records, read; of the others what Spark reads, less those that it cannot."""
         given = {name: column for name, column in self._meta().items() if name in wanted.names}
         # A key is judged whether it is wanted or not.
         raw = self.raw.select("value", *(["key"] if self.key_format else []), *given.values())
         reader = self._reader(wanted)
         if isinstance(reader, Packed) and not self.made:
-            return raw, Decoding(reader, self._observation)
+            return raw, Decoding(reader, observed or self.observed)
         # In the row with the plain records all others are null, whatever Spark knows of them.
         given_fields = [StructField(field.name, field.dataType) for field in raw.schema.fields]
         fields = StructType([*given_fields, StructField(PLAIN, BinaryType()), StructField(AT, IntegerType())])
         read = self.made(reader, fields) if self.made else raw.mapInArrow(reader, fields)
         records = F.coalesce(F.sum(F.when(F.col(PLAIN).isNull(), 1).otherwise(F.col(AT))), F.lit(0))
         if isinstance(reader, Packed):
-            return self._fine(read.select(PLAIN, AT, reader.fault.alias(_FAULT)), records).drop(_FAULT), Joiner(wanted)
+            rows = read.select(PLAIN, AT, reader.fault.alias(_FAULT))
+            return self._fine(rows, records, observed).drop(_FAULT), Joiner(wanted)
         rows_read = replace(self, value_format=self._inside)._judged(read)  # noqa: SLF001 - a Framed takes numbers away
         found = self._fields() | {name: F.col(name) for name in given}
         # No more than is needed: an observation makes a row of every record.
         rows = rows_read.select(F.col(_FAULT), F.col(PLAIN), F.col(AT), *(found[name] for name in wanted.names))
-        return self._fine(rows, records).drop(_FAULT), Joiner(wanted)
+        return self._fine(rows, records, observed).drop(_FAULT), Joiner(wanted)
 
     def _reader(self, wanted: pa.Schema) -> Reader:
         of_key, of_value = (
@@ -370,15 +376,11 @@ class _Reading:
     def _formats(self) -> tuple[Format | None, Format]:
         return self.key_format, self.value_format
 
-    def _fine(self, judged: DataFrame, records: Column) -> DataFrame:
+    def _fine(self, judged: DataFrame, records: Column, observed: str | None = None) -> DataFrame:
         fine = F.col(_FAULT).isNull()
         # Behind an observation, which no filter is pushed through: the value would be decoded twice.
         counts = [records.alias("records"), F.count_if(~fine).alias("malformed")]
-        return judged.observe(self._observation, *counts).where(fine)
-
-    @property
-    def _observation(self) -> str:
-        return f"{self.name} source"
+        return judged.observe(observed or self.observed, *counts).where(fine)
 
     def dead_letters(self) -> DataFrame:
         given = ["topic", "partition", "offset", "timestamp", "reason", "key", "value"]
