@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator
+from decimal import Decimal
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -470,6 +472,46 @@ def test_topics_and_headers_come_along(spark: SparkSession, registry: Registry) 
     source = clicks(registry, frame, key="k", several=True)
     assert [(row["k"], row["user"]) for row in both_ways(source)] == [("k", "A"), (None, None)]
     assert [row["partition"] for row in worked(source)] == ["t-0", "t-0"]
+
+
+def test_columns_within_columns(spark: SparkSession, registry: Registry) -> None:
+    """Also where some records have lists and maps without elements, and others nothing at all."""
+    fastavro = pytest.importorskip("fastavro")
+    place = {"type": "record", "name": "Place", "fields": [{"name": "x", "type": ["null", "double"]}]}
+    cents = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+    fields: dict[str, Any] = {
+        "user": "string",
+        "numbers": {"type": "array", "items": "long"},
+        "places": {"type": "array", "items": place},
+        "tags": {"type": "map", "values": ["null", "string"]},
+        "price": ["null", cents],
+        "kind": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]},
+        "either": ["int", "string"],
+    }
+    schema = {"type": "record", "name": "Deep", "fields": [{"name": n, "type": t} for n, t in fields.items()]}
+    one = registry.register("clicks-value", schema)
+    r, parsed = random.Random(4), fastavro.parse_schema(schema)
+
+    def written(n: int) -> bytes:
+        row = {
+            "user": f"u{n}",
+            "numbers": [r.randrange(-(2**62), 2**62) for _ in range(r.randrange(4))],
+            "places": [{"x": r.choice([None, 1.5])} for _ in range(r.randrange(3))],
+            "tags": {f"t{i}": r.choice([None, "v"]) for i in range(r.randrange(3))},
+            "price": r.choice([None, Decimal(r.randrange(10**6)) / 100]),
+            "kind": r.choice("AB"),
+            "either": r.choice([n, str(n)]),
+        }
+        out = BytesIO()
+        fastavro.schemaless_writer(out, parsed, row)
+        return framed(one, out.getvalue())
+
+    said = [written(n) if n % 9 else r.choice([None, b"broken", written(n)[:-1]]) for n in range(200)]
+    source = clicks(registry, values(spark, *said), key="user", timestamp=None)
+    rows = both_ways(source)
+    assert 180 < len(rows) < 200
+    numbers = [row["either"]["member0"] for row in rows if row["either"]]
+    assert 50 < len(set(numbers)) < len(numbers)  # the others are texts
 
 
 def test_decoded_rows_keep_no_bytes_of_records(spark: SparkSession, registry: Registry) -> None:

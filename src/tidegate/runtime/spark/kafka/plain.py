@@ -353,7 +353,8 @@ def as_wanted(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if pa.types.is_timestamp(kind) and pa.types.is_integer(values.type):
         there_is = pc.and_(pc.greater_equal(values, -MOST_MS), pc.less_equal(values, MOST_MS))
         values = pc.if_else(there_is, values.cast(pa.int64()), None).cast(pa.timestamp("ms", kind.tz))
-    return values if values.type == kind else values.cast(kind)
+    # Types of lists and maps are equal to Arrow whatever the names of what is in them.
+    return values if values.type == kind and not pa.types.is_nested(kind) else values.cast(kind)
 
 
 def _written(field: StructField) -> tuple[str, pa.DataType]:
