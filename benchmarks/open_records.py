@@ -1,4 +1,4 @@
-"""What a batch of a join costs over much state: milliseconds of one processor, bytes read and written.
+"""What a batch costs over much state: milliseconds of one processor, bytes read and written.
 
 `python -m benchmarks.open_records`. `--before FOLDER` runs the same with the tidegate of another checkout besides, each
 point in a process of its own. The inputs are those of J3 and J4 (`workloads.open_joins`) and J6
@@ -6,6 +6,8 @@ point in a process of its own. The inputs are those of J3 and J4 (`workloads.ope
 the median of the small batches behind them, of 5,000 records a side. In J4 an hour is open, and few or many records lie
 in it; in J4-hot one key has a tenth of the left ones; in J3 the window grows with what is open, and the pairs of a
 batch stay as many. In J6 a table of so many keys comes first, and a small batch has 10,000 records and 1,000 changes.
+Of `updates`, so many keys are in one window, in front of small batches of 10,000 records; `updates-function` has a
+Python function instead of a sum. (`--rows 500_000 --open 100_000`: batches that have all keys.)
 
 The megabytes are the most that the process has in a step, and those that were there before it; steps that load what is
 there first are among them. The store is in files, and memory is used again as in a worker. Linux alone says them.
@@ -27,8 +29,11 @@ from benchmarks import before
 from benchmarks.inputs import HALVES
 
 OPEN = (100_000, 1_000_000, 10_000_000)
-WORKLOADS = ("J3", "J4", "J4-hot", "J6")
+UPDATES = ("updates", "updates-function")
+WORKLOADS = ("J3", "J4", "J4-hot", "J6", *UPDATES)
 ROWS = 5_000
+LOAD_ROWS = 1_000_000
+"""Records of a batch that loads a window."""
 BATCHES = 5
 _PROCESS = Path("/proc/self")
 
@@ -41,7 +46,7 @@ def megabytes(name: str) -> float:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What is measured: a join, and the records of each batch by side; the first `load` batches are not measured."""
+    """What is measured, and the records of each batch by side; the first `load` batches are not measured."""
 
     op: Any
     load: int
@@ -99,6 +104,32 @@ def stream_and_table(entries: int, rows: int) -> Prepared:
     return Prepared(operation(left.left_join(right).node), shape.load, batches())
 
 
+def window_of_updates(workload: str, entries: int, rows: int) -> Prepared:
+    """Updates of one window, which has so many keys before the small batches come."""
+    import numpy as np
+
+    import tidegate as tg
+    from tidegate.plan import operation
+
+    names, rng, load = named(entries), np.random.default_rng([2026, entries]), max(1, -(-entries // LOAD_ROWS))
+    window = tg.TimeWindows.of_size_with_no_grace("1 day")
+    windowed = tg.stream("events", **ORDER).group_by_key().windowed_by(window)
+    if workload == "updates":
+        table = windowed.agg(total=tg.sum("amount"))
+    else:
+        table = windowed.reduce(lambda total, amount: total + amount, "amount", "total")
+
+    def batches() -> Iterator[list[list[Any]]]:
+        every, offset = np.array_split(rng.permutation(entries), load), 0
+        for number in range(load + BATCHES):
+            keys = every[number] if number < load else rng.integers(0, entries, 2 * rows)
+            at = np.full(len(keys), 1_000 + number)
+            yield [[record_batch(names, keys, "amount", keys % 97, at, 0, offset)]]
+            offset += len(keys)
+
+    return Prepared(operation(table.node), load, batches())
+
+
 ORDER: dict[str, Any] = {"key": "user", "timestamp": "ts", "partition": "partition", "offset": "offset"}
 
 
@@ -133,14 +164,22 @@ def measured(workload: str, entries: int, rows: int) -> dict[str, float]:
     from tidegate.runtime.spark import memory
 
     folder = tempfile.TemporaryDirectory(prefix="tidegate-bench-")
-    prepared = stream_and_table(entries, rows) if workload == "J6" else two_streams(workload, entries, rows)
+    if workload in UPDATES:
+        prepared = window_of_updates(workload, entries, rows)
+    else:
+        prepared = stream_and_table(entries, rows) if workload == "J6" else two_streams(workload, entries, rows)
     first = next(prepared.batches)
     schemas = [side[0].schema for side in first]
-    layout = Layout.of_join(prepared.op, schemas, sorts=False)
-    sides, store, costs = [layout.of_side(side, schemas[side]) for side in (0, 1)], counting(Path(folder.name)), []
+    if workload in UPDATES:
+        layout = Layout(prepared.op, schemas[0], sorts=False)
+        sides = [layout]
+    else:
+        layout = Layout.of_join(prepared.op, schemas, sorts=False)
+        sides = [layout.of_side(side, schemas[side]) for side in (0, 1)]
+    store, costs = counting(Path(folder.name)), []
     memories: list[tuple[float, float]] = []
     for given in chain([first], prepared.batches):
-        blobs = [blob for side in (0, 1) for _, blob in pack(sides[side], given[side], [0])]
+        blobs = [blob for side, records in zip(sides, given, strict=True) for _, blob in pack(side, records, [0])]
         given.clear()
         store.read_bytes = store.written = 0
         memory.keep()
@@ -195,7 +234,7 @@ def counting(folder: Path) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", type=Path, help="a checkout of a version to compare with")
-    parser.add_argument("--open", type=int, nargs="+", default=list(OPEN), help="open records of both sides")
+    parser.add_argument("--open", type=int, nargs="+", default=list(OPEN), help="open records of both sides, or keys")
     parser.add_argument("--rows", type=int, default=ROWS, help="the records of a side in a small batch")
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--measure", help="measure one point with the tidegate that is imported, print JSON")

@@ -9,6 +9,7 @@ SMALL = Tuning(
     close_rows=4,
     part_rows=2,
     compact_rows=5,
+    whole_rows=2,
     key_windows=(2, 3),
     part_records=2,
     bucket_rows=3,

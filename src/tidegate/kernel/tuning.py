@@ -25,6 +25,10 @@ class Tuning:
         most_tables     in about so many tables a record of hopping windows is at most; more windows share tables. A
                         checkpoint is read with the number that it was written with
 
+    Tables of windows
+        whole_rows  a window with more rows than this is stored by key where a batch has few of them; a smaller one, and
+                    one of which a batch has many, is read and written whole
+
     Sliding windows and sessions
         key_windows    a bucket with more windows than this becomes several: one record reads and writes the bucket of
                        its key. The second number is for batches with many records for each bucket, which read and write
@@ -79,6 +83,7 @@ class Tuning:
     compact_rows: int = 4_000_000
     compact_growth: int = 4
     most_tables: int = 16
+    whole_rows: int = 10_000
     key_windows: tuple[int, int] = (500, 6_000)
     lookup_records: int = 10_000
     part_records: int = 50_000

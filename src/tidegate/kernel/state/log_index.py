@@ -32,6 +32,8 @@ from tidegate.kernel.state.store import DictStore, Store
 class Log(NamedTuple):
     """One log: how many segments it has, how many rows in all and in its first one, and their bytes in the store.
 
+    A large window has rows and no segment: its rows lie in runs of its own (windows.window_runs).
+
     windows  how many windows its rows are of; of sessions and sliding windows those that are open
     waits    of a bucket in front of a buffer with a bound, how many entries wait in it
     counts   the bytes of the entries of a buffer with a bound

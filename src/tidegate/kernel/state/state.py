@@ -54,6 +54,8 @@ class State:
     """Logs of results that stay readable (kernel.windows.retention)."""
     right: LogIndex = field(default_factory=LogIndex)
     """Of a join, the open records of the right side; `logs` has those of the left."""
+    large_windows: int = 0
+    """How many windows have become large so far: the number of the next one (kernel.windows.window_runs)."""
     input_times: list[int] = field(default_factory=lambda: [NEVER, NEVER])
     """Of a join with a table, the largest timestamp of each input (ms)."""
     looked_up_to: int = NEVER
@@ -136,6 +138,7 @@ class State:
             },
             closed=LogIndex.load(Section(store, RETAINED), meta.get("closed")),
             right=LogIndex.load(Section(store, OPEN_RIGHT), meta.get("right")),
+            large_windows=meta.get("large_windows", 0),
             input_times=meta.get("input_times", [NEVER, NEVER]),
             looked_up_to=meta.get("looked_up_to", meta.get("input_times", [NEVER])[0]),
             history_from=meta.get("history_from", NEVER),
@@ -157,6 +160,8 @@ class State:
             meta["closed_to"] = self.closed_to
         if self.columns:
             meta["columns"] = [[column.slot, column.since] for column in self.columns]
+        if self.large_windows:
+            meta["large_windows"] = self.large_windows
         if self.drain:
             meta["drain"] = self.drain
         others = {"kept": self.kept, "closed": self.closed, "right": self.right}

@@ -54,6 +54,14 @@ WINDOW_TABLES = TableSpec(
     (*_STATE, "start (of the window, ms; in a stretch)", "bytes (of the entry; in front of a bounded buffer)"),
     "start of the first window in it that is open (ms)",
 )
+WINDOW_RUNS = TableSpec(
+    "rows of large windows",
+    2**62,
+    True,
+    f"number of the window in the bits from 32 up, {_RANGE} in those below",
+    (*_STATE, *_VERSION),
+    "none",
+)
 KEY_WINDOWS = TableSpec(
     "windows",
     0,
@@ -141,7 +149,7 @@ OPEN_RIGHT = TableSpec(
 )
 CONTENTS_SEGMENT = -1000
 """The segment of a partition of sorted runs that names its other segments: their digests, how many records they have,
-and their bytes."""
+and their bytes. Of a large window, the segment with its number and the index of its runs (windows.window_runs)."""
 
 
 def joined_segment(number: int) -> int:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
-from tidegate.kernel.columns.arrays import concat_tables
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.operator import Operator
 from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.layout import Layout
-from tidegate.kernel.state.keyed_runs import KeyedRuns, last_versions
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import KEYS
 from tidegate.kernel.windows import window_table
+from tidegate.kernel.windows.rows_by_key import RowsByKey
 
 
 class Unwindowed(Operator):
@@ -28,15 +26,15 @@ class Unwindowed(Operator):
         return [_updates(self.layout, state, batch)], 0
 
     def stored_rows(self, state: State) -> Iterable[pa.Table]:
-        return (window_table.placed(_as_rows(rows), 0) for rows in _versions(self.layout, state).read())
+        return (window_table.placed(rows, 0) for rows in _by_key(self.layout, state).read())
 
     def results_so_far(self, state: State) -> list[pa.Table]:
         shape = self.layout.for_kind["updates"]
         return [results.finish(shape, results.undeleted(self.layout, rows)) for rows in self.stored_rows(state)]
 
 
-def _versions(layout: Layout, state: State) -> KeyedRuns:
-    return KeyedRuns.of(state.logs, state.store, partial(last_versions, layout.keys), state.fitting)
+def _by_key(layout: Layout, state: State) -> RowsByKey:
+    return RowsByKey.of(layout, state.logs, state.store, state.fitting)
 
 
 def _updates(layout: Layout, state: State, batch: Batch) -> pa.Table:
@@ -44,43 +42,17 @@ def _updates(layout: Layout, state: State, batch: Batch) -> pa.Table:
     rows = batch.partials()[0] if layout.op.pre_aggregates else batch.records()
     if rows is None or not rows.num_rows:
         return layout.result_schema.empty_table()
-    versions, hashes = _versions(layout, state), grouping.key_hash(layout, rows)
-    many = versions.are_many(hashes)
-    held = versions.whole() if many else _last(layout, versions.find(hashes))
-    held = _as_rows(held) if held is not None and held.num_rows else None
-    one_window = None if held is None else _in_one_window(held)
+    by_key, hashes = _by_key(layout, state), grouping.key_hash(layout, rows)
+    many = by_key.versions.are_many(hashes)
+    held = by_key.whole() if many else by_key.find(hashes)
+    one_window = None if held is None or not held.num_rows else _in_one_window(held)
     merged, updates = window_table.apply(layout, one_window, _in_one_window(rows), batch.single)
     merged = merged.drop_columns(["start"])
     if many:
-        stored = merged.append_column("deleted", pa.repeat(False, merged.num_rows))
-        versions.replace(stored, grouping.key_hash(layout, merged))
+        by_key.replace(merged)
     else:
-        _store(layout, versions, held, merged)
+        by_key.add(held, merged)
     return results.finish(layout, updates)
-
-
-def _last(layout: Layout, parts: Iterable[pa.Table]) -> pa.Table | None:
-    found = list(parts)
-    return last_versions(layout.keys, concat_tables(found)) if found else None
-
-
-def _store(layout: Layout, versions: KeyedRuns, held: pa.Table | None, merged: pa.Table) -> None:
-    """Store the rows of the keys of a batch; a key that was held and is no longer there has a last version without."""
-    more, gone = np.ones(merged.num_rows, np.int64), np.zeros(merged.num_rows, bool)
-    if held is not None:
-        both = concat_tables([held.select(layout.keys), merged.select(layout.keys)])
-        before, now = np.split(grouping.codes([both[name] for name in layout.keys]), [held.num_rows])
-        more -= np.isin(now, before)
-        left = held.filter(pa.array(~np.isin(before, now)))
-        merged = concat_tables([merged, left])
-        more, gone = (np.append(one, np.full(left.num_rows, value)) for one, value in ((more, -1), (gone, True)))
-    if merged.num_rows:
-        stored = merged.append_column("deleted", pa.array(gone))
-        versions.add(stored, grouping.key_hash(layout, merged), more)
-
-
-def _as_rows(versions: pa.Table) -> pa.Table:
-    return versions.drop_columns(["h", "deleted"])
 
 
 def _in_one_window(rows: pa.Table) -> pa.Table:

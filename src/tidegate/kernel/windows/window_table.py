@@ -1,12 +1,14 @@
 """A table per window: for everything that must know what a key's window holds when a record comes.
 
 Updates, Python functions and bounded buffers read the tables of the windows a batch touches, take the batch in, and
-write them back. The cost follows the windows touched, not the open ones.
+write them back. Of a large window of which a batch has few keys, it reads and writes their rows alone
+(`windows.window_runs`). So the cost follows the batch, and neither the open windows nor their keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,11 +24,14 @@ from tidegate.kernel.operator import OpenWindows, Operator
 from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.schema_evolution import BORN
+from tidegate.kernel.state.hash_tree import Hashes
+from tidegate.kernel.state.keyed_runs import many
 from tidegate.kernel.state.state import State
-from tidegate.kernel.state.tables import WINDOW_TABLES
+from tidegate.kernel.state.tables import WINDOW_RUNS, WINDOW_TABLES
 from tidegate.kernel.suppress import strict_bound
 from tidegate.kernel.time.stream_time import running_max
 from tidegate.kernel.windows import functions
+from tidegate.kernel.windows.window_runs import WindowRuns, has_runs
 from tidegate.spec.windows import BatchWindows, TimeWindows, UnlimitedWindows
 
 
@@ -43,9 +48,9 @@ def stretch_ms(layout: Layout) -> int:
 
 
 class WindowTable(Operator):
-    """A table per window, or per stretch of hopping windows, which the batch reads and writes."""
+    """A table per window, or per stretch of hopping windows, which the batch reads and writes; large ones by key."""
 
-    tables = (WINDOW_TABLES,)
+    tables = (WINDOW_TABLES, WINDOW_RUNS)
 
     def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
         return _process(self.layout, state, batch, closes_at)
@@ -61,7 +66,7 @@ class WindowTable(Operator):
         return OpenWindows(totals.windows, self.layout.aligned.close_ms(start))
 
     def stored_rows(self, state: State) -> Iterable[pa.Table]:
-        return (whole(state, name) for name in sorted(state.logs))
+        return (whole(self.layout, state, name) for name in sorted(state.logs))
 
     def results_so_far(self, state: State) -> list[pa.Table]:
         shape = self.layout.for_kind["final"]
@@ -92,7 +97,7 @@ def take_windows(old: Operator, state: State, bounded: bool) -> dict[int, pa.Tab
     """
     found = old.windows_stored(state)
     for name in list(state.logs):
-        state.forget(name)
+        forget(old.layout, state, name)
     if bounded:
         found = {start: _without_bytes(old.layout, rows) for start, rows in found.items()}
     return {start: rows for start, rows in found.items() if rows.num_rows}
@@ -117,27 +122,61 @@ def aligned_window(layout: Layout, start: int) -> tuple[Window, int]:
     return Window(start, layout.aligned.end_ms(start)), layout.aligned.close_ms(start)
 
 
-def _process(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[list[pa.Table], int]:
+def _process(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[Iterator[pa.Table], int]:
     """Apply the batch to the tables of its windows; the rows that the plan emits, and the records dropped late."""
-    tables, out, late = _taken_in(layout, state, batch)
+    taken, updates, late = _taken_in(layout, state, batch, closes_at)
+    return _emitted(layout, _store_and_close(layout, state, taken, closes_at), updates), late
+
+
+def _emitted(layout: Layout, closed: Iterator[pa.Table], out: list[pa.Table]) -> Iterator[pa.Table]:
+    """The updates `out` and the final results of what has `closed`, about `part_rows` at a time, in one part at least.
+
+    Closing goes on while parts are taken, so a large window is never in memory whole (decision 0014).
+    """
+    count = sum(part.num_rows for part in out)
+    for rows in closed:
+        if layout.op.emits == "updates" or not (leaving := _final(layout, rows)).num_rows:
+            continue
+        out.append(results.for_kind(layout, "final", leaving, layout.sorts))
+        count += leaving.num_rows
+        if count >= layout.tuning.part_rows:
+            yield results.concat(layout, out)
+            out, count = [], 0
+    yield results.concat(layout, out)
+
+
+def _store_and_close(layout: Layout, state: State, taken: _Taken, closes_at: int) -> Iterator[pa.Table]:
+    """Store the tables that a batch has taken in, and remove the windows that close: gives the rows of these.
+
+    Where updates alone leave, a window that the batch has not read is removed unread.
+    """
     stretch = stretch_ms(layout)
     last = stretch - layout.panes.windows.advance_ms if stretch else 0
-    for name in sorted({*state.logs.leading(lambda start: _closed(layout, start, closes_at)), *tables}):
+    for name in sorted({*state.logs.leading(lambda start: _closed(layout, start, closes_at)), *taken.tables}):
         ended = _closed(layout, name + last, closes_at)
-        rows = tables.get(name)
+        rows = taken.tables.pop(name, None)
         if rows is None:
             if ended and layout.op.emits == "updates":
-                state.forget(name)
+                forget(layout, state, name)
                 continue
             if not ended and not _closed(layout, state.logs[name].due, closes_at):
                 continue
-            rows = whole(state, name)
+            if ended and has_runs(state, name):
+                yield from _parts(layout, state, name)
+                forget(layout, state, name)
+                continue
+            rows = whole(layout, state, name)
         leaving, rest = (rows, rows.slice(0, 0)) if ended else _divided(layout, rows, closes_at)
-        if layout.op.emits != "updates":
-            leaving = _final(layout, leaving)
-            out += [results.for_kind(layout, "final", leaving, layout.sorts)] if leaving.num_rows else []
-        _store(layout, state, name, rest)
-    return [results.concat(layout, out)], late
+        yield leaving
+        _store(layout, state, name, rest, as_runs=name in taken.few)
+
+
+def _parts(layout: Layout, state: State, name: int) -> Iterator[pa.Table]:
+    """The rows of a window that has runs; whole where it must leave in order."""
+    if layout.sorts:
+        yield whole(layout, state, name)
+    else:
+        yield from (placed(rows, name) for rows in WindowRuns.of(layout, state, name).rows.read())
 
 
 def _divided(layout: Layout, rows: pa.Table, closes_at: int) -> tuple[pa.Table, pa.Table]:
@@ -148,21 +187,69 @@ def _divided(layout: Layout, rows: pa.Table, closes_at: int) -> tuple[pa.Table, 
     return rows.filter(pc.invert(is_open)), rows.filter(is_open)
 
 
-def _taken_in(layout: Layout, state: State, batch: Batch) -> tuple[dict[int, pa.Table], list[pa.Table], int]:
+@dataclass(frozen=True)
+class _Taken:
+    """What a batch has taken in, and is not stored yet.
+
+    tables  the tables that were read whole, by name
+    few     large windows of which the batch has few keys, with the hashes of these
+    """
+
+    tables: dict[int, pa.Table]
+    few: dict[int, Hashes]
+
+
+def _taken_in(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[_Taken, list[pa.Table], int]:
     """The tables of the windows that the batch touches, as it leaves them; its updates; the records dropped late.
 
-    Here, so that all it took to make them is let go of before they are stored and leave.
+    What it changes of windows with runs is stored already. Here, so that all it took to make them is let go of before
+    they are stored and leave.
     """
     rows, late = _entries(layout, batch)
     if rows is None or not rows.num_rows:
-        return {}, [], late
-    touched = np.unique(_names(layout, rows))
-    held = _held(state, touched)
+        return _Taken({}, {}), [], late
+    names = _names(layout, rows)
+    touched, counts = np.unique(names, return_counts=True)
+    few = _few(layout, state, rows, names, dict(zip(touched.tolist(), counts.tolist(), strict=True)))
+    by_key = {name: WindowRuns.of(layout, state, name) for name in few if has_runs(state, name)}
+    found = {name: runs.rows.find(few[name]) for name, runs in by_key.items()}
+    read = [whole(layout, state, name) for name in touched.tolist() if name in state.logs and name not in by_key]
+    read += [placed(part, name) for name, part in found.items() if part is not None]
+    held = concat_tables(read) if read else None
     merged, updates = apply(layout, held, rows, batch.single)
     if layout.op.buffer is not None:
         merged = strict_bound.check(layout, state, held, rows, updates, merged)
     told = [] if layout.op.emits == "final" else [results.for_kind(layout, "updates", updates)]
-    return _by_table(layout, merged, touched), told, late
+    tables = _by_table(layout, merged, touched)
+    for name, runs in by_key.items():
+        changed = unplaced(tables.pop(name))
+        if not (_closed(layout, name, closes_at) and layout.op.emits == "updates"):
+            runs.add(found[name], changed)
+    return _Taken(tables, few), told, late
+
+
+def _few(layout: Layout, state: State, rows: pa.Table, names: Ints, counts: dict[int, int]) -> dict[int, Hashes]:
+    """The large windows of which `rows` have few keys, with the hashes of these.
+
+    names   the name of the table that each row is in
+    counts  how many rows are in each table
+
+    Stretches, and windows in front of a buffer with a bound, are always read and written whole.
+    """
+    if stretch_ms(layout) or layout.op.buffer is not None:
+        return {}
+    found: dict[int, Hashes] = {}
+    for name, count in counts.items():
+        log = state.logs.get(name)
+        if log is None or log.rows <= layout.tuning.whole_rows:
+            continue
+        if layout.op.pre_aggregates and many(count, log.rows):
+            continue  # A key has one row of each map task: the keys are about as many.
+        keys = rows.select(layout.keys)
+        hashes = grouping.key_hash(layout, keys if len(counts) == 1 else keys.filter(pa.array(names == name)))
+        if not many(count, log.rows) or not many(len(np.unique(hashes)), log.rows):
+            found[name] = hashes
+    return found
 
 
 def _final(layout: Layout, rows: pa.Table) -> pa.Table:
@@ -179,9 +266,14 @@ def store_anew(layout: Layout, state: State, rows: pa.Table) -> None:
         _store(layout, state, name, table)
 
 
-def _store(layout: Layout, state: State, name: int, table: pa.Table) -> None:
+def _store(layout: Layout, state: State, name: int, table: pa.Table, as_runs: bool = False) -> None:
+    """Let `table` be the whole table of this name, of which nothing is left if it has no rows."""
+    if as_runs or table.num_rows == 0 or has_runs(state, name):
+        forget(layout, state, name)
     if table.num_rows == 0:
-        state.forget(name)
+        return
+    if as_runs:
+        WindowRuns.new(layout, state, name).replace(unplaced(table))
     elif stretch_ms(layout):
         starts = np.unique(ints(table["start"]))
         state.replace(name, table, len(starts))
@@ -236,13 +328,23 @@ def starts(layout: Layout, state: State) -> list[int]:
     """The starts of all windows that have a table."""
     if not stretch_ms(layout):
         return list(state.logs)
-    tables = (ints(whole(state, name)["start"]) for name in state.logs)
+    tables = (ints(whole(layout, state, name)["start"]) for name in state.logs)
     return [start for table in tables for start in np.unique(table).tolist()]
 
 
-def whole(state: State, name: int) -> pa.Table:
+def whole(layout: Layout, state: State, name: int) -> pa.Table:
     """A table that is stored, with the `start` of each row's window."""
+    if has_runs(state, name):
+        return placed(concat_tables(list(WindowRuns.of(layout, state, name).rows.read())), name)
     return placed(concat_tables(state.read(name)), name)
+
+
+def forget(layout: Layout, state: State, name: int) -> None:
+    """Remove a table, if it is stored."""
+    if has_runs(state, name):
+        WindowRuns.of(layout, state, name).forget()
+    else:
+        state.forget(name)
 
 
 def unplaced(rows: pa.Table) -> pa.Table:
@@ -262,12 +364,6 @@ def _names(layout: Layout, rows: pa.Table) -> Ints:
     stretch = stretch_ms(layout)
     start = ints(rows["start"])
     return start // stretch * stretch if stretch else start
-
-
-def _held(state: State, names: Any) -> pa.Table | None:
-    """These tables as one, None if none of them is stored."""
-    held = [whole(state, name) for name in names.tolist() if name in state.logs]
-    return concat_tables(held) if held else None
 
 
 def _by_table(layout: Layout, rows: pa.Table, touched: Ints) -> dict[int, pa.Table]:

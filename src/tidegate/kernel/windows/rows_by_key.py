@@ -1,0 +1,72 @@
+"""The last row of each key, in sorted runs (`state.keyed_runs`): a batch reads and writes those of its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.kernel.columns.arrays import concat_tables
+from tidegate.kernel.rows import grouping
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.rows.schema_evolution import Fitting
+from tidegate.kernel.state.hash_tree import Hashes
+from tidegate.kernel.state.keyed_runs import KeyedRuns, last_versions
+from tidegate.kernel.state.log_index import LogIndex
+from tidegate.kernel.state.store import Store
+
+
+@dataclass(frozen=True)
+class RowsByKey:
+    """Rows of a layout, one of each key; what is read and written has no columns of versions."""
+
+    layout: Layout
+    versions: KeyedRuns
+
+    @classmethod
+    def of(cls, layout: Layout, index: LogIndex, store: Store, fitting: Fitting | None) -> RowsByKey:
+        """Those in a part of a store."""
+        return cls(layout, KeyedRuns.of(index, store, partial(last_versions, layout.keys), fitting))
+
+    def find(self, hashes: Hashes) -> pa.Table | None:
+        """The rows of the keys with these hashes, and perhaps of some others; None if there are none."""
+        found = list(self.versions.find(hashes))
+        return _rows(last_versions(self.layout.keys, concat_tables(found))) if found else None
+
+    def whole(self) -> pa.Table | None:
+        """All rows; None if there are none."""
+        found = self.versions.whole()
+        return None if found is None else _rows(found)
+
+    def read(self) -> Iterator[pa.Table]:
+        """All rows, some at a time."""
+        return map(_rows, self.versions.read())
+
+    def add(self, held: pa.Table | None, rows: pa.Table) -> None:
+        """Let `rows` be those of the keys of a batch, which so far are `held`: a key that has none any more is gone."""
+        more, gone = np.ones(rows.num_rows, np.int64), np.zeros(rows.num_rows, bool)
+        if held is not None:
+            keys = self.layout.keys
+            both = concat_tables([held.select(keys), rows.select(keys)])
+            before, now = np.split(grouping.codes([both[name] for name in keys]), [held.num_rows])
+            more -= np.isin(now, before)
+            left = held.filter(pa.array(~np.isin(before, now)))
+            rows = concat_tables([rows, left])
+            more, gone = (np.append(one, np.full(left.num_rows, value)) for one, value in ((more, -1), (gone, True)))
+        if rows.num_rows:
+            self.versions.add(_versions(rows, gone), grouping.key_hash(self.layout, rows), more)
+
+    def replace(self, rows: pa.Table) -> None:
+        """Let `rows` be all that there is."""
+        self.versions.replace(_versions(rows, np.zeros(rows.num_rows, bool)), grouping.key_hash(self.layout, rows))
+
+
+def _versions(rows: pa.Table, gone: object) -> pa.Table:
+    return rows.append_column("deleted", pa.array(gone))
+
+
+def _rows(versions: pa.Table) -> pa.Table:
+    return versions.drop_columns(["h", "deleted"])
