@@ -159,3 +159,24 @@ def test_a_plain_table_reads_the_rows_of_its_keys_alone(monkeypatch: pytest.Monk
     monkeypatch.setattr(sorted_runs, "COPIES", Copies())
     first = bytes_read_by_a_small_batch(layout, 50_000, rows=3)
     assert first > 100 * few
+
+
+@pytest.mark.parametrize("windows", [MINUTES, MINUTES.advance_by("30 seconds")], ids=["tumbling", "hopping"])
+def test_an_update_reads_the_rows_of_its_keys_alone(windows: Any) -> None:
+    """The first small batch stores the windows by key, the second makes copies of them."""
+    layout = prepared(lambda s: s.group_by_key().windowed_by(windows).agg(**AGGREGATES))
+    few, many = (bytes_read_by_a_small_batch(layout, entries, rows=3, before=2) for entries in (50_000, 500_000))
+    assert many <= few + 128
+
+
+def test_a_large_window_is_dropped_unread_where_updates_alone_leave() -> None:
+    layout = prepared(lambda s: s.group_by_key().windowed_by(MINUTES).agg(**AGGREGATES))
+    stage, store = Stage(layout, tasks=1), CountingStore()
+    step = lambda batch: stage.step(store, [dict(pack(layout, [batch], [0]))[0]])  # noqa: E731
+    step(events(50_000, 50_000, 0))
+    step(events(3, 3, 0).set_column(4, "offset", pa.array([50_000, 50_001, 50_002])))
+    assert sum(map(len, store.log.values())) > 100_000
+    store.read_bytes = 0
+    step(events(1, 1, 9))
+    assert store.read_bytes < 10_000
+    assert sum(map(len, store.log.values())) < 10_000

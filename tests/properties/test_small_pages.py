@@ -14,8 +14,18 @@ from properties.comparing import assert_same, assert_same_drops, flat, placed, r
 from tidegate.kernel.tuning import Tuning
 from tidegate.testing import TopologyTestDriver
 
-SMALL = Tuning(page_logs=2, fanout=2, root_entries=2, key_windows=(2, 3), most_tables=2)
-"""Few windows are then as many as pages, buckets and tables are made for."""
+SMALL = Tuning(
+    page_logs=2,
+    fanout=2,
+    root_entries=2,
+    key_windows=(2, 3),
+    most_tables=2,
+    whole_rows=1,
+    whole_times=1,
+    range_rows=2,
+    block_rows=2,
+)
+"""Few windows are then as many as pages, buckets and tables are made for, and few rows are stored by key."""
 
 
 @pytest.mark.parametrize("kind", cases.KINDS)

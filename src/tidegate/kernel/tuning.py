@@ -26,8 +26,9 @@ class Tuning:
                         checkpoint is read with the number that it was written with
 
     Tables of windows
-        whole_rows  a window with more rows than this is stored by key where a batch has few of them; a smaller one, and
-                    one of which a batch has many, is read and written whole
+        whole_rows   a window up to so many rows is read and written whole by each batch that touches it
+        whole_times  so is a larger one of up to so many times the rows that a batch has of it; otherwise the batch
+                     reads and writes the rows of its keys
 
     Sliding windows and sessions
         key_windows    a bucket with more windows than this becomes several: one record reads and writes the bucket of
@@ -84,6 +85,7 @@ class Tuning:
     compact_growth: int = 4
     most_tables: int = 16
     whole_rows: int = 10_000
+    whole_times: int = 10
     key_windows: tuple[int, int] = (500, 6_000)
     lookup_records: int = 10_000
     part_records: int = 50_000

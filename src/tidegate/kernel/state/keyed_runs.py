@@ -99,7 +99,7 @@ class KeyedRuns:
         for number, wanted in zip(ranges.tolist(), np.split(asked, first[1:]), strict=False):
             log = self._log(number)
             if log.segments:
-                few = not many(len(wanted), log.rows)
+                few = not _many(len(wanted), log.rows)
                 for run in map(self._fitted, self.runs.every(number, keeps=few)):
                     if len(at := run.with_hashes(wanted)):
                         yield run.take(at)
@@ -134,7 +134,7 @@ class KeyedRuns:
     def are_many(self, hashes: Hashes) -> bool:
         """Whether keys with these hashes are so many that `whole` and `replace` take less than `find` and `add`."""
         rows = self.index.totals().rows
-        return many(len(hashes), rows) and many(len(np.unique(hashes)), rows)
+        return _many(len(hashes), rows) and _many(len(np.unique(hashes)), rows)
 
     def whole(self) -> pa.Table | None:
         """The versions that count, None if there are none. What counts must not change but by other versions."""
@@ -194,7 +194,7 @@ class KeyedRuns:
         before, count = sum(part.rows for part in parts), rows.num_rows
         kept, merged = unmerged(parts, count, before + count)
         if kept == 0 or before + count > 2 * log.base:
-            self._put_together(number, parts, [came], log.rows + more, copies=not many(count, log.rows))
+            self._put_together(number, parts, [came], log.rows + more, copies=not _many(count, log.rows))
             return
         runs = [*self._stored(number, merged, kept), came]
         made = self.runs.merged(runs) if self.fitting is None else self.runs.reduced(runs, self._outward)
@@ -256,8 +256,8 @@ def last_versions(keys: Sequence[str], rows: pa.Table) -> pa.Table:
     return last.filter(pc.invert(last["deleted"]))
 
 
-def many(count: int, rows: int) -> bool:
-    """Whether so many of some rows are asked for or change that all of them are read, and no copies are made."""
+def _many(count: int, rows: int) -> bool:
+    """Whether so many of some rows are asked for or change that their runs are decoded, and not copied."""
     return count * _OF_MANY >= rows
 
 

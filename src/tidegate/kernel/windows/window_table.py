@@ -25,7 +25,6 @@ from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.schema_evolution import BORN
 from tidegate.kernel.state.hash_tree import Hashes
-from tidegate.kernel.state.keyed_runs import many
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import WINDOW_RUNS, WINDOW_TABLES
 from tidegate.kernel.suppress import strict_bound
@@ -243,11 +242,12 @@ def _few(layout: Layout, state: State, rows: pa.Table, names: Ints, counts: dict
         log = state.logs.get(name)
         if log is None or log.rows <= layout.tuning.whole_rows:
             continue
-        if layout.op.pre_aggregates and many(count, log.rows):
+        most = (log.rows - 1) // layout.tuning.whole_times
+        if layout.op.pre_aggregates and count > most:
             continue  # A key has one row of each map task: the keys are about as many.
         keys = rows.select(layout.keys)
         hashes = grouping.key_hash(layout, keys if len(counts) == 1 else keys.filter(pa.array(names == name)))
-        if not many(count, log.rows) or not many(len(np.unique(hashes)), log.rows):
+        if count <= most or len(np.unique(hashes)) <= most:
             found[name] = hashes
     return found
 
