@@ -19,7 +19,9 @@ from hostile.drawn import scenario
 from hostile.scenario import Scenario
 from hostile.steps import Stopped
 from hostile.truths import AnyTruth, truth_of
+from sizes import SMALL
 from tidegate.kernel.inspect.graces import Graces
+from tidegate.kernel.tuning import DEFAULT
 from tidegate.plan import Operation
 from tidegate.testing import TopologyTestDriver
 from tidegate.testing.layout import Tasks
@@ -81,7 +83,10 @@ class InDriver:
 
 
 class InLayout:
-    """Several map tasks and stateful tasks; what is started anew goes on from what is stored, with other functions."""
+    """Several map tasks and stateful tasks; what is started anew goes on from what is stored, with other functions.
+
+    Where tasks are several, the sizes of the kernel are such that a handful of records reaches them.
+    """
 
     def __init__(self, what: Case) -> None:
         self.what = what
@@ -96,7 +101,8 @@ class InLayout:
             self.untrue = self.misfit
         # As it travels to the workers of Spark.
         plan = pickle.loads(cloudpickle.dumps(self.what.table().node))
-        self.tasks = Tasks(plan, self.what.tasks, self.tasks, as_spark=True, drains=drains)
+        tuning = SMALL if self.what.tasks > 1 else DEFAULT
+        self.tasks = Tasks(plan, self.what.tasks, self.tasks, as_spark=True, drains=drains, tuning=tuning)
 
     def batch(self, number: int) -> list[Row]:
         if number in self.what.restarts:

@@ -85,7 +85,7 @@ class Tuning:
     compact_growth: int = 4
     most_tables: int = 16
     whole_rows: int = 10_000
-    whole_times: int = 10
+    whole_times: int = 12
     key_windows: tuple[int, int] = (500, 6_000)
     lookup_records: int = 10_000
     part_records: int = 50_000

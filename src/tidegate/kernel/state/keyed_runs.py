@@ -21,7 +21,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columns import radix_sort
 from tidegate.kernel.columns.arrays import Ints, concat_tables
 from tidegate.kernel.columns.groups import last_rows
 from tidegate.kernel.columns.row_bytes import Extents, has_form
@@ -150,17 +149,16 @@ class KeyedRuns:
     def replace(self, rows: pa.Table, hashes: Hashes) -> None:
         """Let these rows, each of a key of its own, be all that there is."""
         stored = _in_order(hashes)
-        rows, own = rows.append_column("h", pa.array(stored)), self._ranges(stored)
-        order = radix_sort.argsort(upper_halves(stored).astype(np.int64) + _SIGN)
-        rows, own = rows.take(pa.array(order)), own[order]
-        numbers = list(self.index) or [0]
+        order = np.argsort(stored, kind="stable")
+        rows = rows.append_column("h", pa.array(stored)).take(pa.array(order))
+        own, numbers = self._ranges(stored[order]), list(self.index) or [0]
         ends = np.searchsorted(own, numbers, side="right").tolist()
         for number, low, end in zip(numbers, [0, *ends], ends, strict=False):
             parts = self.runs.contents(number).runs if self._log(number).segments else []
             if low == end:
                 self._empty(number, parts)
             else:
-                came = InTable.of(rows.slice(low, end - low), _ORDER)
+                came = InTable(rows.slice(low, end - low))
                 self._let_be_all(number, parts, [came], end - low, _as_they_are, copies=False)
 
     def forget(self) -> None:
