@@ -177,14 +177,17 @@ def test_a_small_window_is_stored_whole() -> None:
 
 
 def test_keys_of_one_hash(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All keys have the same one, so that a batch of all keys seems to have one of them."""
+    """All keys have the same one, so that batches find the rows of all keys."""
     monkeypatch.setattr(grouping, "key_hash", lambda _layout, rows: np.zeros(rows.num_rows, np.uint64))
     driver = TopologyTestDriver(joined(events()), tuning=SMALL)
     driver.pipe_batch(rows_of(8, 1))
     driver.pipe_batch(rows_of(3, 2))
     assert [log.rows for log in large(driver)] == [8]
     assert [row["aggregate"] for row in driver.read_state("store")].count("1;2;") == 3
-    driver.pipe_batch([row | {"o": row["o"] + 5_000} for row in rows_of(8, 0)])
+    driver.pipe_batch([row | {"o": row["o"] + 3_000} for row in rows_of(7, 0)])
+    assert [log.rows for log in large(driver)] == [1]
+    assert [row["user"] for row in driver.read_state("store")] == ["user 7"]
+    driver.pipe_batch([row | {"o": row["o"] + 5_000} for row in rows_of(8, 0)[7:]])
     assert driver.read_state("store") == []
     assert large(driver) == places(driver) == []
     assert driver.metrics()["open_windows"] == 0

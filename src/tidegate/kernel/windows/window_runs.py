@@ -60,7 +60,7 @@ class WindowRuns:
         return cls(state, start, number, rows)
 
     def add(self, held: pa.Table | None, rows: pa.Table) -> None:
-        """As `RowsByKey.add`; a window of which no row is left is gone."""
+        """As `RowsByKey.add`, of fewer rows than the window has: so it does not become empty."""
         self.rows.add(held, rows)
         self._save()
 
@@ -80,9 +80,6 @@ class WindowRuns:
     def _save(self) -> None:
         index = self.rows.versions.index
         totals = index.totals()
-        if not totals.rows:
-            self.forget()
-            return
         frame = frames.encode(frames.SEGMENT, {"number": self.number, "ranges": index.save()})
         self.state.store.write(self.start, CONTENTS_SEGMENT, frame)
         self.state.logs[self.start] = Log(rows=totals.rows, size=totals.size)

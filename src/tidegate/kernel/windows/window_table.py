@@ -243,8 +243,8 @@ def _few(layout: Layout, state: State, rows: pa.Table, names: Ints, counts: dict
         if log is None or log.rows <= layout.tuning.whole_rows:
             continue
         most = (log.rows - 1) // layout.tuning.whole_times
-        if layout.op.pre_aggregates and count > most:
-            continue  # A key has one row of each map task: the keys are about as many.
+        if count >= log.rows:
+            continue  # Then to count keys costs about as much as to read the window.
         keys = rows.select(layout.keys)
         hashes = grouping.key_hash(layout, keys if len(counts) == 1 else keys.filter(pa.array(names == name)))
         if count <= most or len(np.unique(hashes)) <= most:
