@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 
 import tidegate
-from golden.families import FOLDER, families, written
+from golden.families import FOLDER, SIZES, families, written
+from tidegate.kernel.tuning import DEFAULT
 
 
 def main() -> int:
@@ -15,7 +16,7 @@ def main() -> int:
         return 1
     folder.mkdir()
     for name, table in families().items():
-        (folder / f"{name}.json").write_text(written(table))
+        (folder / f"{name}.json").write_text(written(table, SIZES.get(name, DEFAULT)))
     print(f"{folder}: {len(families())} files. Commit them.")
     return 0
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 import tidegate as tg
 from tidegate.kernel.state.store import DictStore
+from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.testing import TopologyTestDriver
 
 FOLDER = Path(__file__).parent
@@ -87,6 +88,7 @@ def families() -> dict[str, tg.KTable | tg.KStream]:
         "time-final": _all(_grouped().windowed_by(_TIME)).suppress(_FINAL),
         "hopping-final": _all(_grouped().windowed_by(_HOPPING)).suppress(_FINAL),
         "hopping-updates": _all(_grouped().windowed_by(_HOPPING)),
+        "large-windows": _all(_grouped().windowed_by(_TIME)),
         "time-ordered": _ordered(_grouped().windowed_by(_TIME)).suppress(_FINAL),
         "time-function": _grouped().windowed_by(_TIME).aggregate(str, _joined, type="string").suppress(_FINAL),
         "time-retention": _grouped().windowed_by(_TIME).agg(retained, n=tg.count()).suppress(_FINAL),
@@ -113,6 +115,10 @@ def families() -> dict[str, tg.KTable | tg.KStream]:
     }
 
 
+SIZES = {"large-windows": Tuning(whole_rows=1, whole_times=1)}
+"""With which sizes a family is written, where a handful of records must reach them."""
+
+
 def piped(driver: TopologyTestDriver, batches: list[list[dict[str, Any]]]) -> list[str]:
     """The rows that batches let out, as text."""
     out = []
@@ -122,9 +128,9 @@ def piped(driver: TopologyTestDriver, batches: list[list[dict[str, Any]]]) -> li
     return out
 
 
-def written(table: tg.KTable | tg.KStream) -> str:
+def written(table: tg.KTable | tg.KStream, tuning: Tuning = DEFAULT) -> str:
     """A golden file: the stores after the first batches, and what the others then let out."""
-    driver = TopologyTestDriver(table)
+    driver = TopologyTestDriver(table, tuning=tuning)
     piped(driver, BEFORE)
     state = driver.state()
     stores = [_packed(store) for store in state.stores]

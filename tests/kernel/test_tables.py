@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from golden.families import BEFORE, SCHEMA, families, piped
+from golden.families import BEFORE, SCHEMA, SIZES, families, piped
 from tidegate.kernel.choice import OPERATORS, operator_class
 from tidegate.kernel.operator import Operator
 from tidegate.kernel.state import frames
@@ -21,6 +21,7 @@ from tidegate.kernel.state.tables import (
     buffered_old_values,
     time_limit_tables,
 )
+from tidegate.kernel.tuning import DEFAULT
 from tidegate.testing import TopologyTestDriver
 
 LATER = [table for place in (1, 2, 3) for table in (*time_limit_tables(place), buffered_old_values(place))]
@@ -49,7 +50,7 @@ def test_tables_of_an_operator_do_not_meet(operator: type[Operator]) -> None:
 
 @pytest.mark.parametrize("family", families())
 def test_everything_stored_lies_in_a_declared_table(family: str) -> None:
-    driver = TopologyTestDriver(families()[family])
+    driver = TopologyTestDriver(families()[family], tuning=SIZES.get(family, DEFAULT))
     piped(driver, BEFORE)
     spans = [span(table) for operator in OPERATORS for table in (*operator.tables, *OTHERS)]
     state = driver.state()
