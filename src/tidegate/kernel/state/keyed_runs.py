@@ -93,7 +93,7 @@ class KeyedRuns:
 
         Versions of some other keys may be among them.
         """
-        asked = np.unique(_in_order(hashes))
+        asked = distinct(np.sort(_in_order(hashes)))
         ranges, first = np.unique(self._ranges(asked), return_index=True)
         for number, wanted in zip(ranges.tolist(), np.split(asked, first[1:]), strict=False):
             log = self._log(number)
@@ -133,7 +133,7 @@ class KeyedRuns:
     def are_many(self, hashes: Hashes) -> bool:
         """Whether keys with these hashes are so many that `whole` and `replace` take less than `find` and `add`."""
         rows = self.index.totals().rows
-        return _many(len(hashes), rows) and _many(len(np.unique(hashes)), rows)
+        return _many(len(hashes), rows) and _many(count_keys(hashes), rows)
 
     def whole(self) -> pa.Table | None:
         """The versions that count, None if there are none. What counts must not change but by other versions."""
@@ -252,6 +252,11 @@ def last_versions(keys: Sequence[str], rows: pa.Table) -> pa.Table:
     """Of versions in the order in which they came the last one of each key, unless it says that there is no row."""
     last = rows.take(pa.array(last_rows(grouping.codes([rows[name] for name in keys]))))
     return last.filter(pc.invert(last["deleted"]))
+
+
+def count_keys(hashes: Hashes) -> int:
+    """How many keys these are the hashes of. (`np.unique` takes ten times as long.)"""
+    return len(distinct(np.sort(_in_order(hashes))))
 
 
 def _many(count: int, rows: int) -> bool:

@@ -25,6 +25,7 @@ from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.schema_evolution import BORN
 from tidegate.kernel.state.hash_tree import Hashes
+from tidegate.kernel.state.keyed_runs import count_keys
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import WINDOW_RUNS, WINDOW_TABLES
 from tidegate.kernel.suppress import strict_bound
@@ -243,11 +244,11 @@ def _few(layout: Layout, state: State, rows: pa.Table, names: Ints, counts: dict
         if log is None or log.rows <= layout.tuning.whole_rows:
             continue
         most = (log.rows - 1) // layout.tuning.whole_times
-        if count >= log.rows:
-            continue  # Then to count keys costs about as much as to read the window.
+        if count > min(3 * most, log.rows - 1):
+            continue  # Of so many rows it costs more to count the keys than it may save.
         keys = rows.select(layout.keys)
         hashes = grouping.key_hash(layout, keys if len(counts) == 1 else keys.filter(pa.array(names == name)))
-        if count <= most or len(np.unique(hashes)) <= most:
+        if count <= most or count_keys(hashes) <= most:
             found[name] = hashes
     return found
 
