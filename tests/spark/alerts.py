@@ -69,7 +69,7 @@ def running(spark: SparkSession, folder: Path) -> Iterator[Alerts]:
 def as_it_was(spark: SparkSession) -> Iterator[SparkSession]:
     """The session, whose queries and listeners end here, and whose settings are those of before.
 
-    A listener that stays hears of every later query, which takes a third of the time of the tests that follow.
+    A listener that stays hears of every later query, which takes up to half of its time (decision 0057).
     """
     before = dict(spark.conf.getAll)
     added: list[Any] = []
