@@ -47,13 +47,13 @@ BATCH_MS = 10_000
 MOST_RATIO, AT_LEAST = 1.3, 5.0
 
 KEYS = {
-    "smoke": (1_000, 2_000),
+    "smoke": (100, 200),
     "default": (100_000, 1_000_000, 10_000_000),
     "full": (100_000, 1_000_000, 10_000_000),
 }
 BY_HAND_BATCHES = 5
 """How many of the small micro-batches it runs, and the last one, which is not timed."""
-BY_HAND_UP_TO = {"smoke": 2_000, "default": 100_000, "full": 1_000_000}
+BY_HAND_UP_TO = {"smoke": 200, "default": 100_000, "full": 1_000_000}
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ class LargeTable:
         agreed = checked(spark, chosen, folder)
         found: list[Found] = []
         for keys in KEYS[options.size]:
-            few = 50 if options.smoke else 1
+            few = 200 if options.smoke else 1
             shape = Shape(keys, SMALL_ROWS // few, SMALL_CHANGES // few, SMALL_BATCHES[options.size])
             files = write(shape, folder)
             who = [each for each in chosen if each is not BY_HAND]

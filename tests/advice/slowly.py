@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 Record = dict[str, Any]
@@ -42,8 +43,9 @@ class Recording:
         self.ready = ready
         return [sorted(by_batch[b], key=lambda r: (r["p"], r["o"])) for b in sorted(by_batch)]
 
+    @cached_property
     def seen(self) -> list[tuple[Record, int]]:
-        """Each record with the stream time that it sees."""
+        """Each record with the stream time that it sees, which no grace changes."""
         found: list[tuple[Record, int]] = []
         time, own = -1, {}
         for batch in self.batches():
@@ -78,7 +80,7 @@ class Outcome:
 def outcome(recording: Recording, grace: int) -> Outcome:
     """What one grace makes of the recording: late pairs, final rows (with their records), windows open at the end."""
     found, kept = Outcome(), defaultdict(list)
-    seen = recording.seen()
+    seen = recording.seen
     for r, time in seen:
         left = 0
         for start in recording.windows(r["ts"]):
@@ -106,7 +108,7 @@ def outcome(recording: Recording, grace: int) -> Outcome:
 def complete(recording: Recording) -> dict[tuple[Any, int], list[Record]]:
     """The records of each (key, window), whenever they come."""
     found = defaultdict(list)
-    for r, _ in recording.seen():
+    for r, _ in recording.seen:
         for start in recording.windows(r["ts"]):
             found[r["k"], start].append(r)
     return found
@@ -115,7 +117,7 @@ def complete(recording: Recording) -> dict[tuple[Any, int], list[Record]]:
 def alerts(recording: Recording, grace: int, alert: Callable[[list[Record]], bool]) -> tuple[int, int, int]:
     """Alerts raised, false ones, and missed ones among windows that have closed."""
     whole, rows = complete(recording), outcome(recording, grace).rows
-    end = max((time for _, time in recording.seen()), default=-1)
+    end = max((time for _, time in recording.seen), default=-1)
     raised = {name for name, records in rows.items() if alert(records)}
     right = {name for name, records in whole.items() if alert(records) and name[1] + recording.size + grace <= end}
     return len(raised), len(raised - right), len(right - raised)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import median
 from typing import Any
 
@@ -25,17 +26,18 @@ class Keyed:
     kind: str
     reach: int
 
+    @cached_property
     def seen(self) -> list[tuple[int, Record, int]]:
         """Number, record and stream time, as an operator takes them: by what they see, then by partition and offset."""
-        found = list(enumerate(self.recording.seen()))
+        found = list(enumerate(self.recording.seen))
         batch = {id(r): b for b, records in enumerate(self.recording.batches()) for r in records}
         found.sort(key=lambda one: (batch[id(one[1][0])], one[1][1], one[1][0]["p"], one[1][0]["o"]))
         return [(number, r, time) for number, (r, time) in found]
 
     def outcome(self, grace: int) -> Outcome:
         found = Outcome()
-        for key in dict.fromkeys(r["k"] for _, r, _ in self.seen()):
-            mine = [(number, r["ts"], time) for number, r, time in self.seen() if r["k"] == key]
+        for key in dict.fromkeys(r["k"] for _, r, _ in self.seen):
+            mine = [(number, r["ts"], time) for number, r, time in self.seen if r["k"] == key]
             if self.kind == "session":
                 self._sessions(found, key, mine, grace)
             else:
@@ -74,7 +76,7 @@ class Keyed:
     def needs(self) -> Iterator[tuple[int, Window, int]]:
         """(record, window, the grace it needed) of every pair, by trying one grace after the other."""
         complete = self.complete()
-        seen = {number: time for number, _, time in self.seen()}
+        seen = {number: time for number, _, time in self.seen}
         if self.kind == "sliding":
             for window, records in complete.items():
                 for number in records:
@@ -91,7 +93,7 @@ class Keyed:
     def cost(self, grace: int, alert: Callable[[frozenset[int]], bool]) -> dict[str, Any]:
         """What `tg.advise` says of a grace, for rows that come out before the end and those that should have."""
         found, complete = self.outcome(grace), self.complete()
-        times = [time for _, _, time in self.seen()]
+        times = [time for _, _, time in self.seen]
         end = max(times, default=-1)
         out = {w: records for w, records in found.rows.items() if self.close(w[2]) + grace < end}
         of = {w: self._of(w, complete) for w in found.rows}
@@ -102,7 +104,7 @@ class Keyed:
         for _, _, last in out:
             closes = self.close(last) + 1
             done = min(
-                self.recording.ready[id(r)] // (trigger or 1) for _, r, time in self.seen() if time >= closes + grace
+                self.recording.ready[id(r)] // (trigger or 1) for _, r, time in self.seen if time >= closes + grace
             )
             waits.append(((done + 1) * trigger if trigger else done) - closes)
         return {

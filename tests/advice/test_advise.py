@@ -38,7 +38,7 @@ def test_each_grace_costs_what_a_slow_computation_says(seed: int) -> None:
 def late_for(recording: Recording, name: tuple[str, int], grace: int) -> bool:
     """Whether every record of a (key, window) comes after it closed."""
     end = name[1] + recording.size + grace
-    mine = [time for r, time in recording.seen() if (r["k"]) == name[0] and name[1] in recording.windows(r["ts"])]
+    mine = [time for r, time in recording.seen if (r["k"]) == name[0] and name[1] in recording.windows(r["ts"])]
     return all(end <= time for time in mine)
 
 
@@ -144,7 +144,7 @@ def test_open_windows_are_at_most_those_that_are_counted() -> None:
     for seed in range(20):
         recording = drawn(seed, bad=False)
         cost = asked(recording, [5]).cost(5)
-        most, seen = 0, recording.seen()
+        most, seen = 0, recording.seen
         times = sorted({time for _, time in seen})
         for now in times:
             names = {

@@ -42,7 +42,7 @@ def advised(asked: Keyed, graces: list[int] = GRACES, *, today: int = 0, **more:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_each_grace_costs_what_a_slow_computation_says(seed: int, kind: str) -> None:
     asked = keyed(seed, kind)
-    offsets = {number: r["o"] for number, r, _ in asked.seen()}
+    offsets = {number: r["o"] for number, r, _ in asked.seen}
     aggregates = {"n": tg.count(), "most": tg.max("o")}
     advice = advised(asked, aggregates=aggregates, alert="n < 3 and most > 1")
     needs = list(asked.needs())
@@ -104,7 +104,7 @@ def test_the_driver_drops_as_many_and_gives_as_many_wrong_rows(seed: int, kind: 
 def test_worst_keys(kind: str) -> None:
     for seed in range(8):
         asked = keyed(seed, kind, most=60)
-        names = {number: r["k"] for number, r, _ in asked.seen()}
+        names = {number: r["k"] for number, r, _ in asked.seen}
         late: dict[str, int] = {}
         for number, _, need in asked.needs():
             if need > 2:

@@ -15,7 +15,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from spark.session import quick
+import pytest
+
+from spark.forking import forking
+from spark.lookups import remember
+from spark.session import quick, same_python
 
 ROOT = Path(__file__).parents[2]
 SMALLEST = ("--smoke", "--memory", "1g")
@@ -46,7 +50,10 @@ def one_after_the_other(home: Path) -> Iterator[Smoke]:
     Each has a session of its own, in a JVM that is warm from the second one on and needs half the time. Settings that
     the first session has, and a later one leaves out, stay: the numbers are there, but they say nothing.
     """
-    with ProcessPoolExecutor(1, get_context("spawn"), _set, (_environment(home),)) as process:
+    with (
+        forking() as python,
+        ProcessPoolExecutor(1, get_context("spawn"), _set, (_environment(home), str(python))) as process,
+    ):
 
         def run(benchmark: str, report: Path, *more: str) -> Found:
             arguments = [*SMALLEST, "--json", str(report), *more]
@@ -63,8 +70,11 @@ def printed(benchmark: str, arguments: list[str]) -> str:
     return out.getvalue()
 
 
-def _set(environment: dict[str, str]) -> None:
-    os.environ.update(environment)
+def _set(environment: dict[str, str], python: str) -> None:
+    os.environ.update(environment, PYSPARK_PYTHON=python)
+    same_python(python)
+    # Of this process alone, which ends with the block.
+    remember(pytest.MonkeyPatch())
 
 
 def _environment(home: Path) -> dict[str, str]:

@@ -6,6 +6,8 @@ import argparse
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -205,8 +207,8 @@ def test_tidegate_gives_the_direct_computation(how: str) -> None:
     """In the driver, the records of all four files of a batch in turns."""
     left, right = (tg.stream(side, key="user", timestamp="ts", stream_time="max") for side in SIDES)
     driver = TopologyTestDriver(joins.asked(left, right, how, SHAPE.window_ms))
-    for side, record in in_turns(SHAPE):
-        driver.pipe_input(record, side)
+    for side, records in groupby(in_turns(SHAPE), itemgetter(0)):
+        driver.pipe_batch([record for _, record in records], side)
     rows = driver.read_output()
     assert Counter((row["user"], row["amount"], row["price"], row["timestamp"]) for row in rows) == joined(SHAPE, how)
     assert driver.dropped == 0

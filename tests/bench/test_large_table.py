@@ -82,8 +82,8 @@ def test_tidegate_gives_the_direct_computation() -> None:
     driver = TopologyTestDriver(stream.left_join(tg.table(right, key="user", timestamp="ts")))
     for batch in batches(SMALL):
         for side, ms, (keys, values) in ((1, batch.change_ms, batch.changes), (0, batch.record_ms, batch.records)):
-            for user, value in zip(key_names(keys), values.tolist(), strict=True):
-                driver.pipe_input({"user": user, "ts": ms, VALUES[side]: value}, SIDES[side])
+            pairs = zip(key_names(keys), values.tolist(), strict=True)
+            driver.pipe_batch([{"user": user, "ts": ms, VALUES[side]: value} for user, value in pairs], SIDES[side])
     rows = driver.read_output()
     found = Counter((row["user"], row["amount"], row["price"], row["timestamp"]) for row in rows)
     assert found == looked_up(SMALL)

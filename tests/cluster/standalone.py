@@ -15,6 +15,7 @@ import sysconfig
 import tempfile
 import time
 import venv
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -74,7 +75,7 @@ class Daemons:
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_LOCAL_DIRS": str(self.folder / "local"),
         }
-        command = [str(SPARK / "bin" / program), *arguments]
+        command = [str(Path(more.get("SPARK_HOME", SPARK), "bin", program)), *arguments]
         if orphan := shutil.which("setpriv"):
             # Also where whoever started it is killed: executors end with their worker.
             command = [orphan, "--pdeathsig", "TERM", *command]
@@ -134,11 +135,12 @@ class Cluster(Daemons):
 class ConnectServer(Daemons):
     """A Spark Connect server with a Spark of its own, whose workers run `python`; `url` is for clients.
 
-    `path` is its PYTHONPATH.
+    `path` is its PYTHONPATH, `settings` are further ones of Spark, and `more` is for its environment.
     """
 
-    def __init__(self, python: Path, path: str) -> None:
-        self._environment = {"PYSPARK_PYTHON": str(python), "PYTHONPATH": path, "SPARK_DAEMON_MEMORY": "1g"}
+    def __init__(self, python: Path, path: str, settings: Mapping[str, str] | None = None, **more: str) -> None:
+        self._environment = {"PYSPARK_PYTHON": str(python), "PYTHONPATH": path, "SPARK_DAEMON_MEMORY": "1g"} | more
+        self._settings = settings or {}
         self.url = ""
 
     def _start_all(self) -> None:
@@ -146,6 +148,7 @@ class ConnectServer(Daemons):
             "spark.connect.grpc.binding.address": HOST,
             "spark.connect.grpc.binding.port": "0",
             "spark.ui.enabled": "false",
+            **self._settings,
         }
         chosen = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
         kind = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]

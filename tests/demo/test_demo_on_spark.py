@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
-from spark.conftest import spark  # noqa: F401  (the fixture: one Spark serves all tests)
 from tidegate.demo import alerts, check, flights
 from tidegate.demo.stream import Counts, Replay
 from tidegate.demo.topology import GRACE, windows
@@ -27,9 +26,7 @@ def blizzard() -> pd.DataFrame:
 
 
 def test_rows_are_right_and_the_same_at_two_batch_sizes(
-    spark: SparkSession,  # noqa: F811
-    blizzard: pd.DataFrame,
-    tmp_path: Path,
+    spark: SparkSession, blizzard: pd.DataFrame, tmp_path: Path
 ) -> None:
     seen: list[tuple[int, int]] = []
 

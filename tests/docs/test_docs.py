@@ -62,35 +62,29 @@ def readme_block(part: str) -> str:
     return next(block.code for block in blocks(ROOT / "README.md") if part in block.code)
 
 
-@pytest.mark.spark
-def test_the_readme_runs_on_spark(tmp_path: Path) -> None:
+def test_the_readme_runs_on_spark(spark: Any, tmp_path: Path) -> None:
     """Its blocks in order, in one namespace; only Kafka, which needs a broker, is left out."""
-    sql = pytest.importorskip("pyspark.sql")
-    found = sql.SparkSession.getActiveSession()
-    builder = sql.SparkSession.builder.master("local[2]").config("spark.sql.shuffle.partitions", "2")
-    spark = tg.configure(builder.config("spark.ui.enabled", "false")).getOrCreate()
+    from spark.alerts import as_it_was
+
     columns = "user string, ts timestamp, partition int, offset long"
     at = [datetime(2024, 1, 1, 0, minute, tzinfo=UTC) for minute in (0, 1, 2, 9)]
     records = [("A", at[0], 0, 0), ("A", at[1], 0, 1), ("B", at[2], 0, 2), ("B", at[3], 0, 3)]
     spark.createDataFrame(records, columns).coalesce(1).write.parquet(str(tmp_path / "events"))
     names: dict[str, Any] = {}
-    exec(readme_block("TopologyTestDriver"), names)
-    exec(readme_block('format("console")').replace("/data/events", str(tmp_path / "events")), names)
-    try:
-        names["query"].processAllAvailable()
-    finally:
-        names["query"].stop()
     rows = {}
-    for block in ("withWatermark", "on_window_close"):
-        exec(readme_block(block), names)
-        kept = names["counts"].select("user", "window.start", "window.end", "count")
-        writer = kept.writeStream.outputMode("append").format("memory").queryName(block)
-        writer.trigger(availableNow=True).start().awaitTermination()
-        rows[block] = sorted(map(tuple, spark.table(block).collect()))
+    with as_it_was(spark):
+        exec(readme_block("TopologyTestDriver"), names)
+        exec(readme_block('format("console")').replace("/data/events", str(tmp_path / "events")), names)
+        names["query"].processAllAvailable()
+        names["query"].stop()
+        for block in ("withWatermark", "on_window_close"):
+            exec(readme_block(block), names)
+            kept = names["counts"].select("user", "window.start", "window.end", "count")
+            writer = kept.writeStream.outputMode("append").format("memory").queryName(block)
+            writer.trigger(availableNow=True).start().awaitTermination()
+            rows[block] = sorted(map(tuple, spark.table(block).collect()))
     assert len(rows["withWatermark"]) == 2
     assert rows["on_window_close"] == rows["withWatermark"]
-    if found is None:
-        spark.stop()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=relative)

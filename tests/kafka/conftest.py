@@ -15,6 +15,7 @@ from tools.maven import MavenError
 
 from kafka.broker import Broker, jars
 from kafka.client import Client
+from spark.lookups import remember
 from tidegate.runtime.spark.config import configure
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -45,8 +46,10 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.sql.session.timeZone", "UTC")
     )
     session = configure(builder).getOrCreate()
-    yield session
-    session.stop()
+    with pytest.MonkeyPatch.context() as patch:
+        remember(patch)
+        yield session
+        session.stop()
 
 
 @pytest.fixture(scope="session")

@@ -94,7 +94,7 @@ def test_sessions_tell_what_is_late_today_and_at_most_so_many_with_another_grace
     live, driver = life(tables(one, today)[seed % 5], batches(one))
     if not one.recording.good():
         return
-    seen = one.seen()
+    seen = one.seen
     assert (live.total, live.today, live.unit, live.at_most) == (len(seen), today, "records", True)
     assert live.late(today) == driver.drops["late"] == len(one.outcome(today).late)
     for grace in (*GRACES, today, 7, 33):

@@ -10,7 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQueryManager
 
 import tidegate as tg
 
@@ -65,11 +67,25 @@ def running(spark: SparkSession, folder: Path) -> Iterator[Alerts]:
 
 @contextmanager
 def as_it_was(spark: SparkSession) -> Iterator[SparkSession]:
-    """The session, whose queries end here, and whose settings are those of before."""
+    """The session, whose queries and listeners end here, and whose settings are those of before.
+
+    A listener that stays hears of every later query, which takes up to half of its time (decision 0057).
+    """
     before = dict(spark.conf.getAll)
+    added: list[Any] = []
+    add = StreamingQueryManager.addListener
+
+    def noted(manager: StreamingQueryManager, listener: Any) -> None:
+        add(manager, listener)
+        added.append(listener)
+
     try:
-        yield spark
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(StreamingQueryManager, "addListener", noted)
+            yield spark
     finally:
+        for listener in added:
+            spark.streams.removeListener(listener)
         for query in spark.streams.active:
             query.stop()
         for name, value in spark.conf.getAll.items():

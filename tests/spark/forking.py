@@ -1,8 +1,9 @@
-"""A Python whose processes for the start of a stateful operator are forked, with everything imported.
+"""A Python whose processes for a stateful operator and for a source in Python are forked, with everything imported.
 
-Spark starts a process for each stateful operator of a query, which declares its state and ends. Half a second of a
-processor goes into its imports, a sixth of all that a test's query takes. `forking` gives Spark a program
-that asks a server for a fork instead. Everything else that Spark starts with it is the Python of this process.
+Spark starts a process for each stateful operator of a query, which declares its state and ends, and one for each source
+that is written in Python, which says what there is to read. Half a second of a processor goes into the imports of each,
+a sixth of all that a test's query takes. `forking` gives Spark a program that asks a server for a fork instead.
+Everything else that Spark starts with it is the Python of this process.
 
 Tests that start a Spark of their own (`apart`) start these processes as Spark does.
 """
@@ -26,26 +27,32 @@ from pathlib import Path
 from shlex import quote
 from tempfile import TemporaryDirectory
 
-FORKED = "pyspark.sql.streaming.transform_with_state_driver_worker"
-"""What Spark runs for the start of a stateful operator."""
+OPERATOR, SOURCE = FORKED = (
+    "pyspark.sql.streaming.transform_with_state_driver_worker",
+    "pyspark.sql.streaming.python_streaming_source_runner",
+)
+"""What Spark runs for the start of a stateful operator, and for a source."""
 
 IMPORTED = (
     "pyspark.worker",
+    "pyspark.sql.worker.plan_data_source_read",
     "pyspark.sql.streaming.stateful_processor_api_client",
     "pyspark.sql.streaming.stateful_processor_util",
     "tidegate.runtime.spark.processor",
+    "tidegate.runtime.spark.files.source",
 )
-"""What it imports."""
+"""What they import."""
 
 ASKING = """\
 import marshal, os, sys
 from _socket import AF_UNIX, SCM_RIGHTS, SOCK_SEQPACKET, SOL_SOCKET, socket
-if sys.argv[1:] != ["-m", {module!r}]:
+module = sys.argv[2] if len(sys.argv) == 3 and sys.argv[1] == "-m" else None
+if module not in {modules!r}:
     os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 server = socket(AF_UNIX, SOCK_SEQPACKET)
 server.connect({address!r})
 files = b"".join(file.to_bytes(4, sys.byteorder) for file in (0, 1, 2))
-server.sendmsg([marshal.dumps((os.getcwd(), dict(os.environ)))], [(SOL_SOCKET, SCM_RIGHTS, files)])
+server.sendmsg([marshal.dumps((module, os.getcwd(), dict(os.environ)))], [(SOL_SOCKET, SCM_RIGHTS, files)])
 os._exit((server.recv(1) or b"\\1")[0])
 """
 """It ends with what the fork ends with, and with 1 if that is killed."""
@@ -67,13 +74,15 @@ def forking() -> Iterator[Path]:
     # The path of a socket must be short, and nobody else may ask.
     with TemporaryDirectory() as folder:
         address, asking, program = (Path(folder, name) for name in ("socket", "asking.py", "python3"))
-        asking.write_text(ASKING.format(python=sys.executable, module=FORKED, address=str(address)))
+        asking.write_text(ASKING.format(python=sys.executable, modules=FORKED, address=str(address)))
         # -IS: without what the environment and the site add, which takes a tenth of a start.
         program.write_text(f'#!/bin/sh\nexec {quote(sys.executable)} -IS {quote(str(asking))} "$@"\n')
         program.chmod(0o755)
         # -P: a fork finds no module of the tests, as no process of Spark's does.
         command = [sys.executable, "-P", __file__, str(address)]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        # Left alone, Arrow and numpy start threads.
+        environment = {**os.environ, "JE_ARROW_MALLOC_CONF": "background_thread:false", "OMP_NUM_THREADS": "1"}
+        with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
             assert server.stdin is not None
             assert server.stdout is not None
             said = server.stdout.readline()
@@ -124,7 +133,7 @@ def run(connection: socket.socket) -> int:
     """Be the process that asked: its folder, its environment, its files."""
     code = 1
     request, files, _, _ = socket.recv_fds(connection, 1 << 20, 3)
-    folder, environment = marshal.loads(request)
+    module, folder, environment = marshal.loads(request)
     for file, ours in zip(files, (0, 1, 2), strict=True):
         os.dup2(file, ours)
         os.close(file)
@@ -134,7 +143,7 @@ def run(connection: socket.socket) -> int:
         os.environ.update(environment)
         paths = [folder, *environment.get("PYTHONPATH", "").split(os.pathsep)]
         sys.path[:0] = [path for path in paths if path and path not in sys.path]
-        runpy.run_module(FORKED, run_name="__main__", alter_sys=True)
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else end.code is not None

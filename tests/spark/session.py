@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyspark
+import pytest
 from pyspark.sql import SparkSession
 from tools.maven import MavenError, program
 
+from spark.forking import forking
+from spark.lookups import remember
+from tidegate.runtime.spark import config
 from tidegate.runtime.spark.config import checkpointing, configure
 
 QUICK_START = (
@@ -22,7 +29,10 @@ QUICK_START = (
 YOUNG = "-Xms1g -Xmn400m"
 """Of the JVM that tests share, whose heap is of 1 GB: nearly all that it makes is garbage at once."""
 
-THROUGH_FILE_SYSTEM = f"{checkpointing()}.FileSystemBasedCheckpointFileManager"
+THROUGH_FILE_SYSTEM = (
+    "spark.sql.streaming.checkpointFileManagerClass",
+    f"{checkpointing()}.FileSystemBasedCheckpointFileManager",
+)
 """Spark's default starts a program four times for each file of a checkpoint on a local disk (decision 0012)."""
 
 FILES_WITHOUT_FORKS = Path(__file__).with_name("FilesWithoutForks.java")
@@ -40,18 +50,17 @@ INTERPRETED = (
 )
 """Spark's default writes and compiles a program in Java for each stage and each kind of row, for a handful of rows."""
 
+UNCHECKED = ("spark.sql.streaming.checkpoint.fileChecksum.enabled", "false")
+"""Spark's default writes a second file for each file of a checkpoint."""
+
 COMPILED = "TIDEGATE_COMPILED"
 """The variable with which tests run compiled programs, as users do (`make test-spark`)."""
-
-CATALOG = (
-    *("spark-hive", "hive-beeline", "hive-cli", "hive-exec", "hive-jdbc", "hive-metastore", "hive-serde"),
-    *("hive-service", "hive-shims", "datanucleus", "derby", "jdo", "javax.jdo", "jpam", "HikariCP"),
-)
-"""Jars of a catalog on disk, which one test needs, by the beginnings of their names."""
 
 UNUSED = (
     *("kubernetes-", "spark-kubernetes", "vertx-", "volcano-", "zjsonpatch", "spark-yarn", "spark-repl"),
     *("spark-mllib_", "spark-graphx", "breeze", "spire", "JLarge", "JTransforms", "arpack", "blas", "lapack", "cats"),
+    *("spark-hive", "hive-beeline", "hive-cli", "hive-exec", "hive-jdbc", "hive-metastore", "hive-serde"),
+    *("hive-service", "hive-shims", "datanucleus", "derby", "jdo", "javax.jdo", "jpam", "HikariCP"),
 )
 """Jars that no test needs, by the beginnings of their names: each name that py4j asks for is looked up in every jar."""
 
@@ -63,21 +72,46 @@ def builder(name: str) -> Any:
         .appName(name)
         .config("spark.ui.enabled", "false")
         .config(*UNTRACED)
+        .config(*THROUGH_FILE_SYSTEM)
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.streaming.metricsEnabled", "false")
         .config("spark.driver.extraJavaOptions", f"{QUICK_START} {YOUNG}")
-        .config("spark.sql.streaming.checkpointFileManagerClass", THROUGH_FILE_SYSTEM)
     )
 
 
-def quick(home: Path, catalog: bool = False) -> dict[str, str]:
+@contextmanager
+def shared(home: Path) -> Iterator[SparkSession]:
+    """The session that tests share; `home` is an empty folder."""
+    # Without it workers run the `python3` on PATH, which need not be the one of this environment.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_HOME", str(unzipped(home)))
+        session = builder("tidegate-tests").getOrCreate()
+    # Spark says nothing below a warning, and makes it all the same.
+    session.sparkContext.setLogLevel("WARN")
+    with forking() as python, pytest.MonkeyPatch.context() as patch:
+        remember(patch)
+        same_python(str(python))
+        session.sparkContext.pythonExec = str(python)
+        yield session
+        session.stop()
+
+
+def same_python(python: str) -> None:
+    """Spare the check of a program of `forking`, which is the Python of this process: to start both takes seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(config, "_asked", lambda *_: subprocess.CompletedProcess((), 0, "the same"))
+        config.require_workers(python)
+
+
+def quick(home: Path) -> dict[str, str]:
     """The environment in which a test starts a process that starts JVMs; `home` is a folder to be made."""
     home.mkdir()
-    return {**os.environ, "JAVA_TOOL_OPTIONS": QUICK_START, "SPARK_HOME": str(unzipped(home, catalog))}
+    return {**os.environ, "JAVA_TOOL_OPTIONS": QUICK_START, "SPARK_HOME": str(unzipped(home))}
 
 
-def unzipped(home: Path, catalog: bool = False) -> Path:
+def unzipped(home: Path) -> Path:
     """A SPARK_HOME without pyspark.zip and without jars that are not needed, in which a JVM is started.
 
     With the zip each Python process imports pyspark from there, and compiles a hundred modules that the installed
@@ -86,13 +120,13 @@ def unzipped(home: Path, catalog: bool = False) -> Path:
     installed = Path(pyspark.__file__).parent
     (home / "bin").symlink_to(installed / "bin")
     (home / "jars").mkdir()
-    unused = UNUSED if catalog else (*UNUSED, *CATALOG)
     for jar in (installed / "jars").iterdir():
-        if not jar.name.startswith(unused):
+        if not jar.name.startswith(UNUSED):
             (home / "jars" / jar.name).symlink_to(jar)
     # The folder is on the class path of each JVM with this home.
     (home / "conf").mkdir()
-    defaults = dict([UNTRACED, *(() if os.environ.get(COMPILED) else INTERPRETED)])
+    quicker = () if os.environ.get(COMPILED) else (*INTERPRETED, UNCHECKED)
+    defaults = dict([UNTRACED, THROUGH_FILE_SYSTEM, *quicker])
     if _compiled(FILES_WITHOUT_FORKS, next((home / "jars").glob("hadoop-client-api-*.jar")), home / "conf"):
         defaults["spark.hadoop.fs.file.impl"] = FILES_WITHOUT_FORKS.stem
     lines = "".join(f"{name} {value}\n" for name, value in defaults.items())

@@ -33,7 +33,8 @@ def test_a_fork_is_the_process_that_asked(tmp_path: Path) -> None:
         assert (plain.returncode, plain.stdout.split()) == (7, ["plain", sys.executable])
         # Nobody listens there: what is forked says so as Spark's worker does, in the files of the process that asked.
         first, second = (
-            run(python, "-m", FORKED, folder=tmp_path, PYTHON_WORKER_FACTORY_SOCK_PATH=f"/nowhere/{n}") for n in (1, 2)
+            run(python, "-m", module, folder=tmp_path, PYTHON_WORKER_FACTORY_SOCK_PATH=f"/nowhere/{n}")
+            for n, module in enumerate(FORKED, 1)
         )
         for n, done in ((1, first), (2, second)):
             assert done.returncode == 1

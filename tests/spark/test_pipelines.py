@@ -17,6 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tidegate as tg
+from cluster.standalone import ConnectServer
 from docs.lanes import pages_of
 from docs.pages import blocks, replaced
 from spark.session import quick
@@ -128,14 +129,20 @@ def environment(tmp_path: Path) -> dict[str, str]:
     pytest.importorskip("grpc")
     pytest.importorskip("pyspark.pipelines")
     path = os.pathsep.join([str(tmp_path), *(path for path in sys.path if path)])
-    given = quick(tmp_path / "spark", catalog=True)
-    # The Connect server takes any free port: another test may have that of Spark.
-    return {**given, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path, "SPARK_TESTING": "1"}
+    return {**quick(tmp_path / "spark"), "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path}
 
 
-def run(folder: Path, environment: dict[str, str]) -> str:
-    """What is said by a run with a catalog in `folder`, which outlives it."""
-    program = [str(folder / "spark" / "bin" / "spark-pipelines"), "--conf", "spark.sql.catalogImplementation=hive"]
+@pytest.fixture
+def server(tmp_path: Path, environment: dict[str, str]) -> Iterator[str]:
+    """The address of a server, whose catalog outlives the runs."""
+    more = {name: environment[name] for name in ("SPARK_HOME", "JAVA_TOOL_OPTIONS")}
+    settings = {"spark.sql.warehouse.dir": str(tmp_path / "spark-warehouse")}
+    with ConnectServer(Path(sys.executable), environment["PYTHONPATH"], settings, **more) as running:
+        yield running.url
+
+
+def run(folder: Path, environment: dict[str, str], *program: str) -> str:
+    """What is said by a run of the pipeline of `folder`."""
     command = [*program, "run", "--spec", str(folder / "spark-pipeline.yml")]
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=400, check=False
@@ -174,8 +181,13 @@ def of_the_page(language: str) -> str:
 
 
 @pytest.mark.apart
-def test_a_pipeline_from_a_file_gives_what_the_driver_gives(tmp_path: Path, environment: dict[str, str]) -> None:
-    """Ours, and that of docs/pipelines.md, with its specification; a second run goes on where the first ended."""
+def test_a_pipeline_from_a_file_gives_what_the_driver_gives(
+    tmp_path: Path, environment: dict[str, str], server: str
+) -> None:
+    """Ours, and that of docs/pipelines.md, with its specification; a second run goes on where the first ended.
+
+    The first is that of the command. The second spares the JVM that only starts Python.
+    """
     for name in ("transformations", "events", "requests"):
         (tmp_path / name).mkdir()
     (tmp_path / "topologies.py").write_text(TOPOLOGIES)
@@ -190,10 +202,12 @@ def test_a_pipeline_from_a_file_gives_what_the_driver_gives(tmp_path: Path, envi
     drivers = {name: TopologyTestDriver(names[name]("events")) for name in tables}
     expected: dict[str, list[dict[str, Any]]] = {name: [] for name in tables}
     batches = [records(0, 1, 2, 12, 3, 27), records(5, 31, 8, 44), records(8, 45, 30, 63)]
-    for new, last in (([0, 1], 44), ([2], 63)):
+    command = (str(tmp_path / "spark" / "bin" / "spark-pipelines"), "--remote", server)
+    module = (sys.executable, "-m", "pyspark.pipelines.cli")
+    for new, last, program in (([0, 1], 44, command), ([2], 63, module)):
         for number in new:
             add(tmp_path, number, batches[number])
-        said = run(tmp_path, environment)
+        said = run(tmp_path, environment | ({"SPARK_REMOTE": server} if program is module else {}), *program)
         # Nothing was asked of the server that a pipeline does not answer.
         assert "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION" not in said
         for name, driver in drivers.items():
