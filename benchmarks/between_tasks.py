@@ -27,9 +27,10 @@ from benchmarks.measure import Digest, digest, finished, progress_of
 from benchmarks.options import arguments, save, say, session, versions
 from benchmarks.workloads.tumbling import OURS
 from benchmarks.wrapped import wrapped
-from tidegate.runtime.spark import attach, garbage
+from tidegate.runtime.spark import attach
 from tidegate.runtime.spark.attach import Packer
-from tidegate.runtime.spark.processor import StageProcessor
+from tidegate.runtime.spark.worker import garbage
+from tidegate.runtime.spark.worker.processor import StageProcessor
 
 
 def put_back() -> None:

@@ -21,9 +21,9 @@ from benchmarks.clock import Clock, Record
 from benchmarks.contestant import Contestant
 from benchmarks.wrapped import wrapped
 from tidegate.runtime.spark.attach import Packer
-from tidegate.runtime.spark.processor import StageProcessor
 from tidegate.runtime.spark.raw import Opener
-from tidegate.runtime.spark.state import SparkStore
+from tidegate.runtime.spark.worker.processor import StageProcessor
+from tidegate.runtime.spark.worker.state import SparkStore
 
 
 def tell(clock: Clock, kind: str, folder: str) -> None:

@@ -1,7 +1,7 @@
 """What a megabyte of state costs between Spark and Python, written and read: in eight bits a byte, and in seven.
 
 `python -m benchmarks.handing_over`, with `PYTHONPATH=src` where tidegate is not installed. One task, one map state in
-RocksDB, values of the size that `runtime/spark/state.py` cuts them into.
+RocksDB, values of the size that `runtime/spark/worker/state.py` cuts them into.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from benchmarks.options import arguments, save, say, session, versions
-from tidegate.runtime.spark import septets
-from tidegate.runtime.spark.memory import keep
+from tidegate.runtime.spark.worker import septets
+from tidegate.runtime.spark.worker.memory import keep
 
 if TYPE_CHECKING:
     import pandas as pd

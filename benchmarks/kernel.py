@@ -27,7 +27,7 @@ from tidegate.kernel.stage import Stage
 from tidegate.kernel.state.store import DictStore
 from tidegate.kernel.tuning import Tuning
 from tidegate.plan import operation
-from tidegate.runtime.spark.memory import keep
+from tidegate.runtime.spark.worker.memory import keep
 
 WINDOW = tg.TimeWindows.of_size_with_no_grace("1 minute")
 BATCHES, TURNS = 3, 7

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks.options import arguments, save, say, session, versions
 from tidegate.kernel.tuning import Tuning
 from tidegate.runtime.spark.flow import observing, spark_schema
-from tidegate.runtime.spark.wire import ROWS, outgoing, rows_of, wire_schema
+from tidegate.runtime.spark.worker.wire import ROWS, outgoing, rows_of, wire_schema
 from tidegate.spec.metrics import numbers
 
 TASKS = 2

@@ -161,7 +161,7 @@ def measured(workload: str, entries: int, rows: int) -> dict[str, float]:
     from tidegate.kernel.exchange.packing import pack
     from tidegate.kernel.rows.layout import Layout
     from tidegate.kernel.stage import Stage
-    from tidegate.runtime.spark import memory
+    from tidegate.runtime.spark.worker import memory
 
     folder = tempfile.TemporaryDirectory(prefix="tidegate-bench-")
     if workload in UPDATES:
@@ -208,7 +208,7 @@ def counting(folder: Path) -> Any:
             return folder / f"{window}.{segment}"
 
         def beside(self, parts: Any) -> Any:
-            from tidegate.runtime.spark.state import SparkStore  # as on Spark; earlier versions have none
+            from tidegate.runtime.spark.worker.state import SparkStore  # as on Spark; earlier versions have none
 
             return SparkStore(None).beside(parts)
 

@@ -19,7 +19,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import tidegate as tg
-from tidegate.runtime.spark.config import checkpointing
+from tidegate.runtime.spark.session.config import checkpointing
 
 PACKAGES = ("pyspark", "pyarrow", "pandas", "numpy", "protobuf")
 

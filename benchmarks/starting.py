@@ -28,7 +28,7 @@ from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage
 from tidegate.plan import operation
 from tidegate.runtime.spark.attach import SparkStage
-from tidegate.runtime.spark.processor import StageProcessor
+from tidegate.runtime.spark.worker.processor import StageProcessor
 
 STARTED = """
 import sys
@@ -39,7 +39,7 @@ class Handle:
 udf = CPickleSerializer().loads(sys.stdin.buffer.read())
 udf.__self__._stateful_processor.init(Handle())
 """
-KERNEL = "import pandas, tidegate.runtime.spark.state, tidegate.runtime.spark.attach\n"
+KERNEL = "import pandas, tidegate.runtime.spark.worker.state, tidegate.runtime.spark.attach\n"
 
 
 def processor() -> bytes:

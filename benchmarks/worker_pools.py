@@ -22,8 +22,8 @@ from benchmarks.inputs import Shape, write
 from benchmarks.measure import WARM_UP, Digest, Run, run
 from benchmarks.options import arguments, save, say, session, versions
 from benchmarks.workloads import joins, tumbling
-from tidegate.runtime.spark.config import DAEMON, PRELOADED, SIMPLIFIED
 from tidegate.runtime.spark.daemon import PLAIN
+from tidegate.runtime.spark.session.config import DAEMON, PRELOADED, SIMPLIFIED
 
 WAYS = {
     "forked with all imported": {SIMPLIFIED: "false", **PRELOADED},

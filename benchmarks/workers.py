@@ -26,7 +26,7 @@ STEPS = {
     "pyarrow.compute": "import pyarrow.compute",
     "pandas": "import pandas",
     "the map step": "import tidegate.runtime.spark.attach",
-    "the stateful step": "import tidegate.runtime.spark.state",
+    "the stateful step": "import tidegate.runtime.spark.worker.state",
 }
 """What a worker imports, in this order."""
 

@@ -19,7 +19,7 @@ from benchmarks.race import Bar, Race
 from benchmarks.sliding_rows import DIFFERENCE_MS, closed
 from benchmarks.wrapped import wrapped
 from tidegate.kernel.windows import sliding_batch
-from tidegate.runtime.spark.processor import StageProcessor
+from tidegate.runtime.spark.worker.processor import StageProcessor
 
 SIZES = {
     "smoke": Shape(1_000, 20_000, 3),

@@ -182,7 +182,7 @@ def explain_pending(of: StreamingQuery | TopologyTestDriver, checkpoint: str | N
           A record with a later timestamp, of any key and partition, moves stream time on.
     """
     if hasattr(of, "recentProgress"):
-        from tidegate.runtime.spark.pending import pending as of_query
+        from tidegate.runtime.spark.checkpoints.pending import pending as of_query
 
         found = of_query(of, checkpoint)
     elif hasattr(of, "pending_of_chain"):
@@ -217,7 +217,7 @@ def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
         spark = tg.configure(SparkSession.builder.config("spark.sql.shuffle.partitions", "4")).getOrCreate()
         ```
     """
-    from tidegate.runtime.spark.config import configure as configure_spark
+    from tidegate.runtime.spark.session.config import configure as configure_spark
 
     return configure_spark(spark_or_builder, faster=faster)
 
@@ -268,7 +268,7 @@ def read_state(
         ```
     """
     from tidegate.kernel.inspect.stored_rows import ended
-    from tidegate.runtime.spark.reading import read_state as read_state_of
+    from tidegate.runtime.spark.checkpoints.reading import read_state as read_state_of
 
     return read_state_of(spark, str(checkpoint), store, ended(ended_from, ended_to))
 
@@ -501,7 +501,7 @@ def check_upgrade(spark: SparkSession, checkpoint: str, table: Result) -> Upgrad
         print(tg.check_upgrade(spark, "/data/checkpoints/alerts", build(events)))
         ```
     """
-    from tidegate.runtime.spark.checking import check_upgrade as check
+    from tidegate.runtime.spark.checkpoints.checking import check_upgrade as check
 
     return check(spark, str(checkpoint), table)
 
@@ -530,7 +530,7 @@ def drain(
         tg.drain(final, "/data/checkpoints/alerts", write)
         ```
     """
-    from tidegate.runtime.spark.draining import drain as drained
+    from tidegate.runtime.spark.checkpoints.draining import drain as drained
 
     drained(table, str(checkpoint), write, row_ids)
 

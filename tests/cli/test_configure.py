@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tidegate as tg
-from tidegate.runtime.spark import config
+from tidegate.runtime.spark.session import config
 
 PLATFORMS = "com.platform.state.RocksDBStateStoreProvider"
 SAVING = config.ONE_POOL | config.LARGER_BATCHES

@@ -10,7 +10,7 @@ import pytest
 
 from tidegate.cli.main import main
 from tidegate.errors import TidegateError
-from tidegate.runtime.spark import config
+from tidegate.runtime.spark.session import config
 
 
 def program(folder: Path, name: str, script: str) -> Path:

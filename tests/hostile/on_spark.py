@@ -39,8 +39,8 @@ from hostile.truths import AnyTruth, truth_of
 from spark.replay import FIRST_FILE_S, observed
 from spark.session import builder
 from tidegate import Window
-from tidegate.runtime.spark import draining
 from tidegate.runtime.spark.attach import to_df
+from tidegate.runtime.spark.checkpoints import draining
 
 # Workers cannot import test modules: send the functions themselves.
 cloudpickle.register_pickle_by_value(functions)

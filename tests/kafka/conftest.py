@@ -16,7 +16,7 @@ from tools.maven import MavenError
 from kafka.broker import Broker, jars
 from kafka.client import Client
 from spark.lookups import remember
-from tidegate.runtime.spark.config import configure
+from tidegate.runtime.spark.session.config import configure
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 

@@ -12,8 +12,8 @@ from simulation.stores import Calls, Died, Handle, KernelStore, Version, Wrong
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage
 from tidegate.runtime.spark.attach import SparkStage
-from tidegate.runtime.spark.processor import StageProcessor
-from tidegate.runtime.spark.wire import ROWS, outgoing
+from tidegate.runtime.spark.worker.processor import StageProcessor
+from tidegate.runtime.spark.worker.wire import ROWS, outgoing
 
 
 @dataclass(frozen=True)

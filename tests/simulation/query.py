@@ -19,7 +19,7 @@ MOST_RUNS = 4
 MOST_CALLS = 20
 """Of a drain that dies."""
 MOST_BATCHES = 3
-"""Of a drain (runtime.spark.draining)."""
+"""Of a drain (runtime.spark.checkpoints.draining)."""
 
 Deal = Callable[[int, int], Sequence[Sequence[Record]]]
 """What the map tasks read of a batch, by the number of the batch and of its run."""

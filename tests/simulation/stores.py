@@ -8,8 +8,8 @@ from typing import Any
 
 from tidegate.kernel.state.store import DictStore, Store
 from tidegate.kernel.tuning import DEFAULT, Tuning
-from tidegate.runtime.spark import state_variable
-from tidegate.runtime.spark.state import SparkStore
+from tidegate.runtime.spark.worker import state_variable
+from tidegate.runtime.spark.worker.state import SparkStore
 
 
 class Died(Exception):  # noqa: N818 - what an attempt does

@@ -38,7 +38,7 @@ IMPORTED = (
     "pyspark.sql.worker.plan_data_source_read",
     "pyspark.sql.streaming.stateful_processor_api_client",
     "pyspark.sql.streaming.stateful_processor_util",
-    "tidegate.runtime.spark.processor",
+    "tidegate.runtime.spark.worker.processor",
     "tidegate.runtime.spark.files.source",
 )
 """What they import."""

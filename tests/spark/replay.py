@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from tidegate import Window
-from tidegate.runtime.spark.names import col
+from tidegate.runtime.spark.frames.names import col
 
 Row = dict[str, Any]
 

@@ -17,8 +17,8 @@ from tools.maven import MavenError, program
 
 from spark.forking import forking
 from spark.lookups import remember
-from tidegate.runtime.spark import config
-from tidegate.runtime.spark.config import checkpointing, configure
+from tidegate.runtime.spark.session import config
+from tidegate.runtime.spark.session.config import checkpointing, configure
 
 QUICK_START = (
     "-XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote "

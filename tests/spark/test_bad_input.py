@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark.replay import Replay, collect, schema_of, with_offsets
-from tidegate.runtime.spark import config
+from tidegate.runtime.spark.session import config
 
 pytestmark = pytest.mark.spark
 

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark.replay import Replay, schema_of
-from tidegate.runtime.spark import contiguous
+from tidegate.runtime.spark.frames import contiguous
 from tidegate.testing import TopologyTestDriver
 
 pytestmark = pytest.mark.spark

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from tidegate.runtime.spark import config, daemon
+from tidegate.runtime.spark import daemon
+from tidegate.runtime.spark.session import config
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Spark's own daemon runs elsewhere")
 TASKS = 2

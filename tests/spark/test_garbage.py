@@ -11,13 +11,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tidegate as tg
-from tidegate.runtime.spark import garbage
+from tidegate.runtime.spark.worker import garbage
 
 pytestmark = pytest.mark.spark
 
 SPARING = """
 import gc, weakref
-from tidegate.runtime.spark.garbage import spare_modules
+from tidegate.runtime.spark.worker.garbage import spare_modules
 
 class Node:
     pass

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fresh import printed
-from tidegate.runtime.spark import memory
+from tidegate.runtime.spark.worker import memory
 
 pytestmark = [
     pytest.mark.spark,
@@ -25,7 +25,7 @@ import tidegate as tg
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.exchange.packing import pack
 from tidegate.plan import operation
-from tidegate.runtime.spark.memory import give_back, keep
+from tidegate.runtime.spark.worker.memory import give_back, keep
 
 ROWS, BATCHES = 200_000, 5
 stream = tg.stream("events", key="user", timestamp="ts", partition="partition", offset="offset")

@@ -24,8 +24,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark.replay import EPOCH, Replay, collect
+from tidegate.runtime.spark.frames.names import CASE_SENSITIVE
 from tidegate.runtime.spark.kafka.sink import records as as_records
-from tidegate.runtime.spark.names import CASE_SENSITIVE
 
 pytestmark = pytest.mark.spark
 

@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import Row
 
-from tidegate.runtime.spark.pending import observed, pending
+from tidegate.runtime.spark.checkpoints.pending import observed, pending
 
 FIELDS = [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in ("open_windows", "stream_time")]
 

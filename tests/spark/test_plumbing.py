@@ -27,8 +27,8 @@ from spark.toys import (
     StoreStage,
 )
 from tidegate.errors import TidegateError, TidegateWarning
-from tidegate.runtime.spark import config
 from tidegate.runtime.spark.flow import flow
+from tidegate.runtime.spark.session import config
 from tidegate.runtime.spark.tasks import spark_hash, task_numbers
 
 pytestmark = pytest.mark.spark

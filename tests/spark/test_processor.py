@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pandas as pd
 import pyarrow as pa
 
-from tidegate.runtime.spark.processor import StageProcessor
+from tidegate.runtime.spark.worker.processor import StageProcessor
 
 BLOBS = 5
 

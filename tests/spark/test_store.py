@@ -15,8 +15,8 @@ from tidegate.kernel.tuning import DEFAULT, Tuning
 pytest.importorskip("pyspark")
 
 from tidegate.errors import CheckpointError
-from tidegate.runtime.spark import beside, septets, state
-from tidegate.runtime.spark.state import SparkStore
+from tidegate.runtime.spark.worker import beside, septets, state
+from tidegate.runtime.spark.worker.state import SparkStore
 
 Entries = dict[tuple[int, int, int], tuple[int, bytes]]
 

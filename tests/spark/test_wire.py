@@ -1,4 +1,4 @@
-"""How rows and numbers leave a task: `runtime/spark/wire.py`."""
+"""How rows and numbers leave a task: `runtime/spark/worker/wire.py`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pyspark.sql.pandas.types import _create_converter_from_pandas
 from pyspark.sql.types import ArrayType, DoubleType
 
 from tidegate.kernel.tuning import Tuning
-from tidegate.runtime.spark.as_pandas import as_pandas
 from tidegate.runtime.spark.flow import observing, spark_schema
-from tidegate.runtime.spark.wire import LIST_BYTES, ROWS, outgoing, rows_of, wire_schema
+from tidegate.runtime.spark.worker.as_pandas import as_pandas
+from tidegate.runtime.spark.worker.wire import LIST_BYTES, ROWS, outgoing, rows_of, wire_schema
 
 SIZES = Tuning()
 METRICS = {"records": "sum", "lateness": "sum(late_ms) / sum(records)", "slowest": "max"}

@@ -144,7 +144,7 @@ def _topic(parsed: argparse.Namespace) -> object:
     require_pyspark("advise kafka://...")
     import pyspark
 
-    from tidegate.runtime.spark.config import PACKAGES, connector
+    from tidegate.runtime.spark.session.config import PACKAGES, connector
 
     given = [setting for setting in parsed.conf if setting.startswith("spark.jars")]
     with_connector = [] if given else [f"{PACKAGES}={connector(pyspark.__version__)}"]

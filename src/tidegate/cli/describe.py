@@ -44,7 +44,7 @@ def run(parsed: argparse.Namespace) -> int:
         parts, title, text = boxes(table.node), repr(table), table.describe()
     else:
         require_pyspark("describe")
-        from tidegate.runtime.spark.reading import operators
+        from tidegate.runtime.spark.checkpoints.reading import operators
 
         parts = boxes_of(operators(session(parsed.conf, parsed.source), parsed.source))
         title, text = f"The operators of {parsed.source}", _text(parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from textwrap import fill
 
-from tidegate.runtime.spark.doctor import Finding, findings
+from tidegate.runtime.spark.session.doctor import Finding, findings
 
 MISSING = 1
 

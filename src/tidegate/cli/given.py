@@ -70,8 +70,8 @@ def session(settings: Sequence[str], checkpoint: str | None = None) -> Any:
     """The active Spark session, or one that is made with `settings` ("name=value") and fits the checkpoint."""
     from pyspark.sql import SparkSession
 
-    from tidegate.runtime.spark.config import PARTITIONS
-    from tidegate.runtime.spark.reading import partitions
+    from tidegate.runtime.spark.checkpoints.reading import partitions
+    from tidegate.runtime.spark.session.config import PARTITIONS
 
     started = SparkSession.getActiveSession()
     if started is not None:

@@ -30,7 +30,7 @@ def run(parsed: argparse.Namespace) -> int:
         found = [(one["query"], Pending.from_dict(one["pending"])) for one in told(parsed.source, parsed.query)]
     else:
         require_pyspark("pending")
-        from tidegate.runtime.spark.reading import pending
+        from tidegate.runtime.spark.checkpoints.reading import pending
 
         found = [("", one) for one in pending(session(parsed.conf, parsed.source), parsed.source)]
     if parsed.json:

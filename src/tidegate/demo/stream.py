@@ -121,7 +121,7 @@ def with_alerts(final: DataFrame, timetable: DataFrame) -> DataFrame:
 
 def _progress(query: StreamingQuery) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Records and observed metrics of each batch, as they end."""
-    from tidegate.runtime.spark.pending import observed
+    from tidegate.runtime.spark.checkpoints.pending import observed
 
     seen = -1
     running = True

@@ -26,16 +26,17 @@ from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.kernel.upgrade import drain
 from tidegate.kernel.windows import expected_keys
 from tidegate.plan import Edge, Node, Operation, Plan, Stream, graph, operation, with_row_ids
-from tidegate.runtime.spark import config, contiguous, order
-from tidegate.runtime.spark.carried import check_carried
-from tidegate.runtime.spark.columns import check_columns
-from tidegate.runtime.spark.declared import bound, in_pipeline, is_streaming
 from tidegate.runtime.spark.flow import CountingPack, flow
-from tidegate.runtime.spark.garbage import spare_modules
-from tidegate.runtime.spark.memory import give_back, keep
-from tidegate.runtime.spark.names import check_apart, col, quoted
+from tidegate.runtime.spark.frames import contiguous, order
+from tidegate.runtime.spark.frames.carried import check_carried
+from tidegate.runtime.spark.frames.columns import check_columns
+from tidegate.runtime.spark.frames.declared import bound, in_pipeline, is_streaming
+from tidegate.runtime.spark.frames.names import check_apart, col, quoted
 from tidegate.runtime.spark.raw import CountingOpener, Counts, Opener, columns_read
+from tidegate.runtime.spark.session import config
 from tidegate.runtime.spark.stateless import arrow_schema, check_typed, stepped
+from tidegate.runtime.spark.worker.garbage import spare_modules
+from tidegate.runtime.spark.worker.memory import give_back, keep
 from tidegate.spec.aggregates import Cogroup
 from tidegate.spec.columns import (
     DELETED,
@@ -77,7 +78,7 @@ class Packer:
     opener: Opener | None = None
     """Who makes rows of what it gets, None if it gets rows."""
     contiguous: bool = False
-    """Whether it reads an unbroken stretch of each partition (runtime.spark.contiguous)."""
+    """Whether it reads an unbroken stretch of each partition (runtime.spark.frames.contiguous)."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch], counts: Counts | None = None) -> Iterable[tuple[int, bytes]]:
         spare_modules()
@@ -157,7 +158,7 @@ def to_df(table: Plan, drains: bool = False, row_ids: bool = False, tuning: Tuni
     """The rows of `table` as a DataFrame: key columns, `window`, value columns, `timestamp`, `deleted` if it can be.
 
     Counts of each micro-batch are in `observedMetrics` under the name of the stream. `drains`: of a last run
-    (`runtime.spark.draining`). `row_ids`: with `ROW_ID`. Raises DefinitionError if the rows cannot have it.
+    (`runtime.spark.checkpoints.draining`). `row_ids`: with `ROW_ID`. Raises DefinitionError if the rows cannot have it.
     """
     if isinstance(table, Stream) and table.table is None and not row_ids:
         return stepped(table)

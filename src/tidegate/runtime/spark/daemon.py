@@ -22,7 +22,7 @@ MODULES = (
     "pyarrow.compute",
     "pyarrow.parquet",
     "tidegate.runtime.spark.attach",
-    "tidegate.runtime.spark.state",
+    "tidegate.runtime.spark.worker.state",
 )
 """What every worker would import at its first task."""
 

@@ -20,11 +20,11 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.instants import Duration
 from tidegate.plan import RESULT_COLUMNS
+from tidegate.runtime.spark.frames.names import col
 from tidegate.runtime.spark.kafka.formats import Json
 from tidegate.runtime.spark.kafka.plain import MOST_MS
 from tidegate.runtime.spark.kafka.registered import SCHEMA_ID, Bound, Registered, judged
 from tidegate.runtime.spark.kafka.source import TOMBSTONE, KafkaTable, changes_table
-from tidegate.runtime.spark.names import col
 from tidegate.runtime.spark.schemas.avro import Field, Schema
 from tidegate.runtime.spark.schemas.decoding import AvroForm, Decoder
 from tidegate.spec.columns import OURS

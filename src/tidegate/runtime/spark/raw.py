@@ -49,7 +49,7 @@ class Raw(Protocol):
 
     @property
     def contiguous(self) -> bool:
-        """Whether one map task reads an unbroken stretch of each partition, in order (runtime.spark.contiguous)."""
+        """Whether one map task reads an unbroken stretch of each partition, in order (frames.contiguous)."""
 
     @property
     def observed(self) -> str | None:

@@ -14,10 +14,10 @@ from pyspark.sql.types import StructType
 from tidegate.errors import DefinitionError
 from tidegate.kernel.rows import map_filter
 from tidegate.plan import Stream, check_records_alone
-from tidegate.runtime.spark.carried import check_carried
-from tidegate.runtime.spark.config import use_driver_python
-from tidegate.runtime.spark.declared import known_by_name
-from tidegate.runtime.spark.names import check_apart, numbered, numbers, renamed
+from tidegate.runtime.spark.frames.carried import check_carried
+from tidegate.runtime.spark.frames.declared import known_by_name
+from tidegate.runtime.spark.frames.names import check_apart, numbered, numbers, renamed
+from tidegate.runtime.spark.session.config import use_driver_python
 from tidegate.spec.steps import MapValues, Step
 
 

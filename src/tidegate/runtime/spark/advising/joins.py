@@ -40,7 +40,7 @@ from tidegate.runtime.spark.advising.stream import (
     on_disk,
     skip,
 )
-from tidegate.runtime.spark.names import col
+from tidegate.runtime.spark.frames.names import col
 
 _EXACT = np.array(ROUND_MS, np.int64)
 

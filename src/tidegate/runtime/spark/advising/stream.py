@@ -32,7 +32,7 @@ from tidegate.errors import DefinitionError, InputError
 from tidegate.kernel.columns.arrays import Ints, ints
 from tidegate.kernel.time.stream_time import NEVER
 from tidegate.runtime.spark.advising.order import Known, Plan, Ready, decoded, seen, sees, slices
-from tidegate.runtime.spark.names import col
+from tidegate.runtime.spark.frames.names import col
 from tidegate.spec.windows import TimeWindows
 
 ROWS = 1 << 19

@@ -14,7 +14,7 @@ from tidegate.errors import InputError
 from tidegate.runtime.spark.files import place
 from tidegate.runtime.spark.files.listed import NUMBER, PATH, VALUES, folder_values, value_in
 from tidegate.runtime.spark.files.stores import Root
-from tidegate.runtime.spark.memory import keep
+from tidegate.runtime.spark.worker.memory import keep
 from tidegate.spec.columns import OURS
 
 CHUNK = 4 << 20

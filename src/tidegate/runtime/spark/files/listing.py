@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
 from tidegate.runtime.spark.files.listed import Catalog, Listed, Offset, rows, stretches
-from tidegate.runtime.spark.garbage import spare_modules
+from tidegate.runtime.spark.worker.garbage import spare_modules
 
 
 @dataclass

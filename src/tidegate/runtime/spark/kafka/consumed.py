@@ -24,9 +24,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StringType, StructType
 
 from tidegate.errors import DefinitionError, InputError
-from tidegate.runtime.spark.garbage import spare_modules
 from tidegate.runtime.spark.kafka.librdkafka import Client, Offsets, Span, settings, spans
 from tidegate.runtime.spark.kafka.plain import AT, PLAIN, Reader
+from tidegate.runtime.spark.worker.garbage import spare_modules
 
 FORMAT = "tidegate_kafka"
 _ALL = "secret"

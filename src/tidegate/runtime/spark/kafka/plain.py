@@ -37,7 +37,7 @@ from pyspark.sql.types import (
 )
 
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
-from tidegate.runtime.spark.memory import keep
+from tidegate.runtime.spark.worker.memory import keep
 from tidegate.spec.columns import OURS
 
 PLAIN, AT = OURS + "plain", OURS + "at"

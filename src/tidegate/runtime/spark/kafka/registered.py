@@ -22,11 +22,11 @@ from tidegate.errors import DefinitionError, DefinitionTypeError
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.runtime.spark.kafka.formats import Avro, Format, Json, as_json
 from tidegate.runtime.spark.kafka.plain import PLAIN, Bools, Reader, as_wanted
-from tidegate.runtime.spark.memory import keep
 from tidegate.runtime.spark.raw import CountingOpener, Counts
 from tidegate.runtime.spark.schemas import avro, json_schema, protobuf
 from tidegate.runtime.spark.schemas.decoding import AvroForm, Decoder, JsonForm, ProtobufForm
 from tidegate.runtime.spark.schemas.registry import AVRO, JSON, PROTOBUF, Registry, Written, registry
+from tidegate.runtime.spark.worker.memory import keep
 from tidegate.spec.columns import OURS
 
 SCHEMA_ID = "schema_id"

@@ -13,9 +13,9 @@ from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
 from tidegate.dsl import Result
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.plan import Operation, operation, with_row_ids
+from tidegate.runtime.spark.frames.names import col
 from tidegate.runtime.spark.kafka.formats import Format, as_json, as_text
 from tidegate.runtime.spark.kafka.registered import Registered, bound
-from tidegate.runtime.spark.names import col
 from tidegate.spec.columns import ROW_ID as RECORDS
 from tidegate.spec.columns import public_key
 

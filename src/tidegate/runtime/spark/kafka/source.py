@@ -18,11 +18,11 @@ from tidegate.dsl import KStream, KTable
 from tidegate.errors import DefinitionError, DefinitionTypeError, TidegateError
 from tidegate.instants import Duration
 from tidegate.plan import RESULT_COLUMNS
-from tidegate.runtime.spark.config import connector
 from tidegate.runtime.spark.kafka.formats import Format, Json, Text, format_of, text
 from tidegate.runtime.spark.kafka.plain import AT, MOST_MS, PLAIN, Joiner, Reader, as_written, readable
 from tidegate.runtime.spark.kafka.registered import SCHEMA_ID, Bound, Decoding, Framed, Packed, bound, judged
 from tidegate.runtime.spark.raw import Opener
+from tidegate.runtime.spark.session.config import connector
 from tidegate.spec.columns import OURS
 
 STAMP = "kafka_timestamp"

@@ -15,8 +15,8 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from tidegate.kernel.inspect.graces import Graces
 from tidegate.kernel.inspect.totals import Totals
+from tidegate.runtime.spark.checkpoints.pending import observed, of_batch
 from tidegate.runtime.spark.metrics.history import History
-from tidegate.runtime.spark.pending import observed, of_batch
 from tidegate.spec.metrics import GRACE_NEEDED, PARTITION_TIMES
 from tidegate.spec.pending import Pending
 

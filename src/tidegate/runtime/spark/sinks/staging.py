@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidegate.errors import InputError
-from tidegate.runtime.spark.names import numbers
+from tidegate.runtime.spark.frames.names import numbers
 
 INLINE_BYTES = 1 << 20
 """So much of a sink's rows comes to the driver from one task; more is put aside by the task."""

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ByteType, IntegerType, ShortType
 
 from tidegate.plan import Stream
-from tidegate.runtime.spark.names import spelled
+from tidegate.runtime.spark.frames.names import spelled
 
 ORDER = "order"
 _OFFSET_BITS = 48

@@ -14,7 +14,7 @@ from tidegate.kernel.state.store import DictStore
 from tidegate.kernel.upgrade import compatibility, description
 from tidegate.plan import Node, Operation, Stream, graph, operation
 from tidegate.runtime.spark.attach import laid_out
-from tidegate.runtime.spark.reading import memories
+from tidegate.runtime.spark.checkpoints.reading import memories
 from tidegate.spec.upgrade import Change, Upgrade, other_operators
 
 

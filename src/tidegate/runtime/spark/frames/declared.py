@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import NullType, StructField, StructType
 
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
-from tidegate.runtime.spark.names import col
+from tidegate.runtime.spark.frames.names import col
 
 _REGISTRY = "pyspark.pipelines.graph_element_registry"
 

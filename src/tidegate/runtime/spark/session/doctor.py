@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 import pyspark
 
 from tidegate.errors import TidegateError
-from tidegate.runtime.spark import config
+from tidegate.runtime.spark.session import config
 
 
 @dataclass(frozen=True)

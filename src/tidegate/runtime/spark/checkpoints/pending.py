@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tidegate.runtime.spark.reading import pending as of_state
+from tidegate.runtime.spark.checkpoints.reading import pending as of_state
 from tidegate.spec.joined import SIDES
 from tidegate.spec.metrics import of_store, store_of
 from tidegate.spec.pending import Buffered, Lookups, Pending, Waiting

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.plan import RESULT_COLUMNS, Stream
-from tidegate.runtime.spark.names import check_apart, spelled
+from tidegate.runtime.spark.frames.names import check_apart, spelled
 from tidegate.spec.columns import check_user_name
 
 

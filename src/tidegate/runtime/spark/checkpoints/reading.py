@@ -1,8 +1,8 @@
 """The rows of a store in a checkpoint as a DataFrame, through Spark's state reader.
 
-Spark gives the entries of the one map of an operator (runtime.spark.state) as bytes; what they say is decoded where
-they are read, one state partition at a time. The store holds a description of itself (`kernel.upgrade.description`),
-so no plan is needed.
+Spark gives the entries of the one map of an operator (runtime.spark.worker.state) as bytes; what they say is decoded
+where they are read, one state partition at a time. The store holds a description of itself
+(`kernel.upgrade.description`), so no plan is needed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from tidegate.kernel.upgrade.description import Described
 from tidegate.plan import Operation
 from tidegate.runtime.spark.attach import public
 from tidegate.runtime.spark.flow import spark_schema
-from tidegate.runtime.spark.state import NAMED, NAMES, name_at, part_of
-from tidegate.runtime.spark.state_variable import LOG
+from tidegate.runtime.spark.worker.state import NAMED, NAMES, name_at, part_of
+from tidegate.runtime.spark.worker.state_variable import LOG
 from tidegate.spec.pending import Pending, together
 
 _PLACE, _PART = ("window", "segment", "part"), ("parts", "value")

@@ -9,7 +9,7 @@ from tidegate.errors import CheckpointError
 from tidegate.kernel.state.store import Copy
 from tidegate.kernel.state.tables import limit_buffer
 from tidegate.kernel.tuning import DEFAULT, Tuning
-from tidegate.runtime.spark import beside, septets
+from tidegate.runtime.spark.worker import beside, septets
 
 # The named values live in the same map, under a window that cannot exist.
 NAMED = -(2**63)

@@ -15,13 +15,13 @@ from pyspark import TaskContext, cloudpickle
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from tidegate.kernel.tuning import DEFAULT, Tuning
-from tidegate.runtime.spark import state_variable
+from tidegate.runtime.spark.worker import state_variable
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from tidegate.runtime.spark.state import SparkStore
+    from tidegate.runtime.spark.worker.state import SparkStore
 
 # A timer is set no further ahead than this: after a restart with a shorter limit it would be too late.
 LOOK_AGAIN_MS = 10_000
@@ -85,7 +85,7 @@ class StageProcessor(StatefulProcessor):
 
     @cached_property
     def _store(self) -> SparkStore:
-        from tidegate.runtime.spark.state import SparkStore
+        from tidegate.runtime.spark.worker.state import SparkStore
 
         return SparkStore(self._variable, self._tuning)
 
@@ -124,8 +124,8 @@ class StageProcessor(StatefulProcessor):
             self._handle.registerTimer(wanted)
 
     def _frames(self, outcome: Outcome) -> Iterator[pd.DataFrame]:
-        from tidegate.runtime.spark.as_pandas import as_pandas
-        from tidegate.runtime.spark.wire import outgoing
+        from tidegate.runtime.spark.worker.as_pandas import as_pandas
+        from tidegate.runtime.spark.worker.wire import outgoing
 
         for table in outgoing(self._stage.output_schema, self._stage.metrics, outcome, self._tuning):
             yield as_pandas(table)
@@ -154,7 +154,7 @@ def static_step(stage: Stage, tuning: Tuning = DEFAULT) -> Callable[[pa.Table], 
         import pyarrow as pa
 
         from tidegate.kernel.state.store import DictStore
-        from tidegate.runtime.spark.wire import outgoing
+        from tidegate.runtime.spark.worker.wire import outgoing
 
         outcome = stage.begin(DictStore(tuning=tuning), table.column("blob").to_pylist(), end_of_input=True)
         return pa.concat_tables(outgoing(stage.output_schema, stage.metrics, outcome, tuning))

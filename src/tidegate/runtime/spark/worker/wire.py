@@ -14,11 +14,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidegate.kernel.tuning import DEFAULT, Tuning
-from tidegate.runtime.spark.names import col
+from tidegate.runtime.spark.frames.names import col
 from tidegate.spec.metrics import GRACE_NEEDED, PARTITION_TIMES, formula
 
 if TYPE_CHECKING:
-    from tidegate.runtime.spark.processor import Outcome
+    from tidegate.runtime.spark.worker.processor import Outcome
 
 # The column of lists; each number that a task tells has a column of its own, which is empty beside lists.
 ROWS = "_rows"

@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from tidegate.runtime.spark.declared import is_streaming
+from tidegate.runtime.spark.frames.declared import is_streaming
 
 SOURCES = ("kafka",)
 """Sources that give each task a stretch of offsets of a partition, in order, under these names:"""

@@ -18,8 +18,8 @@ from tidegate.errors import CheckpointError, DefinitionTypeError, TidegateError
 from tidegate.kernel.state.state import State
 from tidegate.kernel.upgrade.drain import DONE
 from tidegate.runtime.spark.attach import to_df
-from tidegate.runtime.spark.config import checkpointing
-from tidegate.runtime.spark.reading import memories
+from tidegate.runtime.spark.checkpoints.reading import memories
+from tidegate.runtime.spark.session.config import checkpointing
 
 _MOST_BATCHES = 3
 """One that was planned before, the one that begins and the one that ends."""

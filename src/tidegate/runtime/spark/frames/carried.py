@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
 from tidegate.errors import DefinitionError
-from tidegate.runtime.spark.names import spelled
+from tidegate.runtime.spark.frames.names import spelled
 
 BINARY = "UTF8_BINARY"
 """The collation that compares strings by their bytes."""

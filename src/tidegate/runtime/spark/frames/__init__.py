@@ -1,0 +1,1 @@
+"""DataFrames on their way in: the names, types and order of their columns."""
