@@ -17,6 +17,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+import tidegate
 from tidegate.errors import TidegateError, warn
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -147,7 +148,7 @@ def _finds_tidegate(python: str) -> bool:
         found = _asked(python, _FINDS).stdout
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return Path(found.strip()).resolve() == Path(__file__).resolve().parents[2] / "__init__.py"
+    return Path(found.strip()).resolve() == Path(tidegate.__file__).resolve()
 
 
 def _settings(faster: bool, provider: str, arrow_rows: str) -> dict[str, str]:
