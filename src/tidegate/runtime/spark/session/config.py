@@ -17,7 +17,6 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-import tidegate
 from tidegate.errors import TidegateError, warn
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -148,7 +147,7 @@ def _finds_tidegate(python: str) -> bool:
         found = _asked(python, _FINDS).stdout
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return Path(found.strip()).resolve() == Path(tidegate.__file__).resolve()
+    return Path(found.strip()).resolve() == Path(__file__).resolve().parents[3] / "__init__.py"
 
 
 def _settings(faster: bool, provider: str, arrow_rows: str) -> dict[str, str]:
