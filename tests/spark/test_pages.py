@@ -115,7 +115,7 @@ def test_the_blocks_of_a_page_run(
 @pytest.mark.parametrize("name", in_lane("spark"), ids=lambda name: name.dotted)
 def test_an_example_of_the_reference_runs(spark: SparkSession, ran: Alerts, name: Name, data: Path, port: int) -> None:
     """With what its words stand for: `final`, the final results of `events`; `listener`, who heard of them."""
-    skip_without_sources("".join(block.code for block in name.for_spark))
+    skip_without_sources("".join(name.for_spark))
     known: dict[str, Any] = {"tg": tg, "F": F, "spark": spark, "SparkSession": SparkSession, "build": build}
     known |= {"events": ran.events, "counts": counted(ran.events), "final": build(ran.events)}
     known |= {"listener": ran.listener, "registry": CollectorRegistry(), "save": lambda rows, _: rows.collect()}
