@@ -120,17 +120,17 @@ class Operator(ABC):
         """A table of state rows for each open window, by its start (ms); what `rewrite_from` of another kind reads."""
         return {}
 
-    def of_another_grace(self, longer_ms: int) -> str:
+    def effect_of_grace(self, longer_ms: int) -> str:
         """What it means for a query that goes on that its grace is so much longer, or shorter if it is negative."""
         if longer_ms > 0:
             return f"windows that closed stay closed; those that are open take records {show_ms(longer_ms)} longer"
         return "windows that the shorter grace has closed leave with the next batch, and take no record any more"
 
-    def of_another_table(self, old: Operation) -> str | None:
+    def effect_of_table(self, old: Operation) -> str | None:
         """What it means that the plan `old` kept the rows of a joined table in another way; None if it cannot go on."""
         return None
 
-    def take_over_times(self, old: Operation, state: State) -> None:
+    def rewrite_times(self, old: Operation, state: State) -> None:
         """Change the times in a state that the plan `old` wrote to those of this plan."""
         if state.stream_time != NEVER:
             state.closed_to += self.layout.op.grace_ms - old.grace_ms

@@ -244,6 +244,7 @@ class TableTable(Joined):
 
 
 JOINS: tuple[type[Joined], ...] = (StreamStream, StreamTable, TableTable)
+"""Every kind of join."""
 
 
 def checked_how(how: Any) -> str:

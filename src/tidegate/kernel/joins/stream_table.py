@@ -113,7 +113,7 @@ class StreamTableJoin(JoinOperator):
         self._store_waiting(state, looked_up, at_end=closes_at == MAX_MS)
         return [rows], late
 
-    def of_another_grace(self, longer_ms: int) -> str:
+    def effect_of_grace(self, longer_ms: int) -> str:
         if longer_ms > 0:
             return (
                 f"records that wait for the table wait {show_ms(longer_ms)} longer, and so do those that come; a "
@@ -121,7 +121,7 @@ class StreamTableJoin(JoinOperator):
             )
         return "records that have waited for the shorter grace are looked up before the next batch"
 
-    def of_another_table(self, old: Operation) -> str | None:
+    def effect_of_table(self, old: Operation) -> str | None:
         # Versions may be kept from now on, or for longer or shorter. Without them nothing says which row came last.
         before, now = old.joined, self._joined
         if not isinstance(before, StreamTable) or now.history_ms is None:
@@ -135,7 +135,7 @@ class StreamTableJoin(JoinOperator):
             )
         return "versions older than the new history count no longer"
 
-    def take_over_times(self, old: Operation, state: State) -> None:
+    def rewrite_times(self, old: Operation, state: State) -> None:
         # What has been looked up stays so under another grace. A history that is made longer has its old beginning.
         before, now = old.joined, self._joined
         assert isinstance(before, StreamTable)

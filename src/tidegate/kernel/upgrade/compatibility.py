@@ -179,9 +179,9 @@ def _effect(name: str, what: Described, new: Layout) -> str | None:
     """What a change means for a query that goes on; None if it cannot."""
     old = what.layout
     if name == "grace" and type(old.op.windows) is type(new.op.windows) and type(old.op.joined) is type(new.op.joined):
-        return operator_of(new).of_another_grace(new.op.grace_ms - old.op.grace_ms)
+        return operator_of(new).effect_of_grace(new.op.grace_ms - old.op.grace_ms)
     if name == "table":
-        return operator_of(new).of_another_table(old.op)
+        return operator_of(new).effect_of_table(old.op)
     if name == "aggregation":
         return _of_aggregation(old, new)
     if name == "types":
@@ -236,7 +236,7 @@ def _counted(layout: Layout) -> bool:
 
 
 def _go_on(state: State, old: Layout, new: Layout) -> None:
-    operator_of(new).take_over_times(old.op, state)
+    operator_of(new).rewrite_times(old.op, state)
     had, has = dict(old.op.aggregations), dict(new.op.aggregations)
     if list(had) != list(has):
         state.columns = list(_columns(state, list(had), list(has), new))
