@@ -9,7 +9,6 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tidegate import dsl
 from tidegate.dsl import (
     CogroupedKStream,
     KGroupedStream,
@@ -26,6 +25,7 @@ from tidegate.dsl import (
     table,
     to_df,
 )
+from tidegate.dsl import frames as _frames
 from tidegate.errors import (
     AggregationError,
     BufferFullError,
@@ -548,5 +548,5 @@ def _check_frame(stream: Stream, deleted: str | None = None) -> DataFrame:
 
 
 # Spark is imported when a DataFrame is at hand, not before: the kernel and the driver run without it.
-dsl.attach = _attach
-dsl.check_frame = _check_frame
+_frames.attach = _attach
+_frames.check_frame = _check_frame

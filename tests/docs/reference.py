@@ -20,7 +20,7 @@ from tidegate.spec.suppressed import UntilTimeLimit, UntilWindowCloses
 SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Examples")
 _FENCED = re.compile(r"```python\n(.*?)```", re.DOTALL)
 _LANES = {"tg.kafka": "kafka", "tg.debezium": "kafka", "tg.sinks": "sinks"}
-_PLAN = "tidegate.dsl"
+_DSL = "tidegate.dsl."
 """Fields of its classes are the plan, and no business of a reader."""
 
 
@@ -76,7 +76,7 @@ class Name:
 
     def attributes(self) -> list[str]:
         """The fields that `Attributes` must have."""
-        if not self.is_class or not is_dataclass(self.value) or self.value.__module__ == _PLAN:
+        if not self.is_class or not is_dataclass(self.value) or self.value.__module__.startswith(_DSL):
             return [*getattr(self.value, "_fields", ())]
         return [each.name for each in fields(self.value) if not each.name.startswith("_") and each.name != "node"]
 

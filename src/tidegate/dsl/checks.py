@@ -1,0 +1,72 @@
+"""Arguments of several calls, checked where they are given: columns, functions, schemas, what a step reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.plan import LATE_RECORDS, Stream
+from tidegate.spec.columns import check_user_name
+from tidegate.spec.steps import Step, unknown_column
+
+
+def check_column(value: str, argument: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise DefinitionTypeError(
+            f"`{argument}` is {value!r}, not the name of a column. "
+            "Compute an expression with withColumn first and give its name."
+        )
+    return value
+
+
+def check_columns(value: str | Sequence[str], argument: str) -> tuple[str, ...]:
+    if not isinstance(value, str | list | tuple):
+        raise DefinitionTypeError(f"`{argument}` is {value!r}. Use the name of a column, or a list of names.")
+    columns = (value,) if isinstance(value, str) else tuple(value)
+    if not columns:
+        raise DefinitionError(f"`{argument}` is empty. Name at least one column.")
+    if len(set(columns)) < len(columns):
+        raise DefinitionError(f"`{argument}` names a column twice: {', '.join(map(str, columns))}.")
+    for column in columns:
+        check_column(column, argument)
+    return columns
+
+
+def check_function(value: Callable[..., Any], argument: str) -> Callable[..., Any]:
+    if not callable(value):
+        raise DefinitionTypeError(f"`{argument}` is {value!r}, not a function.")
+    return value
+
+
+def check_schema(node: Stream, deleted: str | None = None) -> None:
+    """Check the columns of a stream that is not bound, but whose schema is declared."""
+    if node.schema is None or node.frame is not None:
+        return
+    if not hasattr(node.schema, "names"):
+        raise DefinitionTypeError(f"`schema` is {node.schema!r}, not a pyarrow.Schema. Use pyarrow.schema([...]).")
+    for name in node.schema.names:
+        check_user_name(name, "A column of the schema")
+    named: list[tuple[str, str | None]] = [("key", name) for name in node.key]
+    named += [("timestamp", node.timestamp), ("partition", node.partition), ("offset", node.offset)]
+    named.append(("deleted", deleted))
+    for argument, name in named:
+        if name is not None and name not in node.schema.names:
+            raise DefinitionError(
+                f"`{argument}` is {name!r}, but the schema has no such column. "
+                f"Its columns are {', '.join(node.schema.names)}."
+            )
+
+
+def check_reads(step: Step, columns: Sequence[str] | None, what: str) -> None:
+    """Raise DefinitionError if a step names a column that is not among those of its input, where these are known."""
+    if columns is not None and (name := unknown_column(step, columns)) is not None:
+        raise DefinitionError(
+            f"{step} reads the column {name!r}, which the {what} does not have. Its columns are {', '.join(columns)}."
+        )
+
+
+def check_late_records(value: str | None) -> str | None:
+    if value is not None and value not in LATE_RECORDS:
+        raise DefinitionError(f'`late_records` is {value!r}. Use "drop" or "keep".')
+    return value

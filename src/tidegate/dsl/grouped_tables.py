@@ -1,0 +1,150 @@
+"""Tables whose rows are grouped by other columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.dsl.aggregating import Aggregating, aggregated
+from tidegate.dsl.checks import check_column, check_function
+from tidegate.dsl.tables import KTable
+from tidegate.errors import DefinitionError
+from tidegate.spec.aggregates import Aggregate, Fold, Reduce
+from tidegate.spec.materialized import Materialized
+
+
+@dataclass(frozen=True, repr=False)
+class KGroupedTable(Aggregating):
+    """A table whose rows are grouped by other columns: a change takes the old row out, then puts the new one in.
+
+    Examples:
+        >>> users = tg.table("users", key="user", timestamp="ts")
+        >>> driver = TopologyTestDriver(users.group_by("city").count())
+        >>> driver.pipe_input({"user": "A", "ts": 1, "city": "Rome"})
+        >>> driver.pipe_input({"user": "A", "ts": 2, "city": "Oslo"})
+        >>> [(row["city"], row["count"]) for row in driver.read_output()]
+        [('Rome', 1), ('Rome', 0), ('Oslo', 1)]
+    """
+
+    def agg(
+        self,
+        materialized: Materialized | None = None,
+        /,
+        *unnamed: Any,
+        **aggregates: Any,
+    ) -> KTable:
+        """One column per aggregate, of count, sum and mean: others cannot be taken back. See `aggregate` for those.
+
+        Args:
+            materialized: The name and the settings of the store.
+            *unnamed: Refused with the names to write.
+            **aggregates: The aggregates, each by the name of its column.
+
+        Returns:
+            The table.
+
+        Raises:
+            DefinitionError: An aggregate cannot be taken back.
+
+        Examples:
+            >>> users = tg.table("users", key="user", timestamp="ts")
+            >>> driver = TopologyTestDriver(users.group_by("city").agg(age=tg.mean("age")))
+            >>> driver.pipe_input({"user": "A", "ts": 1, "city": "Rome", "age": 30})
+            >>> driver.read_output()[0]["age"]
+            30.0
+        """
+        for name, aggregate in aggregates.items():
+            if isinstance(aggregate, Aggregate) and not aggregate.invertible:
+                raise DefinitionError(
+                    f"`{name}` is {aggregate}: when a row leaves its group, its value cannot be taken out of that "
+                    "again. Use count, sum or mean, or aggregate(initializer, adder, subtractor, type=...)."
+                )
+        return super().agg(materialized, *unnamed, **aggregates)
+
+    def reduce(  # type: ignore[override]
+        self,
+        adder: Callable[[Any, Any], Any],
+        subtractor: Callable[[Any, Any], Any],
+        column: str,
+        name: str | None = None,
+        *,
+        materialized: Materialized | None = None,
+    ) -> KTable:
+        """Combine the values of a column, and take the values of rows out again that leave their group.
+
+        The first value is taken as it is. A function that returns None deletes the group.
+
+        Args:
+            adder: `adder(aggregate, value)` for a value that comes into a group.
+            subtractor: `subtractor(aggregate, value)` for a value that leaves it.
+            column: The column of the values.
+            name: The column of the result; left out, that of the values.
+            materialized: The name and the settings of the store.
+
+        Returns:
+            The table.
+
+        Raises:
+            DefinitionTypeError: An argument is no function.
+
+        Examples:
+            >>> users = tg.table("users", key="user", timestamp="ts")
+            >>> total = users.group_by("city").reduce(lambda a, b: a + b, lambda a, b: a - b, "age")
+            >>> driver = TopologyTestDriver(total)
+            >>> driver.pipe_input({"user": "A", "ts": 1, "city": "Rome", "age": 30})
+            >>> driver.read_output()[0]["age"]
+            30
+        """
+        functions = check_function(adder, "adder"), check_function(subtractor, "subtractor")
+        reduce = Reduce(functions[0], check_column(column, "column"), functions[1])
+        return aggregated(self, ((name or column, reduce),), materialized)
+
+    def aggregate(  # type: ignore[override]
+        self,
+        initializer: Callable[[], Any],
+        adder: Callable[[Any, dict[str, Any], Any], Any],
+        subtractor: Callable[[Any, dict[str, Any], Any], Any],
+        *,
+        type: Any,
+        name: str = "aggregate",
+        materialized: Materialized | None = None,
+    ) -> KTable:
+        """Fold the rows of a group, and take rows out again that leave it.
+
+        A result of None deletes the group.
+
+        Args:
+            initializer: A function without arguments: the aggregate of no row.
+            adder: `adder(key, row, aggregate)` for a row that comes into a group; `key` is the group's, `row` a dict of
+                the table's key and values.
+            subtractor: `subtractor(key, row, aggregate)` for a row that leaves it.
+            type: A Spark type string or a pyarrow type.
+            name: The column of the result.
+            materialized: The name and the settings of the store.
+
+        Returns:
+            The table.
+
+        Raises:
+            DefinitionTypeError: An argument is no function, or `type` is no type.
+
+        Examples:
+            >>> users = tg.table("users", key="user", timestamp="ts")
+            >>> names = users.group_by("city").aggregate(
+            ...     list,
+            ...     lambda key, row, aggregate: sorted([*aggregate, row["user"]]),
+            ...     lambda key, row, aggregate: [user for user in aggregate if user != row["user"]],
+            ...     type="array<string>",
+            ... )
+            >>> driver = TopologyTestDriver(names)
+            >>> driver.pipe_input({"user": "A", "ts": 1, "city": "Rome"})
+            >>> driver.read_output()[0]["aggregate"]
+            ['A']
+        """
+        from tidegate.spec.types import arrow_type  # here, because it imports pyarrow
+
+        arrow_type(type)
+        functions = check_function(adder, "adder"), check_function(subtractor, "subtractor")
+        fold = Fold(check_function(initializer, "initializer"), functions[0], type, subtractor=functions[1])
+        return aggregated(self, ((name, fold),), materialized)

@@ -1,0 +1,29 @@
+"""The records that an operator did not take, as one more output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidegate.dsl.result import Result
+from tidegate.plan import LateRecords
+
+
+@dataclass(frozen=True, repr=False)
+class KLateRecords(Result):
+    """The records that an aggregation or a join did not take: the whole record, with what was wrong.
+
+    A row has the columns of the record, `window`, and these:
+
+    * `reason`: "late", once per closed window; "null_key", "null_value", "bad_timestamp".
+    * `late_by`: how far the record lay behind the stream time it saw (ms); null if it was not late.
+    * `stream_time`: the stream time that it saw.
+
+    Examples:
+        >>> counts = events.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms")).count()
+        >>> driver = TopologyTestDriver(counts.late_records())
+        >>> driver.pipe_batch([{"user": "A", "ts": 25}, {"user": "A", "ts": 3}])
+        >>> [(row["reason"], row["late_by"]) for row in driver.read_output()]
+        [('late', 22)]
+    """
+
+    node: LateRecords

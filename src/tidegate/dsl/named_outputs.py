@@ -1,0 +1,78 @@
+"""Several outputs of one operator, each by its name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidegate.dsl.late_records import KLateRecords
+from tidegate.dsl.result import Result
+from tidegate.dsl.streams import KStream
+from tidegate.dsl.tables import KTable
+from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.plan import Join, Outputs, operation
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def outputs(**tables: KTable | KStream | KLateRecords) -> KOutputs:
+    """Several tables of one aggregation as one, computed together by one operator.
+
+    Of a join: its rows and its late records, `outputs(joined=joined, late=joined.late_records())`.
+
+    Args:
+        **tables: The tables, each by the name of its output.
+
+    Returns:
+        The outputs; `to_df` gives one DataFrame with a column `output`.
+
+    Raises:
+        DefinitionError: There is no table, or the tables are not of one aggregation.
+        DefinitionTypeError: A value is no table.
+
+    Examples:
+        >>> counts = events.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms")).count()
+        >>> final = counts.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
+        >>> driver = TopologyTestDriver(tg.outputs(raw=counts, final=final))
+        >>> driver.pipe_batch([{"user": "A", "ts": 1}, {"user": "A", "ts": 12}])
+        >>> [(row["output"], tuple(row["window"])) for row in driver.read_output()]
+        [('raw', (0, 10)), ('raw', (10, 20)), ('final', (0, 10))]
+    """
+    if not tables:
+        raise DefinitionError("There is no output. Name at least one, for example tg.outputs(raw=counts, final=final).")
+    for name, table in tables.items():
+        joined = isinstance(table, KStream) and isinstance(table.node.table, Join)
+        if not isinstance(table, KTable | KLateRecords) and not joined:
+            raise DefinitionTypeError(f"The output {name!r} is {table!r}, not a table. Use for example {name}=counts.")
+    node = Outputs(tuple((name, table.node) for name, table in tables.items()))
+    operation(node)
+    return KOutputs(node)
+
+
+def to_df(**tables: KTable | KLateRecords) -> DataFrame:
+    """Several tables of one aggregation as one DataFrame, by one stateful operator.
+
+    The column `output` has the keyword under which a row's table was given. The other columns are those of all
+    tables together, null where a table has none of that name.
+
+    Args:
+        **tables: The tables, each by the name of its output.
+
+    Returns:
+        The DataFrame.
+
+    Examples:
+        ```python
+        rows = tg.to_df(raw=counts, final=final)
+        ```
+    """
+    return outputs(**tables).to_df()
+
+
+class KOutputs(Result):
+    """Several tables of one aggregation, whose rows leave together with the name of their output.
+
+    Examples:
+        >>> counts = events.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms")).count()
+        >>> outputs = tg.outputs(counts=counts, late=counts.late_records())
+    """

@@ -1,0 +1,84 @@
+"""What all that gives rows can do: say what it is, and become a DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from tidegate.dsl import frames
+from tidegate.errors import DefinitionError, in_one_line
+from tidegate.plan import Plan, describe, headline, html, inputs_of, mermaid, svg
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_FORMATS: dict[Any, Callable[[Plan], str]] = {"text": describe, "mermaid": mermaid, "svg": svg}
+
+
+@dataclass(frozen=True, repr=False)
+class Result:
+    """What a topology gives: rows.
+
+    Examples:
+        >>> print(events.group_by_key().count().describe().splitlines()[0])
+        Aggregate aggregate
+    """
+
+    node: Plan
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {headline(self.node)}>"
+
+    def describe(self, format: Literal["text", "mermaid", "svg"] = "text") -> str:
+        """The topology as a tree: every node with name, windows, grace, buffer, and what it becomes on Spark.
+
+        Args:
+            format: "text"; "mermaid", a flowchart for Markdown; or "svg", a picture with the windows drawn to scale.
+
+        Returns:
+            The text, the flowchart or the picture.
+
+        Raises:
+            DefinitionError: There is no such format.
+
+        Examples:
+            >>> print(events.group_by_key().count().describe().splitlines()[-1])
+                     order    timestamps
+        """
+        if format not in _FORMATS:
+            raise DefinitionError(f"`format` is {in_one_line(format)}. Use one of {', '.join(map(repr, _FORMATS))}.")
+        return _FORMATS[format](self.node)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the picture, which is readable where it is light and where it is dark."""
+        return html(self.node)
+
+    def to_df(self, *, row_ids: bool = False) -> DataFrame:
+        """The rows as a DataFrame: key columns, `window`, value columns, `timestamp`; of several outputs, `output`.
+
+        `deleted` is there where a row can be a tombstone. The DataFrame streams if the input does. A static input is
+        the whole stream, at whose end every window closes.
+
+        Args:
+            row_ids: Of a join, add a column `tidegate:row_id`, which says of which records a row was made.
+                `tg.kafka.sink` makes `row_id` of it.
+
+        Returns:
+            The DataFrame.
+
+        Raises:
+            DefinitionError: The stream is not bound to a DataFrame, or the ids of rows cannot be known.
+
+        Examples:
+            ```python
+            query = final.to_df().writeStream.outputMode("append").format("console").start()
+            ```
+        """
+        for stream in inputs_of(self.node):
+            if stream.frame is None:
+                raise DefinitionError(
+                    f"The stream {stream.name!r} is not bound to a DataFrame. Use tg.stream(dataframe, ...), "
+                    "or run the topology in tidegate.testing.TopologyTestDriver."
+                )
+        return frames.attach(self.node, row_ids)

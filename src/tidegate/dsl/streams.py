@@ -1,0 +1,403 @@
+"""Streams of records: the steps they take, their joins, and how they are grouped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from tidegate.dsl import frames
+from tidegate.dsl.checks import check_column, check_columns, check_reads, check_schema
+from tidegate.dsl.grouped_streams import KGroupedStream
+from tidegate.dsl.late_records import KLateRecords
+from tidegate.dsl.merging import merged
+from tidegate.dsl.result import Result
+from tidegate.dsl.tables import KTable
+from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.instants import Duration
+from tidegate.plan import Join, LateRecords, Stream, available_columns, key_of_rows, merge_conflict
+from tidegate.plan.joins import Asked, forwarded, join_streams, join_table
+from tidegate.spec.columns import check_user_name, public_key
+from tidegate.spec.materialized import Materialized
+from tidegate.spec.steps import SelectKey, Step, filter_of, map_values_of
+from tidegate.spec.windows import JoinWindows
+
+
+@dataclass(frozen=True, repr=False)
+class KStream(Result):
+    """A stream of records, with the stateless steps they take.
+
+    A function in a step gets the record as a dict of its columns, or the key and the record if it takes two
+    arguments. One that raises stops the query with an AggregationError that names key and record.
+
+    Examples:
+        >>> cheap = events.filter(pc.field("price") < 10).group_by_key().count()
+        >>> driver = TopologyTestDriver(cheap)
+        >>> driver.pipe_batch([{"user": "A", "ts": 1, "price": 5}, {"user": "A", "ts": 2, "price": 50}])
+        >>> driver.read_output()[0]["count"]
+        1
+    """
+
+    node: Stream
+
+    def filter(self, predicate: Callable[..., Any] | Any) -> KStream:
+        """The records for which `predicate` is true.
+
+        Args:
+            predicate: A function, or an expression such as `pc.field("price") > 3`.
+
+        Returns:
+            The stream.
+
+        Raises:
+            DefinitionError: The expression reads a column that the stream does not have.
+
+        Examples:
+            >>> driver = TopologyTestDriver(events.filter(lambda record: record["price"] > 3))
+            >>> driver.pipe_batch([{"user": "A", "ts": 1, "price": 2}, {"user": "A", "ts": 2, "price": 5}])
+            >>> driver.read_output()
+            [{'user': 'A', 'ts': 2, 'price': 5}]
+        """
+        return self._then(filter_of(predicate, public_key(self.node.key), tombstones=False))
+
+    def map_values(
+        self, mapper: Callable[..., Any] | Mapping[str, Any], *, types: Mapping[str, Any] | None = None
+    ) -> KStream:
+        """New value columns in place of the old ones; key, timestamp, partition and offset stay.
+
+        Args:
+            mapper: A function that returns a dict of the new columns; or a dict of columns, each a function, a
+                pyarrow.compute expression, or the name of a column.
+            types: The types of the new columns, as in `aggregate`; Spark needs them for functions, and so does a
+                suppression behind the step.
+
+        Returns:
+            The stream.
+
+        Raises:
+            DefinitionError: An expression reads a column that the stream does not have.
+
+        Examples:
+            >>> doubled = events.map_values({"twice": pc.field("price") * 2})
+            >>> driver = TopologyTestDriver(doubled.group_by_key().agg(total=tg.sum("twice")))
+            >>> driver.pipe_input({"user": "A", "ts": 1, "price": 5})
+            >>> driver.read_output()[0]["total"]
+            10
+        """
+        return self._then(map_values_of(mapper, types, public_key(self.node.key), self.node.kept))
+
+    def _then(self, step: Step) -> KStream:
+        check_reads(step, available_columns(self.node), "stream")
+        return KStream(self.node.then(step))
+
+    def select_key(self, *key: Any, name: str = "key", type: Any = "string") -> KStream:
+        """Another key: these columns, or the result of a function.
+
+        Args:
+            *key: Names of columns, or one function of the record.
+            name: The column that has the result of the function.
+            type: Its type, as a Spark type string or a pyarrow type.
+
+        Returns:
+            The stream with the new key.
+
+        Raises:
+            DefinitionError: A column does not exist, or `name` would replace the timestamp, partition or offset.
+
+        Examples:
+            >>> by_city = events.select_key(lambda record: record["city"].lower(), name="city_key")
+            >>> driver = TopologyTestDriver(by_city.group_by_key().count())
+            >>> driver.pipe_input({"user": "A", "ts": 1, "city": "Rome"})
+            >>> driver.read_output()[0]["city_key"]
+            'rome'
+        """
+        if len(key) == 1 and callable(key[0]):
+            from tidegate.spec.types import arrow_type  # here, because it imports pyarrow
+
+            arrow_type(type)
+            check_user_name(check_column(name, "name"), "The key that `name`")
+            _check_new_key(self.node, name)
+            stepped = self.node.then(SelectKey(key[0], public_key(self.node.key), name, type))
+            return KStream(_keyed(stepped, (name,)))
+        columns = check_columns(key[0] if len(key) == 1 else key, "key")
+        if self.node.table is not None:
+            columns = key_of_rows(columns, self.node)
+        return KStream(_keyed(self.node, columns))
+
+    def merge(self, *others: KStream) -> KStream:
+        """The records of this stream and of others with the same key, timestamp, partition and offset columns.
+
+        A stream may be the rows of a join, or the changes of a table: each counts as one partition, and its timestamp
+        is that of the rows. Then an operator must stand behind the merged stream.
+
+        Args:
+            *others: The other streams.
+
+        Returns:
+            The merged stream. In the driver, `pipe_input(record, "name of the input")` says whose record it is.
+
+        Raises:
+            DefinitionError: The streams differ in key, timestamp, partition or offset.
+            DefinitionTypeError: An argument is no stream.
+
+        Examples:
+            >>> web, app = (tg.stream(name, key="user", timestamp="ts") for name in ("web", "app"))
+            >>> driver = TopologyTestDriver(web.merge(app).group_by_key().count())
+            >>> driver.pipe_input({"user": "A", "ts": 1}, "web")
+            >>> driver.pipe_input({"user": "A", "ts": 2}, "app")
+            >>> [row["count"] for row in driver.read_output()]
+            [1, 2]
+        """
+        for other in others:
+            if not isinstance(other, KStream):
+                raise DefinitionTypeError(f"`merge` takes streams, not {other!r}. Use for example clicks.merge(views).")
+            if differs := merge_conflict(self.node, other.node):
+                raise DefinitionError(differs)
+        return KStream(merged([self.node, *(other.node for other in others)]))
+
+    def join(
+        self,
+        right: KStream | KTable,
+        windows: JoinWindows | None = None,
+        how: Literal["inner", "left", "outer"] = "inner",
+        value_joiner: Callable[..., Any] | Mapping[str, Any] | None = None,
+        suffixes: Sequence[str] | None = None,
+        *,
+        grace: Duration | None = None,
+        types: Mapping[str, Any] | None = None,
+        materialized: Materialized | None = None,
+    ) -> KStream:
+        """The records of this stream that meet those of another stream within `windows`, or rows of a table, by key.
+
+        A row has the key columns, the value columns of both sides and `timestamp`.
+
+        With a stream (SEMANTICS 7b) the timestamp is the later of the two. In a left join a left record that meets
+        nobody leaves once, with nulls for the right side, as soon as nothing can join it any more; in an outer join so
+        do the records of both sides. What has left so is never contradicted. Stream time is over both inputs. Unless
+        the streams say otherwise it is that of the slower side (`stream_time="min_partition"`); give `idle_after`, so
+        that a silent side does not hold the other one for ever. `clicks.join(clicks, ...)` joins a stream with itself:
+        each record comes as left and then as right.
+
+        With a table (SEMANTICS 16) each record looks up the row of its key and keeps its own timestamp: the row that
+        came last or, of a table with a `history`, the row as of the record's timestamp.
+
+        Args:
+            right: A stream or a table, with key columns of the same names.
+            windows: Which records of two streams meet; of a table there are none.
+            how: "inner", "left" or, of two streams, "outer".
+            value_joiner: What the value columns are instead: a function of (left, right) or (key, left, right) that
+                gets the values of each side as a dict, None for the missing side, and returns a dict; or a dict of
+                columns, each a function of the two or an expression such as `pc.field("left", "price") * 2`.
+            suffixes: What is added to names that both sides have, as in ("_left", "_right").
+            grace: With a table, a record waits until the stream's own time, by its clock, has reached its timestamp
+                plus the grace, so that late changes of the table count.
+            types: The types of what a `value_joiner` function gives, by column; needed on Spark.
+            materialized: Names the operator and its stores: "name-left" and "name-right".
+
+        Returns:
+            The stream of the rows.
+
+        Raises:
+            DefinitionError: The inputs differ in their key columns, two columns would have one name, or an argument is
+                for the other kind of join.
+            DefinitionTypeError: `right` is neither a stream nor a table.
+
+        Examples:
+            >>> clicks = tg.stream("clicks", key="user", timestamp="ts", stream_time="max")
+            >>> views = tg.stream("views", key="user", timestamp="ts", stream_time="max")
+            >>> windows = tg.JoinWindows.of_time_difference_with_no_grace("10 ms")
+            >>> driver = TopologyTestDriver(clicks.join(views, windows))
+            >>> driver.pipe_input({"user": "A", "ts": 1, "page": "shop"}, "views")
+            >>> driver.pipe_input({"user": "A", "ts": 5, "button": "buy"}, "clicks")
+            >>> driver.read_output()
+            [{'user': 'A', 'button': 'buy', 'page': 'shop', 'timestamp': 5}]
+        """
+        if isinstance(windows, str):  # join(table, "left")
+            windows, how = None, windows
+        asked = Asked(how, value_joiner, suffixes, types, materialized)
+        if isinstance(right, KTable):
+            if windows is not None:
+                raise DefinitionError(
+                    f"`windows` is {windows}, and a table has no windows to meet in: a record looks up its row. Leave "
+                    "it out, or join the stream of the table's changes, table.to_stream()."
+                )
+            return _joined(join_table(self.node, right.node, grace, asked))
+        if not isinstance(right, KStream):
+            raise DefinitionTypeError(
+                f"`right` is {right!r}, neither a stream nor a table. Use for example clicks.join(views, windows)."
+            )
+        if grace is not None:
+            raise DefinitionError(
+                "`grace` is for joins with a table; of two streams the windows have it. Use "
+                "JoinWindows.of_time_difference_and_grace(difference, grace)."
+            )
+        return _joined(join_streams(self.node, right.node, windows, asked))
+
+    def left_join(
+        self,
+        right: KStream | KTable,
+        windows: JoinWindows | None = None,
+        value_joiner: Callable[..., Any] | Mapping[str, Any] | None = None,
+        suffixes: Sequence[str] | None = None,
+        *,
+        grace: Duration | None = None,
+        types: Mapping[str, Any] | None = None,
+        materialized: Materialized | None = None,
+    ) -> KStream:
+        """`join(..., how="left")`: a left record that meets nobody leaves once, alone.
+
+        Args:
+            right: As in `join`.
+            windows: As in `join`.
+            value_joiner: As in `join`.
+            suffixes: As in `join`.
+            grace: As in `join`.
+            types: As in `join`.
+            materialized: As in `join`.
+
+        Returns:
+            The stream of the rows.
+
+        Examples:
+            >>> users = tg.table("users", key="user", timestamp="ts")
+            >>> driver = TopologyTestDriver(events.left_join(users))
+            >>> driver.pipe_input({"user": "A", "ts": 1, "page": "shop"}, "events")
+            >>> driver.read_output()
+            [{'user': 'A', 'page': 'shop', 'timestamp': 1}]
+        """
+        return self.join(
+            right, windows, "left", value_joiner, suffixes, grace=grace, types=types, materialized=materialized
+        )
+
+    def outer_join(
+        self,
+        right: KStream | KTable,
+        windows: JoinWindows | None = None,
+        value_joiner: Callable[..., Any] | Mapping[str, Any] | None = None,
+        suffixes: Sequence[str] | None = None,
+        *,
+        types: Mapping[str, Any] | None = None,
+        materialized: Materialized | None = None,
+    ) -> KStream:
+        """`join(..., how="outer")`: a record of either side that meets nobody leaves once, alone.
+
+        Args:
+            right: As in `join`.
+            windows: As in `join`.
+            value_joiner: As in `join`.
+            suffixes: As in `join`.
+            types: As in `join`.
+            materialized: As in `join`.
+
+        Returns:
+            The stream of the rows.
+
+        Examples:
+            >>> orders = tg.stream("orders", key="id", timestamp="ts", stream_time="max")
+            >>> payments = tg.stream("payments", key="id", timestamp="ts", stream_time="max")
+            >>> windows = tg.JoinWindows.of_time_difference_with_no_grace("10 ms")
+            >>> driver = TopologyTestDriver(orders.outer_join(payments, windows))
+            >>> driver.pipe_input({"id": 1, "ts": 0, "price": 5}, "orders")
+            >>> driver.pipe_input({"id": 2, "ts": 50, "paid": 7}, "payments")
+            >>> [(row["id"], row["price"], row["paid"]) for row in driver.read_output()]
+            [(1, 5, None)]
+        """
+        return self.join(right, windows, "outer", value_joiner, suffixes, types=types, materialized=materialized)
+
+    def late_records(self) -> KLateRecords:
+        """The records that came too late for a join, and those that were skipped, with their `side`.
+
+        A row has the key, the values of its side (those of the other one are null), `timestamp`, `side` ("left" or
+        "right"; "both" in a join of a stream with itself), `reason`, `late_by` and `stream_time`. Of a table with a
+        history they are the changes that are older than the history; `stream_time` is the table's newest timestamp.
+
+        Returns:
+            The records, as one more output.
+
+        Raises:
+            DefinitionError: The stream is no join, or stands behind other steps.
+
+        Examples:
+            >>> orders = tg.stream("orders", key="id", timestamp="ts", stream_time="max")
+            >>> payments = tg.stream("payments", key="id", timestamp="ts", stream_time="max")
+            >>> joined = orders.join(payments, tg.JoinWindows.of_time_difference_with_no_grace("10 ms"))
+            >>> driver = TopologyTestDriver(joined.late_records())
+            >>> driver.pipe_input({"id": 1, "ts": 90, "price": 5}, "orders")
+            >>> driver.pipe_input({"id": 1, "ts": 3, "paid": 5}, "payments")
+            >>> [(row["side"], row["reason"], row["late_by"]) for row in driver.read_output()]
+            [('right', 'late', 87)]
+        """
+        join = self.node.table
+        if not isinstance(join, Join) or self.node.steps:
+            raise DefinitionError(
+                "Only a join has late records, before any other step: joined = clicks.join(views, "
+                "windows), joined.late_records(). Of an aggregation, ask its table."
+            )
+        return KLateRecords(LateRecords(join))
+
+    def group_by_key(self) -> KGroupedStream:
+        """Group by the key of the stream.
+
+        Returns:
+            The groups, to be aggregated as they are or cut into windows.
+
+        Examples:
+            >>> events.group_by_key()
+            <KGroupedStream events by user>
+        """
+        return self.group_by(*public_key(self.node.key))
+
+    def group_by(self, *columns: str) -> KGroupedStream:
+        """Group by these columns; a record with a null in one of them is skipped and counted.
+
+        Args:
+            *columns: The names of the columns.
+
+        Returns:
+            The groups, to be aggregated as they are or cut into windows.
+
+        Raises:
+            DefinitionError: A column does not exist.
+
+        Examples:
+            >>> events.group_by("city", "page")
+            <KGroupedStream events by city, page>
+        """
+        key = check_columns(columns, "columns")
+        if self.node.table is not None:
+            key = key_of_rows(key, self.node)
+        else:
+            _keyed(self.node, key)
+        return KGroupedStream(forwarded(self.node, key), key)
+
+
+def _joined(join: Join) -> KStream:
+    """The rows of a join as a stream."""
+    return KStream(Stream(join.name, join.key, "timestamp", table=join))
+
+
+def _check_new_key(node: Stream, name: str) -> None:
+    """Raise DefinitionError if a computed key would take the place of a column that says when or where a record was."""
+    roles = {node.timestamp: "timestamp", node.partition: "partition", node.offset: "offset"}
+    role = f"the {roles[name]} of the records" if name in roles else "what every record has and no value is"
+    if name in roles or name in node.aside:
+        raise DefinitionError(
+            f"`name` is {name!r}, the column with {role}: the new key would take its place. "
+            f"Choose another name, for example name={name + '_key'!r}."
+        )
+
+
+def _keyed(node: Stream, key: tuple[str, ...]) -> Stream:
+    """The stream with this key, whose columns are there as far as is known."""
+    regrouped = replace(node, key=key, sources=tuple(replace(source, key=key) for source in node.sources))
+    if node.as_read:
+        check_schema(regrouped)
+        if node.frame is not None:
+            frames.check_frame(regrouped)
+    elif (available := available_columns(regrouped)) is not None:
+        for column in key:
+            if column not in available:
+                raise DefinitionError(
+                    f"`key` is {column!r}, but the stream has no such column. Its columns are {', '.join(available)}."
+                )
+    return regrouped
