@@ -29,6 +29,7 @@ from benchmarks.workloads.tumbling import OURS
 from benchmarks.wrapped import wrapped
 from tidegate.runtime.spark import attach
 from tidegate.runtime.spark.attach import Packer
+from tidegate.runtime.spark.raw import Counts
 from tidegate.runtime.spark.worker import garbage
 from tidegate.runtime.spark.worker.processor import StageProcessor
 
@@ -42,9 +43,9 @@ def put_back() -> None:
 class Unspared:
     pack: Packer
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterable[tuple[int, bytes]]:
+    def __call__(self, batches: Iterator[pa.RecordBatch], counts: Counts) -> Iterable[tuple[int, bytes]]:
         with patch.object(attach, "spare_modules", put_back):
-            yield from self.pack(batches)
+            yield from self.pack(batches, counts)
 
 
 class UnsparedProcessor(StageProcessor):

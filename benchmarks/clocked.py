@@ -21,7 +21,7 @@ from benchmarks.clock import Clock, Record
 from benchmarks.contestant import Contestant
 from benchmarks.wrapped import wrapped
 from tidegate.runtime.spark.attach import Packer
-from tidegate.runtime.spark.raw import Opener
+from tidegate.runtime.spark.raw import Counts, Opener
 from tidegate.runtime.spark.worker.processor import StageProcessor
 from tidegate.runtime.spark.worker.state import SparkStore
 
@@ -41,12 +41,12 @@ def records(folder: Path) -> dict[int, Record]:
 
 
 @dataclass(frozen=True)
-class TimedOpener:
+class TimedOpener(Opener):
     opener: Opener
     clock: Clock
 
-    def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return self.clock.pulled(self.opener.rows(batches), "scan")
+    def rows(self, batches: Iterator[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
+        return self.clock.pulled(self.opener.rows(batches, counts), "scan")
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,10 @@ class TimedPack:
     pack: Packer
     folder: str
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, bytes]]:
+    def __call__(self, batches: Iterator[pa.RecordBatch], counts: Counts) -> Iterator[tuple[int, bytes]]:
         clock = Clock("pack")
         opener = None if self.pack.opener is None else TimedOpener(self.pack.opener, clock)
-        blobs = replace(self.pack, opener=opener)(clock.pulled(batches, "Arrow out"))
+        blobs = replace(self.pack, opener=opener)(clock.pulled(batches, "Arrow out"), counts)
         yield from clock.lent(blobs, "shuffle")
         tell(clock, "map", self.folder)
 

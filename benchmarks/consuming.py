@@ -25,6 +25,7 @@ from benchmarks.peers.ours import CONSUMER
 from benchmarks.peers.over_kafka import BROKER, BROKER_JVM, connector
 from benchmarks.peers.topics import Topics, records_of
 from benchmarks.workloads import tumbling
+from tidegate.runtime.spark.raw import Counts
 from tidegate.runtime.spark.stateless import arrow_schema
 
 CORES, TURNS = 2, 5
@@ -44,7 +45,7 @@ def rows_of(topics: Topics, shape: Shape, consumer: str) -> DataFrame:
     )
     fields = arrow_schema(source.frame.schema)
     frame, opener = source.node.raw.handed_over(pa.schema([fields.field(name) for name in COLUMNS]))
-    return frame.mapInArrow(lambda batches: counted(opener.rows(batches)), "rows long")
+    return frame.mapInArrow(lambda batches: counted(opener.rows(batches, Counts())), "rows long")
 
 
 def seconds(frame: DataFrame) -> float:

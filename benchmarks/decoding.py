@@ -10,6 +10,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,6 +22,7 @@ from pyspark.sql import functions as F
 from benchmarks.inputs import FIRST_MS
 from benchmarks.options import arguments, save, say, session, size_of, versions
 from tidegate.runtime.spark.kafka.source import STAMP, decoded_stream
+from tidegate.runtime.spark.raw import Counts
 from tidegate.runtime.spark.stateless import arrow_schema
 
 ROWS = {"smoke": 10_000, "default": 2_000_000, "full": 10_000_000}
@@ -67,7 +69,7 @@ def measure(spark: SparkSession, rows: int, folder: Path) -> dict[str, float]:
     ways: dict[str, tuple[DataFrame, Rows]] = {
         "as bytes": (plain, iter),
         "read by Spark": (by_spark, iter),
-        "read by the workers": (frame, opener.rows),
+        "read by the workers": (frame, partial(opener.rows, counts=Counts())),
     }
     found: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(1 + TURNS):

@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
@@ -33,6 +34,7 @@ from benchmarks.inputs import FIRST_MS
 from benchmarks.options import arguments, save, say, session, size_of, versions
 from benchmarks.peers.over_kafka import connector
 from tidegate.runtime.spark.kafka.source import decoded_stream
+from tidegate.runtime.spark.raw import Counts
 from tidegate.runtime.spark.stateless import arrow_schema
 
 ROWS = {"smoke": 10_000, "default": 3_000_000, "full": 10_000_000}
@@ -125,7 +127,7 @@ def ways(raw: DataFrame, topic: Topic, registry: Registry) -> dict[str, tuple[Da
     value = tg.kafka.schema_registry(registry.url, subject=topic.subject)
     source = decoded_stream(raw, key="user", value=value, timestamp="at", name="orders")
     frame, opener = source.node.raw.handed_over(arrow_schema(source.frame.select(*COLUMNS).schema))
-    found: dict[str, tuple[DataFrame, Rows]] = {OURS: (frame, opener.rows)}
+    found: dict[str, tuple[DataFrame, Rows]] = {OURS: (frame, partial(opener.rows, counts=Counts()))}
     if topic.read is not None:
         body = topic.read(F.substring("value", 6, 2**31 - 1)).alias("row")
         by_spark = raw.select(body, "partition", "offset").select("row.*", "partition", "offset")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.contestant import Contestant
 from tidegate.runtime.spark import attach, flow
@@ -18,8 +18,8 @@ from tidegate.runtime.spark.attach import Packer
 def wrapped(contestant: Contestant, pack: Callable[[Packer], Any], processor: Callable[..., Any]) -> Contestant:
     """`contestant` with `pack(packer)` as its map step and `processor` in the place of `StageProcessor`."""
 
-    def wrapped_flow(inputs: Sequence[tuple[DataFrame, Sequence[Column], Packer]], **more: Any) -> DataFrame:
-        return flow.flow([(frame, columns, pack(packer)) for frame, columns, packer in inputs], **more)
+    def wrapped_flow(inputs: Sequence[flow.Input], **more: Any) -> DataFrame:
+        return flow.flow([replace(each, pack=pack(cast("Packer", each.pack))) for each in inputs], **more)
 
     def frame(spark: SparkSession, files: Path) -> DataFrame:
         # What becomes part of the plan is what these names mean while it is made.

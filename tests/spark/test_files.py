@@ -23,6 +23,7 @@ from tidegate.errors import DefinitionError, InputError
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.runtime.spark.files.columnar import Files
 from tidegate.runtime.spark.files.listed import PATH
+from tidegate.runtime.spark.raw import Counts
 
 BASE_US = 1_767_225_600_000_000
 BATCHES = 4
@@ -210,7 +211,7 @@ def opened(path: Path, schema: pa.Schema, **columns: Any) -> list[dict[str, Any]
     def one() -> Iterator[pa.RecordBatch]:
         yield paths
 
-    return [row for batch in Files(schema).rows(one()) for row in batch.to_pylist()]
+    return [row for batch in Files(schema).rows(one(), Counts()) for row in batch.to_pylist()]
 
 
 def test_columns_are_given_the_types_of_the_stream(tmp_path: Path) -> None:
@@ -241,4 +242,4 @@ def test_a_file_of_another_shape_is_named(tmp_path: Path, schema: pa.Schema, mes
 def test_a_store_that_arrow_does_not_know() -> None:
     paths = pa.RecordBatch.from_pydict({PATH: ["oss://bucket/a.parquet"]})
     with pytest.raises(InputError, match=r"Arrow knows no store for oss://bucket/a\.parquet"):
-        list(Files(pa.schema([("n", pa.int64())])).rows(iter([paths])))
+        list(Files(pa.schema([("n", pa.int64())])).rows(iter([paths]), Counts()))

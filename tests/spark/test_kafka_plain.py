@@ -24,6 +24,7 @@ from spark.topic import raw, values
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.runtime.spark.kafka import plain
 from tidegate.runtime.spark.kafka.source import decoded_stream
+from tidegate.runtime.spark.raw import Counts
 from tidegate.runtime.spark.stateless import arrow_schema
 
 pytestmark = pytest.mark.spark
@@ -135,7 +136,7 @@ def read_by_both(source: Any) -> tuple[list[str], list[str], int]:
     given = frame.toArrow().to_batches()
     streams = [each for batch in given for each in batch.column(plain.PLAIN).drop_null()]
     plains = sum(pa.ipc.open_stream(each.as_buffer()).read_all().num_rows for each in streams)
-    made = pa.Table.from_batches(list(opener.rows(iter(given))), wanted)
+    made = pa.Table.from_batches(list(opener.rows(iter(given), Counts())), wanted)
     assert made["offset"].to_pylist() == sorted(made["offset"].to_pylist())
     return rows_of(source.frame.toArrow()), rows_of(made), plains
 
@@ -194,7 +195,7 @@ def test_a_time_in_milliseconds_beyond_what_a_timestamp_holds_is_none(spark: Spa
     times = [row[0] for row in source.frame.select(F.unix_millis("at")).collect()]
     assert times == [*written_[:5], *[None] * 5]
     frame, opener = source.node.raw.handed_over(arrow_schema(source.frame.schema))
-    made = pa.Table.from_batches(list(opener.rows(iter(frame.toArrow().to_batches()))))
+    made = pa.Table.from_batches(list(opener.rows(iter(frame.toArrow().to_batches()), Counts())))
     assert made["at"].cast(pa.int64()).to_pylist() == [None if ms is None else ms * 1000 for ms in times]
 
 
@@ -362,7 +363,7 @@ def test_the_wall_clock_comes_along() -> None:
         )
         for each in made
     ]
-    (rows,) = plain.Joiner(READER.wanted).rows(iter(given))
+    (rows,) = plain.Joiner(READER.wanted).rows(iter(given), Counts())
     assert rows.to_pydict() == {"amount": [1, 7, 3], WALL_CLOCK: [9, 9, 9]}
 
 
@@ -379,7 +380,9 @@ def test_records_are_in_order_however_spark_cuts_its_frames(rows_to_a_frame: int
         for each in made
     )
     cut = read.combine_chunks().to_batches(max_chunksize=rows_to_a_frame)
-    found = [row for batch in plain.Joiner(READER.wanted).rows(iter(cut)) for row in batch["amount"].to_pylist()]
+    found = [
+        row for batch in plain.Joiner(READER.wanted).rows(iter(cut), Counts()) for row in batch["amount"].to_pylist()
+    ]
     assert found == [10, -1, -2, 40, -4, 0, 40, -2, -3, 10]
 
 

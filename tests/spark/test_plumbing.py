@@ -27,7 +27,7 @@ from spark.toys import (
     StoreStage,
 )
 from tidegate.errors import TidegateError, TidegateWarning
-from tidegate.runtime.spark.flow import flow
+from tidegate.runtime.spark.flow import Input, flow
 from tidegate.runtime.spark.session import config
 from tidegate.runtime.spark.tasks import spark_hash, task_numbers
 
@@ -73,11 +73,11 @@ def batches(spark: SparkSession, tmp_path: Path) -> Batches:
 
 
 def counted(frame: DataFrame, stage: CountStage | None = None) -> DataFrame:
-    return flow([(frame, [F.col("key")], CountPack(TASKS))], stage=stage or CountStage(), tasks=TASKS)
+    return flow([Input(frame, [F.col("key")], CountPack(TASKS))], stage=stage or CountStage(), tasks=TASKS)
 
 
 def echoed(frame: DataFrame, pack: RawPack, stage: EchoStage | None = None) -> DataFrame:
-    return flow([(frame, [F.col("key")], pack)], stage=stage or EchoStage(), tasks=TASKS)
+    return flow([Input(frame, [F.col("key")], pack)], stage=stage or EchoStage(), tasks=TASKS)
 
 
 def as_dict(rows: list[dict[str, Any]]) -> dict[str, int]:
@@ -171,7 +171,7 @@ def test_map_tasks_and_stateful_tasks_share_their_workers(batches: Batches, simp
         for key in "abc":
             batches.write(key)
             batches.drain(
-                flow([(batches.source(), [F.col("key")], ProcessPack(TASKS))], stage=ProcessStage(), tasks=TASKS)
+                flow([Input(batches.source(), [F.col("key")], ProcessPack(TASKS))], stage=ProcessStage(), tasks=TASKS)
             )
     finally:
         spark.conf.set(config.SIMPLIFIED, before)
@@ -184,7 +184,7 @@ def test_a_large_blob_arrives_whole(batches: Batches) -> None:
     size = 70 << 20  # two of 128 MB at once are too much for Spark's default heap of 1 GB
     batches.write("a")
     source = batches.source()
-    batches.drain(flow([(source, [F.col("key")], RawPack(1, size=size))], stage=EchoStage(), tasks=1))
+    batches.drain(flow([Input(source, [F.col("key")], RawPack(1, size=size))], stage=EchoStage(), tasks=1))
     assert {row["length"] for rows in batches.rows for row in rows} == {size}
 
 
@@ -221,7 +221,7 @@ def test_the_store_cuts_and_joins_large_values(batches: Batches) -> None:
 
 
 def stored(source: DataFrame, script: list[list[tuple[Any, ...]]]) -> DataFrame:
-    return flow([(source, [F.col("key")], RawPack(1))], stage=StoreStage(script), tasks=1)
+    return flow([Input(source, [F.col("key")], RawPack(1))], stage=StoreStage(script), tasks=1)
 
 
 NOON = dt.datetime(2026, 3, 29, 12, 30, tzinfo=dt.UTC)
@@ -261,7 +261,7 @@ def test_every_type_leaves_the_operator(spark: SparkSession, batches: Batches, z
     source = batches.source() if streaming else spark.read.schema("key string").parquet(str(batches.path / "in"))
     try:
         spark.conf.set("spark.sql.session.timeZone", zone)
-        out = flow([(source, [F.col("key")], RawPack(1))], stage=FixedStage(ODD), tasks=1)
+        out = flow([Input(source, [F.col("key")], RawPack(1))], stage=FixedStage(ODD), tasks=1)
         # As text, in UTC: what collect() gives depends on the time zone of this process.
         options = {"ignoreNullFields": "false", "timeZone": "UTC"}
         told = out.select(F.to_json(F.struct("*"), options).alias("json"))

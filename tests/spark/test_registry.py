@@ -30,6 +30,7 @@ from spark.test_kafka_plain import read_both, written
 from spark.topic import raw, values
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.runtime.spark.kafka.source import decoded_stream, decoded_table
+from tidegate.runtime.spark.raw import Counts
 from tidegate.runtime.spark.stateless import arrow_schema
 
 pytestmark = pytest.mark.spark
@@ -83,7 +84,10 @@ def worked(source: Any) -> list[dict[str, Any]]:
     """The rows that go into the map step, by the other way than `frame`."""
     wanted = arrow_schema(source.frame.schema)
     given, opener = source.node.raw.handed_over(wanted)
-    made = pa.Table.from_batches(list(opener.rows(iter(given.toArrow().to_batches()))), wanted)
+    records, counts = given.toArrow(), Counts()
+    made = pa.Table.from_batches(list(opener.rows(iter(records.to_batches()), counts)), wanted)
+    found = Counts(records.num_rows, records.num_rows - made.num_rows)
+    assert counts == (Counts() if opener.observed is None else found)
     return made.sort_by("offset").to_pylist()
 
 
@@ -523,7 +527,7 @@ def test_decoded_rows_keep_no_bytes_of_records(spark: SparkSession, registry: Re
     given, opener = source.node.raw.handed_over(wanted)
     sent = pa.table(given.toArrow()).combine_chunks().to_batches()[0].serialize()
     batch = pa.ipc.read_record_batch(sent, given.toArrow().schema)
-    [rows] = opener.rows(iter([batch.append_column(WALL_CLOCK, pa.array([7] * 100))]))
+    [rows] = opener.rows(iter([batch.append_column(WALL_CLOCK, pa.array([7] * 100))]), Counts())
     assert rows.schema.names == [*wanted.names, WALL_CLOCK]
     assert rows.num_rows == 100
     places = [each.address for column in rows.columns for each in column.buffers() if each is not None and each.size]

@@ -11,6 +11,8 @@ from zlib import crc32
 
 import pyarrow as pa
 
+from tidegate.runtime.spark.raw import Counts
+
 
 def encode(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
@@ -43,7 +45,7 @@ class CountPack:
 
     tasks: int
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, bytes]]:
+    def __call__(self, batches: Iterator[pa.RecordBatch], counts: Counts) -> Iterator[tuple[int, bytes]]:
         total: Counter[str] = Counter()
         for batch in batches:
             total.update(batch.column(0).to_pylist())
@@ -83,7 +85,7 @@ class RawPack:
     repeat: int = 1
     size: int = 0
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, bytes]]:
+    def __call__(self, batches: Iterator[pa.RecordBatch], counts: Counts) -> Iterator[tuple[int, bytes]]:
         seen = ",".join(str(batch.num_rows) for batch in batches) or "none"
         for task in range(self.tasks):
             for _ in range(self.repeat):
@@ -111,7 +113,7 @@ class ProcessPack:
 
     tasks: int
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, bytes]]:
+    def __call__(self, batches: Iterator[pa.RecordBatch], counts: Counts) -> Iterator[tuple[int, bytes]]:
         for _ in batches:
             pass
         for task in range(self.tasks):

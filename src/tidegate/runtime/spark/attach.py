@@ -26,13 +26,13 @@ from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.kernel.upgrade import drain
 from tidegate.kernel.windows import expected_keys
 from tidegate.plan import Edge, Node, Operation, Plan, Stream, graph, operation, with_row_ids
-from tidegate.runtime.spark.flow import CountingPack, flow
+from tidegate.runtime.spark.flow import Input, flow
 from tidegate.runtime.spark.frames import contiguous, order
 from tidegate.runtime.spark.frames.carried import check_carried
 from tidegate.runtime.spark.frames.columns import check_columns
 from tidegate.runtime.spark.frames.declared import bound, in_pipeline, is_streaming
 from tidegate.runtime.spark.frames.names import check_apart, col, quoted
-from tidegate.runtime.spark.raw import CountingOpener, Counts, Opener, columns_read
+from tidegate.runtime.spark.raw import Counts, Opener, columns_read
 from tidegate.runtime.spark.session import config
 from tidegate.runtime.spark.stateless import arrow_schema, check_typed, stepped
 from tidegate.runtime.spark.worker.garbage import spare_modules
@@ -80,13 +80,11 @@ class Packer:
     contiguous: bool = False
     """Whether it reads an unbroken stretch of each partition (runtime.spark.frames.contiguous)."""
 
-    def __call__(self, batches: Iterator[pa.RecordBatch], counts: Counts | None = None) -> Iterable[tuple[int, bytes]]:
+    def __call__(self, batches: Iterator[pa.RecordBatch], counts: Counts) -> Iterable[tuple[int, bytes]]:
         spare_modules()
         keep()
-        if isinstance(self.opener, CountingOpener):
+        if self.opener is not None:
             batches = self.opener.rows(batches, counts)
-        elif self.opener is not None:
-            batches = self.opener.rows(batches)
         if self.order_as_one:
             batches = order.unpacked(batches, self.layout.schema.field("partition").type)
         return pack(self.layout, map(self._read, batches), range(self.tasks), self.contiguous)
@@ -214,7 +212,7 @@ def _operate(
     keys = None if op.expects is None else _shipped(expected_keys.pack(layout, op.expects))
     out = flow(
         [
-            (entry.frame, entry.columns, entry.packer(layout.of_input(edge, entry.schema), tasks))
+            entry.packed(layout.of_input(edge, entry.schema), tasks)
             for edge, entry in zip(node.edges, inputs, strict=True)
         ],
         stage=SparkStage(Stage(layout, tasks, keys, drains)),
@@ -269,10 +267,10 @@ class _Input:
     opener: Opener | None = None
     contiguous: bool = False
 
-    def packer(self, layout: Layout, tasks: int) -> Packer | CountingPack:
-        """The map step over it."""
+    def packed(self, layout: Layout, tasks: int) -> Input:
+        """The input with its map step."""
         packer = Packer(layout, tasks, self.order_as_one, self.branch, self.opener, self.contiguous)
-        return CountingPack(packer, self.opener.observed) if isinstance(self.opener, CountingOpener) else packer
+        return Input(self.frame, self.columns, packer, None if self.opener is None else self.opener.observed)
 
 
 def _input(op: Operation, branch: Stream, observed: Counter[str]) -> _Input:

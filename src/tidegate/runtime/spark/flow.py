@@ -24,7 +24,7 @@ from tidegate.runtime.spark.worker.processor import Stage, StageProcessor, stati
 from tidegate.runtime.spark.worker.wire import rows_of, wire_schema
 from tidegate.spec.metrics import GRACE_NEEDED, PARTITION_TIMES, Formula, Term, formula
 
-Pack = Callable[[Iterator[pa.RecordBatch]], Iterable[tuple[int, bytes]]]
+Pack = Callable[[Iterator[pa.RecordBatch], Counts], Iterable[tuple[int, bytes]]]
 
 Columns = Sequence[Column] | Mapping[str, Column]
 
@@ -35,15 +35,21 @@ _COUNTED_ON_SPARK = from_arrow_schema(_COUNTED)
 
 
 @dataclass(frozen=True)
-class CountingPack:
-    """A pack that counts the records that it reads, which become the observation `observed`."""
+class Input:
+    """A DataFrame, the columns of it that are read, and the pack that makes blobs of them.
 
-    pack: Callable[[Iterator[pa.RecordBatch], Counts], Iterable[tuple[int, bytes]]]
-    observed: str
+    columns   by the names that the pack knows them by, or as a list, by their own names
+    observed  the name of the observation with what the packs of all tasks count; None if they count nothing
+    """
+
+    frame: DataFrame
+    columns: Columns
+    pack: Pack
+    observed: str | None = None
 
 
 def flow(
-    inputs: Sequence[tuple[DataFrame, Columns, Pack | CountingPack]],
+    inputs: Sequence[Input],
     *,
     stage: Stage,
     tasks: int,
@@ -52,20 +58,18 @@ def flow(
     marks: Callable[[], Iterable[tuple[int, bytes]]] | None = None,
     tuning: Tuning = DEFAULT,
 ) -> DataFrame:
-    """DataFrames, each by its columns, through their packs and `stage`; the rows of `stage.output_schema`.
+    """The inputs through their packs and `stage`; the rows of `stage.output_schema`.
 
-    Columns are given by the names that the pack knows them by, or as a list, by their own names.
-
-    A pack turns one input partition's batches into (task, blob) with task in 0..tasks-1; it is called for an
-    empty partition too, with no batches (test_pack_is_called_for_an_empty_partition), and otherwise gets batches of
+    A pack turns one input partition's batches into (task, blob) with task in 0..tasks-1, and counts if its input is
+    observed; it is called for an empty partition too, with no batches (test_pack_is_called_for_an_empty_partition), and otherwise gets batches of
     at most spark.sql.execution.arrow.maxRecordsPerBatch rows (test_arrow_batches_of_the_input).
     `stage` steps once per task and micro-batch. All are pickled. A stage that `wakes` is stepped without blobs when
     the wall clock reaches its outcome's `wake_at`; Spark then makes batches without input all the time, and
     `trigger(availableNow=True)` does not end. `marks` are blobs of a batch besides those of its rows, if there are any.
     The stage's metrics arrive per batch as the observation `name` in StreamingQueryProgress.observedMetrics.
     """
-    packed = reduce(DataFrame.union, [_packed(frame, columns, pack, tasks) for frame, columns, pack in inputs])
-    streaming = is_streaming(inputs[0][0])
+    packed = reduce(DataFrame.union, [_packed(each, tasks) for each in inputs])
+    streaming = is_streaming(inputs[0].frame)
     if wakes and streaming:
         packed = packed.union(_ticks(packed))
     if marks is not None:
@@ -92,19 +96,19 @@ def flow(
     return rows_of(observing(out, stage.metrics, name), stage.output_schema)
 
 
-def _packed(frame: DataFrame, columns: Columns, pack: Pack | CountingPack, tasks: int) -> DataFrame:
-    if isinstance(columns, Mapping):
-        names = list(columns)
-        selected = zip(columns.values(), numbers(names), strict=True)
-        given = known_by_name(frame.select(*(column.alias(name) for column, name in selected)), numbers(names))
+def _packed(given: Input, tasks: int) -> DataFrame:
+    if isinstance(given.columns, Mapping):
+        names = list(given.columns)
+        selected = zip(given.columns.values(), numbers(names), strict=True)
+        frame = known_by_name(given.frame.select(*(column.alias(name) for column, name in selected)), numbers(names))
     else:
-        given, names = numbered(frame.select(*columns))
-    if isinstance(pack, CountingPack):
-        counted = given.mapInArrow(_blobs_and_counts(pack, names, tasks), _COUNTED_ON_SPARK)
-        sums = [F.expr(f"coalesce(sum({name}), 0L) AS {name}") for name in asdict(Counts())]
-        # The counts have a row of their own, without a task.
-        return counted.observe(pack.observed, *sums).where("task IS NOT NULL").select(*_PACKED.names)
-    return given.mapInArrow(_blobs(lambda batches: pack(renamed(batches, names)), tasks), _PACKED_ON_SPARK)
+        frame, names = numbered(given.frame.select(*given.columns))
+    if given.observed is None:
+        return frame.mapInArrow(_blobs(given.pack, names, tasks), _PACKED_ON_SPARK)
+    counted = frame.mapInArrow(_blobs_and_counts(given.pack, names, tasks), _COUNTED_ON_SPARK)
+    sums = [F.expr(f"coalesce(sum({name}), 0L) AS {name}") for name in asdict(Counts())]
+    # The counts have a row of their own, without a task.
+    return counted.observe(given.observed, *sums).where("task IS NOT NULL").select(*_PACKED.names)
 
 
 def _ticks(packed: DataFrame) -> DataFrame:
@@ -122,27 +126,27 @@ def spark_schema(schema: pa.Schema) -> StructType:
     return from_arrow_schema(schema)
 
 
-def _blobs(pack: Pack, tasks: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    numbers = task_numbers(tasks)
+def _blobs(
+    pack: Pack, names: Sequence[str], tasks: int
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    of_tasks = task_numbers(tasks)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for task, blob in pack(batches):
-            yield pa.record_batch(
-                [pa.array([numbers[task]], pa.int32()), pa.array([blob], pa.binary())], schema=_PACKED
-            )
+        yield from _rows(pack(renamed(batches, names), Counts()), of_tasks)
 
     return run
 
 
 def _blobs_and_counts(
-    counting: CountingPack, names: Sequence[str], tasks: int
+    pack: Pack, names: Sequence[str], tasks: int
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    of_tasks = task_numbers(tasks)
+
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         counts = Counts()
-        blobs = _blobs(lambda given: counting.pack(renamed(given, names), counts), tasks)
-        for blob in blobs(batches):
+        for row in _rows(pack(renamed(batches, names), counts), of_tasks):
             nothing = [pa.nulls(1, pa.int64())] * len(asdict(counts))
-            yield pa.record_batch([*blob.columns, *nothing], schema=_COUNTED)
+            yield pa.record_batch([*row.columns, *nothing], schema=_COUNTED)
         yield pa.RecordBatch.from_pylist([asdict(counts)], schema=_COUNTED)
 
     return run
@@ -151,11 +155,19 @@ def _blobs_and_counts(
 def _marked(
     marks: Callable[[], Iterable[tuple[int, bytes]]], tasks: int
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    of_tasks = task_numbers(tasks)
+
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
-        yield from _blobs(lambda _: marks(), tasks)(batches)
+        yield from _rows(marks(), of_tasks)
 
     return run
+
+
+def _rows(blobs: Iterable[tuple[int, bytes]], of_tasks: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    """A row for each blob, with the number by which Spark's hash finds its task."""
+    for task, blob in blobs:
+        yield pa.record_batch([pa.array([of_tasks[task]], pa.int32()), pa.array([blob], pa.binary())], schema=_PACKED)
 
 
 def observing(out: DataFrame, metrics: Mapping[str, str], name: str) -> DataFrame:

@@ -16,13 +16,6 @@ from pyspark.sql import DataFrame
 from tidegate.plan import Operation, Stream
 
 
-class Opener(Protocol):
-    """Makes rows in a worker. It is pickled into the plan."""
-
-    def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows in what Spark handed over: the wanted columns, and `WALL_CLOCK` if it came along."""
-
-
 @dataclass
 class Counts:
     """Of the records that a worker has opened: all of them, and those of which there is no row."""
@@ -31,17 +24,21 @@ class Counts:
     malformed: int = 0
 
 
-class CountingOpener(ABC):
-    """An Opener that finds out which records are malformed: Spark sees none of them, and so cannot count them.
+class Opener(ABC):
+    """Makes rows in a worker. It is pickled into the plan.
 
-    observed  the name of the observation with the sums of all workers (`Raw.observed`)
+    observed  the name of the observation with the sums of what all workers count (`Raw.observed`); None if Spark has
+              counted the records, so that the workers do not
     """
 
-    observed: str
+    observed: str | None = None
 
     @abstractmethod
-    def rows(self, batches: Iterator[pa.RecordBatch], counts: Counts | None = None) -> Iterator[pa.RecordBatch]:
-        """As of an Opener; adds to `counts` what it opens."""
+    def rows(self, batches: Iterator[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
+        """The rows in what Spark handed over: the wanted columns, and `WALL_CLOCK` if it came along.
+
+        What is opened is added to `counts` if it is observed.
+        """
 
 
 class Raw(Protocol):

@@ -20,6 +20,7 @@ from tidegate.runtime.spark.files import deletion_vector, place
 from tidegate.runtime.spark.files.deletion_vector import DELETED
 from tidegate.runtime.spark.files.listed import NUMBER, PATH, VALUES, folder_values, value_in
 from tidegate.runtime.spark.files.stores import Root, located
+from tidegate.runtime.spark.raw import Counts, Opener
 
 _BATCH_ROWS = 1 << 17
 
@@ -124,12 +125,12 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Files:
+class Files(Opener):
     """Opens the Parquet files whose paths come in; rows go out with the columns of `schema`."""
 
     schema: pa.Schema
 
-    def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def rows(self, batches: Iterator[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
         """The rows of all files, and in each the wall clock that came with its path, if one did."""
         columns = Columns(self.schema)
         for batch in batches:
@@ -140,7 +141,7 @@ class Files:
 
 
 @dataclass(frozen=True)
-class OrderedFiles:
+class OrderedFiles(Opener):
     """Opens the files of a listing (`listed.LISTING`); rows go out with the columns of `schema`.
 
     Of these are `partition` and `offset` (`place`); those that are no column of a file are in names of folders.
@@ -156,9 +157,9 @@ class OrderedFiles:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """As Spark calls it where only rows are wanted."""
-        return self.rows(batches)
+        return self.rows(batches, Counts())
 
-    def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def rows(self, batches: Iterator[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
         """The rows of all files, and in each the wall clock that came with its path, if one did."""
         for batch in batches:
             clocks = batch.column(WALL_CLOCK) if WALL_CLOCK in batch.schema.names else None

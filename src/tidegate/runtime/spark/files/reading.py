@@ -20,7 +20,7 @@ from tidegate.runtime.spark.files.lines import FILE, VALUE, Lines, Skipped
 from tidegate.runtime.spark.files.place import OFFSET, PARTITION
 from tidegate.runtime.spark.files.stores import Root
 from tidegate.runtime.spark.kafka.plain import AT, MOST_MS, PLAIN, Joiner, Reader
-from tidegate.runtime.spark.raw import Opener
+from tidegate.runtime.spark.raw import Counts, Opener
 from tidegate.runtime.spark.stateless import arrow_schema
 from tidegate.spec.columns import OURS
 
@@ -223,12 +223,12 @@ class LineReading:
 
 
 @dataclass(frozen=True)
-class AsRead:
-    """Rows that Spark has read (`raw.Opener`)."""
+class AsRead(Opener):
+    """Rows that Spark has read."""
 
     wanted: pa.Schema
 
-    def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def rows(self, batches: Iterator[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             clock = [batch.schema.field(WALL_CLOCK)] if WALL_CLOCK in batch.schema.names else []
             yield batch.cast(pa.schema([*self.wanted, *clock]))

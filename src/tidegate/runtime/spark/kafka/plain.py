@@ -37,6 +37,7 @@ from pyspark.sql.types import (
 )
 
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
+from tidegate.runtime.spark.raw import Counts, Opener
 from tidegate.runtime.spark.worker.memory import keep
 from tidegate.spec.columns import OURS
 
@@ -233,12 +234,12 @@ class Reader:
 
 
 @dataclass(frozen=True)
-class Joiner:
-    """Puts the plain records and the others together, in the order in which they came (`raw.Opener`)."""
+class Joiner(Opener):
+    """Puts the plain records and the others together, in the order in which they came."""
 
     wanted: pa.Schema
 
-    def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def rows(self, batches: Iterator[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
         odd: list[pa.RecordBatch] = []
         for batch in batches:
             start = 0

@@ -22,7 +22,7 @@ from tidegate.errors import DefinitionError, DefinitionTypeError
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.runtime.spark.kafka.formats import Avro, Format, Json, as_json
 from tidegate.runtime.spark.kafka.plain import PLAIN, Bools, Reader, as_wanted
-from tidegate.runtime.spark.raw import CountingOpener, Counts
+from tidegate.runtime.spark.raw import Counts, Opener
 from tidegate.runtime.spark.schemas import avro, json_schema, protobuf
 from tidegate.runtime.spark.schemas.decoding import AvroForm, Decoder, JsonForm, ProtobufForm
 from tidegate.runtime.spark.schemas.registry import AVRO, JSON, PROTOBUF, Registry, Written, registry
@@ -305,14 +305,13 @@ def _copied(columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
 
 
 @dataclass(frozen=True)
-class Decoding(CountingOpener):
+class Decoding(Opener):
     """Decodes records that Spark hands over as bytes, in the worker that packs their rows."""
 
     reader: Packed
     observed: str
 
-    def rows(self, batches: Iterator[pa.RecordBatch], counts: Counts | None = None) -> Iterator[pa.RecordBatch]:
-        counts = counts or Counts()
+    def rows(self, batches: Iterator[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             rows = self.reader.rows(batch)
             counts.records += batch.num_rows
