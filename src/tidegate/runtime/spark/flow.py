@@ -60,9 +60,10 @@ def flow(
 ) -> DataFrame:
     """The inputs through their packs and `stage`; the rows of `stage.output_schema`.
 
-    A pack turns one input partition's batches into (task, blob) with task in 0..tasks-1, and counts if its input is
-    observed; it is called for an empty partition too, with no batches (test_pack_is_called_for_an_empty_partition), and otherwise gets batches of
-    at most spark.sql.execution.arrow.maxRecordsPerBatch rows (test_arrow_batches_of_the_input).
+    A pack turns one input partition's batches into (task, blob) with task in 0..tasks-1, and counts records if its
+    input is observed. It is called for an empty partition too, with no batches
+    (test_pack_is_called_for_an_empty_partition), and otherwise gets batches of at most
+    spark.sql.execution.arrow.maxRecordsPerBatch rows (test_arrow_batches_of_the_input).
     `stage` steps once per task and micro-batch. All are pickled. A stage that `wakes` is stepped without blobs when
     the wall clock reaches its outcome's `wake_at`; Spark then makes batches without input all the time, and
     `trigger(availableNow=True)` does not end. `marks` are blobs of a batch besides those of its rows, if there are any.
