@@ -1,0 +1,28 @@
+"""The windows. Each kind is a file, which owns its shape and its close rule: nothing else decides them.
+
+A window is *closed* for a record when the stream time the record sees has reached the window's close time;
+from then on the window takes nothing more and its result is final.
+"""
+
+from tidegate.spec.windows.batch import BatchWindows
+from tidegate.spec.windows.join import LEFT, RIGHT, JoinWindows
+from tidegate.spec.windows.kinds import AlignedWindows, KeyedWindows, Windows, needed_ms
+from tidegate.spec.windows.session import SessionWindows
+from tidegate.spec.windows.sliding import SlidingWindows
+from tidegate.spec.windows.time import TimeWindows
+from tidegate.spec.windows.unlimited import UnlimitedWindows
+
+__all__ = [
+    "LEFT",
+    "RIGHT",
+    "AlignedWindows",
+    "BatchWindows",
+    "JoinWindows",
+    "KeyedWindows",
+    "SessionWindows",
+    "SlidingWindows",
+    "TimeWindows",
+    "UnlimitedWindows",
+    "Windows",
+    "needed_ms",
+]

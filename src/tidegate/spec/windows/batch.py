@@ -1,0 +1,110 @@
+"""Batch windows. When one closes: `BatchWindows.close_ms`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidegate.errors import DefinitionError
+from tidegate.instants import Duration, Window, duration_ms, later_ms, show_ms
+
+
+@dataclass(frozen=True)
+class BatchWindows:
+    """Windows of one size that stream time, not the record, chooses: a record joins the one that is current.
+
+    The current window is [floor(stream time / size) * size, ... + size), with stream time including the record. So
+    there is one open window at a time, no record is ever late, and a window closes when stream time reaches its end.
+
+    Source: the BatchWindows proposal (KIP-1127); not in Kafka Streams.
+
+    Attributes:
+        size_ms: The size in milliseconds.
+        grace_ms: Always 0: there is nothing to wait for.
+
+    Examples:
+        >>> driver = TopologyTestDriver(events.group_by_key().windowed_by(tg.BatchWindows.of_size("10 ms")).count())
+        >>> driver.pipe_batch([{"user": "A", "ts": 25}, {"user": "A", "ts": 3}])
+        >>> [(tuple(row["window"]), row["count"]) for row in driver.read_output()]
+        [((20, 30), 2)]
+    """
+
+    size_ms: int
+    grace_ms: int = 0
+
+    @classmethod
+    def of_size(cls, size: Duration) -> BatchWindows:
+        """Windows of this size.
+
+        Args:
+            size: The length of a window.
+
+        Returns:
+            The windows.
+
+        Raises:
+            DefinitionError: The size is not larger than zero.
+
+        Examples:
+            >>> print(tg.BatchWindows.of_size("10 seconds"))
+            BatchWindows of 10 seconds
+        """
+        size_ms = duration_ms(size, "size")
+        if size_ms <= 0:
+            raise DefinitionError(
+                f"`size` is {show_ms(size_ms)}: a window's size must be larger than zero. "
+                'Use for example "10 seconds".'
+            )
+        return cls(size_ms)
+
+    def windows_for(self, timestamp_ms: int, stream_time_ms: int | None = None) -> list[Window]:
+        """The window of a record.
+
+        Args:
+            timestamp_ms: The timestamp of the record.
+            stream_time_ms: The stream time before the record; None if no record came before.
+
+        Returns:
+            The one window.
+
+        Examples:
+            >>> tg.BatchWindows.of_size("10 ms").windows_for(3, stream_time_ms=25)
+            [Window(start=20, end=30)]
+        """
+        now = timestamp_ms if stream_time_ms is None else max(timestamp_ms, stream_time_ms)
+        start = now // self.size_ms * self.size_ms
+        return [Window(start, self.end_ms(start))]
+
+    def close_ms(self, start_ms: int) -> int:
+        """The stream time at which a window closes: its end.
+
+        Args:
+            start_ms: The start of the window.
+
+        Returns:
+            The first stream time at which the window is closed.
+
+        Examples:
+            >>> tg.BatchWindows.of_size("10 ms").close_ms(20)
+            30
+        """
+        end: int = later_ms(start_ms, self.size_ms)
+        return end
+
+    def end_ms(self, start_ms: int) -> int:
+        """The end of a window; it does not belong to the window.
+
+        Args:
+            start_ms: The start of the window.
+
+        Returns:
+            The end in milliseconds.
+
+        Examples:
+            >>> tg.BatchWindows.of_size("10 ms").end_ms(20)
+            30
+        """
+        end: int = later_ms(start_ms, self.size_ms)
+        return end
+
+    def __str__(self) -> str:
+        return f"BatchWindows of {show_ms(self.size_ms)}"

@@ -1,0 +1,132 @@
+"""Sliding windows. When one closes: `SlidingWindows.open_from_ms` and `SlidingWindows.close_of_end_ms`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidegate.errors import DefinitionError
+from tidegate.instants import Duration, duration_ms, earlier_ms, later_ms, show_ms
+from tidegate.spec.windows.grace import grace_ms_of
+
+
+@dataclass(frozen=True)
+class SlidingWindows:
+    """Windows around the records themselves: every record has one that ends with it, and one that begins after it.
+
+    A window is [start, start + time_difference], both ends included; a key has only those that hold a record. Only the
+    distinct contents matter: two records at most `time_difference` apart are together in a window.
+
+    Source: Kafka Streams `SlidingWindows`, KIP-450.
+
+    Attributes:
+        time_difference_ms: The largest distance of two records in one window.
+        grace_ms: How long a window takes records after its end.
+
+    Examples:
+        >>> windows = tg.SlidingWindows.of_time_difference_with_no_grace("10 ms")
+        >>> driver = TopologyTestDriver(events.group_by_key().windowed_by(windows).count())
+        >>> driver.pipe_batch([{"user": "A", "ts": 20}, {"user": "A", "ts": 25}])
+        >>> [(tuple(row["window"]), row["count"]) for row in driver.read_output()]
+        [((10, 20), 1), ((21, 31), 1), ((15, 25), 2)]
+    """
+
+    time_difference_ms: int
+    grace_ms: int
+
+    @classmethod
+    def of_time_difference_and_grace(cls, time_difference: Duration, grace: Duration) -> SlidingWindows:
+        """Windows that take records until stream time has passed their end by more than `grace`.
+
+        Args:
+            time_difference: The largest distance of two records in one window.
+            grace: How long a window takes records after its end.
+
+        Returns:
+            The windows.
+
+        Raises:
+            DefinitionError: One of the two is negative.
+
+        Examples:
+            >>> print(tg.SlidingWindows.of_time_difference_and_grace("10 minutes", "1 minute"))
+            SlidingWindows of 10 minutes
+        """
+        difference_ms = duration_ms(time_difference, "time_difference")
+        if difference_ms < 0:
+            raise DefinitionError(
+                f"`time_difference` is {show_ms(difference_ms)}: the time difference must not be negative. "
+                "Use the largest distance of two records that belong together."
+            )
+        return cls(difference_ms, grace_ms_of(grace))
+
+    @classmethod
+    def of_time_difference_with_no_grace(cls, time_difference: Duration) -> SlidingWindows:
+        """Windows that take nothing once stream time has passed their end.
+
+        Args:
+            time_difference: The largest distance of two records in one window.
+
+        Returns:
+            The windows.
+
+        Raises:
+            DefinitionError: The difference is negative.
+
+        Examples:
+            >>> tg.SlidingWindows.of_time_difference_with_no_grace("10 minutes").grace_ms
+            0
+        """
+        return cls.of_time_difference_and_grace(time_difference, "0 seconds")
+
+    def end_ms(self, start_ms: int) -> int:
+        """The last instant of a window.
+
+        Args:
+            start_ms: The start of the window.
+
+        Returns:
+            The end in milliseconds; it belongs to the window.
+
+        Examples:
+            >>> tg.SlidingWindows.of_time_difference_with_no_grace("10 ms").end_ms(5)
+            15
+        """
+        end: int = later_ms(start_ms, self.time_difference_ms)
+        return end
+
+    def open_from_ms(self, stream_time: int) -> int:
+        """The earliest end of a window that is open; one that ends before is closed.
+
+        Closed iff end < stream time - grace (SEMANTICS 1.2): both ends belong to the window.
+
+        Args:
+            stream_time: The stream time.
+
+        Returns:
+            The earliest end in milliseconds.
+
+        Examples:
+            >>> tg.SlidingWindows.of_time_difference_and_grace("10 ms", "5 ms").open_from_ms(30)
+            25
+        """
+        open_from: int = earlier_ms(stream_time, self.grace_ms)
+        return open_from
+
+    def close_of_end_ms(self, end_ms: int) -> int:
+        """The stream time at which a window with this end closes: `open_from_ms` turned around.
+
+        Args:
+            end_ms: The last instant of the window.
+
+        Returns:
+            The first stream time at which the window is closed.
+
+        Examples:
+            >>> tg.SlidingWindows.of_time_difference_and_grace("10 ms", "5 ms").close_of_end_ms(25)
+            31
+        """
+        close: int = later_ms(end_ms, self.grace_ms + 1)
+        return close
+
+    def __str__(self) -> str:
+        return f"SlidingWindows of {show_ms(self.time_difference_ms)}"

@@ -1,0 +1,99 @@
+"""Unlimited windows, which never close."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.instants import MAX_MS, Window, instant_ms
+
+
+@dataclass(frozen=True)
+class UnlimitedWindows:
+    """One window per key that starts at `start_ms` and never closes; earlier records belong to no window.
+
+    Attributes:
+        start_ms: The start in epoch milliseconds.
+        grace_ms: Always 0: the window never ends.
+
+    Examples:
+        >>> print(tg.UnlimitedWindows.start_on(datetime(2026, 1, 1, tzinfo=UTC)))
+        UnlimitedWindows from 1767225600000 ms
+    """
+
+    start_ms: int
+    grace_ms: int = 0
+
+    @classmethod
+    def start_on(cls, start: int | datetime) -> UnlimitedWindows:
+        """The window from an instant on.
+
+        Args:
+            start: Epoch milliseconds or a datetime.
+
+        Returns:
+            The window.
+
+        Raises:
+            DefinitionError: The instant is negative.
+            DefinitionTypeError: `start` is neither a whole number nor a datetime.
+
+        Examples:
+            >>> tg.UnlimitedWindows.start_on(1_000).start_ms
+            1000
+        """
+        if isinstance(start, bool) or not isinstance(start, int | datetime):
+            raise DefinitionTypeError(f"`start` is {start!r}, not epoch milliseconds or a datetime.")
+        start_ms = instant_ms(start)
+        if start_ms < 0:
+            raise DefinitionError(f"`start` is {start_ms} ms: an instant must not be negative. Use 0 or later.")
+        return cls(start_ms)
+
+    def windows_for(self, timestamp_ms: int) -> list[Window]:
+        """The one window, if the record is not before its start.
+
+        Args:
+            timestamp_ms: The timestamp of the record.
+
+        Returns:
+            A list with the window, or an empty list.
+
+        Examples:
+            >>> tg.UnlimitedWindows.start_on(1_000).windows_for(999)
+            []
+        """
+        return [Window(self.start_ms, MAX_MS)] if timestamp_ms >= self.start_ms else []
+
+    def close_ms(self, start_ms: int) -> int:
+        """The stream time at which the window closes: never.
+
+        Args:
+            start_ms: The start of the window.
+
+        Returns:
+            The largest instant there is.
+
+        Examples:
+            >>> tg.UnlimitedWindows.start_on(0).close_ms(0) == 2**63 - 1
+            True
+        """
+        return MAX_MS
+
+    def end_ms(self, start_ms: int) -> int:
+        """The end of the window: none.
+
+        Args:
+            start_ms: The start of the window.
+
+        Returns:
+            The largest instant there is.
+
+        Examples:
+            >>> tg.UnlimitedWindows.start_on(0).end_ms(0) == 2**63 - 1
+            True
+        """
+        return MAX_MS
+
+    def __str__(self) -> str:
+        return f"UnlimitedWindows from {self.start_ms} ms"
