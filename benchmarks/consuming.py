@@ -25,8 +25,8 @@ from benchmarks.peers.ours import CONSUMER
 from benchmarks.peers.over_kafka import BROKER, BROKER_JVM, connector
 from benchmarks.peers.topics import Topics, records_of
 from benchmarks.workloads import tumbling
+from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.raw import Counts
-from tidegate.runtime.spark.stateless import arrow_schema
 
 CORES, TURNS = 2, 5
 COLUMNS = ["user", "amount", "kafka_timestamp", "partition", "offset"]

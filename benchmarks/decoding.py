@@ -21,9 +21,9 @@ from pyspark.sql import functions as F
 
 from benchmarks.inputs import FIRST_MS
 from benchmarks.options import arguments, save, say, session, size_of, versions
+from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.kafka.source import STAMP, decoded_stream
 from tidegate.runtime.spark.raw import Counts
-from tidegate.runtime.spark.stateless import arrow_schema
 
 ROWS = {"smoke": 10_000, "default": 2_000_000, "full": 10_000_000}
 Rows = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]

@@ -33,9 +33,9 @@ from benchmarks.decoding import KEYS, PARTITIONS, TASKS, TURNS, Rows, seconds
 from benchmarks.inputs import FIRST_MS
 from benchmarks.options import arguments, save, say, session, size_of, versions
 from benchmarks.peers.over_kafka import connector
+from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.kafka.source import decoded_stream
 from tidegate.runtime.spark.raw import Counts
-from tidegate.runtime.spark.stateless import arrow_schema
 
 ROWS = {"smoke": 10_000, "default": 3_000_000, "full": 10_000_000}
 COLUMNS = ["user", "amount", "price", "country", "at", "partition", "offset"]

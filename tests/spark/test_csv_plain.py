@@ -19,8 +19,8 @@ from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 import tidegate as tg
 from spark.test_kafka_plain import read_by_both
 from tidegate.runtime.spark.files.plain_csv import MOST_FIELDS, Dialect
+from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.kafka import plain
-from tidegate.runtime.spark.stateless import arrow_schema
 
 SCHEMA = (
     "user string, ts timestamp, amount long, price double, share float, small int, two short, one byte, ok boolean, "

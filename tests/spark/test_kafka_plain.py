@@ -22,10 +22,10 @@ import tidegate as tg
 from spark.replay import collect
 from spark.topic import raw, values
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
+from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.kafka import plain
 from tidegate.runtime.spark.kafka.source import decoded_stream
 from tidegate.runtime.spark.raw import Counts
-from tidegate.runtime.spark.stateless import arrow_schema
 
 pytestmark = pytest.mark.spark
 

@@ -29,9 +29,9 @@ from spark.test_kafka_plain import SCHEMA as PLAIN_JSON
 from spark.test_kafka_plain import read_both, written
 from spark.topic import raw, values
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
+from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.kafka.source import decoded_stream, decoded_table
 from tidegate.runtime.spark.raw import Counts
-from tidegate.runtime.spark.stateless import arrow_schema
 
 pytestmark = pytest.mark.spark
 

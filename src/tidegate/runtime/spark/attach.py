@@ -28,13 +28,14 @@ from tidegate.kernel.windows import expected_keys
 from tidegate.plan import Edge, Node, Operation, Plan, Stream, graph, operation, with_row_ids
 from tidegate.runtime.spark.flow import Input, flow
 from tidegate.runtime.spark.frames import contiguous, order
+from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.frames.carried import check_carried
 from tidegate.runtime.spark.frames.columns import check_columns
 from tidegate.runtime.spark.frames.declared import bound, in_pipeline, is_streaming
 from tidegate.runtime.spark.frames.names import check_apart, col, quoted
 from tidegate.runtime.spark.raw import Counts, Opener, columns_read
 from tidegate.runtime.spark.session import config
-from tidegate.runtime.spark.stateless import arrow_schema, check_typed, stepped
+from tidegate.runtime.spark.stateless import check_typed, stepped
 from tidegate.runtime.spark.worker.garbage import spare_modules
 from tidegate.runtime.spark.worker.memory import give_back, keep
 from tidegate.spec.aggregates import Cogroup

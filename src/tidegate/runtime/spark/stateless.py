@@ -8,12 +8,12 @@ from functools import reduce
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from tidegate.errors import DefinitionError
 from tidegate.kernel.rows import map_filter
 from tidegate.plan import Stream, check_records_alone
+from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.frames.carried import check_carried
 from tidegate.runtime.spark.frames.declared import known_by_name
 from tidegate.runtime.spark.frames.names import check_apart, numbered, numbers, renamed
@@ -73,11 +73,3 @@ def check_typed(given: Iterable[Step]) -> None:
                 f"{step}: Spark must know the types of columns before there is a row. Give "
                 'map_values(..., types={"column": "long"}), or expressions instead of functions.'
             )
-
-
-def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow types of Spark columns; timestamps are in UTC whatever the session's time zone is."""
-    try:
-        return to_arrow_schema(schema, timezone="UTC")
-    except TypeError:  # pyspark 4.1 and 4.2 have no such argument, and take UTC
-        return to_arrow_schema(schema)

@@ -19,9 +19,9 @@ from tidegate.runtime.spark.files.formats import FAILFAST, PERMISSIVE, LineForma
 from tidegate.runtime.spark.files.lines import FILE, VALUE, Lines, Skipped
 from tidegate.runtime.spark.files.place import OFFSET, PARTITION
 from tidegate.runtime.spark.files.stores import Root
+from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.kafka.plain import AT, MOST_MS, PLAIN, Joiner, Reader
 from tidegate.runtime.spark.raw import Counts, Opener
-from tidegate.runtime.spark.stateless import arrow_schema
 from tidegate.spec.columns import OURS
 
 _ROW, _FAULT = OURS + "row", OURS + "fault"

@@ -19,11 +19,11 @@ import pyarrow as pa
 from pyspark.errors import PySparkAttributeError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StringType, StructType
 
 from tidegate.errors import DefinitionError, InputError
+from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.kafka.librdkafka import Client, Offsets, Span, settings, spans
 from tidegate.runtime.spark.kafka.plain import AT, PLAIN, Reader
 from tidegate.runtime.spark.worker.garbage import spare_modules
@@ -185,7 +185,7 @@ class Consumed(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Task)
         spare_modules()
-        schema = to_arrow_schema(self._schema, timezone="UTC")
+        schema = arrow_schema(self._schema)
         for span in partition.spans:
             records = self._records(span, [name for name in schema.names if name not in (PLAIN, AT)])
             for batch in records if self._reader is None else self._reader(records):

@@ -15,11 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from tidegate.errors import DefinitionError, DefinitionTypeError
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
+from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.kafka.formats import Avro, Format, Json, as_json
 from tidegate.runtime.spark.kafka.plain import PLAIN, Bools, Reader, as_wanted
 from tidegate.runtime.spark.raw import Counts, Opener
@@ -199,7 +200,7 @@ def judged(raw: DataFrame, *formats: Format | None) -> DataFrame:
         )
     ]
     fields = StructType([*(StructField(each.name, each.dataType) for each in raw.schema.fields), *more])
-    judge = Judge(tuple(each.decoder for each in bound), to_arrow_schema(fields, timezone="UTC"))
+    judge = Judge(tuple(each.decoder for each in bound), arrow_schema(fields))
     return raw.mapInArrow(judge, fields)
 
 

@@ -24,10 +24,10 @@ from pyspark.sql import Column
 from pyspark.sql.types import StructType
 
 from tidegate.errors import DefinitionError, TidegateError
+from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.sinks.exactly_once import Batch, Target, Written, refuse_another
 from tidegate.runtime.spark.sinks.outputs import Rows
 from tidegate.runtime.spark.sinks.staging import Lane, Staged
-from tidegate.runtime.spark.stateless import arrow_schema
 
 FOLDER = "_tidegate"
 """Below a table: rows that tasks put aside. Readers of Delta skip folders that begin with an underscore."""

@@ -1,0 +1,15 @@
+"""The Arrow types of Spark's columns, by any version of pyspark."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow types of Spark columns; timestamps are in UTC whatever the session's time zone is."""
+    try:
+        return to_arrow_schema(schema, timezone="UTC")
+    except TypeError:  # pyspark before 4.2 has no such argument, and takes UTC
+        return to_arrow_schema(schema)
