@@ -157,11 +157,7 @@ class Draw:
 
     def slowed(self, made: Scenario) -> Scenario:
         """The slowest partition as the clock, at times."""
-        able = made.order is not None and made.expects is None and not isinstance(made.windows, Batches)
-        # Limits have a time of their own; records that a filter takes out are no batch to the driver.
-        plain = all(output.limit is None and output.bound is None for output in made.outputs)
-        able = able and plain and made.inputs == "one" and not any(step.how == "filter" for step in made.steps)
-        if not able or not self.chance(0.3):
+        if made.order is None or isinstance(made.windows, Batches) or not self.chance(0.3):
             return made
         idle_after = self.random.choice([None, None, 5, 20] if self.spark else [None, 5, 5, 20, 300])
         return self.quieter(replace(made, slowest=True, idle_after=idle_after, idle=None))
@@ -337,10 +333,8 @@ class Draw:
     def stream(self, made: Scenario) -> Scenario:
         random = self.random
         limited = any(output.limit for output in made.outputs)
-        bounded = any(output.bound for output in made.outputs)
-        single = made.order is None or (limited or bounded)
         final_limit = made.outputs[0].kind == "final limit"
-        partitions = 1 if single else random.choice([1, 1, 2, 3])
+        partitions = 1 if made.order is None else random.choice([1, 1, 2, 3])
         self.offsets = [random.choice([0, 5, 2**40]) for _ in range(partitions)]
         self.gaps = random.choice([[1], [1, 1, 3], [1, 2], [1, 1000]])
         self.clock = self.origin = self.begin(made)

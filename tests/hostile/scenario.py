@@ -126,8 +126,20 @@ class Scenario(Case):
         found += ["aggregate: vectorized"] if self.calls[0].vectorized else []
         found += ["time: max_future_skew"] if self.skew is not None else []
         found += ["time: idle_advance"] * (self.idle is not None)
-        found += ["time: min_partition"] * self.slowest + ["time: idle_after"] * (self.idle_after is not None)
+        found += [f"time: min_partition{also}" for also in ("", *self._also) if self.slowest]
+        found += ["time: idle_after"] * (self.idle_after is not None)
         return found + ([f"inputs: {self.inputs}"] if self.inputs != "one" else [])
+
+    @property
+    def _also(self) -> list[str]:
+        """What else there is where the slowest partition is the clock."""
+        found = [] if self.inputs == "one" else [f", {self.inputs}"]
+        found += [", filter"] * any(step.how == "filter" for step in self.steps)
+        found += [", expect_keys"] * (self.expects is not None)
+        found += [f", {output.kind}" for output in self.outputs if output.limit is not None]
+        found += [", a strict bound"] * any(output.bound is not None for output in self.outputs)
+        partitions = self.order and {record[self.order[0]] for batch in self.batches for record in batch}
+        return [*found, *(f"{one}, partitions" for one in found if len(partitions or ()) > 1)]
 
     # -- code ------------------------------------------------------------------------------------------------------
 

@@ -235,8 +235,10 @@ def _closes(windows: Any, end: int) -> int:
 
 def close_all(oracle: Oracle) -> None:
     """Close every window, as at the end of the input."""
-    expects = isinstance(oracle, ExpectingOracle)
-    windows = _Begun.of(oracle.topology.windows) if expects else _Over()
+    windows: Any = _Over()
+    if isinstance(oracle, ExpectingOracle):
+        newest = oracle.newest if isinstance(oracle, SlowExpecting) else oracle.stream_time
+        windows = _Begun.of(oracle.topology.windows, newest)
     oracle.topology = replace(oracle.topology, windows=windows)  # type: ignore[arg-type]
 
 
@@ -247,15 +249,18 @@ class _Over:
         return True
 
 
+@dataclass(frozen=True)
 class _Begun(Windows):
     """Windows at the end of the input, where keys are expected: the last one is that of the newest record."""
 
+    newest: int = -1
+
     @classmethod
-    def of(cls, windows: Any) -> _Begun:
-        return cls(windows.size, windows.advance, windows.grace)
+    def of(cls, windows: Any, newest: int) -> _Begun:
+        return cls(windows.size, windows.advance, windows.grace, newest)
 
     def closed(self, end: int, stream_time: int) -> bool:
-        return end - self.size <= stream_time
+        return end - self.size <= self.newest
 
 
 def _suppression(scenario: Scenario, limit: Limit) -> Suppression:
@@ -326,11 +331,13 @@ def _oracle(scenario: Scenario, output: Output) -> Oracle:
     )
     if scenario.expects is not None:
         keys = [{name: same_key(value) for name, value in row.items()} for row in scenario.expects]
+        if scenario.slowest:
+            return SlowExpecting(topology, expected=keys, idle_after=scenario.idle_after)
         return ExpectingOracle(topology, expected=keys)
     most = _most(output)
     if scenario.slowest:
         slow = SlowSliding if isinstance(windows, Sliding) else SlowBounded
-        return slow(topology, idle_after=scenario.idle_after)
+        return slow(topology, most=most, idle_after=scenario.idle_after)
     if isinstance(windows, Sliding):
         return SlidingOracle(topology, most=most)
     return BoundedOracle(topology, most=most)
@@ -430,6 +437,16 @@ class SlowBounded(SlowOracle, BoundedOracle):
 @dataclass
 class SlowSliding(SlowOracle, SlidingOracle):
     """Sliding windows by the slowest partition."""
+
+
+@dataclass
+class SlowExpecting(ExpectingOracle, SlowOracle):
+    """Keys that are expected, by the slowest partition."""
+
+    @property
+    def newest(self) -> int:
+        """The newest record of all partitions."""
+        return max([self.stream_time, *self.times.values()])
 
 
 class _Turn:
