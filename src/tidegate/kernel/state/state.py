@@ -27,10 +27,13 @@ _FEWER = (
 
 @dataclass(frozen=True)
 class Expected:
-    """Where rows of expected keys begin: the start of the first window; and the number of this task."""
+    """Where rows of expected keys begin: the start of the first window; the number of this task; and the largest
+    timestamp that came, up to which windows have begun (ms).
+    """
 
     first: int
     task: int
+    newest: int = NEVER
 
 
 @dataclass
@@ -173,7 +176,9 @@ class State:
         if self.partitions:
             meta["partitions"] = [[name, at.time, at.heard] for name, at in self.partitions.items()]
         if self.expected is not None:
-            meta["expected"] = [self.expected.first, self.expected.task]
+            # The slowest partition's time lags behind the newest record; else stream time is it.
+            ahead = [self.expected.newest] if self.expected.newest > self.stream_time else []
+            meta["expected"] = [self.expected.first, self.expected.task, *ahead]
         if self.idle != Idle():
             meta["idle"] = [self.idle.heard, self.idle.stood, self.idle.tick]
         if self.wall_clock != NEVER:

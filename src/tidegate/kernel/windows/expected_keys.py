@@ -2,7 +2,7 @@
 
 The windows are those that close by stream time, from the first that holds the timestamp of the operator's first record:
 they follow from stream time alone, so nothing is stored for them but where they begin. At the end of a static frame the
-last one is the last that holds its stream time.
+last one is the last that holds the newest record.
 
         size 10, first record 23         windows 20, 30, 40 ... are expected
         stream time 29 -> 60             20, 30, 40, 50 close: a row for each expected key that has none
@@ -11,6 +11,7 @@ last one is the last that holds its stream time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -43,6 +44,7 @@ def run(layout: Layout, state: State, batch: Batch, rows: pa.Table, packed: byte
     """
     if state.expected is None:
         _begin(layout, state, batch)
+    _hear(state, batch)
     starts = _closed(layout, state, batch.closed_to, closes_at)
     if not len(starts) or state.expected is None:
         return rows
@@ -74,6 +76,13 @@ def _begin(layout: Layout, state: State, batch: Batch) -> None:
     if first is not None:
         panes = _panes(layout)
         state.expected = Expected(int(panes.first_window(panes.pane(first))), batch.task)
+
+
+def _hear(state: State, batch: Batch) -> None:
+    """The newest record may be of a partition that is ahead of the slowest one, whose time is stream time."""
+    if state.expected is not None:
+        times = [*(at.time for at in state.partitions.values()), *(chunk.max_ts for chunk in batch.chunks)]
+        state.expected = replace(state.expected, newest=max([state.expected.newest, state.stream_time, *times]))
 
 
 def _missing(layout: Layout, blank: pa.Table, rows: pa.Table) -> pa.Table:
@@ -108,7 +117,7 @@ def _closed(layout: Layout, state: State, before: int, closes_at: int) -> range:
     if state.expected is None:
         return range(0)
     first = max(state.expected.first, int(panes.first_open(before)))
-    last = state.stream_time // advance * advance if closes_at == MAX_MS else int(panes.first_open(closes_at)) - advance
+    last = state.expected.newest // advance * advance if closes_at == MAX_MS else int(panes.first_open(closes_at)) - advance
     return range(first, last + 1, advance)
 
 
