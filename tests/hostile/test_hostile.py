@@ -69,6 +69,8 @@ def test_every_kind_of_topology_is_drawn() -> None:
     assert kinds["join: names of both sides"] > 30
     assert min(kinds[f"join: {what}"] for what in ("grace of a table", "late records", "min_partition")) > 30
     assert min(kinds["time: min_partition"], kinds["time: idle_after"], kinds["time: idle_advance"]) > 50
+    slowest = ("merge", "cogroup", "filter", "limit", "final limit", "a strict bound", "expect_keys")
+    assert min(kinds[f"time: min_partition, {what}, partitions"] for what in slowest) > 2
     assert kinds["limits in a row"] > 50
     assert {"out: final limit", "out: limit", "step: select_key", "aggregate: reduce"} <= kinds.keys()
     assert {"key: pa.float64()", "key: pa.binary()"} <= kinds.keys()

@@ -256,6 +256,46 @@ def test_a_drain_ends_with_the_last_window_of_the_newest_record(advance: int) ->
     assert rows == [row for start in starts for row in (("A", start, 1), ("B", start, 0))]
 
 
+SLOW = {"partition": "p", "offset": "o", "stream_time": "min_partition"}
+SCHEMA = pa.schema([("user", pa.string()), ("ts", pa.int64()), ("p", pa.int32()), ("o", pa.int64())])
+
+
+def fast_and_slow(driver: TopologyTestDriver) -> TopologyTestDriver:
+    """Partition 0 comes to 3, and 1 to 41."""
+    driver.pipe_batch([{"user": "A", "ts": 3, "p": 0, "o": 0}, {"user": "A", "ts": 41, "p": 1, "o": 0}], "events")
+    return driver
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_drain_by_the_slowest_partition_ends_with_the_newest_record_too(restarts: bool) -> None:
+    table = on_close(**SLOW).count(expect_keys=["B"])
+    driver = fast_and_slow(TopologyTestDriver(table))
+    driver.pipe_batch([{"user": "A", "ts": 12, "p": 0, "o": 1}])
+    if restarts:
+        driver = TopologyTestDriver(table, state=driver.state())
+    driver.drain()
+    rows = [(row["user"], row["window"].start) for row in driver.read_output()]
+    assert [start for user, start in rows if user == "B"] == ([] if restarts else [0]) + [10, 20, 30, 40]
+    assert [start for user, start in rows if user == "A"] == ([] if restarts else [0]) + [10, 40]
+
+
+def test_a_drain_behind_a_join_by_the_slowest_partition_ends_with_the_newest_row() -> None:
+    """Its stream time is that of the join, which says nothing of rows that are ahead."""
+    events, others = (tg.stream(name, key="user", timestamp="ts", schema=SCHEMA, **SLOW) for name in ("events", "b"))
+    windows = tg.JoinWindows.of_time_difference_with_no_grace("1 ms")
+    joined = events.join(others, windows, how="inner", value_joiner=lambda left, right: {"n": 1}, types={"n": "long"})
+    driver = TopologyTestDriver(
+        joined.group_by_key().windowed_by(WINDOWS).emit_strategy(ON_CLOSE).count(expect_keys=["B"])
+    )
+    fast_and_slow(driver).pipe_batch(
+        [{"user": "A", "ts": 3, "p": 0, "o": 0}, {"user": "A", "ts": 41, "p": 1, "o": 0}], "b"
+    )
+    assert driver.read_output() == []
+    driver.drain()
+    rows = [(row["user"], row["window"].start) for row in driver.read_output()]
+    assert rows == [("A", 0), ("B", 0), ("B", 10), ("B", 20), ("B", 30), ("A", 40), ("B", 40)]
+
+
 def test_a_drain_without_a_record_has_no_expected_keys() -> None:
     driver = TopologyTestDriver(on_close().count(expect_keys=["B"]))
     driver.drain()

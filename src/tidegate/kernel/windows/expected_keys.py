@@ -117,7 +117,11 @@ def _closed(layout: Layout, state: State, before: int, closes_at: int) -> range:
     if state.expected is None:
         return range(0)
     first = max(state.expected.first, int(panes.first_open(before)))
-    last = state.expected.newest // advance * advance if closes_at == MAX_MS else int(panes.first_open(closes_at)) - advance
+    last = (
+        state.expected.newest // advance * advance
+        if closes_at == MAX_MS
+        else int(panes.first_open(closes_at)) - advance
+    )
     return range(first, last + 1, advance)
 
 
