@@ -1,4 +1,4 @@
-"""An operator behind another one: rows of a join in windows or joined again, tables grouped anew."""
+"""An operator behind another one: rows in windows, or joined with a table or a stream, and tables grouped anew."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hostile.case import Case, Source
-from hostile.joined import Joining
-from hostile.scenario import AnyWindows, Scenario, windows_code
+from hostile.joined import Joining, join_windows_code
+from hostile.scenario import AnyWindows, Call, Scenario, functions_code, limit_code, windows_code
 from hostile.tables import Regrouping, aggregated
+from oracle_suppress import Limit
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,7 @@ class Windowing:
 
     anew        whether that is another key than the rows have
     calls       as those of a Regrouping
+    function    functions instead, which nothing but the order of instants matters to; None if there are none
     suppresses  whether final results are those of a suppression
     others      records that the rows are merged with, the last source; `first` whether the rows are named first
     """
@@ -29,11 +31,7 @@ class Windowing:
     suppresses: bool = False
     others: Source | None = None
     first: bool = True
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The value columns."""
-        return tuple(name for name, _, _ in self.calls)
+    function: Call | None = None
 
 
 @dataclass(frozen=True)
@@ -47,12 +45,30 @@ class Again:
     grace: int | None = None
 
 
+@dataclass(frozen=True)
+class Meeting:
+    """Rows joined with a stream, the last source; reach as that of a Joining.
+
+    slowest  whether the slowest partition is the clock, of which the rows are one
+    """
+
+    by: tuple[str, ...]
+    stream: Source
+    how: str
+    reach: tuple[int, int, int]
+    slowest: bool = False
+
+
 @dataclass(frozen=True, kw_only=True)
 class Chained(Case):
-    """`first` makes rows that `behind` takes. The records, batches and restarts of `first` are those of this."""
+    """`first` makes rows that `behind` takes. The records, batches and restarts of `first` are those of this.
+
+    limits  time limits behind both, through which final results or groups leave
+    """
 
     first: Scenario | Joining
-    behind: Regrouping | Windowing | Again
+    behind: Regrouping | Windowing | Again | Meeting
+    limits: tuple[Limit, ...] = ()
 
     @property
     def front(self) -> Scenario | Joining:
@@ -65,12 +81,24 @@ class Chained(Case):
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        more = getattr(self.behind, "table", None) or getattr(self.behind, "others", None)
-        return (*self.first.sources, *(() if more is None else (more,)))
+        return (*self.first.sources, *(() if self.another is None else (self.another,)))
+
+    @property
+    def another(self) -> Source | None:
+        """Of what the rows meet: the last source."""
+        if isinstance(self.behind, Meeting):
+            return self.behind.stream
+        if isinstance(self.behind, Again):
+            return self.behind.table
+        return self.behind.others if isinstance(self.behind, Windowing) else None
+
+    @property
+    def clocked(self) -> bool:
+        return self.first.clocked
 
     @property
     def in_order(self) -> bool:
-        return not isinstance(self.behind, Again)
+        return not isinstance(self.behind, Again | Meeting)
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -81,44 +109,80 @@ class Chained(Case):
         first = "aggregation"
         if isinstance(self.first, Joining):
             first = f"join: {self.first.family}" + ", min_partition" * self.first.slowest
-        if isinstance(self.behind, Regrouping):
-            return [f"behind {first}: groups"]
-        if isinstance(self.behind, Again):
-            return [f"behind {first}: a join", *["behind: grace of a table"] * bool(self.behind.grace)]
-        if self.behind.others is not None:
-            return [f"behind {first}, merged: windows"]
-        made = "suppressed" if self.behind.suppresses else "final" if self.behind.final else "updates"
-        return [f"behind {first}: windows", f"behind: {type(self.behind.windows).__name__}, {made}"]
+        if isinstance(self.behind, Windowing) and self.behind.others is not None:
+            first += ", merged"
+        behind, found = self.behind, [f"behind {first}: {self._operator}"]
+        found += ["behind: a limit"] * bool(self.limits)
+        if isinstance(behind, Regrouping):
+            return [*found, *[f"behind: groups, {behind.family}"] * (behind.family != "built-in")]
+        if isinstance(behind, Again):
+            return [*found, *["behind: grace of a table"] * bool(behind.grace)]
+        if isinstance(behind, Meeting):
+            return [*found, *["behind: a join of streams, min_partition"] * behind.slowest]
+        found += [f"behind: functions, {behind.function.family}"] if behind.function is not None else []
+        if behind.others is not None:
+            return found
+        made = "suppressed" if behind.suppresses else "final" if behind.final else "updates"
+        return [*found, f"behind: {type(behind.windows).__name__}, {made}"]
+
+    @property
+    def _operator(self) -> str:
+        """The operator behind, in a word."""
+        words = {Regrouping: "groups", Windowing: "windows", Again: "a join", Meeting: "a join of streams"}
+        return words[type(self.behind)]
+
+    # -- code ------------------------------------------------------------------------------------------------------
 
     def code(self, unbound: bool = True) -> str:
-        lines, behind = [self.first.code(unbound)], self.behind
+        lines = [self.first.code(unbound), *self._behind(unbound)]
+        limits = "".join(f".suppress({limit_code(limit)})" for limit in self.limits)
+        return "\n".join([*lines, *([f"table = table{limits}"] if limits else [])])
+
+    def _behind(self, unbound: bool) -> list[str]:
+        behind = self.behind
         if isinstance(behind, Regrouping):
-            lines.append(f"grouped = table.group_by({', '.join(map(repr, behind.by))})")
-            return "\n".join([*lines, *aggregated(behind, "behind"), "table = results"])
+            grouped = f"grouped = table.group_by({', '.join(map(repr, behind.by))})"
+            return [grouped, *aggregated(behind, "behind"), "table = results"]
         if isinstance(behind, Again):
-            number, said = len(self.first.sources), behind.table.arguments
-            if unbound:
-                lines.append(f"schema{number} = {behind.table.schema_code}")
-                said.append(f"schema=schema{number}")
-            said += [] if behind.history is None else [f'history="{behind.history} ms"']
+            said = [] if behind.history is None else [f'history="{behind.history} ms"']
             grace = "" if behind.grace is None else f', grace="{behind.grace} ms"'
-            lines.append(f"third = tg.table(sources[{number}], {', '.join(said)}, name={self.names[number]!r})")
-            return "\n".join([*lines, f"table = table.join(third, how={behind.how!r}{grace})"])
-        if (others := behind.others) is not None and isinstance(self.first, Joining):
-            number, said = len(self.first.sources), others.arguments
-            if unbound:
-                lines.append(f"schema{number} = {others.schema_code}")
-                said.append(f"schema=schema{number}")
-            said.append(f"stream_time={'min_partition' if self.first.slowest else 'max'!r}")
-            lines.append(f"others = tg.stream(sources[{number}], {', '.join(said)}, name={self.names[number]!r})")
+            lines = self._other_source("third", "table", said, unbound)
+            return [*lines, f"table = table.join(third, how={behind.how!r}{grace})"]
+        if isinstance(behind, Meeting):
+            lines = self._other_source("third", "stream", [_clock(behind.slowest)], unbound)
+            rows = "table.to_stream()" if isinstance(self.first, Scenario) else "table"
+            return [*lines, f"table = {rows}.join(third, {join_windows_code(behind.reach)}, how={behind.how!r})"]
+        lines = []
+        if behind.others is not None and isinstance(self.first, Joining):
+            lines = self._other_source("others", "stream", [_clock(self.first.slowest)], unbound)
             lines.append("table = table.merge(others)" if behind.first else "table = others.merge(table)")
+        return [*lines, *self._windowed(behind)]
+
+    def _other_source(self, name: str, kind: str, said: list[str], unbound: bool) -> list[str]:
+        """The last source, as code: a stream or a table of this name."""
+        assert self.another is not None
+        number = len(self.first.sources)
+        said = [*self.another.arguments, *([f"schema=schema{number}"] if unbound else []), *said]
+        made = f"{name} = tg.{kind}(sources[{number}], {', '.join(said)}, name={self.names[number]!r})"
+        return [*([f"schema{number} = {self.another.schema_code}"] if unbound else []), made]
+
+    @staticmethod
+    def _windowed(behind: Windowing) -> list[str]:
         grouped = f".group_by({', '.join(map(repr, behind.by))})" if behind.anew else ".group_by_key()"
         emits = behind.final and not behind.suppresses
         closes = ".emit_strategy(tg.EmitStrategy.on_window_close())" if emits else ""
         final = ".suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))" if behind.suppresses else ""
-        lines.append(f"grouped = table{grouped}{windows_code(behind.windows)}{closes}")
-        plain = Regrouping(behind.by, "built-in", behind.calls)
-        return "\n".join([*lines, *aggregated(plain, "behind"), f"table = results{final}"])
+        made = aggregated(Regrouping(behind.by, "built-in", behind.calls), "behind")
+        if behind.function is not None:
+            store = 'materialized=tg.Materialized.as_("behind")'
+            made = functions_code(behind.function, behind.windows, [store])
+        lines = [f"grouped = table{grouped}{windows_code(behind.windows)}{closes}"]
+        return [*lines, *made, f"table = results{final}"]
+
+
+def _clock(slowest: bool) -> str:
+    """The clock of a stream, as an argument."""
+    return f"stream_time={'min_partition' if slowest else 'max'!r}"
 
 
 def value_kinds(first: Scenario | Joining) -> dict[str, Any]:

@@ -4,39 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import count
+from itertools import count, islice
 from typing import Any
 
 from hostile.case import Source
-from hostile.chained import Again, Chained, Windowing, value_kinds
-from hostile.draws import Draw
+from hostile.chained import Again, Chained, Meeting, Windowing, value_kinds
+from hostile.draws import PYTHONS_LAST, Draw
 from hostile.joined import Joining
 from hostile.joined_draws import JoinDraw
 from hostile.kinds import KEYS, VALUES
-from hostile.scenario import Scenario
+from hostile.scenario import Call, Scenario, Sliding
 from hostile.tables import Regrouping
-from oracle import NoWindows, Unlimited, Windows
+from oracle import Batches, NoWindows, Unlimited, Windows
+from oracle_suppress import Limit
 
 Calls = tuple[tuple[str, str, str | None], ...]
-LONG = "pa.int64()"
+LONG, STRING = "pa.int64()", "pa.string()"
+DIARY = 'pa.list_(pa.struct([("at", pa.int64()), ("said", pa.list_(pa.string()))]))'
+"""The type of `functions.Diary`."""
+
+REDUCES = {LONG: "summed", STRING: "later"}
+"""Functions to reduce, to which the order does not matter."""
 
 
 class ChainDraw(JoinDraw):
     """Draws a chain as the others draw its first operator."""
 
     def chained(self) -> Chained:
-        """An operator behind another one."""
-        if self.chance(0.25):
-            return self.until_there(ChainDraw.again)
-        if self.chance(0.25):
-            return self.until_there(ChainDraw.merged)
+        """An operator behind another one, at times behind time limits."""
+        way = self.random.choice([ChainDraw.again, ChainDraw.merged, ChainDraw.met, None, None])
+        if way is not None:
+            return self.behind_limits(self.until_there(way))
         first = self.joins() if self.chance(0.5) else self.aggregation()
         tables = isinstance(first, Scenario) or first.family == "tables"
         if tables:
-            return self.over(first, self.groups(first))
+            return self.behind_limits(self.over(first, self.groups(first)))
         # Time that goes on without records is a step of its own, behind which another one comes.
         first = replace(first, idle_advance=None)
-        return self.over(first, self.windowed(first))
+        return self.behind_limits(self.over(first, self.windowed(first)))
 
     def until_there(self, draw: Callable[[ChainDraw], Chained | None]) -> Chained:
         """What the first of these draws gives that gives anything."""
@@ -91,6 +96,63 @@ class ChainDraw(JoinDraw):
         made = self.over(first, Again(first.key, table, self.random.choice(["inner", "left"]), history, grace))
         return self.with_more(made, table, values)
 
+    def met(self) -> Chained | None:
+        """Rows of a join, or changes of an aggregation, joined with a stream; None for tables and other keys."""
+        aggregates = self.chance(0.5)
+        first: Scenario | Joining = Draw.scenario(self) if aggregates else self.joining()
+        keyed = any(step.how == "select_key" for source in first.sources for step in source.steps)
+        if keyed or first.sources[0].order is None:
+            return None
+        if isinstance(first, Joining):
+            if first.family == "tables":
+                return None
+            first, slowest = replace(first, late=False, idle_after=None, idle_advance=None), first.slowest
+        else:
+            if not _is_table(first):
+                return None
+            self.drawn, self.places = [(first.sources[0], self.values)], [[0]]
+            slowest = self.chance(0.5)
+        values = [(self.name(), self.random.choice(list(VALUES))) for _ in range(self.random.choice([1, 2]))]
+        stream = Source(
+            keys=first.sources[0].keys,
+            columns=tuple((name, VALUES[kind].code) for name, kind in values),
+            timestamp=self.name(),
+            order=(self.name(), self.name()),
+        )
+        how = self.random.choice(["inner", "left", "outer"])
+        made = self.over(first, Meeting(first.key, stream, how, self.reach(), slowest))
+        return self.with_more(made, stream, values)
+
+    def behind_limits(self, made: Chained) -> Chained:
+        """The same behind time limits at times, where the order of what comes to them is known."""
+        behind = made.behind
+        if isinstance(behind, Windowing) and behind.final and self.chance(0.3):
+            measured = self.random.choice(["first_update", "latest_update", "window_start"])
+            able = _without_bound if isinstance(behind.windows, Sliding) else _emits_early
+            return replace(made, limits=self.limits(measured, able))
+        one_change = isinstance(made.first, Joining) or _one_window(made.first)
+        if isinstance(behind, Regrouping) and one_change and not made.clocked and self.chance(0.4):
+            measured = self.random.choice(["first_update", "latest_update"])
+            return self.one_by_one(replace(made, limits=self.limits(measured, _without_bound)))
+        return made
+
+    def limits(self, measured: str, able: Callable[[Limit], bool]) -> tuple[Limit, ...]:
+        """One or two."""
+        drawn = filter(able, (self.limit(measured) for _ in count()))
+        return tuple(islice(drawn, self.random.choice([1, 1, 2])))
+
+    def one_by_one(self, made: Chained) -> Chained:
+        """What waits is defined update by update."""
+        each = [(n, i) for n, batch in enumerate(made.batches) for i in range(len(batch))][: 4 if self.spark else 40]
+        return replace(
+            made,
+            batches=[[made.batches[n][i]] for n, i in each],
+            sides=[[made.sides[n][i]] for n, i in each] if made.sides else [],
+            splits=[[made.splits[n][i]] for n, i in each],
+            clocks=[made.clocks[n] for n, _ in each],
+            restarts=frozenset(n for n in range(1, len(each)) if self.chance(0.2)),
+        )
+
     def with_more(self, made: Chained, source: Source, values: list[tuple[str, str]]) -> Chained:
         """The same with records of one more source among the others."""
         first = made.first
@@ -132,10 +194,12 @@ class ChainDraw(JoinDraw):
     def groups(self, first: Scenario | Joining) -> Regrouping:
         """A table grouped by a part of its key, or by a value; nothing depends on the order of changes."""
         kinds = value_kinds(first)
-        able = [*first.key, *(name for name, kind in kinds.items() if kind in (LONG, "pa.string()"))]
+        able = [*first.key, *(name for name, kind in kinds.items() if kind in (LONG, STRING))]
         if isinstance(first, Scenario) and not isinstance(first.windows, NoWindows | Unlimited):
             able.append("window")
         by = tuple(self.random.sample(able, min(len(able), self.random.choice([1, 1, 1, 2]))))
+        if self.chance(0.4) and not self.too_far(first):
+            return self.functions_of_groups(first, by)
         return Regrouping(by, "built-in", self.calls_of(first, ("count", "sum", "mean")))
 
     def windowed(self, first: Joining) -> Windowing:
@@ -149,7 +213,38 @@ class ChainDraw(JoinDraw):
         calls = self.calls_of(first, ("count", "sum", "mean", "min", "max"))
         if not final:
             calls = (("how many", "count", None),)
-        return Windowing(by, anew, windows, calls, final, final and self.chance(0.5))
+        function = self.function_of(first) if final and self.chance(0.4) and not self.too_far(first) else None
+        return Windowing(by, anew, windows, calls, final, final and self.chance(0.5), function=function)
+
+    def too_far(self, first: Scenario | Joining) -> bool:
+        """Whether functions cannot be called on Spark, because records have no datetimes."""
+        named = [source.timestamp for source in first.sources]
+        sides = first.sides or [[0] * len(batch) for batch in first.batches]
+        pairs = (
+            pair for batch, mine in zip(first.batches, sides, strict=True) for pair in zip(batch, mine, strict=True)
+        )
+        return self.spark and any((record[named[side]] or 0) > PYTHONS_LAST - 3_000 for record, side in pairs)
+
+    def function_of(self, first: Joining) -> Call:
+        """A function over rows of a join, of which those of one key and instant have no order."""
+        kinds = value_kinds(first)
+        able = [(name, kind) for name, kind in kinds.items() if kind in REDUCES]
+        if able and self.chance(0.4):
+            column, kind = self.random.choice(able)
+            return Call("made", "reduce", REDUCES[kind], column, kind)
+        return Call("made", "aggregate", "Diary", self.random.choice(list(kinds)), DIARY)
+
+    def functions_of_groups(self, first: Scenario | Joining, by: tuple[str, ...]) -> Regrouping:
+        """Functions over the rows of a group, whose changes of one instant have no order."""
+        kinds = value_kinds(first)
+        counts = [call.name for call in getattr(first, "calls", ()) if call.what == "count" and call.name in kinds]
+        if counts and self.chance(0.5):
+            # Without a null, for what begins with null is deleted, and the order would matter.
+            return Regrouping(by, "reduce", (), "made", "Weight", self.random.choice(counts), LONG)
+        column, kind = self.random.choice(list(kinds.items()))
+        if kind == LONG and self.chance(0.5):
+            return Regrouping(by, "aggregate", (), "made", "Weight", column, LONG)
+        return Regrouping(by, "aggregate", (), "made", "Shelf", column, "pa.list_(pa.string())")
 
     def calls_of(self, first: Scenario | Joining, able: tuple[str, ...]) -> Calls:
         """Aggregates over values."""
@@ -165,3 +260,19 @@ class ChainDraw(JoinDraw):
 def _is_table(made: Scenario) -> bool:
     (output, *others) = made.outputs
     return not others and output.kind == "updates" and output.limit is None and not output.name and made.idle is None
+
+
+def _one_window(made: Scenario) -> bool:
+    """Whether a record is in one window at most, so that it makes one change."""
+    windows = made.windows
+    return isinstance(windows, NoWindows | Batches | Unlimited) or (
+        isinstance(windows, Windows) and windows.size == windows.advance
+    )
+
+
+def _emits_early(limit: Limit) -> bool:
+    return limit.strategy == "emit_early"
+
+
+def _without_bound(limit: Limit) -> bool:
+    return limit.max_records is None and limit.max_bytes is None

@@ -6,18 +6,22 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hostile import chained_meetings
 from hostile.case import Row
-from hostile.chained import Again, Chained, Windowing
+from hostile.chained import Again, Chained, Meeting, Windowing, value_kinds
+from hostile.chained_meetings import RowsMeet
 from hostile.joined import Joining
 from hostile.joined_truth import END, JoinedTruth, WithTable
 from hostile.kinds import same_key
 from hostile.scenario import Scenario, Sliding
-from hostile.tables_truth import UNSEEN, Groups
-from hostile.truth import BoundedOracle, SlidingOracle, Truth, close_all
-from oracle import BuiltIn, Oracle, Topology
+from hostile.tables import Regrouping
+from hostile.tables_truth import UNSEEN, Groups, Way
+from hostile.truth import BoundedOracle, SlidingOracle, Truth, aggregate_of, close_all, drained, through
+from oracle import BuiltIn, Oracle, Sessions, Topology
 from oracle_join_batches import Arrival
 from oracle_joins import JoinedRow, StreamTableJoin
 from oracle_slowest import StreamsTime
+from oracle_suppress import Suppression
 
 
 class ChainedTruth:
@@ -28,16 +32,21 @@ class ChainedTruth:
         front = what.front
         self.first = Truth(front, ticks) if isinstance(front, Scenario) else JoinedTruth(front, ticks)
         self.follows = isinstance(front, Joining) and front.slowest
-        self.second: Groups | Oracle | WithTable
+        self.second: Groups | Oracle | WithTable | RowsMeet
         if isinstance(what.behind, Windowing):
             merges = what.behind.others is not None
-            self.second = _merged(what.behind, self.follows) if merges else _oracle(what.behind, self.follows)
+            self.second = _merged(what.behind, self.follows) if merges else _oracle(what, what.behind, self.follows)
+        elif isinstance(what.behind, Meeting):
+            self.second = RowsMeet.of(what.behind)
         elif isinstance(behind := what.behind, Again):
             join = StreamTableJoin(behind.how, behind.history, behind.grace or None)
             self.second = WithTable(join, own=StreamsTime() if self.follows else None)
         else:
             window = ("window",) if isinstance(front, Scenario) else ()
             self.second = Groups(what, what.behind, (*front.key, *window))
+        self.groups_behind = Way(what, what.key, None, what.limits)
+        by_end = isinstance(getattr(what.behind, "windows", None), Sessions)
+        self.limits = [Suppression(limit, what.key, by_end) for limit in what.limits]
 
     def batch(self, number: int) -> list[Row]:
         """The rows of a batch. Raises Stopped, and is as before the batch."""
@@ -48,9 +57,13 @@ class ChainedTruth:
         rows = self._behind(self.first.drain(), None)
         if isinstance(self.second, Oracle) and self.second.topology.final:
             close_all(self.second)
-            rows += self.second.batch([])
+            rows += through(self.limits, self.second.batch([])) + drained(self.limits)
+        if isinstance(self.second, Groups):
+            rows += self._groups(self.groups_behind.drain())
         if isinstance(self.second, WithTable) and isinstance(self.second.join, StreamTableJoin):
             rows += self._shown(self.second.join.advance(END))
+        if isinstance(self.second, RowsMeet):
+            rows += self._met([row for join in self.second.joins.values() for row in join.advance(END)])
         return rows
 
     def readable(self) -> None:
@@ -69,34 +82,66 @@ class ChainedTruth:
             return self._joined(self.second, rows, number)
         if isinstance(self.second, Groups):
             made = self.second.take([row | {"deleted": row.get("deleted", False)} for row in rows], piped)
-            return [
-                {name: value for name, value in row.items() if name != "deleted"} for row in made if UNSEEN not in row
-            ]
+            return self._groups(self.groups_behind.take(made))
+        if isinstance(self.second, RowsMeet):
+            return self._meeting(self.second, rows, number)
+        return through(self.limits, self._windowed(self.second, rows, number, piped))
+
+    def _groups(self, rows: list[Row]) -> list[Row]:
+        """The rows of groups that leave; those of functions say that none of them is deleted."""
+        assert isinstance(self.what.behind, Regrouping)
+        aside = {"deleted"} if self.what.behind.family == "built-in" else set()
+        return [{n: value for n, value in row.items() if n not in aside} for row in rows if UNSEEN not in row]
+
+    def _windowed(self, second: Oracle, rows: list[Row], number: int | None, piped: bool) -> list[Row]:
+        """The rows of windows."""
         behind = self.what.behind
         if isinstance(behind, Windowing) and behind.others is not None:
-            return self._merged(self.second, rows, number)
+            return self._merged(second, rows, number)
         names = [
             *behind.by,
             *(name for name in (rows[0] if rows else ()) if name not in self.what.first.key),
             "timestamp",
         ]
         records = [{name: same_key(row[name]) if name in behind.by else row[name] for name in names} for row in rows]
-        caching = self.second.topology
-        self.second.topology = replace(caching, caching=not piped)
-        if isinstance(self.second, Following):
-            self.second.told = self._told
-        made = self.second.batch(sorted(records, key=lambda row: row["timestamp"]))
-        self.second.topology = caching
+        caching = second.topology
+        second.topology = replace(caching, caching=not piped)
+        if isinstance(second, Following):
+            second.told = self._told
+        made = second.batch(sorted(records, key=lambda row: row["timestamp"]))
+        second.topology = caching
         return made
+
+    def _meeting(self, second: RowsMeet, rows: list[Row], number: int | None) -> list[Row]:
+        """The rows of a join with a stream."""
+        behind = self.what.behind
+        assert isinstance(behind, Meeting)
+        records = self._records(number)
+        if self.follows:
+            second.told = self._told if self._begins(number) else None
+        return self._met(second.batch(chained_meetings.arrivals(behind, rows, records)))
+
+    def _met(self, rows: list[JoinedRow]) -> list[Row]:
+        assert isinstance(self.what.behind, Meeting)
+        return chained_meetings.shown(self.what.behind, tuple(value_kinds(self.what.first)), rows)
+
+    def _records(self, number: int | None) -> list[Row]:
+        """Those of the last source in a batch."""
+        if number is None:
+            return []
+        mine = len(self.what.first.sources)
+        return [one for at, one in enumerate(self.what.batches[number]) if self.what.side_of(number, at) == mine]
+
+    def _begins(self, number: int | None) -> bool:
+        """Whether the join in front is asked how far it has come: in tasks one without records does not begin."""
+        return self.in_driver or number is None or len(self._records(number)) < len(self.what.batches[number])
 
     def _merged(self, second: Oracle, rows: list[Row], number: int | None) -> list[Row]:
         """The rows of windows over rows of the join and records; the rows are a partition of their own."""
         behind = self.what.behind
         assert isinstance(behind, Windowing)
         assert behind.others is not None
-        others, mine = behind.others, len(self.what.first.sources)
-        batch = [] if number is None else list(enumerate(self.what.batches[number]))
-        more = [record for place, record in batch if number is not None and self.what.side_of(number, place) == mine]
+        others = behind.others
         names = (*behind.by, *others.values)
         found = [
             {name: row[name] for name in names} | {"timestamp": row["timestamp"], PARTITION: ROWS, OFFSET: place}
@@ -107,12 +152,10 @@ class ChainedTruth:
         found += [
             {name: record[name] for name in names}
             | {"timestamp": record[others.timestamp], PARTITION: f"records {record[partition]}", OFFSET: record[offset]}
-            for record in more
+            for record in self._records(number)
         ]
         if isinstance(second, MergedSlowest):
-            # In tasks a join without records does not begin.
-            begins = self.in_driver or number is None or len(more) < len(batch)
-            second.told = self._told if begins else None
+            second.told = self._told if self._begins(number) else None
         return second.batch([row | {name: same_key(row[name]) for name in behind.by} for row in found])
 
     def _joined(self, second: WithTable, rows: list[Row], number: int | None) -> list[Row]:
@@ -123,12 +166,11 @@ class ChainedTruth:
             Arrival("left", _key(row, behind.by), _value(row, behind.by), row["timestamp"], 0, place)
             for place, row in enumerate(sorted(rows, key=lambda row: row["timestamp"]))
         ]
-        table, mine = behind.table, len(self.what.first.sources)
-        for place, record in enumerate([] if number is None else self.what.batches[number]):
-            if number is not None and self.what.side_of(number, place) == mine:
-                value = None if record[table.deleted or ""] else {name: record[name] for name in table.values}
-                at = (record[table.order[0]], record[table.order[1]]) if table.order else (0, place)
-                arrivals.append(Arrival("right", _key(record, behind.by), value, record[table.timestamp], *at))
+        table = behind.table
+        for place, record in enumerate(self._records(number)):
+            value = None if record[table.deleted or ""] else {name: record[name] for name in table.values}
+            at = (record[table.order[0]], record[table.order[1]]) if table.order else (0, place)
+            arrivals.append(Arrival("right", _key(record, behind.by), value, record[table.timestamp], *at))
         return self._shown(second.batch(arrivals, told=self._told if self.follows else None))
 
     @property
@@ -223,8 +265,10 @@ def _merged(behind: Windowing, follows: bool) -> Oracle:
     return MergedSlowest(topology) if follows else BoundedOracle(topology)
 
 
-def _oracle(behind: Windowing, follows: bool) -> Oracle:
-    aggregates: dict[str, Any] = {name: BuiltIn(what, column) for name, what, column in behind.calls}
+def _oracle(what: Chained, behind: Windowing, follows: bool) -> Oracle:
+    aggregates: dict[str, Any] = {name: BuiltIn(function, column) for name, function, column in behind.calls}
+    if (call := behind.function) is not None:
+        aggregates = {call.name: aggregate_of(what, call)}
     topology = Topology(behind.by, behind.windows, aggregates, behind.final, timestamp="timestamp")  # type: ignore[arg-type]
     if follows:
         return FollowingSliding(topology) if isinstance(behind.windows, Sliding) else FollowingBounded(topology)

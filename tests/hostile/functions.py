@@ -5,11 +5,14 @@ Each is an object, made anew for each run and for the oracle, so that what one k
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Row = dict[str, Any]
 Pairs = list[tuple[str, Any]]
@@ -290,6 +293,77 @@ def added(a: int, b: int | None) -> Any:
 
 def averaged(a: int, b: int | None) -> Any:
     return (a + (b or 0)) / 2
+
+
+# -- behind another operator, where rows of one key and instant have no order -----------------------------------
+
+
+class Diary(_OfColumn):
+    """What was said at each instant, in the order of the instants as they come; within one of them in no order."""
+
+    def initializer(self) -> list[Any]:
+        return []
+
+    def aggregator(self, key: Any, row: Row, aggregate: list[Any]) -> list[Any]:
+        at, said = in_ms(row["timestamp"]), spelled(row.pop(self.column))
+        if aggregate and aggregate[-1]["at"] == at:
+            aggregate[-1]["said"] = sorted([*aggregate[-1]["said"], said])
+        else:
+            aggregate.append({"said": (said,), "at": at, "no field of the type": row})
+        return aggregate
+
+    def merger(self, key: Any, a: list[Any], b: list[Any]) -> list[Any]:
+        b[:0] = a
+        return b
+
+
+def in_ms(value: Any) -> int:
+    """An instant as milliseconds: Spark gives functions datetimes."""
+    return value if isinstance(value, int) else (value.replace(tzinfo=UTC) - EPOCH) // timedelta(milliseconds=1)
+
+
+def summed(a: int, b: int | None) -> Any:
+    return Decimal(a + (b or 0))
+
+
+def later(a: str, b: str | None) -> str:
+    return a if b is None else max(a, b)
+
+
+class Shelf(_OfColumn):
+    """What is there now, as sorted texts; never deleted."""
+
+    def initializer(self) -> list[str]:
+        return []
+
+    def adder(self, key: Any, row: Row, aggregate: list[str]) -> Any:
+        aggregate.append(spelled(row.pop(self.column)))
+        return tuple(sorted(aggregate))
+
+    def subtractor(self, key: Any, row: Row, aggregate: list[str]) -> list[str]:
+        aggregate.remove(spelled(row[self.column]))
+        row.clear()
+        return aggregate
+
+
+class Weight(_OfColumn):
+    """A sum in several types; never deleted."""
+
+    def initializer(self) -> Any:
+        return np.int8(0)
+
+    def adder(self, key: Any, row: Row, aggregate: int) -> Any:
+        return self.added(aggregate, row[self.column])
+
+    def subtractor(self, key: Any, row: Row, aggregate: int) -> Any:
+        return self.taken(aggregate, row[self.column])
+
+    def added(self, aggregate: int, value: int | None) -> Any:
+        found = aggregate + (value or 0)
+        return Decimal(found) if found % 2 else pa.scalar(found)
+
+    def taken(self, aggregate: int, value: int | None) -> Any:
+        return np.int64(aggregate - (value or 0))
 
 
 # -- steps of streams -------------------------------------------------------------------------------------------

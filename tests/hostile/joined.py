@@ -105,12 +105,7 @@ class Joining(Case):
     def _said(self) -> list[str]:
         said = [f"how={self.how!r}"]
         if self.family in ("streams", "self"):
-            before, after, grace = self.reach
-            windows = f'tg.JoinWindows.of_time_difference_and_grace("{max(before, 0)} ms", "{grace} ms")'
-            # The longer one first, for the window must not end before it starts on the way.
-            for name, value in sorted((("before", before), ("after", after)), key=lambda one: -one[1]):
-                windows += f'.{name}("{value} ms")'
-            said.insert(0, windows)
+            said.insert(0, join_windows_code(self.reach))
         if self.grace is not None:
             said.append(f'grace="{self.grace} ms"')
         if self.family == "tables":
@@ -120,3 +115,13 @@ class Joining(Case):
         else:
             said.append(f"suffixes={self.suffixes!r}")
         return said
+
+
+def join_windows_code(reach: tuple[int, int, int]) -> str:
+    """Windows in which records meet, by before, after and grace (ms), as code."""
+    before, after, grace = reach
+    windows = f'tg.JoinWindows.of_time_difference_and_grace("{max(before, 0)} ms", "{grace} ms")'
+    # The longer one first, for the window must not end before it starts on the way.
+    for name, value in sorted((("before", before), ("after", after)), key=lambda one: -one[1]):
+        windows += f'.{name}("{value} ms")'
+    return windows

@@ -199,18 +199,7 @@ class Scenario(Case):
             # Names that are no identifiers go in as a dict.
             said = "**{" + ", ".join(f"{name!r}: {what}" for name, what in made.items()) + "}"
             return [f"results = grouped.agg({', '.join([*more, said])})"]
-        if call.family == "reduce":
-            return [f"results = grouped.reduce(f.{call.what}, {call.column!r}, name={call.name!r}, {', '.join(more)})"]
-        if isinstance(self.windows, Sessions):
-            more.append("merger=made.merger")
-        said = f"type={call.kind}, name={call.name!r}, {', '.join(more)}"
-        if self.inputs == "cogroup":
-            return [f"results = grouped.aggregate(made.initializer, {said})"]
-        how = "made.vectors, vectorized=True" if call.vectorized else "made.aggregator"
-        return [
-            f"made = f.{call.what}({call.column!r})",
-            f"results = grouped.aggregate(made.initializer, {how}, {said})",
-        ]
+        return functions_code(call, self.windows, more, cogroups=self.inputs == "cogroup")
 
 
 def _way(output: Output) -> str:
@@ -225,6 +214,19 @@ def _way(output: Output) -> str:
         made += f".suppress(tg.Suppressed.until_window_closes({buffer}))"
     made += step
     return made + "".join(f".suppress({limit_code(limit)})" for limit in output.limits)
+
+
+def functions_code(call: Call, windows: AnyWindows, more: list[str], *, cogroups: bool = False) -> list[str]:
+    """The `results` of functions over what is `grouped`, as code; those of a cogroup have been given before."""
+    if call.family == "reduce":
+        return [f"results = grouped.reduce(f.{call.what}, {call.column!r}, name={call.name!r}, {', '.join(more)})"]
+    if isinstance(windows, Sessions):
+        more = [*more, "merger=made.merger"]
+    said = f"type={call.kind}, name={call.name!r}, {', '.join(more)}"
+    if cogroups:
+        return [f"results = grouped.aggregate(made.initializer, {said})"]
+    how = "made.vectors, vectorized=True" if call.vectorized else "made.aggregator"
+    return [f"made = f.{call.what}({call.column!r})", f"results = grouped.aggregate(made.initializer, {how}, {said})"]
 
 
 def windows_code(windows: AnyWindows) -> str:

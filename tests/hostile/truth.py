@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hostile import functions
+from hostile.case import Case
 from hostile.kinds import same_key
 from hostile.scenario import Call, Output, Row, Scenario, Sliding
 from hostile.steps import Steps, Stopped, TableStep
@@ -182,23 +183,21 @@ class _Way:
         due = [one for one in waiting if one.time <= first.stream_time - first.limit.ms]
         for one in due:
             del first.held[one.place]
-        return self._labeled(_through(self.suppressions[1:], [one.row for one in due]))
+        return self._labeled(through(self.suppressions[1:], [one.row for one in due]))
 
     def drain(self) -> list[Row]:
         rows = []
         if self.output.final:
             close_all(self.oracle)
             rows = self._out(self.oracle.batch([]))
-        for n, suppression in enumerate(self.suppressions):
-            rows += self._labeled(_through(self.suppressions[n + 1 :], _all(suppression)))
-        return rows
+        return rows + self._labeled(drained(self.suppressions))
 
     def _out(self, rows: list[Row]) -> list[Row]:
         if self.output.kind == "late":
             return self._labeled(self._late())
         if self.step is not None:
             rows = [self.step.run(row) for row in rows]
-        return self._labeled(_through(self.suppressions, rows))
+        return self._labeled(through(self.suppressions, rows))
 
     def _labeled(self, rows: list[Row]) -> list[Row]:
         return [row | {"output": self.output.name} for row in rows] if self.output.name else rows
@@ -267,17 +266,22 @@ def _suppression(scenario: Scenario, limit: Limit) -> Suppression:
     return Suppression(limit, scenario.key, isinstance(scenario.windows, Sessions))
 
 
-def _through(suppressions: list[Suppression], rows: list[Row]) -> list[Row]:
+def through(suppressions: list[Suppression], rows: list[Row]) -> list[Row]:
     """What leaves the last of these limits: each takes the rows that leave the one before it."""
     for suppression in suppressions:
         rows = [row for update in rows for row in suppression.take(update)]
     return rows
 
 
-def _all(suppression: Suppression) -> list[Row]:
+def everything(suppression: Suppression) -> list[Row]:
     waiting = sorted(suppression.held.values(), key=lambda waiting: (waiting.time, waiting.place))
     suppression.held = {}
     return [one.row for one in waiting]
+
+
+def drained(suppressions: list[Suppression]) -> list[Row]:
+    """All that waits in these limits, through those behind it."""
+    return [row for n, one in enumerate(suppressions) for row in through(suppressions[n + 1 :], everything(one))]
 
 
 @dataclass
@@ -322,7 +326,7 @@ def _oracle(scenario: Scenario, output: Output) -> Oracle:
     topology = Topology(
         key=scenario.key,
         windows=windows,  # type: ignore[arg-type]
-        aggregates={call.name: _aggregate(scenario, call) for call in scenario.calls},
+        aggregates={call.name: aggregate_of(scenario, call) for call in scenario.calls},
         final=output.final,
         caching=scenario.caching,
         timestamp=scenario.timestamp,
@@ -353,15 +357,16 @@ def _most(output: Output) -> int | None:
     return 0 if bound < 16 else None
 
 
-def _aggregate(scenario: Scenario, call: Call) -> BuiltIn | Reduce | Fold:
+def aggregate_of(what: Case, call: Call) -> BuiltIn | Reduce | Fold:
+    """The aggregate of a call."""
     if call.family == "built-in":
         return BuiltIn(call.what, call.column, 3 if "decimal" in call.kind else None)
-    kind = scenario.functions(call.kind)
+    kind = what.functions(call.kind)
     if call.family == "reduce":
         assert call.column is not None
         function = getattr(functions, call.what)
         return Reduce(_serializing(function, kind), call.column)
-    made = scenario.functions(f"f.{call.what}({call.column!r})")
+    made = what.functions(f"f.{call.what}({call.column!r})")
     calls = (made.initializer, made.aggregator, made.merger)
     return Fold(*(_serializing(call, kind) for call in calls))
 
@@ -536,4 +541,14 @@ class _Turn:
         self.oracle.late.append((self.record, (start, start + self.d), self.stream_time))
 
 
-__all__ = ["BoundedOracle", "Idle", "SlidingOracle", "Stopped", "Truth", "close_all"]
+__all__ = [
+    "BoundedOracle",
+    "Idle",
+    "SlidingOracle",
+    "Stopped",
+    "Truth",
+    "aggregate_of",
+    "close_all",
+    "drained",
+    "through",
+]
