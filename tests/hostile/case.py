@@ -28,7 +28,7 @@ class Step:
     @property
     def made(self) -> str:
         """The function, as code."""
-        names = f", {[name for name, _ in self.types]!r}" if self.what in ("Doubled", "Cut") else ""
+        names = f", {[name for name, _ in self.types]!r}" if self.what in ("Doubled", "Cut", "Timed") else ""
         return f"f.{self.what}({self.column!r}{names})"
 
     @property

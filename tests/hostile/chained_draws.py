@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import count, islice
 from typing import Any
 
-from hostile.case import Source
+from hostile.case import Source, Step
 from hostile.chained import Again, Chained, Meeting, Windowing, value_kinds
 from hostile.draws import PYTHONS_LAST, Draw
 from hostile.joined import Joining
@@ -41,7 +41,7 @@ class ChainDraw(JoinDraw):
             return self.behind_limits(self.over(first, self.groups(first)))
         # Time that goes on without records is a step of its own, behind which another one comes.
         first = replace(first, idle_advance=None)
-        return self.behind_limits(self.over(first, self.windowed(first)))
+        return self.behind_limits(self.by_functions(self.over(first, self.windowed(first))))
 
     def until_there(self, draw: Callable[[ChainDraw], Chained | None]) -> Chained:
         """What the first of these draws gives that gives anything."""
@@ -213,8 +213,7 @@ class ChainDraw(JoinDraw):
         calls = self.calls_of(first, ("count", "sum", "mean", "min", "max"))
         if not final:
             calls = (("how many", "count", None),)
-        function = self.function_of(first) if final and self.chance(0.4) and not self.too_far(first) else None
-        return Windowing(by, anew, windows, calls, final, final and self.chance(0.5), function=function)
+        return Windowing(by, anew, windows, calls, final, final and self.chance(0.5))
 
     def too_far(self, first: Scenario | Joining) -> bool:
         """Whether functions cannot be called on Spark, because records have no datetimes."""
@@ -225,14 +224,24 @@ class ChainDraw(JoinDraw):
         )
         return self.spark and any((record[named[side]] or 0) > PYTHONS_LAST - 3_000 for record, side in pairs)
 
-    def function_of(self, first: Joining) -> Call:
-        """A function over rows of a join, of which those of one key and instant have no order."""
-        kinds = value_kinds(first)
+    def by_functions(self, made: Chained) -> Chained:
+        """The same with a function over final results, at times; rows of one key and instant have no order."""
+        first, behind = made.first, made.behind
+        if not isinstance(behind, Windowing) or behind.others is not None or not isinstance(first, Joining):
+            return made
+        if not behind.final or self.too_far(first) or not self.chance(0.5):
+            return made
+        kinds = {name: kind for name, kind in value_kinds(first).items() if kind is not None}
         able = [(name, kind) for name, kind in kinds.items() if kind in REDUCES]
         if able and self.chance(0.4):
             column, kind = self.random.choice(able)
-            return Call("made", "reduce", REDUCES[kind], column, kind)
-        return Call("made", "aggregate", "Diary", self.random.choice(list(kinds)), DIARY)
+            return replace(made, behind=replace(behind, function=Call("made", "reduce", REDUCES[kind], column, kind)))
+        if first.step is not None:
+            return made
+        # A function behind another operator is not given the time of a row: a step makes it a value.
+        step = Step("map_values", "Timed", "at", (*kinds.items(), ("at", LONG)))
+        call = Call("made", "aggregate", "Diary", (self.random.choice(list(kinds)), "at"), DIARY)
+        return replace(made, first=replace(first, step=step), behind=replace(behind, function=call))
 
     def functions_of_groups(self, first: Scenario | Joining, by: tuple[str, ...]) -> Regrouping:
         """Functions over the rows of a group, whose changes of one instant have no order."""

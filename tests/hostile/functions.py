@@ -298,14 +298,28 @@ def averaged(a: int, b: int | None) -> Any:
 # -- behind another operator, where rows of one key and instant have no order -----------------------------------
 
 
-class Diary(_OfColumn):
+class Timed(_OfColumn):
+    """A step of rows that adds their time as a value, under the name of the column."""
+
+    def __init__(self, column: str, names: list[str]) -> None:
+        super().__init__(column)
+        self.names = names
+
+    def __call__(self, row: Row) -> Row:
+        return {name: row.pop(name) for name in self.names if name in row} | {self.column: in_ms(row["timestamp"])}
+
+
+class Diary:
     """What was said at each instant, in the order of the instants as they come; within one of them in no order."""
+
+    def __init__(self, columns: tuple[str, str]) -> None:
+        self.column, self.time = columns
 
     def initializer(self) -> list[Any]:
         return []
 
     def aggregator(self, key: Any, row: Row, aggregate: list[Any]) -> list[Any]:
-        at, said = in_ms(row["timestamp"]), spelled(row.pop(self.column))
+        at, said = row[self.time], spelled(row.pop(self.column))
         if aggregate and aggregate[-1]["at"] == at:
             aggregate[-1]["said"] = sorted([*aggregate[-1]["said"], said])
         else:

@@ -304,8 +304,9 @@ class _Query:
         for progress in query.recentProgress:
             for name, row in (progress.observedMetrics or {}).items():
                 for at, what in enumerate(self.group):
-                    # Of an operator behind another one, and of a join: "case1 by k", "case1 join case1r".
-                    if name.split(" ")[0] == what.names[0]:
+                    # Of an operator behind another one, of a join, of rows that are merged with records: "case1 by k",
+                    # "case1 join case1r", "case1r".
+                    if name.split(" ")[0] in what.names:
                         told = observed(row)
                         self.dropped[at].update({reason: told[reason] for reason in REASONS if told.get(reason)})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from hostile.case import Case, Row, Source, Step
 from oracle import Batches, NoWindows, Sessions, Unlimited, Windows
@@ -32,6 +33,7 @@ class Call:
 
     family   "built-in", "reduce" or "aggregate"
     what     the name of the function, or of the class of functions
+    column   what it reads, of some classes several; None if nothing
     kind     the type that an aggregate is declared to have, as code; for others that of the column
     vectorized  whether the function that aggregates is called with Arrow arrays
     """
@@ -39,7 +41,7 @@ class Call:
     name: str
     family: str
     what: str
-    column: str | None
+    column: Any
     kind: str = ""
     vectorized: bool = False
 
