@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from decimal import Decimal
+from random import Random
 from typing import Any
 
 import pyarrow as pa
 
 import tidegate as tg
 from hostile import functions
+from sizes import SMALL
+from tidegate.kernel.tuning import DEFAULT, Tuning
 
 Row = dict[str, Any]
 
@@ -118,6 +121,22 @@ class Case:
     splits: list[list[int]]
     expects: tuple[Row, ...] | None = None
     idle: int | None = None
+
+    @property
+    def sizes(self) -> str:
+        """How small the sizes of the kernel are, in a word."""
+        return Random(f"sizes {self.seed}").choice(["as ever", "small", "small", "mixed", "mixed"])
+
+    @property
+    def tuning(self) -> Tuning:
+        """The sizes of the kernel: small ones, which a handful of records reaches, or some of them."""
+        if self.sizes != "mixed":
+            return SMALL if self.sizes == "small" else DEFAULT
+        random = Random(f"mixed sizes {self.seed}")
+        some = {one.name: getattr(SMALL, one.name) for one in fields(Tuning) if random.random() < 0.5}
+        # Of large windows, so that one becomes large, and small, and large again.
+        some |= {"whole_rows": random.randint(1, 8), "whole_times": random.randint(1, 4)}
+        return replace(DEFAULT, **some)
 
     @property
     def sources(self) -> tuple[Source, ...]:

@@ -224,7 +224,7 @@ class _Query:
 
     def _run(self, until: int | None = None, **trigger: Any) -> None:
         """Run what there is, `until` a batch; with a larger bound if a buffer is full."""
-        frames = [what.table(*self._sources(at, what)).to_df() for at, what in enumerate(self.group)]
+        frames = self._frames()
         query = self._start(frames, self._collect(frames, until), **trigger)
         ended = False
         try:
@@ -251,8 +251,7 @@ class _Query:
         """What `tg.drain` does, for all of them."""
         checkpoint = str(self.folder / "checkpoint")
         self.drained_from = len(self.rows)
-        tables = [what.table(*self._sources(at, what)) for at, what in enumerate(self.group)]
-        frames = [to_df(table.node, drains=True) for table in tables]
+        frames = self._frames(drains=True)
         for _ in range(draining._MOST_BATCHES):
             if draining._done(self.spark, checkpoint):
                 return
@@ -317,6 +316,10 @@ class _Query:
             reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", READERS)
             frames.append(reader.parquet(str(self.folder / f"in{at}-{side}")))
         return frames
+
+    def _frames(self, drains: bool = False) -> list[DataFrame]:
+        tables = [what.table(*self._sources(at, what)) for at, what in enumerate(self.group)]
+        return [to_df(table.node, drains, tuning=what.tuning) for table, what in zip(tables, self.group, strict=True)]
 
     def _write(self, at: int, what: Case, number: int) -> None:
         there = number < len(what.batches)

@@ -19,9 +19,7 @@ from hostile.drawn import scenario
 from hostile.scenario import Scenario
 from hostile.steps import Stopped
 from hostile.truths import AnyTruth, truth_of
-from sizes import SMALL
 from tidegate.kernel.inspect.graces import Graces
-from tidegate.kernel.tuning import DEFAULT
 from tidegate.plan import Operation
 from tidegate.testing import TopologyTestDriver
 from tidegate.testing.layout import Tasks
@@ -51,7 +49,7 @@ class InDriver:
 
     def __init__(self, what: Case) -> None:
         self.what = what = what.by_source()
-        self.driver = TopologyTestDriver(what.table())
+        self.driver = TopologyTestDriver(what.table(), tuning=what.tuning)
         self.dropped: Counter[str] = Counter()
         self.clock = 0
         self.unread: list[Row] = []
@@ -61,7 +59,7 @@ class InDriver:
         if number in self.what.restarts:
             self.unread += self.driver.read_output()
             self.dropped.update(self.driver.drops)
-            self.driver = TopologyTestDriver(self.what.table(), state=self.driver.state())
+            self.driver = TopologyTestDriver(self.what.table(), self.driver.state(), tuning=self.what.tuning)
         self.driver.advance_wall_clock(f"{self.what.clocks[number] - self.clock} ms")
         self.clock = self.what.clocks[number]
         self.driver.pipe_batch(self.what.batches[number], self._input(number))
@@ -83,10 +81,7 @@ class InDriver:
 
 
 class InLayout:
-    """Several map tasks and stateful tasks; what is started anew goes on from what is stored, with other functions.
-
-    Where tasks are several, the sizes of the kernel are such that a handful of records reaches them.
-    """
+    """Several map tasks and stateful tasks; what is started anew goes on from what is stored, with other functions."""
 
     def __init__(self, what: Case) -> None:
         self.what = what
@@ -101,8 +96,7 @@ class InLayout:
             self.untrue = self.misfit
         # As it travels to the workers of Spark.
         plan = pickle.loads(cloudpickle.dumps(self.what.table().node))
-        tuning = SMALL if self.what.tasks > 1 else DEFAULT
-        self.tasks = Tasks(plan, self.what.tasks, self.tasks, as_spark=True, drains=drains, tuning=tuning)
+        self.tasks = Tasks(plan, self.what.tasks, self.tasks, as_spark=True, drains=drains, tuning=self.what.tuning)
 
     def batch(self, number: int) -> list[Row]:
         if number in self.what.restarts:
@@ -343,7 +337,8 @@ def report(what: Case, problem: str) -> str:
         if batch
     )
     drains = ", and a drain" if what.drains else ""
-    return f"seed {what.seed}, {what.tasks} tasks{drains}\n{what.code()}\ninput:\n{batches}\n{problem}"
+    sizes = f"{what.tasks} tasks, sizes {what.sizes}{drains}"
+    return f"seed {what.seed}, {sizes}\n{what.code()}\ninput:\n{batches}\n{problem}"
 
 
 def chunk(first: int, cases: int) -> tuple[Counter[str], list[int]]:
@@ -355,7 +350,7 @@ def chunk(first: int, cases: int) -> tuple[Counter[str], list[int]]:
         what = scenario(seed)
         outcome = run(what)
         counts.update(outcome.ran)
-        counts.update(what.kinds)
+        counts.update([*what.kinds, f"sizes: {what.sizes}"])
         counts["rows"] += outcome.rows
         counts["stopped by a function or a buffer"] += outcome.stopped
         if outcome.problem:
