@@ -22,12 +22,10 @@ class Operator:
 
     layout: Layout
     stage: Stage
-    sides: tuple[Layout, ...] = ()
-    """How the inputs of a join are packed."""
-
-    def packs(self, side: int) -> Layout:
-        """The layout by which the records of an input are packed."""
-        return self.sides[side] if self.sides else self.layout
+    inputs: tuple[Layout, ...]
+    """How its inputs are packed."""
+    behind: int | None = None
+    """Which of them has the rows of the operator before; None if none has."""
 
     @property
     def tasks(self) -> int:

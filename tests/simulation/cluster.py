@@ -28,7 +28,7 @@ from tidegate.kernel.stage import Stage, reasons
 from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.kernel.upgrade import drain
 from tidegate.kernel.windows import expected_keys
-from tidegate.plan import Node, Operation, graph, operation
+from tidegate.plan import Edge, Node, Operation, graph, operation
 from tidegate.testing.inputs import Inputs, Record, Types, to_batch
 
 MOST_DEATHS = 3
@@ -86,11 +86,14 @@ class Cluster:
         """Run a batch for the `run`-th time. Raises BatchFailed."""
         at = f"batch {batch.number}{f', run {run}' if run else ''}"
         blobs: Blobs = defaultdict(list)
-        for number, records in enumerate(batch.splits):
-            if records:
-                self._map(f"{at}, map {number}", batch, records, blobs)
         result = Result()
         for place, operator in enumerate(self.operators):
+            for number, records in enumerate(batch.splits):
+                if records:
+                    where = (
+                        f"{at}, map {number}" if place == 0 else f"{at}, map {number} of records of operator {place}"
+                    )
+                    self._map(where, place, batch, records, blobs)
             if self._drains:
                 for task, mark in drain.marks(operator.layout, operator.tasks):
                     blobs[task].append(mark)
@@ -113,49 +116,53 @@ class Cluster:
 
     # -- map tasks ---------------------------------------------------------------------------------------------------
 
-    def _map(self, at: str, batch: Batch, records: Sequence[Record], blobs: Blobs) -> None:
-        for number, source in enumerate(self.sources):
-            rows = source.rows(self.operators[0].layout.op, records, batch.clock)
-            self._packed(f"{at}, source {number}" if number else at, 0, [rows], blobs, source.side)
+    def _map(self, at: str, place: int, batch: Batch, records: Sequence[Record], blobs: Blobs) -> None:
+        for number, source in enumerate(self.sources[place]):
+            rows = source.rows(self.operators[place].layout.op, records, batch.clock)
+            self._packed(f"{at}, source {number}" if number else at, place, [rows], blobs, source.number)
 
-    def _packed(self, at: str, place: int, batches: list[pa.RecordBatch], blobs: Blobs, side: int = 0) -> None:
+    def _packed(self, at: str, place: int, batches: list[pa.RecordBatch], blobs: Blobs, number: int) -> None:
         """The blobs of a map task, through attempts that die and that run twice."""
         faults = self.adversary
-        for number in range(MOST_DEATHS):
-            if not faults.strikes("map dies", where := f"{at}, attempt {number}"):
+        for turn in range(MOST_DEATHS):
+            if not faults.strikes("map dies", where := f"{at}, attempt {turn}"):
                 break
             worker = self._worker(where)
             with worker.running():
-                made = iter(self._pack(worker, place, batches, side))
+                made = iter(self._pack(worker, place, batches, number))
                 few = sum(1 for _, _ in zip(range(faults.choose(f"{where} dies", range(3))), made, strict=False))
             faults.happened("map dies", where, f"after {few} blobs, on worker {worker.name}")
-        given = [self._pack_on(self._worker(at), place, batches, side)]
+        given = [self._pack_on(self._worker(at), place, batches, number)]
         if faults.strikes("map runs twice", at):
-            given.append(self._pack_on(worker := self._worker(f"{at}, again"), place, batches, side))
+            given.append(self._pack_on(worker := self._worker(f"{at}, again"), place, batches, number))
             faults.happened("map runs twice", at, f"again on worker {worker.name}")
             if given[0] != given[1]:
                 raise Wrong(f"{at}: two attempts of the map task give different blobs")
         for task in range(self.operators[place].tasks):
             mine = faults.choose(f"{at}, read by {task}", given)
-            blobs[task] += [blob for number, blob in mine if number == task]
+            blobs[task] += [blob for its, blob in mine if its == task]
 
-    def _pack_on(self, worker: Worker, place: int, batches: list[pa.RecordBatch], side: int) -> list[tuple[int, bytes]]:
+    def _pack_on(
+        self, worker: Worker, place: int, batches: list[pa.RecordBatch], number: int
+    ) -> list[tuple[int, bytes]]:
         with worker.running():
-            return list(self._pack(worker, place, batches, side))
+            return list(self._pack(worker, place, batches, number))
 
-    def _pack(self, worker: Worker, place: int, batches: list[pa.RecordBatch], side: int) -> Any:
+    def _pack(self, worker: Worker, place: int, batches: list[pa.RecordBatch], number: int) -> Any:
         operator = worker.plan(self.started, self._pickled)[place]
-        return pack(operator.packs(side), batches, range(operator.tasks), self.contiguous and place == 0)
+        unbroken = self.contiguous and number != operator.behind
+        return pack(operator.inputs[number], batches, range(operator.tasks), unbroken)
 
     def _forwarded(self, at: str, place: int, batch: Batch, attempts: list[Attempt]) -> Blobs:
         """What an operator gets of the one before it: each of its tasks is a map task."""
         blobs: Blobs = defaultdict(list)
-        layout = self.operators[place].layout
+        layout, behind = self.operators[place].layout, self.operators[place].behind
+        assert behind is not None
         for number, done in enumerate(attempts):
             tables = [_with_clock(layout.op, table, batch.clock) for table in done.tables]
             batches = [rows for table in tables for rows in table.combine_chunks().to_batches()]
             # Spark runs the map step without rows, too; it then has nothing to say.
-            self._packed(f"{at}, map {number}", place, batches, blobs)
+            self._packed(f"{at}, map {number}", place, batches, blobs, behind)
         return blobs
 
     # -- stateful tasks ----------------------------------------------------------------------------------------------
@@ -235,9 +242,10 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Source:
-    """A stream that the first operator reads, as an input or a side of it; `types` are those of all of this side."""
+    """A stream that an operator reads, the `number`-th of its inputs; `types` are those of all of this side."""
 
-    side: int
+    number: int
+    edge: Edge
     inputs: Inputs
     types: Types
 
@@ -246,38 +254,37 @@ class Source:
         """The streams of an operator; each is read by map tasks of its own."""
         streams = {side: tuple(edge.stream for edge in node.sources if edge.side == side) for side in (0, 1)}
         types = {side: Inputs.of(mine).types() for side, mine in streams.items() if mine}
-        return [cls(side, Inputs.of((one,)), types[side]) for side, mine in streams.items() for one in mine]
+        edges = [(number, edge) for number, edge in enumerate(node.edges) if edge.node is None]
+        return [cls(number, edge, Inputs.of((edge.stream,)), types[edge.side]) for number, edge in edges]
 
     def rows(self, op: Operation, records: Sequence[Record], clock: int) -> pa.RecordBatch:
         """What the operator reads of records."""
-        read = op if op.joined is None else op.of_side(self.side)
+        read = op if op.joined is None else op.of_side(self.edge.side)
         batch = to_batch(read, self.types, self.inputs.take(list(records), None, 0), 0)
         return _with_clock(op, batch, clock)
 
 
-def operators(table: Any, tasks: int, drains: bool, tuning: Tuning = DEFAULT) -> tuple[list[Source], list[Operator]]:
-    """The sources of a plan, and its operators as Spark lays them out."""
+def operators(
+    table: Any, tasks: int, drains: bool, tuning: Tuning = DEFAULT
+) -> tuple[list[list[Source]], list[Operator]]:
+    """What each operator of a plan reads, and the operators as Spark lays them out; each reads the one before it."""
     made: list[Operator] = []
     nodes = graph(operation(table.node)).upstream_first
-    sources = Source.of(nodes[0])
-    for op in (node.op for node in nodes):
-        if op.joined is not None:
-            made.append(_join(op, sources, tasks, drains, tuning))
-            continue
-        schema = _schema(op, sources[0]) if not made else _behind(op, made[-1])
-        layout = Layout(replace(op, stream=op.stream.unbound, expects=None), schema, sorts=False, tuning=tuning)
-        keys = None if op.expects is None else expected_keys.pack(layout, op.expects)
-        made.append(Operator(layout, Stage(layout, op.spread_over(tasks), keys, drains)))
+    sources = [Source.of(node) for node in nodes]
+    for node, mine in zip(nodes, sources, strict=True):
+        op = replace(
+            node.op, stream=node.op.stream.unbound, expects=None, sides=tuple(one.unbound for one in node.op.sides)
+        )
+        schemas = {source.number: _schema(node.op, source) for source in mine}
+        behind = next((number for number, edge in enumerate(node.edges) if edge.node is not None), None)
+        if behind is not None:
+            schemas[behind] = _behind(op, made[-1])
+        read = [(edge, schemas[number]) for number, edge in enumerate(node.edges)]
+        layout = Layout.of_inputs(op, read, sorts=False, tuning=tuning)
+        inputs = tuple(layout.of_input(edge, schema) for edge, schema in read)
+        keys = None if node.op.expects is None else expected_keys.pack(layout, node.op.expects)
+        made.append(Operator(layout, Stage(layout, node.op.spread_over(tasks), keys, drains), inputs, behind))
     return sources, made
-
-
-def _join(op: Operation, sources: list[Source], tasks: int, drains: bool, tuning: Tuning) -> Operator:
-    """A join of the inputs, or of the one with itself."""
-    schemas = {source.side: _schema(op, source) for source in sources}
-    op = replace(op, sides=tuple(one.unbound for one in op.sides))
-    layout = Layout.of_join(op, [schemas[side] for side in sorted(schemas)], sorts=False, tuning=tuning)
-    sides = tuple(layout.of_side(side, schema) for side, schema in sorted(schemas.items()))
-    return Operator(layout, Stage(layout, op.spread_over(tasks), None, drains), sides)
 
 
 def _behind(op: Operation, before: Operator) -> pa.Schema:

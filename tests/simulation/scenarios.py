@@ -327,10 +327,13 @@ def joins(random: Random) -> tuple[list[Plan], str, bool]:
 
 
 def streams(random: Random) -> tuple[list[Plan], str, bool]:
-    """Two streams that differ, each with a part of the records; their rows in windows at times; other graces later."""
+    """Two streams that differ, each with a part of the records; their rows at times in windows, or merged with records.
+
+    Other graces come later.
+    """
     how, clock = random.choice(["inner", "left", "outer"]), random.choice(["max", "min_partition"])
     before, after = random.randint(0, 20), random.randint(0, 20)
-    behind = random.random() < 0.4
+    behind, final = random.choice(["", "", "windows", "merged", "merged last"]), random.random() < 0.7
     graces = [random.choice([0, 5, 30]) for _ in range(1 if behind else random.choice([1, 1, 2]))]
 
     def part(odd: bool) -> Any:
@@ -344,10 +347,17 @@ def streams(random: Random) -> tuple[list[Plan], str, bool]:
             joined = part(True).join(right, windows, how)
             if not behind:
                 return joined
-            grouped = joined.group_by_key().windowed_by(tg.TimeWindows.of_size_and_grace("10 ms", "20 ms"))
-            return grouped.emit_strategy(tg.EmitStrategy.on_window_close()).agg(n=tg.count(), o=tg.max("other"))
+            others = _stream(True, stream_time=clock).map_values(
+                {"other": lambda row: row["j"]}, types={"other": "long"}
+            )
+            merged = {"merged": lambda: joined.merge(others), "merged last": lambda: others.merge(joined)}
+            rows = merged.get(behind, lambda: joined)()
+            grouped = rows.group_by_key().windowed_by(tg.TimeWindows.of_size_and_grace("10 ms", "20 ms"))
+            if final:
+                grouped = grouped.emit_strategy(tg.EmitStrategy.on_window_close())
+            return grouped.agg(n=tg.count(), o=tg.max("other"))
 
-        says = f"{how} join of two streams in {windows}, grace {grace}, {clock}, windows behind: {behind}"
+        says = f"{how} join of two streams in {windows}, grace {grace}, {clock}, behind: {behind or 'nothing'}, {final}"
         return Plan(table, None, says)
 
     return [plan(grace) for grace in graces], "same tasks", True

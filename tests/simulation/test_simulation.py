@@ -14,12 +14,14 @@ from simulation.faults import KINDS, Adversary
 from simulation.runs import SIZES, Case, report, run, smaller
 from simulation.scenarios import FAMILIES
 from simulation.stores import Calls, KernelStore, Version
+from simulation.truths import Undisturbed
 from tidegate.kernel import stage
 from tidegate.kernel.exchange import batch
 from tidegate.kernel.exchange.packing import pack
 from tidegate.kernel.state.state import State
 from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.kernel.upgrade import drain
+from tidegate.testing.layout import Tasks
 
 CHUNKS = 4
 """Of the smoke cases, which run side by side."""
@@ -46,6 +48,20 @@ def test_every_family_is_drawn() -> None:
     drawn = [Case(seed).scenario for seed in range(400)]
     assert {what.family for what in drawn} == FAMILIES.keys()
     assert sum(what.contiguous for what in drawn) > 50
+    assert sum("merged" in plan.says for what in drawn for plan in what.plans) > 3
+
+
+def test_rows_of_a_join_are_merged_with_records_as_in_a_layout() -> None:
+    """Where nothing happens to the cluster: both inputs of the second operator reach it."""
+    cases = (Case(seed).scenario for seed in range(2_000))
+    merged = [what for what in cases if "merged" in what.plans[0].says][:8]
+    for what in merged:
+        right = Undisturbed(what)
+        tasks = Tasks(what.plans[0].table().node, what.tasks, as_spark=True)
+        for number, clock in enumerate(what.clocks):
+            read = [("events", part) for part in what.dealt(number, 0)]
+            assert Counter(map(repr, right.batch(number))) == Counter(map(repr, tasks.batch(read, clock)))
+    assert len(merged) == 8
 
 
 def test_a_seed_repeats_what_happened() -> None:
