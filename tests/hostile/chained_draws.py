@@ -229,7 +229,7 @@ class ChainDraw(JoinDraw):
         first, behind = made.first, made.behind
         if not isinstance(behind, Windowing) or behind.others is not None or not isinstance(first, Joining):
             return made
-        if not behind.final or self.too_far(first) or not self.chance(0.5):
+        if not behind.final or self.too_far(first) or self.chance(0.3):
             return made
         kinds = {name: kind for name, kind in value_kinds(first).items() if kind is not None}
         able = [(name, kind) for name, kind in kinds.items() if kind in REDUCES]
@@ -247,7 +247,7 @@ class ChainDraw(JoinDraw):
         """Functions over the rows of a group, whose changes of one instant have no order."""
         kinds = value_kinds(first)
         counts = [call.name for call in getattr(first, "calls", ()) if call.what == "count" and call.name in kinds]
-        if counts and self.chance(0.5):
+        if counts and self.chance(0.8):
             # Without a null, for what begins with null is deleted, and the order would matter.
             return Regrouping(by, "reduce", (), "made", "Weight", self.random.choice(counts), LONG)
         column, kind = self.random.choice(list(kinds.items()))

@@ -13,7 +13,7 @@ from hostile.tables_draws import TableDraw
 
 def scenario(seed: int, spark: bool = False) -> Case:
     """The case of a seed, of any family; `spark`: one that Spark can run."""
-    family = Random(f"family {seed}").choices(("aggregation", "join", "table", "chain"), (8, 2, 1, 1))[0]
+    family = Random(f"family {seed}").choices(("aggregation", "join", "table", "chain"), (8, 2, 1, 2))[0]
     if family == "chain":
         return ChainDraw(seed, spark).chained()
     if family == "join":

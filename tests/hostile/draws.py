@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from hostile import kinds
+from hostile.case import Case
 from hostile.kinds import KEYS, NESTED, NUMBERS, ORDERED, VALUES, Kind
 from hostile.scenario import AnyWindows, Call, Output, Row, Scenario, Sliding, Step
 from oracle import Batches, NoWindows, Sessions, Unlimited, Windows
 from oracle_suppress import Limit
+
+AnyCase = TypeVar("AnyCase", bound=Case)
 
 FOREVER = 2**63 - 1
 SPARKS_LAST = FOREVER // 1000
@@ -24,6 +27,9 @@ PYTHONS_LAST = 253_402_300_799_999
 SPARKS_BATCHES = 4
 SAME_CLOCK = 50
 """Cases on Spark by the wall clock: how many batches they have, and how many seeds have one clock."""
+
+HOARD = 30
+"""Records of a batch of many keys."""
 
 ORIGINS = (0, 0, 0, 0, 7, 1_700_000_000_000, 1_700_000_000_000)
 FAR_ORIGINS = (2**53 - 30, SPARKS_LAST - 5_000)
@@ -137,16 +143,19 @@ class Draw:
         made = self.slowed(self.guarded(self.of_inputs(self.vectorized(self.stream(made)))))
         return self.in_step(made) if self.spark and made.clocked else made
 
-    def in_step(self, made: Scenario) -> Scenario:
+    def in_step(self, made: AnyCase) -> AnyCase:
         """On Spark in as many batches, and by the same clock, as the cases of near seeds: they run in one query."""
         random, whole = Random(f"clock {self.seed // SAME_CLOCK}"), SPARKS_BATCHES
         empty = sorted(self.random.sample(range(whole), max(0, whole - len(made.batches))))
-        batches, splits = made.batches[:whole], made.splits[:whole]
+        batches, splits, sides = made.batches[:whole], made.splits[:whole], made.sides[:whole]
         for number in empty:
             batches.insert(number, [])
             splits.insert(number, [])
+            if made.sides:
+                sides.insert(number, [])
         clocks = list(accumulate(random.choice([0, 7, 7, 21, 301]) for _ in range(whole)))
-        return replace(made, batches=batches, splits=splits, clocks=clocks)
+        restarts = frozenset(n for n in made.restarts if n < whole)
+        return replace(made, batches=batches, splits=splits, sides=sides, clocks=clocks, restarts=restarts)
 
     def guarded(self, made: Scenario) -> Scenario:
         """Records that are too far ahead of the wall clock are skipped, at times."""
@@ -339,10 +348,12 @@ class Draw:
         self.gaps = random.choice([[1], [1, 1, 3], [1, 2], [1, 1000]])
         self.clock = self.origin = self.begin(made)
         self.pools = self.key_pools()
-        crowd = random.choice(["few", "few", "few", "one key", "many keys", "wide"])
-        batches = [
-            self.batch(made, crowd) for _ in range(random.choice([2, 3, 3]) if self.spark else random.randint(1, 4))
-        ]
+        crowd = random.choice(["few", "few", "few", "one key", "many keys", "hoard", "wide"])
+        many = random.choice([2, 3, 3]) if self.spark else random.randint(1, 4)
+        batches = [self.batch(made, crowd) for _ in range(many)]
+        if crowd == "hoard":
+            # Many keys in a window, of which later batches have few.
+            batches = [self.hoard(made, HOARD), *(self.hoard(made, random.randint(1, 3)) for _ in batches)]
         if limited and not final_limit:
             # What waits is defined update by update.
             batches = [[record] for batch in batches for record in batch][: 4 if self.spark else 40]
@@ -384,9 +395,16 @@ class Draw:
         wide = [random.randint(0, 400)] if crowd == "wide" else []
         return [self.record(made, pool, wide) for _ in range(size)]
 
-    def record(self, made: Scenario, pool: list[tuple[Any, ...]], wide: list[int]) -> Row:
+    def hoard(self, made: Scenario, size: int) -> list[Row]:
+        """Records of many keys that are near each other."""
+        drawn = [KEYS[kind] for _, kind in self.keys]
+        pool = [tuple(kind.draw(self.random) for kind in drawn) for _ in range(size)]
+        return [self.record(made, pool, [], near=True) for _ in range(size)]
+
+    def record(self, made: Scenario, pool: list[tuple[Any, ...]], wide: list[int], near: bool = False) -> Row:
         random = self.random
         steps = [0, random.randint(0, 4), random.randint(-6, 6), random.randint(-40, 0), random.randint(15, 60), *wide]
+        steps = [0, 0, random.randint(-2, 1)] if near else steps
         ts = max(self.origin, self.clock + random.choice(steps))
         self.clock = max(self.clock, ts)
         record: Row = dict(zip([name for name, _ in self.keys], random.choice(pool), strict=True))

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import accumulate
-from typing import TypeVar
 
 from hostile.case import Case, Row, Source, Step
-from hostile.draws import FAR_ORIGINS, ORIGINS, PYTHONS_LAST, Draw
+from hostile.draws import FAR_ORIGINS, ORIGINS, PYTHONS_LAST, AnyCase, Draw
 from hostile.joined import Joining
 from hostile.kinds import KEYS, VALUES
-
-AnyCase = TypeVar("AnyCase", bound=Case)
 
 HOWS = {"streams": ("inner", "left", "outer"), "table": ("inner", "left"), "tables": ("inner", "left", "outer")}
 SUFFIXES = (("_l", "_r"), ("", "_r"), (" of left", "."), ("`", "\U0001f600"))
@@ -58,12 +55,14 @@ class JoinDraw(Draw):
         """The wall clock in the clock of a stream with a table, at times."""
         # Records that a filter takes out are no batch to the driver.
         filtered = any(step.how == "filter" for source in made.inputs for step in source.steps)
-        if made.family != "table" or self.spark or filtered or self.chance(0.5):
+        if made.family != "table" or filtered or self.chance(0.5):
             return made
         random = self.random
+        after = [None, 5, 20] if self.spark else [None, 5, 20, 300]
         made = replace(made, clocks=list(accumulate(random.choice([0, 1, 5, 20, 300]) for _ in made.batches)))
-        made = replace(made, idle_after=random.choice([None, 5, 20, 300]) if made.slowest else None)
-        return replace(made, idle_advance=random.choice([None, 3, 11, 200]))
+        made = replace(made, idle_after=random.choice(after) if made.slowest else None)
+        made = replace(made, idle_advance=random.choice([None, 3, 11, 200]))
+        return self.in_step(made) if self.spark and made.clocked else made
 
     def reach(self) -> tuple[int, int, int]:
         """How far before and after a record its partners may be, and the grace."""

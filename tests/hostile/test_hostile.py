@@ -14,6 +14,8 @@ import pytest
 
 from hostile.chained_draws import ChainDraw
 from hostile.drawn import scenario
+from hostile.draws import HOARD
+from hostile.joined_draws import JoinDraw
 from hostile.runs import RUNNERS, chunk, report, run, smaller
 from hostile.scenario import Scenario
 from hostile.stored import Misfit, stored
@@ -22,6 +24,7 @@ from tidegate.kernel.state import state
 from tidegate.kernel.time import slowest_partition
 from tidegate.kernel.time.idle import Idle
 from tidegate.kernel.windows import functions
+from tidegate.kernel.windows.window_runs import WindowRuns
 
 CHUNKS = 4
 """Of the smoke cases, which run side by side."""
@@ -34,9 +37,6 @@ def test_what_comes_out_is_what_the_oracle_says(number: int) -> None:
     for seed in range(number * CHUNK_CASES, (number + 1) * CHUNK_CASES):
         outcome = run(scenario(seed))
         assert not outcome.problem, report(scenario(seed), outcome.problem)
-
-
-JOINED_AGAIN = (("streams", "a join"), ("table", "a join"))
 
 
 def test_every_kind_of_topology_is_drawn() -> None:
@@ -61,11 +61,6 @@ def test_every_kind_of_topology_is_drawn() -> None:
     assert min(kinds[f"join: {family}"] for family in ("streams", "self", "table", "tables")) > 30
     tables = ("changes", "groups, built-in", "groups, aggregate", "groups, reduce", "a limit", "a limit behind groups")
     assert min(kinds[f"table: {what}"] for what in tables) > 10
-    assert min(kinds[f"behind {what}"] for what in ("aggregation: groups", "join: tables: groups")) > 5
-    for family, operator in (("streams", "windows"), ("self", "windows"), ("table", "windows"), *JOINED_AGAIN):
-        # By any clock, and also where the rows of the join are merged with records.
-        drawn = re.compile(rf"behind join: {family}(, [a-z_]+)*: {operator}")
-        assert sum(many for kind, many in kinds.items() if drawn.fullmatch(kind)) > 5
     assert kinds["join: names of both sides"] > 30
     assert min(kinds[f"join: {what}"] for what in ("grace of a table", "late records", "min_partition")) > 30
     assert min(kinds["time: min_partition"], kinds["time: idle_after"], kinds["time: idle_advance"]) > 50
@@ -77,6 +72,50 @@ def test_every_kind_of_topology_is_drawn() -> None:
     assert {"Appending", "Growing", "Tally", "merged", "Failing"} <= kinds.keys()
     assert min(kinds[name] for name in ("expects", "expects, drained", "retention", "strict", "unordered")) > 10
     assert {"__deleted", "__start", "start", "a.b", "back`tick", "k:k", "N"} <= names
+
+
+def test_every_kind_of_chain_is_drawn() -> None:
+    kinds: Counter[str] = Counter()
+    for seed in range(800):
+        kinds.update(ChainDraw(seed, spark=False).chained().kinds)
+    firsts = {"aggregation", "join: streams", "join: self", "join: table", "join: tables"}
+    drawn = {"groups": {"aggregation", "join: tables"}, "a join of streams": firsts - {"join: tables"}}
+    drawn |= dict.fromkeys(("windows", "a join"), firsts - {"aggregation", "join: tables"})
+    for operator, mine in drawn.items():
+        for first in mine:
+            # By any clock, and also where the rows of the join are merged with records.
+            kind = re.compile(rf"behind {first}(, [a-z_]+)*: {operator}")
+            assert sum(many for name, many in kinds.items() if kind.fullmatch(name)) > 5, (first, operator)
+    also = ("a limit", "groups, aggregate", "groups, reduce", "functions, aggregate", "functions, reduce")
+    assert min(kinds[f"behind: {what}"] for what in (*also, "a join of streams, min_partition")) > 5
+
+
+def test_sizes_are_drawn_by_which_windows_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the driver and in layouts, where a window has many keys and a later batch few of them."""
+    large: set[tuple[str, str]] = set()
+    add, where = WindowRuns.add, ("", "")
+
+    def seen(self: WindowRuns, *given: Any) -> None:
+        large.add(where)
+        add(self, *given)
+
+    monkeypatch.setattr(WindowRuns, "add", seen)
+    wanted = {(name, sizes) for name in RUNNERS for sizes in ("small", "mixed")}
+    for what in map(scenario, range(1_000)):
+        if isinstance(what, Scenario) and HOARD in map(len, what.batches) and not large >= wanted:
+            for name in RUNNERS:
+                where = name, what.sizes
+                run(what, name)
+    assert large == wanted
+
+
+def test_what_is_drawn_for_spark() -> None:
+    kinds: Counter[str] = Counter()
+    for seed in range(400):
+        kinds.update(JoinDraw(seed, spark=True).joining().kinds)
+        kinds[scenario(seed, spark=True).sizes] += 1
+    assert min(kinds["join: idle_after"], kinds["join: idle_advance"]) > 5
+    assert min(kinds["small"], kinds["mixed"]) > 50
 
 
 def test_a_seed_is_one_scenario() -> None:
