@@ -42,7 +42,7 @@ def test_what_comes_out_is_what_the_oracle_says(number: int) -> None:
 def test_every_kind_of_topology_is_drawn() -> None:
     kinds: Counter[str] = Counter()
     names: set[str] = set()
-    for seed in range(2_000):
+    for seed in range(2_500):
         what = scenario(seed)
         kinds.update(what.kinds)
         if not isinstance(what, Scenario):
