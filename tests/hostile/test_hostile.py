@@ -15,6 +15,7 @@ import pytest
 from hostile.chained_draws import ChainDraw
 from hostile.drawn import scenario
 from hostile.draws import HOARD
+from hostile.joined import Joining
 from hostile.joined_draws import JoinDraw
 from hostile.runs import RUNNERS, chunk, report, run, smaller
 from hostile.scenario import Scenario
@@ -181,6 +182,14 @@ def test_rows_that_are_lost_on_their_way_to_another_operator_are_found(
     monkeypatch.setattr(way, "run", losing)
     chains = (ChainDraw(seed, spark=False).chained() for seed in range(40))
     assert any(run(what).problem for what in chains)
+
+
+def test_a_join_that_tells_another_time_to_the_join_behind_it_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_time = to_stream.with_time
+    monkeypatch.setattr(to_stream, "with_time", lambda rows, time: with_time(rows, max(-1, time - 20)))
+    chains = (ChainDraw(seed, spark=False).chained() for seed in range(400))
+    met = [what for what in chains if "behind: a join of streams, min_partition" in what.kinds]
+    assert any(run(what).problem for what in met if isinstance(what.first, Joining))
 
 
 @pytest.mark.parametrize(
