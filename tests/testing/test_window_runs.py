@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -114,6 +115,28 @@ def places(driver: TopologyTestDriver) -> list[int]:
 
 def told(driver: TopologyTestDriver) -> list[str]:
     return sorted(map(repr, driver.read_output()))
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_batch_of_keys_that_are_gone(closes: bool) -> None:
+    """A function has deleted all rows of the batch's keys: of a large window there are versions of them, and no row."""
+    table = joined(events())
+    driver = TopologyTestDriver(table.suppress(CLOSES) if closes else table, tuning=SMALL)
+    offsets = itertools.count()
+
+    def pipe(user: str, n: int, ts: int = 1) -> None:
+        driver.pipe_input({"user": user, "ts": ts, "n": n, "p": 0, "o": next(offsets)})
+
+    driver.pipe_batch([{"user": f"user {n}", "ts": 1, "n": 1, "p": 0, "o": next(offsets)} for n in range(12)])
+    pipe("user 0", 1)  # the window is stored by key from here on
+    assert len(large(driver)) == 1
+    pipe("user 3", 0)
+    driver.read_output()
+    pipe("user 3", 2)
+    pipe("user 0", 2, ts=15)
+    rows = {row["user"]: row["aggregate"] for row in driver.read_output() if row["window"].start == 0}
+    others = {f"user {n}": "1;" for n in range(12)} | {"user 0": "1;1;"} if closes else {}
+    assert rows == others | {"user 3": "2;"}
 
 
 @pytest.mark.parametrize("seed", range(2))

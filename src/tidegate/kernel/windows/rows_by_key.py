@@ -34,7 +34,9 @@ class RowsByKey:
     def find(self, hashes: Hashes) -> pa.Table | None:
         """The rows of the keys with these hashes, and perhaps of some others; None if there are none."""
         found = list(self.versions.find(hashes))
-        return _rows(last_versions(self.layout.keys, concat_tables(found))) if found else None
+        last = last_versions(self.layout.keys, concat_tables(found)) if found else None
+        # Of keys that are gone there may be versions, and no row.
+        return _rows(last) if last is not None and last.num_rows else None
 
     def whole(self) -> pa.Table | None:
         """All rows; None if there are none."""
