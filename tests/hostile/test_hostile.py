@@ -165,7 +165,7 @@ def test_time_that_does_not_go_on_without_records_is_found(monkeypatch: pytest.M
 def test_a_partition_that_never_counts_as_idle_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """It holds stream time back for ever."""
     monkeypatch.setattr(slowest_partition, "is_idle", lambda *given: False)
-    assert any(run(what).problem for what in map(scenario, range(200)) if "time: idle_after" in what.kinds)
+    assert any(run(what).problem for what in map(scenario, range(500)) if "time: idle_after" in what.kinds)
 
 
 @pytest.mark.parametrize("way", [retract_insert, to_stream])
