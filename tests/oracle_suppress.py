@@ -57,8 +57,12 @@ class Suppression:
     difference: int | None = None
     stamps: dict[Any, int] = field(default_factory=dict)
 
-    def take(self, row: Row, at: int = -1) -> list[Row]:
-        """One update, which a record `at` that time makes; the rows that leave because of it. Raises Full."""
+    def take(self, row: Row, at: int = -1, *, again: bool = False) -> list[Row]:
+        """One update, which a record `at` that time makes; the rows that leave because of it. Raises Full.
+
+        again  whether that record has made an update of this window before: a sliding window that is the right one of
+               the record in front of it and its own left one begins twice (SEMANTICS 3.1)
+        """
         self.stream_time = max(self.stream_time, row["timestamp"])
         place = self._place(row)
         measured = row["timestamp"]
@@ -67,7 +71,7 @@ class Suppression:
         known = self.held.get(place)
         if known is not None and self.limit.measured_from != "latest_update":
             measured = known.time
-        old, new = self._change(place, row, at)
+        old, new = self._change(place, row, at, again)
         prior = old if known is None else known.prior
         size = 16 + self._key_bytes(row) + bytes_of(prior) + (0 if old == prior else bytes_of(old)) + bytes_of(new)
         self.held[place] = Waiting(place, measured, row, prior, size)
@@ -89,7 +93,7 @@ class Suppression:
             leaving.append(self._pop())
         return leaving
 
-    def _change(self, place: Any, row: Row, at: int) -> tuple[Values | None, Values | None]:
+    def _change(self, place: Any, row: Row, at: int, again: bool) -> tuple[Values | None, Values | None]:
         """Old and new value: what the parent forwarded before, and forwards now (SEMANTICS 1)."""
         aside = {*self.key, "window", "timestamp", "deleted"}
         new = None if row.get("deleted") else tuple(value for name, value in row.items() if name not in aside)
@@ -97,8 +101,8 @@ class Suppression:
         if self.by_end:
             # A session's row carries no old value, its tombstone does (SEMANTICS 4).
             old = old if new is None else None
-        elif old is None:
-            old = self._begins(place, at)
+        elif old is None or again:
+            old = self.initial if again else self._begins(place, at)
         self.forwarded[place], self.stamps[place] = new, row["timestamp"]
         return old, new
 

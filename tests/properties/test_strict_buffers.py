@@ -76,6 +76,7 @@ class Waiting:
 
     def take(self, record: Row, forwarded: list[Row]) -> None:
         self.now = max(self.now, record["ts"])
+        made = []
         for row in forwarded:
             place = (row["key"], *row["window"])
             new = tuple(v for name, v in row.items() if name not in ("key", "window", "timestamp", "deleted"))
@@ -87,6 +88,10 @@ class Waiting:
             prior = self.began.setdefault(place, begins)
             old = self.values.get(place) if not self.sessions or new is None else None
             old = begins if old is None else old
+            if place in made and not self.sessions:
+                # The right window of the record in front of it is its left one too, and begins once more.
+                old = self.initial
+            made.append(place)
             key = len(row["key"]) + (16 if self.sessions else 8)
             self.values[place], self.stamps[place] = new, row["timestamp"]
             self.sizes[place] = 16 + key + bytes_of(prior) + (0 if old == prior else bytes_of(old)) + bytes_of(new)

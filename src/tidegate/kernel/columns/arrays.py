@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 
 def ints(column: pa.ChunkedArray | pa.Array) -> Ints:

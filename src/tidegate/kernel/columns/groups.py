@@ -90,6 +90,16 @@ def previous_rows(codes: Ints) -> tuple[Ints, Any]:
     return np.where(has, previous, 0), has
 
 
+def place_in_group(codes: Ints) -> Ints:
+    """How many rows of the same code come before each row."""
+    order = np.argsort(codes, kind="stable")
+    place = np.arange(len(codes))
+    begins = np.diff(codes[order], prepend=-1) != 0
+    found = np.empty(len(codes), np.int64)
+    found[order] = place - np.maximum.accumulate(np.where(begins, place, 0))
+    return found
+
+
 def last_rows(codes: Ints) -> Ints:
     """The last row of each code, in the order of the rows; codes are not negative."""
     order = np.argsort(codes, kind="stable")

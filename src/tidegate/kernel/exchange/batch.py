@@ -38,6 +38,8 @@ class Batch:
         """Prior values of sliding windows that were made of others, where a buffer counts them
         (`kernel.suppress.prior_values`).
         """
+        self.again: pa.Table | None = None
+        """Which updates of the batch make such a window again (`kernel.windows.lineage.made_again`)."""
         self._dense: list[pa.Table] = []
         self._scattered: list[pa.Table] = []
         self._whole: list[pa.Table] = []

@@ -32,6 +32,7 @@ def apply(
     rows: pa.Table,
     clocks: Ints,
     made: pa.Table | None,
+    again: pa.Table | None,
     *,
     behind_limit: bool,
 ) -> tuple[Left, pa.Table]:
@@ -40,10 +41,11 @@ def apply(
     held    what waits, in the order in which it leaves
     clocks  what the clock of the limit shows before and after each row, one behind the other, and at the end
     made    what windows that were made of others began with (`lineage.prior_values_of_made`)
+    again   which rows make their window again (`lineage.made_again`)
     behind_limit  whether the rows have left another time limit
     """
     if buffer_entries.counts_bytes(layout):
-        rows = buffer_entries.with_prior(layout, state, rows, made, later=behind_limit)
+        rows = buffer_entries.with_prior(layout, state, rows, made, again, later=behind_limit)
     else:
         old_values.forget(layout, state, state.buffered(layout.op.all_limits[0].place))
     both = concat_tables([held, rows])

@@ -86,9 +86,13 @@ def prior_names(rows: pa.Table) -> list[str]:
     return [name for name in rows.schema.names if name.startswith(PRIOR)]
 
 
-def with_prior(layout: Layout, state: State, rows: pa.Table, made: pa.Table | None, *, later: bool) -> pa.Table:
+def with_prior(
+    layout: Layout, state: State, rows: pa.Table, made: pa.Table | None, again: pa.Table | None, *, later: bool
+) -> pa.Table:
     """The rows with what each replaces, as columns of its own: the old value of the change (SEMANTICS 1 and 6.4).
 
+    made   what windows that were made of others began with (`lineage.prior_values_of_made`)
+    again  which rows make their window again (`lineage.made_again`)
     later  whether rows of a window may still come when it has closed: behind another limit
     """
     (limit,) = layout.op.all_limits
@@ -104,9 +108,12 @@ def with_prior(layout: Layout, state: State, rows: pa.Table, made: pa.Table | No
             # A session takes no old value with it; only its tombstone does (SEMANTICS 4).
             has = has & pc.fill_null(array(rows[DELETED]), False).to_numpy(zero_copy_only=False)
     began = strict_bound.repeated(_initial(layout), rows.num_rows)
-    if made is not None and layout.op.emits != "final" and not layout.shape:
+    if made is not None and layout.op.emits != "final":
         bounds = {START: "start", END: "end"} | dict(zip(layout.op.key, layout.keys, strict=True))
-        began = prior_values.of(layout, rows.select(list(bounds)).rename_columns(list(bounds.values())), made)
+        windows = rows.select(list(bounds)).rename_columns(list(bounds.values()))
+        has = has & ~prior_values.begin_again(layout, windows, again)
+        if not layout.shape:
+            began = prior_values.of(layout, windows, made)
     for name, first in zip(layout.result_types, began, strict=True):
         column = array(old[name]).take(pa.array(before)) if old.num_rows else array(rows[name])
         rows = rows.append_column(PRIOR + name, pc.if_else(pa.array(has), column, first))

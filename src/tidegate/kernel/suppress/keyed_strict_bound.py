@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
+from tidegate.kernel.columns.arrays import Flags, Ints, array, concat_tables, ints
 from tidegate.kernel.columns.groups import previous_rows
 from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.layout import Layout
@@ -48,6 +48,7 @@ def check(
     held: pa.Table,
     updates: pa.Table,
     began: list[pa.Array],
+    begins: Flags,
     seen: Ints,
     aside: tuple[int, int],
 ) -> pa.Table:
@@ -56,6 +57,7 @@ def check(
     held     the entries of the buckets that were read (`split`) that were open before the batch
     updates  what each record made of its windows, in order; `seen` is the stream time that its record saw
     began    what the first rows of their windows replaced (`prior_values.of`)
+    begins   which updates make their window again (`prior_values.begin_again`)
     aside    entries and bytes of the buckets that were not read, none of which closes in this batch
     """
     names = [*layout.keys, "start", "end"]
@@ -64,8 +66,9 @@ def check(
     previous, has_previous = previous_rows(codes)
     first = np.unique(codes, return_index=True)[1][codes]
     both_began = prior_values.stored(layout, held, began)
-    sizes = _sizes(layout, held, updates, [c.take(pa.array(first)) for c in both_began], previous, has_previous)
     new, n = ~has_previous, held.num_rows
+    goes_on = has_previous & ~np.concatenate((np.zeros(n, np.bool_), begins))
+    sizes = _sizes(layout, held, updates, [c.take(pa.array(first)) for c in both_began], previous, goes_on)
     change = sizes - np.where(has_previous, sizes[previous], 0)
     closes = _closes(layout, both)
     waits = strict_bound.after_each(closes[:n], np.ones(n, np.int64), closes[n:], new[n:].astype(np.int64), seen)
@@ -108,19 +111,19 @@ def totals(rows: pa.Table, opens_after: float) -> tuple[int, int]:
 
 
 def _sizes(
-    layout: Layout, held: pa.Table, updates: pa.Table, began: list[pa.Array], previous: Ints, has_previous: Any
+    layout: Layout, held: pa.Table, updates: pa.Table, began: list[pa.Array], previous: Ints, goes_on: Flags
 ) -> Ints:
     """The bytes of the entry after each row: of those that were held, which say so, then of the updates.
 
-    `began` is what the first row of each one's window replaced.
+    `began` is what the first row of each one's window replaced; a row that `goes_on` replaces the `previous` one.
     """
     tables = [_values(layout, held), _values(layout, updates)] if held.num_rows else [_values(layout, updates)]
     values = [pa.chunked_array([array(column) for column in columns]) for columns in zip(*tables, strict=True)]
     values = [array(column) for column in values]
     new, mine = total(values), slice(held.num_rows, None)
-    # What a window replaces that is there already; a session's row replaces nothing, its tombstone the row before.
+    # What a window replaces that was there already; a session's row replaces nothing, its tombstone the row before.
     as_it_began = strict_bound.same([value.take(pa.array(previous)) for value in values], began)
-    old = np.where(has_previous & ~as_it_began, new[previous], 0)[mine]
+    old = np.where(goes_on & ~as_it_began, new[previous], 0)[mine]
     if isinstance(layout.op.windows, SessionWindows):
         old = np.where(_flags(updates["deleted"]), old, 0)
     sizes = strict_bound.entry_bytes(_keys(layout, updates), total(began)[mine], old, new[mine])

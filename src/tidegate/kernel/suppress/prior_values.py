@@ -2,7 +2,8 @@
 
 For most windows the prior value is the initial aggregate (`strict_bound.initial`). Sliding
 windows that are made of others are the exception: a left window replaces the aggregate of the window that it
-continues, a right window replaces nothing (SEMANTICS 3.1).
+continues, a right window replaces nothing (SEMANTICS 3.1). A left window that is also the right one of the record in
+front of it has two rows, each of which replaces the initial aggregate.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columns.arrays import array, concat_tables
+from tidegate.kernel.columns.arrays import Flags, array, concat_tables
+from tidegate.kernel.columns.groups import place_in_group
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.suppress import strict_bound
@@ -20,6 +22,9 @@ from tidegate.spec.windows import SlidingWindows
 
 PRIOR = OURS + "replaced:"
 """Before the name of a value column: the column that holds what was replaced."""
+
+NTH = OURS + "nth"
+"""Which of the updates of its window in a batch an update is, from 0."""
 
 
 def counted(layout: Layout) -> bool:
@@ -48,6 +53,18 @@ def of(layout: Layout, rows: pa.Table, begun: pa.Table | None) -> list[pa.Array]
         pc.if_else(known, array(begun[PRIOR + name]).take(take), first)
         for name, first in zip(layout.result_types, initial, strict=True)
     ]
+
+
+def begin_again(layout: Layout, rows: pa.Table, again: pa.Table | None) -> Flags:
+    """Which of the updates of a batch, rows with (key, start, end), make their window again (`made_again`)."""
+    if again is None or not again.num_rows or not rows.num_rows:
+        return np.zeros(rows.num_rows, np.bool_)
+    names = window_columns(layout)
+    nth = place_in_group(grouping.codes([rows[name] for name in names]))
+    both = concat_tables([again, rows.select(names).append_column(NTH, pa.array(nth))])
+    codes = grouping.codes([both[name] for name in (*names, NTH)])
+    found: Flags = np.isin(codes[again.num_rows :], codes[: again.num_rows])
+    return found
 
 
 def stored(layout: Layout, held: pa.Table, began: list[pa.Array]) -> list[pa.Array]:

@@ -78,8 +78,8 @@ def run(
             held = bounded_time_limit.as_they_leave(
                 layout, concat_tables([held, *buffer_entries.without_bound(layout, _newest(layout, buckets))])
             )
-        made = None if behind_limit else batch.made
-        left, stay = bounded_time_limit.apply(layout, state, held, rows, clocks, made, behind_limit=behind_limit)
+        made, again = (None, None) if behind_limit else (batch.made, batch.again)
+        left, stay = bounded_time_limit.apply(layout, state, held, rows, clocks, made, again, behind_limit=behind_limit)
         buckets.forget(list(buckets.logs))
         due = int(stay[BUFFER_TIME][0].as_py()) if stay.num_rows else None
     else:

@@ -32,7 +32,16 @@ from tidegate.kernel.state.tables import KEY_WINDOWS
 from tidegate.kernel.suppress import keyed_strict_bound, prior_values
 from tidegate.kernel.suppress.suppression_metrics import Held
 from tidegate.kernel.windows import session_batch, sessions, sliding, sliding_batch
-from tidegate.kernel.windows.lineage import Aggregates, Entries, Entry, Functions, Lineage, Update, prior_values_of_made
+from tidegate.kernel.windows.lineage import (
+    Aggregates,
+    Entries,
+    Entry,
+    Functions,
+    Lineage,
+    Update,
+    made_again,
+    prior_values_of_made,
+)
 from tidegate.spec.windows import SessionWindows, SlidingWindows
 
 _Late = list[tuple[int, int, int]]
@@ -169,7 +178,9 @@ def _process_part(
     if entries is not None:
         open_before = entries.filter(pa.array(ints(entries["end"]) >= opens_before))
         began = prior_values.of(layout, updates, batch.made)
-        entries = keyed_strict_bound.check(layout, state, open_before, updates, began, seen, _elsewhere(state, loaded))
+        begins = prior_values.begin_again(layout, updates, batch.again)
+        aside = _elsewhere(state, loaded)
+        entries = keyed_strict_bound.check(layout, state, open_before, updates, began, begins, seen, aside)
     out = [results.for_kind(layout, "updates", updates)] if layout.op.emits != "final" and updates.num_rows else []
     ends = ints(rows["end"])
     if layout.op.emits != "updates":
@@ -322,6 +333,8 @@ def _one_by_one(
     if counted:
         batch.made = prior_values_of_made(layout, aggregates, keys, updates)
     told = updates if every else _told(updates, new, stored)
+    if counted:
+        batch.again = made_again(layout, keys, new, told)
     record = np.array([update.record for update in told], np.int64)
     return rows, _Updates(aggregates.table(keys, told), record), late, ints(records["seen"])[record]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -11,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.kernel.aggregates import Overflow
-from tidegate.kernel.columns.arrays import array, concat_tables
+from tidegate.kernel.columns.arrays import Ints, array, concat_tables
 from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.layout import Layout
-from tidegate.kernel.suppress.prior_values import PRIOR, window_columns
+from tidegate.kernel.suppress.prior_values import NTH, PRIOR, window_columns
 from tidegate.kernel.windows import functions
 
 INITIAL: Any = object()
@@ -24,7 +25,8 @@ INITIAL: Any = object()
 class Entry(NamedTuple):
     """A window of a key: bounds and newest timestamp in ms, and its aggregate as `Aggregates` knows it (None: none).
 
-    `prior` is what its first row is told to replace: the aggregate that it began with.
+    `prior` is what its first row is told to replace: the aggregate that it began with. `again`: the record that makes
+    the window here has made it just before, as the right one of the record in front of it (SEMANTICS 3.1).
     """
 
     start: int
@@ -32,6 +34,7 @@ class Entry(NamedTuple):
     ts: int
     node: Any
     prior: Any = INITIAL
+    again: bool = False
 
 
 class Update(NamedTuple):
@@ -174,6 +177,22 @@ class Functions:
     def table(self, keys: pa.Table, updates: list[Update]) -> pa.Table:
         nodes = [update.entry.node for update in updates]
         return pa.table(_bounds(keys, updates) | {"s:0:0": functions.typed(self._layout, nodes)})
+
+
+def made_again(layout: Layout, keys: pa.Table, codes: Ints, updates: list[Update]) -> pa.Table:
+    """(key, start, end, nth) of the updates that make a window again: the nth of its updates in the batch, from 0.
+
+    keys   those of the records, which `codes` number
+    """
+    seen: Counter[tuple[int, int, int]] = Counter()
+    nth = []
+    for update in updates:
+        window = (int(codes[update.record]), update.entry.start, update.entry.end)
+        nth.append(seen[window])
+        seen[window] += 1
+    mine = [(update, n) for update, n in zip(updates, nth, strict=True) if update.entry.again]
+    rows = pa.table(_bounds(keys, [update for update, _ in mine])).select(window_columns(layout))
+    return rows.append_column(NTH, pa.array([n for _, n in mine], pa.int64()))
 
 
 def prior_values_of_made(layout: Layout, aggregates: Aggregates, keys: pa.Table, updates: list[Update]) -> pa.Table:

@@ -13,11 +13,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.kernel.columns import radix_sort
-from tidegate.kernel.columns.arrays import Ints, array, ints
+from tidegate.kernel.columns.arrays import Flags, Ints, array, ints
 from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
@@ -25,8 +24,6 @@ from tidegate.kernel.time.stream_time import NEVER
 from tidegate.spec.windows import SessionWindows
 
 _ROOM = 2**62
-
-Flags = npt.NDArray[np.bool_]
 
 
 def applies(layout: Layout) -> bool:

@@ -123,7 +123,9 @@ class _Turn:
             return
         node = self.add((start, end), window.node if window else None, fresh=window is None)
         if window is None:
-            self.updates.append(Entry(start, end, self.ts, node))
+            # Missing before the record came, the left window begins anew though it is the previous record's right one.
+            again = bool(self.updates) and self.updates[-1].start == start
+            self.updates.append(Entry(start, end, self.ts, node, again=again))
         elif makes:
             self.updates.append(Entry(start, end, self.ts, node, prior=window.node))
         else:

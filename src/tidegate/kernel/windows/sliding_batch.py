@@ -20,14 +20,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.instants import MAX_MS
 from tidegate.kernel.aggregates import Accumulator, Overflow
 from tidegate.kernel.aggregates.ordered import CollectList, First, Last
 from tidegate.kernel.columns import radix_sort
-from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
+from tidegate.kernel.columns.arrays import Flags, Ints, array, concat_tables, ints
 from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.rows import grouping
@@ -35,8 +34,6 @@ from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.suppress import prior_values
 from tidegate.kernel.time.stream_time import running_max
 from tidegate.spec.windows import SlidingWindows
-
-Flags = npt.NDArray[np.bool_]
 
 _ROOM = 2**61
 _NEVER = 2**62

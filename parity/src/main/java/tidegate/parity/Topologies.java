@@ -149,7 +149,8 @@ final class Topologies {
             KTable<K, V> waiting = table.suppress(this.<K>suppress(held));
             if (held.path("kind").asText().equals("until_window_closes") && held.has("behind")) {
                 // A tombstone would not leave here; what stands for one must not move the time of the limit behind.
-                waiting = waiting.filter((key, value) -> !Functions.GONE.equals(value));
+                // A filter of the table would give one where the value before it passes.
+                waiting = waiting.toStream().filter((key, value) -> !Functions.GONE.equals(value)).toTable();
             }
             for (JsonNode behind : held.path("behind")) {
                 waiting = waiting.suppress(this.<K>suppress(behind));
