@@ -98,6 +98,11 @@ class Case:
         rows = deltalake.DeltaTable(self.folder / name).to_pyarrow_table().to_pylist()
         return sorted(rows, key=repr)
 
+    def delta_files(self, name: str) -> list[Row]:
+        """The rows as the files of a table without partitions have them: by pyarrow 18 deltalake reads lists as null."""
+        files = deltalake.DeltaTable(self.folder / name).file_uris()
+        return pa.concat_tables(map(pq.read_table, files)).to_pylist()
+
 
 @pytest.fixture
 def case(spark: SparkSession, tmp_path: Path) -> Case:
@@ -311,7 +316,7 @@ def test_values_of_every_type_arrive_as_they_were(case: Case, server: Server) ->
     case.run(stream, tg.sinks.Postgres(server.url, "types"), "to postgres")
     put = table_of([{"k": "full", **full}, {"k": "special", **special}], case.schema)
     wanted = {row["k"]: row for row in put.to_pylist()}
-    for rows in (case.delta("types"), rows_in(server, "types")):
+    for rows in (case.delta_files("types"), rows_in(server, "types")):
         found = {row["k"]: row for row in rows}
         assert len(rows) == 3
         assert [name for name in kinds if found["null"][name] is not None] == []

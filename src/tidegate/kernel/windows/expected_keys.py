@@ -44,7 +44,7 @@ def run(layout: Layout, state: State, batch: Batch, rows: pa.Table, packed: byte
     """
     if state.expected is None:
         _begin(layout, state, batch)
-    _hear(state, batch)
+    _advance_newest(state, batch)
     starts = _closed(layout, state, batch.closed_to, closes_at)
     if not len(starts) or state.expected is None:
         return rows
@@ -78,7 +78,7 @@ def _begin(layout: Layout, state: State, batch: Batch) -> None:
         state.expected = Expected(int(panes.first_window(panes.pane(first))), batch.task)
 
 
-def _hear(state: State, batch: Batch) -> None:
+def _advance_newest(state: State, batch: Batch) -> None:
     """The newest record may be of a partition that is ahead of the slowest one, whose time is stream time."""
     if state.expected is not None:
         times = [*(at.time for at in state.partitions.values()), *(chunk.max_ts for chunk in batch.chunks)]
