@@ -99,7 +99,7 @@ class Case:
         return sorted(rows, key=repr)
 
     def delta_files(self, name: str) -> list[Row]:
-        """The rows as the files of a table without partitions have them: by pyarrow 18 deltalake reads lists as null."""
+        """The rows in the files of a table without partitions: by pyarrow 18 deltalake reads lists as null."""
         files = deltalake.DeltaTable(self.folder / name).file_uris()
         return pa.concat_tables(map(pq.read_table, files)).to_pylist()
 
