@@ -538,21 +538,8 @@ class Bag(_OfColumn):
         return aggregate or None
 
 
-class Balance(_OfColumn):
+class Balance(Weight):
     """Whole numbers in several types; a group whose balance is zero is deleted."""
-
-    def initializer(self) -> Any:
-        return np.int8(0)
-
-    def adder(self, key: Any, row: Row, aggregate: int) -> Any:
-        return self.added(aggregate, row[self.column])
-
-    def subtractor(self, key: Any, row: Row, aggregate: int) -> Any:
-        return self.taken(aggregate, row[self.column])
-
-    def added(self, aggregate: int, value: int | None) -> Any:
-        found = aggregate + (value or 0)
-        return Decimal(found) if found % 2 else pa.scalar(found)
 
     def taken(self, aggregate: int, value: int | None) -> Any:
         found = aggregate - (value or 0)

@@ -59,12 +59,16 @@ def begin_again(layout: Layout, rows: pa.Table, again: pa.Table | None) -> Flags
     """Which of the updates of a batch, rows with (key, start, end), make their window again (`made_again`)."""
     if again is None or not again.num_rows or not rows.num_rows:
         return np.zeros(rows.num_rows, np.bool_)
-    names = window_columns(layout)
-    nth = place_in_group(grouping.codes([rows[name] for name in names]))
-    both = concat_tables([again, rows.select(names).append_column(NTH, pa.array(nth))])
-    codes = grouping.codes([both[name] for name in (*names, NTH)])
+    both = concat_tables([again, numbered(layout, rows.select(window_columns(layout)))])
+    codes = grouping.codes([both[name] for name in both.schema.names])
     found: Flags = np.isin(codes[again.num_rows :], codes[: again.num_rows])
     return found
+
+
+def numbered(layout: Layout, rows: pa.Table) -> pa.Table:
+    """The updates of a batch, rows with (key, start, end), and `NTH`: the number of each in its window."""
+    codes = grouping.codes([rows[name] for name in window_columns(layout)]) if rows.num_rows else np.zeros(0, np.int64)
+    return rows.append_column(NTH, pa.array(place_in_group(codes)))
 
 
 def stored(layout: Layout, held: pa.Table, began: list[pa.Array]) -> list[pa.Array]:

@@ -334,7 +334,7 @@ def _one_by_one(
         batch.made = prior_values_of_made(layout, aggregates, keys, updates)
     told = updates if every else _told(updates, new, stored)
     if counted:
-        batch.again = made_again(layout, keys, new, told)
+        batch.again = made_again(layout, keys, told)
     record = np.array([update.record for update in told], np.int64)
     return rows, _Updates(aggregates.table(keys, told), record), late, ints(records["seen"])[record]
 

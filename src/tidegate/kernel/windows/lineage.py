@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -12,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.kernel.aggregates import Overflow
-from tidegate.kernel.columns.arrays import Ints, array, concat_tables
+from tidegate.kernel.columns.arrays import array, concat_tables
 from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.layout import Layout
-from tidegate.kernel.suppress.prior_values import NTH, PRIOR, window_columns
+from tidegate.kernel.suppress.prior_values import PRIOR, numbered, window_columns
 from tidegate.kernel.windows import functions
 
 INITIAL: Any = object()
@@ -179,20 +178,11 @@ class Functions:
         return pa.table(_bounds(keys, updates) | {"s:0:0": functions.typed(self._layout, nodes)})
 
 
-def made_again(layout: Layout, keys: pa.Table, codes: Ints, updates: list[Update]) -> pa.Table:
-    """(key, start, end, nth) of the updates that make a window again: the nth of its updates in the batch, from 0.
-
-    keys   those of the records, which `codes` number
-    """
-    seen: Counter[tuple[int, int, int]] = Counter()
-    nth = []
-    for update in updates:
-        window = (int(codes[update.record]), update.entry.start, update.entry.end)
-        nth.append(seen[window])
-        seen[window] += 1
-    mine = [(update, n) for update, n in zip(updates, nth, strict=True) if update.entry.again]
-    rows = pa.table(_bounds(keys, [update for update, _ in mine])).select(window_columns(layout))
-    return rows.append_column(NTH, pa.array([n for _, n in mine], pa.int64()))
+def made_again(layout: Layout, keys: pa.Table, updates: list[Update]) -> pa.Table:
+    """(key, start, end, nth) of the updates that make a window again; `keys` are those of the records."""
+    again = [update.entry.again for update in updates]
+    rows = pa.table(_bounds(keys, updates if any(again) else [])).select(window_columns(layout))
+    return numbered(layout, rows).filter(pa.array(again if any(again) else [], pa.bool_()))
 
 
 def prior_values_of_made(layout: Layout, aggregates: Aggregates, keys: pa.Table, updates: list[Update]) -> pa.Table:
