@@ -1,9 +1,10 @@
-"""Python workers that are forked with all imported, that import by themselves, and in two pools: time and memory.
+"""Python workers that import compiled modules, from a zip, by themselves, and in two pools: time and memory.
 
 `python -m benchmarks.worker_pools`, with `PYTHONPATH=src` where tidegate is not installed. W1 and J1-left-1, both by
 `tg.files.source`. Each way has a session of its own, because Spark keeps workers for a minute; the ways take turns. The
-first query of a session starts the workers. It has 1,000 records, and its time is that of its first micro-batch. A turn
-that is not counted comes first, for the JVM.
+first query of a session starts the workers, and the second finds them. Both have 1,000 records, and their time is that
+of their first micro-batch. A turn that is not counted comes first, for the JVM. A part of it is
+`--only "first micro-batch" "next start"`.
 """
 
 from __future__ import annotations
@@ -23,15 +24,17 @@ from benchmarks.measure import WARM_UP, Digest, Run, run
 from benchmarks.options import arguments, save, say, session, versions
 from benchmarks.workloads import joins, tumbling
 from tidegate.runtime.spark.daemon import PLAIN
-from tidegate.runtime.spark.session.config import DAEMON, PRELOADED, SIMPLIFIED
+from tidegate.runtime.spark.session.config import COMPILED, DAEMON, PATH, PRELOADED, SIMPLIFIED
 
 WAYS = {
-    "forked with all imported": {SIMPLIFIED: "false", **PRELOADED},
-    "one pool": {SIMPLIFIED: "false", DAEMON: PLAIN},
-    "two pools": {SIMPLIFIED: "true", DAEMON: PLAIN},
+    "compiled modules": {SIMPLIFIED: "false", **PRELOADED, **COMPILED},
+    "forked with all imported": {SIMPLIFIED: "false", **PRELOADED, PATH: ""},
+    "one pool": {SIMPLIFIED: "false", DAEMON: PLAIN, PATH: ""},
+    "two pools": {SIMPLIFIED: "true", DAEMON: PLAIN, PATH: ""},
 }
-"""The settings of decisions 0050 and 0046; with two pools map tasks and stateful tasks have workers of their own."""
+"""The settings of decisions 0061, 0050 and 0046; with two pools map and stateful tasks have workers of their own."""
 FIRST = "first micro-batch"
+NEXT = "next start"
 KEYS = 100_000
 SIZES = {True: (2_000, 4), False: (1_000_000, 8)}
 """Rows and number of micro-batches, of a trial and otherwise."""
@@ -43,8 +46,10 @@ def inputs(scratch: Path, smoke: bool) -> dict[str, tuple[Contestant, Path]]:
     (windows,) = (each for each in tumbling.OURS if each.name == FILES)
     (pairs,) = (each for each in joins.ours("left", joins.WINDOW_MS) if each.name == FILES)
     size = "smoke" if smoke else "default"
+    few = write(Shape(100, 1_000, 1), scratch)
     return {
-        FIRST: (windows, write(Shape(100, 1_000, 1), scratch)),
+        FIRST: (windows, few),
+        NEXT: (windows, few),
         "W1": (windows, write(Shape(min(KEYS, rows), rows, batches), scratch)),
         "J1-left-1": (pairs, two_sides.write(joins.shapes(KEYS, 1)[size], scratch)),
     }
@@ -83,17 +88,19 @@ def compared(found: dict[str, list[dict[str, Run]]]) -> dict[str, Any]:
 
 
 def seconds(query: str, run: Run) -> float:
-    """Of the first query its first micro-batch, of the others all that are timed."""
-    return run.seconds[0] if query == FIRST else sum(run.seconds[WARM_UP:])
+    """Of the first two queries their first micro-batch, of the others all that are timed."""
+    return run.seconds[0] if query in (FIRST, NEXT) else sum(run.seconds[WARM_UP:])
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = arguments(argparse.ArgumentParser(description=__doc__), "worker_pools.json")
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--only", nargs="+", default=[], help="queries")
     options = parser.parse_args(argv)
     found: dict[str, list[dict[str, Run]]] = {way: [] for way in WAYS}
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as scratch:
         of = inputs(Path(scratch), options.smoke)
+        of = {query: each for query, each in of.items() if not options.only or query in options.only}
         for number in range(options.turns + 1):
             for way in list(WAYS)[:: -1 if number % 2 else 1]:
                 with session(options, WAYS[way]) as spark:

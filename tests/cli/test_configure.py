@@ -50,7 +50,7 @@ class Session:
 
 def options(builder: Any) -> dict[str, str]:
     """The settings of a builder, as long as nothing says where its Spark runs."""
-    return {name: value for name, value in builder._options.items() if name != config.DAEMON}
+    return {name: value for name, value in builder._options.items() if name not in (config.DAEMON, config.PATH)}
 
 
 def test_it_sets_sparks_own_rocksdb_store() -> None:
@@ -147,7 +147,9 @@ def test_a_server_of_ones_own_has_workers_with_this_python(builder: Any, ours: b
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process with libraries of the system is not forked")
 @pytest.mark.parametrize("builder", [SparkSession.builder, SparkSession.builder.master("local[2]")])
 def test_workers_on_this_machine_are_forked_with_everything_imported(builder: Any) -> None:
-    assert tg.configure(builder)._options[config.DAEMON] == "tidegate.runtime.spark.daemon"
+    told = tg.configure(builder)._options
+    assert told[config.DAEMON] == "tidegate.runtime.spark.daemon"
+    assert Path(told[config.PATH], "sitecustomize.py").is_file()
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
 
 
@@ -167,7 +169,7 @@ def test_nothing_is_imported_before_the_fork_where_workers_may_lack_tidegate(
     builder: Any, environment: dict[str, str]
 ) -> None:
     os.environ |= environment
-    assert config.DAEMON not in tg.configure(builder)._options
+    assert not {config.DAEMON, config.PATH} & tg.configure(builder)._options.keys()
 
 
 def test_a_python_that_finds_another_tidegate_or_none_imports_nothing_before_the_fork(
@@ -182,9 +184,23 @@ def test_a_python_that_finds_another_tidegate_or_none_imports_nothing_before_the
         assert "PYSPARK_PYTHON" not in os.environ
 
 
-def test_a_daemon_that_somebody_chose_stays() -> None:
-    builder = SparkSession.builder.master("local[2]").config(config.DAEMON, "pyspark.daemon")
-    assert tg.configure(builder)._options[config.DAEMON] == "pyspark.daemon"
+@pytest.mark.parametrize(("name", "other"), [(config.DAEMON, config.PATH), (config.PATH, config.DAEMON)])
+def test_a_daemon_or_a_path_that_somebody_chose_stays(name: str, other: str) -> None:
+    told = tg.configure(SparkSession.builder.master("local[2]").config(name, "of mine"))._options
+    assert told[name] == "of mine"
+    assert other in told
+
+
+def test_what_the_defaults_of_spark_or_its_arguments_name_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "spark-defaults.conf").write_text(f"{config.PATH} /of/mine\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    told = tg.configure(SparkSession.builder.master("local[2]"))._options
+    assert config.PATH not in told
+    assert config.DAEMON in told
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"--conf {config.DAEMON}=pyspark.daemon pyspark-shell")
+    assert config.DAEMON not in tg.configure(SparkSession.builder.master("local[2]"))._options
 
 
 def test_a_python_of_workers_that_somebody_named_stays_or_is_refused(tmp_path: Path) -> None:

@@ -71,6 +71,10 @@ FASTER_AT_START = {"spark.python.unix.domain.socket.enabled": "true"}
 DAEMON = "spark.python.daemon.module"
 # Only before Spark starts, and only where workers surely find tidegate: without the module no worker starts at all.
 PRELOADED = {DAEMON: "tidegate.runtime.spark.daemon"}
+PATH = "spark.executorEnv.PYTHONPATH"
+# Python processes of Spark import the installed pyspark instead of pyspark.zip (`startup.sitecustomize`). Only before
+# Spark starts, so that all of its Python workers have the same environment, and with it one pool.
+COMPILED = {PATH: str(Path(__file__).parents[1] / "startup")}
 
 Session = TypeVar("Session")
 
@@ -81,11 +85,11 @@ def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
     That is the RocksDB state store with changelog checkpointing; a RocksDB store of a platform's own stays. Rows go to
     Python in batches of up to 50,000, unless the session has a number of its own. All tasks share one pool of Python
     workers: for it Spark's simplified tracebacks are off, unless a builder turns them on. A builder whose master is
-    this machine gets workers that run the Python of this process (unless PYSPARK_PYTHON names another one) and are
-    forked with everything imported. Checked are the versions of Spark, Java, pandas, pyarrow and protobuf, the Kafka
-    connector among `spark.jars.packages`, and the Python of workers on this machine. `faster=True` adds settings that
-    save time per batch and have a price: no checksum files beside checkpoint files, and, on a builder, Unix sockets
-    between Spark and Python.
+    this machine gets workers that run the Python of this process (unless PYSPARK_PYTHON names another one), import the
+    installed pyspark instead of its zip, and are forked with everything imported. Checked are the versions of Spark,
+    Java, pandas, pyarrow and protobuf, the Kafka connector among `spark.jars.packages`, and the Python of workers on
+    this machine. `faster=True` adds settings that save time per batch and have a price: no checksum files beside
+    checkpoint files, and, on a builder, Unix sockets between Spark and Python.
     """
     require_spark()
     quiet_pandas()
@@ -116,9 +120,13 @@ def _configure_builder(builder: Any, faster: bool) -> Any:
             require_workers(named)
         if faster:
             builder = _with(builder, FASTER_AT_START)
-        if here and DAEMON not in options and not _starts_server(options) and _may_preload():
+        if here and not _starts_server(options) and _may_preload():
             os.environ.setdefault(PYTHON_OF_WORKERS[0], sys.executable)
-            builder = _with(builder, PRELOADED)
+            quicker = PRELOADED | COMPILED
+            builder = _with(
+                builder,
+                {name: value for name, value in quicker.items() if name not in options and not _said_elsewhere(name)},
+            )
     if _starts_server(options) and not os.environ.keys() & PYTHON_OF_WORKERS:
         # Its workers run what the environment of the server says, and the server is started with this one's.
         os.environ[PYTHON_OF_WORKERS[0]] = sys.executable
@@ -138,6 +146,14 @@ def _may_preload() -> bool:
     """Whether every worker on this machine surely finds tidegate as this process does (decision 0050)."""
     python = shutil.which(os.environ.get(PYTHON_OF_WORKERS[0], sys.executable))
     return sys.platform == "linux" and python is not None and _finds_tidegate(python)
+
+
+def _said_elsewhere(name: str) -> bool:
+    """Whether the defaults of this Spark, or the arguments with which it starts, name a setting."""
+    home = os.environ.get("SPARK_HOME", str(Path(pyspark.__file__).parent))
+    defaults = Path(os.environ.get("SPARK_CONF_DIR", Path(home, "conf")), "spark-defaults.conf")
+    said = defaults.read_text(errors="replace") if defaults.is_file() else ""
+    return name in said or name in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
 
 
 @cache
