@@ -23,6 +23,7 @@ from benchmarks.clock import Record
 from benchmarks.clocked import clocked, records
 from benchmarks.contestant import Contestant
 from benchmarks.event_log import Execution, Key
+from benchmarks.inputs import Shape, write
 from benchmarks.measure import WARM_UP, Digest, digest, finished, progress_of, run
 from benchmarks.options import arguments, save, say, session, size_of, versions
 from benchmarks.race import Race
@@ -31,6 +32,8 @@ from benchmarks.workloads import functions, hopping, open_entries, sessions, sli
 
 OPEN = {"smoke": 2_000, "default": 1_000_000, "full": 10_000_000}
 """Entries of W5."""
+FEW = {"smoke": (4, 2), "default": (60, 30), "full": (120, 60)}
+"""How many micro-batches of few records there are, and the first one to look at: Java compiles for dozens of them."""
 
 
 @dataclass(frozen=True)
@@ -54,14 +57,24 @@ class Ran:
 
 
 def of_race(race: Race) -> Work:
+    return Work(race.name, race.title, lambda size, folder: (race.write(size, folder), WARM_UP), ours_of(race))
+
+
+def ours_of(race: Race) -> tuple[Contestant, ...]:
     """Ours of a race; without partition and offset we do the same but for sorting."""
     ours = (each for each in race.contestants if each.name.startswith("tidegate") and "unordered" not in each.name)
-    return Work(race.name, race.title, lambda size, folder: (race.write(size, folder), WARM_UP), tuple(ours))
+    return tuple(ours)
 
 
 def open_files(size: str, folder: Path) -> tuple[Path, int]:
     files, load = open_entries.files(OPEN[size], open_entries.SMALL_BATCHES[size], folder)
     return files, load + open_entries.WARM_UP
+
+
+def few_files(size: str, folder: Path) -> tuple[Path, int]:
+    """Micro-batches with so few records that they show what one costs whatever is in it."""
+    batches, first = FEW[size]
+    return write(Shape(100, 1_000, batches), folder), first
 
 
 def limit_files(size: str, folder: Path) -> tuple[Path, int]:
@@ -78,6 +91,7 @@ WORKS = (
     of_race(updates.W9),
     of_race(functions.W11),
     of_race(sliding.W12),
+    Work("EMPTY", "W1 in micro-batches of 1,000 records", few_files, ours_of(tumbling.W1)),
 )
 
 
