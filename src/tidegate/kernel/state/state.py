@@ -13,7 +13,14 @@ from tidegate.kernel.rows.schema_evolution import Column, Fitting
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.log_index import Log, LogIndex
 from tidegate.kernel.state.store import Section, Store
-from tidegate.kernel.state.tables import OLD_VALUES, OPEN_RIGHT, RETAINED, buffered_old_values
+from tidegate.kernel.state.tables import (
+    CLOSING_TIMES,
+    OLD_VALUES,
+    OPEN_RIGHT,
+    RETAINED,
+    WINDOWS_BY_KEY,
+    buffered_old_values,
+)
 from tidegate.kernel.time.idle import Idle
 from tidegate.kernel.time.slowest_partition import Partition, Reached
 from tidegate.kernel.time.stream_time import NEVER
@@ -57,6 +64,12 @@ class State:
     """Logs of results that stay readable (kernel.windows.retention)."""
     right: LogIndex = field(default_factory=LogIndex)
     """Of a join, the open records of the right side; `logs` has those of the left."""
+    by_key: LogIndex = field(default_factory=LogIndex)
+    """Sliding windows and sessions that are stored by key; in `logs` there are none then."""
+    closing: LogIndex = field(default_factory=LogIndex)
+    """When windows that are stored by key must be looked at (kernel.windows.closing_times)."""
+    open_windows: int = 0
+    """How many windows that are stored by key are open."""
     large_windows: int = 0
     """How many windows have become large so far: the number of the next one (kernel.windows.window_runs)."""
     input_times: list[int] = field(default_factory=lambda: [NEVER, NEVER])
@@ -88,8 +101,9 @@ class State:
     """How stored rows become rows of the plan, where they differ; not stored."""
 
     def __post_init__(self) -> None:
-        sections = ((self.kept, OLD_VALUES), (self.closed, RETAINED))
-        for index, section in (*sections, (self.right, OPEN_RIGHT)):
+        of_keys = ((self.by_key, WINDOWS_BY_KEY), (self.closing, CLOSING_TIMES))
+        sections = ((self.kept, OLD_VALUES), (self.closed, RETAINED), (self.right, OPEN_RIGHT))
+        for index, section in (*sections, *of_keys):
             if not index:
                 index.store = Section(self.store, section)
         if not self.logs:
@@ -141,6 +155,9 @@ class State:
             },
             closed=LogIndex.load(Section(store, RETAINED), meta.get("closed")),
             right=LogIndex.load(Section(store, OPEN_RIGHT), meta.get("right")),
+            by_key=LogIndex.load(Section(store, WINDOWS_BY_KEY), meta.get("by_key")),
+            closing=LogIndex.load(Section(store, CLOSING_TIMES), meta.get("closing")),
+            open_windows=meta.get("open_windows", 0),
             large_windows=meta.get("large_windows", 0),
             input_times=meta.get("input_times", [NEVER, NEVER]),
             looked_up_to=meta.get("looked_up_to", meta.get("input_times", [NEVER])[0]),
@@ -163,11 +180,11 @@ class State:
             meta["closed_to"] = self.closed_to
         if self.columns:
             meta["columns"] = [[column.slot, column.since] for column in self.columns]
-        if self.large_windows:
-            meta["large_windows"] = self.large_windows
+        meta |= {name: many for name in ("large_windows", "open_windows") if (many := getattr(self, name))}
         if self.drain:
             meta["drain"] = self.drain
         others = {"kept": self.kept, "closed": self.closed, "right": self.right}
+        others |= {"by_key": self.by_key, "closing": self.closing}
         indexes = {name: index.save() for name, index in others.items()} | {"came": self._saved_came()}
         meta |= {name: saved for name, saved in indexes.items() if saved}
         meta |= self._saved_of_lookups()

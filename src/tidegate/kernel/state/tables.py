@@ -77,6 +77,29 @@ KEY_WINDOWS = TableSpec(
     ),
     "smallest end of an open window (ms)",
 )
+WINDOWS_BY_KEY = TableSpec(
+    "windows by key",
+    2**62,
+    True,
+    _RANGE,
+    (
+        *_STATE,
+        "start (ms)",
+        "end (ms)",
+        "looked_at (its entry among the closing times, ms; of sessions)",
+        "h (hash of the key)",
+        "deleted (whether the version says that the window has gone)",
+    ),
+    "none",
+)
+CLOSING_TIMES = TableSpec(
+    "closing times",
+    2**61,
+    True,
+    "time in narrow widths (windows.closing_times)",
+    ("h (upper half of the hash of a key)", "at (end of a window, ms)"),
+    "earliest end in it (ms)",
+)
 KEYS = TableSpec("keys", 0, True, _RANGE, (*_STATE, *_VERSION), "none")
 RETAINED = TableSpec(
     "retained results",

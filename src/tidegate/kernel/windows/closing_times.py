@@ -1,0 +1,96 @@
+"""Which keys must be looked at when: a log of the hashes of keys, in time buckets by the end of one of their windows.
+
+A window has one entry. Where its end has moved by then, as that of a session that goes on, it is given another one;
+where it is gone, the entry is good for nothing. So a batch reads the entries that are due, and the windows of these
+keys alone.
+
+A time bucket is wide until it begins to be due. Then its entries are spread over narrow ones, so that a batch reads few
+that are not due yet. The number of a time bucket only says which entries lie together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.instants import MAX_MS
+from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
+from tidegate.kernel.state.hash_tree import Hashes
+from tidegate.kernel.state.state import State
+
+_HALF = np.uint64(32)
+_FURTHEST = 2**56
+"""The largest number of a time bucket: the store has no room for more."""
+
+
+@dataclass(frozen=True)
+class ClosingTimes:
+    """The log of one task.
+
+    logs   its time buckets; `due` in the index is the earliest time in each
+    width  of a narrow time bucket (ms)
+    """
+
+    logs: State
+    width: int
+
+    @classmethod
+    def of(cls, state: State, open_ms: int) -> ClosingTimes:
+        """Those of a state whose windows are open for so long."""
+        own = State(state.closing.store, state.identity, state.tasks, logs=state.closing)
+        return cls(own, max(1, open_ms // state.store.tuning.buckets_per_level**2))
+
+    def add(self, hashes: Hashes, times: Ints, reached: float) -> None:
+        """Look at the keys with these hashes at these times (ms), all of which come after the one that is `reached`."""
+        if not len(times):
+            return
+        rows = pa.table({"h": pa.array((hashes >> _HALF).astype(np.uint32)), "at": pa.array(times)})
+        numbers = self._numbers(times, reached)
+        order = np.argsort(numbers, kind="stable")
+        names, first = np.unique(numbers[order], return_index=True)
+        rows = rows.take(pa.array(order))
+        for name, low, end in zip(names.tolist(), first.tolist(), [*first[1:].tolist(), len(order)], strict=True):
+            self._append(name, rows.slice(low, end - low))
+
+    def take_due(self, before: float) -> Hashes:
+        """The hashes of keys that must be looked at before some time, in order and without their lower halves.
+
+        They are dropped.
+        """
+        found = [np.zeros(0, np.uint32)]
+        for name in self.logs.logs.due_before(before):
+            rows = concat_tables(self.logs.read(name))
+            self.logs.forget(name)
+            due = ints(rows["at"]) < before
+            found.append(rows["h"].to_numpy()[due])
+            rest = rows.filter(pa.array(~due))
+            self.add(rest["h"].to_numpy().astype(np.uint64) << _HALF, ints(rest["at"]), before)
+        return np.unique(np.concatenate(found)).astype(np.uint64) << _HALF
+
+    def earliest(self) -> int:
+        """No key must be looked at before this time (ms)."""
+        return self.logs.logs.totals().due
+
+    def forget(self) -> None:
+        """Drop all entries."""
+        for name in list(self.logs.logs):
+            self.logs.forget(name)
+
+    def _numbers(self, times: Ints, reached: float) -> Ints:
+        many = self.logs.store.tuning.buckets_per_level
+        narrow = np.minimum(times // self.width, _FURTHEST)
+        wide = narrow // many * many
+        begun = reached // self.width // many * many
+        return np.where(wide <= begun, narrow, wide)
+
+    def _append(self, name: int, rows: pa.Table) -> None:
+        known = self.logs.logs.get(name)
+        due = min(int(ints(rows["at"]).min()), MAX_MS if known is None else known.due)
+        self.logs.append(name, rows)
+        most = self.logs.store.tuning.bucket_segments
+        # Each is put together after a different number of batches.
+        if self.logs.logs[name].segments > most + name % most:
+            self.logs.replace(name, concat_tables(self.logs.read(name)))
+        self.logs.note(name, due=due)

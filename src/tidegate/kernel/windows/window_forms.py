@@ -1,0 +1,78 @@
+"""Which form the stored windows of keys have, and when it changes.
+
+    few windows, or a batch with many of their keys    buckets       `windows.window_buckets`
+    a batch that writes many and needs few             by key        `windows.windows_by_key`
+
+In front of a buffer with a bound windows stay in buckets: the bound is checked over whole ones.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from tidegate.kernel.rows import grouping
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.state.keyed_runs import count_keys
+from tidegate.kernel.state.state import State
+from tidegate.kernel.windows.stored_windows import Opens, StoredWindows, definition
+from tidegate.kernel.windows.window_buckets import WindowBuckets
+from tidegate.kernel.windows.windows_by_key import WindowsByKey
+
+
+def of(layout: Layout, state: State, opens: Opens) -> StoredWindows:
+    """The windows of a state in the form that they have."""
+    return WindowsByKey.of(layout, state, opens) if state.by_key else WindowBuckets(layout, state, opens)
+
+
+def between_batches(layout: Layout, state: State) -> StoredWindows:
+    """The windows of a state that nothing is done with."""
+    opens = definition(layout).open_from_ms(state.closed_to)
+    return of(layout, state, Opens(opens, opens))
+
+
+def for_batch(layout: Layout, state: State, opens: Opens, records: pa.Table | None) -> StoredWindows:
+    """The windows in the form in which a batch with these records takes them."""
+    stored = of(layout, state, opens)
+    if isinstance(stored, WindowsByKey) and _needs_most(layout, state, records):
+        return _in_buckets(stored, Opens(opens.before, opens.before), opens)
+    return stored
+
+
+def in_buckets(layout: Layout, state: State) -> WindowBuckets:
+    """The windows of a state, in buckets from now on."""
+    stored = between_batches(layout, state)
+    if isinstance(stored, WindowsByKey):
+        return _in_buckets(stored, stored.opens, stored.opens)
+    assert isinstance(stored, WindowBuckets)
+    return stored
+
+
+def settle(stored: StoredWindows) -> None:
+    """Behind a batch, change the form if the next one will be better off, and drop what is of no use."""
+    if isinstance(stored, WindowBuckets):
+        if stored.layout.op.buffer is None and stored.writes_much:
+            now = Opens(stored.opens.after, stored.opens.after)
+            by_key = WindowsByKey.of(stored.layout, stored.state, now)
+            for rows in stored.take_all():
+                by_key.put(rows)
+    elif isinstance(stored, WindowsByKey):
+        now = Opens(stored.opens.after, stored.opens.after)
+        if stored.state.open_windows <= stored.layout.tuning.whole_rows // 2:
+            _in_buckets(stored, now, now)
+        else:
+            stored.tidy()
+
+
+def _in_buckets(stored: WindowsByKey, now: Opens, opens: Opens) -> WindowBuckets:
+    """Windows that are of use `now` in buckets, for a batch between `opens`."""
+    rows = WindowsByKey.of(stored.layout, stored.state, now).take_all()
+    WindowBuckets(stored.layout, stored.state, now).put(rows)
+    return WindowBuckets(stored.layout, stored.state, opens)
+
+
+def _needs_most(layout: Layout, state: State, records: pa.Table | None) -> bool:
+    """Whether the keys of records are so many that their windows take less time in buckets."""
+    times = max(1, layout.tuning.whole_times // 4)
+    if records is None or records.num_rows * times <= state.open_windows:
+        return False
+    return count_keys(grouping.key_hash(layout, records)) * times > state.open_windows

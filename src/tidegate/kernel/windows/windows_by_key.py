@@ -1,0 +1,229 @@
+"""The windows of keys as versions by the hash of the key (`state.keyed_runs`): a batch takes those of its keys alone.
+
+A window of a key is named by its start. What a batch changes of it is a version; so is that it has gone, into another
+session or because a function deleted it. A window that has closed needs none: its end says so. When it must be looked
+at stands in a log (`windows.closing_times`), and how many are open in the meta frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.instants import MAX_MS
+from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
+from tidegate.kernel.operator import OpenWindows
+from tidegate.kernel.rows import grouping
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.state.hash_tree import Hashes
+from tidegate.kernel.state.keyed_runs import KeyedRuns, last_versions
+from tidegate.kernel.state.state import State
+from tidegate.kernel.suppress.suppression_metrics import Held
+from tidegate.kernel.windows.closing_times import ClosingTimes
+from tidegate.kernel.windows.stored_windows import (
+    Loaded,
+    Opens,
+    Parts,
+    definition,
+    kept,
+    no_windows,
+    open_ms,
+    undeleted,
+)
+from tidegate.spec.windows import SessionWindows
+
+_USELESS = 8
+"""When stored windows are so many times those that are open, they are put together."""
+
+_HALF = np.uint64(32)
+
+_LOOKED_AT = "looked_at"
+
+
+@dataclass(frozen=True)
+class WindowsByKey:
+    """The windows of a task."""
+
+    layout: Layout
+    state: State
+    opens: Opens
+    versions: KeyedRuns
+    closing: ClosingTimes
+
+    @classmethod
+    def of(cls, layout: Layout, state: State, opens: Opens) -> WindowsByKey:
+        """Those of a state, none if it has them in buckets."""
+        # What closes in this batch may be read after it was written.
+        left = partial(_left, layout, opens.before)
+        versions = KeyedRuns.of(state.by_key, state.by_key.store, left, state.fitting)
+        return cls(layout, state, opens, versions, ClosingTimes.of(state, open_ms(layout)))
+
+    def parts(self, records: pa.Table | None, divides: bool) -> Parts:
+        due, most = self.closing.take_due(self.opens.after), self.layout.tuning.part_records
+        if records is None:
+            together, own = [], np.zeros(0, np.uint64)
+        else:
+            own = grouping.key_hash(self.layout, records)
+            divided = divides and records.num_rows > most
+            together = self._divided(records, own, most) if divided else [_Keys(self, own, records)]
+        due = due[~np.isin(due, own >> _HALF << _HALF)]
+        if len(together) == 1 and self.layout.sorts:
+            # All rows leave in one order.
+            return Parts([replace(together[0], hashes=np.concatenate((own, due)))])
+        pieces = range(0, len(due), max(1, self.layout.tuning.part_rows))
+        return Parts(together, [_Keys(self, due[at : at + self.layout.tuning.part_rows], None) for at in pieces])
+
+    def read(self) -> Iterator[pa.Table]:
+        for rows in self.versions.read():
+            yield self._shown(rows)
+
+    def count_open(self) -> OpenWindows:
+        many = self.state.open_windows
+        closes = definition(self.layout).close_of_end_ms(self.closing.earliest())
+        return OpenWindows(many, closes if many else None)
+
+    def buffered(self) -> Held:
+        size = self.state.by_key.totals().size
+        return Held(self.state.open_windows, size, size)
+
+    def put(self, rows: pa.Table) -> None:
+        """Store windows of keys that have none so far."""
+        none = Loaded(self._shown(self._none()), looked_at=np.zeros(0, np.int64))
+        self.store(none, rows, None)
+
+    def take_all(self) -> pa.Table:
+        """All windows that are of use; they are dropped from the store."""
+        rows = concat_tables([self._shown(self._none()), *self.read()])
+        self.forget()
+        return rows.filter(pa.array(kept(self.layout, rows, self.opens.after)))
+
+    def forget(self) -> None:
+        """Drop all windows."""
+        self.versions.forget()
+        self.closing.forget()
+        self.state.open_windows = 0
+
+    def tidy(self) -> None:
+        """Drop versions that are of no use, if most are."""
+        useful = max(self.state.open_windows, self.layout.tuning.whole_rows)
+        if self.state.by_key.totals().rows > _USELESS * useful:
+            replace(self.versions, left=partial(_left, self.layout, self.opens.after)).reduce()
+
+    def load(self, hashes: Hashes) -> Loaded:
+        """The windows of the keys with these hashes, and perhaps of some others."""
+        rows = _left(self.layout, self.opens.before, concat_tables([self._none(), *self.versions.find(hashes)]))
+        looked_at = ints(rows[_LOOKED_AT] if self._can_go_on else rows["end"])
+        return Loaded(self._shown(rows), looked_at=looked_at)
+
+    def store(self, loaded: Loaded, rows: pa.Table, records: pa.Table | None) -> None:
+        """Let `rows` be the windows of the keys that were `loaded`, and of those of the records."""
+        assert loaded.looked_at is not None
+        before, opens = loaded.rows, self.opens
+        tables = [before, rows] if records is None else [before, rows, records]
+        keys = _codes(self.layout.keys, tables)
+        names = _names(keys[:2], [before, rows])
+        was = np.full(int(max(part.max(initial=0) for part in names)) + 1, -1)
+        was[names[0]] = np.arange(before.num_rows)
+        was = was[names[1]]
+        ends, fresh = ints(rows["end"]), was < 0
+        changed = fresh.copy()
+        if records is not None:
+            changed |= _met(keys[1], ints(rows["start"]), ends, keys[2], ints(records["ts"]))
+        is_open = ends >= opens.after
+        looked_at = np.where(fresh, ends, np.append(loaded.looked_at, 0)[was])
+        again = is_open & (fresh | (looked_at < opens.after))
+        looked_at = np.where(again, ends, looked_at)
+        changed |= again
+        gone = kept(self.layout, before, opens.after) & ~np.isin(names[0], names[1])
+        versions = concat_tables(
+            [
+                self._versions(rows.filter(pa.array(changed)), looked_at[changed], False),
+                self._versions(before.filter(pa.array(gone)), loaded.looked_at[gone], True),
+            ]
+        )
+        hashes = grouping.key_hash(self.layout, versions)
+        more = np.append(fresh[changed].astype(np.int64), np.full(int(gone.sum()), -1))
+        if versions.num_rows:
+            self.versions.add(versions, hashes, more)
+        noted = again[changed]
+        self.closing.add(hashes[: len(noted)][noted], ends[again], opens.after)
+        self.state.open_windows += int(is_open.sum()) - int((ints(before["end"]) >= opens.before).sum())
+
+    @property
+    def _can_go_on(self) -> bool:
+        """Whether the end of a window can change."""
+        return isinstance(self.layout.op.windows, SessionWindows)
+
+    def _none(self) -> pa.Table:
+        """A table of versions without rows."""
+        none = self._versions(no_windows(self.layout), np.zeros(0, np.int64), False)
+        return none.append_column("h", pa.array([], pa.int64()))
+
+    def _versions(self, rows: pa.Table, looked_at: Ints, gone: bool) -> pa.Table:
+        found = rows.select(no_windows(self.layout).schema.names)
+        if self._can_go_on:
+            found = found.append_column(_LOOKED_AT, pa.array(looked_at))
+        return found.append_column("deleted", pa.array(np.full(found.num_rows, gone)))
+
+    def _shown(self, versions: pa.Table) -> pa.Table:
+        """The windows of versions that count."""
+        return undeleted(versions.select(no_windows(self.layout).schema.names))
+
+    def _divided(self, records: pa.Table, hashes: Hashes, most: int) -> list[_Keys]:
+        """About so many records at a time, those of a key together."""
+        high = hashes >> _HALF
+        _, number, counts = np.unique(high, return_inverse=True, return_counts=True)
+        part = ((np.cumsum(counts) - 1) // most)[number]
+        each = [np.flatnonzero(part == one) for one in np.unique(part).tolist()]
+        return [_Keys(self, hashes[places], records.take(pa.array(places)), places) for places in each]
+
+
+@dataclass(frozen=True)
+class _Keys:
+    """Keys by their hashes."""
+
+    stored: WindowsByKey
+    hashes: Hashes
+    records: pa.Table | None
+    places: Ints | None = None
+
+    def load(self) -> Loaded:
+        return self.stored.load(self.hashes)
+
+    def store(self, loaded: Loaded, rows: pa.Table, entries: pa.Table | None) -> None:
+        assert entries is None  # in front of a buffer with a bound windows are in buckets
+        self.stored.store(loaded, rows, self.records)
+
+
+def _left(layout: Layout, opens: float, versions: pa.Table) -> pa.Table:
+    """The versions that count when windows that end from `opens` on are open; `versions` has all those of its keys."""
+    last = last_versions([*layout.keys, "start"], versions)
+    return last.filter(pa.array(kept(layout, last, opens)))
+
+
+def _codes(columns: list[str], tables: list[pa.Table]) -> list[Ints]:
+    """A number for each row, the same for equal ones in all tables."""
+    both = concat_tables([table.select(columns) for table in tables])
+    codes = grouping.codes([both[name] for name in columns])
+    return np.split(codes, np.cumsum([table.num_rows for table in tables])[:-1])
+
+
+def _names(keys: list[Ints], tables: list[pa.Table]) -> list[Ints]:
+    """A number for each window, the same for those of one key that begin together."""
+    starts = [
+        pa.table({"key": pa.array(key), "start": array(rows["start"])}) for key, rows in zip(keys, tables, strict=True)
+    ]
+    return _codes(["key", "start"], starts)
+
+
+def _met(keys: Ints, starts: Ints, ends: Ints, of_records: Ints, times: Ints) -> np.ndarray:
+    """Which windows may hold a record of the batch: one lies between the first and the last record of its key."""
+    room = int(max(keys.max(initial=0), of_records.max(initial=0))) + 1
+    first, last = np.full(room, MAX_MS), np.full(room, -1)
+    np.minimum.at(first, of_records, times)
+    np.maximum.at(last, of_records, times)
+    return (ends >= first[keys]) & (starts <= last[keys])
