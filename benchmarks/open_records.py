@@ -8,6 +8,8 @@ in it; in J4-hot one key has a tenth of the left ones; in J3 the window grows wi
 batch stay as many. In J6 a table of so many keys comes first, and a small batch has 10,000 records and 1,000 changes.
 Of `updates`, so many keys are in one window, in front of small batches of 10,000 records; `updates-function` has a
 Python function instead of a sum. (`--rows 500_000 --open 100_000`: batches that have all keys.)
+Of `sessions` and `sliding`, so many windows of as many keys are open, which end evenly over a gap of an hour. Half of
+the 10,000 records of a small batch are of keys that are open, the others of new ones, and as many windows close.
 
 The megabytes are the most that the process has in a step, and those that were there before it; steps that load what is
 there first are among them. The store is in files, and memory is used again as in a worker. Linux alone says them.
@@ -30,7 +32,8 @@ from benchmarks.inputs import HALVES
 
 OPEN = (100_000, 1_000_000, 10_000_000)
 UPDATES = ("updates", "updates-function")
-WORKLOADS = ("J3", "J4", "J4-hot", "J6", *UPDATES)
+BY_KEY = ("sessions", "sliding")
+WORKLOADS = ("J3", "J4", "J4-hot", "J6", *UPDATES, *BY_KEY)
 ROWS = 5_000
 LOAD_ROWS = 1_000_000
 """Records of a batch that loads a window."""
@@ -130,6 +133,37 @@ def window_of_updates(workload: str, entries: int, rows: int) -> Prepared:
     return Prepared(operation(table.node), load, batches())
 
 
+def windows_of_keys(workload: str, entries: int, rows: int) -> Prepared:
+    """Final results of sessions or sliding windows, of which so many are open before the small batches come."""
+    import numpy as np
+
+    import tidegate as tg
+    from tidegate.plan import operation
+
+    gap_ms, load, rng = 3_600_000, max(1, -(-entries // LOAD_ROWS)), np.random.default_rng([2026, entries])
+    if workload == "sessions":
+        windows: Any = tg.SessionWindows.of_inactivity_gap_with_no_grace(f"{gap_ms} ms")
+    else:
+        windows = tg.SlidingWindows.of_time_difference_with_no_grace(f"{gap_ms} ms")
+    table = tg.stream("events", **ORDER).group_by_key().windowed_by(windows).agg(total=tg.sum("amount"))
+    final = table.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
+    # The first small batch may change how windows are stored; it counts as loading.
+    small, names = BATCHES + 1, named(entries + rows * (BATCHES + 1))
+
+    def batches() -> Iterator[list[list[Any]]]:
+        for some in np.array_split(np.arange(entries), load):
+            yield [[record_batch(names, some, "amount", some % 97, some * gap_ms // entries, 0, int(some[0]))]]
+        for number in range(small):
+            fresh = entries + number * rows + np.arange(rows)
+            # Keys that closed lately begin anew.
+            known = rng.integers((number + 1) * rows, entries, rows) if entries > (number + 1) * rows else fresh
+            keys = np.concatenate((fresh, known))
+            at = fresh * gap_ms // entries
+            yield [[record_batch(names, keys, "amount", keys % 97, np.tile(at, 2), 0, entries + number * 2 * rows)]]
+
+    return Prepared(operation(final.node), load + 1, batches())
+
+
 ORDER: dict[str, Any] = {"key": "user", "timestamp": "ts", "partition": "partition", "offset": "offset"}
 
 
@@ -166,11 +200,13 @@ def measured(workload: str, entries: int, rows: int) -> dict[str, float]:
     folder = tempfile.TemporaryDirectory(prefix="tidegate-bench-")
     if workload in UPDATES:
         prepared = window_of_updates(workload, entries, rows)
+    elif workload in BY_KEY:
+        prepared = windows_of_keys(workload, entries, rows)
     else:
         prepared = stream_and_table(entries, rows) if workload == "J6" else two_streams(workload, entries, rows)
     first = next(prepared.batches)
     schemas = [side[0].schema for side in first]
-    if workload in UPDATES:
+    if workload in (*UPDATES, *BY_KEY):
         layout = Layout(prepared.op, schemas[0], sorts=False)
         sides = [layout]
     else:

@@ -65,15 +65,15 @@ class WindowsByKey:
     def parts(self, records: pa.Table | None, divides: bool) -> Parts:
         due, most = self.closing.take_due(self.opens.after), self.layout.tuning.part_records
         if records is None:
-            together, own = [], np.zeros(0, np.uint64)
+            together, own = list[_Keys](), np.zeros(0, np.uint64)
         else:
             own = grouping.key_hash(self.layout, records)
             divided = divides and records.num_rows > most
             together = self._divided(records, own, most) if divided else [_Keys(self, own, records)]
         due = due[~np.isin(due, own >> _HALF << _HALF)]
-        if len(together) == 1 and self.layout.sorts:
-            # All rows leave in one order.
-            return Parts([replace(together[0], hashes=np.concatenate((own, due)))])
+        if self.layout.sorts and self.layout.op.emits == "both":
+            # All final results leave in one order, behind the updates.
+            return Parts([_Keys(self, np.concatenate((own, due)), records)])
         pieces = range(0, len(due), max(1, self.layout.tuning.part_rows))
         return Parts(together, [_Keys(self, due[at : at + self.layout.tuning.part_rows], None) for at in pieces])
 

@@ -1,0 +1,133 @@
+"""Sliding windows and sessions that are stored by key: what leaves, and what people see, is as with buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tidegate as tg
+from properties.test_keyed_windows import CLOSING, WINDOWS, built_in, history, history_in_place
+from sizes import SMALL
+from tidegate.kernel.state.state import State
+from tidegate.kernel.tuning import DEFAULT
+from tidegate.kernel.windows import window_forms
+from tidegate.kernel.windows.window_buckets import WindowBuckets
+from tidegate.testing import TopologyTestDriver
+
+KINDS = [name for name in WINDOWS if name.startswith(("sessions", "sliding"))]
+
+RECORDS = st.lists(
+    st.fixed_dictionaries(
+        {"key": st.sampled_from("abcdef"), "ts": st.integers(0, 60), "x": st.one_of(st.none(), st.integers(0, 9))}
+    ),
+    max_size=40,
+)
+
+
+def numbers(windowed: Any) -> Any:
+    """Aggregates whose rows have copies."""
+    return windowed.agg(n=tg.count(), total=tg.sum("x"), mean=tg.mean("x"))
+
+
+def deleting(windowed: Any) -> Any:
+    """A function that deletes what it has at a 0."""
+
+    def add(key: str, row: dict[str, Any], told: str) -> str | None:
+        return None if row["x"] == 0 else f"{told}{row['x']}"
+
+    return windowed.aggregate(lambda: "", add, type="string", merger=lambda key, a, b: f"{a}|{b}")
+
+
+AGGREGATES = [built_in, numbers, history, history_in_place, deleting]
+SIZES = {
+    "as ever": DEFAULT,
+    "small": SMALL,
+    "narrow": replace(DEFAULT, buckets_per_level=2, bucket_segments=1, part_rows=1, part_records=1, block_rows=2),
+}
+
+
+@contextmanager
+def always_by_key() -> Iterator[None]:
+    """Whatever a batch stores is by key behind it."""
+    with (
+        patch.object(WindowBuckets, "writes_much", property(lambda self: self.written > 0)),
+        patch.object(window_forms, "_needs_most", lambda *_: False),
+    ):
+        yield
+
+
+@contextmanager
+def never_by_key() -> Iterator[None]:
+    """All windows stay in buckets."""
+    with patch.object(WindowBuckets, "writes_much", False):
+        yield
+
+
+@contextmanager
+def as_it_falls() -> Iterator[None]:
+    """By the sizes."""
+    yield
+
+
+def result(windows: Any, aggregate: Any, kind: str) -> Any:
+    grouped = tg.stream("events", key="key", timestamp="ts").group_by_key()
+    table = aggregate(grouped.windowed_by(windows))
+    closing = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
+    if kind == "final":
+        return table.suppress(closing)
+    return table if kind == "updates" else tg.outputs(updates=table, final=table.suppress(closing))
+
+
+def seen(driver: TopologyTestDriver) -> dict[str, Any]:
+    """What people see of a driver, apart from when the next window closes, of which windows by key know the earliest
+    time, and from bytes."""
+    metrics = driver.metrics()
+    store = driver.read_state()
+    return {
+        "rows": driver.read_output(),
+        "drops": driver.drops,
+        "open": metrics["open_windows"],
+        "waiting": driver.pending().waiting,
+        "state": sorted(map(repr, store.to_pylist() if hasattr(store, "to_pylist") else store)),
+    }
+
+
+@pytest.mark.parametrize("emits", ["final", "updates", "both"])
+@pytest.mark.parametrize("kind", KINDS)
+@given(records=RECORDS, data=st.data())
+def test_as_in_buckets(kind: str, emits: str, records: list[Any], data: st.DataObject) -> None:
+    aggregate = data.draw(st.sampled_from(AGGREGATES), label="aggregate")
+    form = data.draw(st.sampled_from([always_by_key, always_by_key, as_it_falls]), label="form")
+    tuning = SIZES[data.draw(st.sampled_from(sorted(SIZES)), label="sizes")]
+    table = result(WINDOWS[kind], aggregate, emits)
+    bucketed, by_key = TopologyTestDriver(table), TopologyTestDriver(table, tuning=tuning)
+    rest = [*records, CLOSING] if data.draw(st.booleans(), label="closes") else records
+    while rest:
+        size = data.draw(st.integers(1, 8), label="batch")
+        with never_by_key():
+            bucketed.pipe_batch(rest[:size])
+            wanted = seen(bucketed)
+        with form():
+            by_key.pipe_batch(rest[:size])
+            assert seen(by_key) == wanted
+        closes = [driver.metrics().get("next_close", 0) for driver in (by_key, bucketed)]
+        assert closes[0] <= closes[1]
+        rest = rest[size:]
+        if data.draw(st.booleans(), label="restart"):
+            by_key = TopologyTestDriver(table, state=by_key.state(), tuning=tuning)
+            bucketed = TopologyTestDriver(table, state=bucketed.state())
+    with never_by_key():
+        bucketed.drain()
+    with form():
+        by_key.drain()
+    assert by_key.read_output() == bucketed.read_output()
+    for store in by_key.state().stores:
+        state = State.open(store)
+        assert state is None or not (state.by_key or state.closing or state.open_windows)
