@@ -8,8 +8,8 @@ in it; in J4-hot one key has a tenth of the left ones; in J3 the window grows wi
 batch stay as many. In J6 a table of so many keys comes first, and a small batch has 10,000 records and 1,000 changes.
 Of `updates`, so many keys are in one window, in front of small batches of 10,000 records; `updates-function` has a
 Python function instead of a sum. (`--rows 500_000 --open 100_000`: batches that have all keys.)
-Of `sessions` and `sliding`, so many windows of as many keys are open, which end evenly over a gap of an hour. Half of
-the 10,000 records of a small batch are of keys that are open, the others of new ones, and as many windows close.
+Of `sessions` and `sliding`, so many windows of as many keys are open, each for an hour. Half of the 10,000 records of a
+small batch are of these keys, the others of new ones, and about as many windows close.
 
 The megabytes are the most that the process has in a step, and those that were there before it; steps that load what is
 there first are among them. The store is in files, and memory is used again as in a worker. Linux alone says them.
@@ -144,22 +144,26 @@ def windows_of_keys(workload: str, entries: int, rows: int) -> Prepared:
     if workload == "sessions":
         windows: Any = tg.SessionWindows.of_inactivity_gap_with_no_grace(f"{gap_ms} ms")
     else:
-        windows = tg.SlidingWindows.of_time_difference_with_no_grace(f"{gap_ms} ms")
+        windows = tg.SlidingWindows.of_time_difference_and_grace("10 minutes", f"{gap_ms} ms")
     table = tg.stream("events", **ORDER).group_by_key().windowed_by(windows).agg(total=tg.sum("amount"))
     final = table.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
     # The first small batch may change how windows are stored; it counts as loading.
     small, names = BATCHES + 1, named(entries + rows * (BATCHES + 1))
 
+    def times(numbers: Any) -> Any:
+        """Evenly, and not early: all records before the first hour would share a sliding window."""
+        return gap_ms + numbers * gap_ms // entries
+
     def batches() -> Iterator[list[list[Any]]]:
         for some in np.array_split(np.arange(entries), load):
-            yield [[record_batch(names, some, "amount", some % 97, some * gap_ms // entries, 0, int(some[0]))]]
+            yield [[record_batch(names, some, "amount", some % 97, times(some), 0, int(some[0]))]]
         for number in range(small):
             fresh = entries + number * rows + np.arange(rows)
             # Keys that closed lately begin anew.
             known = rng.integers((number + 1) * rows, entries, rows) if entries > (number + 1) * rows else fresh
             keys = np.concatenate((fresh, known))
-            at = fresh * gap_ms // entries
-            yield [[record_batch(names, keys, "amount", keys % 97, np.tile(at, 2), 0, entries + number * 2 * rows)]]
+            at = np.tile(times(fresh), 2)
+            yield [[record_batch(names, keys, "amount", keys % 97, at, 0, entries + number * 2 * rows)]]
 
     return Prepared(operation(final.node), load + 1, batches())
 

@@ -70,6 +70,8 @@ class State:
     """When windows that are stored by key must be looked at (kernel.windows.closing_times)."""
     open_windows: int = 0
     """How many windows that are stored by key are open."""
+    outlived: dict[int, int] = field(default_factory=dict)
+    """How many others have closed and are still of use, by about until when (kernel.windows.windows_by_key)."""
     large_windows: int = 0
     """How many windows have become large so far: the number of the next one (kernel.windows.window_runs)."""
     input_times: list[int] = field(default_factory=lambda: [NEVER, NEVER])
@@ -158,6 +160,7 @@ class State:
             by_key=LogIndex.load(Section(store, WINDOWS_BY_KEY), meta.get("by_key")),
             closing=LogIndex.load(Section(store, CLOSING_TIMES), meta.get("closing")),
             open_windows=meta.get("open_windows", 0),
+            outlived=dict(meta.get("outlived", [])),
             large_windows=meta.get("large_windows", 0),
             input_times=meta.get("input_times", [NEVER, NEVER]),
             looked_up_to=meta.get("looked_up_to", meta.get("input_times", [NEVER])[0]),
@@ -187,6 +190,8 @@ class State:
         others |= {"by_key": self.by_key, "closing": self.closing}
         indexes = {name: index.save() for name, index in others.items()} | {"came": self._saved_came()}
         meta |= {name: saved for name, saved in indexes.items() if saved}
+        if self.outlived:
+            meta["outlived"] = sorted(self.outlived.items())
         meta |= self._saved_of_lookups()
         if self.described:
             meta["described"] = self.described

@@ -158,7 +158,9 @@ class WindowBuckets:
         hashes = grouping.key_hash(self.layout, rows)
         self._write(part.buckets, rows, hashes, most, part.every)
         self.written += rows.num_rows
-        self.needed += int((ints(loaded.rows["end"]) < self.opens.after).sum()) + self._of_keys(part.records, hashes)
+        ends = ints(loaded.rows["end"])
+        closed = (ends >= self.opens.before) & (ends < self.opens.after)
+        self.needed += int(closed.sum()) + self._of_keys(part.records, hashes)
 
     def _of_keys(self, records: pa.Table | None, hashes: Hashes) -> int:
         """About how many windows with these hashes are of keys of the records: a few too many."""

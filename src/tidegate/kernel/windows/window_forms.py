@@ -33,7 +33,7 @@ def between_batches(layout: Layout, state: State) -> StoredWindows:
 def for_batch(layout: Layout, state: State, opens: Opens, records: pa.Table | None) -> StoredWindows:
     """The windows in the form in which a batch with these records takes them."""
     stored = of(layout, state, opens)
-    if isinstance(stored, WindowsByKey) and _needs_most(layout, state, records):
+    if isinstance(stored, WindowsByKey) and _needs_most(stored, records):
         return _in_buckets(stored, Opens(opens.before, opens.before), opens)
     return stored
 
@@ -57,7 +57,7 @@ def settle(stored: StoredWindows) -> None:
                 by_key.put(rows)
     elif isinstance(stored, WindowsByKey):
         now = Opens(stored.opens.after, stored.opens.after)
-        if stored.state.open_windows <= stored.layout.tuning.whole_rows // 2:
+        if stored.useful <= stored.layout.tuning.whole_rows // 2:
             _in_buckets(stored, now, now)
         else:
             stored.tidy()
@@ -70,9 +70,9 @@ def _in_buckets(stored: WindowsByKey, now: Opens, opens: Opens) -> WindowBuckets
     return WindowBuckets(stored.layout, stored.state, opens)
 
 
-def _needs_most(layout: Layout, state: State, records: pa.Table | None) -> bool:
+def _needs_most(stored: WindowsByKey, records: pa.Table | None) -> bool:
     """Whether the keys of records are so many that their windows take less time in buckets."""
-    times = max(1, layout.tuning.whole_times // 4)
-    if records is None or records.num_rows * times <= state.open_windows:
+    times, many = max(1, stored.layout.tuning.whole_times // 4), stored.useful
+    if records is None or records.num_rows * times <= many:
         return False
-    return count_keys(grouping.key_hash(layout, records)) * times > state.open_windows
+    return count_keys(grouping.key_hash(stored.layout, records)) * times > many

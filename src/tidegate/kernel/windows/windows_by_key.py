@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.instants import MAX_MS
-from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
+from tidegate.kernel.columns.arrays import Flags, Ints, array, concat_tables, ints
 from tidegate.kernel.operator import OpenWindows
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
@@ -34,10 +34,13 @@ from tidegate.kernel.windows.stored_windows import (
     open_ms,
     undeleted,
 )
-from tidegate.spec.windows import SessionWindows
+from tidegate.spec.windows import SessionWindows, SlidingWindows
 
 _USELESS = 8
 """When stored windows are so many times those that are open, they are put together."""
+
+_STEPS = 8
+"""Into so many steps a time difference is divided, to know how many windows outlive their close."""
 
 _HALF = np.uint64(32)
 
@@ -97,7 +100,8 @@ class WindowsByKey:
 
     def take_all(self) -> pa.Table:
         """All windows that are of use; they are dropped from the store."""
-        rows = concat_tables([self._shown(self._none()), *self.read()])
+        found = self.read() if self.opens.after < np.inf else ()
+        rows = concat_tables([self._shown(self._none()), *found])
         self.forget()
         return rows.filter(pa.array(kept(self.layout, rows, self.opens.after)))
 
@@ -106,10 +110,18 @@ class WindowsByKey:
         self.versions.forget()
         self.closing.forget()
         self.state.open_windows = 0
+        self.state.outlived = {}
+
+    @property
+    def useful(self) -> int:
+        """About how many windows are of use, rather too many than too few."""
+        reached = self.opens.after
+        self.state.outlived = {until: many for until, many in self.state.outlived.items() if until >= reached}
+        return self.state.open_windows + sum(self.state.outlived.values())
 
     def tidy(self) -> None:
         """Drop versions that are of no use, if most are."""
-        useful = max(self.state.open_windows, self.layout.tuning.whole_rows)
+        useful = max(self.useful, self.layout.tuning.whole_rows)
         if self.state.by_key.totals().rows > _USELESS * useful:
             replace(self.versions, left=partial(_left, self.layout, self.opens.after)).reduce()
 
@@ -151,7 +163,21 @@ class WindowsByKey:
             self.versions.add(versions, hashes, more)
         noted = again[changed]
         self.closing.add(hashes[: len(noted)][noted], ends[again], opens.after)
-        self.state.open_windows += int(is_open.sum()) - int((ints(before["end"]) >= opens.before).sum())
+        self._count(before, is_open)
+
+    def _count(self, before: pa.Table, is_open: Flags) -> None:
+        """Take note that windows of use are open or not, where there were others `before`."""
+        was_open = ints(before["end"]) >= self.opens.before
+        self.state.open_windows += int(is_open.sum()) - int(was_open.sum())
+        outlives = int((~is_open).sum()) - int((kept(self.layout, before, self.opens.after) & ~was_open).sum())
+        if outlives:
+            # A sliding window is of use for two time differences behind its end.
+            windows = definition(self.layout)
+            assert isinstance(windows, SlidingWindows)
+            until = int(self.opens.after) + 2 * windows.time_difference_ms
+            step = max(1, windows.time_difference_ms // _STEPS)
+            until = (until // step + 1) * step
+            self.state.outlived[until] = self.state.outlived.get(until, 0) + outlives
 
     @property
     def _can_go_on(self) -> bool:
@@ -220,10 +246,11 @@ def _names(keys: list[Ints], tables: list[pa.Table]) -> list[Ints]:
     return _codes(["key", "start"], starts)
 
 
-def _met(keys: Ints, starts: Ints, ends: Ints, of_records: Ints, times: Ints) -> np.ndarray:
+def _met(keys: Ints, starts: Ints, ends: Ints, of_records: Ints, times: Ints) -> Flags:
     """Which windows may hold a record of the batch: one lies between the first and the last record of its key."""
     room = int(max(keys.max(initial=0), of_records.max(initial=0))) + 1
     first, last = np.full(room, MAX_MS), np.full(room, -1)
     np.minimum.at(first, of_records, times)
     np.maximum.at(last, of_records, times)
-    return (ends >= first[keys]) & (starts <= last[keys])
+    found: Flags = (ends >= first[keys]) & (starts <= last[keys])
+    return found
