@@ -9,7 +9,8 @@ batch stay as many. In J6 a table of so many keys comes first, and a small batch
 Of `updates`, so many keys are in one window, in front of small batches of 10,000 records; `updates-function` has a
 Python function instead of a sum. (`--rows 500_000 --open 100_000`: batches that have all keys.)
 Of `sessions` and `sliding`, so many windows of as many keys are open, each for an hour. Half of the 10,000 records of a
-small batch are of these keys, the others of new ones, and about as many windows close.
+small batch are of these keys, the others of new ones, and about as many windows close. (With `--rows` of all keys or
+more, records are of these keys alone.)
 
 The megabytes are the most that the process has in a step, and those that were there before it; steps that load what is
 there first are among them. The store is in files, and memory is used again as in a worker. Linux alone says them.
@@ -148,7 +149,8 @@ def windows_of_keys(workload: str, entries: int, rows: int) -> Prepared:
     table = tg.stream("events", **ORDER).group_by_key().windowed_by(windows).agg(total=tg.sum("amount"))
     final = table.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
     # The first small batch may change how windows are stored; it counts as loading.
-    small, names = BATCHES + 1, named(entries + rows * (BATCHES + 1))
+    small = BATCHES + 1
+    names = named(entries + (rows * small if rows < entries else 0))
 
     def times(numbers: Any) -> Any:
         """Evenly, and not early: all records before the first hour would share a sliding window."""
@@ -159,10 +161,11 @@ def windows_of_keys(workload: str, entries: int, rows: int) -> Prepared:
             yield [[record_batch(names, some, "amount", some % 97, times(some), 0, int(some[0]))]]
         for number in range(small):
             fresh = entries + number * rows + np.arange(rows)
-            # Keys that closed lately begin anew.
-            known = rng.integers((number + 1) * rows, entries, rows) if entries > (number + 1) * rows else fresh
-            keys = np.concatenate((fresh, known))
-            at = np.tile(times(fresh), 2)
+            keys, at = rng.integers(0, entries, 2 * rows), np.full(2 * rows, 2 * gap_ms + number)
+            if rows < entries:
+                # Keys that closed lately begin anew.
+                keys = np.concatenate((fresh, rng.integers((number + 1) * rows, entries, rows)))
+                at = np.tile(times(fresh), 2)
             yield [[record_batch(names, keys, "amount", keys % 97, at, 0, entries + number * 2 * rows)]]
 
     return Prepared(operation(final.node), load + 1, batches())

@@ -40,6 +40,8 @@ _HOPPING = _TIME.advance_by("5 ms")
 _SLIDING = tg.SlidingWindows.of_time_difference_and_grace("6 ms", "5 ms")
 _SESSIONS = tg.SessionWindows.of_inactivity_gap_and_grace("4 ms", "5 ms")
 
+_LONG_SESSIONS = tg.SessionWindows.of_inactivity_gap_and_grace("4 ms", "20 ms")
+
 
 def _grouped() -> tg.KGroupedStream:
     return tg.stream("events", key="k", timestamp="ts", schema=SCHEMA).group_by_key()
@@ -95,6 +97,8 @@ def families() -> dict[str, tg.KTable | tg.KStream]:
         "batch-windows": _all(_grouped().windowed_by(tg.BatchWindows.of_size("10 ms"))).suppress(_FINAL),
         "sliding-final": _all(_grouped().windowed_by(_SLIDING)).suppress(_FINAL),
         "sessions-final": _all(_grouped().windowed_by(_SESSIONS)).suppress(_FINAL),
+        "sliding-by-key": _all(_grouped().windowed_by(_SLIDING)).suppress(_FINAL),
+        "sessions-by-key": _all(_grouped().windowed_by(_LONG_SESSIONS)).suppress(_FINAL),
         "sessions-updates": _ordered(_grouped().windowed_by(_SESSIONS)),
         "unlimited": _all(_grouped().windowed_by(tg.UnlimitedWindows.start_on(0))),
         "plain": _all(_grouped()),
@@ -115,7 +119,12 @@ def families() -> dict[str, tg.KTable | tg.KStream]:
     }
 
 
-SIZES = {"large-windows": Tuning(whole_rows=1, whole_times=1)}
+_BY_KEY = Tuning(whole_rows=0, whole_times=0)
+SIZES = {
+    "large-windows": Tuning(whole_rows=1, whole_times=1),
+    "sliding-by-key": _BY_KEY,
+    "sessions-by-key": _BY_KEY,
+}
 """With which sizes a family is written, where a handful of records must reach them."""
 
 

@@ -134,8 +134,8 @@ class Case:
             return SMALL if self.sizes == "small" else DEFAULT
         random = Random(f"mixed sizes {self.seed}")
         some = {one.name: getattr(SMALL, one.name) for one in fields(Tuning) if random.random() < 0.5}
-        # Of large windows, so that one becomes large, and small, and large again.
-        some |= {"whole_rows": random.randint(1, 2), "whole_times": 1}
+        # Of large windows, so that one becomes large, and small, and large again; and of windows of keys that are many.
+        some |= {"whole_rows": random.randint(1, 2), "whole_times": random.choice([1, 1, 4])}
         return replace(DEFAULT, **some)
 
     @property

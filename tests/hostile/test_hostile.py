@@ -18,14 +18,17 @@ from hostile.draws import HOARD
 from hostile.joined import Joining
 from hostile.joined_draws import JoinDraw
 from hostile.runs import RUNNERS, chunk, report, run, smaller
-from hostile.scenario import Scenario
+from hostile.scenario import Scenario, Sliding
 from hostile.stored import Misfit, stored
+from oracle import Sessions
 from tidegate.kernel.exchange import retract_insert, to_stream
 from tidegate.kernel.state import state
 from tidegate.kernel.time import slowest_partition
 from tidegate.kernel.time.idle import Idle
 from tidegate.kernel.windows import functions
+from tidegate.kernel.windows.stored_windows import Loaded
 from tidegate.kernel.windows.window_runs import WindowRuns
+from tidegate.kernel.windows.windows_by_key import WindowsByKey
 
 CHUNKS = 4
 """Of the smoke cases, which run side by side."""
@@ -108,6 +111,27 @@ def test_sizes_are_drawn_by_which_windows_are_large(monkeypatch: pytest.MonkeyPa
                 where = name, what.sizes
                 run(what, name)
     assert large == wanted
+
+
+def test_sizes_are_drawn_by_which_windows_of_keys_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the driver and in layouts: a later batch finds them by key, and changes them."""
+    many: set[tuple[str, str]] = set()
+    store, where = WindowsByKey.store, ("", "")
+
+    def seen(self: WindowsByKey, loaded: Loaded, rows: pa.Table, records: pa.Table | None) -> None:
+        if records is not None and loaded.rows.num_rows:
+            many.add(where)
+        store(self, loaded, rows, records)
+
+    monkeypatch.setattr(WindowsByKey, "store", seen)
+    wanted = {(name, sizes) for name in RUNNERS for sizes in ("small", "mixed")}
+    for what in map(scenario, range(1_000)):
+        keyed = isinstance(what, Scenario) and isinstance(what.windows, Sessions | Sliding)
+        if keyed and not many >= wanted:
+            for name in RUNNERS:
+                where = name, what.sizes
+                run(what, name)
+    assert many == wanted
 
 
 def test_what_is_drawn_for_spark() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
@@ -43,6 +43,11 @@ def deleting(windowed: Any) -> Any:
         return None if row["x"] == 0 else f"{told}{row['x']}"
 
     return windowed.aggregate(lambda: "", add, type="string", merger=lambda key, a, b: f"{a}|{b}")
+
+
+def tripled(one: int | None, other: int | None) -> int:
+    """What tells the order of records."""
+    return ((one or 0) * 3 + (other or 0)) % 1_009
 
 
 AGGREGATES = [built_in, numbers, history, history_in_place, deleting]
@@ -123,6 +128,11 @@ def test_as_in_buckets(kind: str, emits: str, records: list[Any], data: st.DataO
         if data.draw(st.booleans(), label="restart"):
             by_key = TopologyTestDriver(table, state=by_key.state(), tuning=tuning)
             bucketed = TopologyTestDriver(table, state=bucketed.state())
+    drain(bucketed, by_key, form)
+
+
+def drain(bucketed: TopologyTestDriver, by_key: TopologyTestDriver, form: Any) -> None:
+    """Both give the same to the last, and nothing is left by key."""
     with never_by_key():
         bucketed.drain()
     with form():
@@ -130,4 +140,66 @@ def test_as_in_buckets(kind: str, emits: str, records: list[Any], data: st.DataO
     assert by_key.read_output() == bucketed.read_output()
     for store in by_key.state().stores:
         state = State.open(store)
-        assert state is None or not (state.by_key or state.closing or state.open_windows)
+        assert state is None or not (state.by_key or state.closing or state.open_windows or state.outlived)
+        assert form is not always_by_key or not store.log
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan that may become another one from batch to batch."""
+
+    windows: Any
+    function: bool
+    emits: str = "final"
+    more: bool = False
+
+    @property
+    def table(self) -> Any:
+        store = tg.Materialized.as_("store")
+        windowed = tg.stream("events", key="key", timestamp="ts").group_by_key().windowed_by(self.windows)
+        if self.function:
+            table = windowed.reduce(
+                lambda one, other: ((one or 0) * 3 + (other or 0)) % 1_009, "x", "total", materialized=store
+            )
+        else:
+            added = {"low": tg.min("x"), "all": tg.collect_list("x")} if self.more else {}
+            table = windowed.agg(store, **added, n=tg.count(), total=tg.sum("x"))
+        if self.emits == "updates":
+            return table
+        bounded = tg.BufferConfig.max_records(1_000).shut_down_when_full()
+        buffer = bounded if self.emits == "bounded" else tg.BufferConfig.unbounded()
+        return table.suppress(tg.Suppressed.until_window_closes(buffer))
+
+    def changed(self, data: st.DataObject) -> Plan:
+        """Another plan that can go on."""
+        match data.draw(st.sampled_from(["grace", "emits", "more"]), label="change"):
+            case "grace":
+                return replace(self, windows=replace(self.windows, grace_ms=data.draw(st.integers(0, 9))))
+            case "emits":
+                return replace(self, emits=data.draw(st.sampled_from(["final", "updates", "bounded"])))
+        return self if self.emits == "bounded" else replace(self, more=True)
+
+
+@pytest.mark.parametrize("function", [False, True], ids=["built-in", "function"])
+@pytest.mark.parametrize("kind", KINDS)
+@given(records=RECORDS, data=st.data())
+def test_plans_that_change_as_in_buckets(kind: str, function: bool, records: list[Any], data: st.DataObject) -> None:
+    form = data.draw(st.sampled_from([always_by_key, always_by_key, as_it_falls]), label="form")
+    tuning = SIZES[data.draw(st.sampled_from(sorted(SIZES)), label="sizes")]
+    plan = Plan(WINDOWS[kind], function)
+    bucketed, by_key = TopologyTestDriver(plan.table), TopologyTestDriver(plan.table, tuning=tuning)
+    rest = records
+    while rest:
+        size = data.draw(st.integers(1, 8), label="batch")
+        with never_by_key():
+            bucketed.pipe_batch(rest[:size])
+            wanted = seen(bucketed)
+        with form():
+            by_key.pipe_batch(rest[:size])
+            assert seen(by_key) == wanted
+        rest = rest[size:]
+        if data.draw(st.booleans(), label="restart"):
+            plan = plan.changed(data)
+            by_key = TopologyTestDriver(plan.table, state=by_key.state(), tuning=tuning)
+            bucketed = TopologyTestDriver(plan.table, state=bucketed.state())
+    drain(bucketed, by_key, form)

@@ -167,7 +167,7 @@ class WindowBuckets:
         count, tuning = len(hashes), self.layout.tuning
         if records is None or count <= tuning.whole_rows:
             return 0
-        if records.num_rows > 3 * count // tuning.whole_times:
+        if records.num_rows * tuning.whole_times > 3 * count:
             return count  # Of so many records it costs more to find their keys than it may save.
         marks = np.zeros(1 << (64 - int(_MARKS)), bool)
         marks[grouping.key_hash(self.layout, records) >> _MARKS] = True
@@ -202,7 +202,7 @@ def _known(layout: Layout, opens_after: float, rows: pa.Table) -> dict[str, int]
     """What the index knows of a bucket: how much is open in it, and when it must be looked at."""
     ends = ints(rows["end"])
     is_open = ends >= opens_after
-    bounded = layout.op.buffer is not None
+    bounded = "bytes" in rows.schema.names
     waits, counts = keyed_strict_bound.totals(rows, opens_after) if bounded else (0, 0)
     live = np.ones(rows.num_rows, np.bool_)
     if "deleted" in rows.schema.names:

@@ -18,6 +18,9 @@ from tidegate.kernel.windows.stored_windows import Opens, StoredWindows, definit
 from tidegate.kernel.windows.window_buckets import WindowBuckets
 from tidegate.kernel.windows.windows_by_key import WindowsByKey
 
+_AGAIN = 4
+"""A batch must need so many times the share of windows for which they were stored by key, until they are not."""
+
 
 def of(layout: Layout, state: State, opens: Opens) -> StoredWindows:
     """The windows of a state in the form that they have."""
@@ -72,7 +75,7 @@ def _in_buckets(stored: WindowsByKey, now: Opens, opens: Opens) -> WindowBuckets
 
 def _needs_most(stored: WindowsByKey, records: pa.Table | None) -> bool:
     """Whether the keys of records are so many that their windows take less time in buckets."""
-    times, many = max(1, stored.layout.tuning.whole_times // 4), stored.useful
+    times, many = stored.layout.tuning.whole_times // _AGAIN, stored.useful
     if records is None or records.num_rows * times <= many:
         return False
     return count_keys(grouping.key_hash(stored.layout, records)) * times > many
