@@ -28,7 +28,9 @@ class Tuning:
     Tables of windows
         whole_rows   a window up to so many rows is read and written whole by each batch that touches it
         whole_times  so is a larger one of up to so many times the rows that a batch has of it; otherwise the batch
-                     reads and writes the rows of its keys
+                     reads and writes the rows of its keys. The same two numbers decide when sliding windows and
+                     sessions are stored by key: when a batch writes more than so many, and so many times those that it
+                     needs
 
     Sliding windows and sessions
         key_windows    a bucket with more windows than this becomes several: one record reads and writes the bucket of
