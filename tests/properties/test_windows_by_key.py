@@ -144,6 +144,16 @@ def drain(bucketed: TopologyTestDriver, by_key: TopologyTestDriver, form: Any) -
         assert form is not always_by_key or not store.log
 
 
+def test_a_session_that_begins_again_where_a_deleted_one_did() -> None:
+    table = result(WINDOWS["sessions without grace"], deleting, "final")
+    batches = [[("a", 10, 1), ("a", 14, 1)], [("a", 12, 0), ("a", 10, 2)], [("b", 15, 1)]]
+    driver = TopologyTestDriver(table)
+    with always_by_key():
+        for batch in batches:
+            driver.pipe_batch([dict(zip(("key", "ts", "x"), record, strict=True)) for record in batch])
+    assert [(tuple(row["window"]), row["aggregate"]) for row in driver.read_output()] == [((10, 10), "2")]
+
+
 @dataclass(frozen=True)
 class Plan:
     """A plan that may become another one from batch to batch."""

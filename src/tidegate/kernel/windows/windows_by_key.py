@@ -37,7 +37,7 @@ from tidegate.kernel.windows.stored_windows import (
 from tidegate.spec.windows import SessionWindows, SlidingWindows
 
 _USELESS = 8
-"""When stored windows are so many times those that are open, they are put together."""
+"""When stored windows are so many times those that are of use, they are put together."""
 
 _STEPS = 8
 """Into so many steps a time difference is divided, to know how many windows outlive their close."""
@@ -147,7 +147,8 @@ class WindowsByKey:
             changed |= _met(keys[1], ints(rows["start"]), ends, keys[2], ints(records["ts"]))
         is_open = ends >= opens.after
         looked_at = np.where(fresh, ends, np.append(loaded.looked_at, 0)[was])
-        again = is_open & (fresh | (looked_at < opens.after))
+        # A function may delete a session, and the next record begin another one there, which ends earlier.
+        again = is_open & (fresh | (looked_at < opens.after) | (looked_at > ends))
         looked_at = np.where(again, ends, looked_at)
         changed |= again
         gone = kept(self.layout, before, opens.after) & ~np.isin(names[0], names[1])
