@@ -30,7 +30,7 @@ def batches(random: Random) -> list[list[Row]]:
     first = [(key, HOUR + key * HOUR // KEYS) for key in range(KEYS)]
     few = [[(key, 2 * HOUR + at) for key in random.sample(range(4_000, KEYS + 1_000), 300)] for at in range(1, 5)]
     closing = [[(KEYS + 2_000, 2 * HOUR + minutes * 60_000)] for minutes in (1, 3)]
-    chosen = [first, *few, *closing, [(KEYS + 2_000, 9 * HOUR)]]
+    chosen = [first, *few, *closing, [(KEYS + 3_000, 9 * HOUR)]]
     return with_offsets([[{"k": f"k{key}", "ts": at, "x": key % 7} for key, at in batch] for batch in chosen])
 
 
