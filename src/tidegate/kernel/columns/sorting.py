@@ -53,7 +53,7 @@ def far_apart(column: pa.Array, at: Ints) -> pa.Array:
     begin = int(np.frombuffer(offsets, width, 1, column.offset * np.dtype(width).itemsize)[0])
     fixed = pa.Array.from_buffers(pa.binary(length), len(column), [None, data.slice(begin)])
     taken = fixed.take(pa.array(at)).buffers()[1]
-    ends = pa.py_buffer(np.arange(0, length * (len(at) + 1), length, width))
+    ends = pa.py_buffer((np.arange(len(at) + 1) * length).astype(width))
     return pa.Array.from_buffers(column.type, len(at), [None, ends, taken])
 
 

@@ -13,9 +13,8 @@ are near those of the pairs beside it: to read them at random would take several
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +45,7 @@ class Records:
     """
 
     rows: pa.Table
-    keys: tuple[str, ...]
+    keys: Sequence[str]
     hashes: Ints
     times: Ints
     arrived: Ints
@@ -57,11 +56,10 @@ class Records:
     def __len__(self) -> int:
         return len(self.times)
 
-    @cached_property
-    def closes(self) -> Ints:
-        """The stream time at which each record closes (ms)."""
-        times: Ints = later_ms(self.times, self.reach_ms)
-        return times if self.keyed.all() else np.where(self.keyed, times, -1)
+    def closes(self, at: Ints | slice = slice(None)) -> Ints:
+        """The stream time at which the records at these places close (ms)."""
+        times: Ints = later_ms(self.times[at], self.reach_ms)
+        return np.where(self.keyed[at], times, -1)
 
 
 def in_order(hashes: Ints, times: Ints) -> Ints:
@@ -79,27 +77,39 @@ def in_order(hashes: Ints, times: Ints) -> Ints:
 def pairs(one: Records, other: Records, back_ms: int, ahead_ms: int, most: int) -> Iterator[tuple[Ints, Ints]]:
     """Rows of `one` with the rows of `other` that they join; `other` is in the order of its codes (`in_order`).
 
-    They come in parts of about `most` pairs, which bounds the memory.
+    They come in parts: about `most` records are looked at together, and about `most` pairs, which bounds the memory.
 
     A record of `one` at t is within reach of those from t - `back_ms` to t + `ahead_ms`. Of two records that are, the
     one that came first must still be open when the other comes (SEMANTICS 7b.2).
     """
     if not len(one) or not len(other):
         return
-    low_ms, high_ms = earlier_ms(one.times, back_ms), later_ms(one.times, ahead_ms)
     first, last = int(other.times.min()), int(other.times.max())
-    rows = np.flatnonzero((low_ms <= last) & (high_ms >= first) & one.keyed)
     shift = _shift(first, last)
 
-    def places(times: Ints) -> Ints:
-        return (np.clip(times, first, last) - first) >> shift
+    def codes(hashes: Ints, times: Ints) -> Ints:
+        return _codes(hashes, (np.clip(times, first, last) - first) >> shift)
 
-    codes, hashes = _codes(other.hashes, places(other.times)), one.hashes[rows]
-    low = np.searchsorted(codes, _codes(hashes, places(low_ms[rows])), side="left")
-    high = np.searchsorted(codes, _codes(hashes, places(high_ms[rows])), side="right")
-    counts = high - low
-    found = counts > 0
-    rows, low, counts = rows[found], low[found], counts[found]
+    sought = codes(other.hashes, other.times)
+    for begin in range(0, len(one), most):
+        times = one.times[begin : begin + most]
+        low_ms, high_ms = earlier_ms(times, back_ms), later_ms(times, ahead_ms)
+        rows = np.flatnonzero((low_ms <= last) & (high_ms >= first) & one.keyed[begin : begin + most])
+        hashes = one.hashes[begin + rows]
+        low = np.searchsorted(sought, codes(hashes, low_ms[rows]), side="left")
+        counts = np.searchsorted(sought, codes(hashes, high_ms[rows]), side="right") - low
+        found = counts > 0
+        for mine, theirs in _each(begin + rows[found], low[found], counts[found], most):
+            keep = _joins(one, other, mine, theirs)
+            if shift:
+                # Times that need more than 32 bits are coarse in their codes.
+                at, others = one.times[mine[keep]], other.times[theirs[keep]]
+                keep = keep[(others >= earlier_ms(at, back_ms)) & (others <= later_ms(at, ahead_ms))]
+            yield mine[keep], theirs[keep]
+
+
+def _each(rows: Ints, low: Ints, counts: Ints, most: int) -> Iterator[tuple[Ints, Ints]]:
+    """Each of some rows with so many rows from a first one on, in parts of about `most`."""
     ends = np.cumsum(counts)
     start = 0
     while start < len(rows):
@@ -107,13 +117,7 @@ def pairs(one: Records, other: Records, back_ms: int, ahead_ms: int, most: int) 
         end = max(int(np.searchsorted(ends, before + most, side="right")), start + 1)
         taken = counts[start:end]
         mine = np.repeat(rows[start:end], taken)
-        theirs = np.repeat(low[start:end] - (ends[start:end] - taken - before), taken) + np.arange(len(mine))
-        keep = _joins(one, other, mine, theirs)
-        if shift:
-            # Times that need more than 32 bits are coarse in their codes.
-            times, others = one.times[mine[keep]], other.times[theirs[keep]]
-            keep = keep[(others >= earlier_ms(times, back_ms)) & (others <= later_ms(times, ahead_ms))]
-        yield mine[keep], theirs[keep]
+        yield mine, np.repeat(low[start:end] - (ends[start:end] - taken - before), taken) + np.arange(len(mine))
         start = end
 
 
@@ -130,7 +134,7 @@ def _codes(hashes: Ints, places: Ints) -> Ints:
 def _joins(one: Records, other: Records, mine: Ints, theirs: Ints) -> Ints:
     """Which of these pairs, whose times are within reach, do meet."""
     comes_later = one.arrived[mine] > other.arrived[theirs]
-    meet = np.where(comes_later, one.seen[mine] < other.closes[theirs], other.seen[theirs] < one.closes[mine])
+    meet = np.where(comes_later, one.seen[mine] < other.closes(theirs), other.seen[theirs] < one.closes(mine))
     kept = np.flatnonzero(meet)
     for name in one.keys:
         if not len(kept):

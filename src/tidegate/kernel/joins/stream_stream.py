@@ -150,7 +150,9 @@ class StreamStreamJoin(JoinOperator):
             right = self._side(kept, own, RIGHT, closed_to, closes_at)
         sides = (left, right)
         del left, right, own, first
-        parts = chain(self._pairs(sides), self._null_joined(kept, sides, arrived, closed_to, closes_at))
+        arrivals = _arrivals(arrived, doubled=self._joined.self_join) if layout.sorts else None
+        del arrived
+        parts = chain(self._pairs(sides), self._null_joined(kept, sides, arrivals, closed_to, closes_at))
         yield layout.result_schema.empty_table()
         if layout.sorts:
             collected = list(parts)
@@ -158,11 +160,11 @@ class StreamStreamJoin(JoinOperator):
                 yield _in_order(collected)
         else:
             yield from (rows for rows, _ in parts if rows.num_rows)
-        # Storing takes the most memory: of what a side had, nothing stays that is not needed any more.
-        held = list(sides)
-        del parts, sides, arrived
+        # Storing takes the most memory: of what the sides had, nothing stays that is not needed any more.
+        stay = [_open(sides[side], closes_at) for side in ((LEFT,) if self._once else (LEFT, RIGHT))]
+        del parts, sides
         for side in (LEFT,) if self._once else (LEFT, RIGHT):
-            _store(kept[side], held.pop(0), windows, side, closes_at)
+            _store(kept[side], stay.pop(0), windows, side, closes_at)
         if self._once:
             _forget_all(OpenRecords.of(state, RIGHT, preserved=False))  # earlier versions kept every record twice
 
@@ -183,12 +185,11 @@ class StreamStreamJoin(JoinOperator):
         self,
         kept: tuple[OpenRecords, ...],
         sides: tuple[_Side, ...],
-        arrived: tuple[Arrived, Arrived],
+        arrivals: tuple[Ints, int] | None,
         closed_to: int,
         closes_at: int,
     ) -> Iterator[_Part]:
         """Rows of records that close without a partner."""
-        arrivals = _arrivals(arrived, doubled=self._joined.self_join) if self.layout.sorts else None
         for side in (LEFT, RIGHT):
             if not self._joined.preserves(side):
                 continue
@@ -224,8 +225,8 @@ class StreamStreamJoin(JoinOperator):
             hashes,
             times,
             first + np.arange(count),
-            np.full(count, -1),
-            np.ones(count, bool),
+            np.broadcast_to(-1, count),
+            np.broadcast_to(True, count),
             self._joined.windows.close_ms(side, 0),
         )
         return _Joining(records, matched)
@@ -367,39 +368,52 @@ def _close_ms(windows: JoinWindows, side: int, times: Ints) -> Ints:
 def _closing(one: _Joining, closed_to: int, closes_at: int) -> Ints:
     """Rows of records that have joined nothing and close in this batch, or were closed when they came."""
     records = one.records
-    closed = records.closes <= closes_at
-    closed &= (records.arrived >= 0) | (records.closes > closed_to)  # what closed in earlier batches has left
+    closes = records.closes()
+    closed = closes <= closes_at
+    closed &= (records.arrived >= 0) | (closes > closed_to)  # what closed in earlier batches has left
     return np.flatnonzero(closed & ~one.matched)
 
 
-def _store(held: OpenRecords, side: _Side, windows: JoinWindows, side_number: int, closes_at: int) -> None:
-    """Keep what is open; drop stretches that are closed."""
-    marks: dict[int, list[Ints]] = {}
-    joined = side.stored.matched & (side.stored.records.closes > closes_at)
-    for start, first, numbers in side.stretches:
-        marks[start] = [numbers[joined[first : first + len(numbers)]]]
+@dataclass
+class _Open:
+    """What stays open of a side when its rows have left.
+
+    rows     records of the batch, as they are stored
+    matched  which of them have joined
+    marks    of records that were stored, by stretch the numbers of those that joined in the batch
+    """
+
+    rows: pa.Table
+    matched: Bools
+    marks: dict[int, list[Ints]]
+
+
+def _open(side: _Side, closes_at: int) -> _Open:
+    joined = side.stored.matched & (side.stored.records.closes() > closes_at)
+    marks = {start: [numbers[joined[first : first + len(numbers)]]] for start, first, numbers in side.stretches}
     own = side.own.records
-    at = np.flatnonzero(own.closes > closes_at)
-    starts = held.stretches(own.times[at], windows.before_ms + windows.after_ms + windows.grace_ms)
+    at = np.flatnonzero(own.closes() > closes_at)
+    rows = own.rows.append_column("ts", pa.array(own.times)).append_column("h", pa.array(own.hashes))
+    return _Open(rows if len(at) == len(own) else rows.take(pa.array(at)), side.own.matched[at], marks)
+
+
+def _store(held: OpenRecords, stay: _Open, windows: JoinWindows, side: int, closes_at: int) -> None:
+    """Keep what is open; drop stretches that are closed."""
+    marks, times = stay.marks, ints(stay.rows["ts"])
+    starts = held.stretches(times, windows.before_ms + windows.after_ms + windows.grace_ms)
     for start in np.unique(starts).tolist():
-        mine = at[starts == start]
-        first = held.add(start, _as_stored(own, mine))
-        marks.setdefault(start, []).append(first + np.flatnonzero(side.own.matched[mine]))
+        mine = np.flatnonzero(starts == start)
+        first = held.add(start, stay.rows.take(pa.array(mine)))
+        marks.setdefault(start, []).append(first + np.flatnonzero(stay.matched[mine]))
     for start, parts in marks.items() if held.preserved else ():
         if any(map(len, parts)):
             held.mark(start, np.concatenate(parts))
-    open_from = closes_at - windows.close_ms(side_number, 0) + 1
+    open_from = closes_at - windows.close_ms(side, 0) + 1
     for start, log in held.index.items():
-        if windows.close_ms(side_number, log.closes) <= closes_at:
+        if windows.close_ms(side, log.closes) <= closes_at:
             held.forget(start)
         elif log.due < open_from:
             held.opened_from(start, open_from)
-
-
-def _as_stored(records: Records, at: Ints) -> pa.Table:
-    """The records at these places, with their times and hashes."""
-    rows = records.rows.take(pa.array(at)).append_column("ts", pa.array(records.times[at]))
-    return rows.append_column("h", pa.array(records.hashes[at]))
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------
@@ -449,7 +463,7 @@ def _order_of_closing(
 ) -> pa.Table:
     """Where null-joined rows leave: what closes by (timestamp, right before left, key bytes, arrival)."""
     seen, places = arrivals
-    closes, arrived = records.closes[rows], records.arrived[rows]
+    closes, arrived = records.closes(rows), records.arrived[rows]
     at_once = (arrived >= 0) & (records.seen[rows] >= closes)
     columns: dict[str, Any] = {
         "place": np.where(at_once, arrived, np.searchsorted(seen, closes, side="left") * places),
