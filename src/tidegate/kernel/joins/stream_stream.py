@@ -203,10 +203,8 @@ class StreamStreamJoin(JoinOperator):
     def _closing(self, held: OpenRecords, mine: _Side, side: int, closed_to: int, closes_at: int) -> Iterator[_Joining]:
         """Records of earlier batches that close in this one and could not join in it, some at a time."""
         windows = self._joined.windows
-        leaves, met = (
-            Closing(closed_to, closes_at, windows.close_ms(side, 0)),
-            {start for start, _, _ in mine.stretches},
-        )
+        leaves = Closing(closed_to, closes_at, windows.close_ms(side, 0))
+        met = {start for start, _, _ in mine.stretches}
         # The first open record of a stretch is older than any that stays open.
         closing = [start for start, log in held.index.items() if windows.close_ms(side, log.due) <= closes_at]
         first = _BEFORE_ALL
@@ -237,12 +235,12 @@ class StreamStreamJoin(JoinOperator):
         schema = layout.of_side(side).schema
         rows = schema.empty_table() if mine.rows is None else mine.rows
         hashes = grouping.key_hash(layout, rows).view(np.int64)
-        columns = conformed(rows, side_columns(layout, side))
+        held = [conformed(rows, side_columns(layout, side))]
         mine.release()
         del rows
         order = in_order(hashes, mine.times)
         records = Records(
-            _in_one_piece([columns], order),
+            _in_one_piece(held, order),
             layout.keys,
             hashes.take(order),
             mine.times.take(order),
