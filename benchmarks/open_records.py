@@ -6,6 +6,8 @@ point in a process of its own. The inputs are those of J3 and J4 (`workloads.ope
 the median of the small batches behind them, of 5,000 records a side. In J4 an hour is open, and few or many records lie
 in it; in J4-hot one key has a tenth of the left ones; in J3 the window grows with what is open, and the pairs of a
 batch stay as many. In J6 a table of so many keys comes first, and a small batch has 10,000 records and 1,000 changes.
+In J1-inner and J1-left so many keys have one pair a record; with `--rows 1_000_000` these are the batches of J1, and
+with two million keys those of J2.
 Of `updates`, so many keys are in one window, in front of small batches of 10,000 records; `updates-function` has a
 Python function instead of a sum. (`--rows 500_000 --open 100_000`: batches that have all keys.)
 Of `sessions` and `sliding`, so many windows of as many keys are open, each for an hour. Half of the 10,000 records of a
@@ -34,7 +36,8 @@ from benchmarks.inputs import HALVES
 OPEN = (100_000, 1_000_000, 10_000_000)
 UPDATES = ("updates", "updates-function")
 BY_KEY = ("sessions", "sliding")
-WORKLOADS = ("J3", "J4", "J4-hot", "J6", *UPDATES, *BY_KEY)
+HOWS = {"J1-inner": "inner", "J1-left": "left"}
+WORKLOADS = (*HOWS, "J3", "J4", "J4-hot", "J6", *UPDATES, *BY_KEY)
 ROWS = 5_000
 LOAD_ROWS = 1_000_000
 """Records of a batch that loads a window."""
@@ -58,14 +61,20 @@ class Prepared:
 
 
 def two_streams(workload: str, entries: int, rows: int) -> Prepared:
-    """J3 and J4: so many records are open before the small batches come."""
+    """J3 and J4: so many records are open before the small batches come. J1: every batch is alike."""
     import tidegate as tg
-    from benchmarks.two_sides import GRACE_MS, VALUES, Half, halves
-    from benchmarks.workloads.open_joins import HOW, long_window, same_window
+    from benchmarks.two_sides import GRACE_MS, VALUES, Half, Shape, Stretch, halves, span_for
+    from benchmarks.workloads.joins import WINDOW_MS
+    from benchmarks.workloads.open_joins import HOW, Point, long_window, same_window
     from tidegate.plan import operation
 
-    wide = workload == "J3"
-    point = long_window(entries // (2 * rows), rows, BATCHES) if wide else same_window(entries, rows, BATCHES)
+    if workload in HOWS:
+        stretch = Stretch(1 + BATCHES, rows, span_for(1, rows, entries, WINDOW_MS))
+        point = Point(entries, Shape(entries, WINDOW_MS, (stretch,)), load=1)
+    elif workload == "J3":
+        point = long_window(entries // (2 * rows), rows, BATCHES)
+    else:
+        point = same_window(entries, rows, BATCHES)
     if workload == "J4-hot":
         point = replace(point, shape=replace(point.shape, hot_percent=(10, 0)))
     names = named(point.shape.keys)
@@ -73,13 +82,14 @@ def two_streams(workload: str, entries: int, rows: int) -> Prepared:
     def records(half: Half, side: int) -> Any:
         return record_batch(names, half.key, VALUES[side], half.value, half.ts_ms, half.partition, half.first_offset)
 
+    how = cast(Literal["inner", "left"], HOWS.get(workload, HOW))
     left, right = (tg.stream(side, **ORDER, stream_time="max") for side in ("left", "right"))
     windows = tg.JoinWindows.of_time_difference_and_grace(f"{point.shape.window_ms} ms", f"{GRACE_MS} ms")
     inputs = [halves(point.shape, side) for side in (0, 1)]
     batches = (
         [[records(next(inputs[side]), side) for _ in range(HALVES)] for side in (0, 1)] for _ in point.shape.batches
     )
-    return Prepared(operation(left.join(right, windows, cast(Literal["left"], HOW)).node), point.load, batches)
+    return Prepared(operation(left.join(right, windows, how).node), point.load, batches)
 
 
 def stream_and_table(entries: int, rows: int) -> Prepared:

@@ -1,7 +1,8 @@
 """How the time of a micro-batch splits: into parts whose sum is the whole.
 
 Every part is the time between two moments that were observed, by Spark or by a clock in a worker, or a time that Spark
-measured within one. Of a stage the parts are those of the task that ended last: the stage waited for it.
+measured within one. Of a stage the parts are those of the task that ended last: the stage waited for it. Where it had
+waited for a core, as a second input's task may, they are those of the task before it too.
 """
 
 from __future__ import annotations
@@ -74,21 +75,32 @@ def split(durations: Mapping[str, float], execution: Execution, records: Mapping
 
 def of_stage(stage: Stage, records: Mapping[int, Record]) -> Iterator[Part]:
     """The parts of a stage, their sum being its time."""
-    task = max(stage.tasks, key=lambda one: one.finished)
-    record = records[task.id]
-    spent = defaultdict(float, {name: seconds * 1000 for name, seconds in record.seconds.items()})
-    spent[TASKS] += record.began * 1000 - stage.submitted
-    after = task.finished - record.ended * 1000
-    if record.kind == MAP:
-        spent["shuffle"] += after
-        _moved(spent, task, "Arrow out", {SCAN: "scan"})
-    else:
-        spent["Arrow in"] += after
-        _moved(spent, task, TASKS, {LOAD: "state load", FETCH: "shuffle"})
-        _moved(spent, task, "Arrow in", {COMMIT: "commit"})
-    spent[TASKS] += stage.completed - task.finished
-    for name, ms in spent.items():
-        yield Part(record.kind, name, ms)
+    row, since = _in_a_row(stage.tasks), stage.submitted
+    for task in row:
+        record = records[task.id]
+        spent = defaultdict(float, {name: seconds * 1000 for name, seconds in record.seconds.items()})
+        spent[TASKS] += record.began * 1000 - since
+        after = task.finished - record.ended * 1000
+        if record.kind == MAP:
+            spent["shuffle"] += after
+            _moved(spent, task, "Arrow out", {SCAN: "scan"})
+        else:
+            spent["Arrow in"] += after
+            _moved(spent, task, TASKS, {LOAD: "state load", FETCH: "shuffle"})
+            _moved(spent, task, "Arrow in", {COMMIT: "commit"})
+        if task is row[-1]:
+            spent[TASKS] += stage.completed - task.finished
+        since = task.finished
+        for name, ms in spent.items():
+            yield Part(record.kind, name, ms)
+
+
+def _in_a_row(tasks: list[Task]) -> list[Task]:
+    """The task that ended last, behind those that had its core one after the other: each began when one had ended."""
+    row = [max(tasks, key=lambda one: one.finished)]
+    while before := [one for one in tasks if one.finished <= row[0].launched]:
+        row.insert(0, max(before, key=lambda one: one.finished))
+    return row
 
 
 def _moved(spent: dict[str, float], task: Task, out_of: str, measured: dict[str, str]) -> None:

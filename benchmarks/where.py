@@ -18,17 +18,28 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from benchmarks import event_log
+from benchmarks import event_log, two_sides
 from benchmarks.clock import Record
 from benchmarks.clocked import clocked, records
 from benchmarks.contestant import Contestant
 from benchmarks.event_log import Execution, Key
 from benchmarks.inputs import Shape, write
+from benchmarks.join_race import JoinRace
 from benchmarks.measure import WARM_UP, Digest, digest, finished, progress_of, run
 from benchmarks.options import arguments, save, say, session, size_of, versions
 from benchmarks.race import Race
 from benchmarks.split import WHOLE, as_json, dearest_of, median_of, split
-from benchmarks.workloads import functions, hopping, open_entries, sessions, sliding, time_limit, tumbling, updates
+from benchmarks.workloads import (
+    functions,
+    hopping,
+    joins,
+    open_entries,
+    sessions,
+    sliding,
+    time_limit,
+    tumbling,
+    updates,
+)
 
 OPEN = {"smoke": 2_000, "default": 1_000_000, "full": 10_000_000}
 """Entries of W5."""
@@ -44,6 +55,8 @@ class Work:
     title: str
     write: Callable[[str, Path], tuple[Path, int]]
     contestants: tuple[Contestant, ...]
+    behind: int = 0
+    """How many micro-batches at the end are not looked at."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +73,19 @@ def of_race(race: Race) -> Work:
     return Work(race.name, race.title, lambda size, folder: (race.write(size, folder), WARM_UP), ours_of(race))
 
 
-def ours_of(race: Race) -> tuple[Contestant, ...]:
+def ours_of(race: Race | JoinRace) -> tuple[Contestant, ...]:
     """Ours of a race; without partition and offset we do the same but for sorting."""
     ours = (each for each in race.contestants if each.name.startswith("tidegate") and "unordered" not in each.name)
     return tuple(ours)
+
+
+def of_join(race: JoinRace) -> Work:
+    """Ours of a race of joins, but for the micro-batch that closes all."""
+
+    def files(size: str, folder: Path) -> tuple[Path, int]:
+        return two_sides.write(race.shapes[size], folder), WARM_UP
+
+    return Work(race.name, race.title, files, ours_of(race), behind=1)
 
 
 def open_files(size: str, folder: Path) -> tuple[Path, int]:
@@ -92,6 +114,7 @@ WORKS = (
     of_race(functions.W11),
     of_race(sliding.W12),
     Work("EMPTY", "W1 in micro-batches of 1,000 records", few_files, ours_of(tumbling.W1)),
+    *(of_join(race) for race in (*joins.J1, joins.J2) if race.name in ("J1-inner-1", "J1-left-1", "J2")),
 )
 
 
@@ -139,7 +162,7 @@ def ran(spark: SparkSession, work: Work, contestant: Contestant, files: Path, fi
     compared = f"{got.rows:,} rows in both runs" if contestant.answers else "rows not compared"
     say(f"  {contestant.label:40} {compared}")
     with_input = [each for each in progress if each["numInputRows"] > 0]
-    return Ran(work, contestant, with_input[first:], records(folder))
+    return Ran(work, contestant, with_input[first : len(with_input) - work.behind], records(folder))
 
 
 def told(runs: list[Ran], executions: dict[Key, Execution]) -> dict[str, Any]:

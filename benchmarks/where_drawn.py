@@ -38,6 +38,10 @@ FILLS = {
 }
 EDGE = "#57606a"
 NAMES = {DRIVER: "driver", MAP: "map stage", STATEFUL: "stateful stage"}
+OF_A_STAGE = (
+    "Of a stage the parts are those of the task that ended last, and of those before it on its core; "
+    "their sum is the whole micro-batch."
+)
 PICKS = {"median": median_of, "dearest": dearest_of}
 
 
@@ -99,7 +103,7 @@ def section(report: dict[str, Any], how: str, folder: Path) -> str:
     """The section of the page, behind the sentence `how` it was measured; the pictures go to `folder`."""
     folder.mkdir(exist_ok=True)
     lines = ["### Where the time goes", "", how, ""]
-    lines += ["Of a stage the parts are those of the task that ended last; their sum is the whole micro-batch.", ""]
+    lines += [OF_A_STAGE, ""]
     lines += ["| where | part | what is in it |", "|---|---|---|"]
     lines += [f"| {NAMES[where]} | {name} | {what} |" for (where, name), what in MEANING.items()]
     for name, work in report["workloads"].items():

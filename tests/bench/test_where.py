@@ -16,7 +16,20 @@ pytest.importorskip("psutil")
 
 from benchmarks import event_log, where_drawn
 from benchmarks.clock import Clock, Record
-from benchmarks.split import COMMIT, LOAD, MAP, MEANING, SCAN, STATEFUL, as_json, dearest_of, median_of, split
+from benchmarks.split import (
+    COMMIT,
+    LOAD,
+    MAP,
+    MEANING,
+    SCAN,
+    STATEFUL,
+    TASKS,
+    as_json,
+    dearest_of,
+    median_of,
+    of_stage,
+    split,
+)
 
 DURATIONS = {
     "triggerExecution": 1_000,
@@ -112,6 +125,23 @@ def test_the_parts_of_a_batch() -> None:
         ("stateful", "commit"): 40,
         ("driver", "not accounted for"): 1_000 - 75 - 890,
     }
+
+
+def test_of_tasks_that_had_one_core_in_a_row_the_parts_are_those_of_all() -> None:
+    """A join has map tasks for both inputs: of two that ran one behind the other, neither was waited for alone."""
+    task_ = event_log.Task
+    stage_ = event_log.Stage(200, 500, [task_(1, 210, 300), task_(2, 210, 330), task_(3, 302, 400), task_(4, 331, 480)])
+    records = {
+        2: Record(MAP, 2, 0.22, 0.32, {"pack": 0.1}),
+        4: Record(MAP, 4, 0.335, 0.475, {"scan": 0.04, "pack": 0.1}),
+    }
+    found: dict[str, float] = {}
+    for part in of_stage(stage_, records):
+        assert part.where == MAP
+        found[part.name] = found.get(part.name, 0) + part.ms
+    wanted = {"pack": 200, "scan": 40, "shuffle": 10 + 5, TASKS: 20 + 5 + 20}
+    assert {name: ms for name, ms in found.items() if round(ms, 6)} == pytest.approx(wanted)
+    assert sum(found.values()) == pytest.approx(300)
 
 
 def test_the_parts_are_the_whole() -> None:

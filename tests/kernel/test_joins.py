@@ -18,7 +18,7 @@ from tidegate.kernel.columns.row_bytes import extents, together
 from tidegate.kernel.exchange.packing import pack
 from tidegate.kernel.joins import matching, stream_stream
 from tidegate.kernel.joins.arrivals import Progress
-from tidegate.kernel.joins.matching import Records, pairs
+from tidegate.kernel.joins.matching import Records, in_order, pairs
 from tidegate.kernel.joins.open_records import Closing, OpenRecords
 from tidegate.kernel.joins.table_rows import Lookup
 from tidegate.kernel.rows.layout import Layout
@@ -416,7 +416,8 @@ def records(keys: list[str], times: list[int], arrived: list[int], hashes: list[
     count = len(keys)
     return Records(
         pa.table({"k:k": pa.array(keys, pa.string())}),
-        np.array(made, np.uint64) << np.uint64(40),
+        ("k:k",),
+        ints(*made) << 40,
         ints(*times),
         ints(*arrived),
         ints(*times),
@@ -425,44 +426,88 @@ def records(keys: list[str], times: list[int], arrived: list[int], hashes: list[
     )
 
 
+def in_order_of_codes(one: Records) -> tuple[Records, Any]:
+    order = in_order(one.hashes, one.times)
+    columns = {name: getattr(one, name)[order] for name in ("hashes", "times", "arrived", "seen", "keyed")}
+    return replace(one, rows=one.rows.take(pa.array(order)), **columns), order
+
+
 def met(one: Records, other: Records, back: int, ahead: int, most: int = DEFAULT.pairs) -> set[tuple[int, int]]:
-    parts = pairs(one, other, back, ahead, most)
-    found = [(a, b) for rows, partners in parts for a, b in zip(rows, partners, strict=True)]
-    return {(int(a), int(b)) for a, b in found}
+    ordered, order = in_order_of_codes(other)
+    parts = pairs(one, ordered, back, ahead, most)
+    found = [(int(a), int(order[b])) for rows, partners in parts for a, b in zip(rows, partners, strict=True)]
+    assert len(found) == len(set(found))
+    return set(found)
 
 
 @pytest.mark.parametrize("most", [1, 3, 150_000])
-def test_a_record_meets_what_came_before_it_within_its_reach(most: int) -> None:
-    other = records(["a", "a", "b", "a"], [10, 15, 12, 30], [-1, 0, -1, 2])
-    one = records(["a", "b", "a"], [12, 12, 12], [1, 3, 4])
+def test_records_meet_within_reach_whichever_came_first(most: int) -> None:
+    other = records(["a", "a", "b", "a"], [10, 15, 12, 30], [0, 1, 2, 3])
+    one = records(["a", "b", "a"], [12, 12, 12], [-2, 4, 5])
     assert met(one, other, 2, 3, most) == {(0, 0), (0, 1), (1, 2), (2, 0), (2, 1)}
-    # What was there before the batch looks for nobody.
-    assert met(records(["a"], [12], [-1]), other, 100, 100, most) == set()
 
 
-def test_of_a_frequent_key_only_records_within_reach_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_one_that_came_first_must_be_open_when_the_other_comes() -> None:
+    # Both close at 110. The left one sees 109, and then 110; the right one comes in between.
+    other = replace(records(["a"], [10], [5]), seen=ints(109))
+    assert met(replace(records(["a"], [10], [6]), seen=ints(109)), other, 0, 0) == {(0, 0)}
+    assert met(replace(records(["a"], [10], [6]), seen=ints(110)), other, 0, 0) == set()
+    # What the one that came first saw does not matter, nor what one of an earlier batch did.
+    for before in (4, -1):
+        assert met(replace(records(["a"], [10], [before]), seen=ints(999)), other, 0, 0) == {(0, 0)}
+        assert met(records(["a"], [10], [before]), replace(other, seen=ints(110)), 0, 0) == set()
+
+
+def test_a_record_without_a_key_meets_nobody_and_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at = counted(monkeypatch)
+    none = replace(records(["a"] * 100, [10] * 100, list(range(100))), keyed=np.zeros(100, bool))
+    assert met(none, records(["a"] * 100, [10] * 100, list(range(100, 200))), 0, 0) == set()
+    assert looked_at == []
+    assert met(records(["a"], [10], [200]), none, 0, 0) == set()
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many pairs are looked at, each time."""
     looked_at: list[int] = []
     joins = matching._joins
 
-    def counting(one: Records, other: Records, mine: Any, theirs: Any, back: int, ahead: int) -> Any:
+    def counting(one: Records, other: Records, mine: Any, theirs: Any) -> Any:
         looked_at.append(len(mine))
-        return joins(one, other, mine, theirs, back, ahead)
+        return joins(one, other, mine, theirs)
 
     monkeypatch.setattr(matching, "_joins", counting)
-    many = records(["a"] * 5_000, list(range(5_000)), [-1] * 5_000)
-    assert len(met(records(["a"], [500], [0]), many, 2, 3)) == sum(looked_at) == 6
+    return looked_at
+
+
+def test_of_a_frequent_key_only_records_within_reach_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at = counted(monkeypatch)
+    many = records(["a"] * 5_000, list(range(5_000)), list(range(5_000)))
+    assert len(met(records(["a"], [500], [-1]), many, 2, 3)) == sum(looked_at) == 6
 
 
 def test_keys_of_one_hash_are_told_apart() -> None:
-    other = records(["a", "b"], [10, 10], [-1, -1], hashes=[7, 7])
-    assert met(records(["b"], [10], [0], hashes=[7]), other, 0, 0) == {(0, 1)}
+    other = records(["a", "b"], [10, 10], [0, 1], hashes=[7, 7])
+    assert met(records(["b"], [10], [2], hashes=[7]), other, 0, 0) == {(0, 1)}
 
 
-def test_times_that_lie_far_apart_are_told_apart_to_the_millisecond() -> None:
-    far = 2**50
-    other = records(["a", "a", "a"], [0, far, far + 1], [-1, -1, -1])
-    one = replace(records(["a"], [far], [0]), seen=ints(0))
+@pytest.mark.parametrize("far", [2**33, 2**50])
+def test_times_that_lie_far_apart_are_told_apart_to_the_millisecond(far: int) -> None:
+    other = records(["a", "a", "a"], [0, far, far + 1], [1, 2, 3])
+    one = replace(records(["a"], [far], [0]), seen=ints(0), reach_ms=2**60)
+    other = replace(other, seen=ints(0, 0, 0))
     assert met(one, other, 0, 0) == {(0, 1)}
+    assert met(one, other, 0, 1) == {(0, 1), (0, 2)}
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(-2, 2).map(lambda n: n << 31), st.sampled_from([0, 1, 2, 2**33, 2**50])), max_size=40
+    )
+)
+def test_the_order_of_codes_is_that_of_upper_halves_and_times(given_: list[tuple[int, int]]) -> None:
+    hashes, times = (np.array([one[n] for one in given_], np.int64) for n in (0, 1))
+    wanted = sorted(range(len(given_)), key=lambda n: (hashes[n] >> 32, times[n]))
+    assert in_order(hashes, times).tolist() == wanted
 
 
 # -- versions and time -----------------------------------------------------------------------------------------------

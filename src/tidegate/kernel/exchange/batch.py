@@ -118,7 +118,14 @@ class Batch:
     def arrived(self) -> pa.Table | None:
         """`records` as they came, with `chunk` and `offset`; `order` says how to put them in order."""
         dense = self._let_go()
+        if self.layout.op.stream.ordered:
+            # What a map task read is in order, and the tables are now too, unless their offsets overlap.
+            dense = sorted(dense, key=self._first_place)
         return self._closing(concat_tables(dense)) if dense else None
+
+    def _first_place(self, rows: pa.Table) -> tuple[int, int]:
+        partition, offset = self._places(rows.slice(0, 1))
+        return int(partition[0]), int(offset[0])
 
     def _let_go(self) -> list[pa.Table]:
         dense = self._dense
@@ -132,7 +139,11 @@ class Batch:
         if stream.forwarded or not (stream.ordered or self._behind):
             return self._by_content(rows)
         seen = ints(rows["actual" if "actual" in rows.schema.names else "seen"])
-        partition, offset = self.positions(rows).T
+        partition, offset = self._places(rows)
+        ahead, behind = slice(1, None), slice(-1)
+        same = (partition[ahead] == partition[behind]) & (offset[ahead] >= offset[behind])
+        if (same | (partition[ahead] > partition[behind])).all():
+            return np.argsort(seen, kind="stable")  # of runs in order, which are merged
         return np.lexsort((offset, partition, seen))
 
     def whole(self) -> pa.Table | None:
@@ -189,14 +200,19 @@ class Batch:
 
         Of several inputs those that are rows of another operator have their place among these for an offset.
         """
-        stream, offset = self.layout.op.stream, ints(rows["offset"])
+        stream = self.layout.op.stream
         if stream.forwarded or not (stream.ordered or self._behind):
             return np.zeros((rows.num_rows, 2), np.int64)
+        return np.stack(self._places(rows), axis=1)
+
+    def _places(self, rows: pa.Table) -> tuple[Ints, Ints]:
+        """Partition and offset of each row, as `positions` has them."""
+        offset = ints(rows["offset"])
         if self._behind and "ts" in rows.schema.names:
             at = np.flatnonzero(np.array([chunk.behind for chunk in self.chunks])[ints(rows["chunk"])])
             offset = offset.copy()
             offset[at[self._as_forwarded(rows.take(pa.array(at)))]] = np.arange(len(at))
-        return np.stack([self._partitions(rows), offset], axis=1)
+        return self._partitions(rows), offset
 
     @property
     def _behind(self) -> bool:

@@ -6,11 +6,14 @@ more: keys by their values, times to the millisecond.
 
     codes     h1:05  h1:09  h1:40  h2:07     sorted
     query     key h1, from 04 to 10          the range h1:04 .. h1:10, two records
+
+The records of a batch lie in the order of their codes themselves, and open records nearly so. So the records of a pair
+are near those of the pairs beside it: to read them at random would take several times as long.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,33 +23,38 @@ import pyarrow.compute as pc
 
 from tidegate.instants import earlier_ms, later_ms
 from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.columns.sorting import ties_in_order
 
 Bools = npt.NDArray[np.bool_]
-Codes = npt.NDArray[np.uint64]
 
 _BITS = 32
 
 
 @dataclass(frozen=True)
 class Records:
-    """Records of one side of a join: those that are open from earlier batches, then those of this batch in order.
+    """Records of one side of a join: those that are open from earlier batches, or those of this batch.
 
-    keys     the columns of the key, without nulls
+    rows     their columns
+    keys     the names of the columns of the key
     hashes   of the keys; the same for the same key
     times    timestamps (ms)
-    arrived  the place in the order of the batch over both sides; -1 for records of earlier batches
+    arrived  the place in the order of the batch over both sides; of records of earlier batches below 0, in their order
     seen     the stream time that the record sees (ms); for records of earlier batches it has no meaning
     keyed    whether a record has a key; one without closes at once, and so meets nobody
     reach_ms by how much stream time must pass a record's timestamp to close it
     """
 
-    keys: pa.Table
-    hashes: Codes
+    rows: pa.Table
+    keys: Sequence[str]
+    hashes: Ints
     times: Ints
     arrived: Ints
     seen: Ints
     keyed: Bools
     reach_ms: int
+
+    def __len__(self) -> int:
+        return len(self.times)
 
     def closes(self, at: Ints | slice = slice(None)) -> Ints:
         """The stream time at which the records at these places close (ms)."""
@@ -54,69 +62,86 @@ class Records:
         return np.where(self.keyed[at], times, -1)
 
 
+def in_order(hashes: Ints, times: Ints) -> Ints:
+    """The places that put records in the order of their codes; of equal ones the first comes first."""
+    if not len(times):
+        return np.zeros(0, np.int64)
+    first, last = int(times.min()), int(times.max())
+    if _shift(first, last):
+        return np.lexsort((times, hashes >> _BITS))
+    codes = _codes(hashes, times - first)
+    # A stable sort takes twice as long, and few codes are equal.
+    return ties_in_order(np.argsort(codes), codes, np.arange(len(codes)))
+
+
 def pairs(one: Records, other: Records, back_ms: int, ahead_ms: int, most: int) -> Iterator[tuple[Ints, Ints]]:
-    """Rows of `one`, each a record of this batch, with the rows of `other` that it joins.
+    """Rows of `one` with the rows of `other` that they join; `other` is in the order of its codes (`in_order`).
 
-    They come in parts of about `most` pairs, which bounds the memory.
+    They come in parts: about `most` records are looked at together, and about `most` pairs, which bounds the memory.
 
-    A record at t joins those from t - `back_ms` to t + `ahead_ms` that came before it and are still open when it comes
-    (SEMANTICS 7b.2).
+    A record of `one` at t is within reach of those from t - `back_ms` to t + `ahead_ms`. Of two records that are, the
+    one that came first must still be open when the other comes (SEMANTICS 7b.2).
     """
-    rows = np.flatnonzero(one.arrived >= 0)
-    if not len(rows) or not len(other.times):
+    if not len(one) or not len(other):
         return
-    low_ms, high_ms = earlier_ms(one.times[rows], back_ms), later_ms(one.times[rows], ahead_ms)
     first, last = int(other.times.min()), int(other.times.max())
-    meets = (low_ms <= last) & (high_ms >= first)
-    rows, low_ms, high_ms = rows[meets], low_ms[meets], high_ms[meets]
-    # Times that need more than 32 bits are made coarse: the exact look behind decides.
-    shift = max(0, (last - first).bit_length() - _BITS)
+    shift = _shift(first, last)
 
-    def place(times: Ints) -> Codes:
-        return ((np.clip(times, first, last) - first) >> shift).astype(np.uint64)
+    def codes(hashes: Ints, times: Ints) -> Ints:
+        return _codes(hashes, (np.clip(times, first, last) - first) >> shift)
 
-    codes = _code(other.hashes, place(other.times))
-    order = np.argsort(codes)  # equal codes in any order: rows that must leave in order are sorted behind
-    codes = codes[order]
-    low_codes = _code(one.hashes[rows], place(low_ms))
-    by_code = np.argsort(low_codes)  # a search in order stays in the cache
-    rows, high_ms = rows[by_code], high_ms[by_code]
-    low = np.searchsorted(codes, low_codes[by_code], side="left")
-    high = np.searchsorted(codes, _code(one.hashes[rows], place(high_ms)), side="right")
-    counts = np.maximum(high - low, 0)
-    found = counts > 0
-    rows, low, counts = rows[found], low[found], counts[found]
+    sought = codes(other.hashes, other.times)
+    for begin in range(0, len(one), most):
+        times = one.times[begin : begin + most]
+        low_ms, high_ms = earlier_ms(times, back_ms), later_ms(times, ahead_ms)
+        rows = np.flatnonzero((low_ms <= last) & (high_ms >= first) & one.keyed[begin : begin + most])
+        hashes = one.hashes[begin + rows]
+        low = np.searchsorted(sought, codes(hashes, low_ms[rows]), side="left")
+        counts = np.searchsorted(sought, codes(hashes, high_ms[rows]), side="right") - low
+        found = counts > 0
+        for mine, theirs in _each(begin + rows[found], low[found], counts[found], most):
+            keep = _joins(one, other, mine, theirs)
+            if shift:
+                # Times that need more than 32 bits are coarse in their codes.
+                at, others = one.times[mine[keep]], other.times[theirs[keep]]
+                keep = keep[(others >= earlier_ms(at, back_ms)) & (others <= later_ms(at, ahead_ms))]
+            yield mine[keep], theirs[keep]
+
+
+def _each(rows: Ints, low: Ints, counts: Ints, most: int) -> Iterator[tuple[Ints, Ints]]:
+    """Each of some rows with so many rows from a first one on, in parts of about `most`."""
     ends = np.cumsum(counts)
     start = 0
     while start < len(rows):
         before = int(ends[start - 1]) if start else 0
         end = max(int(np.searchsorted(ends, before + most, side="right")), start + 1)
         taken = counts[start:end]
-        each = np.repeat(np.arange(start, end), taken)
-        within = np.arange(len(each)) - np.repeat(ends[start:end] - taken - before, taken)
-        mine_, theirs = rows[each], order[low[each] + within]
-        keep = _joins(one, other, mine_, theirs, back_ms, ahead_ms)
-        yield mine_[keep], theirs[keep]
+        mine = np.repeat(rows[start:end], taken)
+        yield mine, np.repeat(low[start:end] - (ends[start:end] - taken - before), taken) + np.arange(len(mine))
         start = end
 
 
-def _code(hashes: Codes, place: Codes) -> Codes:
-    code: Codes = (hashes >> np.uint64(_BITS) << np.uint64(_BITS)) | place
-    return code
+def _shift(first: int, last: int) -> int:
+    """By how many bits times from the first to the last are too long for a code."""
+    return max(0, (last - first).bit_length() - _BITS)
 
 
-def _joins(one: Records, other: Records, mine: Ints, theirs: Ints, back_ms: int, ahead_ms: int) -> Ints:
-    """Which of these pairs do meet."""
-    times, others = one.times[mine], other.times[theirs]
-    meet: Bools = (others >= earlier_ms(times, back_ms)) & (others <= later_ms(times, ahead_ms))
-    meet &= other.arrived[theirs] < one.arrived[mine]
-    meet &= one.seen[mine] < other.closes(theirs)
-    meet &= one.hashes[mine] == other.hashes[theirs]
+def _codes(hashes: Ints, places: Ints) -> Ints:
+    codes: Ints = (hashes >> _BITS << _BITS) | places
+    return codes
+
+
+def _joins(one: Records, other: Records, mine: Ints, theirs: Ints) -> Ints:
+    """Which of these pairs, whose times are within reach, do meet."""
+    comes_later = one.arrived[mine] > other.arrived[theirs]
+    meet = np.where(comes_later, one.seen[mine] < other.closes(theirs), other.seen[theirs] < one.closes(mine))
     kept = np.flatnonzero(meet)
-    for name in one.keys.schema.names:
+    for name in one.keys:
         if not len(kept):
             break
-        mine_keys, their_keys = one.keys[name].take(pa.array(mine[kept])), other.keys[name].take(pa.array(theirs[kept]))
+        mine_keys, their_keys = (
+            side.rows[name].take(pa.array(at[kept])) for side, at in ((one, mine), (other, theirs))
+        )
         kept = kept[_equal(mine_keys, their_keys)]
     return kept
 

@@ -23,11 +23,12 @@ import pyarrow.compute as pc
 
 from tidegate.instants import later_ms
 from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
+from tidegate.kernel.columns.sorting import far_apart
 from tidegate.kernel.exchange.batch import Batch, JoinBatch
 from tidegate.kernel.joins.arrivals import Arrived
 from tidegate.kernel.joins.join_operator import JoinOperator
 from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns
-from tidegate.kernel.joins.matching import Bools, Codes, Records, pairs
+from tidegate.kernel.joins.matching import Bools, Records, in_order, pairs
 from tidegate.kernel.joins.open_records import Closing, OpenRecords
 from tidegate.kernel.joins.table_rows import shown_rows
 from tidegate.kernel.rows import grouping
@@ -46,30 +47,40 @@ _CLOSES, _PAIR, _OWN = 0, 1, 2
 _BEFORE_ALL = -(2**62)
 """The arrival of what is read last, though it was there first."""
 
+_HALF = 32
+"""Bits of a hash by which open records are found."""
+
+_At = tuple[Records, Ints]
+"""Some records of a side: all of them, and the places of those."""
+
 _Part = tuple[pa.Table, pa.Table | None]
 """Rows that leave, and a table by which they are sorted where they leave in order."""
 
 
 @dataclass
-class _Side:
-    """One side of a join in a batch: open records that it may join, then those of the batch in order.
-
-    rows     key and value columns
-    matched  whether a record has joined; of those of earlier batches it is known where they close in this one
-    wanted   the hashes by which those of earlier batches were found
-    stored   of a preserved side, for each stretch that was read the first of its rows and the numbers of its records
+class _Joining:
+    """Records of one side that may join in a batch, and whether each has; of records of earlier batches it is known
+    where they close in this one.
     """
 
     records: Records
-    rows: pa.Table
     matched: Bools
-    wanted: Ints
-    stored: list[tuple[int, int, Ints]]
 
-    @property
-    def new(self) -> Bools:
-        """Which records are of this batch."""
-        return self.records.arrived >= 0
+
+@dataclass
+class _Side:
+    """One side of a join in a batch.
+
+    stored     open records of earlier batches that may join
+    own        those of the batch, in the order of their codes (`matching.in_order`)
+    wanted     the hashes by which the stored ones were found
+    stretches  of a preserved side, for each stretch that was read the first of `stored` and the numbers of its records
+    """
+
+    stored: _Joining
+    own: _Joining
+    wanted: Ints
+    stretches: list[tuple[int, int, Ints]]
 
 
 class StreamStreamJoin(JoinOperator):
@@ -130,15 +141,18 @@ class StreamStreamJoin(JoinOperator):
     ) -> Iterator[pa.Table]:
         layout, windows = self.layout, self._joined.windows
         kept = tuple(self._kept(state, side) for side in (LEFT, RIGHT))
-        hashes = tuple(_hashes(layout, one) for one in arrived)
-        left = self._side(kept, arrived, hashes, LEFT, closed_to, closes_at)
+        first = self._own(arrived, LEFT)
+        own = first, self._again(first, arrived) if self._joined.self_join else self._own(arrived, RIGHT)
+        left = self._side(kept, own, LEFT, closed_to, closes_at)
         if self._once:
-            right = _copied(left, arrived[RIGHT])
+            right = _Side(_copied(left.stored), own[RIGHT], left.wanted, [])
         else:
-            right = self._side(kept, arrived, hashes, RIGHT, closed_to, closes_at)
+            right = self._side(kept, own, RIGHT, closed_to, closes_at)
         sides = (left, right)
-        del left, right
-        parts = chain(self._pairs(sides), self._null_joined(kept, sides, arrived, closed_to, closes_at))
+        del left, right, own, first
+        arrivals = _arrivals(arrived, doubled=self._joined.self_join) if layout.sorts else None
+        del arrived
+        parts = chain(self._pairs(sides), self._null_joined(kept, sides, arrivals, closed_to, closes_at))
         yield layout.result_schema.empty_table()
         if layout.sorts:
             collected = list(parts)
@@ -146,93 +160,122 @@ class StreamStreamJoin(JoinOperator):
                 yield _in_order(collected)
         else:
             yield from (rows for rows, _ in parts if rows.num_rows)
-        # Storing takes the most memory: of what a side had, nothing stays that is not needed any more.
-        held = list(sides)
-        del parts, sides, arrived, hashes
+        # Storing takes the most memory: of what the sides had, nothing stays that is not needed any more.
+        stay = [_open(sides[side], closes_at) for side in ((LEFT,) if self._once else (LEFT, RIGHT))]
+        del parts, sides
         for side in (LEFT,) if self._once else (LEFT, RIGHT):
-            _store(kept[side], held.pop(0), windows, side, closes_at)
+            _store(kept[side], stay.pop(0), windows, side, closes_at)
         if self._once:
             _forget_all(OpenRecords.of(state, RIGHT, preserved=False))  # earlier versions kept every record twice
 
-    def _pairs(self, sides: tuple[_Side, ...]) -> Iterator[_Part]:
+    def _pairs(self, sides: tuple[_Side, _Side]) -> Iterator[_Part]:
         """Rows of pairs; which records have joined is known when all parts are taken."""
-        windows = self._joined.windows
-        for side in (LEFT, RIGHT):
-            mine, other = sides[side], sides[1 - side]
+        windows, (left, right) = self._joined.windows, sides
+        meeting = ((LEFT, left.own, right.own), (LEFT, left.stored, right.own), (RIGHT, right.stored, left.own))
+        for side, mine, other in meeting:
             reach, most = (windows.back_ms(side), windows.ahead_ms(side)), self.layout.tuning.pairs
             for rows, partners in pairs(mine.records, other.records, *reach, most):
                 mine.matched[rows] = True
                 other.matched[partners] = True
-                left, right = (rows, partners) if side == LEFT else (partners, rows)
-                order = _order_of_pairs(mine.records, other.records, rows, partners) if self.layout.sorts else None
-                yield _joined_rows(self.layout, sides, left, right), order
+                both = (mine.records, rows), (other.records, partners)
+                order = _order_of_pairs(*both) if self.layout.sorts else None
+                yield _joined_rows(self.layout, *(both if side == LEFT else reversed(both))), order
 
     def _null_joined(
         self,
         kept: tuple[OpenRecords, ...],
         sides: tuple[_Side, ...],
-        arrived: tuple[Arrived, Arrived],
+        arrivals: tuple[Ints, int] | None,
         closed_to: int,
         closes_at: int,
     ) -> Iterator[_Part]:
         """Rows of records that close without a partner."""
-        sorts, first = self.layout.sorts, _BEFORE_ALL
-        arrivals = _arrivals(arrived, doubled=self._joined.self_join) if sorts else None
         for side in (LEFT, RIGHT):
             if not self._joined.preserves(side):
                 continue
             closing = () if self._once else self._closing(kept[side], sides[side], side, closed_to, closes_at)
-            for one in chain(closing, [sides[side]]):
+            for one in chain(closing, (sides[side].stored, sides[side].own)):
                 rows, order = _closing(one, closed_to, closes_at), None
                 if arrivals is not None:
-                    at = rows if one is sides[side] else first + rows
-                    order = _order_of_closing(self.layout, one, side, rows, at, arrivals)
-                    first += len(one.matched)
-                yield _null_joined(self.layout, one, side, rows), order
+                    order = _order_of_closing(self.layout, one.records, side, rows, arrivals)
+                yield _null_joined(self.layout, one.records, side, rows), order
 
-    def _closing(self, held: OpenRecords, mine: _Side, side: int, closed_to: int, closes_at: int) -> Iterator[_Side]:
+    def _closing(self, held: OpenRecords, mine: _Side, side: int, closed_to: int, closes_at: int) -> Iterator[_Joining]:
         """Records of earlier batches that close in this one and could not join in it, some at a time."""
         windows = self._joined.windows
-        leaves, met = Closing(closed_to, closes_at, windows.close_ms(side, 0)), {start for start, _, _ in mine.stored}
+        leaves = Closing(closed_to, closes_at, windows.close_ms(side, 0))
+        met = {start for start, _, _ in mine.stretches}
         # The first open record of a stretch is older than any that stays open.
         closing = [start for start, log in held.index.items() if windows.close_ms(side, log.due) <= closes_at]
+        first = _BEFORE_ALL
         for start in closing:
             for rows in held.closing(start, leaves, mine.wanted if start in met else None):
-                yield self._stored(side, rows, held.joined(start, ints(rows["n"])))
+                matched = held.joined(start, ints(rows["n"]))
+                yield self._stored(side, rows, ints(rows["h"]), ints(rows["ts"]), matched, first)
+                first += rows.num_rows
 
-    def _stored(self, side: int, rows: pa.Table, matched: Bools) -> _Side:
-        """Records of earlier batches alone."""
-        count, rows_of_side = rows.num_rows, conformed(rows, side_columns(self.layout, side))
+    def _stored(self, side: int, rows: pa.Table, hashes: Ints, times: Ints, matched: Bools, first: int) -> _Joining:
+        """Records of earlier batches, as if they had arrived at `first` and behind it."""
+        layout, count = self.layout, len(times)
         records = Records(
-            rows_of_side.select(self.layout.keys),
-            ints(rows["h"]).view(np.uint64),
-            ints(rows["ts"]),
-            np.full(count, -1),
-            np.full(count, -1),
-            np.ones(count, bool),
+            conformed(rows, side_columns(layout, side)).cast(layout.of_side(side).schema),
+            layout.keys,
+            hashes,
+            times,
+            first + np.arange(count),
+            np.broadcast_to(-1, count),
+            np.broadcast_to(True, count),
             self._joined.windows.close_ms(side, 0),
         )
-        return _Side(records, rows_of_side, matched, np.zeros(0, np.int64), [])
+        return _Joining(records, matched)
+
+    def _own(self, arrived: tuple[Arrived, Arrived], side: int) -> _Joining:
+        """The records of the batch on a side, which lets go of them."""
+        layout, mine = self.layout, arrived[side]
+        schema = layout.of_side(side).schema
+        rows = schema.empty_table() if mine.rows is None else mine.rows
+        hashes = grouping.key_hash(layout, rows).view(np.int64)
+        held = [conformed(rows, side_columns(layout, side))]
+        mine.release()
+        del rows
+        order = in_order(hashes, mine.times)
+        records = Records(
+            _in_one_piece(held, order),
+            layout.keys,
+            hashes.take(order),
+            mine.times.take(order),
+            mine.places.take(order),
+            mine.seen.take(order),
+            mine.keyed.take(order),
+            self._joined.windows.close_ms(side, 0),
+        )
+        return _Joining(records, np.zeros(len(order), bool))
+
+    def _again(self, left: _Joining, arrived: tuple[Arrived, Arrived]) -> _Joining:
+        """The records of a stream with itself as those of the right side: each comes behind itself as a left one."""
+        arrived[RIGHT].release()
+        reach_ms = self._joined.windows.close_ms(RIGHT, 0)
+        records = replace(left.records, arrived=left.records.arrived + 1, reach_ms=reach_ms)
+        return replace(_copied(left), records=records)
 
     def _side(
         self,
         kept: tuple[OpenRecords, ...],
-        arrived: tuple[Arrived, Arrived],
-        hashes: tuple[Codes, ...],
+        own: tuple[_Joining, _Joining],
         side: int,
         closed_to: int,
         closes_at: int,
     ) -> _Side:
         """The records of a side that may join in this batch: those that are stored, and its own."""
-        windows, held, mine = self._joined.windows, kept[side], arrived[side]
-        wanted = _distinct(hashes[1 - side])
+        windows, held, others = self._joined.windows, kept[side], own[1 - side].records
+        wanted = _distinct(others.hashes)
         columns = side_columns(self.layout, side)
-        tables, codes, times, flags, stored = [], [], [], [], []
+        tables, hashes, times, flags, stretches = [], [], [], [], []
         end = 0
-        for start in self._meeting(held, side, arrived[1 - side].times):
+        for start in self._meeting(held, side, others.times):
             found = list(held.find(start, wanted))
             tables += [conformed(rows, columns) for rows in found]
-            codes += [ints(rows["h"]).view(np.uint64) for rows in found]
+            hashes += [ints(rows["h"]) for rows in found]
             at = np.concatenate([ints(rows["ts"]) for rows in found])
             times.append(at)
             matched = np.full(len(at), self._once)
@@ -242,26 +285,20 @@ class StreamStreamJoin(JoinOperator):
                 leaving = (closes > closed_to) & (closes <= closes_at)
                 if leaving.any():
                     matched[leaving] = held.joined(start, numbers[leaving])
-                stored.append((start, end, numbers))
+                stretches.append((start, end, numbers))
             flags.append(matched)
             end += len(at)
-        if mine.rows is not None:
-            tables.append(conformed(mine.rows, columns))
-            codes.append(hashes[side])
-            times.append(mine.times)
-            flags.append(np.zeros(len(mine), bool))
-            mine.release()
-        joined = _in_one_piece(tables) if tables else self.layout.of_side(side).schema.empty_table()
-        records = Records(
-            joined.select(self.layout.keys),
-            np.concatenate([np.zeros(0, np.uint64), *codes]),
-            np.concatenate([np.zeros(0, np.int64), *times]),
-            np.concatenate([np.full(end, -1, np.int64), mine.places]),
-            np.concatenate([np.full(end, -1, np.int64), mine.seen]),
-            np.concatenate([np.ones(end, bool), mine.keyed]),
-            windows.close_ms(side, 0),
+        rows = _in_one_piece(tables) if tables else self.layout.of_side(side).schema.empty_table()
+        nothing = np.zeros(0, np.int64)
+        stored = self._stored(
+            side,
+            rows,
+            np.concatenate([nothing, *hashes]),
+            np.concatenate([nothing, *times]),
+            np.concatenate([nothing.astype(bool), *flags]),
+            -end,
         )
-        return _Side(records, joined, np.concatenate([np.zeros(0, bool), *flags]), wanted, stored)
+        return _Side(stored, own[side], wanted, stretches)
 
     def _meeting(self, held: OpenRecords, side: int, others: Ints) -> list[int]:
         """The stretches of a side that records at the times of `others` may meet."""
@@ -273,11 +310,9 @@ class StreamStreamJoin(JoinOperator):
         return sorted(held.between(first, last))
 
 
-def _copied(left: _Side, came: Arrived) -> _Side:
-    """The records of a stream once more, as those of the right side: behind the same ones as left."""
-    new = len(left.matched) - len(came)
-    arrived = np.concatenate([left.records.arrived[:new], came.places])
-    return replace(left, records=replace(left.records, arrived=arrived), matched=left.matched.copy())
+def _copied(one: _Joining) -> _Joining:
+    """The same records, of which others have joined."""
+    return replace(one, matched=one.matched.copy())
 
 
 def _forget_all(held: OpenRecords) -> None:
@@ -285,14 +320,15 @@ def _forget_all(held: OpenRecords) -> None:
         held.forget(start)
 
 
-def _in_one_piece(tables: list[pa.Table]) -> pa.Table:
-    """The rows of all tables, which are let go of."""
+def _in_one_piece(tables: list[pa.Table], order: Ints | None = None) -> pa.Table:
+    """The rows of all tables, which are let go of, one behind the other or in an order."""
     rows = concat_tables(tables)
     tables.clear()
     columns = {}
     for name in rows.schema.names:
-        columns[name] = array(rows[name])
+        column = array(rows[name])
         rows = rows.drop_columns([name])
+        columns[name] = column if order is None else far_apart(column, order)
     return pa.table(columns)
 
 
@@ -308,14 +344,9 @@ def _late(joined: StreamStream, came: tuple[Arrived, Arrived]) -> tuple[Bools, B
     return found[LEFT], found[RIGHT]
 
 
-def _distinct(hashes: Codes) -> Ints:
-    """The hashes sorted as they are stored, each once."""
-    return distinct(np.sort(hashes.view(np.int64)))
-
-
-def _hashes(layout: Layout, one: Arrived) -> Codes:
-    """The hash of the key of each record of the batch."""
-    return np.zeros(0, np.uint64) if one.rows is None else grouping.key_hash(layout, one.rows)
+def _distinct(hashes: Ints) -> Ints:
+    """Of hashes whose upper halves ascend, each of these once: records are found by them."""
+    return distinct(hashes >> _HALF << _HALF)
 
 
 def _arrivals(arrived: tuple[Arrived, Arrived], doubled: bool) -> tuple[Ints, int]:
@@ -332,94 +363,115 @@ def _close_ms(windows: JoinWindows, side: int, times: Ints) -> Ints:
     return closes
 
 
-def _closing(side: _Side, closed_to: int, closes_at: int) -> Ints:
+def _closing(one: _Joining, closed_to: int, closes_at: int) -> Ints:
     """Rows of records that have joined nothing and close in this batch, or were closed when they came."""
-    records = side.records
+    records = one.records
     closes = records.closes()
     closed = closes <= closes_at
-    closed &= side.new | (closes > closed_to)  # what closed in earlier batches has left
-    return np.flatnonzero(closed & ~side.matched)
+    closed &= (records.arrived >= 0) | (closes > closed_to)  # what closed in earlier batches has left
+    return np.flatnonzero(closed & ~one.matched)
 
 
-def _store(held: OpenRecords, side: _Side, windows: JoinWindows, side_number: int, closes_at: int) -> None:
+@dataclass
+class _Open:
+    """What stays open of a side when its rows have left.
+
+    rows     records of the batch, as they are stored
+    matched  which of them have joined
+    marks    of records that were stored, by stretch the numbers of those that joined in the batch
+    """
+
+    rows: pa.Table
+    matched: Bools
+    marks: dict[int, list[Ints]]
+
+
+def _open(side: _Side, closes_at: int) -> _Open:
+    joined = side.stored.matched & (side.stored.records.closes() > closes_at)
+    marks = {start: [numbers[joined[first : first + len(numbers)]]] for start, first, numbers in side.stretches}
+    own = side.own.records
+    at = np.flatnonzero(own.closes() > closes_at)
+    rows = own.rows.append_column("ts", pa.array(own.times)).append_column("h", pa.array(own.hashes))
+    return _Open(rows if len(at) == len(own) else rows.take(pa.array(at)), side.own.matched[at], marks)
+
+
+def _store(held: OpenRecords, stay: _Open, windows: JoinWindows, side: int, closes_at: int) -> None:
     """Keep what is open; drop stretches that are closed."""
-    records, open_ = side.records, side.records.closes() > closes_at
-    marks: dict[int, list[Ints]] = {}
-    for start, first, numbers in side.stored:
-        mine = slice(first, first + len(numbers))
-        marks[start] = [numbers[side.matched[mine] & open_[mine]]]
-    at = np.flatnonzero(side.new & open_)
-    starts = held.stretches(records.times[at], windows.before_ms + windows.after_ms + windows.grace_ms)
+    marks, times = stay.marks, ints(stay.rows["ts"])
+    starts = held.stretches(times, windows.before_ms + windows.after_ms + windows.grace_ms)
     for start in np.unique(starts).tolist():
-        mine = at[starts == start]
-        first = held.add(start, _as_stored(side, mine))
-        marks.setdefault(start, []).append(first + np.flatnonzero(side.matched[mine]))
+        mine = np.flatnonzero(starts == start)
+        first = held.add(start, stay.rows.take(pa.array(mine)))
+        marks.setdefault(start, []).append(first + np.flatnonzero(stay.matched[mine]))
     for start, parts in marks.items() if held.preserved else ():
         if any(map(len, parts)):
             held.mark(start, np.concatenate(parts))
-    open_from = closes_at - windows.close_ms(side_number, 0) + 1
+    open_from = closes_at - windows.close_ms(side, 0) + 1
     for start, log in held.index.items():
-        if windows.close_ms(side_number, log.closes) <= closes_at:
+        if windows.close_ms(side, log.closes) <= closes_at:
             held.forget(start)
         elif log.due < open_from:
             held.opened_from(start, open_from)
 
 
-def _as_stored(side: _Side, at: Ints) -> pa.Table:
-    """The records at these places, with their times and hashes."""
-    rows = side.rows.take(pa.array(at)).append_column("ts", pa.array(side.records.times[at]))
-    return rows.append_column("h", pa.array(side.records.hashes[at].view(np.int64)))
-
-
 # -- rows ------------------------------------------------------------------------------------------------------------
 
 
-def _joined_rows(layout: Layout, sides: tuple[_Side, ...], left: Ints, right: Ints) -> pa.Table:
+def _joined_rows(layout: Layout, left: _At, right: _At) -> pa.Table:
     """Rows of pairs: the key, the values of both, and the later timestamp."""
-    taken = [sides[side].rows.take(pa.array(rows)) for side, rows in ((LEFT, left), (RIGHT, right))]
-    times = np.maximum(sides[LEFT].records.times[left], sides[RIGHT].records.times[right])
-    return joined_rows(layout, taken[LEFT], (taken[LEFT], taken[RIGHT]), times)
+    mine, theirs = (_values(layout, records, at) for records, at in (left, right))
+    keys = left[0].rows.select(layout.keys).take(pa.array(left[1]))
+    times = np.maximum(*(records.times[at] for records, at in (left, right)))
+    return joined_rows(layout, keys, (mine, theirs), times)
 
 
-def _null_joined(layout: Layout, one: _Side, side: int, rows: Ints) -> pa.Table:
+def _values(layout: Layout, records: Records, at: Ints) -> pa.Table:
+    """All columns of the records at these places but those of the key."""
+    names = [name for name in records.rows.schema.names if name not in layout.keys]
+    return pa.table({name: records.rows[name].take(pa.array(at)) for name in names})
+
+
+def _null_joined(layout: Layout, records: Records, side: int, rows: Ints) -> pa.Table:
     """Rows of records without a partner: the key, their own values, nulls of the other side, their own timestamp."""
-    mine = one.rows.take(pa.array(rows))
+    mine = records.rows.take(pa.array(rows))
     both = (mine, None) if side == LEFT else (None, mine)
-    return joined_rows(layout, mine, both, one.records.times[rows])
+    return joined_rows(layout, mine, both, records.times[rows])
 
 
 # -- the order in which rows leave -----------------------------------------------------------------------------------
 
 
-def _order_of_pairs(one: Records, other: Records, rows: Ints, partners: Ints) -> pa.Table:
-    """Where pairs leave: those of a record by (timestamp, arrival) of the partner."""
+def _order_of_pairs(one: _At, other: _At) -> pa.Table:
+    """Where pairs leave: those of a record by (timestamp, arrival) of the partner that was there before it."""
+    (records, rows), (others, partners) = one, other
+    places, theirs = records.arrived[rows], others.arrived[partners]
+    later = places > theirs
     return pa.table(
         {
-            "place": one.arrived[rows],
+            "place": np.maximum(places, theirs),
             "what": np.full(len(rows), _PAIR),
-            "time": other.times[partners],
-            "arrival": partners,
+            "time": np.where(later, others.times[partners], records.times[rows]),
+            "arrival": np.minimum(places, theirs),
         }
     )
 
 
 def _order_of_closing(
-    layout: Layout, side: _Side, number: int, rows: Ints, came: Ints, arrivals: tuple[Ints, int]
+    layout: Layout, records: Records, number: int, rows: Ints, arrivals: tuple[Ints, int]
 ) -> pa.Table:
-    """Where null-joined rows leave: what closes by (timestamp, right before left, key bytes, arrival: `came`)."""
-    records, (seen, places) = side.records, arrivals
-    at_once = side.new[rows] & (records.seen[rows] >= records.closes(rows))
-    place = np.searchsorted(seen, records.closes(rows), side="left") * places
-    place = np.where(at_once, records.arrived[rows], place)
+    """Where null-joined rows leave: what closes by (timestamp, right before left, key bytes, arrival)."""
+    seen, places = arrivals
+    closes, arrived = records.closes(rows), records.arrived[rows]
+    at_once = (arrived >= 0) & (records.seen[rows] >= closes)
     columns: dict[str, Any] = {
-        "place": place,
+        "place": np.where(at_once, arrived, np.searchsorted(seen, closes, side="left") * places),
         "what": np.where(at_once, _OWN, _CLOSES),
         "time": records.times[rows],
         "side": np.full(len(rows), 1 - number),
     }
-    keys = side.rows.select(layout.keys).take(pa.array(rows))
+    keys = records.rows.select(layout.keys).take(pa.array(rows))
     columns |= {name: serial(keys[name]) for name in layout.keys}
-    columns["arrival"] = came
+    columns["arrival"] = arrived
     return pa.table(columns)
 
 

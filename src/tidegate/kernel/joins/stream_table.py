@@ -237,24 +237,28 @@ class StreamTableJoin(JoinOperator):
         lookups = records.rows.take(pa.array(asked))
         columns, schema = side_columns(layout, RIGHT), layout.of_side(RIGHT).schema
         tables = self._table(state)
-        of_changes = None if changes.rows is None else changes.rows.take(pa.array(kept))
-        keyed = [lookups.select(layout.keys), *([] if of_changes is None else [of_changes.select(layout.keys)])]
-        hashes = np.concatenate([grouping.key_hash(layout, rows) for rows in keyed])
-        held = table_rows.found(tables, hashes)
+        keyed = [lookups.select(layout.keys)]
+        if changes.rows is not None:
+            keyed.append(table_rows.some_rows(changes.rows.select(layout.keys), kept))
+        held = table_rows.found(tables, np.concatenate([grouping.key_hash(layout, rows) for rows in keyed]))
         versions = Versions.of(columns, schema, held, changes, kept)
+        changes.release()
         codes, wanted = table_rows.key_codes(layout, versions.rows, lookups)
         found = np.full(records.rows.num_rows, -1)
         places = np.maximum(records.places[asked], STORED + 1)
         begins = self._history_from(state, table.at(places)) if self._joined.history_ms is not None else None
         found[asked] = self._versions(versions, codes, wanted, records.times[asked], places, begins)
-        if of_changes is not None and of_changes.num_rows:
-            table_rows.take(layout, tables, versions, codes, last_only=begins is None)
         leaving = now if self._joined.preserves(LEFT) else now[found[now] >= 0]
         if layout.sorts:
             leaving = leaving[self._in_order(records, leaving)]
         left, right = records.rows.take(pa.array(leaving)), taken(versions.rows, found[leaving])
         missing = (None, found[leaving] < 0)
-        return joined_rows(layout, left, (left, right), records.times[leaving], missing=missing)
+        made = joined_rows(layout, left, (left, right), records.times[leaving], missing=missing)
+        # Storing takes the most memory: of what was looked up in, only what is stored stays.
+        some, more = table_rows.changed(versions, codes, last_only=begins is None)
+        del keyed, held, versions, codes, left, right
+        table_rows.store(layout, tables, some, more)
+        return made
 
     def _table(self, state: State) -> KeyedRuns:
         """The versions of the table: the last one of each key, or those within the history."""

@@ -58,7 +58,7 @@ class Versions:
     def of(cls, columns: list[str], schema: pa.Schema, held: pa.Table | None, changes: Arrived, kept: Ints) -> Versions:
         """Stored rows and those of the changes that are `kept`."""
         none = schema.empty_table()
-        rows = none if changes.rows is None else changes.rows.take(pa.array(kept))
+        rows = none if changes.rows is None else some_rows(changes.rows, kept)
         typed = concat_tables([none.select(columns), conformed(rows, columns)])
         return cls(typed, changes.times[kept], changes.places[kept], _deleted(rows)).behind(held)
 
@@ -79,6 +79,11 @@ class Versions:
         """The versions as they are stored; an id is of the change, which makes its row in its batch."""
         rows = self.rows.drop_columns([ID_COLUMN]) if ID_COLUMN in self.rows.schema.names else self.rows
         return rows.append_column("ts", pa.array(self.times)).append_column("deleted", pa.array(self.deleted))
+
+
+def some_rows(rows: pa.Table, at: Ints) -> pa.Table:
+    """The rows at these places, which ascend: no copy if they are all."""
+    return rows if len(at) == rows.num_rows else rows.take(pa.array(at))
 
 
 def _deleted(rows: pa.Table) -> Bools:
@@ -186,13 +191,22 @@ def take(layout: Layout, tables: KeyedRuns, versions: Versions, codes: Ints, las
     versions, codes  those of the keys that changed, with the stored ones; and numbers of their keys
     last_only        whether the last version of a key is all that counts
     """
+    store(layout, tables, *changed(versions, codes, last_only))
+
+
+def changed(versions: Versions, codes: Ints, last_only: bool) -> tuple[Versions, Ints]:
+    """The versions that `take` stores, and how many rows more the table has by each."""
     came = np.flatnonzero(versions.places > STORED)
     came = came[np.argsort(versions.places[came], kind="stable")]
     more = np.ones(len(came), np.int64)
     if last_only:
         came, more = _changed(versions, codes)
-    if len(came):
-        some = versions.some(came)
+    return versions.some(came), more
+
+
+def store(layout: Layout, tables: KeyedRuns, some: Versions, more: Ints) -> None:
+    """Store these versions, by which the table has so many rows more."""
+    if len(more):
         tables.add(some.stored(), grouping.key_hash(layout, some.rows), more)
 
 

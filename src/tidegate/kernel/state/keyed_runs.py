@@ -106,13 +106,14 @@ class KeyedRuns:
     def add(self, rows: pa.Table, hashes: Hashes, more: Ints) -> None:
         """Take versions in the order in which they came, of keys with these hashes.
 
+        They are sorted at once: a range is a slice of them.
+
         more  how many rows more the table has by each of them
         """
         stored = _in_order(hashes)
-        own = self._ranges(stored)
-        order = np.argsort(own, kind="stable")
+        order = np.argsort(stored, kind="stable")
         rows = rows.append_column("h", pa.array(stored)).take(pa.array(order))
-        numbers, first = np.unique(own[order], return_index=True)
+        numbers, first = np.unique(self._ranges(stored[order]), return_index=True)
         ends = [*first[1:].tolist(), len(order)]
         for number, low, end in zip(numbers.tolist(), first.tolist(), ends, strict=True):
             self._add(number, rows.slice(low, end - low), int(more[order[low:end]].sum()))
@@ -187,7 +188,8 @@ class KeyedRuns:
         return rows if self.fitting is None else self.fitting.outward(rows)
 
     def _add(self, number: int, rows: pa.Table, more: int) -> None:
-        log, came = self._log(number), InTable.of(rows, _ORDER)
+        """Take versions of a range, which are sorted by hash."""
+        log, came = self._log(number), InTable(rows)
         parts = self.runs.contents(number).runs if log.segments else []
         before, count = sum(part.rows for part in parts), rows.num_rows
         kept, merged = unmerged(parts, count, before + count)

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
 from tidegate.kernel.columns.row_bytes import Extents, extents
+from tidegate.kernel.columns.sorting import by_two
 from tidegate.kernel.state.copies import distinct, places, upper_halves
 
 
@@ -113,5 +114,7 @@ def merged_parts(
 
 
 def in_order(rows: pa.Table, by: Sequence[str]) -> pa.Table:
-    """Rows sorted by these columns of integers; equal ones stay as they are."""
-    return rows.take(pa.array(np.lexsort([ints(rows[name]) for name in reversed(by)])))
+    """Rows sorted by one column of integers or two; equal ones stay as they are."""
+    first, *rest = (ints(rows[name]) for name in by)
+    order = np.argsort(first, kind="stable") if not rest else by_two(first, *rest)
+    return rows.take(pa.array(order))

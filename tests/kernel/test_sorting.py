@@ -1,0 +1,49 @@
+"""Sorting that makes use of what is in order already, and rows that are taken from far apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.kernel.columns.sorting import by_two, far_apart, ties_in_order
+
+NUMBERS = st.integers(-2, 2) | st.sampled_from([-(2**63), 2**63 - 1])
+TEXTS = st.lists(st.sampled_from(["ab", "cd", "ef"]), max_size=9)
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS), max_size=60), st.data())
+def test_rows_in_the_order_of_two_columns_as_they_came(rows: list[tuple[int, int]], data: Any) -> None:
+    if data.draw(st.booleans()):
+        cut = data.draw(st.integers(0, len(rows)))
+        rows = sorted(rows[:cut]) + sorted(rows[cut:])  # two runs
+    first, second = (np.array([row[n] for row in rows], np.int64) for n in (0, 1))
+    wanted = sorted(range(len(rows)), key=lambda n: rows[n])
+    assert by_two(first, second).tolist() == wanted
+    # From any order of those that are equal by the first column.
+    shuffled = np.array(data.draw(st.permutations(range(len(rows)))), np.int64)
+    start = shuffled[np.argsort(first[shuffled], kind="stable")]
+    wanted = sorted(start.tolist(), key=lambda n: rows[n])
+    assert ties_in_order(start, first, second).tolist() == wanted
+
+
+@given(TEXTS, st.sampled_from([pa.string(), pa.binary(), pa.large_string(), pa.large_binary()]), st.data())
+def test_texts_are_taken_from_anywhere(texts: list[str], kind: pa.DataType, data: Any) -> None:
+    """Of one length or of several, from a slice, with a null or without."""
+    extra: list[Any] = data.draw(st.sampled_from([[], ["longer"], [None], ["", ""]]))
+    column = pa.array(["before", *texts, *extra], pa.string()).cast(kind)[data.draw(st.integers(0, 1)) :]
+    places = st.lists(st.integers(0, len(column) - 1), max_size=20) if len(column) else st.just([])
+    at = np.array(data.draw(places), np.int64)
+    taken = far_apart(column, at)
+    taken.validate(full=True)
+    assert taken.type == kind
+    assert taken.to_pylist() == column.take(pa.array(at)).to_pylist()
+
+
+@pytest.mark.parametrize("column", [pa.array([1, 2, None]), pa.nulls(3), pa.array([[1], None, []])])
+def test_what_is_no_text_is_taken_as_it_is(column: pa.Array) -> None:
+    assert far_apart(column, np.array([2, 0, 0])).equals(column.take(pa.array([2, 0, 0])))
