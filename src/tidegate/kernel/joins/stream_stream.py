@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.instants import later_ms
-from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
+from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints, some_rows
 from tidegate.kernel.columns.sorting import far_apart
 from tidegate.kernel.exchange.batch import Batch, JoinBatch
 from tidegate.kernel.joins.arrivals import Arrived
@@ -392,7 +392,7 @@ def _open(side: _Side, closes_at: int) -> _Open:
     own = side.own.records
     at = np.flatnonzero(own.closes() > closes_at)
     rows = own.rows.append_column("ts", pa.array(own.times)).append_column("h", pa.array(own.hashes))
-    return _Open(rows if len(at) == len(own) else rows.take(pa.array(at)), side.own.matched[at], marks)
+    return _Open(some_rows(rows, at), side.own.matched[at], marks)
 
 
 def _store(held: OpenRecords, stay: _Open, windows: JoinWindows, side: int, closes_at: int) -> None:
@@ -401,7 +401,7 @@ def _store(held: OpenRecords, stay: _Open, windows: JoinWindows, side: int, clos
     starts = held.stretches(times, windows.before_ms + windows.after_ms + windows.grace_ms)
     for start in np.unique(starts).tolist():
         mine = np.flatnonzero(starts == start)
-        first = held.add(start, stay.rows.take(pa.array(mine)))
+        first = held.add(start, some_rows(stay.rows, mine))
         marks.setdefault(start, []).append(first + np.flatnonzero(stay.matched[mine]))
     for start, parts in marks.items() if held.preserved else ():
         if any(map(len, parts)):

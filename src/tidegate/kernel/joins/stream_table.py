@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.instants import MAX_MS, earlier_ms, later_ms, show_ms
-from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
+from tidegate.kernel.columns.arrays import Ints, concat_tables, ints, some_rows
 from tidegate.kernel.exchange import stream_clock
 from tidegate.kernel.exchange.batch import Batch, JoinBatch, StreamsTime
 from tidegate.kernel.joins import table_rows
@@ -239,7 +239,7 @@ class StreamTableJoin(JoinOperator):
         tables = self._table(state)
         keyed = [lookups.select(layout.keys)]
         if changes.rows is not None:
-            keyed.append(table_rows.some_rows(changes.rows.select(layout.keys), kept))
+            keyed.append(some_rows(changes.rows.select(layout.keys), kept))
         held = table_rows.found(tables, np.concatenate([grouping.key_hash(layout, rows) for rows in keyed]))
         versions = Versions.of(columns, schema, held, changes, kept)
         changes.release()

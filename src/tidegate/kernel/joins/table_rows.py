@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
+from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints, some_rows
 from tidegate.kernel.columns.groups import last_rows
 from tidegate.kernel.joins.arrivals import Arrived, Bools
 from tidegate.kernel.joins.joined_rows import conformed
@@ -79,11 +79,6 @@ class Versions:
         """The versions as they are stored; an id is of the change, which makes its row in its batch."""
         rows = self.rows.drop_columns([ID_COLUMN]) if ID_COLUMN in self.rows.schema.names else self.rows
         return rows.append_column("ts", pa.array(self.times)).append_column("deleted", pa.array(self.deleted))
-
-
-def some_rows(rows: pa.Table, at: Ints) -> pa.Table:
-    """The rows at these places, which ascend: no copy if they are all."""
-    return rows if len(at) == rows.num_rows else rows.take(pa.array(at))
 
 
 def _deleted(rows: pa.Table) -> Bools:

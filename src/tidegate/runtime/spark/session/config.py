@@ -122,10 +122,10 @@ def _configure_builder(builder: Any, faster: bool) -> Any:
             builder = _with(builder, FASTER_AT_START)
         if here and not _starts_server(options) and _may_preload():
             os.environ.setdefault(PYTHON_OF_WORKERS[0], sys.executable)
-            quicker = PRELOADED | COMPILED
+            quicker, elsewhere = PRELOADED | COMPILED, _said_elsewhere()
             builder = _with(
                 builder,
-                {name: value for name, value in quicker.items() if name not in options and not _said_elsewhere(name)},
+                {name: value for name, value in quicker.items() if name not in options and name not in elsewhere},
             )
     if _starts_server(options) and not os.environ.keys() & PYTHON_OF_WORKERS:
         # Its workers run what the environment of the server says, and the server is started with this one's.
@@ -148,12 +148,12 @@ def _may_preload() -> bool:
     return sys.platform == "linux" and python is not None and _finds_tidegate(python)
 
 
-def _said_elsewhere(name: str) -> bool:
-    """Whether the defaults of this Spark, or the arguments with which it starts, name a setting."""
+def _said_elsewhere() -> str:
+    """The defaults of this Spark and the arguments with which it starts: a setting that is named in them stays."""
     home = os.environ.get("SPARK_HOME", str(Path(pyspark.__file__).parent))
     defaults = Path(os.environ.get("SPARK_CONF_DIR", Path(home, "conf")), "spark-defaults.conf")
     said = defaults.read_text(errors="replace") if defaults.is_file() else ""
-    return name in said or name in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+    return said + os.environ.get("PYSPARK_SUBMIT_ARGS", "")
 
 
 @cache
