@@ -23,9 +23,7 @@ from tidegate.spec.windows import (
     SessionWindows,
     SlidingWindows,
     TimeWindows,
-    UnlimitedWindows,
     Windows,
-    needed_ms,
 )
 
 
@@ -339,16 +337,18 @@ def _check_retention(node: WindowedAggregate) -> None:
     retention_ms = node.materialized.retention_ms
     if retention_ms is None:
         return
-    if node.windows is None or isinstance(node.windows, UnlimitedWindows):
+    parts = {} if node.windows is None else node.windows.retention_parts()
+    if not parts:
         kind = "has no windows" if node.windows is None else f"has {node.windows}, which never close"
         warn(
             f"The retention of {show_ms(retention_ms)} is not used: the aggregation {kind}, and it is about closed "
             "windows. Leave with_retention out."
         )
         return
-    least, parts = needed_ms(node.windows)
+    least = sum(parts.values())
     if retention_ms < least:
+        named = " plus ".join(f"{name} ({show_ms(ms)})" for name, ms in parts.items())
         raise DefinitionError(
-            f"The retention of {show_ms(retention_ms)} is shorter than {node.windows} need: {parts}, together "
+            f"The retention of {show_ms(retention_ms)} is shorter than {node.windows} need: {named}, together "
             f"{show_ms(least)}. Use with_retention({show_ms(least)!r}) or more."
         )

@@ -6,7 +6,7 @@ from then on the window takes nothing more and its result is final.
 
 from tidegate.spec.windows.batch import BatchWindows
 from tidegate.spec.windows.join import LEFT, RIGHT, JoinWindows
-from tidegate.spec.windows.kinds import AlignedWindows, KeyedWindows, Windows, needed_ms
+from tidegate.spec.windows.kinds import AlignedWindows, KeyedWindows, Windows
 from tidegate.spec.windows.session import SessionWindows
 from tidegate.spec.windows.sliding import SlidingWindows
 from tidegate.spec.windows.time import TimeWindows
@@ -24,5 +24,4 @@ __all__ = [
     "TimeWindows",
     "UnlimitedWindows",
     "Windows",
-    "needed_ms",
 ]

@@ -106,5 +106,17 @@ class BatchWindows:
         end: int = later_ms(start_ms, self.size_ms)
         return end
 
+    def retention_parts(self) -> dict[str, int]:
+        """The parts of the shortest retention: size plus grace (SEMANTICS 8, Kafka's rule).
+
+        Returns:
+            Milliseconds by name.
+
+        Examples:
+            >>> tg.BatchWindows.of_size("10 ms").retention_parts()
+            {'size': 10, 'grace': 0}
+        """
+        return {"size": self.size_ms, "grace": self.grace_ms}
+
     def __str__(self) -> str:
         return f"BatchWindows of {show_ms(self.size_ms)}"

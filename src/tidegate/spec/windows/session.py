@@ -112,5 +112,17 @@ class SessionWindows:
         close: int = later_ms(end_ms, self.grace_ms + self.inactivity_gap_ms + 1)
         return close
 
+    def retention_parts(self) -> dict[str, int]:
+        """The parts of the shortest retention: gap plus grace (SEMANTICS 8, Kafka's rule).
+
+        Returns:
+            Milliseconds by name.
+
+        Examples:
+            >>> tg.SessionWindows.of_inactivity_gap_and_grace("10 ms", "5 ms").retention_parts()
+            {'gap': 10, 'grace': 5}
+        """
+        return {"gap": self.inactivity_gap_ms, "grace": self.grace_ms}
+
     def __str__(self) -> str:
         return f"SessionWindows with a gap of {show_ms(self.inactivity_gap_ms)}"

@@ -128,5 +128,17 @@ class SlidingWindows:
         close: int = later_ms(end_ms, self.grace_ms + 1)
         return close
 
+    def retention_parts(self) -> dict[str, int]:
+        """The parts of the shortest retention: twice the time difference plus grace (SEMANTICS 8, Kafka's rule).
+
+        Returns:
+            Milliseconds by name.
+
+        Examples:
+            >>> tg.SlidingWindows.of_time_difference_and_grace("10 ms", "5 ms").retention_parts()
+            {'twice the time difference': 20, 'grace': 5}
+        """
+        return {"twice the time difference": 2 * self.time_difference_ms, "grace": self.grace_ms}
+
     def __str__(self) -> str:
         return f"SlidingWindows of {show_ms(self.time_difference_ms)}"

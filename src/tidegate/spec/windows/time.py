@@ -171,6 +171,18 @@ class TimeWindows:
         end: int = later_ms(start_ms, self.size_ms)
         return end
 
+    def retention_parts(self) -> dict[str, int]:
+        """The parts of the shortest retention: size plus grace (SEMANTICS 8, Kafka's rule).
+
+        Returns:
+            Milliseconds by name.
+
+        Examples:
+            >>> tg.TimeWindows.of_size_and_grace("10 ms", "5 ms").retention_parts()
+            {'size': 10, 'grace': 5}
+        """
+        return {"size": self.size_ms, "grace": self.grace_ms}
+
     def __str__(self) -> str:
         shape = f"TimeWindows of {show_ms(self.size_ms)}"
         if self.advance_ms != self.size_ms:

@@ -95,5 +95,17 @@ class UnlimitedWindows:
         """
         return MAX_MS
 
+    def retention_parts(self) -> dict[str, int]:
+        """The parts of the shortest retention: none, for the window never closes.
+
+        Returns:
+            An empty dict.
+
+        Examples:
+            >>> tg.UnlimitedWindows.start_on(0).retention_parts()
+            {}
+        """
+        return {}
+
     def __str__(self) -> str:
         return f"UnlimitedWindows from {self.start_ms} ms"
