@@ -10,7 +10,8 @@ from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage
 from tidegate.kernel.state.store import DictStore
 from tidegate.plan import operation
-from tidegate.testing.inputs import Types, to_batch
+from tidegate.testing.column_types import Types
+from tidegate.testing.columns import to_batch
 
 WINDOWS = (
     tg.SlidingWindows.of_time_difference_and_grace("41 ms", "100 ms"),

@@ -29,7 +29,10 @@ from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.kernel.upgrade import drain
 from tidegate.kernel.windows import expected_keys
 from tidegate.plan import Edge, Node, Operation, graph, operation
-from tidegate.testing.inputs import Inputs, Record, Types, to_batch
+from tidegate.testing.column_types import Types
+from tidegate.testing.columns import to_batch
+from tidegate.testing.inputs import Inputs
+from tidegate.testing.records import Record
 
 MOST_DEATHS = 3
 """Spark gives a task four attempts."""
@@ -259,7 +262,7 @@ class Source:
 
     def rows(self, op: Operation, records: Sequence[Record], clock: int) -> pa.RecordBatch:
         """What the operator reads of records."""
-        read = op if op.joined is None else op.of_side(self.edge.side)
+        read = op.of_side(self.edge.side)
         batch = to_batch(read, self.types, self.inputs.take(list(records), None, 0), 0)
         return _with_clock(op, batch, clock)
 

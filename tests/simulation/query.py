@@ -12,7 +12,7 @@ from simulation.stores import Wrong, opened
 from tidegate.errors import CheckpointError
 from tidegate.kernel.state.state import State
 from tidegate.kernel.upgrade.drain import BEGUN, DONE
-from tidegate.testing.inputs import Record
+from tidegate.testing.records import Record
 
 MOST_RUNS = 4
 """How often a batch is run at most before it is left alone."""

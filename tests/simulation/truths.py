@@ -14,7 +14,7 @@ from simulation.cluster import Cluster
 from simulation.faults import Adversary
 from simulation.query import Query
 from simulation.scenarios import Plan, Scenario
-from tidegate.testing.driver import to_rows
+from tidegate.testing.rows import to_rows
 
 
 class Truth(Protocol):

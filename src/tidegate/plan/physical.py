@@ -123,7 +123,9 @@ class Operation:
     row_ids: bool = False
 
     def of_side(self, side: int) -> Operation:
-        """What the map step of one input of a join does: whole records travel, one by one."""
+        """What the map step of one input does; of a join, whole records travel, one by one."""
+        if self.joined is None:
+            return self
         stream = self.sides[min(side, len(self.sides) - 1)]
         deleted = self.deletions[side]
         stream = replace(stream, clock=self.stream.clock)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 
-from tidegate.dsl import KLateRecords, KTable, Result, outputs
-from tidegate.errors import CheckpointError, DefinitionError, DefinitionTypeError, InputError, in_one_line
-from tidegate.instants import Duration, Window, duration_ms, instant_ms, show_ms
-from tidegate.kernel.exchange.packing import pack
+from tidegate.dsl import KLateRecords, KTable, Result
+from tidegate.errors import CheckpointError, DefinitionError, DefinitionTypeError, in_one_line
+from tidegate.instants import Duration, duration_ms, instant_ms, show_ms
 from tidegate.kernel.inspect import pending, stored_rows
 from tidegate.kernel.inspect.totals import Totals
 from tidegate.kernel.rows.layout import Layout
@@ -23,31 +22,17 @@ from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.kernel.upgrade import compatibility, description
 from tidegate.kernel.upgrade.drain import DONE, drained
 from tidegate.kernel.windows import expected_keys
-from tidegate.plan import Edge, Node, Operation, Plan, Stream, check_records_alone, graph, inputs_of, operation
-from tidegate.spec.columns import END, START, public_name
+from tidegate.plan import Edge, Node
 from tidegate.spec.metrics import LEAVING, combined, numbers, store_of, timed
 from tidegate.spec.pending import Pending
 from tidegate.spec.upgrade import Change, Upgrade, other_operators, refusal
-from tidegate.testing.inputs import INPUT, OWN, Inputs, Record, Types, as_records, as_table, check_columns, to_batch
-
-_PARTITION, _OFFSET = OWN
-
-
-@dataclass
-class Entry:
-    """An input of an operator: the streams that records are piped into, and the types of their columns behind steps.
-
-    place, side  the operator, among all upstream first; and the side of a join
-    """
-
-    place: int
-    side: int
-    inputs: Inputs
-    types: Types
-
-    def copy(self) -> Entry:
-        """The same, learning on its own."""
-        return Entry(self.place, self.side, self.inputs.copy(), self.types.copy())
+from tidegate.testing.columns import check_columns
+from tidegate.testing.entries import Entry, check_input, check_names, entries_of
+from tidegate.testing.operators import operators
+from tidegate.testing.packing import columns_read, packed, with_clock
+from tidegate.testing.piped_order import numbered
+from tidegate.testing.records import INPUT, Record, as_records, as_table
+from tidegate.testing.rows import to_rows
 
 
 @dataclass
@@ -101,9 +86,9 @@ class TopologyTestDriver:
         tuning: Tuning = DEFAULT,
     ) -> None:
         self._tuning = tuning
-        self._plan, self._nodes = _operators(table)
-        self._entries = _entries(self._plan, self._nodes)
-        _check_names(self._entries)
+        self._plan, self._nodes = operators(table)
+        self._entries = entries_of(self._plan, self._nodes)
+        check_names(self._entries)
         if state:
             if not isinstance(state, DriverState):
                 raise DefinitionTypeError(
@@ -115,8 +100,7 @@ class TopologyTestDriver:
             before = {(entry.place, entry.side): entry for entry in state.entries}
             for entry in self._entries:
                 if (known := before.get((entry.place, entry.side))) is not None:
-                    entry.inputs.go_on(known.inputs)
-                    entry.types.go_on(known.types)
+                    entry.go_on(known)
         stores = [store.copy() for store in state.stores] if state else [DictStore() for _ in self._nodes]
         self._stores = [replace(store, tuning=tuning) for store in stores]
         self._piped = state.piped if state else 0
@@ -170,7 +154,7 @@ class TopologyTestDriver:
         schema, records = (None, as_records(records)) if table is None else (table.schema, table.to_pylist())
         if not records:
             return
-        _check_input(self._entries, stream)
+        check_input(self._entries, stream)
         entries = [entry.copy() for entry in self._entries]
         taken: list[list[Record]] = []
         for entry in entries:
@@ -187,10 +171,11 @@ class TopologyTestDriver:
             self._entries = entries
             self._output += [{name: value for name, value in row.items() if name != INPUT} for row in taken[0]]
             return
-        numbered = [self._numbered(entry, found) for entry, found in zip(entries, taken, strict=True)]
-        for entry, found in zip(entries, numbered, strict=True):
+        sides = [self._nodes[entry.place].op.of_side(entry.side) for entry in entries]
+        taken = [numbered(side, found, self._piped) for side, found in zip(sides, taken, strict=True)]
+        for entry, found in zip(entries, taken, strict=True):
             entry.types.learn(found)
-        self._step(entries, numbered, len(records))
+        self._step(entries, taken, len(records))
 
     def drain(self) -> None:
         """Let everything out and end, as `tg.drain` does on Spark: what is piped afterwards is refused.
@@ -239,11 +224,11 @@ class TopologyTestDriver:
             op = replace(node.op, caching=node.op.caching and count != 1) if behind else node.op
             inputs = [self._input(node, entry, found) for entry, found in mine]
             inputs += [
-                (edge, self._with_clock(node.op, table))
+                (edge, with_clock(node.op, table, self._wall_clock_ms))
                 for edge, table in zip(node.edges, rows, strict=True)
                 if table is not None
             ]
-            layout, blobs = _packed(op, inputs, declared, self._tuning)
+            layout, blobs = packed(op, inputs, declared, self._tuning)
             keys = None if op.expects is None else expected_keys.pack(layout, op.expects)
             now = self._wall_clock_ms if op.needs_wall_clock else None
             steps.append(Stage(layout, expected=keys, drains=drains).step(stores[place], blobs, wall_clock=now))
@@ -260,14 +245,9 @@ class TopologyTestDriver:
 
     def _input(self, node: Node, entry: Entry, records: list[Record]) -> tuple[Edge, pa.Table]:
         """The columns that an operator reads of records, all those of a side together."""
-        op = _of_entry(node.op, entry.side)
-        edge = next(edge for edge in node.sources if edge.side == entry.side)
-        return edge, self._with_clock(op, _read(op, entry.types, records, self._piped))
-
-    def _with_clock(self, op: Operation, rows: pa.Table) -> pa.Table:
-        if not op.needs_wall_clock:
-            return rows
-        return rows.append_column("wall_clock", pa.array([self._wall_clock_ms] * rows.num_rows, pa.int64()))
+        op = node.op.of_side(entry.side)
+        rows = columns_read(op, entry.types, records, self._piped)
+        return entry.edge_of(node), with_clock(op, rows, self._wall_clock_ms)
 
     def read_output(self) -> list[dict[str, Any]]:
         """The rows that came out since the last call, in order.
@@ -427,7 +407,7 @@ class TopologyTestDriver:
         mine = [entry for entry in self._entries if entry.place == place]
         inputs = [self._input(node, entry, []) for entry in mine]
         declared = all(entry.types.declared for entry in self._entries)
-        return _packed(node.op, inputs, declared, self._tuning)[0]
+        return packed(node.op, inputs, declared, self._tuning)[0]
 
     def read_state(
         self,
@@ -478,14 +458,14 @@ class TopologyTestDriver:
             >>> driver.check_upgrade(events.group_by_key().count()).goes_on
             True
         """
-        plan, nodes = _operators(table)
+        plan, nodes = operators(table)
         stores = self._stores
         if len(nodes) != len(stores):
             return other_operators(len(stores), len(nodes))
         other = TopologyTestDriver(table)
         changes: list[Change] = []
         for place, (node, store) in enumerate(zip(nodes, stores, strict=True)):
-            mine = [entry for entry in _entries(plan, nodes) if entry.place == place]
+            mine = [entry for entry in entries_of(plan, nodes) if entry.place == place]
             typed = bool(mine) and all(entry.types.declared for entry in mine)
             layout = other._layout(node, place) if typed else None
             found = compatibility.preview(store, node.op, layout, None)
@@ -509,118 +489,3 @@ class TopologyTestDriver:
         stores = tuple(store.copy() for store in self._stores)
         entries = tuple(entry.copy() for entry in self._entries)
         return DriverState(stores, entries, self._piped, self._wall_clock_ms, self._drained)
-
-    def _numbered(self, entry: Entry, records: list[Record]) -> list[Record]:
-        """Records of a stream without partition and offset, as one partition in the order piped."""
-        if not self._nodes or _of_entry(self._nodes[entry.place].op, entry.side).stream.partition != _PARTITION:
-            return records
-        return [{**record, _PARTITION: 0, _OFFSET: self._piped + i} for i, record in enumerate(records)]
-
-
-def _operators(table: Result | Mapping[str, KTable | KLateRecords]) -> tuple[Plan, list[Node]]:
-    if not isinstance(table, Result | Mapping):
-        raise DefinitionTypeError(
-            f"A driver runs a topology, not {in_one_line(table)}. Give what a query is made of, for example "
-            'TopologyTestDriver(tg.stream("events", key="user", timestamp="ts").group_by_key().count()).'
-        )
-    node = (table if isinstance(table, Result) else outputs(**table)).node
-    if isinstance(node, Stream) and node.table is None:
-        check_records_alone(node)
-    return node, [] if isinstance(node, Stream) and node.table is None else _piped(
-        graph(operation(node))
-    ).upstream_first
-
-
-def _piped(node: Node) -> Node:
-    """The operators, with records in the order piped where a stream does not say its own."""
-    edges = tuple(edge if edge.node is None else replace(edge, node=_piped(edge.node)) for edge in node.edges)
-    op = node.op
-    if op.joined is not None:
-        op = replace(op, sides=tuple(side if side.behind else _in_piped_order(side) for side in op.sides))
-    elif not op.stream.behind:
-        op = replace(op, stream=_in_piped_order(op.stream))
-    return Node(op, edges)
-
-
-def _in_piped_order(stream: Stream) -> Stream:
-    return stream if stream.ordered else replace(stream, partition=_PARTITION, offset=_OFFSET)
-
-
-def _of_entry(op: Operation, side: int) -> Operation:
-    """What is done with the records of an entry."""
-    return op if op.joined is None else op.of_side(side)
-
-
-def _entries(plan: Plan, nodes: list[Node]) -> list[Entry]:
-    """The inputs of all operators; of stateless steps alone, the one that there is."""
-    if not nodes:
-        inputs = Inputs.of(inputs_of(plan))
-        return [Entry(0, 0, inputs, inputs.types())]
-    entries = []
-    for place, node in enumerate(nodes):
-        for side in dict.fromkeys(edge.side for edge in node.sources):
-            inputs = Inputs.of(tuple(edge.stream for edge in node.sources if edge.side == side))
-            entries.append(Entry(place, side, inputs, inputs.types()))
-    return entries
-
-
-def _check_names(entries: list[Entry]) -> None:
-    """Raise DefinitionError where two inputs that are not one have the same name."""
-    named: dict[str, Stream] = {}
-    for entry in entries:
-        for branch in entry.inputs.branches:
-            first = named.setdefault(branch.name, branch)
-            if (first.frame, first.schema) != (branch.frame, branch.schema):
-                raise DefinitionError(
-                    f"Two inputs are called {branch.name!r}, so nobody can say whose a record is. "
-                    "Name them: tg.stream(..., name=...)."
-                )
-
-
-def _check_input(entries: list[Entry], stream: str | None) -> None:
-    """Raise InputError unless it is clear which input records are of."""
-    names = list(dict.fromkeys(branch.name for entry in entries for branch in entry.inputs.branches))
-    if stream is None and len(names) > 1:
-        raise InputError(
-            f"This topology has the inputs {', '.join(names)}. Say which: pipe_input(record, {names[0]!r})."
-        )
-    if stream is not None and stream not in names:
-        raise InputError(f"There is no input {stream!r}, only {', '.join(map(repr, names))}.")
-
-
-def _packed(
-    op: Operation, inputs: list[tuple[Edge, pa.Table]], typed: bool, tuning: Tuning
-) -> tuple[Layout, list[bytes]]:
-    """The layout of an operator and the blobs of its inputs."""
-    layout = Layout.of_inputs(op, [(edge, rows.schema) for edge, rows in inputs], typed=typed, tuning=tuning)
-    # The driver is the only map task, so nobody else reads what is missing between two offsets.
-    contiguous = not op.stream.behind
-    return layout, [
-        blob
-        for edge, rows in inputs
-        for _, blob in pack(
-            layout.of_input(edge, rows.schema), rows.combine_chunks().to_batches(), [0], contiguous=contiguous
-        )
-    ]
-
-
-def _read(op: Operation, types: Types, records: list[Record], start: int) -> pa.Table:
-    known = {name: kind for name, kind in types.columns.items() if name not in (_PARTITION, _OFFSET)}
-    batch = to_batch(op, types, records, start)
-    shown = [f"v:{name}" for name in op.input_columns(tuple(known))]
-    shown += [f"r:{name}" for name in op.other_columns(tuple(known))]
-    kept = [*(f"k:{name}" for name in op.key), *shown, "empty", "deleted", "ts", "partition", "offset"]
-    return pa.Table.from_batches([batch.select([name for name in kept if name in batch.schema.names])])
-
-
-def to_rows(rows: pa.Table) -> list[dict[str, Any]]:
-    """Result rows as dicts in the public shape."""
-    return [dict(_public(row)) for row in rows.to_pylist()]
-
-
-def _public(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, value in row.items():
-        if name == START:
-            yield "window", None if value is None else Window(value, row[END])
-        elif name != END:
-            yield public_name(name), value

@@ -22,8 +22,12 @@ from tidegate.kernel.upgrade import drain
 from tidegate.kernel.windows import expected_keys
 from tidegate.plan import Edge, Node, Plan, graph, operation
 from tidegate.spec.metrics import GRACE_NEEDED
-from tidegate.testing.driver import to_rows
-from tidegate.testing.inputs import Inputs, Record, Types, to_batch
+from tidegate.testing.column_types import Types
+from tidegate.testing.columns import to_batch
+from tidegate.testing.inputs import Inputs
+from tidegate.testing.packing import with_clock
+from tidegate.testing.records import Record
+from tidegate.testing.rows import to_rows
 
 Read = tuple[str | None, Sequence[Record]]
 """What a map task reads: the name of the input that its records are of (None: of every one), and the records."""
@@ -190,7 +194,7 @@ class _Operator:
     def layout(self) -> Layout:
         """Of the columns that all inputs have, whether a record came or not."""
         op, sorts, tuning = replace(self.op, expects=None), self.options.sorts, self.options.tuning
-        inputs = [(edge, self._with_clock(rows, 0).schema) for edge, rows in self._without_records]
+        inputs = [(edge, with_clock(op, rows, 0).schema) for edge, rows in self._without_records]
         return Layout.of_inputs(op, inputs, sorts=sorts, tuning=tuning)
 
     @cached_property
@@ -220,7 +224,7 @@ class _Operator:
         inputs += [(edge, step.rows) for edge, steps in upstream for step in steps]
         blobs: list[list[bytes]] = [[] for _ in stores]
         for edge, found in inputs:
-            rows = self._with_clock(found, clock)
+            rows = with_clock(self.op, found, clock)
             batches = rows.combine_chunks().to_batches()
             layout = self.layout.of_input(edge, rows.schema)
             for task, blob in pack(layout, batches, range(len(blobs)), self.options.contiguous):
@@ -240,14 +244,9 @@ class _Operator:
         return made
 
     def _read(self, source: _Source, records: Sequence[Record]) -> pa.Table:
-        op = self.op if self.op.joined is None else self.op.of_side(source.side)
+        op = self.op.of_side(source.side)
         rows = pa.Table.from_batches([to_batch(op, source.types, source.inputs.take(records, None, 0), 0)])
         for place, column in enumerate(rows.schema):
             if column.name in ("empty", "deleted"):  # without a record nothing says their type
                 rows = rows.set_column(place, column.name, rows[column.name].cast(pa.bool_()))
         return rows
-
-    def _with_clock(self, rows: pa.Table, clock: int | None) -> pa.Table:
-        if not self.op.needs_wall_clock:
-            return rows
-        return rows.append_column("wall_clock", pa.array([clock] * rows.num_rows, pa.int64()))

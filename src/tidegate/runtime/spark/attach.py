@@ -242,7 +242,7 @@ def _layout(node: Node, inputs: list[_Input], tuning: Tuning) -> Layout:
 
 def _edge(op: Operation, edge: Edge, drains: bool, tuning: Tuning, observed: Counter[str]) -> _Input:
     """What an operator reads of one of its inputs."""
-    read = op if op.joined is None else op.of_side(edge.side)
+    read = op.of_side(edge.side)
     if edge.node is None:
         return _input(read, edge.stream, observed)
     frame, layout = _operate(edge.node, drains, tuning, observed)

@@ -1,0 +1,132 @@
+"""The types of the columns of records, learned from their values where no schema declares them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate.errors import InputError
+from tidegate.kernel.rows.conversion import MISFITS, converter
+from tidegate.spec.columns import ROW, VALUE, check_user_name
+from tidegate.testing.records import INPUT, OWN, Record
+
+_DECIMAL = pa.decimal128(38, 18)
+_TIMESTAMP = pa.timestamp("us", "UTC")
+
+
+@dataclass
+class Types:
+    """The type of each input column: declared, or learned from its first value that is not null."""
+
+    columns: dict[str, pa.DataType] = field(default_factory=dict)
+    declared: bool = False
+    numbered: bool = False
+    """Whether records are of several inputs, each with partitions of its own (`INPUT`)."""
+
+    @classmethod
+    def of(cls, schema: pa.Schema | None) -> Types:
+        """The types of a declared schema, or none yet."""
+        if schema is None:
+            return cls()
+        return cls({f.name: f.type for f in schema}, declared=True)
+
+    def learn(self, records: Sequence[Record]) -> None:
+        """Take in columns, and parts of nested ones, that were not known or had no value yet."""
+        unknown = {name for name, kind in self.columns.items() if _unknown(kind)}
+        for record in records:
+            for name, value in record.items():
+                if name == INPUT:
+                    continue
+                if name not in self.columns:
+                    _check_name(name)
+                    self.columns[name] = pa.null()
+                    unknown.add(name)
+                if name.startswith(ROW) and value is not None:
+                    self.columns[name] = _grown(self.columns[name], value)
+                elif name in unknown and value is not None:
+                    self.columns[name] = _with(self.columns[name], _type_of(name, value))
+                    if not _unknown(self.columns[name]):
+                        unknown.discard(name)
+
+    def learn_schema(self, schema: pa.Schema) -> None:
+        """Take in the types of columns that were not known, or had no value yet."""
+        for column in schema:
+            _check_name(column.name)
+            known = self.columns.get(column.name, pa.null())
+            if _unknown(known):
+                self.columns[column.name] = _with(known, column.type)
+
+    def copy(self) -> Types:
+        """The same, learning on its own."""
+        return Types(dict(self.columns), self.declared, self.numbered)
+
+    def go_on(self, before: Types) -> None:
+        """Know besides what was known before a restart. The records of a cogroup may have other columns now."""
+        self.columns |= {n: t for n, t in before.columns.items() if not (self.declared and n.startswith(ROW))}
+
+    def array(self, name: str, records: Sequence[Record], start: int) -> pa.Array:
+        """The column `name` of the records. Raises InputError naming the value that does not fit."""
+        kind = self.columns.get(name, pa.null())
+        convert, values = converter(kind), []
+        for record in records:
+            value = record.get(name)
+            try:
+                values.append(convert(value))
+            except MISFITS as error:
+                learned = "its declared type" if self.declared else "the type of its first value"
+                raise InputError(
+                    f"Record {start + len(values)}: the column {name!r} holds {value!r}, which is not a {kind}, "
+                    f"{learned}: {error}. Correct the record, or declare the type with "
+                    "tg.stream(..., schema=pyarrow.schema(...))."
+                ) from None
+        return pa.array(values, kind)
+
+
+def _check_name(name: str) -> None:
+    if name not in OWN and name != VALUE and not name.startswith(ROW):
+        check_user_name(name, "A column of the records")
+
+
+def _unknown(kind: pa.DataType) -> bool:
+    """Whether nothing is known of a type, or of a part of it."""
+    parts = [kind.field(i).type for i in range(kind.num_fields)] if pa.types.is_nested(kind) else []
+    return bool(pa.types.is_null(kind)) or any(map(_unknown, parts))
+
+
+def _with(known: pa.DataType, found: pa.DataType) -> pa.DataType:
+    """What is known of a type, with what a value shows of the parts that are not."""
+    schemas = [pa.schema([("x", known)]), pa.schema([("x", found)])]
+    try:
+        return pa.unify_schemas(schemas).field("x").type
+    except pa.ArrowTypeError:
+        return known  # the value is refused where its column is made
+
+
+def _grown(known: pa.DataType, record: Record) -> pa.DataType:
+    """What is known of the columns of a record that is one column, with those that this record shows."""
+    fields = (
+        {known.field(i).name: known.field(i).type for i in range(known.num_fields)} if pa.types.is_struct(known) else {}
+    )
+    for name, value in record.items():
+        before = fields.get(name, pa.null())
+        fields[name] = before if value is None or not _unknown(before) else _with(before, _type_of(name, value))
+    return pa.struct(list(fields.items()))
+
+
+def _type_of(name: str, value: Any) -> pa.DataType:
+    if isinstance(value, Decimal):
+        return _DECIMAL
+    if isinstance(value, datetime):
+        return _TIMESTAMP
+    try:
+        return pa.array([value]).type
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        raise InputError(
+            f"The column {name!r} holds {value!r} ({type(value).__name__}), which no column can hold: {error}. "
+            "Give a value that Arrow has a type for."
+        ) from None

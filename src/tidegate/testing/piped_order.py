@@ -1,0 +1,32 @@
+"""The order of records that do not say their partition and offset: one partition, in the order piped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tidegate.plan import Node, Operation, Stream
+from tidegate.testing.records import OWN, Record
+
+_PARTITION, _OFFSET = OWN
+
+
+def in_piped_order(node: Node) -> Node:
+    """The operators, with records in the order piped where a stream does not say its own."""
+    edges = tuple(edge if edge.node is None else replace(edge, node=in_piped_order(edge.node)) for edge in node.edges)
+    op = node.op
+    if op.joined is not None:
+        op = replace(op, sides=tuple(side if side.behind else _ordered(side) for side in op.sides))
+    elif not op.stream.behind:
+        op = replace(op, stream=_ordered(op.stream))
+    return Node(op, edges)
+
+
+def _ordered(stream: Stream) -> Stream:
+    return stream if stream.ordered else replace(stream, partition=_PARTITION, offset=_OFFSET)
+
+
+def numbered(op: Operation, records: list[Record], start: int) -> list[Record]:
+    """Records with the partition and offset that `in_piped_order` gave their stream; `start` is the first offset."""
+    if op.stream.partition != _PARTITION:
+        return records
+    return [{**record, _PARTITION: 0, _OFFSET: start + i} for i, record in enumerate(records)]

@@ -1,0 +1,56 @@
+"""Records as users pipe them, and the columns that the driver adds to them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate.errors import InputError, in_one_line
+from tidegate.spec.columns import OURS
+
+Record = dict[str, Any]
+
+OWN = (OURS + "partition", OURS + "offset")
+"""Columns that the driver adds where the stream has no partition and offset."""
+
+INPUT = OURS + "input"
+"""The number of the input of a record whose partitions are told apart by it."""
+
+_INDEX = re.compile(r"__index_level_\d+__")
+
+
+def as_table(records: Any) -> pa.Table | None:
+    """A table or frame that Arrow can read; None for what is none. Raises InputError for a column without a name."""
+    if isinstance(records, pa.Array):
+        records = pa.chunked_array([records])
+    if not hasattr(records, "__arrow_c_stream__"):
+        return None
+    try:
+        table = pa.table(records)
+    except (pa.ArrowException, TypeError) as error:
+        raise InputError(
+            f"What was piped is {in_one_line(records)}, which is no table of records: {error}. Give an Arrow table or "
+            "a frame that has the columns of the stream, or records as dicts."
+        ) from None
+    # An index of pandas without a name is no column.
+    return table.select([name for name in table.schema.names if not _INDEX.fullmatch(name)])
+
+
+def as_records(records: Any) -> list[Record]:
+    """The records of a list. Raises InputError for what is no batch of records."""
+    if isinstance(records, str | Mapping) or not isinstance(records, Iterable):
+        raise InputError(
+            f"pipe_batch got {records!r}, which is no batch. Give a list of records (dicts), an Arrow table, or a "
+            "pandas frame; one record goes to pipe_input."
+        )
+    records = list(records)
+    for record in records:
+        if not isinstance(record, Mapping):
+            raise InputError(
+                f"A record is {in_one_line(record)} ({type(record).__name__}), not a dict of columns. Give for example "
+                '{"user": "A", "ts": 0}.'
+            )
+    return records
