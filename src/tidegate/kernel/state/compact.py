@@ -1,7 +1,7 @@
 """A table in few bytes, for rows that cannot be combined before the shuffle.
 
 Rows lie in the order of their offsets, so offsets and times grow steadily and keys repeat. A column of whole numbers is
-stored as differences, in the form that compresses best; strings are stored by number; the frame is compressed.
+stored as differences, in the form that compresses best; strings are dictionary-encoded; the frame is compressed.
 
     form       a value is stored as its difference from
     constant   nothing: it is in the metadata
@@ -28,16 +28,16 @@ _SAMPLE = 16_384
 """Rows that are compressed to compare the forms."""
 _WIDTHS = (np.uint8, np.uint16, np.uint32, np.uint64)
 _FURTHEST = 2.0**62
-"""Predictions end here: what a line makes of a far offset must still be an integer of 64 bits."""
+"""Largest prediction of a line: also for a far offset it must be an integer of 64 bits."""
 
 
 def compacted(table: pa.Table, along: str) -> pa.Table:
-    """`table` as `restored` reads it. Lines are drawn over `along`, an int64 column without nulls, which is stored."""
+    """`table` encoded for `restored`. Lines are drawn over `along`, an int64 column without nulls, always stored."""
     table = table.combine_chunks()
     base = _long(table[along])
     columns: dict[str, Any] = {}
     forms: list[dict[str, Any]] = []
-    # `along` comes first: the lines of the others need it.
+    # `along` comes first: the lines of the other columns need it.
     for name in [along, *(name for name in table.schema.names if name != along)]:
         column = table[name]
         form: dict[str, Any] = {"name": name, "form": ""}
@@ -58,7 +58,7 @@ def is_compact(table: pa.Table) -> bool:
 
 
 def restored(table: pa.Table) -> pa.Table:
-    """What `compacted` was given. Raises ValueError, KeyError or TypeError for a table that it did not make."""
+    """The table that `compacted` encoded. Raises ValueError, KeyError or TypeError for a table that it did not make."""
     meta = json.loads(table.schema.metadata[_MARK])
     rows = meta["rows"]
     if table.num_rows != rows:
@@ -81,7 +81,7 @@ def _long(column: Any) -> Ints:
 
 
 def _numbers(name: str, values: Ints, base: Ints, stays: bool) -> tuple[dict[str, Any], pa.Array | None]:
-    """The form of a column and what is stored, None for a constant. `stays`: stored, and not along itself."""
+    """The form of a column and its stored values, None for a constant. `stays`: neither a constant nor a line."""
     if values.min() == values.max() and not stays:
         return {"name": name, "form": "constant", "first": int(values[0])}, None
     # Differences wrap around at 64 bits, and so do the sums that undo them.
@@ -138,7 +138,7 @@ def _values(form: dict[str, Any], stored: Any, base: Ints | None, rows: int) -> 
 
 
 def _by_number(column: pa.ChunkedArray) -> Any:
-    """Strings as places in a dictionary, if that is smaller; any other column as it is."""
+    """Dictionary-encoded strings, if that is smaller; any other column unchanged."""
     if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
         return column
     found = column.combine_chunks().dictionary_encode()

@@ -1,9 +1,9 @@
-"""Runs of open records beside the worker: what a batch needs of them it reads without decoding the rest.
+"""Copies of sorted runs beside the worker: a batch reads the records that it needs without decoding the others.
 
-The process holds the upper halves of the hashes of a run, four bytes a record, and a copy of its rows of which any can
-be read (`columns.row_bytes`, `state.store.Store.beside`). The store has every run as a frame. A copy is found by the
-digest of its frame, so it is never out of date; a worker that has none, because it is new or had no room, decodes the
-frame. Where records of a run close, their order by time is held as well, another twelve bytes a record.
+The process holds the upper halves of the hashes of a run, four bytes a record, and a copy of its rows, of which any row
+can be read (`columns.row_bytes`, `state.store.Store.beside`). The store has every run as a frame. A copy is found by
+the digest of its frame, so it is never out of date. A worker without a copy, because it is new or had no room, decodes
+the frame. For runs whose records close the process also holds their order by time, another twelve bytes a record.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tidegate.kernel.state.store import Copy, Store
 from tidegate.kernel.tuning import Tuning
 
 RECORD_BYTES = 4
-"""What a record takes of the process, at least."""
+"""Bytes of the process for each record of a copy, at least."""
 
 _HALF = 32
 _LEAST = 1 << (_HALF - 1)
@@ -33,23 +33,23 @@ Ordered = TypeVar("Ordered", Ints, npt.NDArray[np.int32])
 
 
 class Held(Protocol):
-    """What is held of a frame."""
+    """A copy that the process holds of a frame."""
 
     @property
     def memory(self) -> int:
-        """Bytes of the process."""
+        """Bytes of the process that the copy takes."""
 
 
 @dataclass
 class Numbers:
-    """Numbers from 0 up, each once: as a bit each, or where they are few in order."""
+    """A set of numbers from 0 up: a bitmap, or an ascending array where they are few."""
 
     few: npt.NDArray[np.uint32] | None
     bits: npt.NDArray[np.uint8]
 
     @classmethod
     def of(cls, numbers: Ints) -> Numbers:
-        """These numbers, which ascend."""
+        """The set of these ascending numbers."""
         if len(numbers) * _HALF < int(numbers[-1]):
             return cls(numbers.astype(np.uint32), np.zeros(0, np.uint8))
         flags = np.zeros(int(numbers[-1]) + 1, bool)
@@ -61,11 +61,11 @@ class Numbers:
         return self.bits.nbytes if self.few is None else self.few.nbytes
 
     def all(self) -> Ints:
-        """The numbers in order."""
+        """The numbers, ascending."""
         return np.flatnonzero(np.unpackbits(self.bits)) if self.few is None else self.few.astype(np.int64)
 
     def have(self, numbers: Ints) -> npt.NDArray[np.bool_]:
-        """Which of other numbers are among them."""
+        """For each of `numbers`, whether the set has it."""
         if self.few is not None:
             at = np.searchsorted(self.few, numbers)
             return (at < len(self.few)) & (self.few[np.minimum(at, len(self.few) - 1)] == numbers)
@@ -76,7 +76,7 @@ class Numbers:
 
 @dataclass
 class Run:
-    """The copy of a run: records sorted by hash and time, and where the records of each range of hashes begin."""
+    """The copy of a run: records sorted by hash, and the place where each range of hashes begins."""
 
     high: npt.NDArray[np.int32]
     begins: npt.NDArray[np.int32]
@@ -86,9 +86,9 @@ class Run:
 
     @classmethod
     def of(cls, parts: Iterable[pa.Table], columns: Extents, rows: int, store: Store) -> Run | None:
-        """A copy of the records of these parts, which are in order and have such columns together.
+        """A copy of the records of these parts, which are in order; `columns` describes all parts together.
 
-        None if there is no room, or no way to read some of their columns alone; parts may be left then.
+        None if there is no room, or if a column has no form in a copy (`has_form`). Then some parts may be unread.
         """
         made = RowBytes.of(columns, rows, store.tuning)
         if made is None:
@@ -111,12 +111,12 @@ class Run:
         return self.high.nbytes + self.begins.nbytes + self.copy.memory + by_time
 
     def with_hashes(self, wanted: Ints) -> Ints:
-        """Where records may have one of these hashes, which ascend: their upper halves are equal."""
+        """Places of records that may have one of these ascending hashes: the upper halves are equal."""
         asked = distinct(upper_halves(wanted))
         return places(self.high, asked, self._first(asked))
 
     def _first(self, asked: npt.NDArray[np.int32]) -> Ints:
-        """As `np.searchsorted`, whose first steps would each wait for memory: a range has few records."""
+        """`np.searchsorted` within the range of each hash: over all records its first steps would wait for memory."""
         number = (asked.astype(np.int64) + _LEAST) >> (_HALF - (len(self.begins) - 2).bit_length())
         found, ends = (self.begins[number + more].astype(np.int64) for more in (0, 1))
         last = max(len(self.high) - 1, 0)
@@ -126,7 +126,7 @@ class Run:
         return found
 
     def closing(self, after: int, up_to: int, reach_ms: int) -> Ints:
-        """Where records close behind one stream time and up to another: `reach_ms` after their timestamps."""
+        """Places of records that close after one stream time and up to another: `reach_ms` after their timestamps."""
         if self.by_time is None:
             times = ints(concat_tables(list(self.blocks(["ts"])))["ts"])
             order = np.argsort(times).astype(np.uint32)
@@ -138,7 +138,7 @@ class Run:
         return np.sort(order[low:high]).astype(np.int64)
 
     def take(self, at: Ints) -> pa.Table:
-        """The records at these places, which ascend."""
+        """The records at these ascending places."""
         return self.format.read(self.copy, at)
 
     @property
@@ -146,11 +146,11 @@ class Run:
         return self.format.extents
 
     def part(self, low: int, high: int, columns: list[str] | None = None) -> pa.Table:
-        """The records from one place up to another, those columns of them, or all."""
+        """The records from place `low` up to `high`, with these columns or all."""
         return self.format.read(self.copy, np.arange(low, high), columns)
 
     def blocks(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
-        """All records, some at a time."""
+        """All records, in blocks of `Tuning.block_rows`."""
         rows, step = self.format.rows, self.format.tuning.block_rows
         for low in range(0, max(rows, 1), step):
             yield self.part(low, min(low + step, rows), columns)
@@ -158,11 +158,11 @@ class Run:
 
 @dataclass
 class Copies:
-    """What this process holds of frames, by their digests."""
+    """The copies that this process holds, by the digests of their frames."""
 
     held: dict[str, Held] = field(default_factory=dict)
     used: dict[str, int] = field(default_factory=dict)
-    """The step that last asked for each, the longest ago first."""
+    """The step that last used each copy, least recently used first."""
     step: int = 0
 
     def get(self, digest: str) -> Held | None:
@@ -172,13 +172,13 @@ class Copies:
         return found
 
     def put(self, digest: str, one: Held, tuning: Tuning) -> None:
-        """Hold what belongs to a digest, if there is room for it."""
+        """Hold a copy by its digest, if there is room for it."""
         if self.room(one.memory, tuning):
             self.held[digest] = one
             self._use(digest)
 
     def room(self, needed: int, tuning: Tuning) -> bool:
-        """Whether there is room for so many bytes; what nobody has asked for lately makes room."""
+        """Whether there is room for so many bytes; evicts copies that `Tuning.copy_steps` steps did not use."""
         room = tuning.copy_bytes - needed - sum(other.memory for other in self.held.values())
         while room < 0 and self.used:
             oldest, step = next(iter(self.used.items()))
@@ -189,7 +189,7 @@ class Copies:
         return room >= 0
 
     def drop(self, digest: str) -> None:
-        """Let go of what nobody will ask for."""
+        """Drop the copy with this digest, if there is one."""
         self.held.pop(digest, None)
         self.used.pop(digest, None)
 
@@ -199,11 +199,11 @@ class Copies:
 
 
 COPIES = Copies()
-"""Those of this process."""
+"""The copies of this process."""
 
 
 def places(stored: Ordered, wanted: Ordered, low: Ints | None = None) -> Ints:
-    """Where sorted numbers have one of others, which ascend; `low`: where `np.searchsorted` finds those, if known."""
+    """Places in `stored`, which is sorted, of ascending `wanted` numbers; `low`: their `np.searchsorted`, if known."""
     if not len(stored):
         return np.zeros(0, np.int64)
     low = np.searchsorted(stored, wanted, side="left") if low is None else low
@@ -219,17 +219,17 @@ def places(stored: Ordered, wanted: Ordered, low: Ints | None = None) -> Ints:
 
 
 def distinct(numbers: Ordered) -> Ordered:
-    """Numbers that do not descend, each once; np.unique is slower."""
+    """The distinct values of sorted numbers; np.unique is slower."""
     return numbers[np.diff(numbers, prepend=~numbers[:1]) != 0]
 
 
 def _begins(high: npt.NDArray[np.int32], together: int) -> npt.NDArray[np.int32]:
-    """Where the numbers of each range begin, of ranges that have about so many `together`; and where all end."""
+    """Where each range of numbers begins, and where the last one ends; a range has about `together` numbers."""
     ranges = 1 << max(0, (len(high) // together).bit_length())
     bounds = (np.arange(ranges) << (_HALF - (ranges - 1).bit_length())) - _LEAST
     return np.append(np.searchsorted(high, bounds.astype(np.int32)), len(high)).astype(np.int32)
 
 
 def upper_halves(hashes: Ints) -> npt.NDArray[np.int32]:
-    """Of hashes, in the same order as these."""
+    """The upper halves of hashes, which sort as the hashes do."""
     return (hashes >> _HALF).astype(np.int32)

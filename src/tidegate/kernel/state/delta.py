@@ -1,7 +1,7 @@
 """Whole numbers in as few bytes as their range needs, for the way through a shuffle and a socket.
 
 Counts, window starts and timestamps of one batch lie close together: as differences from the smallest they take one
-to four bytes of their eight. What they were is in the schema's metadata, so that a reader needs nothing else.
+to four bytes of their eight. The smallest values are in the schema's metadata, so that a reader needs nothing else.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def narrowed(table: pa.Table) -> pa.Table:
 
 
 def widened(table: pa.Table) -> pa.Table:
-    """What `narrowed` was given."""
+    """The table that `narrowed` was given. Raises ValueError for a column that it did not make."""
     bases = json.loads((table.schema.metadata or {}).get(_BASES, b"{}"))
     for name, low in bases.items():
         if not pa.types.is_unsigned_integer(table[name].type) or table[name].null_count or type(low) is not int:

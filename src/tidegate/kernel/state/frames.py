@@ -3,7 +3,7 @@
     magic "tdgt" | version u8 | kind u8 | tables u16 | checksum u32 | lengths u64: object, table, ... | object | tables
     object: JSON;  table: Arrow IPC stream;  each of them begins at a multiple of 64 bytes
 
-Data, never pickles. A decoder refuses what it did not write, by magic, version, kind, length and checksum.
+Frames are data, never pickles. `decode` refuses other bytes by magic, version, kind, length and checksum.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KINDS = {
     SEGMENT: "a segment of a window's log",
     META: "an operator's state",
 }
-# What Arrow, JSON and `widened` raise of contents that nobody here wrote, under a checksum that somebody did.
+# Errors of Arrow, JSON and `widened` for contents that tidegate did not write, although the checksum matches.
 _UNREADABLE = (
     pa.ArrowException,
     ArithmeticError,
@@ -44,9 +44,9 @@ _READING = pa.ipc.IpcReadOptions(use_threads=False)
 _HEAD = struct.Struct("<4sBBHI")
 _MAGIC = b"tdgt"
 _ALIGN = 64
-"""Arrow wants its buffers aligned; a multiple of this is, wherever the frame lies."""
+"""Bytes. Arrow wants aligned buffers: each part of a frame begins at a multiple of this."""
 _TINY = 512
-"""A table of so many bytes is written as it is: to narrow and compress it takes ten times as long and saves nothing."""
+"""A table up to so many bytes is written as it is: to narrow and compress it takes ten times as long, for nothing."""
 
 
 def encode(kind: int, meta: dict[str, Any], *tables: pa.Table) -> bytes:
@@ -55,7 +55,7 @@ def encode(kind: int, meta: dict[str, Any], *tables: pa.Table) -> bytes:
 
 
 def framed(kind: int, meta: dict[str, Any], tables: list[memoryview]) -> bytes:
-    """`encode`, of tables that were encoded one by one (`body`), so that they need not be there at once."""
+    """`encode` for tables that `body` encoded one by one, so that memory need not hold all of them at once."""
     bodies = [memoryview(json.dumps(meta, separators=(",", ":")).encode()), *tables]
     parts: list[Any] = [struct.pack(f"<{len(bodies)}Q", *map(len, bodies))]
     at = _HEAD.size + len(parts[0])
@@ -67,7 +67,7 @@ def framed(kind: int, meta: dict[str, Any], tables: list[memoryview]) -> bytes:
 
 
 def _checksum(kind: int, tables: int, parts: Iterable[Any]) -> int:
-    """Of all bytes but the checksum itself: a wrong number of tables would shift what the lengths mean."""
+    """CRC-32 of all other bytes, the header too: a wrong number of tables would shift the meaning of the lengths."""
     checksum = zlib.crc32(_HEAD.pack(_MAGIC, VERSION, kind, tables, 0))
     for part in parts:
         checksum = zlib.crc32(part, checksum)

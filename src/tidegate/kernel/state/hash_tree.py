@@ -1,8 +1,8 @@
-"""A table by key, in buckets that split as they grow: what a batch reads and writes follows the keys it has.
+"""A table by key, in buckets that split as they grow: a batch reads and writes the buckets of its keys alone.
 
-A bucket holds the keys whose hashes (the high half; the low one chose the task) lie from its number up to that of the
-next bucket. So the index of the logs says where a key is. A bucket in which no key is left stays, as a log without
-segments. A batch that writes all buckets puts small neighbours together. The numbers are part of the state format.
+A bucket holds the keys whose hashes lie from its number up to the number of the next bucket. (The high half of a hash
+counts; the low half chose the task.) So the index of the logs says where a key is. A bucket without keys stays, as a
+log without segments. A batch that writes all buckets merges small neighbours. The numbers are part of the state format.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidegate.kernel.state.log_index import Log
 from tidegate.kernel.state.state import State
 
 FILLED = 0.75
-"""How full the parts of a bucket are: the next rows need not split them again."""
+"""Fill factor of the parts of a bucket that splits: the next rows need not split them again."""
 
 _HALF = np.uint64(32)
 
@@ -32,7 +32,7 @@ def find(state: State, hashes: Hashes) -> Ints:
 
 
 def divide(state: State, hashes: Hashes, most: int) -> None:
-    """Cut each empty bucket that is about to get more than `most` rows; the keys of the rows have these hashes."""
+    """Split each empty bucket that is about to get more than `most` rows; `hashes`: the key hash of each row."""
     high = np.sort(_high(hashes))
     own = state.logs.floors(high)
     buckets, counts = np.unique(own, return_counts=True)
@@ -52,12 +52,12 @@ def write(
     known: Callable[[pa.Table], dict[str, int]] | None = None,
     every: bool | None = None,
 ) -> None:
-    """Let `rows`, whose keys have these `hashes`, be all that is in the buckets; one that is too large splits.
+    """Replace the rows of `buckets` by `rows`, whose keys have these `hashes`; a bucket that is too large splits.
 
-    most   rows that a bucket may have before it splits, `Tuning.bucket_rows` if nothing is said
-    known  what the index is to know of a bucket with these rows (fields of `Log`)
-    every  whether the batch writes every bucket, these being neighbours of each other; if nothing is said, whether
-           these are all that there are
+    most   rows that a bucket may have before it splits; `Tuning.bucket_rows` by default
+    known  fields of the bucket's `Log`, computed from its rows
+    every  whether the batch writes every bucket and `buckets` follow each other, so that small ones merge; by default
+           whether `buckets` are all there are
     """
     most = state.store.tuning.bucket_rows if most is None else most
     high = _high(hashes)
@@ -84,9 +84,9 @@ def write(
 
 
 def _merged(state: State, parts: list[tuple[int, int, int]], most: int) -> list[tuple[int, int, int]]:
-    """Neighbouring buckets with the places of their first row and beyond their last, small ones as one.
+    """Merges small neighbours among (bucket, first row, end) of adjacent buckets.
 
-    A bucket that is gone belongs to the one before it.
+    The keys of a bucket that is removed belong to the bucket before it.
     """
     merged = parts[:1]
     for bucket, low, end in parts[1:]:
@@ -100,7 +100,7 @@ def _merged(state: State, parts: list[tuple[int, int, int]], most: int) -> list[
 
 
 def _cuts(high: Ints, most: int) -> Ints:
-    """Where rows sorted by hash are cut into parts, none of which has another's hash."""
+    """Places that cut rows sorted by hash into parts; rows of one hash are in one part."""
     if len(high) <= most:
         return np.zeros(0, np.int64)
     parts = int(-(-len(high) // max(1, most * FILLED)))

@@ -1,9 +1,9 @@
-"""The versions of rows by key, as sorted runs in ranges of hashes of the key (`state.sorted_runs`).
+"""Versions of rows by key, as sorted runs in ranges of hashes of the key (`state.sorted_runs`).
 
-A batch adds its versions as a run. Those that count no longer are dropped when all runs of a range become one: when the
-last run has grown as large as those before it, and at the latest when the range has twice the versions that it had
-after it was last put together. A range with many rows is cut into several then. The index has of each range: `rows`,
-how many count, as far as that is known; `base`, how many there were when it was last put together.
+A batch adds its versions as a run. A compaction merges all runs of a range and drops obsolete versions. It happens when
+the last run has grown as large as the runs before it, at the latest when the range has twice the versions that it had
+after its last compaction. It also cuts a range with many rows into several. The index has for each range: `rows`, the
+number of current versions, as far as known; `base`, the number of versions after the last compaction.
 
     range from 0         run of a million versions | run of 30,000 | run of 1,000
     range from 2**31     run of 900,000 | run of 28,000 | run of 3,000 | run of 1,000
@@ -34,17 +34,17 @@ from tidegate.kernel.state.sorted_runs import Contents, Left, Part, SortedRuns, 
 from tidegate.kernel.state.store import Store
 
 _SIGN = 1 << 31
-"""An upper half is stored as a signed number: the smallest is that of the first range."""
+"""Upper halves are stored as signed numbers; with this added they number the ranges from 0 on."""
 
 _ORDER = ("h",)
 
 _OF_MANY = 2
-"""Where a batch has one of so many of the rows of a range, copies of its runs would be made for nothing."""
+"""A batch that touches one of so many rows of a range, or more, makes no copies of its runs: they would be wasted."""
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """A run whose rows are given `as_now`."""
+    """A run whose rows `as_now` converts when they are read."""
 
     run: Sorted
     as_now: Callable[[pa.Table], pa.Table]
@@ -74,8 +74,8 @@ class Fitted:
 class KeyedRuns:
     """The versions of one table, by range of hashes.
 
-    left     which versions of some keys count; it is given all those of the keys, in the order in which they came
-    fitting  how stored rows become rows of the plan, where they differ
+    left     the current versions of some keys; it is given all versions of these keys, in order of arrival
+    fitting  converts stored rows to rows of the plan, where they differ
     """
 
     index: LogIndex
@@ -85,11 +85,11 @@ class KeyedRuns:
 
     @classmethod
     def of(cls, index: LogIndex, store: Store, left: Left, fitting: Fitting | None = None) -> KeyedRuns:
-        """Those in a part of a store."""
+        """The versions in a part of a store."""
         return cls(index, SortedRuns(store, _ORDER), left, fitting)
 
     def find(self, hashes: Hashes) -> Iterator[pa.Table]:
-        """The versions of the keys with these hashes, those of a key in the order in which they came.
+        """The versions of the keys with these hashes, for each key in order of arrival.
 
         Versions of some other keys may be among them.
         """
@@ -104,11 +104,11 @@ class KeyedRuns:
                         yield run.take(at)
 
     def add(self, rows: pa.Table, hashes: Hashes, more: Ints) -> None:
-        """Take versions in the order in which they came, of keys with these hashes.
+        """Add versions in order of arrival; `hashes` are those of their keys.
 
-        They are sorted at once: a range is a slice of them.
+        One sort serves all ranges: a range is a slice of the sorted versions.
 
-        more  how many rows more the table has by each of them
+        more  by how many rows each version changes the number of rows of the table
         """
         stored = _in_order(hashes)
         order = np.argsort(stored, kind="stable")
@@ -119,36 +119,36 @@ class KeyedRuns:
             self._add(number, rows.slice(low, end - low), int(more[order[low:end]].sum()))
 
     def reduce(self) -> None:
-        """Drop the versions that count no longer, of all ranges."""
+        """Compact all ranges: drop obsolete versions."""
         for number in self.index:
             if self._log(number).segments:
                 self._put_together(number, self.runs.contents(number).runs, [], self._log(number).rows, copies=False)
 
     def read(self) -> Iterator[pa.Table]:
-        """The versions that count, some at a time."""
+        """The current versions, in blocks."""
         for number in self.index:
             if self._log(number).segments:
                 runs = self._stored(number, self.runs.contents(number).runs)
                 yield from map(self.left, merged_parts(runs, self.runs.tuning.block_rows, _ORDER))
 
     def are_many(self, hashes: Hashes) -> bool:
-        """Whether keys with these hashes are so many that `whole` and `replace` take less than `find` and `add`."""
+        """Whether these keys are so many that `whole` and `replace` take less time than `find` and `add`."""
         rows = self.index.totals().rows
         return _many(len(hashes), rows) and _many(count_keys(hashes), rows)
 
     def whole(self) -> pa.Table | None:
-        """The versions that count, None if there are none. What counts must not change but by other versions."""
+        """The current versions, None if there are none. Nothing but a newer version may make a version obsolete."""
         parts: list[pa.Table] = []
         for number in self.index:
             stored = self.runs.contents(number).runs if self._log(number).segments else []
             runs = self._stored(number, stored)
-            # A run alone has no versions of a key but one.
+            # A single run has one version of each key.
             left = self.left if len(runs) > 1 else _as_they_are
             parts += map(left, merged_parts(runs, self.runs.tuning.block_rows, _ORDER)) if runs else ()
         return concat_tables(parts) if parts else None
 
     def replace(self, rows: pa.Table, hashes: Hashes) -> None:
-        """Let these rows, each of a key of its own, be all that there is."""
+        """Replace all versions by these rows, one for each key."""
         stored = _in_order(hashes)
         order = np.argsort(stored, kind="stable")
         rows = rows.append_column("h", pa.array(stored)).take(pa.array(order))
@@ -178,7 +178,7 @@ class KeyedRuns:
         return self.index.floors(upper_halves(stored).astype(np.int64) + _SIGN)
 
     def _stored(self, number: int, parts: list[Part], first: int = 0) -> list[Sorted]:
-        """These runs of a range, of which the first is at a segment."""
+        """The runs of these parts of a range; `first` is the segment of the first part."""
         return [self._fitted(self.runs.run(number, first + at, part)) for at, part in enumerate(parts)]
 
     def _fitted(self, run: Sorted) -> Sorted:
@@ -188,7 +188,7 @@ class KeyedRuns:
         return rows if self.fitting is None else self.fitting.outward(rows)
 
     def _add(self, number: int, rows: pa.Table, more: int) -> None:
-        """Take versions of a range, which are sorted by hash."""
+        """Add versions to a range, sorted by hash: as a run, merged with small runs, or by a compaction."""
         log, came = self._log(number), InTable(rows)
         parts = self.runs.contents(number).runs if log.segments else []
         before, count = sum(part.rows for part in parts), rows.num_rows
@@ -204,16 +204,16 @@ class KeyedRuns:
         self.index[number] = log._replace(segments=kept + 1, rows=log.rows + more, size=size)
 
     def _put_together(self, number: int, parts: list[Part], came: list[Sorted], count: int, copies: bool) -> None:
-        """Let what is left of the versions of a range be one run, or one of each part if `count` rows are too many.
+        """Compact a range: its current versions become one run, or several ranges if `count` rows are too many.
 
-        copies  whether there are to be copies of them
+        copies  whether to make copies of the new runs
         """
         self._let_be_all(number, parts, [*self._stored(number, parts), *came], count, self.left, copies)
 
     def _let_be_all(
         self, number: int, parts: list[Part], runs: list[Sorted], count: int, left: Left, copies: bool
     ) -> None:
-        """Let what is `left` of some runs be all that a range has, which has these parts so far."""
+        """Replace the `parts` of a range by the versions of `runs` that are `left`, cut into several if too many."""
         cuts = self._cuts(number, runs, count)
         for low, end in zip([None, *cuts], [*cuts, None], strict=True):
             made = self.runs.reduced(runs, lambda rows: self._outward(left(rows)), (low, end), copies=copies)
@@ -223,7 +223,7 @@ class KeyedRuns:
                 self._let_be(low + _SIGN, [], *made)
 
     def _let_be(self, number: int, parts: list[Part], frame: bytes, rows: int, copy: Run | None) -> None:
-        """Let a frame of so many rows be all that a range has, which has these parts so far."""
+        """Replace the `parts` of a range by a frame of so many rows."""
         if not rows:
             self._empty(number, parts)
             return
@@ -236,10 +236,10 @@ class KeyedRuns:
         self.runs.forget(number, parts)
 
     def _cuts(self, number: int, runs: list[Sorted], count: int) -> list[int]:
-        """The upper halves, as they are stored, at which a range with so many rows is cut."""
+        """The upper halves, as stored, at which a range with `count` rows is cut into several."""
         most = self.runs.tuning.range_rows
         if count > (small := min(most, self.runs.tuning.bucket_rows)):
-            # Of rows that have no copies a batch reads whole ranges.
+            # Rows that can have no copies are read by whole ranges.
             most = most if all(has_form(extent.type) for extent in runs[-1].columns.values()) else small
         if count <= most:
             return []
@@ -251,18 +251,18 @@ class KeyedRuns:
 
 
 def last_versions(keys: Sequence[str], rows: pa.Table) -> pa.Table:
-    """Of versions in the order in which they came the last one of each key, unless it says that there is no row."""
+    """The last version of each key, of versions in order of arrival; none for a key whose last one is `deleted`."""
     last = rows.take(pa.array(last_rows(grouping.codes([rows[name] for name in keys]))))
     return last.filter(pc.invert(last["deleted"]))
 
 
 def count_keys(hashes: Hashes) -> int:
-    """How many keys these are the hashes of. (`np.unique` takes ten times as long.)"""
+    """The number of distinct hashes. (`np.unique` takes ten times as long.)"""
     return len(distinct(np.sort(_in_order(hashes))))
 
 
 def _many(count: int, rows: int) -> bool:
-    """Whether so many of some rows are asked for or change that their runs are decoded, and not copied."""
+    """Whether a batch touches so many of these rows that it decodes their runs and makes no copies."""
     return count * _OF_MANY >= rows
 
 

@@ -1,9 +1,9 @@
-"""The index of the logs of a store: a sorted map from the number of a log to what is known of it, in pages.
+"""The index of the logs of a store: a sorted map from the number of a log to its entry (`Log`), in pages.
 
 A batch reads and writes the pages that it touches. A page has up to `Tuning.page_logs` logs, or up to `fanout` pages of
-the level below; the meta frame of the state holds the highest level. Every entry has the totals of what lies below it,
-and the bound that says when something below it must be looked at. So totals, the logs that are due, and the first logs
-are known without reading the others.
+the level below; the meta frame of the state holds the highest level. Every entry has the totals of the logs below it,
+and the earliest bound: when one of these logs must be looked at. So totals, due logs and the first logs are found
+without reading other pages.
 
     level 2    in the meta frame       [0 ...]                        [8,640,000 ...]
     level 1    window 0, segment -2    [0 ...]  [960,000 ...]  ...
@@ -30,16 +30,16 @@ from tidegate.kernel.state.store import DictStore, Store
 
 
 class Log(NamedTuple):
-    """One log: how many segments it has, how many rows in all and in its first one, and their bytes in the store.
+    """The entry of one log: its segments, its rows, the rows of its first segment (`base`), its bytes in the store.
 
     A large window has rows and no segment: its rows lie in runs of its own (windows.window_runs).
 
-    windows  how many windows its rows are of; of sessions and sliding windows those that are open
-    waits    of a bucket in front of a buffer with a bound, how many entries wait in it
-    counts   the bytes of the entries of a buffer with a bound
-    closes   of a bucket the earliest end of its open windows
-    due      when it must be looked at, where its number does not say it: of a bucket the earliest end that has
-             something to leave or to be removed, of a stretch of windows the start of the earliest one
+    windows  number of windows of its rows; only open ones for sessions and sliding windows
+    waits    entries that wait in a bucket in front of a bounded buffer
+    counts   bytes of the entries of a bounded buffer
+    closes   earliest end of an open window of a bucket (ms)
+    due      when the log must be looked at (ms), if its number does not say it: for a bucket, the earliest end of a
+             window that is to leave or to be removed; for a stretch of windows, the start of the earliest one
     """
 
     segments: int = 0
@@ -54,7 +54,7 @@ class Log(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """What is known of many logs: the first and the last number, sums, and the earliest of each bound."""
+    """The totals of many logs: the first and the last number, sums, and the earliest of each bound."""
 
     first: int = 0
     last: int = -1
@@ -69,7 +69,7 @@ class Totals(NamedTuple):
 
 
 Shares = Callable[[int, int], int]
-"""How many windows two logs that follow each other share, by their numbers."""
+"""Number of windows that two neighbouring logs share, given the numbers of the logs."""
 
 
 def _nothing_shared(_one: int, _other: int) -> int:
@@ -78,7 +78,7 @@ def _nothing_shared(_one: int, _other: int) -> int:
 
 @dataclass(eq=False)
 class _Page:
-    """A page: what is in it is read when it is asked for. `name` is no larger than any number in it, once stored."""
+    """A page, read from the store on first use. Once it is stored, `name` is no larger than any number in it."""
 
     level: int
     name: int
@@ -110,7 +110,7 @@ class LogIndex:
         return cls(store, _Page(level, 0, pages=pages))
 
     def save(self) -> dict[str, Any]:
-        """Write the pages that have changed; returns what the meta frame holds, nothing for an empty index."""
+        """Write the pages that have changed; returns the content for the meta frame, empty for an empty index."""
         self._arrange()
         for page in self._root.pages or ():
             self._write(page)
@@ -168,7 +168,7 @@ class LogIndex:
         return [(n, self._logs(page)[n]) for page in self._leaves(self._root) for n in _numbers(page)]
 
     def leading(self, wanted: Callable[[int], bool]) -> list[int]:
-        """The numbers from the first one on, up to one that is not `wanted`."""
+        """The numbers in ascending order, up to the first one that is not `wanted`."""
         found: list[int] = []
         self._lead(self._root, wanted, found)
         return found
@@ -180,7 +180,7 @@ class LogIndex:
         return found
 
     def floors(self, wanted: Ints) -> Ints:
-        """For each number the largest one that has a log and is no larger; the first, if there is none; 0 if empty."""
+        """For each number the largest log number up to it; the first log if there is none; 0 if the index is empty."""
         return self._floors(self._root, wanted)
 
     def _floors(self, page: _Page, wanted: Ints) -> Ints:
@@ -198,7 +198,7 @@ class LogIndex:
         return found
 
     def _lead(self, page: _Page, wanted: Callable[[int], bool], found: list[int]) -> bool:
-        """Whether to go on behind this page."""
+        """Append the leading numbers of a page to `found`; returns whether to go on behind the page."""
         totals = self._totals(page)
         if not totals.logs:
             return True
@@ -273,7 +273,7 @@ class LogIndex:
         return entries
 
     def _write(self, page: _Page) -> None:
-        """Store a page and those below it, where they have changed."""
+        """Store a page and the pages below it, if they have changed."""
         if not page.changed:
             return
         for below in page.pages or ():
@@ -288,7 +288,7 @@ class LogIndex:
         page.changed, page.stored = False, True
 
     def _arrange(self) -> None:
-        """Divide pages that are too large, remove those that are empty, and let the tree be as high as it must be."""
+        """Split pages that are too large, remove empty pages, and adjust the height of the tree."""
         root, most = self._root, self.store.tuning.root_entries
         if not root.changed:
             return
@@ -312,7 +312,7 @@ class LogIndex:
             self._root = _Page(0, 0, logs=logs, changed=True)
 
     def _parts(self, page: _Page, last: bool) -> list[_Page]:
-        """A page as the pages that it becomes."""
+        """The pages that a page is split into."""
         if not page.changed:
             return [page]
         page.order = None
@@ -331,7 +331,7 @@ class LogIndex:
         return [_Page(level, pages[low].name, pages=pages[low:high], changed=True) for low, high in pairwise(cuts)]
 
     def _named(self, page: _Page, parts: list[_Page]) -> list[_Page]:
-        """The parts of a page, the first of which keeps its name unless a smaller number has come."""
+        """The parts of a page with their names; the first part keeps the page's, unless a smaller number was added."""
         if parts and page.stored:
             parts[0].name = min(page.name, parts[0].name)
         for part in parts:
@@ -359,7 +359,7 @@ def _numbers(page: _Page) -> list[int]:
 
 
 def _cuts(count: int, most: int, last: bool) -> list[int]:
-    """Where to divide so many entries. Full parts at the end of the index, for more will come there; else even ones."""
+    """Places that split `count` entries: full parts at the end of the index, where it grows; else even parts."""
     if not count:
         return [0]
     parts = -(-count // most)

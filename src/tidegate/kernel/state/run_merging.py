@@ -1,6 +1,6 @@
-"""Sorted runs of open records become one, some records at a time: no run and no sum of runs is ever in memory whole.
+"""The merge of sorted runs into one, part by part: no run and no sum of runs is ever in memory whole.
 
-A part has the records of a range of hashes, which every run has next to each other:
+A part has the records of a range of hashes, which are adjacent in every run:
 
     run 1    h1 h1 h2 | h3 h4 | h6
     run 2    h2       | h4    | h6 h7
@@ -26,10 +26,10 @@ from tidegate.kernel.state.copies import distinct, places, upper_halves
 
 
 class Sorted(Protocol):
-    """Records by hash and time.
+    """A run: records sorted by hash first.
 
     high     the upper halves of their hashes
-    columns  what must be known of their columns
+    columns  types and sizes of their columns
     """
 
     @property
@@ -37,20 +37,20 @@ class Sorted(Protocol):
     @property
     def columns(self) -> Extents: ...
     def with_hashes(self, wanted: Ints) -> Ints:
-        """Where records have a hash whose upper half is that of one of these, which ascend."""
+        """Places of records whose hash has the same upper half as one of these ascending hashes."""
 
     def take(self, at: Ints) -> pa.Table:
-        """The records at these places, which ascend."""
+        """The records at these ascending places."""
 
     def part(self, low: int, high: int) -> pa.Table:
-        """The records from one place up to another."""
+        """The records from place `low` up to `high`."""
 
     def blocks(self) -> Iterator[pa.Table]:
-        """All records, some at a time."""
+        """All records, in blocks."""
 
 
 Between = tuple[int | None, int | None]
-"""Upper halves of hashes: the first of them, and that behind the last; None where there is no bound."""
+"""A range of upper halves of hashes: the first one, and the one behind the last; None for no bound."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class InTable:
 
     @classmethod
     def of(cls, rows: pa.Table, by: Sequence[str]) -> InTable:
-        """Rows in any order, which are sorted by these columns; of equal ones the first comes first."""
+        """The run of rows in any order, sorted by these columns; equal rows keep their order."""
         return cls(in_order(rows, by))
 
     @property
@@ -88,10 +88,10 @@ class InTable:
 def merged_parts(
     runs: list[Sorted], together: int, by: Sequence[str], between: Between = (None, None)
 ) -> Iterator[pa.Table]:
-    """The records of all runs sorted `by` these columns, the hash first, about so many `together`.
+    """The records of all runs, sorted `by` these columns, the hash first, in parts of about `together` records.
 
-    Of equal ones those of an earlier run come first. A column that a run had not yet is null. `between`: those alone
-    whose hashes have an upper half from the first up to, and not with, the second.
+    Equal records come in the order of the runs. A column that a run lacks is null. `between`: only records whose
+    hashes have an upper half from the first bound up to, and not including, the second.
     """
     highs = [run.high for run in runs]
     first, end = between
@@ -102,7 +102,7 @@ def merged_parts(
     if not total:
         return
     step = max(1, together * (up_to - low) // total)
-    # A hash that is the first of a part is that of no part before it.
+    # The first hash of a part is in no part before it.
     bounds = distinct(most[low:up_to][step::step])
     ends = [np.append(np.searchsorted(high, bounds), end) for high, end in zip(highs, last, strict=True)]
     for reached in zip(*(each.tolist() for each in ends), strict=True):
@@ -114,7 +114,7 @@ def merged_parts(
 
 
 def in_order(rows: pa.Table, by: Sequence[str]) -> pa.Table:
-    """Rows sorted by one column of integers or two; equal ones stay as they are."""
+    """Rows sorted by one or two columns of integers; equal rows keep their order."""
     first, *rest = (ints(rows[name]) for name in by)
     order = np.argsort(first, kind="stable") if not rest else by_two(first, *rest)
     return rows.take(pa.array(order))

@@ -1,7 +1,7 @@
-"""Partitions of a table as sorted runs: what a batch brings is a run, and runs of about one size are merged.
+"""Partitions of a table as sorted runs: a batch adds a run, and runs of about the same size are merged.
 
-So n batches leave about log2(n) runs, and a row is rewritten as rarely. A run is one frame. A small frame of each
-partition says which runs it has, with their digests: by these a worker finds its copies of them (`state.copies`), so a
+So n batches leave about log2(n) runs, and a row is rewritten about log2(n) times. A run is one frame. A small frame of
+each partition lists its runs by digest. The digests lead a worker to its copies of the runs (`state.copies`), so that a
 batch reads the rows that it needs and no others.
 
     partition 0    run of 4 batches | run of 2 | run of 1
@@ -27,7 +27,7 @@ from tidegate.kernel.tuning import Tuning
 
 
 class Part(NamedTuple):
-    """A run, or a list of records that have joined: the digest of its frame, how many it has, and its bytes."""
+    """A run, or a list of records that have joined: digest of its frame, number of rows, and bytes."""
 
     digest: str
     rows: int
@@ -36,26 +36,26 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Contents:
-    """What a partition has, in the order of its segments."""
+    """The runs of a partition and its lists of records that have joined, in the order of their segments."""
 
     runs: list[Part]
     joined: list[Part]
 
 
 Left = Callable[[pa.Table], pa.Table]
-"""What is left of rows when runs become one; it is given all rows of a hash at once."""
+"""Keeps the rows that survive a merge of runs; it is given all rows of a hash at once."""
 
 
 @dataclass(frozen=True)
 class SortedRuns:
-    """The runs of the partitions of a table. `by`: the columns by which their rows are sorted, `h` first; rows that
-    are equal by them lie in the order in which they came.
+    """The runs of the partitions of a table. `by`: the columns by which rows are sorted, `h` first; equal rows are in
+    order of arrival.
     """
 
     store: Store
     by: tuple[str, ...]
     known: dict[int, Contents] = field(default_factory=dict)
-    """What partitions have, as far as it was read."""
+    """Contents of the partitions that were read or written."""
 
     @property
     def tuning(self) -> Tuning:
@@ -63,31 +63,31 @@ class SortedRuns:
 
     @property
     def copies(self) -> Copies:
-        """Those of this process."""
+        """The copies of this process."""
         return COPIES
 
     def contents(self, number: int) -> Contents:
-        """What a partition has, which was stored before."""
+        """The contents of a partition that was stored before."""
         if number not in self.known:
             stored, _ = frames.decode(frames.SEGMENT, self.store.read(number, CONTENTS_SEGMENT))
             self.known[number] = Contents(*([Part(*part) for part in stored[name]] for name in ("runs", "joined")))
         return self.known[number]
 
     def say(self, number: int, contents: Contents) -> None:
-        """Store what a partition has."""
+        """Store the contents of a partition."""
         self.known[number] = contents
         frame = frames.encode(frames.SEGMENT, {"runs": contents.runs, "joined": contents.joined})
         self.store.write(number, CONTENTS_SEGMENT, frame)
 
     def run(self, number: int, segment: int, part: Part) -> Sorted:
-        """A run, as a copy if there is one."""
+        """A run: its copy if there is one, else its decoded frame."""
         run = self.copies.get(part.digest)
         return run if isinstance(run, Run) else InTable(self.decoded(number, segment))
 
     def every(self, number: int, keeps: bool = True) -> Iterator[Sorted]:
-        """The runs of a partition, the oldest first; there are copies of them from then on, if there is room.
+        """The runs of a partition, the oldest first.
 
-        keeps  whether copies of those that have none are made
+        keeps  whether to make missing copies, if there is room
         """
         for at, part in enumerate(self.contents(number).runs):
             run = self.run(number, at, part)
@@ -96,30 +96,30 @@ class SortedRuns:
             yield run
 
     def read(self, number: int) -> Iterator[pa.Table]:
-        """The rows of a partition, run by run and some at a time."""
+        """The rows of a partition, run by run and in blocks."""
         for at, part in enumerate(self.contents(number).runs):
             yield from self.run(number, at, part).blocks()
 
     def decoded(self, number: int, segment: int) -> pa.Table:
-        """A run, which has as many tables as it was merged in parts; or a list, which is one."""
+        """The rows of a run (one table for each part of its merge), or of a list of records that have joined (one)."""
         return concat_tables(frames.decode(frames.SEGMENT, self.store.read(number, segment))[1])
 
     def merged(self, runs: list[Sorted]) -> tuple[bytes, int, Run | None]:
-        """The frame of the rows of these runs as one, how many they are, and a copy of them, if there can be one."""
+        """These runs as one: its frame, its number of rows, and its copy if there can be one."""
         total, bodies = sum(len(run.high) for run in runs), list[memoryview]()
         columns = together([run.columns for run in runs])
         parts = _encoded(merged_parts(runs, self.tuning.block_rows, self.by), bodies)
         copy = Run.of(parts, columns, total, self.store) if self._room(runs, total) else None
         for _ in parts:
-            pass  # what no copy took is encoded all the same
+            pass  # parts that no copy has read are encoded all the same
         return frames.framed(frames.SEGMENT, {}, bodies), total, copy
 
     def reduced(
         self, runs: list[Sorted], left: Left, between: Between = (None, None), copies: bool = True
     ) -> tuple[bytes, int, Run | None]:
-        """`merged` of what is `left` of the rows `between` some hashes; no bytes if that is nothing.
+        """`merged` for the rows `between` some hashes that are `left`; no bytes if there are none.
 
-        copies  whether there is to be a copy of them
+        copies  whether to make a copy of the new run
         """
         total, bodies, columns = 0, list[memoryview](), list[Extents]()
         for part in merged_parts(runs, self.tuning.block_rows, self.by, between):
@@ -132,21 +132,21 @@ class SortedRuns:
         frame = frames.framed(frames.SEGMENT, {}, bodies)
         copy = None
         if copies and self._room(runs, total):
-            # How many rows are left is known now, so they are read once more.
+            # A copy needs the number of rows, which is known only now: the rows are read once more.
             copy = Run.of(frames.decode(frames.SEGMENT, frame)[1], together(columns), total, self.store)
         return frame, total, copy
 
     def write(
         self, number: int, segments: Sequence[int], gone: Iterable[Part], frame: bytes, rows: int, copy: Run | None
     ) -> Part:
-        """Write a run to the first of these segments, which have the runs that are `gone` in it, if any."""
+        """`replace` with the frame of a run, whose copy, if any, is held from now on."""
         part = self.replace(number, segments, gone, frame, rows)
         if copy is not None:
             self.copies.put(part.digest, copy, self.tuning)
         return part
 
     def replace(self, number: int, segments: Sequence[int], gone: Iterable[Part], frame: bytes, rows: int) -> Part:
-        """Write a frame to the first of these segments, which have the parts that were merged into it, if any."""
+        """Write a frame to the first of these segments and remove the others; `gone` are the parts merged into it."""
         self.store.write(number, segments[0], frame)
         for segment in segments[1:]:
             self.store.remove(number, segment)
@@ -155,7 +155,7 @@ class SortedRuns:
         return Part(hashlib.blake2b(frame, digest_size=16).hexdigest(), rows, len(frame))
 
     def forget(self, number: int, parts: Iterable[Part]) -> None:
-        """Drop a partition that has these runs, none if it has not been stored."""
+        """Drop a partition with these runs; `parts` is empty if it was never stored."""
         parts = list(parts)
         for segment, part in enumerate(parts):
             self.store.remove(number, segment)
@@ -165,7 +165,7 @@ class SortedRuns:
             del self.known[number]
 
     def _room(self, runs: list[Sorted], total: int) -> bool:
-        # The copies of what is merged go when it is stored.
+        # The copies of merged runs are dropped when the new run is stored.
         more = total * RECORD_BYTES - sum(run.memory for run in runs if isinstance(run, Run))
         return self.copies.room(more, self.tuning)
 
@@ -176,9 +176,10 @@ class SortedRuns:
 
 
 def unmerged(parts: list[Part], count: int, most: int) -> tuple[int, list[Part]]:
-    """How many of the parts stay as they are, and those behind them that become one with `count` new entries.
+    """The number of parts that stay, and the parts behind them that are merged with `count` new entries.
 
-    Sizes are compared by their number of bits, so what is merged about doubles, and few parts are left.
+    No merge has more than `most` rows. Sizes are compared by their number of bits: so a merge about doubles a
+    part, and few parts are left.
     """
     kept = len(parts)
     while kept and parts[kept - 1].rows.bit_length() <= count.bit_length() and parts[kept - 1].rows + count <= most:
@@ -188,7 +189,7 @@ def unmerged(parts: list[Part], count: int, most: int) -> tuple[int, list[Part]]
 
 
 def _encoded(parts: Iterator[pa.Table], bodies: list[memoryview]) -> Iterator[pa.Table]:
-    """These parts, each of which is encoded first."""
+    """These parts; the encoded body of each is appended to `bodies` first."""
     for part in parts:
         bodies.append(frames.body(frames.SEGMENT, part))
         yield part

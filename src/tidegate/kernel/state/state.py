@@ -1,4 +1,4 @@
-"""What an operator remembers between batches: its stream time and an index of the log of each window."""
+"""The state of an operator between batches: its stream time and an index of the log of each window."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _FEWER = (
 
 @dataclass(frozen=True)
 class Expected:
-    """Where rows of expected keys begin: the start of the first window; the number of this task; and the largest
-    timestamp that came, up to which windows have begun (ms).
+    """Progress of the rows of expected keys: start of the first window (ms), number of this task, and the largest
+    timestamp that came (ms), up to which windows have begun.
     """
 
     first: int
@@ -57,50 +57,51 @@ class State:
     wall_clock: int = NEVER
     idle: Idle = field(default_factory=Idle)
     kept: LogIndex = field(default_factory=LogIndex)
-    """Rows that were let out, in buckets of their own (kernel.exchange.retract_insert)."""
+    """Rows that were emitted, the last one of each key, in ranges of their own (kernel.exchange.retract_insert)."""
     came: dict[int, LogIndex] = field(default_factory=dict)
-    """The same of rows that came to a buffer whose bytes are counted, by the place of the time limit."""
+    """Rows that came to a buffer whose bytes are counted, the last one of each key, by the place of the time limit."""
     closed: LogIndex = field(default_factory=LogIndex)
     """Logs of results that stay readable (kernel.windows.retention)."""
     right: LogIndex = field(default_factory=LogIndex)
-    """Of a join, the open records of the right side; `logs` has those of the left."""
+    """The open records of the right side of a join; `logs` has the open records of the left side."""
     by_key: LogIndex = field(default_factory=LogIndex)
-    """Sliding windows and sessions that are stored by key; in `logs` there are none then."""
+    """Sliding windows and sessions that are stored by key; then `logs` has none."""
     closing: LogIndex = field(default_factory=LogIndex)
     """When windows that are stored by key must be looked at (kernel.windows.closing_times)."""
     open_windows: int = 0
-    """How many windows that are stored by key are open."""
+    """Number of open windows among those stored by key."""
     outlived: dict[int, int] = field(default_factory=dict)
-    """How many others have closed and are still of use, by about until when (kernel.windows.windows_by_key)."""
+    """Number of closed windows stored by key that are still of use, by about the stream time (ms) at which their use
+    ends (kernel.windows.windows_by_key)."""
     large_windows: int = 0
-    """How many windows have become large so far: the number of the next one (kernel.windows.window_runs)."""
+    """Number of windows that have become large so far; it numbers the next one (kernel.windows.window_runs)."""
     input_times: list[int] = field(default_factory=lambda: [NEVER, NEVER])
-    """Of a join with a table, the largest timestamp of each input (ms)."""
+    """The largest timestamp of each input of a join with a table (ms)."""
     looked_up_to: int = NEVER
-    """Of a join with a table, the time of the stream up to which waiting records have been looked up, by the grace of
-    now: that of `input_times`, unless grace has changed."""
+    """In a join with a table, waiting records were looked up to this time of the stream (ms), by today's grace. It is
+    the stream's entry of `input_times`, unless the grace has changed."""
     history_from: int = NEVER
-    """Of a join with a table, where the history began when its length was changed (ms): what is older was dropped."""
+    """Start of the history in a join with a table when its length was changed (ms); older versions were dropped."""
     first_versions: bool = False
-    """Of a join with a table, whether its history begins with this step: of the stored versions of a key the last one
+    """Whether the history of a join with a table begins with this step: then only the last stored version of a key
     counts; not stored."""
     described: str = ""
     """The digest of the description in the store (kernel.upgrade.description)."""
     task: int = 0
-    """Which of the tasks this is, in a step that takes blobs."""
+    """The number of this task, in a step that takes blobs."""
     due: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """When the first row that a time limit holds back is to leave, and what its clock shows, by the place of the limit;
-    told, not stored."""
+    """By the place of a time limit: when its first buffered row is to leave, and the time of its clock (ms); reported,
+    not stored."""
     step_metrics: dict[str, float] = field(default_factory=dict)
-    """What this step has to tell about suppressions and final results (spec.metrics); not stored."""
+    """Metrics of this step about suppressions and final results (spec.metrics); not stored."""
     closed_to: int = NEVER
-    """The stream time whose windows have closed, by the grace of now: stream time itself, unless grace has changed."""
+    """Windows have closed up to this stream time, by today's grace: stream time itself, unless grace has changed."""
     columns: list[Column] = field(default_factory=list)
     """The slot of each aggregate and the time it was added, if the plan's aggregates changed (`kernel.upgrade`)."""
     drain: str = ""
-    """Whether a drain has begun or is over (kernel.upgrade.drain)."""
+    """Progress of a drain: empty, begun or done (kernel.upgrade.drain)."""
     fitting: Fitting | None = None
-    """How stored rows become rows of the plan, where they differ; not stored."""
+    """Converts stored rows to rows of the plan, where they differ; not stored."""
 
     def __post_init__(self) -> None:
         of_keys = ((self.by_key, WINDOWS_BY_KEY), (self.closing, CLOSING_TIMES))
@@ -132,7 +133,7 @@ class State:
 
     @classmethod
     def open(cls, store: Store) -> State | None:
-        """The state in `store` to be looked at, whatever plan wrote it; None if there is none."""
+        """The state in `store`, whichever plan and however many tasks wrote it; None if there is none."""
         found = store.get(_META)
         return None if found is None else cls._of(store, frames.decode(frames.META, found)[0])
 
@@ -198,7 +199,7 @@ class State:
         if self.partitions:
             meta["partitions"] = [[name, at.time, at.heard] for name, at in self.partitions.items()]
         if self.expected is not None:
-            # The slowest partition's time lags behind the newest record; else stream time is it.
+            # The slowest partition's time lags behind the newest record; any other stream time is its timestamp.
             ahead = [self.expected.newest] if self.expected.newest > self.stream_time else []
             meta["expected"] = [self.expected.first, self.expected.task, *ahead]
         if self.idle != Idle():
@@ -211,7 +212,7 @@ class State:
         return [(place, saved) for place, index in sorted(self.came.items()) if (saved := index.save())]
 
     def _saved_of_lookups(self) -> dict[str, Any]:
-        """What is known of the times of a join with a table."""
+        """The times of a join with a table, for the meta frame."""
         known: dict[str, Any] = {}
         if self.input_times != [NEVER, NEVER]:
             known["input_times"] = self.input_times
@@ -226,7 +227,7 @@ class State:
         return self.came.setdefault(place, LogIndex(Section(self.store, buffered_old_values(place))))
 
     def append(self, window: int, rows: pa.Table, windows: int = 1) -> None:
-        """Add a segment to the log of `window`; a new log says that it has rows of so many `windows`."""
+        """Append a segment to the log of `window`; `windows`: number of windows of its rows, noted in a new log."""
         log = self.logs.get(window) or Log(windows=windows)
         stored = rows if self.fitting is None else self.fitting.outward(rows)
         segment = frames.encode(frames.SEGMENT, {}, stored)
@@ -236,7 +237,7 @@ class State:
         )
 
     def note(self, window: int, **known: int) -> None:
-        """Say what else is known of the log of `window`: fields of `Log`."""
+        """Set fields of the `Log` of `window`."""
         self.logs[window] = self.logs[window]._replace(**known)
 
     def read(self, window: int) -> list[pa.Table]:
@@ -244,17 +245,17 @@ class State:
         return list(self.segments(window))
 
     def segments(self, window: int) -> Iterator[pa.Table]:
-        """`read`, one after the other."""
+        """The segments of the log of `window`, oldest first, one at a time."""
         for number in range((self.logs.get(window) or Log()).segments):
             rows = frames.decode(frames.SEGMENT, self.store.read(window, number))[1][0]
             yield rows if self.fitting is None else self.fitting.inward(rows)
 
     def replace(self, window: int, rows: pa.Table, windows: int = 1) -> None:
-        """Let `rows`, which are of so many `windows`, be the whole log of `window`."""
+        """Replace the log of `window` by `rows` of so many `windows`."""
         self.replace_by(window, [rows], windows)
 
     def replace_by(self, window: int, segments: Iterable[pa.Table], windows: int = 1) -> None:
-        """Let `segments`, of which there is at least one, be the whole log of `window`."""
+        """Replace the log of `window` by `segments`, at least one."""
         before = (self.logs.pop(window) or Log()).segments
         for rows in segments:
             self.append(window, rows, windows)

@@ -1,4 +1,4 @@
-"""Where an operator's state lives: a few named values, and a log of segments per window."""
+"""Stores of an operator's state: a few named values, and a log of segments for each window."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tidegate.kernel.tuning import DEFAULT, Tuning
 
 
 class Copy(Protocol):
-    """Bytes beside the worker, made of what the store has: they may be lost at any time, with the worker at the latest.
+    """Bytes beside the worker, derived from the store: they may be lost at any time, with the worker at the latest.
 
-    memory  how many bytes of the process they take
+    memory  bytes of the process that the copy takes
     """
 
     @property
     def memory(self) -> int: ...
 
     def read(self, starts: Ints, lengths: Ints) -> bytes:
-        """The bytes from each of the starts on, one after the other."""
+        """The bytes of all spans (a start and a length each), one after the other."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Store(Protocol):
 
     @property
     def tuning(self) -> Tuning:
-        """How large what is stored may become."""
+        """The sizes that stored objects may reach."""
 
     def get(self, name: str) -> bytes | None:
         """The named value, None if it was never put."""
@@ -102,7 +102,7 @@ class DictStore:
 
 @dataclass
 class Overlay:
-    """Changes of a store in memory, which stays as it is until they are committed; what a step that raises leaves."""
+    """Changes of a store in memory, invisible there until `commit`: a step that raises leaves the store as it was."""
 
     below: DictStore
     values: dict[str, bytes] = field(default_factory=dict)
@@ -136,7 +136,7 @@ class Overlay:
         return self.below.beside(parts)
 
     def commit(self) -> None:
-        """Change the store below."""
+        """Apply the changes to the store below."""
         self.below.values |= self.values
         for place, value in self.log.items():
             if value is None:
@@ -148,7 +148,7 @@ class Overlay:
 
 @dataclass(frozen=True)
 class Section:
-    """The part of a store that a table owns: its partition n lies where the table says (`state.tables`)."""
+    """The part of a store that a table owns: `TableSpec.place` maps partition n to the store (`state.tables`)."""
 
     store: Store
     table: TableSpec

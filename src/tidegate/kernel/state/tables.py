@@ -1,7 +1,7 @@
 """The tables that operators declare: numbered partitions of Arrow segments, each with a bound in the index.
 
 A store holds one space of integers (`state.store.Store`). Every table owns a part of it, from `top` on in one
-direction. No identifier is used that is not declared here. The pages of a table's index lie at the segments -1, -2, ...
+direction. Every identifier in use is declared here. The pages of a table's index lie at the segments -1, -2, ...
 of the partition that begins each page (`state.log_index`).
 """
 
@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 class TableSpec:
     """A table of an operator.
 
-    name            as the docs and errors call it
+    name            its name in docs and errors
     top             the integer of its partition 0
     ascending       whether partition n lies at top + n; otherwise at top - n
-    partitioned_by  what the number of a partition is, with its unit
+    partitioned_by  meaning of a partition's number, with its unit
     columns         the columns of its segments (`rows.layout` explains the prefixes)
-    bound           what the bound in the index says: when the partition must be looked at
+    bound           meaning of the bound in the index: when the partition must be looked at
     """
 
     name: str
@@ -30,7 +30,7 @@ class TableSpec:
     bound: str
 
     def place(self, number: int) -> int:
-        """Where the store keeps a partition."""
+        """The integer of a partition in the store."""
         return self.top + number if self.ascending else self.top - number
 
 
@@ -171,13 +171,13 @@ OPEN_RIGHT = TableSpec(
     "smallest timestamp of a record that is open (ms)",
 )
 CONTENTS_SEGMENT = -1000
-"""The segment of a partition of sorted runs that names its other segments: their digests, how many records they have,
-and their bytes. Of a large window, the segment with its number and the index of its runs (windows.window_runs)."""
+"""The segment of a partition of sorted runs that lists the other segments: digest, number of records, and bytes. For a
+large window, the segment with its number and the index of its runs (windows.window_runs)."""
 
 
 def joined_segment(number: int) -> int:
-    """Where a list of records that have joined lies in a partition of open records: one column `after`, each record's
-    number `n` as the difference from that before it.
+    """The segment of a list of records that have joined, in a partition of open records. Its one column `after` has
+    each record's number `n` as the difference from the number before it.
     """
     return CONTENTS_SEGMENT - 1 - number
 
@@ -202,17 +202,17 @@ TABLE_RIGHT = TableSpec(
 )
 
 RETENTION_TABLES = (RETAINED,)
-"""Of an operator whose results stay readable (Materialized.with_retention)."""
+"""Tables of an operator whose results stay readable (Materialized.with_retention)."""
 
 OLD_VALUE_TABLES = (OLD_VALUES, BUFFERED_OLD_VALUES)
-"""Of an operator whose rows replace other rows: tables that are grouped anew, buffers whose bytes are counted."""
+"""Tables of an operator whose rows replace other rows: regrouped tables, and buffers whose bytes are counted."""
 
 _LATER_TOP, _LATER_ROOM = -(2**58), 2**50
 _OLD_VALUES_ROOM = 2**40
 
 
 def limit_tables(place: int) -> TableSpec:
-    """The tables of the time limit at this place as one: where those of the first limit lie at n, it has n."""
+    """All tables of the time limit at this place as one: its partition n is integer n of the first limit's tables."""
     top = 0 if place == 0 else _LATER_TOP - _LATER_ROOM * (place - 1)
     return TableSpec("tables of a time limit", top, True, "place of the same table of the first limit", (), "none")
 
@@ -229,9 +229,9 @@ def time_limit_tables(place: int) -> tuple[TableSpec, ...]:
 
 
 def limit_buffer(place: int) -> str:
-    """The name of the value with what the time limit at this place knows of its buffer."""
+    """The name of the stored value that describes the buffer of the time limit at this place."""
     return f"buffer {place}" if place else "buffer"
 
 
 TIME_LIMIT_TABLES = time_limit_tables(0)
-"""Of an operator behind which `until_time_limit` holds rows back."""
+"""Tables of an operator behind which `until_time_limit` holds rows back."""
