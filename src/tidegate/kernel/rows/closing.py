@@ -1,4 +1,4 @@
-"""When the window of a row closes."""
+"""Close times of the windows of rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.spec.windows import SessionWindows, SlidingWindows
 
 
 def closed_at(layout: Layout, rows: pa.Table) -> Ints:
-    """The first stream time at which each window is closed, by the windows' own rule."""
+    """The first stream time (ms) at which the window of each row is closed, by the windows' own rule."""
     windows = layout.op.windows
     if isinstance(windows, SlidingWindows | SessionWindows):
         return windows.close_of_end_ms(ints(rows[END]))  # type: ignore[arg-type, return-value]

@@ -1,8 +1,8 @@
-"""Python values as a column of the declared type stores them and gives them back.
+"""Conversion of Python values to the values that a column of the declared type stores and returns.
 
-What a function returns takes its declared type after every call. A value that stayed as the function made it would
-change only when it is stored, at the end of a batch, and results would depend on how the stream is cut into batches.
-Arrow cuts 2.5 off to 2 for an integer column, at any depth; here a value that does not fit is an error.
+The result of a function is converted to its declared type after every call. If it were converted only when it is
+stored, at the end of a batch, results would depend on how the stream is cut into batches. Arrow truncates 2.5 to 2 for
+an integer column, at any depth; here a value that does not fit is an error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidegate.errors import AggregationError
 Converter: TypeAlias = Callable[[Any], Any]
 
 MISFITS = (pa.ArrowException, OverflowError, TypeError, ValueError)
-"""What a converter raises for a value that is not of its type."""
+"""Errors that a converter raises for a value that does not fit its type."""
 
 _INTEGERS = {kind: np.iinfo(kind.to_pandas_dtype()) for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64())} | {
     kind: np.iinfo(kind.to_pandas_dtype()) for kind in (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())
@@ -30,12 +30,12 @@ _INTEGERS = {kind: np.iinfo(kind.to_pandas_dtype()) for kind in (pa.int8(), pa.i
 
 
 def converter(kind: pa.DataType) -> Converter:
-    """A function that gives a value as a column of `kind` gives it back after it was stored; None stays None.
+    """A function that converts a value to the value that a column of `kind` would return; None stays None.
 
-    Lists, structs and maps are new objects every time, so that nobody else holds what the converter gives. A struct
-    has all its fields and no others; a map is a list of (key, value) pairs, as Arrow reads it.
+    Lists, structs and maps are new objects every time, so that only the caller holds them. A struct has all its fields
+    and no others; a map is a list of (key, value) pairs, as Arrow reads it.
 
-    The function raises one of `MISFITS` for a value that the type cannot hold. A number that has to be cut off does
+    The function raises one of `MISFITS` for a value that the type cannot hold. A number that would be truncated does
     not fit; a double becomes the nearest float.
     """
     convert = _converter(kind)
@@ -45,7 +45,7 @@ def converter(kind: pa.DataType) -> Converter:
             value = value.as_py()
         return None if value is None else convert(value)
 
-    # Values of these types come most often, and are told apart faster than by asking whether they are Arrow's.
+    # These types are the most frequent. Their converters find Arrow's scalars themselves, in less time.
     return convert if kind in _INTEGERS or kind == pa.float64() or kind == pa.string() else stored
 
 
@@ -157,7 +157,7 @@ def _string(value: Any) -> Any:
 
 
 def _instant(kind: pa.DataType) -> Converter:
-    """A date or timestamp. Arrow takes the day of an instant, and the microsecond of a nanosecond."""
+    """The converter of dates and timestamps. Arrow alone would drop a date's time of day, and nanoseconds."""
     arrow, days = _of_arrow(kind), pa.types.is_date(kind)
     fine = pa.types.is_timestamp(kind) and kind.unit == "ns"
 

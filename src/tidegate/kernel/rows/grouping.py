@@ -29,7 +29,7 @@ _SPARE = 8
 def codes(columns: Sequence[pa.ChunkedArray]) -> Ints:
     """One number per row, from 0, the same for rows that are equal in every column.
 
-    The numbers are few beside the rows, so that a table of them fits in memory.
+    The largest number is not much larger than the number of rows, so that a table by number fits in memory.
     """
     combined, size = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:
@@ -70,7 +70,7 @@ def canonical(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _steps(numbers: Ints, span: int) -> tuple[Ints, int]:
-    """Numbers from 0 on, and how many there may be, in the steps that they come in: starts of windows lie far apart."""
+    """Numbers from 0 on, divided by their common step, and how many there may be: window starts lie far apart."""
     if span <= len(numbers) or (step := int(np.gcd.reduce(numbers))) <= 1:
         return numbers, span
     return numbers // step, (span - 1) // step + 1

@@ -1,7 +1,7 @@
 """The columns that an operation reads, ships and keeps.
 
 Prefixes keep the user's names apart from each other and from ours:
-    k:NAME key columns   v:NAME value columns   r:NAME what else a whole record has
+    k:NAME key columns   v:NAME value columns   r:NAME other columns of a whole record
     s:I:J state column J of aggregate I   and plain names, which are ours:
     ts (ms)  pane / start (ms)  open (ms, first window still open to the row)  n (records)  chunk  offset  seen (ms)
     wall_clock (ms, the same in all rows of a micro-batch, and only where the plan needs it)
@@ -60,7 +60,7 @@ HALVES = ("ts", "sign", "silent", "rank", "place")
 
 
 _CARRIED = ("k:", "v:", "r:")
-"""What begins the names of the columns that are of the records."""
+"""Prefixes of the columns of the records themselves."""
 
 
 @dataclass(frozen=True)
@@ -72,15 +72,15 @@ class Layout:
     typed: bool = True
     """Whether the types are settled; the driver may learn them from later records."""
     shape: tuple[Step, ...] = ()
-    """Steps that result rows have taken."""
+    """Steps that were applied to the result rows."""
     sorts: bool = True
-    """Whether rows leave in Kafka's order; where tasks mix them afterwards, sorting them would only cost."""
+    """Whether rows leave in Kafka's order; where tasks mix the rows afterwards, sorting would be wasted."""
     since: tuple[int, ...] = ()
-    """Per aggregation since when the state has it (`fitting.Column`); empty if all are from the first plan."""
+    """`Column.since` of each aggregation (`rows.schema_evolution`); empty if all are from the first plan."""
     whole: Layout | None = None
-    """The join that this is one side of."""
+    """The layout of the operator, where this is the layout of one side or one input."""
     tuning: Tuning = DEFAULT
-    """How much is processed at a time."""
+    """Sizes of the work that is done at a time."""
 
     @classmethod
     def of_join(
@@ -92,9 +92,9 @@ class Layout:
         sorts: bool = True,
         tuning: Tuning = DEFAULT,
     ) -> Layout:
-        """The layout of a join, given the columns that each of its inputs reads (`v:left:` and `v:right:`).
+        """The layout of a join, given the columns of its inputs; its value columns begin with `v:left:` or `v:right:`.
 
-        Raises DefinitionError if a column of the key is of one type on one side and of another one on the other.
+        Raises DefinitionError if a key column has different types on the two sides.
         """
         fields = [_same_key(name, sides) for name in op.key]
         for side, (name, schema) in enumerate(zip(SIDES, (sides[0], sides[-1]), strict=True)):
@@ -114,7 +114,7 @@ class Layout:
         sorts: bool = True,
         tuning: Tuning = DEFAULT,
     ) -> Layout:
-        """The layout of an operator, given the columns that it reads of each of its inputs."""
+        """The layout of an operator, given the columns that it reads from each input."""
         sides = sorted({edge.side for edge, _ in inputs})
         schemas = [_merged(op, [one for one in inputs if one[0].side == side]) for side in sides]
         if op.joined is not None:
@@ -122,7 +122,7 @@ class Layout:
         return cls(op, schemas[0], typed=typed, sorts=sorts, tuning=tuning)
 
     def of_input(self, edge: Edge, schema: pa.Schema) -> Layout:
-        """The layout of the map step over one input, of which it reads the columns of `schema`."""
+        """The layout of the map step over one input, whose columns are those of `schema`."""
         made = self if self.op.joined is None else self.of_side(edge.side, schema)
         stream = made.op.stream
         if edge.node is None or not stream.sources:
@@ -142,7 +142,7 @@ class Layout:
         return replace(made, op=op, shape=output.steps_before(number))
 
     def of_side(self, side: int, schema: pa.Schema | None = None) -> Layout:
-        """The layout of one input of a join; `schema` is what it reads, if more than key and values is asked for."""
+        """The layout of one input of a join; `schema`: its columns, if more than key and values are read."""
         if schema is None:
             values = [pa.field(f"v:{name}", kind) for name, kind in self.values_of(side).items()]
             ids = [pa.field(ID_COLUMN, pa.string())] if self.has_ids(side) else []
@@ -151,7 +151,7 @@ class Layout:
 
     @property
     def half_known(self) -> bool:
-        """Whether this is a join one side of which has no columns yet: the driver learns them from its records."""
+        """Whether one side of a join has no columns yet: the driver learns them from the records of the side."""
         return self.op.joined is not None and not self.typed and not (self.values_of(LEFT) and self.values_of(RIGHT))
 
     def values_of(self, side: int) -> dict[str, pa.DataType]:
@@ -171,11 +171,11 @@ class Layout:
 
     @cached_property
     def identity(self) -> dict[str, str]:
-        """What a checkpoint must agree with to go on, by name."""
+        """Properties of the plan, by name, that must equal those of a checkpoint for a query to go on from it."""
         if self.whole is not None:
             return self.whole.identity
-        # Nothing of the records of a cogroup is stored, so their columns may be others.
-        # Ids are kept from when they are asked for: rows of records from before have none.
+        # A cogroup stores nothing of its records, so their columns may change.
+        # Ids are stored from the time when they are asked for: earlier records have none.
         values = [name for name in self.values if not name.startswith(f"v:{ROW}") and not name.endswith(f":{ROW_ID}")]
         types = {name: str(self.schema.field(name).type) for name in [*self.keys, *values]}
         typed = {"types": ", ".join(f"{name[2:]} {kind}" for name, kind in types.items())}
@@ -193,7 +193,7 @@ class Layout:
 
     @cached_property
     def keyed(self) -> bool:
-        """Whether a record's windows follow from what its key already has."""
+        """Whether a record's windows depend on earlier records of its key."""
         return isinstance(self.op.windows, SlidingWindows | SessionWindows)
 
     @cached_property
@@ -204,7 +204,7 @@ class Layout:
 
     @cached_property
     def aligned(self) -> AlignedWindows:
-        """The windows, which are not keyed."""
+        """The windows of an operation whose windows are not keyed."""
         assert isinstance(self.op.windows, TimeWindows | BatchWindows | UnlimitedWindows)
         return self.op.windows
 
@@ -220,12 +220,12 @@ class Layout:
 
     @cached_property
     def others(self) -> list[str]:
-        """The names of the columns that nothing reads, of records that are kept."""
+        """The names of the columns that records bring only because they are kept whole."""
         return [name for name in self.schema.names if name.startswith("r:")]
 
     @cached_property
     def accumulators(self) -> list[Accumulator]:
-        """One per built-in aggregate."""
+        """One accumulator for each built-in aggregate."""
         return [
             accumulator(a, self.schema.field(f"v:{a.column}").type if a.column else None, self.op.stream.changes)
             for _, a in self.op.aggregations
@@ -292,8 +292,8 @@ class Layout:
 
     @cached_property
     def result_schema(self) -> pa.Schema:
-        """Rows that leave: key columns, `START` and `END` (ms), value columns, `TIMESTAMP` (ms), `DELETED`
-        where rows can be tombstones.
+        """The columns of rows that leave: key columns, `START` and `END` (ms), value columns, `TIMESTAMP` (ms), and
+        `DELETED` where rows can be tombstones.
         """
         if self.shape:
             plain = replace(self, shape=()).result_schema.empty_table()
@@ -309,7 +309,7 @@ class Layout:
 
     @cached_property
     def for_kind(self) -> dict[str, Layout]:
-        """This layout for one table alone, by the kind of its rows: "updates" and "final"."""
+        """This layout for rows of one kind alone, by the kind: "updates" and "final"."""
         return {
             kind: self if self.op.emits == kind else replace(self, op=replace(self.op, emits=kind))
             for kind in ("updates", "final")
@@ -317,7 +317,7 @@ class Layout:
 
     @cached_property
     def output_schema(self) -> pa.Schema:
-        """What leaves the operator: the columns of all outputs, and `OUTPUT` if they have names.
+        """The columns of rows that leave the operator, for all outputs; also `OUTPUT` if outputs have names.
 
         Raises DefinitionError if a column of a late record has the name of another one.
         """
@@ -336,7 +336,7 @@ class Layout:
         return pa.unify_schemas([schema, late])
 
     def halves_of(self, available: Sequence[str]) -> dict[str, str]:
-        """The columns of a half of a change: its name there, and that in the row of the table."""
+        """The columns of a half of a change, each with the name of its column in the rows of the table."""
         assert self.op.regroup is not None
         values = self.op.regroup.values
         if values is None:
@@ -356,7 +356,7 @@ class Layout:
 
     @property
     def order_of_forwarded(self) -> dict[str, str]:
-        """The columns by which the next operator orders rows at the same time: name there, and that in the row."""
+        """The columns by which the next operator orders rows at the same time, each with its column of result rows."""
         (output,) = self.op.all_outputs
         if self.op.regroup is not None and self.op.regroup.table:
             return {}
@@ -366,12 +366,12 @@ class Layout:
 
     @property
     def forwarded(self) -> pa.Schema:
-        """Records for the next operator of a chain (kernel.exchange.to_stream)."""
+        """The columns of records for the next operator of a chain (kernel.exchange.to_stream)."""
         shape, rows = self._taken
         order = [pa.field(name, rows.field(column).type) for name, column in self.order_of_forwarded.items()]
         ours = [pa.field("ts", pa.int64()), pa.field("empty", pa.bool_()), pa.field("place", pa.int64())]
         if self.op.regroup is not None and self.op.regroup.table:
-            # The rank never goes back, so that changes stay in the order in which they left.
+            # The rank never decreases, so that changes stay in the order in which they left.
             ours = [pa.field("o:rank", pa.int64()), pa.field("deleted", pa.bool_()), *ours]
         if self.op.passes_time:
             ours.append(pa.field("kept", pa.bool_()))
@@ -387,20 +387,20 @@ class Layout:
         (output,) = self.op.all_outputs
         rows = replace(self.for_kind[output.kind], shape=output.steps).result_schema
         halves = self.halves_of(rows.names)
-        if self.op.row_ids and ROW_ID not in rows.names:  # of final results, which get them on their way
+        if self.op.row_ids and ROW_ID not in rows.names:  # final results get ids in `to_stream`
             rows = rows.append(pa.field(ROW_ID, pa.string()))
         return [pa.field(name, rows.field(column).type) for name, column in halves.items()], rows
 
     @cached_property
     def record(self) -> dict[str, str]:
-        """Every column of a whole record: its name, and the one it travels as. Of a join, values as they leave."""
+        """Every column of a whole record, with the column that carries it. In a join: value columns of its rows."""
         if self.op.joined is not None and self.whole is None:
             return {name: name for name in self._joined_types}
         return {name[2:]: name for name in [*self.others, *self.values, *self.keys]}
 
     @cached_property
     def late_schema(self) -> pa.Schema:
-        """Rows of records that were not taken."""
+        """The columns of rows of late and skipped records."""
         if self.op.joined is not None:
             late = [pa.field(SIDE, pa.string()), pa.field(REASON, pa.string()), pa.field(LATE_BY, pa.int64())]
             return pa.schema([*self.result_schema, *late, pa.field(STREAM_TIME, pa.int64())])
@@ -414,7 +414,7 @@ class Layout:
 
 
 def _merged(op: Operation, inputs: Sequence[tuple[Edge, pa.Schema]]) -> pa.Schema:
-    """The columns that are read of inputs which were merged; those of records, where some are rows of an operator."""
+    """The columns of merged inputs. Rows of operators add only key, value and record columns to those of a source."""
     schemas = [schema for _, schema in inputs]
     if isinstance(op.function, Cogroup):  # each input has a column of its own
         return pa.unify_schemas(schemas)
@@ -426,7 +426,7 @@ def _merged(op: Operation, inputs: Sequence[tuple[Edge, pa.Schema]]) -> pa.Schem
 
 
 def _same_key(name: str, sides: Sequence[pa.Schema]) -> pa.Field:
-    """The column of the key, which has one type on both sides; a side of which nothing was read yet has none."""
+    """A key column, which must have one type on both sides; on a side without records so far it has the type null."""
     kinds = [schema.field(f"k:{name}").type for schema in sides]
     known = list(dict.fromkeys(kind for kind in kinds if not pa.types.is_null(kind)))
     if len(known) > 1:
@@ -438,7 +438,7 @@ def _same_key(name: str, sides: Sequence[pa.Schema]) -> pa.Field:
 
 
 def _check_types(outputs: Mapping[str, pa.Schema]) -> None:
-    """Raise DefinitionError if a column is of one type in one output and of another one in another."""
+    """Raise DefinitionError if a column has different types in two outputs."""
     first: dict[str, tuple[str, pa.DataType]] = {}
     for output, schema in outputs.items():
         for field in schema:

@@ -1,6 +1,6 @@
 """Stateless steps over whole tables: expressions by Arrow, Python functions row by row.
 
-Tables have the names that users see: a record's own columns, or of a result its key, `window` (start and end in ms),
+Tables have the names that users see: a record's own columns, or for a result its key, `window` (start and end in ms),
 values, `timestamp` (ms) and, where it can be a tombstone, `deleted`.
 """
 
@@ -49,7 +49,7 @@ OWN = (PLACE, WALL_CLOCK, SEEN, ROW_ID)
 
 Record: TypeAlias = dict[str, Any]
 Taker: TypeAlias = Callable[[Step, Record, Any], Any]
-"""Takes what a step's function gave for a record."""
+"""Converts the value that a step's function returned for a record."""
 
 
 def run(steps: Iterable[Step], rows: pa.Table) -> pa.Table:
@@ -92,7 +92,7 @@ def _hidden(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
             columns[START], columns[END] = array(rows[name]).flatten()
         else:
             columns[OURS + name if name in ("timestamp", "deleted") else name] = rows[name]
-    # In the order of result rows: what is told of a row comes last.
+    # In the order of result rows: timestamp and deleted come last.
     last = {name: columns.pop(name) for name in (TIMESTAMP, DELETED) if name in columns}
     return pa.table({name: columns[name] for name in key} | columns | last)
 
@@ -153,7 +153,7 @@ def _alive(rows: pa.Table) -> Any:
 
 
 def _mapped(step: MapValues, rows: pa.Table) -> pa.Table:
-    """A tombstone has no value to map: it stays one, with null in every new column."""
+    """The rows with mapped values. A tombstone has no value to map: it stays one, with null in every new column."""
     alive = _alive(rows)
     live = rows if alive.all() else rows.filter(pa.array(alive))
     if callable(step.mapper):
@@ -187,7 +187,7 @@ def _value(step: MapValues, name: str, how: Any, rows: pa.Table) -> Any:
 def _of_dicts(step: MapValues, mapper: Callable[..., Any], rows: pa.Table) -> dict[str, Any]:
     types = {name: arrow_type(kind) for name, kind in step.types}
     takers = {name: _taker(name, kind) for name, kind in types.items()}
-    # As they were: the function may change the record that it is given.
+    # Records of their own, for comparison: the function may change the record that it is given.
     records = iter(_records(step, rows))
 
     def taken(step: Step, _: Record, values: Any) -> dict[str, Any]:
@@ -215,7 +215,7 @@ def _of_dicts(step: MapValues, mapper: Callable[..., Any], rows: pa.Table) -> di
 
 
 def _called(step: Step, function: Callable[..., Any], rows: pa.Table, taken: Taker) -> list[Any]:
-    """What the function gives for each row, as `taken` makes of it before the function is called again."""
+    """The function's value for each row, converted by `taken` before the function is called again."""
     both = takes_key(function)
     found = []
     for record in _records(step, rows):
@@ -242,7 +242,7 @@ def _column(step: Step, name: str, function: Callable[..., Any], declared: Any, 
 
 
 def _taker(name: str, kind: pa.DataType | None) -> Taker:
-    """Takes a value of the column `name` as its type stores it; one of no declared type as it is at this moment."""
+    """Converts values of the column `name` to its type; without a declared type, copies them as they are now."""
     convert = _snapshot if kind is None else converter(kind)
 
     def taken(step: Step, record: Record, value: Any) -> Any:

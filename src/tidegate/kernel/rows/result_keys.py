@@ -1,4 +1,4 @@
-"""Keys of result rows: as numbers, as hashes, and as names that sort as serialized keys do, to say who leaves first."""
+"""Keys of result rows: as codes, as hashes, and as names that sort as serialized keys do, for the order of eviction."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tidegate.spec.columns import END, START
 from tidegate.spec.windows import SessionWindows
 
 Name = tuple[Any, ...]
-"""What two keys are compared by where one row is looked at: a value for each column of the key, as `in_order` sorts."""
+"""The sort key of a single row: one value for each column of its key, which sorts as `in_order` does."""
 
 _BLOCK = 1024
 
 
 def columns(layout: Layout) -> list[str]:
-    """The columns that are the key of a row, in the order of the serialized key (a session's end before its start)."""
+    """The key columns of a row, in the order of the serialized key (a session's end before its start)."""
     if layout.op.windows is None:
         return list(layout.op.key)
     return [*layout.op.key, *([END] if isinstance(layout.op.windows, SessionWindows) else []), START]
@@ -48,7 +48,7 @@ def in_order(layout: Layout, rows: pa.Table, step: Ints, since: Ints) -> pa.Arra
 
 
 class Names:
-    """The names of the keys of rows, made a block at a time where they are asked for."""
+    """The names (`Name`) of the keys of rows, computed in blocks on first use."""
 
     def __init__(self, layout: Layout, rows: pa.Table) -> None:
         self._rows = rows.select(columns(layout))

@@ -1,4 +1,4 @@
-"""Rows as they leave: aggregates finished, in the order in which Kafka Streams lets them out."""
+"""Result rows: aggregates are finished, and rows are in the order in which Kafka Streams emits them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidegate.spec.windows import SessionWindows
 
 
 def finish(layout: Layout, rows: pa.Table, sort: bool = False) -> pa.Table:
-    """Result rows of state rows (key, start, ts, state; sessions: end), as they are or in the order they leave."""
+    """Result rows of state rows (key, start, ts, state; sessions: end). `sort`: in the order in which they leave."""
     if sort:
         rows = rows.take(_in_order(layout, rows))
     columns: dict[str, Any] = {name: rows[f"k:{name}"] for name in layout.op.key}
@@ -38,7 +38,7 @@ def finish(layout: Layout, rows: pa.Table, sort: bool = False) -> pa.Table:
 
 
 def for_kind(layout: Layout, kind: str, rows: pa.Table, sort: bool = False) -> pa.Table:
-    """Result rows of one kind, "updates" or "final"; where the plan makes both, `KIND` says which they are.
+    """Result rows of one kind, "updates" or "final"; where the plan makes both, the column `KIND` has the kind.
 
     Both kinds then have the same columns, so that a batch with rows of one kind alone looks like every other: a final
     result is no tombstone, and says so in `DELETED` if updates have that column.
@@ -56,21 +56,21 @@ def _finished(layout: Layout, rows: pa.Table, index: int) -> pa.Array:
         done = layout.accumulators[index].finish([array(rows[name]) for name in layout.states[index]])
     except Overflow as overflow:
         raise overflowed(layout, rows, overflow, index) from None
-    # No state is 0 or [] to some aggregates, but a tombstone has no value.
+    # Some aggregates give 0 or [] for null state, but a tombstone has no value.
     return pc.if_else(rows["deleted"], pa.scalar(None, done.type), done) if layout.op.deletes else done
 
 
 def known(layout: Layout, rows: pa.Table) -> pa.Table:
-    """Final results, without values of aggregates that were added when their windows had begun."""
+    """Final results, with null for aggregates that were added after their windows had begun."""
     for name, column in _unknown(layout, {name: rows[name] for name in rows.schema.names}, None).items():
         rows = rows.set_column(rows.schema.get_field_index(name), name, column)
     return rows
 
 
 def _unknown(layout: Layout, columns: dict[str, Any], born: Any) -> dict[str, Any]:
-    """The columns of aggregates that were added to a running plan, null where that was too late.
+    """The columns of aggregates that were added to a running plan, null where they were added too late.
 
-    A window that begins after the newest record of that time has all of its records; of keys, `born` tells.
+    A window that begins after the newest record of that time has all its records; without windows, `born` decides.
     """
     found = {}
     for (name, _), since in zip(layout.op.aggregations, layout.since, strict=False):
@@ -81,7 +81,7 @@ def _unknown(layout: Layout, columns: dict[str, Any], born: Any) -> dict[str, An
 
 
 def concat(layout: Layout, parts: list[pa.Table]) -> pa.Table:
-    """The rows of all parts, which may be none."""
+    """The rows of all parts; there may be no part."""
     how = "default" if layout.op.emits == "both" else "none"
     return pa.concat_tables(parts, promote_options=how) if parts else layout.result_schema.empty_table()
 
@@ -108,7 +108,7 @@ def _in_order(layout: Layout, rows: pa.Table) -> pa.Array:
 def serial(column: pa.ChunkedArray) -> Any:
     """A column that sorts as the serialized bytes do: big-endian, unsigned, so negative numbers come last.
 
-    The key of a row that leaves a join alone may be null.
+    The key of a row that found no partner in a join may be null.
     """
     kind = column.type
     if pa.types.is_signed_integer(kind) or pa.types.is_temporal(kind) or pa.types.is_floating(kind):
@@ -125,7 +125,7 @@ def serial(column: pa.ChunkedArray) -> Any:
 
 
 def undeleted(layout: Layout, rows: pa.Table) -> pa.Table:
-    """Stored rows without deleted ones, which are there only for the room that they take in a bounded buffer."""
+    """Stored rows, with `deleted` false. Deleted rows are left out: they only take room in a bounded buffer."""
     if layout.op.function is not None:
         rows = rows.filter(rows["s:0:0"].is_valid())
     if "deleted" in rows.schema.names:

@@ -1,4 +1,4 @@
-"""Of which records a row of a join was made, as text (`ROW_ID`): the same in every run that reads the same source.
+"""Ids of rows of a join (`ROW_ID`): the records of a row as text, the same in every run that reads the same source.
 
     record of a source      3@1017           partition 3, offset 1017
     two streams             (3@1017,0@55)    a pair; a side that is missing is empty
@@ -6,8 +6,8 @@
     two tables              (,0@55)          the change that made the row, and its side
     final result            A,7[0,10000      the key, and the bounds of the window
 
-Names of partitions are quoted, so no two lists of records have the same text. The id of a record that is the row of
-another join is the text of that row; of several inputs that were merged, behind the number of the input: `0:(3@1017,)`.
+Names of partitions are quoted, so no two lists of records have the same text. A record that is the row of another join
+has the id of that row; if inputs were merged, behind the number of its input: `0:(3@1017,)`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def of_records(partition: pa.ChunkedArray, offset: pa.ChunkedArray) -> pa.Array:
 
 
 def of_results(keys: pa.Table, bounds: pa.Table) -> pa.Array:
-    """The ids of final results: of each a key and a window, whose bounds are in ms."""
+    """The ids of final results, given their keys and the bounds of their windows (ms)."""
     key = pc.binary_join_element_wise(*(_quoted(column) for column in keys.columns), ",")
     window = pc.binary_join_element_wise(*(column.cast(pa.string()) for column in bounds.columns), ",")
     return pc.binary_join_element_wise(key, window, "[")
 
 
 def _quoted(column: pa.ChunkedArray) -> pa.Array:
-    """The values of a key as text without the marks of an id."""
+    """The values of a key column as text, in which the separators of ids are quoted."""
     encoded = array(column).dictionary_encode()
     values = encoded.dictionary
     if not pa.types.is_binary(values.type) and not pa.types.is_large_binary(values.type):
@@ -44,12 +44,12 @@ def _quoted(column: pa.ChunkedArray) -> pa.Array:
 
 
 def of_input(number: int, ids: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The ids of rows of a join that are one of several inputs that were merged."""
+    """The ids of rows of a join that is one of several merged inputs."""
     return pc.binary_join_element_wise(pa.scalar(str(number)), ids, ":")
 
 
 def of_sides(left: pa.Array | pa.ChunkedArray | None, right: pa.Array | pa.ChunkedArray | None) -> pa.ChunkedArray:
-    """The ids of rows of two records, or of one of them; null where the id of a record is not known."""
+    """The ids of rows made of two records, or of one; null where the id of a record is not known."""
     sides = [_NOBODY if one is None else one for one in (left, right)]
     joined = pc.binary_join_element_wise(*sides, ",")
     return pc.binary_join_element_wise("(", joined, ")", "")

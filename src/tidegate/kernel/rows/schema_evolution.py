@@ -1,8 +1,8 @@
-"""State that an earlier plan wrote, as the columns of today's plan: aggregates that moved, and those that were added.
+"""State of an earlier plan in the columns of today's plan: aggregates may have moved, or been added.
 
 A segment names the state columns of an aggregate by its slot, which stays when aggregates are added or reordered; the
-rest of the kernel names them by its place in the plan. An aggregate that a segment does not have is put in as over one
-null: a state like any other, which `results.finish` never shows.
+rest of the kernel names them by its place in the plan. An aggregate that a segment lacks gets the state of one null
+value: a state like any other, which `results.finish` never shows.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ FROM_THE_START = -1
 """`Column.since` of an aggregate that was in the first plan."""
 
 BORN = "born"
-"""In rows of keys without closing windows: the change before which the key began, 0 for the first plan."""
+"""Column of rows of keys without closing windows: the number of plan changes before the key began."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """Where an aggregate's state is kept, and since when: stream time (ms), or the number of the change for `BORN`."""
+    """The slot of an aggregate's state, and since when there is state: stream time (ms), or a plan change (`BORN`)."""
 
     slot: int
     since: int = FROM_THE_START
@@ -29,14 +29,14 @@ class Column:
 
 @dataclass(frozen=True)
 class Fitting:
-    """How stored rows become rows of the plan and back. `blank` is one row with the state of an aggregate over null."""
+    """Converts stored rows to rows of the plan and back. `blank`: one row with the state of one null per aggregate."""
 
     columns: tuple[Column, ...]
     blank: pa.Table
     born: bool = False
 
     def inward(self, rows: pa.Table) -> pa.Table:
-        """Rows of the plan, of stored ones."""
+        """Stored rows as rows of the plan."""
         there = {f"s:{column.slot}": f"s:{index}" for index, column in enumerate(self.columns)}
         rows = rows.rename_columns([_moved(name, there) for name in rows.schema.names])
         for name in self.blank.schema.names:
@@ -48,7 +48,7 @@ class Fitting:
         return rows
 
     def outward(self, rows: pa.Table) -> pa.Table:
-        """Rows to store, of the plan's."""
+        """Rows of the plan as rows to store."""
         there = {f"s:{index}": f"s:{column.slot}" for index, column in enumerate(self.columns)}
         return rows.rename_columns([_moved(name, there) for name in rows.schema.names])
 
