@@ -1,4 +1,4 @@
-"""Small conversions between Arrow and numpy, the concatenation of tables, and some of their rows."""
+"""Small conversions between Arrow and numpy, concatenation of tables, and selection of rows."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def array(column: pa.ChunkedArray) -> pa.Array:
 
 
 def concat_tables(tables: list[pa.Table]) -> pa.Table:
-    """The rows of tables with the same columns; a column that had no type yet takes the others'."""
+    """The rows of tables with the same columns; a column of type null takes the type of the other tables."""
     return pa.concat_tables(tables, promote_options="default") if len(tables) > 1 else tables[0]
 
 
 def some_rows(rows: pa.Table, at: Ints) -> pa.Table:
-    """The rows at these places, which ascend: no copy if they are all."""
+    """The rows at these ascending places; no copy if they are all rows."""
     return rows if len(at) == rows.num_rows else rows.take(pa.array(at))

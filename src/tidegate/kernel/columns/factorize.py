@@ -1,8 +1,8 @@
-"""Equal strings get equal numbers, by which of them comes first: as Arrow's dictionary_encode, for many short ones.
+"""Numbers strings in the order of first occurrence: as Arrow's dictionary_encode, but for many short strings.
 
-A dictionary looks up one value after the other. Here a column is a few words of 8 bytes per value: each value takes a
-place in a table by its hash, the first one to come there leads, and whoever has the leader's words is in its group. The
-few who met another value at their place try again at another one.
+A dictionary looks up one value after the other. Here a value is a few words of 8 bytes. Each value gets a place in a
+table by its hash. The first value at a place leads it, and every value with the same words is in the leader's group.
+The few values with other words than their leader try again at another place.
 
     value     words        place   leader
     "ann"     "ann"        5       0
@@ -20,17 +20,17 @@ from tidegate.kernel.columns.arrays import Ints
 from tidegate.kernel.columns.hash64 import U64, hashed_words
 
 SAMPLE = 4_096
-"""So many values show whether most are distinct: Arrow is as fast with few distinct ones, and with fewer values."""
+"""A sample of so many values shows whether most are distinct. With few distinct or fewer values Arrow is as fast."""
 LONGEST = 32
-"""Bytes of a value: longer ones are too many words."""
+"""Bytes of a value: longer values have too many words."""
 _ROUNDS = 12
-"""Hashes of 64 bits that do not tell so many values apart are somebody's work: Arrow does it then."""
+"""Only crafted values still collide in 64 bits after so many rounds: then Arrow takes over."""
 _BLOCK = 1 << 15
 _AGAIN = 0x9E37_79B9_7F4A_7C15
 
 
 def numbered(column: pa.ChunkedArray) -> tuple[Ints, int] | None:
-    """A number per value, from 0, and how many there are; None where Arrow does it as well or better."""
+    """A number per value, from 0, and how many numbers there are; None where Arrow is as fast or faster."""
     kind = column.type
     if len(column) < 2 * SAMPLE or column.null_count or not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
         return None
@@ -44,9 +44,9 @@ def numbered(column: pa.ChunkedArray) -> tuple[Ints, int] | None:
 
 
 def _leaders(hashes: U64, parts: list[U64]) -> Ints | None:
-    """The first row with the same parts, for every row.
+    """The first row with the same parts, for every row; None if values still collide after `_ROUNDS`.
 
-    By blocks of rows: what a block needs in between stays in the cache, and is little.
+    Rows are processed in blocks, whose temporary arrays are small and stay in the cache.
     """
     bits = len(hashes).bit_length() + 1
     at = np.empty(1 << bits, np.int32)
@@ -55,7 +55,7 @@ def _leaders(hashes: U64, parts: list[U64]) -> Ints | None:
     for turn in range(_ROUNDS):
         factor, shift = np.uint64((2 * turn + 1) * _AGAIN % 2**64), np.uint64(64 - bits)
         blocks = [slice(low, low + _BLOCK) for low in range(0, len(rows), _BLOCK)]
-        # Of several values for one place numpy keeps the last: from the end on, the first row.
+        # numpy keeps the last of several values for a place. Rows are written from the end on: that is the first row.
         for block in reversed(blocks):
             at[_place(hashes[block], factor, shift)[::-1]] = rows[block][::-1]
         left = []

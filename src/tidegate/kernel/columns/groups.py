@@ -1,6 +1,6 @@
 """Rows in groups by number, and one value per group: numpy where it can, Arrow's hash aggregates for the rest.
 
-With a number per group at hand, `ufunc.at` costs a pass over the rows where a hash aggregate costs a table of them.
+With group numbers at hand, `ufunc.at` costs a pass over the rows; a hash aggregate would also build a hash table.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ _FOLDS = {"sum": np.add, "min": np.minimum, "max": np.maximum}
 
 @dataclass(frozen=True)
 class Groups:
-    """`number`: the group of each row, from 0 in the order of their `first` rows, of which there is one per group."""
+    """`number`: the group of each row, counted from 0 in the order of first rows. `first`: first row of each group."""
 
     number: Ints
     first: Ints
 
     @classmethod
     def of(cls, codes: Ints) -> Groups:
-        """The rows with the same code are a group; codes are not negative."""
+        """Groups of rows with the same code; codes are not negative."""
         rows = len(codes)
         room = int(codes.max(initial=0)) + 1
         if room > _SPARE * rows + _SPARE:
             codes = np.unique(codes, return_inverse=True)[1]
             room = rows
         at = np.full(room, -1, np.int64)
-        # Of several values for one place the last is kept, so from the end on this is the first row of each code.
+        # numpy keeps the last of several values for a place. Rows are written from the end on: the first of each code.
         at[codes[::-1]] = np.arange(rows - 1, -1, -1)
         is_first = np.zeros(rows, np.bool_)
         is_first[at[at >= 0]] = True
@@ -53,7 +53,7 @@ class Groups:
         return table.aggregate([("x", how)])[f"x_{how}"]
 
     def runs(self) -> tuple[Ints, Ints]:
-        """The rows sorted by group, in each as they came, and where each group begins among them."""
+        """The rows sorted by group, each group in row order, and the place where each group begins."""
         counts = np.bincount(self.number, minlength=len(self.first))
         return np.argsort(self.number, kind="stable"), np.cumsum(counts) - counts
 
@@ -70,7 +70,7 @@ class Groups:
 
 
 def _filler(kind: pa.DataType, how: str) -> pa.Scalar:
-    """What changes no sum, minimum or maximum of this type."""
+    """The neutral value of a sum, minimum or maximum of this type."""
     if how == "sum":
         return pa.scalar(0, kind)
     if pa.types.is_floating(kind):
@@ -80,7 +80,7 @@ def _filler(kind: pa.DataType, how: str) -> pa.Scalar:
 
 
 def previous_rows(codes: Ints) -> tuple[Ints, Any]:
-    """For each row the row before it with the same code, and whether there is one."""
+    """For each row the previous row with the same code (0 if none), and whether there is one."""
     order = np.argsort(codes, kind="stable")
     same = np.diff(codes[order], prepend=-1) == 0
     previous = np.zeros(len(codes), np.int64)

@@ -23,8 +23,8 @@ _BLOCK = 1 << 16  # values per pass: what a pass touches then stays in the cache
 def hash64(array: pa.Array) -> U64:
     """Hash each value of an array of any atomic type to 64 bits.
 
-    Depends on the value alone, not on slicing, nor on string or large_string, nor on the width of an integer or
-    a float. Every null has the same hash; so have all NaN, and -0.0 and 0.0, which are equal as keys in Spark.
+    The hash depends on the value alone: not on slicing, not on string or large_string, not on the width of an
+    integer or a float. All nulls have one hash; so have all NaN, and -0.0 and 0.0, which are equal as keys in Spark.
     Raises TypeError for nested types.
     """
     if isinstance(array, pa.ChunkedArray):
@@ -72,7 +72,7 @@ def _hash_values(array: pa.Array) -> U64:
 
 
 def _values(array: pa.Array, kind: pa.DataType) -> npt.NDArray[np.generic]:
-    """Return the raw values, whatever they are where the array is null."""
+    """Return the raw values, which are arbitrary where the array is null."""
     data = array.buffers()[1]
     if data is None or not len(array):
         return np.empty(0, kind.to_pandas_dtype())
@@ -135,9 +135,9 @@ def _hash_bytes(array: pa.Array, offset_type: np.dtype[np.signedinteger]) -> U64
 
 
 def hashed_words(column: pa.ChunkedArray, longest: int) -> tuple[U64, list[U64]] | None:
-    """A hash of each string, and the words and the length that are all of it; None if one is over `longest` bytes.
+    """A hash of each string, and columns that identify it: words, and lengths if these differ.
 
-    Not the hash of `hash64`, and no part of any state.
+    None if a string is over `longest` bytes. The hash is not `hash64`, and no part of any state.
     """
     spans = [_spans(chunk, np.dtype(np.int32)) for chunk in column.chunks if len(chunk)]
     lengths = np.concatenate([np.diff(bounds) for _, bounds in spans])
@@ -161,7 +161,7 @@ def hashed_words(column: pa.ChunkedArray, longest: int) -> tuple[U64, list[U64]]
 
 
 def _spans(array: pa.Array, offset_type: np.dtype[np.signedinteger]) -> tuple[U64, I64]:
-    """The bytes of all values as words, and where in them each value begins, and the last ends."""
+    """The bytes of all values as words, and the place in them where each value begins and where the last one ends."""
     _, offset_buffer, data = array.buffers()
     raw = np.frombuffer(offset_buffer, offset_type, array.offset + len(array) + 1)
     bounds = raw[array.offset :].astype(np.int64)
@@ -170,9 +170,9 @@ def _spans(array: pa.Array, offset_type: np.dtype[np.signedinteger]) -> tuple[U6
 
 
 def _unaligned_words(data: pa.Buffer | None, first: int, last: int) -> tuple[U64, int]:
-    """Return a view with the 8 bytes from any byte on as one word, and the byte at which it begins.
+    """Return a view whose word i is the 8 bytes from byte i on, and the byte at which the view begins.
 
-    A word may reach past the last value: where the buffer ends there, what is in use is copied and padded.
+    A word may reach past the last value: if the buffer ends there, the used bytes are copied and padded.
     """
     if data is not None and last + 8 <= data.size:
         return np.ndarray((last + 1,), "<u8", buffer=data, strides=(1,)), 0
@@ -193,7 +193,7 @@ def _hash_block(words: U64, starts: I64, lengths: I64) -> U64:
 
 
 def _word(words: U64, starts: I64, lengths: I64, j: int) -> tuple[I64 | slice, U64]:
-    """The `j`-th word of those values that reach to it, and which they are."""
+    """The values that have a `j`-th word, and these words."""
     rest = lengths - 8 * j
     if int(rest.min()) > 0:
         return slice(None), _masked(words[starts + 8 * j], rest)

@@ -1,4 +1,4 @@
-"""Sorting numbers by 16 bits at a time, and rows by numbers: numpy counts such digits where it would compare."""
+"""Sorts numbers by digits of 16 bits, and rows by numbers: numpy counts such digits instead of comparing them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _DIGIT = 16
 _LONGEST = 3 * _DIGIT
 """Beyond so many bits comparing is as fast."""
 _FEW = 4_096
-"""Nor is it worth it for so few numbers."""
+"""With fewer numbers comparing is as fast."""
 
 
 def argsort(numbers: Ints) -> Ints:
-    """The places that put numbers, none of them negative, in order; equal ones stay as they came."""
+    """The places that sort numbers, none of them negative; equal numbers keep their order."""
     bits = int(numbers.max(initial=0)).bit_length()
     if bits > _LONGEST or len(numbers) < _FEW:
         return np.argsort(numbers, kind="stable")
@@ -27,7 +27,7 @@ def argsort(numbers: Ints) -> Ints:
 
 
 def split(rows: pa.Table, numbers: Ints, count: int) -> list[pa.Table]:
-    """The rows of each of the numbers 0 to `count` - 1, in each as they came."""
+    """One table of rows for each number from 0 to `count` - 1; its rows keep their order."""
     rows = rows.take(pa.array(argsort(numbers)))
     sizes = np.bincount(numbers, minlength=count)
     return [rows.slice(end - size, size) for end, size in zip(np.cumsum(sizes), sizes, strict=True)]

@@ -1,9 +1,9 @@
 """Tables as bytes of equal length per row, so that some rows can be read without the others.
 
-A copy of a table that stays beside a worker, never in a checkpoint: it has no version, and the format of its rows lives
-in the process that made it. Numbers lie in the row as they are. Text lies in the row too where that takes at most twice
-its bytes, and otherwise behind all rows, with its place and length in the row. The fields of a struct lie in the row as
-columns do; lists and maps have no such form.
+Copies of tables have this form beside a worker, never in a checkpoint: it has no version, and the format of the rows
+lives in the process that made it. Numbers lie in the row as they are. Text lies in the row too if that takes at most
+twice its bytes; otherwise it lies behind all rows, with its place and length in the row. The fields of a struct lie in
+the row as columns do; lists and maps have no such form.
 
     row 0    key "a1" | length 2 | value 17 | ts | ...
     row 1    ...
@@ -27,29 +27,29 @@ from tidegate.kernel.tuning import DEFAULT, Tuning
 Bytes = npt.NDArray[np.uint8]
 
 Path = tuple[str, ...]
-"""The name of a column; or of a field of a struct, behind the names of the structs that it is in."""
+"""The name of a column, or of a field of a struct behind the names of its structs."""
 
 _LENGTH = np.dtype(np.uint32)
 _PLACE = np.dtype(np.int64)
 
 
 class Readable(Protocol):
-    """Bytes of which some can be read."""
+    """Bytes that can be read in spans."""
 
     def read(self, starts: Ints, lengths: Ints) -> bytes:
-        """The bytes from each of the starts on, one after the other."""
+        """The bytes of all spans (a start and a length each), one after the other."""
 
 
 @dataclass(frozen=True)
 class _Field:
-    """A column, or a field of a struct: where its parts lie in a row.
+    """A column, or a field of a struct: offsets of its parts in a row (bytes).
 
-    path    its name, behind those of the structs that it is in
+    path    its name, behind the names of its structs
     width   bytes of its value in the row, 0 if there are none
-    at      where they begin
-    valid   where a byte says whether there is a value; -1 if all rows have one
-    length  where the length of a text is; -1 if it is no text
-    place   where the place of a text behind the rows is; -1 if it is in the row
+    at      offset of its value
+    valid   offset of the byte that says whether there is a value; -1 if all rows have one
+    length  offset of the length of a text; -1 if it is no text
+    place   offset of the place of a text behind the rows; -1 if the text is in the row
     """
 
     path: Path
@@ -62,7 +62,7 @@ class _Field:
 
 
 class Extent(NamedTuple):
-    """What must be known of a column to place it in rows; of a text its longest value and all values, in bytes."""
+    """Type and sizes of a column, which decide its form in rows; for texts `longest` and `total` value bytes."""
 
     type: pa.DataType
     rows: int
@@ -72,7 +72,7 @@ class Extent(NamedTuple):
 
 
 Extents = dict[Path, Extent]
-"""Of columns, and behind a struct of its fields."""
+"""Extents of columns; a struct is followed by its fields."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class RowBytes:
 
     @classmethod
     def of(cls, extents: Extents, rows: int, tuning: Tuning = DEFAULT) -> RowBytes | None:
-        """The format of a table with these columns; None if some have no such form."""
+        """The format of a table with these columns; None if a column has no such form (`has_form`)."""
         if not all(has_form(extent.type) for extent in extents.values()):
             return None
         fields: list[_Field] = []
@@ -105,7 +105,7 @@ class RowBytes:
         return cls(tuple(fields), extents, rows, width, tuning)
 
     def bytes_of(self, parts: Iterable[pa.Table]) -> Iterator[Any]:
-        """The bytes of a table that comes in parts, which are held no longer than it takes; of long texts all are."""
+        """The bytes of a table that comes in parts. Memory holds one part at a time, and all texts behind the rows."""
         end = self.width * self.rows
         behind: list[Any] = []
         for part in parts:
@@ -125,7 +125,7 @@ class RowBytes:
             yield behind.pop(0).data
 
     def read(self, copy: Readable, at: Ints, columns: list[str] | None = None) -> pa.Table:
-        """The rows at these places, which ascend; those `columns` of them, or all."""
+        """The rows at these ascending places, with these `columns` or all."""
         found = self._rows(copy, at)
         wanted = [each for each in self.fields if len(each.path) == 1 and (columns is None or each.path[0] in columns)]
         return pa.table(
@@ -140,7 +140,7 @@ class RowBytes:
         counts = ends - starts
         most = 2 * self.tuning.block_rows
         if len(at) < (count := int(counts.sum())) and count > most:
-            # Most of what is read is in between: some at a time, so that it is not there at once.
+            # Most rows that are read lie between the wanted ones: in parts, so that memory need not hold all of them.
             return np.concatenate([self._rows(copy, part) for part in np.array_split(at, -(-count // most))])
         whole = np.frombuffer(copy.read(starts * self.width, counts * self.width), np.uint8)
         rows = whole.reshape(int(counts.sum()), self.width)
@@ -176,7 +176,7 @@ class RowBytes:
 
 
 def extents(table: pa.Table) -> Extents:
-    """What must be known of the columns of a table, and of the fields of its structs."""
+    """The extents of the columns of a table and of the fields of its structs."""
     found = {}
     for path, column in _flat(table):
         longest = total = 0
@@ -188,7 +188,7 @@ def extents(table: pa.Table) -> Extents:
 
 
 def together(tables: Sequence[Extents]) -> Extents:
-    """What must be known of the columns of several tables as one; a column that one has not is null there."""
+    """The extents of several tables as one table; a column that a table lacks is null there."""
     rows = sum(next(iter(each.values())).rows for each in tables)
     found = {}
     for path in dict.fromkeys(path for each in tables for path in each):
@@ -209,7 +209,7 @@ def _fill(rows: Bytes, field: _Field, column: pa.Array, places: Ints) -> None:
         if field.place >= 0:
             rows[:, field.place : field.place + _PLACE.itemsize] = _as_bytes(places)
         elif field.width:
-            # What follows a text up to its width is no part of it: the length says so.
+            # The bytes behind a text up to its width are no part of it: the length says so.
             padded = np.concatenate([data, np.zeros(field.width, np.uint8)])
             windows = np.lib.stride_tricks.sliding_window_view(padded, field.width)
             rows[:, field.at : field.at + field.width] = windows[np.cumsum(lengths) - lengths]
@@ -221,7 +221,7 @@ def _fill(rows: Bytes, field: _Field, column: pa.Array, places: Ints) -> None:
 
 
 def _flat(table: pa.Table) -> Iterator[tuple[Path, pa.ChunkedArray]]:
-    """The columns of a table, and behind a struct its fields; a field of a null is null."""
+    """The columns of a table, and behind a struct its fields; a field of a null struct is null."""
     named = zip(table.schema.names, table.columns, strict=True)
     more: list[tuple[Path, pa.ChunkedArray]] = [((name,), column) for name, column in named]
     while more:
@@ -252,7 +252,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _width(kind: pa.DataType) -> int:
-    """Bytes of a value, -1 of a text."""
+    """Bytes of a value, -1 for a text."""
     if _is_text(kind):
         return -1
     if pa.types.is_null(kind) or pa.types.is_struct(kind):
@@ -292,7 +292,7 @@ def _numbers(rows: Bytes, at: int, kind: np.dtype[Any]) -> Ints:
 
 
 def _spans(copy: Readable, starts: Ints, lengths: Ints) -> bytes:
-    """The texts at these places; neighbours are read at once."""
+    """The texts at these places; adjacent texts are read at once."""
     starts, lengths = starts[lengths > 0], lengths[lengths > 0]
     first = np.append(True, starts[1:] != starts[:-1] + lengths[:-1])[: len(starts)]
     begins = starts[first]

@@ -1,4 +1,4 @@
-"""Sorting that makes use of what is in order already, and rows in an order far from that in which they lie."""
+"""Sorting that makes use of sorted runs, and taking values in an order far from their own."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import pyarrow as pa
 from tidegate.kernel.columns.arrays import Ints
 
 _MOST_BYTES = 2**31 - 1
-"""Of all texts of a column whose places have 32 bits."""
+"""Bytes of all texts of a column, whose offsets may have 32 bits."""
 
 
 def by_two(first: Ints, second: Ints) -> Ints:
-    """The places that put rows in the order of two columns; equal rows stay as they are.
+    """The places that sort rows by two columns; equal rows keep their order.
 
-    Rows that come as sorted runs are merged, and those alone are sorted by `second` that are equal by `first` and lie
-    in another order. (`np.lexsort` begins with the last column, and so finds no run.)
+    Sorted runs are merged; only rows that are equal by `first` and out of order are sorted by `second`. (`np.lexsort`
+    begins with the last column, and so finds no run.)
     """
     return ties_in_order(np.argsort(first, kind="stable"), first, second)
 
 
 def ties_in_order(order: Ints, first: Ints, second: Ints) -> Ints:
-    """`order`, which is that of `first`, with rows that are equal there in the order of `second`; it is changed.
+    """`order`, which sorts by `first`, with rows that are equal there sorted by `second`. Changes `order` in place.
 
-    Rows that are equal in both stay as they stand in it.
+    Rows that are equal in both keep their order.
     """
     sorted_by, then_by = first.take(order), second.take(order)
     same = sorted_by[1:] == sorted_by[:-1]
@@ -40,10 +40,10 @@ def ties_in_order(order: Ints, first: Ints, second: Ints) -> Ints:
 
 
 def far_apart(column: pa.Array, at: Ints) -> pa.Array:
-    """The values at these places, of which each may be far from the one before it.
+    """The values at these places, each of which may be far from the place before it.
 
-    Arrow takes texts one by one, and each waits for memory; of values of one length it waits for several at once. So
-    texts of one length (ids, often) are taken as what they are then, in a tenth of the time.
+    Arrow takes texts one by one, and each waits for memory; for values of fixed size it waits for several at once. So
+    texts of one length (often ids) are taken as values of fixed size, in a tenth of the time.
     """
     length = _one_length(column)
     if not length or length * len(at) > _MOST_BYTES:
@@ -58,7 +58,7 @@ def far_apart(column: pa.Array, at: Ints) -> pa.Array:
 
 
 def _one_length(column: pa.Array) -> int:
-    """How many bytes each text has; 0 if they differ, or some are missing, or the values are no texts."""
+    """The length of each text in bytes; 0 if lengths differ, there are nulls or no values, or they are no texts."""
     kind = column.type
     if kind not in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary()):
         return 0
