@@ -16,11 +16,11 @@ __all__ = ["Accumulator", "Overflow", "accumulator"]
 
 
 def accumulator(aggregate: Aggregate, input_type: pa.DataType | None, invertible: bool = False) -> Accumulator:
-    """Return what computes the aggregate over a column of this type (None for `count()`).
+    """Return the accumulator of an aggregate over a column of this type (None for `count()`).
 
-    The type null stands for a column of which nothing was seen yet; its states merge with those of the type
-    that comes later. `invertible`: values are taken out again, as state that is negated. Raises DefinitionError for
-    a type that the function does not take.
+    The type null stands for a column without values so far; its states merge with states of the type that comes
+    later. `invertible`: values are retracted again, as negated state. Raises DefinitionError for a type that the
+    function does not take.
     """
     if aggregate.function == "count":
         return Count()

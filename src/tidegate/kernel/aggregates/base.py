@@ -1,4 +1,4 @@
-"""What every built-in aggregate is: state rows that are lifted, merged and finished."""
+"""The base of all built-in aggregates: state rows are lifted, merged and finished."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def valid_rows(column: pa.Array) -> Flags:
 
 
 def seen_so_far(column: pa.Array, starts: Ints) -> Flags:
-    """Return for each row whether its run had a value that is not null up to there."""
+    """Return for each row whether its run has a value that is not null up to this row."""
     valid = valid_rows(column)
     running = np.cumsum(valid)
     before: Ints = (running[starts] - valid[starts])[run_of_row(starts, len(column))]
@@ -105,13 +105,13 @@ def arrow_merge(column: pa.Array, how: str, starts: Ints) -> pa.Array:
 
 
 class Unseen(Accumulator):
-    """sum, mean, min or max of a column of type null: nothing seen yet, so the result is null.
+    """sum, mean, min or max of a column of type null: it has no value so far, so the result is null.
 
     Its null states merge later with typed ones: the hash aggregate `min` leaves the type null as it is.
     """
 
     def __init__(self, counts: int) -> None:
-        # As many counts as that of any type that may come has (`sums.ChangingFloats`).
+        # As many counts as any type that comes later needs (`sums.ChangingFloats`).
         self.state_types = (pa.null(), *[pa.int64()] * counts)
         self.merges = ("min", *["sum"] * counts)
         self.result_type = pa.null()

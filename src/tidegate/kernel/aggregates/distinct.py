@@ -91,7 +91,7 @@ def _parts(state: list[pa.Array]) -> tuple[Ints, Ints]:
 
 
 def _codes(values: pa.Array) -> npt.NDArray[np.uint16]:
-    """Return register and rank of each value: the low bits choose, the others count their trailing zeros."""
+    """Return register and rank of each value: the low bits choose the register, trailing zeros of the others rank."""
     hashes = hash64(values)
     rest = hashes >> np.uint64(_INDEX_BITS)
     lowest = (rest & (~rest + np.uint64(1))).astype(np.float64)  # a power of two: exact

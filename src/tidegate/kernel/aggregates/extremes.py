@@ -1,4 +1,4 @@
-"""min and max of anything that has an order."""
+"""min and max of values that have an order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAGNITUDE: dict[int, np.int32 | np.int64] = {4: np.int32(0x7FFF_FFFF), 8: np.in
 class Extreme(Accumulator):
     """The smallest or largest value, nulls aside; NaN is the largest float, strings compare by their bytes.
 
-    The state of a float is an integer of the same order: Arrow's own min and max of floats pass NaN over.
+    The state of a float is an integer of the same order: Arrow's own min and max of floats skip NaN.
     """
 
     def __init__(self, which: str, input_type: pa.DataType) -> None:
@@ -76,7 +76,7 @@ def _state_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _to_ordered(column: pa.Array) -> pa.Array:
-    """Turn floats into integers of the same order: below zero, all bits but the sign are turned round."""
+    """Turn floats into integers of the same order: below zero, all bits but the sign are inverted."""
     values = np.array(column.fill_null(0.0).to_numpy())
     values[np.isnan(values)] = np.nan  # the positive one, above infinity
     bits: Ints = values.view(np.int64 if values.itemsize == 8 else np.int32)

@@ -1,4 +1,4 @@
-"""first, last and collect_list: what the order of arrival decides."""
+"""first, last and collect_list: aggregates that depend on the order of arrival."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Last(First):
 class CollectList(Accumulator):
     """The values that are not null, in the order of arrival.
 
-    A state row is a list; a null one is an empty one, as the type null has no other.
+    A state row is a list; null is an empty list, because the type null has no other value.
     """
 
     merges = None
@@ -63,7 +63,7 @@ class CollectList(Accumulator):
         return self._state(valid_rows(column).astype(np.int64), column.drop_null())
 
     def merge_runs(self, state: list[pa.Array], starts: Ints) -> list[pa.Array]:
-        # Runs are adjacent: their lists join by leaving out the offsets between.
+        # Runs are adjacent: their lists are joined by leaving out the offsets in between.
         lengths, items = list_parts(typed(state[0], self.result_type))
         merged = np.add.reduceat(lengths, starts) if len(starts) else lengths
         return self._state(merged, items)
@@ -101,7 +101,7 @@ def list_array(lengths: Ints, items: pa.Array) -> pa.ListArray:
 
 
 def _check_total(lengths: Ints) -> None:
-    """Fail at the row whose list goes beyond what 32-bit offsets can count."""
+    """Raise Overflow for the row whose list goes beyond 32-bit offsets."""
     beyond = np.cumsum(lengths) > _MOST
     if beyond.any():
         raise Overflow(int(np.argmax(beyond)), f"lists of one batch hold more than {_MOST} values together")

@@ -64,8 +64,8 @@ class Sum(Accumulator):
 class Mean(Accumulator):
     """A sum and a count: a double, or for decimals a decimal with four more digits, rounded half up.
 
-    Integers are summed exactly, so that cutting into batches cannot change their mean. A long takes a decimal
-    for that: Spark sums doubles, where a long total would overflow and Spark's would not.
+    Integers are summed exactly, so that cutting into batches cannot change their mean. Longs are summed as
+    decimals: Spark sums doubles, so a total of longs would overflow where Spark's does not.
     """
 
     merges = ("sum", "sum")
@@ -101,7 +101,7 @@ class Mean(Accumulator):
 
 
 class CountedSum(Mean):
-    """A sum that knows how many values it is of: null once they have all been taken out again."""
+    """A sum with the number of its values: null once all of them have been retracted."""
 
     def __init__(self, input_type: pa.DataType) -> None:
         super().__init__(input_type)
@@ -115,10 +115,10 @@ class CountedSum(Mean):
 
 
 class ChangingFloats(Accumulator):
-    """A sum or mean of doubles that are taken out again: infinities and NaN are counted, not added.
+    """A sum or mean of doubles that are retracted again: infinities and NaN are counted, not added.
 
-    The state is the total of the finite values, and how many values, positive infinities, negative ones and NaN there
-    are. In one total an infinity that is taken out again would leave NaN for ever.
+    The state is the total of the finite values, and the number of values, positive infinities, negative infinities and
+    NaN. In a single total a retracted infinity would leave NaN for ever.
     """
 
     state_types = (pa.float64(), pa.int64(), pa.int64(), pa.int64(), pa.int64())

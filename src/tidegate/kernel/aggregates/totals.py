@@ -60,7 +60,7 @@ class FloatTotal(Total):
         return arrow_merge(column, "sum", starts)
 
     def scan(self, column: pa.Array, starts: Ints) -> pa.Array:
-        # By doubling: differences of one running sum over all runs would mix their NaN and lose their digits.
+        # In doubling steps: differences of one running sum over all runs would mix NaN of runs, and lose digits.
         totals = column.fill_null(-0.0).to_numpy()  # the one float that changes no sum
         position = np.arange(len(column)) - np.repeat(starts, run_lengths(starts, len(column)))
         step = 1
