@@ -1,4 +1,4 @@
-"""A micro-batch as one task sees it: rows from all map tasks, and what each row could not know where it was read."""
+"""A micro-batch in one task: the rows of all map tasks, with the stream time that each row sees in the whole batch."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class Batch:
         self.came = False
         self.wall_clock = NEVER
         self.closed_to = NEVER
-        """The stream time whose windows had closed before: later than that of the fold where grace was lengthened."""
+        """Windows had closed up to this stream time (ms) before the batch: later than the fold's if grace grew."""
         self.late: list[tuple[int, int, int]] = []
-        """What the windows of keys dropped: (place in `records`, start, end of the closed window)."""
+        """Records that keyed windows dropped: (place in `records`, start, end of the closed window)."""
         self.made: pa.Table | None = None
-        """Prior values of sliding windows that were made of others, where a buffer counts them
+        """Prior values of sliding windows that were made of other windows, where a buffer counts them
         (`kernel.suppress.prior_values`).
         """
         self.again: pa.Table | None = None
-        """Which updates of the batch make such a window again (`kernel.windows.lineage.made_again`)."""
+        """The updates of the batch that make such a window again (`kernel.windows.lineage.made_again`)."""
         self._dense: list[pa.Table] = []
         self._scattered: list[pa.Table] = []
         self._whole: list[pa.Table] = []
@@ -48,23 +48,26 @@ class Batch:
         self._counted: list[pa.Table] = []
         rule = Rule.of(layout.op) if layout.op.tells_graces else None
         self.needed = None if rule is None else RecordGraces(rule)
-        """Which graces its records needed, where the operator tells it of them (`kernel.time.record_graces`)."""
+        """The graces that its records needed, where the operator reports them (`kernel.time.record_graces`)."""
 
     def add(self, chunks: list[Chunk], *tables: pa.Table, counted: pa.Table | None = None) -> None:
-        """Take one blob: headers; rows of dense and scattered chunks; two of records that are kept; how time passed.
+        """Add one blob: headers, and sections (`take`).
 
-        counted  in one task, what the graces that records would have needed follow from (`kernel.time.lateness`)
+        counted  in one task, the counts for the histogram of needed graces (`kernel.time.lateness`)
         """
         base = len(self.chunks)
         self.chunks += chunks
         self.take(base, tables)
         if counted is not None:
-            # A copy: columns as they were read would keep the whole blob.
+            # A copy: columns that share the memory of the blob would keep all of it.
             own = pa.table({name: ints(counted[name]).copy() for name in counted.schema.names})
             self._counted.append(_behind(own, base))
 
     def take(self, base: int, tables: tuple[pa.Table, ...]) -> None:
-        """Take the rows of a blob, whose first chunk is `base` among all."""
+        """Add the sections of a blob, whose chunks are numbered from `base` on.
+
+        Sections: rows of dense chunks, of scattered chunks; whole records and skipped ones, if kept; time progress.
+        """
         kept = (self._whole, self._outside) if self.layout.op.keeps_late else ()
         sections = (
             self._dense,
@@ -77,18 +80,18 @@ class Batch:
                 held.append(_behind(rows, base))
 
     def add_came(self, told: dict[str, Any]) -> None:
-        """Take what a blob says of whether any record came."""
+        """Note whether any record came, given the metadata of a blob."""
         self.came = self.came or told["came"]
 
     @property
     def single(self) -> bool:
-        """Whether the whole micro-batch, over all tasks, is one record: caching works between records, never within."""
+        """Whether the micro-batch, over all tasks, is one record: caching never combines updates of one record."""
         return sum(chunk.rows for chunk in self.chunks) == 1
 
     def partials(self) -> tuple[pa.Table | None, int]:
-        """Combined rows (key, pane, open, n, ts, state), without what other chunks show to be late; and the drops.
+        """Combined rows (key, pane, open, n, ts, state), without rows late by other chunks; and the number dropped.
 
-        To be asked for once: the batch lets go of them, so that memory holds them no longer than who asked needs them.
+        Call this once: the batch releases the rows, so that memory holds them no longer than the caller does.
         """
         dense, scattered = self._dense, self._scattered
         self._dense, self._scattered = [], []
@@ -106,20 +109,21 @@ class Batch:
         return (concat_tables(whole) if whole else None), late
 
     def records(self) -> pa.Table | None:
-        """Record by record (key, values, ts, seen), in the order (stream time seen, partition, offset).
+        """The records (key, values, ts, seen), in the order (stream time seen, partition, offset).
 
-        `seen` is the stream time that closes windows to a record; `actual`, if it is there, what it saw indeed.
+        `seen`: stream time (ms) that decides which windows are closed for a record. `actual`: stream time (ms) when it
+        arrived; present only after the grace was lengthened.
 
-        Without partition and offset a batch is taken in timestamp order, ties by what the rows hold.
-        To be asked for once, as `partials`, unless the plan keeps records, for then `whole` is asked for as well.
+        Without partition and offset a batch is taken in timestamp order, ties in the order of keys and values.
+        Call this once, as `partials`; only if the plan keeps records does the batch hold them, for `whole`.
         """
         return self._in_order(self._let_go())
 
     def arrived(self) -> pa.Table | None:
-        """`records` as they came, with `chunk` and `offset`; `order` says how to put them in order."""
+        """`records` as they came, with `chunk` and `offset`; `order` sorts them."""
         dense = self._let_go()
         if self.layout.op.stream.ordered:
-            # What a map task read is in order, and the tables are now too, unless their offsets overlap.
+            # The rows of a map task are in order. Now the tables are too, unless their offsets overlap.
             dense = sorted(dense, key=self._first_place)
         return self._closing(concat_tables(dense)) if dense else None
 
@@ -134,7 +138,7 @@ class Batch:
         return dense
 
     def order(self, rows: pa.Table) -> Ints:
-        """The places that put rows that `arrived` in order."""
+        """The places that put rows of `arrived` in the order of `records`."""
         stream = self.layout.op.stream
         if stream.forwarded or not (stream.ordered or self._behind):
             return self._by_content(rows)
@@ -143,7 +147,7 @@ class Batch:
         ahead, behind = slice(1, None), slice(-1)
         same = (partition[ahead] == partition[behind]) & (offset[ahead] >= offset[behind])
         if (same | (partition[ahead] > partition[behind])).all():
-            return np.argsort(seen, kind="stable")  # of runs in order, which are merged
+            return np.argsort(seen, kind="stable")  # merges runs that are in order
         return np.lexsort((offset, partition, seen))
 
     def whole(self) -> pa.Table | None:
@@ -155,15 +159,15 @@ class Batch:
         return self._in_order(self._outside)
 
     def passed(self) -> time_progress.Passed:
-        """How stream time passed, for a time limit."""
+        """The progress of stream time within the batch, for a time limit."""
         if not self._passed:
             return time_progress.Passed(np.zeros(0, np.int64), np.zeros(0, np.uint64))
         rows = concat_tables(self._passed)
         return time_progress.passed(self.layout, rows, self._seen(rows), self._partitions(rows))
 
     def partition_times(self) -> list[list[int | str]]:
-        """[partition, largest timestamp] of those that had records in the batch, the first MOST_PARTITIONS of them by
-        that time: it is for people, who look for the one that lags.
+        """[partition, largest timestamp (ms)] of partitions with records in the batch: the MOST_PARTITIONS that lag
+        most, for people who look for the slowest one.
         """
         times: dict[int | str, int] = {}
         for chunk in self.chunks:
@@ -173,13 +177,13 @@ class Batch:
 
     @property
     def tells_graces(self) -> bool:
-        """Whether this task tells which graces records would have needed: of time windows one does, of others those
-        that have any records.
+        """Whether this task reports the graces that records needed: for time windows one task, for other windows every
+        task with records.
         """
         return bool(self._counted) or (self.needed is not None and self.needed.records > 0)
 
     def graces(self) -> list[int]:
-        """Which graces the records of the batch would have needed (`kernel.time.lateness.told`)."""
+        """The histogram of the graces that the records of the batch needed (`kernel.time.lateness.told`)."""
         if self.needed is not None:
             return self.needed.histogram(self.late)
         windows = self.layout.op.windows
@@ -188,7 +192,7 @@ class Batch:
         return lateness.histogram(windows, ints(rows["pane"]), self._seen(rows), ints(rows["n"]))
 
     def passing(self) -> Points:
-        """The records at which the time of this input grows, from all map tasks: of a join that must know it."""
+        """The records of all map tasks at which the time of this input grows, for joins that need them."""
         if not self._passed:
             nothing = np.zeros(0, np.int64)
             return Points(nothing, nothing, np.zeros((0, 2), np.int64), nothing)
@@ -196,9 +200,9 @@ class Batch:
         return Points(ints(rows["time"]), self._seen(rows), self.positions(rows), ints(rows["chunk"]))
 
     def positions(self, rows: pa.Table) -> Ints:
-        """(partition, offset) of each row, with partitions as places among all; zeros where the source has none.
+        """(partition, offset) of each row, with partitions numbered among all; zeros where the source has none.
 
-        Of several inputs those that are rows of another operator have their place among these for an offset.
+        With several inputs, the offset of a row of another operator is its place among such rows.
         """
         stream = self.layout.op.stream
         if stream.forwarded or not (stream.ordered or self._behind):
@@ -216,7 +220,7 @@ class Batch:
 
     @property
     def _behind(self) -> bool:
-        """Whether records of some of several inputs are rows of another operator."""
+        """Whether some of the records, in one of several inputs, are rows of another operator."""
         return any(chunk.behind for chunk in self.chunks)
 
     def _in_order(self, tables: list[pa.Table]) -> pa.Table | None:
@@ -226,7 +230,7 @@ class Batch:
         return rows.take(pa.array(self.order(rows))).drop_columns(["chunk", "offset"])
 
     def _closing(self, rows: pa.Table) -> pa.Table:
-        """Rows with what they have `seen`, and `actual` where that closes fewer windows than had closed before."""
+        """Rows with `seen`, and with `actual` where fewer windows are closed than had closed before."""
         at, seen = rows.schema.get_field_index("seen"), self._seen(rows)
         if self.closed_to <= self.fold.before_batch:
             return rows.set_column(at, "seen", pa.array(seen))
@@ -240,7 +244,7 @@ class Batch:
         return seen
 
     def _partitions(self, rows: pa.Table) -> Ints:
-        """The place of each row's partition among all."""
+        """The number of each row's partition among all."""
         place = {name: i for i, name in enumerate(sorted({c.partition for c in self.chunks}, key=_natural))}
         return np.array([place[c.partition] for c in self.chunks], np.int64)[ints(rows["chunk"])]
 
@@ -252,9 +256,9 @@ class Batch:
         return pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in [*first, *ties]]).to_numpy()
 
     def _as_forwarded(self, rows: pa.Table) -> Ints:
-        """The places that put rows of another operator in order."""
+        """The places that sort rows of another operator."""
         by = {name: serial(rows[name]) for name in rows.schema.names if name.startswith("o:")}
-        # Rows of a table stay in the order in which they left; records of a stream go by their timestamps.
+        # Rows of a table stay in the order in which they left; records of a stream are sorted by their timestamps.
         by = {"o:rank": by.pop("o:rank"), **by} if "o:rank" in by else {"ts": rows["ts"], **by}
         sortable = pa.table(by | {"offset": rows["offset"]})
         return pc.sort_indices(sortable, sort_keys=[(n, "ascending") for n in sortable.schema.names]).to_numpy()
@@ -264,7 +268,7 @@ class Batch:
         return before[ints(rows["chunk"])]
 
     def _before_rows(self, rows: pa.Table) -> Ints:
-        # Inside a dense chunk nobody else has read: what had passed before its first record is all there is.
+        # No other task reads inside a dense chunk, so the stream time before its first record is enough.
         before = self._before_chunks(rows)
         for number, header in enumerate(self.chunks):
             if header.scattered:
@@ -277,7 +281,7 @@ class Batch:
         pane, first_open = ints(rows["pane"]), ints(rows["open"])
         opens = panes.first_open(before)
         if (ceilings := self.fold.ceilings()) is not None:
-            # Only here it shows what other partitions, or the operator before, hold back.
+            # Only here it is known how far other partitions, or the previous operator, hold stream time back.
             held = np.minimum(np.maximum(first_open, opens), panes.first_open(ceilings)[ints(rows["chunk"])])
             opens = np.maximum(held, panes.first_open(self.fold.before_batch))
             if self.layout.op.stream.clock.slowest:
@@ -294,7 +298,7 @@ class Batch:
 
 
 class Points(NamedTuple):
-    """Records at which the time of an input grows: timestamps, what they see (ms), (partition, offset), and chunks."""
+    """Records at which the time of an input grows: timestamps, times seen (ms), (partition, offset), and chunks."""
 
     times: Ints
     seen: Ints
@@ -303,10 +307,10 @@ class Points(NamedTuple):
 
 
 class StreamsTime(NamedTuple):
-    """How the time of a stream passes that is joined with a table: its own, which changes of the table do not move.
+    """The own time of a stream that is joined with a table: changes of the table do not advance it.
 
-    ceilings  per chunk of the batch, what its records let that time come to at most (ms)
-    after     how far it has come behind the batch (ms)
+    ceilings  per chunk of the batch, the latest time that its records allow (ms)
+    after     the time after the batch (ms)
     """
 
     ceilings: Ints
@@ -320,14 +324,14 @@ class JoinBatch(Batch):
         super().__init__(layout)
         self._sides = [Batch(layout.of_side(side)) for side in range(len(layout.op.sides))]
         self.came_of: set[int] = set()
-        """The sides of which any record came."""
+        """The sides from which any record came."""
         self.streams_time: StreamsTime | None = None
-        """Of a stream with a table, if anything goes by the stream's own time."""
+        """In a join of a stream with a table, if anything goes by the stream's own time."""
         self.dropped: dict[int, pa.Table] = {}
-        """By side the records that came too late, where they leave as rows; `seen` is the time that each saw."""
+        """Late records by side, where they leave as rows; `seen` is the time that each saw (ms)."""
 
     def add_side(self, side: int, chunks: list[Chunk], *tables: pa.Table) -> None:
-        """Take one blob of a side (`add`). Inputs have partitions of their own, though they may number them alike."""
+        """Add one blob of a side (`add`). The partitions of the inputs are distinct, even with the same numbers."""
         for chunk in chunks:
             chunk.source = side
             if chunk.partition is not None:
@@ -361,13 +365,13 @@ class JoinBatch(Batch):
 
 
 def _behind(rows: pa.Table, base: int) -> pa.Table:
-    """Rows whose chunks come behind `base` others."""
+    """Rows whose chunk numbers are shifted by `base`."""
     at = rows.schema.get_field_index("chunk")
     return rows.set_column(at, "chunk", pa.array(ints(rows["chunk"]) + base))
 
 
 def _natural(partition: int | str | None) -> list[tuple[int, int | str]]:
-    """What partitions are compared by: "0:10" comes behind "0:9"."""
+    """The sort key of a partition: "0:10" comes behind "0:9"."""
     return [(0, int(part)) if part.isdigit() else (1, part) for part in str(partition).split(":")]
 
 

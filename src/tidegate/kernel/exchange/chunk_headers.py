@@ -1,7 +1,7 @@
 """The headers of a map task's chunks, as a blob carries them: JSON, and the running-max points as a compact table.
 
-A dense chunk has one point, its end, which its JSON says. A scattered chunk has as many as time grew in it, up to one
-per record, and every task gets them all: so they travel as columns.
+A dense chunk has one point, its end, which is in the JSON. A scattered chunk has a point wherever its time grew, up to
+one per record, and every task gets all points: so they travel as columns.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _points(chunk: Chunk, counts: bool) -> list[Any]:
 
 
 def read(described: list[dict[str, Any]], table: pa.Table | None) -> list[Chunk]:
-    """The chunks of a blob."""
+    """The chunks of a blob, with their points."""
     chunks = [Chunk(**one) for one in described]
     if table is None:
         return chunks

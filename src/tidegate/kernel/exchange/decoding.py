@@ -1,4 +1,4 @@
-"""Records through the steps of their stream, into the columns that the map step packs (see kernel.rows.layout)."""
+"""Takes records through the steps of their stream, into the columns for the map step (see kernel.rows.layout)."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from tidegate.spec.steps import Filter
 
 
 def read(op: Operation, stream: Stream, rows: pa.Table) -> pa.Table:
-    """The kernel's columns of the records in `rows`, which came from `stream`, a branch of the operation's.
+    """The kernel's columns of the records in `rows`, which came from `stream`, a branch of the operation's stream.
 
-    Where the stream filters, `kept` says which records go on. The others stay until they are cut into chunks: a hole
-    in the offsets would look as if somebody else had read what was there.
+    Where the stream filters, `kept` says which records go on. The others stay until records are cut into chunks: a gap
+    in the offsets would look as if another task had read the missing records.
     """
     place = pa.array(np.arange(rows.num_rows))
     done = map_filter.run(stream.steps, rows.append_column(map_filter.PLACE, place))
     columns = _columns(op, stream, done)
     if not _filters(stream):
-        # Streams that were merged have the same columns.
+        # Merged streams must have the same columns.
         others = any(_filters(branch) for branch in op.stream.branches)
         return pa.table(columns | ({"kept": pa.array(np.ones(rows.num_rows, bool))} if others else {}))
     at = np.full(rows.num_rows, -1)
     at[ints(done[map_filter.PLACE])] = np.arange(done.num_rows)
     back = pa.array(at, mask=at < 0)
     columns = {name: column.take(back) for name, column in columns.items()}
-    # These are not the record's own: they stay where it goes.
+    # These columns are not the record's own: records that are filtered out have them too.
     columns |= (_order(stream, rows) if stream.ordered else {}) | _clock(op, rows)
     return pa.table(columns | {"kept": pa.array(at >= 0)})
 

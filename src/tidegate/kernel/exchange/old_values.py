@@ -1,7 +1,7 @@
-"""What each row of a table replaces: the row of its key (and window) that was told before it.
+"""Old values of a table: each row replaces the last row of its key (and window) that left before it.
 
-An operator that must know keeps the row that it last told of each key, in a table of its own (`state.keyed_runs`). Of a
-window that no record can change any more nothing is kept.
+An operator that needs old values keeps the last row that left for each key, in a table of its own (`state.keyed_runs`).
+It keeps no row of a window that no record can change any more.
 """
 
 from __future__ import annotations
@@ -32,14 +32,16 @@ _NOT_KEPT = (LIVE, DELETED, TIMESTAMP)
 Bools = npt.NDArray[np.bool_]
 
 _TOLD = "r:"
-"""In front of the name of each stored column."""
+"""Prefix of each stored column."""
 
 
 @dataclass(frozen=True)
 class Replaced:
-    """Rows that were kept, then those that came (`came`), with the column `LIVE`: whether it is no tombstone.
+    """Old and new `rows`, with the column `LIVE`: whether a row is no tombstone.
 
-    For each row that came `before` is the row it replaces, where it `has` one that was live.
+    came    places of the new rows, which lie behind the old ones
+    before  for each new row, the place of the row that it replaces, if it has one
+    has     for each new row, whether it replaces a row that was live
     """
 
     rows: pa.Table
@@ -49,10 +51,10 @@ class Replaced:
 
 
 def replaced(layout: Layout, state: State, index: LogIndex, rows: pa.Table, *, later: bool) -> Replaced:
-    """What rows (of `layout.result_schema`) replace, in order; the last ones of their keys are kept from now on.
+    """The rows that new rows (`layout.result_schema`, in order) replace; stores the new rows as old values.
 
-    index  the ranges of the rows that are kept
-    later  whether rows of a window may still come when it has closed
+    index  the ranges of the old values
+    later  whether rows of a window may still come after it has closed
     """
     kept = _kept(layout, state, index, later=later)
     rows, hashes = rows.append_column(LIVE, _live(rows)), _hashes(layout, rows)
@@ -78,22 +80,22 @@ def replaced(layout: Layout, state: State, index: LogIndex, rows: pa.Table, *, l
 
 
 def forget(layout: Layout, state: State, index: LogIndex) -> None:
-    """Keep nothing any more."""
+    """Drop all old values."""
     _kept(layout, state, index, later=True).forget()
 
 
 def _kept(layout: Layout, state: State, index: LogIndex, *, later: bool) -> KeyedRuns:
-    """The rows that are kept: the last one of each key and window, as long as that can change."""
+    """The old values: the last row of each key and window, as long as it can change."""
     return KeyedRuns.of(index, index.store, partial(_that_count, layout, _closed_to(layout, state, later)))
 
 
 def _closed_to(layout: Layout, state: State, later: bool) -> int:
-    """Up to which stream time windows are closed; NEVER where no window is."""
+    """The stream time (ms) up to which windows are closed; NEVER if none is."""
     return NEVER if layout.op.windows is None or later else state.stream_time
 
 
 def _open(layout: Layout, closed_to: int, rows: pa.Table) -> Bools:
-    """Which of these rows may change yet."""
+    """Whether each of these rows can still change."""
     if closed_to == NEVER:
         return np.ones(rows.num_rows, bool)
     found: Bools = closed_at(layout, rows) > closed_to
@@ -101,7 +103,7 @@ def _open(layout: Layout, closed_to: int, rows: pa.Table) -> Bools:
 
 
 def _that_count(layout: Layout, closed_to: int, versions: pa.Table) -> pa.Table:
-    """The last version of each key and window that is not closed, unless it says that there is no row."""
+    """The last version of each key and window that is not closed, without versions that are `deleted`."""
     rows = _as_told(versions)
     last = last_rows(result_keys.codes(layout, rows))
     found = versions.take(pa.array(last[_open(layout, closed_to, rows)[last]]))
@@ -109,7 +111,7 @@ def _that_count(layout: Layout, closed_to: int, versions: pa.Table) -> pa.Table:
 
 
 def _keep(layout: Layout, kept: KeyedRuns, rows: pa.Table, had: Bools, stays: Bools) -> None:
-    """Keep those of these rows, the last ones of their keys, that stay; `had`: which of the keys have a row so far."""
+    """Store the rows that stay, and deletions of the others; one row for each key. `had`: whether its key has a row."""
     matters = stays | had
     rows, stays, had = rows.filter(pa.array(matters)), stays[matters], had[matters]
     if rows.num_rows:
@@ -117,13 +119,13 @@ def _keep(layout: Layout, kept: KeyedRuns, rows: pa.Table, had: Bools, stays: Bo
 
 
 def _held(layout: Layout, parts: Iterable[pa.Table]) -> pa.Table | None:
-    """The last versions; also of windows that this batch closes, for it changes them yet."""
+    """The last versions, also of windows that this batch closes: its rows still replace them."""
     found = list(parts)
     return _that_count(layout, NEVER, concat_tables(found)) if found else None
 
 
 def _stored(rows: pa.Table, gone: Bools) -> pa.Table:
-    """Rows that were told as versions to store; `gone`: which of them say that there is no row."""
+    """Rows that left as versions to store; `gone`: whether a version says that there is no row."""
     rows = rows.drop_columns([name for name in _NOT_KEPT if name in rows.schema.names])
     return rows.rename_columns([f"{_TOLD}{name}" for name in rows.schema.names]).append_column(
         "deleted", pa.array(gone)
@@ -131,7 +133,7 @@ def _stored(rows: pa.Table, gone: Bools) -> pa.Table:
 
 
 def _as_told(versions: pa.Table) -> pa.Table:
-    """Stored versions as the rows that were told."""
+    """Stored versions as the rows that left."""
     rows = versions.drop_columns(["h", "deleted"])
     return rows.rename_columns([name.removeprefix(_TOLD) for name in rows.schema.names])
 
@@ -147,11 +149,11 @@ def _hashes(layout: Layout, rows: pa.Table) -> Any:
 
 
 def _like(held: pa.Table, rows: pa.Table) -> pa.Table:
-    """Rows as they were kept, with the columns of those that come."""
+    """Old values with the columns of the new `rows`."""
     not_kept = {LIVE: pa.scalar(True), DELETED: pa.scalar(False), TIMESTAMP: pa.scalar(0, pa.int64())}
     for field in rows.schema:
         if field.name not in held.schema.names:
-            # A column that is not kept, or that came after these rows.
+            # A column that is not stored, or that was added after these rows.
             value = not_kept.get(field.name)
             column = pa.nulls(held.num_rows, field.type) if value is None else pa.repeat(value, held.num_rows)
             held = held.append_column(field.name, column)

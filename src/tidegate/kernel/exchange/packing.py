@@ -1,9 +1,9 @@
-"""The map step: what needs no state is done before the shuffle, and the outcome is packed into a blob per task.
+"""The map step: work that needs no state is done before the shuffle, and its result is packed into a blob per task.
 
     input rows -> skip (null key, bad timestamp) -> chunks -> panes -> drop what is late inside its own chunk
                -> aggregate per key, pane and chunk (or keep record by record, in order) -> route by key -> blobs
 
-Every blob carries the headers of all chunks, so that a task none of whose keys came still learns the stream time.
+Every blob carries the headers of all chunks, so that a task without records still learns the stream time.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class _Slice:
     drops: dict[str, int] = field(default_factory=dict)
     outside: pa.Table | None = None
     came: bool = True
-    """Whether a step before the aggregation let any record through."""
+    """Whether any record passed the filters before the aggregation."""
     counted: pa.Table | None = None
-    """What the histogram of graces is made of, once it is known (`kernel.time.lateness`)."""
+    """Counts for the histogram of graces, once they are known (`kernel.time.lateness`)."""
 
 
 def pack(
@@ -53,13 +53,13 @@ def pack(
 
     `contiguous`: the source promises that no other map task reads an offset between two of these, in any partition, and
     that the batches come in the order of their offsets. Missing offsets then cost nothing. Without the promise the
-    result is exact as well, for whatever the other map tasks have read.
+    result is exact as well, whatever the other map tasks have read.
 
     Raises InputError for a row without partition or offset where the stream has both.
     """
     for table in _slices(layout, batches):
         told, routes = _routes(layout, table, len(tasks), contiguous)
-        del table  # Blobs take as much again.
+        del table  # The blobs take as much memory again.
         points = None
         for number, task in enumerate(tasks):
             first = number == 0
@@ -68,7 +68,7 @@ def pack(
             meta: dict[str, Any] = {
                 "identity": layout.identity,
                 "tasks": len(tasks),
-                # What only counts is told to one task, so that it is counted once.
+                # Counts go to the first task only; otherwise every task would report them.
                 "chunks": chunk_headers.described(told.chunks, counts=first),
                 "drops": told.drops if first else {},
                 "first": first,
@@ -91,7 +91,7 @@ def pack(
 
 @dataclass(frozen=True)
 class _Told:
-    """What all blobs of a slice say beside their rows."""
+    """Metadata of all blobs of a slice."""
 
     chunks: list[Chunk]
     drops: dict[str, int]
@@ -101,7 +101,7 @@ class _Told:
 
 
 def _routes(layout: Layout, table: pa.Table, tasks: int, contiguous: bool) -> tuple[_Told, list[list[pa.Table]]]:
-    """What the blobs say, and for each of their sections the rows of each task."""
+    """The metadata of the blobs, and for each of their sections the rows of each task."""
     read = _read(layout, table, contiguous)
     dense, scattered = (_route(layout, rows, tasks) for rows in _sections(layout, read))
     routes = [dense, [compacted(rows, along="offset") if rows.num_rows else rows for rows in scattered]]
@@ -115,10 +115,10 @@ def _routes(layout: Layout, table: pa.Table, tasks: int, contiguous: bool) -> tu
 
 
 def _counted(layout: Layout, read: _Slice) -> pa.Table | None:
-    """What the histogram of graces is made of (`kernel.time.lateness`); None where windows are no time windows."""
+    """Counts for the histogram of graces (`kernel.time.lateness`); None where windows are no time windows."""
     if not layout.op.counts_panes or read.counted is not None:
         return read.counted
-    # Thousands of times in order, for records that come between those of other tasks: few bytes as differences.
+    # Scattered chunks have thousands of ascending times: few bytes as differences.
     table = lateness.counted(layout.panes, layout.panes.pane(read.ts), read.seen, read.chunk, read.offset)
     return compacted(table, along="offset") if table.num_rows else table
 
@@ -138,7 +138,7 @@ def _slices(layout: Layout, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Ta
 
 def _table(layout: Layout, batches: list[pa.RecordBatch]) -> pa.Table:
     table = pa.Table.from_batches(batches)
-    batches.clear()  # The table has them, and is done with sooner.
+    batches.clear()  # The table alone holds them, and is released sooner.
     # A timestamp carries the time zone of the session that reads it; state must not.
     same = table.schema.equals(layout.schema)
     if not same:
@@ -206,13 +206,13 @@ def _read(layout: Layout, table: pa.Table, contiguous: bool) -> _Slice:
 
 
 def _rows_of(layout: Layout) -> str | None:
-    """What stands for the partition of records that have none: where several inputs were merged, their number."""
+    """The stand-in for the partition of records without one: if inputs were merged, the number of their input."""
     number = layout.op.stream.number
     return None if number is None else f"{number}:rows"
 
 
 def _closing(layout: Layout, seen: Ints) -> Ints | None:
-    """Which windows are open at `seen` (`header`), where rows are compared with the ends of windows alone."""
+    """The first window open at each `seen`, for `header`; None if rows are compared with more than ends of windows."""
     if not layout.op.pre_aggregates or layout.op.keeps_late or layout.op.buffers_by_stream_time:
         return None
     if layout.op.windows is None:
@@ -248,7 +248,7 @@ def _any_null(table: pa.Table, names: list[str]) -> Any:
 
 
 def _no_value(layout: Layout, table: pa.Table) -> Any:
-    """Which records are skipped for want of a value (SEMANTICS 3: sliding windows alone mind)."""
+    """Whether each record is skipped because it has no value (SEMANTICS 3: by sliding windows alone)."""
     if not layout.op.skips_null_values or "empty" not in table.schema.names:
         return np.zeros(table.num_rows, bool)
     return pc.fill_null(table["empty"], False).to_numpy()
@@ -261,7 +261,7 @@ def _keep(read: _Slice, mask: Any) -> _Slice:
 
 
 def _sections(layout: Layout, read: _Slice) -> tuple[pa.Table, pa.Table]:
-    """The rows of dense chunks, combined if they can be, and those of scattered chunks, record by record."""
+    """The rows of dense chunks, combined if possible, and the rows of scattered chunks, record by record."""
     if not layout.op.pre_aggregates:
         return _records(layout, read), _records(layout, _keep(read, np.zeros(len(read.ts), bool)))
     if layout.op.windows is None:
@@ -275,7 +275,7 @@ def _sections(layout: Layout, read: _Slice) -> tuple[pa.Table, pa.Table]:
     first_open = np.maximum(panes.first_open(read.seen), first)
     slowest = layout.op.stream.clock.slowest
     if slowest:
-        # How far this partition has come is not yet what its records see: the stage judges (kernel.exchange.batch).
+        # The time of this partition is not yet the time that its records see: the stage judges (kernel.exchange.batch).
         first_open = np.minimum(first_open, last + panes.windows.advance_ms)
         is_open = np.ones(len(pane), bool)
     else:
@@ -290,7 +290,7 @@ def _sections(layout: Layout, read: _Slice) -> tuple[pa.Table, pa.Table]:
     by = [*layout.keys, "pane", *(["open"] if panes.shared or slowest else []), "chunk"]
     combined = grouping.merge(layout, rows if dense.all() else rows.filter(pa.array(dense)), by)
     if layout.op.counts_panes and not loose.any():
-        # There are fewer combined rows than records.
+        # Combined rows are counted: they are fewer than records.
         taken = ints(combined["chunk"]), ints(combined["pane"]), ints(combined["n"])
         order = (read.seen, read.chunk, read.offset)
         read.counted = lateness.counted_combined(panes, pane, *order, taken, is_open)
@@ -302,7 +302,7 @@ def _sections(layout: Layout, read: _Slice) -> tuple[pa.Table, pa.Table]:
 
 
 def _kept(layout: Layout, read: _Slice, tasks: int) -> list[list[pa.Table]]:
-    """Whole records where the others are combined, and those that were skipped, which the first task tells."""
+    """Whole records, if the others are combined, and skipped records, which the first task alone gets."""
     whole = read if layout.op.pre_aggregates else _keep(read, np.zeros(len(read.ts), bool))
     assert read.outside is not None
     nobody = read.outside.slice(0, 0)
@@ -324,7 +324,7 @@ def _records(layout: Layout, read: _Slice) -> pa.Table:
         columns |= {name: read.rows[name] for name in ("sign", "silent", "rank")} | {"offset": read.rows["place"]}
     if layout.op.stream.forwarded:
         order = [name for name in read.rows.schema.names if name.startswith("o:")]
-        # Inputs that were merged are each in an order of their own.
+        # Each of several merged inputs has an order of its own.
         number = layout.op.stream.number
         mine = {name: name if number is None else f"o:{number}:{name[2:]}" for name in order}
         columns |= {mine[name]: read.rows[name] for name in order} | {"offset": read.rows["place"]}

@@ -1,8 +1,8 @@
-"""A table on its way into other groups: a change takes the old row out of its group, then puts the new one into its.
+"""Groups a table anew: a change retracts the old row from its group, then inserts the new row into its own group.
 
-The operator that makes a table keeps the row it last let out for each key (and window), in buckets of its own, and so
-knows what a new one replaces. What leaves are halves of changes, in order: `sign` -1 takes a row out, 1 puts one in; a
-half that is `silent` is followed by the other half of its change in the same group, and makes no update of its own.
+The operator of the table keeps the last row that left for each key (and window), the old value of the next row
+(`exchange.old_values`). It emits halves of changes, in order: `sign` -1 retracts a row, 1 inserts one. A half that is
+`silent` is followed by the other half of its change in the same group, and makes no update of its own.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from tidegate.spec.columns import LIVE, TIMESTAMP, public_name
 
 
 def run(layout: Layout, state: State, rows: pa.Table) -> pa.Table:
-    """Halves of changes (`Layout.halves`) of the result rows that a table lets out, in order."""
-    # A time limit may let a window's row out when that has closed.
+    """Halves of changes (`Layout.halves_of` and `HALVES`) of the result rows that a table emits, in order."""
+    # A time limit may emit a window's row after the window has closed.
     found = old_values.replaced(layout, state, state.kept, rows, later=bool(layout.op.all_limits))
     live = array(found.rows[LIVE]).to_numpy(zero_copy_only=False)
     return _halves(layout, state, found.rows, found.before, found.came, found.has, live[found.came])
 
 
 def _halves(layout: Layout, state: State, rows: pa.Table, old: Ints, new: Ints, has_old: Any, has_new: Any) -> pa.Table:
-    """The rows `old` out and the rows `new` in, one after the other."""
+    """For each change, the half that retracts its row `old`, then the half that inserts its row `new`."""
     assert layout.op.regroup is not None
     for name in layout.op.regroup.key:
         if name not in rows.schema.names or pa.types.is_nested(rows[name].type):
@@ -46,7 +46,7 @@ def _halves(layout: Layout, state: State, rows: pa.Table, old: Ints, new: Ints, 
     told = np.stack([takes, puts], axis=1).ravel()
     columns: dict[str, Any] = {"ts": when, "sign": np.tile(np.array([-1, 1], np.int64), len(new))}
     columns["silent"] = np.stack([silent, np.zeros(len(new), bool)], axis=1).ravel()
-    # A change comes after all that its own task let out before it: its rank never goes back.
+    # A change comes after all earlier changes of its task: its rank never decreases.
     columns["rank"] = np.maximum.accumulate(when)
     # Two halves stay together, whatever other tasks have at the same rank.
     columns["place"] = (np.arange(len(when)) // 2 * state.tasks + state.task) * 2 + np.arange(len(when)) % 2

@@ -1,4 +1,4 @@
-"""How far stream time comes with a micro-batch, by the clock of the stream (`spec.clock`)."""
+"""The stream time after a micro-batch, by the clock of the stream (`spec.clock`)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tidegate.spec.clock import Clock
 
 
 def fold(clock: Clock, chunks: Sequence[Chunk], state: State, stream_time: int, inputs: int = 0) -> Fold:
-    """What had passed before each chunk, and the stream time behind all; `stream_time` is that before the batch.
+    """The stream time before each chunk and after the batch; `stream_time`: before the batch (ms).
 
-    inputs  so many inputs hold the slowest partition's time back until they are heard of (`with_inputs`)
+    inputs  number of inputs that hold the slowest partition's time back until they are heard of (`with_inputs`)
     """
     if not clock.slowest or not chunks:
         return Fold(chunks, stream_time)
@@ -25,7 +25,7 @@ def fold(clock: Clock, chunks: Sequence[Chunk], state: State, stream_time: int, 
 
 
 def advanced(clock: Clock, chunks: Sequence[Chunk], came: bool, state: State, stream_time: int) -> int:
-    """The stream time after the step, with what it goes on without records; `came`: whether any record came."""
+    """The stream time (ms) after the step, moved on if the input is idle; `came`: whether any record came."""
     if clock.idle_advance_ms is None:
         state.idle = Idle()
         return stream_time

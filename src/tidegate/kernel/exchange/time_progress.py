@@ -1,8 +1,8 @@
-"""How stream time passed within a micro-batch, for a time limit: at which times, and which key's record came first.
+"""Progress of stream time within a micro-batch, for a time limit: its times, and the key of the first record at each.
 
-A task has the updates of its own keys, but what waits there leaves as records of other tasks move stream time on. So
-every map task tells all of them the times of its records and, for each, the key of the first record at that time: an
-update by it finds stream time where it stood before, every other update at that time finds it moved.
+A task has the updates of its own keys, but its buffered rows leave as records of other tasks advance stream time. So
+every map task sends to all tasks the times of its records and, for each time, the key of the first record at that time.
+An update by this record finds the stream time before it; every other update at that time finds the stream time moved.
 
     records in the order of their times    a 10   b 12   c 12   a 15
     stream time before each                 7     10     12     12
@@ -32,9 +32,9 @@ class Passed:
     first: Hashes
 
     def before(self, now: int, times: Ints, keys: Hashes) -> tuple[Ints, Any]:
-        """The stream time that updates with these times and keys find, `now` being that before the batch.
+        """The stream time that updates with these times and keys find; `now`: stream time before the batch (ms).
 
-        Also which of them made their time come: of several updates of a key at one time the first one.
+        Also whether an update moved stream time to its time: of several updates of a key at one time the first one.
         """
         at = np.searchsorted(self.times, times)
         known = np.append(self.times, -1)[at] == times
@@ -46,7 +46,7 @@ class Passed:
 
 
 def told(layout: Layout, rows: pa.Table, ts: Ints, seen: Ints, chunk: Ints, offset: Ints | None) -> pa.Table:
-    """What a map task tells of its records: per chunk and time the first one; `seen` is the time in its own chunk."""
+    """The first record of a map task per chunk and time: chunk, time, seen (ms, in its own chunk), offset, key hash."""
     keys = grouping.key_hash(layout, rows)
     times = seen if follows_order(layout) else ts
     if layout.op.stream.changes:
@@ -65,7 +65,7 @@ def told(layout: Layout, rows: pa.Table, ts: Ints, seen: Ints, chunk: Ints, offs
 
 
 def growing(ts: Ints, seen: Ints, chunk: Ints, offset: Ints | None) -> pa.Table:
-    """What a map task tells of the records at which time grows in its chunks: chunk, time, seen (ms) and offset."""
+    """The records of a map task at which time grows in their chunks: chunk, time, seen (ms) and offset."""
     if offset is None:
         counted = np.flatnonzero(ts == seen)
         at = counted[np.unique(ts[counted], return_index=True)[1]]
@@ -82,7 +82,7 @@ def follows_order(layout: Layout) -> bool:
 
 
 def passed(layout: Layout, rows: pa.Table, seen: Ints, partition: Ints) -> Passed:
-    """What all map tasks told together; `seen` is the time that the records see, `partition` where they come from."""
+    """The progress of all map tasks from their `told` rows; `seen`: stream time that a row's record sees (ms)."""
     keys = rows["key"].to_numpy()
     times = seen if follows_order(layout) else ints(rows["time"])
     if layout.op.stream.ordered or layout.op.stream.changes:

@@ -1,10 +1,10 @@
-"""The rows that a table lets out on their way to the next operator, as records of a stream.
+"""Forwards the rows that an operator emits to the next operator, as records of a stream.
 
-There a batch is taken in timestamp order. Rows at the same time come in the order of their keys, final results in that
-in which windows leave; those of one key as they left. So nothing depends on which task a row comes from.
+The next operator takes a batch in timestamp order. Rows at the same time come in the order of their keys, final results
+in the order in which windows leave, rows of one key as they left. So the task of a row makes no difference.
 
-Behind the rows of a join that goes by its slowest partition comes one that is no record: `kept` is false, and `ts` is
-how far the stream time of the join has come.
+Behind the rows of a join that goes by its slowest partition comes a row that is no record: `kept` is false, and `ts` is
+the stream time of the join (ms).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def run(layout: Layout, rows: pa.Table) -> pa.Table:
 
 
 def with_time(records: pa.Table, stream_time: int) -> pa.Table:
-    """Records, and behind them the stream time of the operator that they leave."""
+    """The records, and behind them a row with the stream time (ms) of the operator that emitted them."""
     told = {"ts": stream_time, "kept": False}
     last = [pa.array([told.get(field.name)], field.type) for field in records.schema]
     return pa.concat_tables([records, pa.Table.from_arrays(last, schema=records.schema)])
