@@ -1,12 +1,12 @@
-"""Input that falls idle: stream time goes on from where it stood, at the pace of the wall clock.
+"""Idle input: stream time goes on from its last value, at the pace of the wall clock.
 
         wall clock    0      60     70     75     80         idle_advance 60, records at 0 and 80
         stream time   10     10     20     25     25         never to "now", and not while records come
 
-Time without a first record that counts does not move: records without a key have no time. Only a step without
-records moves it: after a stop of the query its first batch, which brings what came meanwhile, does
-not. With several tasks all of them must step at the same instants, or they would not agree on the time: a step before
-the next common tick moves nothing.
+Stream time does not move before the first valid record: records without a key have no time. Only a step without
+records moves it: the first batch after a stop of the query brings the records that came meanwhile, so it does not.
+Several tasks must move stream time at the same instants, or they would not agree on it: a step before the next common
+tick moves nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from tidegate.kernel.time.stream_time import NEVER
 
 TICKS = 10
-"""Into how many parts `idle_advance` is cut: by so much of it a window may leave too late."""
+"""Ticks in `idle_advance`: a window may leave one tick too late."""
 
 SHORTEST_TICK_MS = 100
 
@@ -30,7 +30,7 @@ class Idle:
     tick: int = NEVER
 
     def advance(self, after_ms: int, came: bool, wall_clock: int, stream_time: int, *, alone: bool) -> int:
-        """The stream time after a step, given that of its records. `alone`: no other task must agree."""
+        """The stream time after a step, given the stream time of its records. `alone`: no other task must agree."""
         if came:
             self.heard, self.stood = wall_clock, stream_time
         elif self.stood != NEVER and (alone or wall_clock >= self.tick):

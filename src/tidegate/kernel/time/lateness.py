@@ -1,11 +1,11 @@
-"""Which grace each (record, window) pair would have needed, and a histogram of it that stays small and merges.
+"""The grace that each (record, window) pair would have needed, in a histogram that stays small and can be merged.
 
 A record is late for a window that closes at or before the stream time it sees (`spec.windows`). So the grace that would
 have been enough is the stream time it sees, less the time at which the window closes without grace, plus 1 ms; or none.
 
-The stream time that a record sees is known behind the shuffle alone. What the map step tells of a chunk is therefore a
-table: how many records of each pane came while the chunk's own stream time was what (`counted`). The time that had
-passed before the chunk is put in behind the shuffle (`histogram`).
+The stream time that a record sees is known only behind the shuffle. So the map step sends a table for each chunk: the
+number of records of each pane at each stream time of the chunk alone (`counted`). The stream time before the chunk is
+added behind the shuffle (`histogram`).
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from tidegate.spec.windows import TimeWindows
 Bools = npt.NDArray[np.bool_]
 
 LIVE_BITS = 2
-"""The classes of a running query's histogram are 2^-2 of their values wide at most, and end at `ROUND_MS` besides."""
+"""The classes of a running query's histogram are at most 2^-2 of their values wide, and also end at `ROUND_MS`."""
 PLACES = 1 << 14
-"""Up to so many stream times that late records of a slice saw are told as they are."""
+"""Up to so many stream times that late records of a slice saw are reported exactly."""
 FEW_ROWS = 1 << 16
-"""Of so many rows every time that was seen is looked for; of more, those at PLACES places."""
+"""In up to so many rows every stream time seen is looked for; in more rows, only those at PLACES places."""
 MOST_CELLS = 1 << 16
-"""Beyond so many (time, pane) cells with records in a slice, panes far behind its latest one are put together."""
+"""Beyond so many (time, pane) cells with records in a slice, panes far behind its latest pane are put together."""
 _FAR_BITS = 7
 
 
 def without_grace(windows: TimeWindows) -> TimeWindows:
-    """The same windows, closing at once."""
+    """The same windows without grace."""
     return replace(windows, grace_ms=0)
 
 
 def needs(shape: TimeWindows, ts: Ints, seen: Ints) -> Iterator[tuple[Ints, Ints]]:
-    """(rows, the grace they needed in ms), for one window of each row after the other; rows in time are left out.
+    """Yields (rows, needed graces in ms), for one window of each row after the other; rows in time are left out.
 
     shape  windows without grace
     """
@@ -54,7 +54,7 @@ def needs(shape: TimeWindows, ts: Ints, seen: Ints) -> Iterator[tuple[Ints, Ints
     rows = np.arange(len(ts))
     while len(rows):
         need = seen[rows] - shape.close_ms(start) + 1
-        # Later windows of a record close later: who is in time for this one is in time for them.
+        # Later windows of a record close later: a record in time for this window is in time for them.
         late = need > 0
         rows, start, last = rows[late], start[late] + shape.advance_ms, last[late]
         yield rows, need[late]
@@ -63,7 +63,7 @@ def needs(shape: TimeWindows, ts: Ints, seen: Ints) -> Iterator[tuple[Ints, Ints
 
 
 def pairs(shape: TimeWindows, ts: Ints) -> Ints:
-    """How many windows each record is in."""
+    """Number of windows of each record."""
     panes = Panes(shape)
     pane = panes.pane(ts)
     found: Ints = (panes.last_window(pane) - panes.first_window(pane)) // shape.advance_ms + 1
@@ -71,9 +71,9 @@ def pairs(shape: TimeWindows, ts: Ints) -> Ints:
 
 
 def class_of(values: Ints, exact: Ints, bits: int) -> Ints:
-    """The largest value of the class of each value: the next multiple of a power of two, or of `exact` if closer.
+    """The largest value in the class of each value: the next multiple of a power of two, or of `exact` if closer.
 
-    Classes are 2^-bits of their values wide at most.
+    Classes are at most 2^-bits of their values wide.
     """
     exponent = np.frexp(values.astype(np.float64))[1] - bits - 1
     step = np.left_shift(np.int64(1), np.clip(exponent, 0, 62).astype(np.int64))
@@ -86,12 +86,11 @@ def class_of(values: Ints, exact: Ints, bits: int) -> Ints:
 
 
 def counted(panes: Panes, pane: Ints, seen: Ints, chunk: Ints, offset: Ints | None) -> pa.Table:
-    """How many records (`n`) of each `pane` came while the own stream time of their `chunk` was `seen`.
+    """Number of records (`n`) of each `pane` that came while the stream time of their `chunk` alone was `seen` (ms).
 
-    Rows are in the order of their chunks; `offset` is that of the first of them. Without offsets a batch is taken in
-    timestamp order, so that of its own records none comes after a later one. Beyond `PLACES` times of a slice
-    neighbouring ones are put together, and count as the latest of them; so they are where more than FEW_ROWS rows see a
-    time for a short while.
+    Rows are in the order of their chunks; `offset` is the offset of the first record. Without offsets a batch is taken
+    in timestamp order, so that no record comes after a later one of the batch. Beyond `PLACES` times of a slice
+    neighbouring times are put together, and count as the latest one; so do short-lived times among more than FEW_ROWS.
     """
     starts = _stretches(seen if offset is not None else None, chunk)
     ends = np.append(starts[1:], len(chunk))
@@ -120,11 +119,11 @@ def counted_combined(
     taken: tuple[Ints, Ints, Ints],
     is_open: Bools,
 ) -> pa.Table:
-    """The same, for less: `taken` are (chunk, pane, how many) of those rows that are open with today's grace.
+    """`counted` at less cost: `taken` has (chunk, pane, number) of the rows that are open with today's grace.
 
-    A row that is in time by its own chunk is late only if more had passed before the chunk than it has seen: then it
-    does not matter what it has seen. So rows count as having seen nothing, and those that are late by their own chunk,
-    of which there are few, are taken out again and told with what they have seen.
+    A row in time by its own chunk is late only if the stream time before the chunk is later than the time that the row
+    saw in it. Then the time that it saw does not matter. So rows count as having seen NEVER. The few rows that are late
+    by their own chunk are subtracted again, and counted with the time that they saw.
     """
     among = _Range.of(taken[0], taken[1], panes.width_ms)
     told = [_table(*among.cells(*taken), None, None)]
@@ -150,7 +149,7 @@ def _table(chunk: Ints, pane: Ints, n: Ints, offset: Ints | None, seen: Ints | N
 
 
 def _stretches(seen: Ints | None, chunk: Ints) -> Ints:
-    """Where stretches of rows begin that are of one chunk and, if it is given, have seen the same time."""
+    """The places where stretches of rows begin: rows of one chunk that have `seen` one time, if that is given."""
     if not len(chunk):
         return np.zeros(0, np.int64)
     # Chunks are numbered in the order of the rows.
@@ -173,10 +172,10 @@ def _stretches(seen: Ints | None, chunk: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class _Range:
-    """The panes of some rows, by how far they lie behind the latest one.
+    """The panes of some rows, by their distance behind the latest pane.
 
-    dense  there are few (stretch, pane) cells, used or not
-    far    so many are used that panes far behind are put together
+    dense  whether there are few (stretch, pane) cells, used or not
+    far    whether so many cells are used that panes far behind are put together
     """
 
     latest: int
@@ -194,7 +193,7 @@ class _Range:
         return cls(latest, width_ms, dense=False, far=len(used) > MOST_CELLS)
 
     def cells(self, stretch: Ints, pane: Ints, weights: Ints | None = None) -> tuple[Ints, Ints, Ints]:
-        """(stretch, pane, how many) of these rows or some of them, each once."""
+        """The distinct (stretch, pane) of rows of this range, with their number of rows, or sum of `weights`."""
         if not len(pane):
             return pane, pane, pane
         back = (self.latest - pane) // self.width_ms
@@ -214,7 +213,7 @@ class _Range:
 
 @cache
 def class_ends(grace_ms: int) -> Ints:
-    """The largest value of each class of graces of a running query, ascending: as `class_of`, with today's grace."""
+    """The largest grace (ms) of each class in a running query, ascending: as `class_of`, and today's grace."""
     octaves = np.left_shift(np.int64(1), np.arange(62))
     steps = np.maximum(octaves >> LIVE_BITS, 1)
     ends = (octaves[:, None] + steps[:, None] * np.arange(1 << LIVE_BITS)).ravel()
@@ -222,15 +221,15 @@ def class_ends(grace_ms: int) -> Ints:
 
 
 def classed(grace_ms: int, needed: Ints, n: Ints | None = None) -> Ints:
-    """How many of these graces are in each class (`class_ends`); `n`: so many times each."""
+    """Number of these graces in each class (`class_ends`); `n`: how often each grace counts."""
     ends = class_ends(grace_ms)
     return np.bincount(np.searchsorted(ends, needed), n, len(ends)).astype(np.int64)
 
 
 def histogram(windows: TimeWindows, pane: Ints, seen: Ints, n: Ints) -> list[int]:
-    """What a micro-batch of time windows tells (`told`), in (record, window) pairs.
+    """The histogram (`told`) of a micro-batch of time windows, in (record, window) pairs.
 
-    pane, seen, n  so many records of this pane saw this stream time
+    pane, seen, n  `n` records of the pane `pane` saw the stream time `seen` (ms)
     """
     shape = without_grace(windows)
     many = np.zeros(len(class_ends(windows.grace_ms)), np.int64)
@@ -241,13 +240,13 @@ def histogram(windows: TimeWindows, pane: Ints, seen: Ints, n: Ints) -> list[int
 
 
 def told(kind: int, sizes: tuple[int, int, int], total: int, many: Ints) -> list[int]:
-    """What a task tells of a micro-batch: the kind of its windows (`spec.metrics.GRACE_KINDS`), their size and advance
-    (0 where they have none) and the grace of today (ms), how many (record, window) pairs or records came, and of each
-    class of graces that were needed its largest value (ms) and how many needed one of it. What is late today, and
-    nothing else, is in a class above the grace.
+    """The histogram of a task for a micro-batch, as numbers: the kind of windows (`spec.metrics.GRACE_KINDS`); their
+    size, advance (0 where they have none) and today's grace (ms); the number of (record, window) pairs or records; and
+    for each class of needed graces its largest value (ms) and its count. Classes above today's grace hold exactly the
+    records that are late today.
 
-    many  by class (`class_ends`)
+    many  counts by class (`class_ends`)
     """
-    # What was taken out again (`counted_combined`) may have been all of a class.
+    # Subtracted rows (`counted_combined`) may have emptied a class.
     used = np.flatnonzero(many)
     return [kind, *sizes, total, *np.stack([class_ends(sizes[-1])[used], many[used]], axis=1).ravel().tolist()]

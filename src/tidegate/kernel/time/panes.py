@@ -1,7 +1,7 @@
-"""Where a record falls: panes, the windows that hold a pane, and which of them are open at a stream time.
+"""The pane of a record, the windows that hold a pane, and the windows that are open at a stream time.
 
 A *pane* is a stretch of time that lies in the same windows as a whole: gcd(size, advance) long, so that overlapping
-windows share what was aggregated for it. A tumbling window is its own pane. All functions take and give numpy
+windows share the aggregates of the pane. A tumbling window is its own pane. All functions take and give numpy
 arrays (or numbers) of epoch milliseconds; `windows` are named by their start.
 
         size 10, advance 5       panes  [0,5) [5,10) [10,15) ...
@@ -55,7 +55,7 @@ class Panes:
         return np.maximum((stream_time - self.windows.close_ms(0)) // advance * advance + advance, 0)
 
     def closed(self, first: Any, last: Any, first_open: Any) -> Any:
-        """How many of the windows first..last lie before `first_open`, that is, are closed."""
+        """Number of the windows first..last that lie before `first_open`, that is, are closed."""
         advance = self.windows.advance_ms
         return np.clip((first_open - first) // advance, 0, (last - first) // advance + 1)
 
@@ -64,9 +64,9 @@ class Panes:
         return range(window, window + self.windows.size_ms, self.width_ms)
 
     def windows_of(self, pane: int) -> int:
-        """How many windows hold the pane."""
+        """Number of windows that hold the pane."""
         return int(self.last_window(pane) - self.first_window(pane)) // self.windows.advance_ms + 1
 
     def windows_shared(self, pane: int, later: int) -> int:
-        """How many windows hold both panes."""
+        """Number of windows that hold both panes."""
         return max(0, int(self.last_window(pane) - self.first_window(later)) // self.windows.advance_ms + 1)

@@ -1,11 +1,11 @@
-"""Which grace each record would have needed by itself, where records travel whole: sliding windows, sessions, joins.
+"""The grace that each record would have needed by itself, where records travel whole: sliding windows, sessions, joins.
 
-    sliding windows   with it no window of the record has closed: the earliest one ends with the record
-    joins             with it something can still join the record (`JoinWindows.late_before_ms`)
-    sessions          with it the record is taken if no session is open that it can join. Such a session takes it with
-                      less, so this is the most that it can have needed
+    sliding windows   with this grace no window of the record has closed: the earliest one ends with the record
+    joins             with this grace another record can still join the record (`JoinWindows.late_before_ms`)
+    sessions          with this grace the record is taken even if it can join no open session. To join one takes less
+                      grace, so this is the most that the record can have needed
 
-A task knows its records and what they saw, so each task tells a histogram of its own, and they are added up.
+A task knows its records and the times that they saw. So each task reports a histogram, and the histograms are added up.
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ from tidegate.spec.windows import LEFT, RIGHT, JoinWindows, SessionWindows, Slid
 
 @dataclass(frozen=True)
 class Rule:
-    """When a record is late without grace: when stream time is beyond what it ends with by more than `reach_ms`.
+    """The rule by which a record is late without grace: it sees a stream time more than `reach_ms` after its end.
 
-    kind         as the histogram says it (`spec.metrics`)
-    grace_ms     the grace of today
-    earliest_ms  no record ends before this: early records share the first sliding window
+    The end is the timestamp of the record, but at least `earliest_ms`.
+
+    kind         kind of the histogram (`spec.metrics`)
+    grace_ms     today's grace
+    earliest_ms  earliest end of a record: early records share the first sliding window
     """
 
     kind: int
@@ -40,7 +42,7 @@ class Rule:
 
     @classmethod
     def of(cls, op: Operation) -> Rule | None:
-        """That of an operation, or of one side of a join; None where the map step tells graces, or nobody does."""
+        """The rule of an operation, or of one side of a join; None where the map step counts graces, or no step."""
         if isinstance(op.joined, StreamStream):
             windows = op.joined.windows
             sides = (LEFT, RIGHT) if op.joined.self_join else (op.side or LEFT,)
@@ -64,7 +66,7 @@ def _reach_ms(windows: JoinWindows, side: int) -> int:
 
 
 class RecordGraces:
-    """What the records of a batch needed by themselves, in one task: how many of each class of graces."""
+    """The graces that the records of a batch needed by themselves, in one task: counts by class of graces."""
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
@@ -72,10 +74,10 @@ class RecordGraces:
         self._many = np.zeros(len(class_ends(rule.grace_ms)), np.int64)
         nothing = np.zeros(0, np.int64)
         self._over = [(nothing, nothing)]
-        """Of sessions the timestamps of records that are late by themselves, and what they needed (ms)."""
+        """For sessions, the timestamps of records that are late by themselves, and the graces that they needed (ms)."""
 
     def add(self, ts: Ints, seen: Ints) -> None:
-        """Take records (ms) and the stream time that each saw when it came."""
+        """Add records, by timestamp and by the stream time that each saw when it came (ms)."""
         self.records += len(ts)
         need = self.rule.needs(ts, seen)
         some = need > 0
@@ -87,14 +89,14 @@ class RecordGraces:
             self._many += classed(self.rule.grace_ms, need[some])
 
     def take(self, other: RecordGraces) -> None:
-        """Take the records of the other side of a join."""
+        """Add the records of the other side of a join."""
         self.records += other.records
         self._many += other._many
 
     def histogram(self, late: Sequence[tuple[int, int, int]] = ()) -> list[int]:
-        """What a task tells (`kernel.time.lateness.told`).
+        """The histogram of a task (`kernel.time.lateness.told`).
 
-        late  of sessions, the records that were dropped: (place, start, end) of the session that each would have been
+        late  for sessions, the dropped records: (place, start, end) of the session that each would have been
         """
         many, grace = self._many, self.rule.grace_ms
         if self.rule.kind == OF_SESSIONS:
@@ -106,9 +108,10 @@ class RecordGraces:
 
 
 def _as_taken(ts: Ints, need: Ints, late: Ints, grace_ms: int) -> Ints:
-    """What records that are late by themselves needed at most, now that it is known which were, by their timestamps.
+    """The most grace (ms) that records late by themselves needed, given the timestamps of those `late` indeed.
 
-    Who was taken needed no more than today's grace. Of records of one time those that needed most count as late.
+    A record that was taken needed no more than today's grace. Of records with one timestamp, the records that needed
+    most count as late. Changes `need` in place.
     """
     order = np.lexsort((-need, ts))
     times, first, group = np.unique(ts[order], return_index=True, return_inverse=True)

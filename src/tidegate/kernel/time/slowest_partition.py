@@ -1,10 +1,10 @@
-"""Stream time of the slowest partition: for catching up on a backlog without dropping what one partition is behind.
+"""Stream time of the slowest partition: a query catches up on a backlog and drops nothing of a partition behind.
 
-The stream time of a batch's end is the smallest of the partitions' times, each the largest timestamp of its records. A
-record sees the smaller of two: the time of its own partition up to and including it, and the smallest time that any
-other partition had reached when the previous batch ended (one that is new: nothing); and at least the stream time of
-that end, which never goes back. So with one partition it is the plain rule, and nothing depends on how partitions were
-spread over map tasks.
+The time of a partition is the largest timestamp of its records. The stream time at the end of a batch is the smallest
+time of a partition. A record sees the smaller of two times: the time of its own partition up to and including it, and
+the smallest time that any other partition had reached when the previous batch ended (a new partition: nothing). It sees
+at least the stream time at that end, which never goes back. So with one partition this is the plain rule, and the
+distribution of partitions over map tasks does not matter.
 
         times before the batch    a 10, b 14, c 12 (idle)       stream time 10
         a's records 11, 16, 13    see 11, 14, 14                b holds a's back
@@ -27,14 +27,14 @@ Partition = int | str | None
 
 @dataclass(frozen=True)
 class Reached:
-    """How far a partition has come (event time), and the wall clock of the batch with its last record; both ms."""
+    """The event time that a partition has reached, and the wall clock of the batch with its last record; both ms."""
 
     time: int
     heard: int
 
 
 class SlowestFold(Fold):
-    """`Fold` by the rule above. `partitions` is what the next batch must be given as `reached`."""
+    """`Fold` by the rule above. `partitions` becomes `reached` of the next batch."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class SlowestFold(Fold):
         self._reached = reached
         self.partitions = dict(reached)
         for chunk in chunks:
-            # A join that has not begun holds back what its rows are merged with.
+            # A join that has not begun holds back the inputs with which its rows are merged.
             if chunk.reaches > NEVER or chunk.told is not None:
                 name = partition_of(chunk)
                 before = self.partitions.get(name, Reached(NEVER, wall_clock))
@@ -70,7 +70,7 @@ class SlowestFold(Fold):
         return self._reached[partition].time if partition in self._reached else NEVER
 
     def _most(self, chunk: Chunk) -> int:
-        """What the records of a chunk see at most of their own partition, where that is not said by themselves."""
+        """The latest time that records of a chunk see of their own partition; without limit unless there is `told`."""
         return MAX_MS if chunk.told is None else self.floor(partition_of(chunk))
 
     def ceilings(self) -> Ints:
@@ -84,9 +84,9 @@ def partition_of(chunk: Chunk) -> Partition:
 
 
 def with_inputs(reached: dict[Partition, Reached], inputs: int, wall_clock: int) -> dict[Partition, Reached]:
-    """`reached`, with a partition that has come nowhere for each input of a join that was not heard of yet.
+    """`reached`, with a partition that has reached no time for each input of a join that was not heard of yet.
 
-    So the side that comes first waits for the other one, until that counts as idle.
+    So the side that comes first waits for the other side, until the other side counts as idle.
     """
     heard = {str(name).partition(":")[0] for name in reached}
     silent: dict[Partition, Reached] = {

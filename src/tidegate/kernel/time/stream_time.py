@@ -1,15 +1,15 @@
 """The stream time a record sees, when a micro-batch was read by several map tasks.
 
 A record sees the larger of the stream time at the end of the previous micro-batch and the largest timestamp up to
-and including it in its own source partition of this batch. A map task knows only the part of that inside what it
-read, so it cuts its input into *chunks* and sends their headers to every task; behind the shuffle `Fold` puts the
-chunks of a partition into offset order and says what had passed before each.
+and including it in its own source partition of this batch. A map task knows only the timestamps that it read, so it
+cuts its input into *chunks* and sends their headers to every task. Behind the shuffle `Fold` puts the chunks of a
+partition into offset order and gives the stream time before each chunk.
 
 A dense chunk is a run of consecutive offsets: no other task can have read anything in between, so one number, its
-largest timestamp, tells the others all they need. Where the source promises that one map task reads an unbroken
-stretch of each partition (`contiguous`), gaps are no gaps, and the stretch is one dense chunk. Without that promise
-another task may have read what is missing: a partition with many gaps becomes one *scattered* chunk, which sends its
-running-max points (the offsets at which the largest timestamp grew, as far as that can close a window) and whose rows
+largest timestamp, is all that other tasks need. Where the source promises that one map task reads an unbroken stretch
+of each partition (`contiguous`), gaps are no gaps, and the stretch is one dense chunk. Without that promise another
+task may have read the missing records: a partition with many gaps becomes one *scattered* chunk. Its header has the
+running-max points (the offsets at which the largest timestamp grew, as far as that can close a window), and its rows
 are not combined with each other.
 
         offsets   0  1  2  3 | 7  8 | 4  5  6         two dense chunks of one task, one of another
@@ -43,13 +43,13 @@ def _no_points() -> Ints:
 class Chunk:
     """The header of a chunk. `partition` is None where the source gives no order; `rows` counts valid records.
 
-    `steps` say how often the chunk's own stream time was what: [time, records, sum of (time - theirs)], where the last
-    is 0 unless more steps than a header carries were put into one. `opening` is [offset, timestamp] of the
-    first record. `points` are the rows (offset, running maximum) of a scattered chunk at which a window may close, its
-    last one included; `sample` are up to STEPS of the others, for the lateness metric. `contiguous`: the source
-    promises that no other map task reads between `first` and `last`. `source` is the input of a join that it is of.
-    `behind`: its records are rows of another operator, which have no offsets.
-    `told` is there where the operator that the records leave says how far its stream time has come (NEVER: not here).
+    `steps` count records by the chunk's own stream time: [time, records, sum of (time - the time each saw)]. The sum is
+    0 unless steps were put together, because a header has at most STEPS. `opening` is [offset, timestamp] of the first
+    record. `points` are the rows (offset, running maximum) of a scattered chunk at which a window may close, and its
+    last row; `sample` are up to STEPS rows at which the maximum grew, for the lateness metric. `contiguous`: the source
+    promises that no other map task reads between `first` and `last`. `source` is the input of a join that has the
+    chunk. `behind`: its records are rows of another operator, which have no offsets. `told`: the stream time of that
+    operator, if it reports one (NEVER: not in this chunk).
     """
 
     partition: int | str | None
@@ -72,7 +72,7 @@ class Chunk:
 
     @property
     def reaches(self) -> int:
-        """How far the time of its partition comes with it (ms)."""
+        """The time that its partition reaches with the chunk (ms)."""
         return self.max_ts if self.told is None else self.told
 
     def lateness(self, before: int) -> tuple[float, int]:
@@ -136,8 +136,8 @@ def header(
 ) -> Chunk:
     """The header of the chunk with these rows; `seen` is its own stream time, `ts` counts where `valid`.
 
-    `closing` says which windows are open at `seen`, as a number that grows as windows close: points at which it stays
-    the same change no answer. None where every point may change one.
+    `closing` is a number for each `seen` that grows as windows close: points at which it stays the same change no
+    result. None where every point may change one.
     """
     mine, times = seen[valid], ts[valid]
     late = mine - times
@@ -193,7 +193,7 @@ def _steps(seen: Ints) -> list[list[int]]:
 
 
 class Fold:
-    """What had passed before each chunk of a batch, and the stream time after it."""
+    """The stream time before each chunk of a batch, and after the batch."""
 
     def __init__(self, chunks: Iterable[Chunk], stream_time: int) -> None:
         self.before_batch = stream_time
@@ -211,7 +211,7 @@ class Fold:
 
     @property
     def opening(self) -> int | None:
-        """The timestamp of the first record, in offset order; the smallest of the partitions'. None without records."""
+        """The timestamp of the first record in offset order, the smallest of all partitions; None without records."""
         firsts: dict[int | str | None, list[int]] = {}
         for chunk in self._chunks:
             if chunk.opening:
@@ -219,24 +219,24 @@ class Fold:
         return min((ts for _, ts in firsts.values()), default=None)
 
     def before(self, chunk: Chunk) -> int:
-        """The stream time that had passed before the first record of `chunk`."""
+        """The stream time before the first record of `chunk`."""
         return int(self.before_offsets(chunk.partition, np.array([chunk.first]))[0])
 
     def floor(self, partition: int | str | None) -> int:
-        """What every record of a partition sees at least, as far as its own partition tells."""
+        """The stream time that every record of a partition sees at least, by its own partition."""
         return self.before_batch
 
     def ceilings(self) -> Ints | None:
-        """Per chunk, what its records see at most; None if nothing holds them back.
+        """Per chunk, the latest stream time that its records see (ms); None if nothing holds them back.
 
-        Of an operator that says its stream time records see what it had come to before the batch.
+        Records of an operator that reports its stream time see only the stream time before the batch.
         """
         if all(chunk.told is None for chunk in self._chunks):
             return None
         return np.array([MAX_MS if chunk.told is None else self.before_batch for chunk in self._chunks], np.int64)
 
     def before_offsets(self, partition: int | str | None, offsets: Ints) -> Ints:
-        """The stream time that had passed before each of these offsets of a partition."""
+        """The stream time before each of these offsets of a partition."""
         if partition not in self._stairs:
             return np.full(len(offsets), self.floor(partition))
         at, times = self._stairs[partition]
