@@ -91,7 +91,7 @@ def previous_rows(codes: Ints) -> tuple[Ints, Any]:
 
 
 def place_in_group(codes: Ints) -> Ints:
-    """How many rows of the same code come before each row."""
+    """For each row, the number of earlier rows with the same code."""
     order = np.argsort(codes, kind="stable")
     place = np.arange(len(codes))
     begins = np.diff(codes[order], prepend=-1) != 0

@@ -17,7 +17,7 @@ NULL_HASH = np.uint64(0x7A6B_9C3D_51E2_F08D)
 _POSITION = 0x9E37_79B9_7F4A_7C15
 _LENGTH = 0xD1B5_4A32_D192_ED03
 _LOOPED_WORDS = 16  # longer values hash their further words in one go instead of one pass per word
-_BLOCK = 1 << 16  # values per pass: what a pass touches then stays in the cache
+_BLOCK = 1 << 16  # values per pass: the memory of a pass then stays in the cache
 
 
 def hash64(array: pa.Array) -> U64:

@@ -1,6 +1,6 @@
 """The map step: work that needs no state is done before the shuffle, and its result is packed into a blob per task.
 
-    input rows -> skip (null key, bad timestamp) -> chunks -> panes -> drop what is late inside its own chunk
+    input rows -> skip (null key, bad timestamp) -> chunks -> panes -> drop rows late inside their own chunk
                -> aggregate per key, pane and chunk (or keep record by record, in order) -> route by key -> blobs
 
 Every blob carries the headers of all chunks, so that a task without records still learns the stream time.

@@ -82,7 +82,7 @@ def follows_order(layout: Layout) -> bool:
 
 
 def passed(layout: Layout, rows: pa.Table, seen: Ints, partition: Ints) -> Passed:
-    """The progress of all map tasks from their `told` rows; `seen`: stream time that a row's record sees (ms)."""
+    """The progress of all map tasks, given their rows (`told`), the stream time (ms) that each sees, its partition."""
     keys = rows["key"].to_numpy()
     times = seen if follows_order(layout) else ints(rows["time"])
     if layout.op.stream.ordered or layout.op.stream.changes:

@@ -239,7 +239,7 @@ class Layout:
 
     @cached_property
     def state(self) -> list[str]:
-        """The names of all state columns: those of the accumulators, or of the one function."""
+        """The names of all state columns: of the accumulators, or of the one function."""
         return ["s:0:0"] if self.op.function else [name for names in self.states for name in names]
 
     @cached_property

@@ -1,1 +1,1 @@
-"""State: where it is stored, in which frames, and the index of what is stored."""
+"""State: stores, frames, tables, and the index of the stored logs."""

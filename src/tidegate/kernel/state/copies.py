@@ -224,7 +224,7 @@ def distinct(numbers: Ordered) -> Ordered:
 
 
 def _begins(high: npt.NDArray[np.int32], together: int) -> npt.NDArray[np.int32]:
-    """Where each range of numbers begins, and where the last one ends; a range has about `together` numbers."""
+    """The place where each range of numbers begins, and the last one's end; a range has about `together` numbers."""
     ranges = 1 << max(0, (len(high) // together).bit_length())
     bounds = (np.arange(ranges) << (_HALF - (ranges - 1).bit_length())) - _LEAST
     return np.append(np.searchsorted(high, bounds.astype(np.int32)), len(high)).astype(np.int32)

@@ -67,7 +67,7 @@ class State:
     by_key: LogIndex = field(default_factory=LogIndex)
     """Sliding windows and sessions that are stored by key; then `logs` has none."""
     closing: LogIndex = field(default_factory=LogIndex)
-    """When windows that are stored by key must be looked at (kernel.windows.closing_times)."""
+    """Times at which windows that are stored by key must be looked at (kernel.windows.closing_times)."""
     open_windows: int = 0
     """Number of open windows among those stored by key."""
     outlived: dict[int, int] = field(default_factory=dict)

@@ -34,7 +34,7 @@ PLACES = 1 << 14
 FEW_ROWS = 1 << 16
 """In up to so many rows every stream time seen is looked for; in more rows, only those at PLACES places."""
 MOST_CELLS = 1 << 16
-"""Beyond so many (time, pane) cells with records in a slice, panes far behind its latest pane are put together."""
+"""Beyond so many (time, pane) cells with records in a slice, panes far behind its latest pane are merged."""
 _FAR_BITS = 7
 
 
@@ -90,7 +90,7 @@ def counted(panes: Panes, pane: Ints, seen: Ints, chunk: Ints, offset: Ints | No
 
     Rows are in the order of their chunks; `offset` is the offset of the first record. Without offsets a batch is taken
     in timestamp order, so that no record comes after a later one of the batch. Beyond `PLACES` times of a slice
-    neighbouring times are put together, and count as the latest one; so do short-lived times among more than FEW_ROWS.
+    neighbouring times are merged, and count as the latest one; so do short-lived times among more than FEW_ROWS.
     """
     starts = _stretches(seen if offset is not None else None, chunk)
     ends = np.append(starts[1:], len(chunk))
@@ -175,7 +175,7 @@ class _Range:
     """The panes of some rows, by their distance behind the latest pane.
 
     dense  whether there are few (stretch, pane) cells, used or not
-    far    whether so many cells are used that panes far behind are put together
+    far    whether so many cells are used that panes far behind are merged
     """
 
     latest: int

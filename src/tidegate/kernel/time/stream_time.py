@@ -44,7 +44,7 @@ class Chunk:
     """The header of a chunk. `partition` is None where the source gives no order; `rows` counts valid records.
 
     `steps` count records by the chunk's own stream time: [time, records, sum of (time - the time each saw)]. The sum is
-    0 unless steps were put together, because a header has at most STEPS. `opening` is [offset, timestamp] of the first
+    0 unless steps were merged, because a header has at most STEPS. `opening` is [offset, timestamp] of the first
     record. `points` are the rows (offset, running maximum) of a scattered chunk at which a window may close, and its
     last row; `sample` are up to STEPS rows at which the maximum grew, for the lateness metric. `contiguous`: the source
     promises that no other map task reads between `first` and `last`. `source` is the input of a join that has the
@@ -178,7 +178,7 @@ def _at_which_windows_close(grew: Ints, closing: Ints) -> Ints:
 def _steps(seen: Ints) -> list[list[int]]:
     if not len(seen):
         return []
-    # A running maximum is sorted as it is; timestamps in their own order are not.
+    # A running maximum is sorted already; timestamps in their own order are not.
     ordered = seen if np.all(seen[1:] >= seen[:-1]) else np.sort(seen)
     at = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 1))
     times, counts = ordered[at], np.diff(np.append(at, len(ordered)))
