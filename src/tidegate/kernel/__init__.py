@@ -1,4 +1,4 @@
-"""What it means, on Arrow and numpy: no clock, no I/O, no logging, no Spark.
+"""The semantics of tidegate on Arrow and numpy: no clock, no I/O, no logging, no Spark.
 
-`packing.pack` does per input partition what needs no state; `stage.Stage.step` does the rest over a `store.Store`.
+`packing.pack` does the stateless work of an input partition; `stage.Stage.step` does the rest over a `store.Store`.
 """

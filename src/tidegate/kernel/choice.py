@@ -1,4 +1,4 @@
-"""Which operator computes a plan. This is the only place that decides it."""
+"""The choice of the operator that computes a plan. No other module makes this choice."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def operator_of(layout: Layout) -> Operator:
 
 
 def operator_class(op: Operation) -> type[Operator]:
-    """The kind of operator that computes a plan.
+    """The class of the operator that computes a plan.
 
-    A join has two inputs. A table that is given as its changes is forwarded. An aggregation without windows keeps a
-    row per key. Sliding windows and sessions depend on what their key has. Of the other windows a log is enough where
-    only final results leave and no order of records can change them; everything else reads and writes a table per
-    window.
+    A join has two inputs. A table given as its changes is forwarded. An aggregation without windows keeps a row per
+    key. Sliding and session windows depend on the stored windows of their key. For other windows a log is enough if
+    the plan emits only final results and the order of records cannot change them; otherwise each window has a table
+    that batches read and write.
     """
     if op.joined is not None:
         return _JOINS[type(op.joined)]

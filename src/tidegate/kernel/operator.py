@@ -1,7 +1,7 @@
-"""What an operator is: one micro-batch in, rows out, and an answer to every question about what it stores.
+"""The protocol of operators: one micro-batch in, rows out, and queries about the stored state.
 
-`stage` drives a micro-batch of any operator. Looking inside, upgrades and metrics ask the operator as well, so that
-nobody has to know which kind it is. `choice.operator_of` chooses the kind, once.
+`stage` runs a micro-batch of any operator. Inspection, upgrades and metrics ask the operator too, so that no caller
+needs to know its class. `choice.operator_of` chooses the class, once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tidegate.plan import Operation
 
 
 class OpenWindows(NamedTuple):
-    """How many windows are open, and the stream time (ms) at which the first of them closes; None if none does."""
+    """The number of open windows, and the stream time (ms) at which the first of them closes; None if none does."""
 
     windows: int
     next_close: int | None
@@ -33,63 +33,60 @@ class OpenWindows(NamedTuple):
 
 @dataclass(frozen=True)
 class Operator(ABC):
-    """The stateful operator of a layout.
-
-    `tables` are the tables that it declares; `table` is the one that holds its windows or keys.
-    """
+    """The stateful operator of a layout; `tables` are the tables that the operator declares."""
 
     layout: Layout
 
     tables: ClassVar[tuple[TableSpec, ...]] = ()
 
     def move_time(self, state: State, batch: Batch) -> None:
-        """Set what the records of a batch see (`batch.fold`), and how far stream time has come with it."""
+        """Set the stream times that the records of a batch see (`batch.fold`), and advance `state.stream_time`."""
         clock, inputs = self.layout.op.stream.clock, len(self.layout.op.sides)
         batch.fold = stream_clock.fold(clock, batch.chunks, state, state.stream_time, inputs)
         state.stream_time = stream_clock.advanced(clock, batch.chunks, batch.came, state, batch.fold.stream_time)
 
     def shown_time(self, state: State) -> int:
-        """Stream time as people are shown it (ms): what partitions hold back."""
+        """Stream time (ms) as metrics and `pending` show it: the clock that slow partitions hold back."""
         return state.stream_time
 
     def time_of_rows(self, state: State) -> int:
-        """The stream time (ms) by which an operator behind goes, if the rows say it (`to_stream.with_time`)."""
+        """The stream time (ms) that emitted rows tell the next operator (`to_stream.with_time`)."""
         return state.stream_time
 
     @abstractmethod
     def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
-        """One micro-batch: the rows that the aggregation makes, in at least one part, and the records dropped late.
+        """Process one micro-batch. Returns the rows, in at least one part, and the number of records dropped late.
 
         `closes_at` is the stream time (ms) up to which windows close. The state is stored when the last part is taken.
         """
 
     def open_windows(self, state: State) -> list[tuple[Window, int]]:
-        """Every window that is open to some key, and the stream time (ms) at which it closes."""
+        """Every window that is open for some key, and the stream time (ms) at which it closes."""
         return []
 
     def count_open(self, state: State) -> OpenWindows:
-        """The number of open windows and the next close, from the index alone: no row is read."""
+        """The number of open windows and the next close, from the index alone, without reading rows."""
         return OpenWindows(0, None)
 
     def next_close(self, state: State) -> int | None:
-        """The stream time (ms) at which the next record of a join closes that may leave then; None elsewhere."""
+        """The stream time (ms) at which the first open record of a preserved join side closes; None if none is open."""
         return None
 
     def next_lookup(self, state: State) -> tuple[int, int] | None:
-        """When the first record that waits for a table is looked up, and what its clock shows (ms); None elsewhere."""
+        """The time of the first pending table lookup, and the current time of its clock (ms); None if none waits."""
         return None
 
     def lookups(self, state: State) -> pa.Table | None:
-        """The records that wait for a table: key columns, and `UNTIL`, the time at which each is looked up (ms)."""
+        """Records that wait for a table lookup: key columns, and `UNTIL`, the time of the lookup (ms); else None."""
         return None
 
     def counts(self, state: State) -> dict[str, float]:
-        """What the operator tells besides of what it holds, by the names of `spec.metrics`."""
+        """Further metrics of the operator's state, by the names of `spec.metrics`."""
         return {}
 
     @property
     def own_stores(self) -> tuple[str, ...]:
-        """The names of stores that have rows of other columns than results; `read_state` reads them as they are."""
+        """The names of stores whose rows are not results; `read_state` reads them by `own_rows`."""
         return ()
 
     def own_schema(self, store: str) -> pa.Schema:
@@ -101,42 +98,42 @@ class Operator(ABC):
         raise NotImplementedError
 
     def buffered(self, state: State) -> Held:
-        """What waits for its window to close: rows, bytes, and bytes on disk alone."""
+        """Rows that wait for their window to close: their number, their bytes, and the bytes of those only on disk."""
         totals = state.logs.totals()
         if self.layout.op.buffer is not None:
-            # A buffer with a bound keeps its bytes, as the bound counts them, beside each window.
+            # The index of a bounded buffer has the bytes of each window, as the bound counts them.
             return Held(totals.rows, totals.counts, totals.size)
         return Held(totals.rows, totals.size, totals.size)
 
     def stored_rows(self, state: State) -> Iterable[pa.Table]:
-        """The stored rows of open windows with the bounds of each one's window, table by table."""
+        """The stored rows of open windows, with the bounds of their windows, table by table."""
         return ()
 
     def results_so_far(self, state: State) -> list[pa.Table]:
-        """Rows of the layout's result schema: what each open window or key holds. The state stays as it is."""
+        """The current results of open windows or keys: rows of the layout's result schema. Reads the state only."""
         return []
 
     def windows_stored(self, state: State) -> dict[int, pa.Table]:
-        """A table of state rows for each open window, by its start (ms); what `rewrite_from` of another kind reads."""
+        """The state rows of each open window, by its start (ms); `rewrite_from` of another class reads them."""
         return {}
 
     def effect_of_grace(self, longer_ms: int) -> str:
-        """What it means for a query that goes on that its grace is so much longer, or shorter if it is negative."""
+        """Text for the user: the effect on a restarted query of a grace `longer_ms` longer (shorter if negative)."""
         if longer_ms > 0:
             return f"windows that closed stay closed; those that are open take records {show_ms(longer_ms)} longer"
         return "windows that the shorter grace has closed leave with the next batch, and take no record any more"
 
     def effect_of_table(self, old: Operation) -> str | None:
-        """What it means that the plan `old` kept the rows of a joined table in another way; None if it cannot go on."""
+        """Text for the user: the effect of another history of a joined table than in `old`; None if it is refused."""
         return None
 
     def rewrite_times(self, old: Operation, state: State) -> None:
-        """Change the times in a state that the plan `old` wrote to those of this plan."""
+        """Convert the times in a state that the plan `old` wrote to this plan."""
         if state.stream_time != NEVER:
             state.closed_to += self.layout.op.grace_ms - old.grace_ms
 
     def rewrite_from(self, old: Operator, state: State, *, bounded: bool) -> None:  # noqa: B027 - most need not
-        """Store what the operator `old` stored in the form that this operator needs, where the forms differ.
+        """Rewrite the rows that the operator `old` stored into this operator's form, where the forms differ.
 
-        `bounded`: whether `old` stored the entries of a buffer with a bound. Both operators have the layout of now.
+        `bounded`: whether `old` stored the entries of a bounded buffer. Both operators have the current layout.
         """

@@ -1,4 +1,4 @@
-"""What leaves an operator: the rows of its one table, or of several outputs with the name of each."""
+"""The rows that an operator emits: rows of its one table, or rows of several outputs with the name of the output."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tidegate.spec.steps import Step
 def run(
     layout: Layout, state: State, rows: pa.Table, batch: Batch, gone: Flushed, end_of_input: bool
 ) -> tuple[pa.Table, int | None]:
-    """The rows that leave, of `Layout.output_schema`, given those that the aggregation made (`results.for_kind`).
+    """The emitted rows, of `Layout.output_schema`, from the rows that the operator made (`results.for_kind`).
 
-    `gone` is what suppressions of an earlier plan held back, which leaves first.
+    `gone` has the rows that suppressions of an earlier plan held back; they leave first.
 
-    An output with a time limit holds its rows back; by the wall clock, the time at which the next ones are due comes
-    with them. Raises BufferFullError if it shuts down when full and is.
+    An output with a time limit holds its rows back. The second value is the wall clock (ms) at which the next of them
+    is due, None if none is. Raises BufferFullError if a buffer is full and shuts down when full.
     """
     parts, wake_at = [], None
     if gone.results:
@@ -38,7 +38,7 @@ def run(
         if output.kind == "final" and not output.limits:
             suppression_metrics.record_final(state, part.num_rows)
         if output.kind == "final" and output.limits and not layout.sorts:
-            # A limit takes row after row and goes by their time: they come as their windows end, however stored.
+            # A limit takes rows one by one and goes by their timestamps: sort them, whatever their stored form.
             part = results.in_order(layout, part)
         for number, limit in enumerate(output.limits):
             part = _behind_steps(layout, limit.before, part, gone.behind.get((output.name, number)))
@@ -62,7 +62,7 @@ def run(
 
 
 def _behind_steps(layout: Layout, steps: tuple[Step, ...], part: pa.Table, gone: pa.Table | None) -> pa.Table:
-    """The rows behind these steps; first those which come there from a limit that is gone."""
+    """The rows of `part` after these steps; the rows `gone` of a removed limit come before them."""
     part = map_filter.on_results(steps, part, layout.op.key)
     return part if gone is None else _first([gone], part)
 
@@ -70,7 +70,7 @@ def _behind_steps(layout: Layout, steps: tuple[Step, ...], part: pa.Table, gone:
 def _limited(
     layout: Layout, output: Output, number: int, state: State, batch: Batch, part: pa.Table, end_of_input: bool
 ) -> tuple[pa.Table, int | None]:
-    """`time_limit.run` of one limit of an output; several of them add up what they tell."""
+    """`time_limit.run` for one limit of an output; the metrics of several limits are combined."""
     others, state.step_metrics = state.step_metrics, {}
     waiting = layout.of_limit(output, number)
     part, wake_at = time_limit.run(waiting, state, batch, part, end_of_input, behind_limit=number > 0)
@@ -83,7 +83,7 @@ def _limited(
 
 
 def _first(gone: list[pa.Table], rows: pa.Table) -> pa.Table:
-    """Rows that leave before those of the batch, with what those know of their time."""
+    """The rows `gone`, then `rows`. If `rows` has the column `SEEN`, `gone` gets its timestamps there."""
     if SEEN in rows.schema.names:
         gone = [part.append_column(SEEN, part[TIMESTAMP]) for part in gone]
     return pa.concat_tables([*gone, rows], promote_options="default")
@@ -97,7 +97,7 @@ def _of(layout: Layout, rows: pa.Table, output: Output, batch: Batch) -> pa.Tabl
 
 
 def of_kind(layout: Layout, rows: pa.Table, kind: str) -> pa.Table:
-    """Those of the rows that an aggregation made (`results.for_kind`) that are of a kind."""
+    """The rows of one kind, "updates" or "final", among the rows that the operator made (`results.for_kind`)."""
     if layout.op.emits != "both":
         return rows
     schema = layout.for_kind[kind].result_schema

@@ -1,8 +1,8 @@
-"""One step of a stateful operator: blobs of a micro-batch in, rows that leave out, the rest into the store.
+"""One step of a stateful operator: the blobs of a micro-batch in, emitted rows out, new state into the store.
 
     decode blobs -> same plan? -> fold the chunks' stream times -> late by window -> log or table -> close -> save
 
-A stage holds no state of its own between steps; everything is in the store.
+A stage keeps no state between steps; all state is in the store.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ from tidegate.plan import Operation
 from tidegate.spec.metrics import GRACE_NEEDED, PARTITION_TIMES
 
 DROPS = ("late", "null_key", "null_value", "bad_timestamp")
-"""Why a record is not taken. "late" counts (record, closed window) pairs."""
+"""Reasons to drop a record. "late" counts (record, closed window) pairs."""
 
 
 def reasons(op: Operation | None) -> tuple[str, ...]:
-    """Why a record of this operation may not be taken: DROPS, and "future" where there is a `max_future_skew`."""
+    """Reasons to drop a record of this operation: DROPS, and "future" if there is a `max_future_skew`."""
     return DROPS if op is None or op.stream.clock.max_future_skew_ms is None else (*DROPS, "future")
 
 
 @dataclass
 class Step:
-    """What a step lets out: rows of `Layout.output_schema` in parts, and counts.
+    """Result of one step: rows of `Layout.output_schema` in parts, and metrics.
 
-    parts: to be taken once and whole; the step is over, and its state stored, when there are no more.
-    metrics, from then on: records, late, null_key, null_value, bad_timestamp, emitted, open_windows (counts of this
-    batch; the first five of all map tasks are told by the first task alone, late by each for its keys), stream_time
-    (ms), lateness_sum, record_lateness_max (ms, over `records`), and what `kernel.suppress.suppression_metrics` tells.
-    wake_at, from then on: the wall clock (ms) at which a step is due even if no record comes, None if none is.
+    parts: take every part, once. After the last part the step is over and its state is stored.
+    metrics, set by then: records, late, null_key, null_value, bad_timestamp, emitted, open_windows (counts of this
+    batch; the first task alone reports the first five of all map tasks, each task adds `late` of its keys), stream_time
+    (ms), lateness_sum, record_lateness_max (ms, over `records`), and those of `kernel.suppress.suppression_metrics`.
+    wake_at, set by then: the wall clock (ms) at which a step is due even if no record comes, None if none is.
     """
 
     parts: Iterator[pa.Table] = field(default_factory=lambda: iter(()))
@@ -62,7 +62,7 @@ class Step:
 
     @cached_property
     def rows(self) -> pa.Table:
-        """All parts at once."""
+        """All parts as one table."""
         return pa.concat_tables(self.parts)
 
 
@@ -73,19 +73,19 @@ class Stage:
     layout: Layout
     tasks: int = 1
     expected: bytes | None = None
-    """Keys that give a final row in every window (`kernel.windows.expected_keys.pack`)."""
+    """Packed keys that get a final row in every window (`kernel.windows.expected_keys.pack`)."""
     drains: bool = False
-    """Whether this is a last run (`kernel.upgrade.drain`)."""
+    """Whether this run drains the checkpoint (`kernel.upgrade.drain`)."""
 
     def step(
         self, store: Store, blobs: Iterable[bytes], end_of_input: bool = False, wall_clock: int | None = None
     ) -> Step:
-        """Take a micro-batch. `end_of_input`: the input is over, so every window closes.
+        """Process a micro-batch. `end_of_input`: the input is over, so every window closes.
 
-        Blobs say what the wall clock is if the plan needs it; `wall_clock` (ms) says it where no record came.
+        Blobs carry the wall clock if the plan needs it; `wall_clock` (ms) gives it if no record came.
 
-        Raises CheckpointError before anything is stored if `store` belongs to another plan; BufferFullError and
-        AggregationError leave the store to be thrown away by the caller, as Spark does with a failed batch.
+        Raises CheckpointError before anything is stored if `store` belongs to another plan. After BufferFullError or
+        AggregationError the caller must discard the store, as Spark does after a failed batch.
         """
         step = self.begin(store, blobs, end_of_input, wall_clock)
         _ = step.rows
@@ -94,7 +94,7 @@ class Stage:
     def begin(
         self, store: Store, blobs: Iterable[bytes], end_of_input: bool = False, wall_clock: int | None = None
     ) -> Step:
-        """`step`, done while the parts of its rows are taken: a window that is too large for it is never whole."""
+        """`step`, run while the caller takes the parts: a window that is too large for memory is never there whole."""
         step = Step()
         step.parts = self._emit(step, store, blobs, end_of_input, wall_clock)
         return step
@@ -108,7 +108,7 @@ class Stage:
         gone = compatibility.start(loaded)
         batch, metrics = self._decode(blobs, layout)
         state.task = batch.task
-        # The clock of the machine that drives the query may be set back; time that has passed stays passed.
+        # The clock of the driver's machine may be set back; the wall clock of the state never goes back.
         state.wall_clock = max(state.wall_clock, batch.wall_clock, NEVER if wall_clock is None else wall_clock)
         operator = operator_of(layout)
         operator.move_time(state, batch)
@@ -140,7 +140,7 @@ class Stage:
         step.wake_at = min((time for time in (wake_at, state.idle.tick) if time not in (None, NEVER)), default=None)
 
     def _in_parts(self, state: State, gone: Flushed) -> bool:
-        """Whether the rows that an aggregation makes leave as they are made, each part for itself."""
+        """Whether each part of the operator's rows can leave alone, as soon as it is made."""
         op = self.layout.op
         looked_at = self.expected is not None or op.retention_ms is not None or state.closed or self.layout.sorts
         return not (looked_at or gone.results or gone.behind or op.all_limits or op.regroup or op.named)
@@ -149,12 +149,12 @@ class Stage:
         batch = Batch(layout) if layout.op.joined is None else JoinBatch(layout)
         drops: Counter[str] = Counter()
         first = False
-        # The shuffle delivers blobs in any order. In one order a replayed batch gives the same rows to the last bit.
+        # The shuffle delivers blobs in any order. Sorted, a replayed batch gives the same rows to the last bit.
         waiting = sorted(blobs, reverse=True)
         while waiting:
             meta, rows = frames.decode(frames.BLOB, waiting.pop())
             _same_run(meta, self.layout.identity, self.tasks)
-            if meta["chunks"]:  # else it is a mark (`draining.marks`)
+            if meta["chunks"]:  # a blob without chunks is a mark (`drain.marks`)
                 points = rows.pop() if meta.get("points") else None
                 counted = rows.pop() if meta.get("counted") else None
                 chunks = chunk_headers.read(meta["chunks"], points)
@@ -172,7 +172,7 @@ class Stage:
 
 
 def _told_once(batch: Batch) -> dict[str, Any]:
-    """What follows from the headers of all chunks, and a single task tells."""
+    """Metrics from the headers of all chunks; only one task reports them."""
     times = batch.partition_times()
     return _lateness(batch) | ({PARTITION_TIMES: json.dumps(times)} if times else {})
 

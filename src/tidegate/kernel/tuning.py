@@ -1,4 +1,4 @@
-"""The sizes from which on the kernel does something else, as one value that is handed in."""
+"""Sizes at which the kernel changes its way of working, as one value that callers pass in."""
 
 from __future__ import annotations
 
@@ -7,76 +7,74 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tuning:
-    """Sizes that decide time and memory, but no row: tests make them small, so that a handful of records reaches them.
+    """Sizes that change time and memory but no row. Tests make them small, so that a few records reach them.
 
-    A layout (`kernel.rows.layout.Layout.tuning`) has those of a batch, a store (`kernel.state.store.Store.tuning`)
-    those of what is stored. Both are handed the same value.
+    `kernel.rows.layout.Layout.tuning` has the sizes for a batch, `kernel.state.store.Store.tuning` the sizes for stored
+    data. Both get the same value.
 
     Map step
-        slice_rows    rows packed at a time: bounds the memory of a map task, whatever it is given to read
-        offset_runs   with more runs of consecutive offsets than this, a partition's part in a map task is one scattered
-                      chunk
+        slice_rows    rows packed at a time: bounds the memory of a map task, however much it reads
+        offset_runs   if a partition has more runs of consecutive offsets than this in a map task, its rows are one
+                      scattered chunk
 
     Final results of time windows
-        close_rows      rows of closing windows that are merged at once; a larger window is dealt into parts by key
-        part_rows       about how many rows of such a window are merged at a time
+        close_rows      rows of closing windows that are merged at once; a larger window is split into parts by key
+        part_rows       rows of such a window that are merged at a time, about
         compact_rows    a log shorter than this is never compacted
         compact_growth  a log is compacted when it has this many times the rows it had when it was last compacted
-        most_tables     in about so many tables a record of hopping windows is at most; more windows share tables. A
-                        checkpoint is read with the number that it was written with
+        most_tables     tables that a record of hopping windows is in at most, about; more windows share tables. A
+                        checkpoint must be read with the number that wrote it
 
     Tables of windows
-        whole_rows   a window up to so many rows is read and written whole by each batch that touches it
-        whole_times  so is a larger one of up to so many times the rows that a batch has of it; otherwise the batch
-                     reads and writes the rows of its keys. The same two numbers decide when sliding windows and
-                     sessions are stored by key: when a batch writes more than so many, and so many times those that it
-                     needs
+        whole_rows   a window of up to this many rows is read and written whole by each batch that touches it
+        whole_times  so is a larger window of up to this many times the rows that the batch has in it; in other windows
+                     the batch reads and writes only the rows of its keys. Both numbers also decide when sliding windows
+                     and sessions are stored by key: when a batch writes more than `whole_rows` windows, and more than
+                     `whole_times` times the windows that it needs
 
     Sliding windows and sessions
-        key_windows    a bucket with more windows than this becomes several: one record reads and writes the bucket of
-                       its key. The second number is for batches with many records for each bucket, which read and write
-                       fewer large ones faster
-        lookup_records so many records are looked at before it is asked whether all buckets are touched already
-        part_records   so many records of final results of sliding windows are applied together, or those of one bucket.
-                       Each makes up to two windows, and takes about a kilobyte while it is applied
+        key_windows    a bucket with more windows than this is split, because a record reads and writes the whole bucket
+                       of its key. The second number is for batches with many records per bucket: fewer large buckets
+                       are faster for them
+        lookup_records records that are looked up between two checks whether all buckets are touched already
+        part_records   records of sliding windows with final results that are applied together, or all those of one
+                       bucket. Each makes up to two windows, and takes about a kilobyte while it is applied
 
     State by key, and its index
-        bucket_rows   a bucket with more rows than this becomes several
-        page_logs     a page of the index with more logs than this becomes several
-        fanout        a page with more pages below it than this becomes several
-        root_entries  the meta frame holds up to so many logs, or pages of the highest level
+        bucket_rows   a bucket with more rows than this is split
+        page_logs     a page of the index with more logs than this is split
+        fanout        a page with more child pages than this is split
+        root_entries  logs, or pages of the highest level, that the meta frame holds at most
 
     Time limits
-        buckets_per_level  into about so many time buckets a limit is cut: more of them make an update write more, fewer
-                           a due one read more. One that begins to be due is cut into as many again, so that it is read
-                           whole only once. A checkpoint is read with the number that it was written with
-        bucket_segments    a time bucket of more segments than this is put together, each after a different number of
-                           batches
+        buckets_per_level  time buckets of a limit, about: with more of them an update writes more, with fewer a due
+                           bucket reads more. A bucket that begins to be due is cut into as many again, so that it is
+                           read whole only once. A checkpoint must be read with the number that wrote it
+        bucket_segments    a time bucket with more segments than this is compacted, each bucket after a different number
+                           of batches
         chunk_rows, piece_rows
-                           keys in a chunk of the key index, and those that are looked up at a time
-        fold_rows          the log of the key index is put together with its base when it has more rows than this and an
+                           keys in a chunk of the key index; keys that are looked up at a time
+        fold_rows          the log of the key index is merged into its base when it has more rows than this and than an
                            eighth of the base
 
     Joins
-        pairs           so many pairs of records are found at a time
-        open_stretches  so many stretches span the time for which a record is open
+        pairs           pairs of records that are found at a time
+        open_stretches  stretches that span the time for which a record is open
         merged_rows     runs of open records that together have more rows than this are not merged
-        range_rows      a range of a table with more rows than this is cut into several
-        copy_bytes      bytes of the process for all copies of runs that it has; a larger state is decoded as far as it
-                        has no copy
-        copy_steps      copies that so many steps have not asked for make room for others
-        range_records   about so many records of a copy have hashes of one range
-        block_rows      about so many records are merged, written to a copy or closed at a time
-        gap_bytes       bytes of a copy that nobody wants are read too where they are fewer than this: another read
-                        costs more
-        file_bytes      a copy up to so many bytes stays in memory: a file takes a descriptor
+        range_rows      a range of a table with more rows than this is split
+        copy_bytes      bytes of all copies of runs in a process; runs of a larger state without a copy are decoded
+        copy_steps      a copy that was not used for this many steps makes room for others
+        range_records   records of a copy with hashes of one range, about
+        block_rows      records that are merged, written to a copy or closed at a time, about
+        gap_bytes       a gap of fewer unwanted bytes than this in a copy is read too: another read costs more
+        file_bytes      a copy of up to this many bytes stays in memory: a file takes a descriptor
 
     Spark
         frame_rows  rows to a frame: enough to drown the cost per frame, few enough that a frame of wide rows fits in
                     memory twice
         list_rows   rows to a list; Spark holds a list whole
-        part_bytes  the most bytes of one value in Spark's state: a worker has it some ten times over while it is handed
-                    over; one of 256 MB ends Spark's state server with an OutOfMemoryError
+        part_bytes  the most bytes of one value in Spark's state: a worker holds about ten copies of it while it is
+                    handed over; a value of 256 MB ends Spark's state server with an OutOfMemoryError
     """
 
     slice_rows: int = 500_000

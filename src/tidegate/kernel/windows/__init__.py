@@ -1,1 +1,1 @@
-"""Windows: which windows a record has, what is stored of them, and which rows they emit."""
+"""Windows: the windows of a record, their stored rows, and the rows they emit."""
