@@ -1,8 +1,8 @@
-"""An aggregator over Arrow arrays: called once per round, with one record of every entry that still has one.
+"""A vectorized aggregator over Arrow arrays: one call per round, with one record of every entry that still has one.
 
-Round r takes the r-th record of each entry (key and window), so the records of an entry are taken in their order, and a
-batch makes as many calls as its most frequent entry has records. Entries are sorted by how many they have, most first:
-those of a round are then the first ones of the round before.
+Round r takes the r-th record of each entry (key and window). So the records of an entry keep their order, and a batch
+makes as many calls as its most frequent entry has records. Entries are sorted by their number of records, most first:
+the entries of a round are then the first entries of the round before.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def apply(layout: Layout, fold: Fold, touched: Touched, rows: pa.Table, every: bool) -> tuple[pa.Table, pa.Table]:
-    """As `functions.apply`."""
+    """`functions.apply` for a vectorized aggregator."""
     counts = np.bincount(touched.number, minlength=touched.heads.num_rows)
     entries = np.argsort(-counts, kind="stable")
     order, sizes = _rounds(touched.number, counts, entries)
@@ -38,12 +38,12 @@ def apply(layout: Layout, fold: Fold, touched: Touched, rows: pa.Table, every: b
     for size in sizes:
         values = _called(layout, fold, given.slice(low, size), _begun(fold, layout, values.slice(0, size)))
         stamps = np.maximum(since[:size], ts[low : low + size])
-        # A deleted entry is forgotten with its time.
+        # A deleted entry loses its timestamp too.
         since = np.where(valid_rows(values), stamps, NEVER)
         told.append((values, stamps))
         low += size
     after = [*sizes[1:], 0]
-    # Those with most records come first, and their last round was the last.
+    # Entries with most records come first, and their last round was the last one.
     last = [(v.slice(n), s[n:]) for (v, s), n in zip(reversed(told), reversed(after), strict=True)]
     final = _table(touched.heads.take(pa.array(entries)), last)
     kept = final if layout.op.buffer is not None else final.filter(pa.array(valid_rows(array(final["s:0:0"]))))
@@ -51,7 +51,7 @@ def apply(layout: Layout, fold: Fold, touched: Touched, rows: pa.Table, every: b
         heads = touched.heads.take(pa.array(touched.number[order]))
         updates = _deleted(_table(heads, told)).take(pa.array(np.argsort(order)))
     else:
-        # Created and deleted within the batch: nobody has heard of it (SEMANTICS 13). The rest by first record.
+        # An entry created and deleted within the batch gives no update (SEMANTICS 13). The rest by first record.
         by_entry = _deleted(final).take(pa.array(np.argsort(entries)))
         heard = touched.stored | ~by_entry["deleted"].to_numpy()
         updates = in_time(by_entry.filter(pa.array(heard)))
@@ -59,7 +59,7 @@ def apply(layout: Layout, fold: Fold, touched: Touched, rows: pa.Table, every: b
 
 
 def _rounds(number: Ints, counts: Ints, entries: Ints) -> tuple[Ints, list[int]]:
-    """The records by round, in each in the order of `entries`; and how many records each round has."""
+    """The places of the records by round, within a round in the order of `entries`; and the size of each round."""
     by_entry = np.argsort(number, kind="stable")
     nth = np.empty(len(number), np.int64)
     nth[by_entry] = np.arange(len(number)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -69,7 +69,7 @@ def _rounds(number: Ints, counts: Ints, entries: Ints) -> tuple[Ints, list[int]]
 
 
 def _begun(fold: Fold, layout: Layout, values: pa.Array) -> pa.Array:
-    """The aggregates, with that of nothing where there is none."""
+    """The aggregates, with the initializer's value where there is none."""
     if not values.null_count:
         return values
     nothing = pa.array([_initial(fold, layout)], layout.function_type)

@@ -1,11 +1,11 @@
-"""Which keys must be looked at when: a log of the hashes of keys, in time buckets by the end of one of their windows.
+"""A log of closing times: the hashes of keys, in time buckets by the end of one of their windows.
 
-A window has one entry. Where its end has moved by then, as that of a session that goes on, it is given another one;
-where it is gone, the entry is good for nothing. So a batch reads the entries that are due, and the windows of these
-keys alone.
+A window has one entry. If the end of the window has moved when the entry is due, as the end of a growing session does,
+the window gets another entry; if the window is gone, its entry has no effect. So a batch reads only the due entries and
+the windows of their keys.
 
-A time bucket is wide until it begins to be due. Then its entries are spread over narrow ones, so that a batch reads few
-that are not due yet. The number of a time bucket only says which entries lie together.
+A time bucket is wide until it begins to be due. Then its entries move to narrow buckets, so that a batch reads few
+entries that are not due yet. The number of a time bucket only says which entries lie together.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _FURTHEST = 2**56
 
 @dataclass(frozen=True)
 class ClosingTimes:
-    """The log of one task.
+    """The closing times of one task.
 
-    logs   its time buckets; `due` in the index is the earliest time in each
+    logs   the time buckets; `due` in the index is the earliest time in each
     width  of a narrow time bucket (ms)
     """
 
@@ -38,12 +38,12 @@ class ClosingTimes:
 
     @classmethod
     def of(cls, state: State, open_ms: int) -> ClosingTimes:
-        """Those of a state whose windows are open for so long."""
+        """The closing times in a state whose windows are open for `open_ms`."""
         own = State(state.closing.store, state.identity, state.tasks, logs=state.closing)
         return cls(own, max(1, open_ms // state.store.tuning.buckets_per_level**2))
 
     def add(self, hashes: Hashes, times: Ints, reached: float) -> None:
-        """Look at the keys with these hashes at these times (ms), all of which come after the one that is `reached`."""
+        """Add entries for keys with these hashes at these times (ms). Every time lies after `reached`."""
         if not len(times):
             return
         rows = pa.table({"h": pa.array((hashes >> _HALF).astype(np.uint32)), "at": pa.array(times)})
@@ -55,10 +55,7 @@ class ClosingTimes:
             self._append(name, rows.slice(low, end - low))
 
     def take_due(self, before: float) -> Hashes:
-        """The hashes of keys that must be looked at before some time, in order and without their lower halves.
-
-        They are dropped.
-        """
+        """Drop the entries earlier than `before`. Returns their distinct hashes in order, with lower halves of 0."""
         found = [np.zeros(0, np.uint32)]
         for name in self.logs.logs.due_before(before):
             rows = concat_tables(self.logs.read(name))
@@ -70,7 +67,7 @@ class ClosingTimes:
         return np.unique(np.concatenate(found)).astype(np.uint64) << _HALF
 
     def earliest(self) -> int:
-        """No key must be looked at before this time (ms)."""
+        """The earliest time of an entry (ms)."""
         return self.logs.logs.totals().due
 
     def forget(self) -> None:
@@ -90,7 +87,7 @@ class ClosingTimes:
         due = min(int(ints(rows["at"]).min()), MAX_MS if known is None else known.due)
         self.logs.append(name, rows)
         most = self.logs.store.tuning.bucket_segments
-        # Each is put together after a different number of batches.
+        # Each bucket is compacted after a different number of batches.
         if self.logs.logs[name].segments > most + name % most:
             self.logs.replace(name, concat_tables(self.logs.read(name)))
         self.logs.note(name, due=due)

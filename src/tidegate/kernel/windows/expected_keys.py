@@ -1,8 +1,8 @@
-"""Keys that are expected in every window: one without a record of them gives a row of the aggregate over nothing.
+"""Keys that are expected in every window: a window without a record of the key gives a row of the empty aggregate.
 
-The windows are those that close by stream time, from the first that holds the timestamp of the operator's first record:
-they follow from stream time alone, so nothing is stored for them but where they begin. At the end of a static frame the
-last one is the last that holds the newest record.
+The expected windows close by stream time. The first of them is the first window with the timestamp of the operator's
+first record. They follow from stream time alone, so the state has no rows for them, only where they begin. At the end
+of a static frame the last of them is the last window with the newest record.
 
         size 10, first record 23         windows 20, 30, 40 ... are expected
         stream time 29 -> 60             20, 30, 40, 50 close: a row for each expected key that has none
@@ -34,13 +34,13 @@ from tidegate.spec.columns import END, KIND, START, TIMESTAMP
 from tidegate.spec.windows import BatchWindows, TimeWindows
 
 MOST_ROWS = 10_000_000
-"""More rows of windows without a record in one step of a task are taken for a jump of time, and refused."""
+"""Most rows for windows without a record in one step of a task; more are taken for a jump of time and refused."""
 
 
 def run(layout: Layout, state: State, batch: Batch, rows: pa.Table, packed: bytes, closes_at: int) -> pa.Table:
-    """`rows`, what the aggregation tells in a step, and those of `packed` keys without a record in what closed.
+    """The rows of a step, and a row for each of the `packed` keys in each closed window without a record of the key.
 
-    Raises InputError for more than MOST_ROWS rows at a time.
+    Raises InputError for more than MOST_ROWS added rows.
     """
     if state.expected is None:
         _begin(layout, state, batch)
@@ -70,7 +70,7 @@ def run(layout: Layout, state: State, batch: Batch, rows: pa.Table, packed: byte
 
 
 def _begin(layout: Layout, state: State, batch: Batch) -> None:
-    """Expect from the first record on; on a checkpoint that expected nothing, from where its stream time stands."""
+    """Set the first expected window: by the first record; on a checkpoint without expected keys by its stream time."""
     before = batch.fold.before_batch
     first = batch.fold.opening if before == NEVER else before
     if first is not None:
@@ -79,14 +79,14 @@ def _begin(layout: Layout, state: State, batch: Batch) -> None:
 
 
 def _advance_newest(state: State, batch: Batch) -> None:
-    """The newest record may be of a partition that is ahead of the slowest one, whose time is stream time."""
+    """Advance `newest`: the newest record may be ahead of stream time, which is the time of the slowest partition."""
     if state.expected is not None:
         times = [*(at.time for at in state.partitions.values()), *(chunk.max_ts for chunk in batch.chunks)]
         state.expected = replace(state.expected, newest=max([state.expected.newest, state.stream_time, *times]))
 
 
 def _missing(layout: Layout, blank: pa.Table, rows: pa.Table) -> pa.Table:
-    """The rows of `blank` whose key and window none of `rows` has."""
+    """The rows of `blank` whose key and window are in no row of `rows`."""
     if not rows.num_rows:
         return blank
     names = [*layout.op.key, START]
@@ -126,7 +126,7 @@ def _closed(layout: Layout, state: State, before: int, closes_at: int) -> range:
 
 
 def _blank(layout: Layout, keys: pa.Table, starts: Any) -> pa.Table:
-    """A row of the aggregate over no records for every key and window, with the last instant of the window."""
+    """Rows of the empty aggregate, one per key and window; their `TIMESTAMP` is the last instant of the window."""
     n, m = keys.num_rows, len(starts)
     at = pa.array(np.tile(np.arange(n), m))
     schema = layout.for_kind["final"].result_schema
@@ -142,14 +142,14 @@ def _blank(layout: Layout, keys: pa.Table, starts: Any) -> pa.Table:
 
 
 def _nothing(layout: Layout, aggregation: Any, kind: pa.DataType, key: Any, window: tuple[int, int]) -> pa.Array:
-    """The aggregate over no record, as a column of one value."""
+    """The empty aggregate, as a column of one value."""
     if isinstance(aggregation, Aggregate):
         return pa.array([aggregation.nothing], kind)
     return functions.typed(layout, [functions.Caller(layout).initial(key, window)])
 
 
 def pack(layout: Layout, given: Any) -> bytes:
-    """`given` (a DataFrame, a table or frame of Arrow, or a list of dicts, tuples or single values), as `run` takes it.
+    """Pack keys for `run`. `given`: a DataFrame, an Arrow table or frame, or a list of dicts, tuples or single values.
 
     Raises InputError for a key column that is missing or of another type. Keys with a null are left out, as in records.
     """
@@ -214,7 +214,7 @@ def _kind_of(kind: pa.DataType) -> str:
 def _from_list(layout: Layout, given: list[Any]) -> pa.Table:
     names = layout.op.key
     if given and all(isinstance(entry, Mapping) for entry in given):
-        # A column that no entry has is told by `pack`, as that of a DataFrame.
+        # `pack` reports a column that no entry has, as it does for a DataFrame.
         names = tuple(name for name in names if any(name in entry for entry in given))
         if not names:
             _no_column(layout.op.key[0], dict.fromkeys(name for entry in given for name in entry))

@@ -1,6 +1,6 @@
 """Python functions as aggregates: `reduce` and `aggregate`, record by record, in order.
 
-A function runs in the batch its record came in, so that one that raises stops there and not when the window closes.
+A function runs in the batch of its record, so that an error stops that batch and not the one that closes the window.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _Window = tuple[int, int] | None
 
 
 def apply(layout: Layout, held: pa.Table | None, rows: pa.Table, every: bool) -> tuple[pa.Table, pa.Table]:
-    """The tables after the records in `rows`, and the updates: every one, or the last of each key and window.
+    """The tables after the records in `rows`, and the updates: `every` one, or the last of each key and window.
 
     Only entries that `rows` touches become Python objects. In front of a bounded buffer a deleted entry stays, with a
     null for its aggregate: it takes room until its window closes (SEMANTICS 6.1).
 
-    Raises AggregationError naming key, window and record if a function raises, or gives a value of another type.
+    Raises AggregationError naming key, window and record if a function raises or returns a value of another type.
     """
     touched = Touched.of(layout, held, rows)
     function = layout.op.function
@@ -56,7 +56,7 @@ def apply(layout: Layout, held: pa.Table | None, rows: pa.Table, every: bool) ->
             value = subtract(key, window, record, value)
         values[group] = value
         stamps[group] = stamp
-        # A deleted entry is forgotten with its time. Not between the halves of a change: the other one follows.
+        # A deleted entry loses its timestamp too, but not between retract and insert of a change: the insert follows.
         since[group] = NEVER if value is None and (room or not half) else stamp
         if every and not half:
             told.append((group, value, stamp))
@@ -67,14 +67,14 @@ def apply(layout: Layout, held: pa.Table | None, rows: pa.Table, every: bool) ->
         heads = touched.heads.take(pa.array([group for group, _, _ in told], pa.int64()))
         return merged, _deleted(_table(layout, heads, [v for _, v, _ in told], [stamp for _, _, stamp in told]))
     updates = _deleted(after)
-    # Created and deleted within the batch: nobody has heard of it (SEMANTICS 13).
+    # An entry created and deleted within the batch gives no update (SEMANTICS 13).
     heard = touched.stored | ~updates["deleted"].to_numpy()
     loud = _in_order(touched.number[~rows["silent"].to_numpy()]) if changes else np.arange(len(values))
     return merged, in_time(updates.take(pa.array(loud[heard[loud]])))
 
 
 def _in_order(numbers: Ints) -> Ints:
-    """Each number once, in the order in which they come first."""
+    """The distinct numbers, in order of first appearance."""
     _, first = np.unique(numbers, return_index=True)
     return numbers[np.sort(first)]
 
@@ -88,11 +88,12 @@ def _windows(layout: Layout, rows: pa.Table) -> Iterable[_Window]:
 
 
 class Caller:
-    """Calls the user's functions: what they return becomes a value of the declared type after every call.
+    """Calls the user's functions and converts each returned value to the declared type.
 
-    A function may change what it is given: it gets an aggregate of its own, which no update, window or output shares.
+    A function may change its arguments: its copy of the aggregate is shared with no update, window or output.
 
-    Raises AggregationError, naming key, window and value, if a function raises or returns what the type cannot hold.
+    Raises AggregationError, naming key, window and value, if a function raises or returns a value that the type cannot
+    hold.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -106,7 +107,7 @@ class Caller:
         self._nested = is_nested(self._type)
 
     def add(self, key: Any, window: _Window, record: Any, value: Any, fresh: bool) -> Any:
-        """The aggregate with `record` added; `fresh` if there is none yet. The key as in `keys_of`."""
+        """The aggregate with `record` added; `fresh`: whether there is none yet. `key` is one of `keys_of`."""
         f = self._function
         if fresh and not self._reduces:
             value = self.initial(key, window, record)
@@ -125,12 +126,12 @@ class Caller:
             raise self._mistyped(found, key, window, error) from error
 
     def initial(self, key: Any, window: _Window, record: Any = None) -> Any:
-        """The aggregate of no record at all; None for a reduce."""
+        """The initializer's aggregate; None for a reduce."""
         f = self._function
         return None if isinstance(f, Reduce) else self._call(f.initializer, (), key, window, record)
 
     def subtract(self, key: Any, window: _Window, record: Any, value: Any) -> Any:
-        """The aggregate with `record` taken out again."""
+        """The aggregate with `record` subtracted."""
         f = self._function
         assert f.subtractor is not None
         held = self._own(value)
@@ -138,7 +139,7 @@ class Caller:
         return self._call(f.subtractor, given, key, window, record)
 
     def merge(self, key: Any, window: _Window, record: Any, held: list[Any]) -> Any:
-        """The aggregates of sessions that `record` joins, merged in order, from the initializer on (SEMANTICS 4)."""
+        """The aggregates of the sessions that `record` joins, merged in order into the initializer's (SEMANTICS 4)."""
         f = self._function
         if isinstance(f, Reduce):
             merged = None
@@ -186,7 +187,7 @@ class Caller:
 
 
 def keys_of(layout: Layout, rows: pa.Table) -> list[Any]:
-    """The key of each row as a function is given it: a value, or a tuple of them for several columns."""
+    """The key of each row as an argument of a function: a value, or a tuple for several key columns."""
     whose = f"`{layout.op.aggregations[0][0]}`"
     named = {name: column_as_python(rows[f"k:{name}"], name, whose) for name in layout.op.key}
     if START in named:
@@ -196,7 +197,7 @@ def keys_of(layout: Layout, rows: pa.Table) -> list[Any]:
 
 
 def records_of(layout: Layout, rows: pa.Table) -> list[Any]:
-    """What a function is given for each record: the value of the column of a reduce, or a dict of the value columns."""
+    """Each record as an argument of a function: the value of the column of a reduce, or a dict of the value columns."""
     function, whose = layout.op.function, f"`{layout.op.aggregations[0][0]}`"
     if isinstance(function, Reduce):
         return column_as_python(rows[f"v:{function.column}"], function.column, whose)
@@ -205,7 +206,7 @@ def records_of(layout: Layout, rows: pa.Table) -> list[Any]:
 
 
 def copier(layout: Layout, rows: pa.Table) -> Callable[[Any], Any]:
-    """A function that copies one of `records_of`, for where a record goes to several windows."""
+    """A function that copies an element of `records_of`, for records that go to several windows."""
     function = layout.op.function
     if isinstance(function, Reduce):
         kind = rows.schema.field(f"v:{function.column}").type
@@ -216,7 +217,7 @@ def copier(layout: Layout, rows: pa.Table) -> Callable[[Any], Any]:
 
 
 def typed(layout: Layout, values: list[Any]) -> pa.Array:
-    """Aggregates, each as a `Caller` gave it, as a column."""
+    """Aggregates from a `Caller` as a column."""
     return array(pa.chunked_array([pa.array(values, layout.function_type)]))
 
 

@@ -1,10 +1,10 @@
-"""Sliding and session windows: which windows a record has depends on what its key already has.
+"""Sliding and session windows: the windows of a record depend on the stored windows of its key.
 
-A batch reads the windows of its keys and of those in which one closes (`windows.stored_windows`), takes its records one
-by one in order (which windows they open, join or merge is decided on a few integers), and computes the aggregates
-afterwards, all at once: every window is a *lineage*, the ordered list of the stored rows and records it consists of.
-Python functions cannot wait for that and are called on the way. Final results of sessions are taken all at once for the
-keys where the order cannot matter (`windows.session_batch`).
+A batch reads the windows of its keys and of the keys with a closing window (`windows.stored_windows`). It applies its
+records one by one in order; a few integers decide which windows a record opens, joins or merges. Then it computes all
+aggregates at once: every window is a *lineage*, the ordered list of its stored rows and records. Python functions
+cannot wait for that: they are called record by record. Final results of sessions are computed at once for the keys
+whose order of records cannot matter (`windows.session_batch`).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class KeyedWindows(Operator):
 
 
 def _process(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
-    """Apply the batch to the windows of its keys; the rows that the plan emits, and the records dropped late."""
+    """Apply the batch to the windows of its keys. Returns the emitted rows, and the number of records dropped late."""
     windows = definition(layout)
     records = batch.arrived() if session_batch.applies(layout) else batch.records()
     if records is not None and batch.needed is not None:
@@ -89,7 +89,7 @@ def _process(layout: Layout, state: State, batch: Batch, closes_at: int) -> tupl
     after: Any = np.inf if closes_at == MAX_MS else windows.open_from_ms(closes_at)
     opens = Opens(windows.open_from_ms(batch.closed_to), after)
     stored = window_forms.for_batch(layout, state, opens, records)
-    # Updates have an order over all keys.
+    # Updates have one order over all keys, so only final results come in several parts.
     parts = stored.parts(records, divides=layout.op.emits == "final" and sliding_batch.applies(layout, batch))
     out: list[pa.Table] = []
     late: _Late = []
@@ -111,9 +111,9 @@ def _emitted(
     out: list[pa.Table],
     opens: Opens,
 ) -> Iterator[pa.Table]:
-    """The rows `out`, and those of the parts that close, in one part at least.
+    """The rows `out`, then the rows of the `closing` parts, in at least one part.
 
-    Closing goes on while parts are taken, so what closes is never in memory whole (decision 0014).
+    Windows close while the caller takes parts, so their rows are never in memory whole (decision 0014).
     """
     in_order = layout.sorts and layout.op.emits == "final"
     if not in_order:
@@ -130,7 +130,7 @@ def _emitted(
 
 
 def _process_part(layout: Layout, state: State, batch: Batch, part: Part, opens: Opens) -> tuple[list[pa.Table], _Late]:
-    """The rows that these keys emit, and their late records by place among those of the part."""
+    """The rows that the keys of a part emit, and its late records: (place in `part.records`, start, end)."""
     loaded = part.load()
     rows, updates, late, seen = _take_in(layout, loaded, part.records, batch)
     entries = loaded.entries
@@ -142,7 +142,7 @@ def _process_part(layout: Layout, state: State, batch: Batch, part: Part, opens:
     out = [results.for_kind(layout, "updates", updates)] if layout.op.emits != "final" and updates.num_rows else []
     if layout.op.emits != "updates":
         ends = ints(rows["end"])
-        # What was closed before this batch has been let out; sliding windows outlive that (see sliding.kept).
+        # Windows that closed before this batch were emitted; sliding windows stay stored after that (sliding.kept).
         leaving = rows.filter(pa.array((ends < opens.after) & (ends >= opens.before)))
         out += [results.for_kind(layout, "final", leaving, layout.sorts)] if leaving.num_rows else []
     part.store(loaded, rows.filter(pa.array(kept(layout, rows, opens.after))), entries)
@@ -152,8 +152,9 @@ def _process_part(layout: Layout, state: State, batch: Batch, part: Part, opens:
 def _take_in(
     layout: Layout, loaded: Loaded, records: pa.Table | None, batch: Batch
 ) -> tuple[pa.Table, pa.Table, _Late, Ints]:
-    """The windows after the batch, the updates on the way, the records that were late for which window, and the stream
-    time that the record of each update saw. The batch is told which windows were made of others.
+    """The windows after the batch, its updates, its late records, and the stream time that each update's record saw.
+
+    Late records are (place in `records`, start, end of the closed window). Sets `batch.made` and `batch.again`.
     """
     if records is None:
         return loaded.rows, loaded.rows.slice(0, 0), [], np.zeros(0, np.int64)
@@ -191,7 +192,7 @@ def _take_in(
 
 @dataclass(frozen=True)
 class _Updates:
-    """Updates in the order in which they leave, and the record that made each."""
+    """Updates in the order of emission, and the record that made each."""
 
     table: pa.Table
     record: Ints
@@ -200,7 +201,7 @@ class _Updates:
 def _one_by_one(
     layout: Layout, mine: pa.Table, held: Ints, records: pa.Table, new: Ints, batch: Batch
 ) -> tuple[pa.Table, _Updates, _Late, Ints]:
-    """`_take_in` for records that are taken one after the other."""
+    """`_take_in` for records that are applied one by one."""
     aggregates: Aggregates = Functions(layout, mine, records) if layout.op.function else Lineage(layout, mine, records)
     counted = prior_values.counted(layout)
     every = layout.op.every_update or batch.single
@@ -218,7 +219,7 @@ def _one_by_one(
 
 
 def _in_order(layout: Layout, updates: _Updates, place: Ints, at_once: sliding_batch.Taken) -> pa.Table:
-    """The updates of both ways in one order: every one by record, else the last of each window by its time."""
+    """The updates made one by one and `at_once` in one order: by record, or with caching by timestamp first."""
     both = concat_tables([updates.table, at_once.updates.select(updates.table.schema.names)])
     one_by_one = np.arange(updates.table.num_rows)
     by = (
@@ -238,8 +239,10 @@ def _replay(
     aggregates: Aggregates,
     every: bool,
 ) -> tuple[list[tuple[int, Entry]], list[Update], _Late]:
-    """The windows with a record of their keys, the updates on the way (of each window the last, unless `every`), and
-    what was late. Where final results alone leave and no buffer counts, there are no updates.
+    """Apply records one by one. Returns the windows, each with a record of its key; the updates; and the late records.
+
+    The updates are `every` one, or the last of each window. There are none if the plan emits only final results and has
+    no bounded buffer.
     """
     windows = definition(layout)
     kind: Any = sessions if isinstance(windows, SessionWindows) else sliding
@@ -250,7 +253,7 @@ def _replay(
     updates: list[Update] = []
     last: dict[Any, Update] = {}
     wanted = layout.op.emits != "final" or layout.op.buffer is not None
-    witness: dict[int, int] = {}  # a record of each key, to tell its columns
+    witness: dict[int, int] = {}  # one record of each key, for its key columns
     late: _Late = []
     times, seen = ints(records["ts"]).tolist(), ints(records["seen"]).tolist()
     for i, (code, ts, now) in enumerate(zip(codes.tolist(), times, seen, strict=True)):
@@ -284,12 +287,12 @@ class _Adder:
 
 
 def _told(updates: list[Update], codes: Ints, stored: set[Any]) -> list[Update]:
-    """The updates that leave with caching: the last of each key and window (SEMANTICS 13), in timestamp order."""
+    """The updates emitted with caching: the last of each key and window (SEMANTICS 13), in timestamp order."""
     last: dict[Any, Update] = {}
     for update in updates:
         name = (int(codes[update.record]), update.entry.start, update.entry.end)
         last.pop(name, None)
         last[name] = update
-    # Created and removed within the batch: nobody has heard of it.
+    # A window created and removed within the batch gives no update.
     kept = [u for name, u in last.items() if u.entry.node is not None or name in stored]
     return sorted(kept, key=lambda u: u.entry.ts)

@@ -1,7 +1,7 @@
-"""Records that were not taken, as rows: whole, with the reason, and for each closed window the one it was too late for.
+"""Dropped records as rows: the full record and the reason; a late record has one row for each of its closed windows.
 
-Whether a record is late is known behind the shuffle alone, where all of its stream time is. So a plan that keeps them
-ships every record whole, beside what it aggregates (kernel.exchange.packing).
+Only after the shuffle is the whole stream time known, and so whether a record is late. So a plan that keeps late
+records ships every full record, beside the columns that it aggregates (kernel.exchange.packing).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _late(layout: Layout, batch: Batch) -> pa.Table | None:
 
 
 def _closed_to(layout: Layout, records: pa.Table) -> pa.Table:
-    """The records once for every time window that was closed to them."""
+    """Each record once for every time window that was closed for it, with `start` and `end` (ms)."""
     panes = layout.panes
     pane = panes.pane(ints(records["ts"]))
     last_closed = panes.first_open(ints(records["seen"])) - panes.windows.advance_ms
@@ -50,7 +50,7 @@ def _closed_to(layout: Layout, records: pa.Table) -> pa.Table:
 
 
 def _noted(records: pa.Table, late: list[tuple[int, int, int]]) -> pa.Table:
-    """The records that the windows of keys noted as late."""
+    """The late records of sliding windows and sessions (`Batch.late`), with `start` and `end` (ms)."""
     at, start, end = np.array(late, np.int64).reshape(-1, 3).T
     found = records.take(pa.array(at))
     return found.append_column("start", pa.array(start)).append_column("end", pa.array(end))
@@ -78,5 +78,5 @@ def _seen(found: pa.Table) -> Any:
 
 
 def _from_zero(times: Any) -> Any:
-    """Null for what is no instant: a timestamp that could not be read, and stream time before the first record."""
+    """Times with nulls for no instant: a timestamp that could not be read, stream time before the first record."""
     return pc.if_else(pc.greater(times, NEVER), times, None)

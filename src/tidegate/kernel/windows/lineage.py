@@ -1,4 +1,4 @@
-"""What a window of a key consists of, and the aggregates of many such windows at once."""
+"""The lineage of windows of keys: the stored rows and records of each window, and the aggregates of many at once."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tidegate.kernel.suppress.prior_values import PRIOR, numbered, window_column
 from tidegate.kernel.windows import functions
 
 INITIAL: Any = object()
-"""The node of what an aggregation starts with."""
+"""The node of the initial aggregate."""
 
 
 class Entry(NamedTuple):
-    """A window of a key: bounds and newest timestamp in ms, and its aggregate as `Aggregates` knows it (None: none).
+    """A window of a key: bounds and newest timestamp (ms), and the node of its aggregate in `Aggregates` (None: none).
 
-    `prior` is what its first row is told to replace: the aggregate that it began with. `again`: the record that makes
-    the window here has made it just before, as the right one of the record in front of it (SEMANTICS 3.1).
+    `prior` is the node of the prior value of its first row: the aggregate that it began with. `again`: the same record
+    made the window just before, as the right window of the record in front of it (SEMANTICS 3.1).
     """
 
     start: int
@@ -37,21 +37,21 @@ class Entry(NamedTuple):
 
 
 class Update(NamedTuple):
-    """A window as it is after the record numbered `record`, whose key it has."""
+    """A window after the record numbered `record`, which has the same key."""
 
     record: int
     entry: Entry
 
 
 class Entries:
-    """The windows of one key: `at` their places, which `places` has in ascending order."""
+    """The windows of one key by place, in `at`; `places` has the places in ascending order."""
 
     def __init__(self) -> None:
         self.places: list[Any] = []
         self.at: dict[Any, Entry] = {}
 
     def put(self, place: Any, entry: Entry) -> None:
-        """Make or replace the window at this place; one without an aggregate is removed."""
+        """Set the window at this place; a window without an aggregate is removed."""
         if entry.node is None:
             self.remove(place)
             return
@@ -66,19 +66,19 @@ class Entries:
 
 
 class Aggregates(Protocol):
-    """The aggregates of windows while records come; a node stands for one of them."""
+    """The aggregates of windows while records are applied; a node stands for one aggregate."""
 
     def held(self, row: int) -> Any:
         """The node of a stored row."""
 
     def add(self, record: int, window: tuple[int, int], node: Any, fresh: bool) -> Any:
-        """The node of `node` (or of nothing yet, if `fresh`) with a record added; None if that deletes it."""
+        """The node of an aggregate with a record added (`fresh`: there is none yet); None if that deletes it."""
 
     def join(self, record: int, window: tuple[int, int], nodes: Sequence[Any]) -> Any:
-        """The node of sessions merged in this order, before the record that merges them is added."""
+        """The node of sessions merged in this order, without the record that merges them."""
 
     def table(self, keys: pa.Table, updates: list[Update]) -> pa.Table:
-        """Rows (key, start, end, ts, state) of these windows, with `deleted`; `keys` are those of the records."""
+        """Rows (key, start, end, ts, state, deleted) of these windows; `keys`: the key columns of the records."""
 
 
 def _bounds(keys: pa.Table, updates: list[Update]) -> dict[str, Any]:
@@ -179,14 +179,14 @@ class Functions:
 
 
 def made_again(layout: Layout, keys: pa.Table, updates: list[Update]) -> pa.Table:
-    """(key, start, end, nth) of the updates that make a window again; `keys` are those of the records."""
+    """(key, start, end, nth) of the updates that make a window again; `keys`: the key columns of the records."""
     again = [update.entry.again for update in updates]
     rows = pa.table(_bounds(keys, updates if any(again) else [])).select(window_columns(layout))
     return numbered(layout, rows).filter(pa.array(again if any(again) else [], pa.bool_()))
 
 
 def prior_values_of_made(layout: Layout, aggregates: Aggregates, keys: pa.Table, updates: list[Update]) -> pa.Table:
-    """(key, start, end, priors) of the windows among the updates that were made of others."""
+    """(key, start, end, prior values) of the updated windows that were made from other windows."""
     mine = [update for update in updates if update.entry.prior is not INITIAL]
     of = [Update(u.record, Entry(u.entry.start, u.entry.end, u.entry.ts, u.entry.prior)) for u in mine]
     rows = aggregates.table(keys, of)

@@ -1,8 +1,8 @@
 """Results that stay readable after their window has closed (Materialized.with_retention).
 
-A window closes at a stream time c that follows from its bounds, and its result stays readable until stream time has
-reached c + retention: the same however the stream was cut. What closes is appended to logs by stretches of c, and such
-a log is dropped as a whole; so a batch costs what closes in it.
+A window closes at a stream time c that follows from its bounds. Its result stays readable until stream time reaches
+c + retention, however the stream is cut into batches. Results are appended to logs by stretches of c, and a log is
+dropped as a whole. So the cost of a batch follows the results that close in it.
 
         retention 16        stretches [0,1) [1,2) ... [40,41) ...       a log is dropped when its last c is 16 behind
 """
@@ -19,13 +19,13 @@ from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State
 
 STRETCHES = 16
-"""A log holds what closed in this part of the retention."""
+"""Stretches in a retention; the results of a stretch share a log."""
 
 
 def keep(layout: Layout, state: State, rows: pa.Table) -> None:
-    """Take the results of windows that closed, and drop the logs that have been readable for long enough."""
+    """Store the results of closed windows, and drop the logs whose retention is over."""
     retention = layout.op.retention_ms
-    if retention is None:  # there was one, in an earlier plan
+    if retention is None:  # an earlier plan had one
         for name in list(state.closed):
             _logs(state).forget(name)
         return
@@ -37,21 +37,21 @@ def keep(layout: Layout, state: State, rows: pa.Table) -> None:
         mine = stretch == start
         logs.append(start, rows.filter(pa.array(mine)))
         logs.note(start, base=max(logs.logs[start].base, int(times[mine].max())))
-    # What closed in a stretch closed at its start or later.
+    # A closing time in a stretch lies at the start of the stretch or later.
     for start in logs.logs.leading(lambda start: start + retention <= state.stream_time):
         if logs.logs[start].base + retention <= state.stream_time:
             logs.forget(start)
 
 
 def rows(layout: Layout, state: State) -> pa.Table:
-    """The results that are readable, of the schema of final results."""
+    """The retained results that are still readable, with the schema of final results."""
     schema = layout.for_kind["final"].result_schema
     logs = _logs(state)
     held = [table for name in logs.logs for table in logs.read(name)]
     retention = layout.op.retention_ms
     if not held or retention is None:
         return schema.empty_table()
-    # An aggregate that was added later is null in what had closed.
+    # An aggregate that was added later is null in windows that had closed.
     found = concat_tables([schema.empty_table(), *held]).select(schema.names)
     return found.filter(pa.array(later_ms(closed_at(layout, found), retention) > state.stream_time)).cast(schema)
 

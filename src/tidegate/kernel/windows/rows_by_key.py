@@ -1,4 +1,4 @@
-"""The last row of each key, in sorted runs (`state.keyed_runs`): a batch reads and writes those of its keys."""
+"""The last row of each key, in sorted runs (`state.keyed_runs`): a batch reads and writes the rows of its keys."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from tidegate.kernel.state.store import Store
 
 @dataclass(frozen=True)
 class RowsByKey:
-    """Rows of a layout, one of each key; what is read and written has no columns of versions."""
+    """Rows of a layout, one per key. The methods take and return them without the version columns `h` and `deleted`."""
 
     layout: Layout
     versions: KeyedRuns
 
     @classmethod
     def of(cls, layout: Layout, index: LogIndex, store: Store, fitting: Fitting | None) -> RowsByKey:
-        """Those in a part of a store."""
+        """The rows in a section of a store."""
         return cls(layout, KeyedRuns.of(index, store, partial(last_versions, layout.keys), fitting))
 
     def find(self, hashes: Hashes) -> pa.Table | None:
-        """The rows of the keys with these hashes, and perhaps of some others; None if there are none."""
+        """The rows of the keys with these hashes, and perhaps of some other keys; None if there are none."""
         found = list(self.versions.find(hashes))
         last = last_versions(self.layout.keys, concat_tables(found)) if found else None
-        # Of keys that are gone there may be versions, and no row.
+        # A deleted key may have versions but no row.
         return _rows(last) if last is not None and last.num_rows else None
 
     def whole(self) -> pa.Table | None:
@@ -48,7 +48,7 @@ class RowsByKey:
         return map(_rows, self.versions.read())
 
     def add(self, held: pa.Table | None, rows: pa.Table) -> None:
-        """Let `rows` be those of the keys of a batch, which so far are `held`: a key that has none any more is gone."""
+        """Replace the rows `held` of some keys by `rows`; a key of `held` that is not in `rows` is deleted."""
         more, gone = np.ones(rows.num_rows, np.int64), np.zeros(rows.num_rows, bool)
         if held is not None:
             keys = self.layout.keys
@@ -62,7 +62,7 @@ class RowsByKey:
             self.versions.add(_versions(rows, gone), grouping.key_hash(self.layout, rows), more)
 
     def replace(self, rows: pa.Table) -> None:
-        """Let `rows` be all that there is."""
+        """Replace all rows by `rows`."""
         self.versions.replace(_versions(rows, np.zeros(rows.num_rows, bool)), grouping.key_hash(self.layout, rows))
 
 

@@ -1,11 +1,11 @@
 """Sessions of many keys at once, where the order of the records cannot matter.
 
-Stored sessions and records of a key, sorted by their start, fall into stretches with no more than the gap between
-neighbours. A stretch is one session whatever the order of arrival, if each of its members was still open when the
-neighbour that it joins came: then every record found the session of those that came before it. A key for which that
-does not hold, or which has a record that was late by itself, is left to `sessions.take`, record by record.
+Stored sessions and records of a key, sorted by start, form stretches with no more than the gap between neighbours. A
+stretch is one session in every order of arrival, if each member was still open when the neighbour that it joins came:
+then every record found the session of the records before it. A key with a stretch that fails this, or with a record
+that was late by itself, goes to `sessions.take`, record by record.
 
-    gap 5, no grace: A@0, B@6, A@5 leaves A two sessions: B closed that of 0 before 5 came. So A is taken in order.
+    gap 5, no grace: A@0, B@6, A@5 gives A two sessions: B closes the session at 0 before 5 comes. A is taken in order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ROOM = 2**62
 
 
 def applies(layout: Layout) -> bool:
-    """Whether only what a session is at the end counts: final results of aggregates that no order can change."""
+    """Whether only the last state of a session counts: final results of aggregates that no order can change."""
     at_the_end = layout.op.emits == "final" and layout.op.buffer is None
     return isinstance(layout.op.windows, SessionWindows) and at_the_end and layout.op.combinable
 
@@ -35,7 +35,7 @@ def applies(layout: Layout) -> bool:
 def apply(
     layout: Layout, stored: pa.Table, held: Ints, records: pa.Table, codes: Ints
 ) -> tuple[pa.Table, Flags, Flags]:
-    """The sessions of the keys that can be taken at once, and which stored rows and which records are left.
+    """The sessions of the keys that can be merged at once; flags of the stored rows and records of all other keys.
 
     `held` and `codes` number the keys of `stored` and of `records`.
     """
@@ -51,16 +51,16 @@ def apply(
 
 
 def stretches(windows: SessionWindows, codes: Ints, start: Ints, end: Ints, seen: Ints) -> tuple[Ints, Flags]:
-    """The stretch of each member, and which members belong to a key whose records must be taken in order.
+    """The stretch of each member, and flags of the members whose key must be taken in order.
 
-    A member is a stored session or a record of the key `codes` says; `seen` is the stream time at a record's arrival,
+    A member is a stored session or a record; `codes` number the keys. `seen` is the stream time at a record's arrival,
     NEVER for a stored session. Stretches are numbered from 0.
     """
     low = int(start.min())
     span = int(end.max()) - low + 1
     if int(codes.max(initial=0)) * span > _ROOM:
         return np.zeros(len(codes), np.int64), np.ones(len(codes), np.bool_)
-    # On one axis, on which each key has a span of its own.
+    # All keys lie on one axis, each with a span of its own.
     own = codes * span
     begins, reach = own + (start - low), own + (end - low)
     order = radix_sort.argsort(begins)
@@ -69,7 +69,7 @@ def stretches(windows: SessionWindows, codes: Ints, start: Ints, end: Ints, seen
     furthest = np.maximum.accumulate(reach)
     before = np.concatenate((own[:1] - 1, furthest[:-1]))
     joins = (before >= own) & (begins - before <= windows.inactivity_gap_ms)
-    # The member that reaches furthest among those before, which is what the next one joins.
+    # The earlier member that reaches furthest: the next member joins it.
     place = np.maximum.accumulate(np.where(reach == furthest, np.arange(len(order)), 0))
     later: Any = np.maximum(now[1:], now[place[:-1]])
     to_time = low - own

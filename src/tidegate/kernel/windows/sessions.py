@@ -1,4 +1,4 @@
-"""What one record does to the sessions of its key (SEMANTICS 4; the close rule is SessionWindows.open_from_ms)."""
+"""The effect of one record on the sessions of its key (SEMANTICS 4; the close rule is SessionWindows.open_from_ms)."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from tidegate.spec.windows import SessionWindows
 
 
 def place(start: int, end: int) -> tuple[int, int]:
-    """Where a session is among the `Entries` of its key: they are merged in this order."""
+    """The place of a session in the `Entries` of its key; sessions are merged in the order of their places."""
     return end, start
 
 
 def take(
     windows: SessionWindows, entries: Entries, ts: int, open_from: int, add: Any
 ) -> tuple[list[Entry], list[tuple[int, int]]]:
-    """Let a record at `ts` join, bridge or open sessions; `entries` is changed. Gives updates and closed windows.
+    """Let a record at `ts` join, bridge or open sessions in `entries`. Returns the updates and the closed windows.
 
-    A session that has closed is no longer found (SEMANTICS 14.3), and the merged end decides whether the record is
-    late: one older than the close time is taken if it bridges into an open session.
+    Closed sessions are not found (SEMANTICS 14.3). The merged end decides whether the record is late: a record older
+    than the close time is taken if it bridges into an open session.
     """
     gap = windows.inactivity_gap_ms
     found = []
@@ -38,7 +38,7 @@ def take(
     node = add((start, end), merged, fresh=False)
     for session in found:
         entries.remove(place(session.start, session.end))
-    # A session of this one instant is written over; every other one that was found is gone and says so.
+    # A session of this instant alone is overwritten; otherwise each session that was found gives a tombstone.
     gone = [] if (start, end) == (ts, ts) else [Entry(e.start, e.end, e.end, None) for e in found]
     result = Entry(start, end, end, node)
     entries.put(place(start, end), result)

@@ -1,4 +1,4 @@
-"""What one record does to the sliding windows of its key (SEMANTICS 3; the close rule is SlidingWindows.open_from_ms).
+"""The effect of one record on the sliding windows of its key (SEMANTICS 3; close rule: SlidingWindows.open_from_ms).
 
 A record at t has a *left* window [t - d, t] and, once another record falls in it, a *right* one [t + 1, t + 1 + d]:
 
@@ -20,24 +20,24 @@ from tidegate.spec.windows import SlidingWindows
 
 
 def kept(windows: SlidingWindows, rows: pa.Table, open_from: float) -> Any:
-    """Which windows a later record may still need: closed ones tell what a new left window begins with.
+    """Flags of the windows that a later record may still need: a new left window may begin with a closed window.
 
-    A record that is not late has t >= open_from - d and looks at windows from t - 2d on.
+    A record that is not late has t >= open_from - d and reads windows from t - 2d on.
     """
     return ints(rows["start"]) >= max(open_from - 3 * windows.time_difference_ms, 0)
 
 
 def place(start: int, _end: int) -> int:
-    """Where a window is among the `Entries` of its key."""
+    """The place of a window in the `Entries` of its key."""
     return start
 
 
 def take(
     windows: SlidingWindows, entries: Entries, ts: int, open_from: int, add: Any
 ) -> tuple[list[Entry], list[tuple[int, int]]]:
-    """Let a record at `ts` update and make windows; `entries` is changed. Gives the updates and the closed windows.
+    """Let a record at `ts` update and make windows in `entries`. Returns the updates and the closed windows.
 
-    A record that is late for every window it could be in is so once, for the last of them.
+    A record that is late for all of its windows counts once, for the last of them.
     """
     if windows.end_ms(ts) < open_from:
         return [], [(ts, windows.end_ms(ts))]
@@ -46,7 +46,7 @@ def take(
         turn.early()
     else:
         turn.regular()
-    # Only now: the turn saw the windows as they were, as Kafka's iterator does.
+    # Only now: the turn must see the windows as they were, as Kafka's iterator does.
     for entry in turn.updates:
         entries.put(entry.start, entry)
     return turn.updates, turn.late
@@ -67,9 +67,9 @@ class _Turn:
         self.late: list[tuple[int, int]] = []
 
     def regular(self) -> None:
-        """Section 3.1: from the latest window to the earliest, then what is missing."""
+        """SEMANTICS 3.1: update windows from the latest to the earliest, then make the missing ones."""
         before: Entry | None = None  # the newest window that ends before the record
-        candidate: Entry | None = None  # what the record's right window will hold
+        candidate: Entry | None = None  # the window that the record's right window copies
         previous: int | None = None
         low = max(0, self.ts - 2 * self.d)
         for at in range(bisect_right(self.starts, self.ts) - 1, -1, -1):
@@ -83,7 +83,7 @@ class _Turn:
             elif window.end == self.ts:
                 self._update(start, window)
                 if window.ts >= self.ts:
-                    return  # a record of this very instant was here: all windows exist
+                    return  # a record of this instant came before: all windows exist
                 previous = window.ts
             else:
                 before, previous = window, window.ts
@@ -96,7 +96,7 @@ class _Turn:
         self._copy_to_right(candidate)
 
     def early(self) -> None:
-        """Section 3.2: the left window would start below 0, so [0, d] is the one of all early records."""
+        """SEMANTICS 3.2: the left window would start below 0, so [0, d] is the left window of all early records."""
         combined = self.held.get(0)
         candidate: Entry | None = None
         for start in self.starts[bisect_right(self.starts, 0) : bisect_right(self.starts, self.ts)]:
@@ -110,20 +110,20 @@ class _Turn:
         self._update(0, combined)
 
     def _copy_to_right(self, candidate: Entry | None) -> None:
-        """The record's right window, if it is missing and something is in it; the record itself is not."""
+        """Make the record's right window if it is missing and not empty; the record itself is not in it."""
         start = self.ts + 1
         if start not in self.held and candidate is not None and candidate.ts > self.ts:
             self.updates.append(Entry(start, self.end_of(start), candidate.ts, candidate.node, prior=None))
 
     def _update(self, start: int, window: Entry | None, makes: bool = False) -> None:
-        """Add the record to a window; without one, or if it `makes` one of it, to a new one. A closed one drops it."""
+        """Add the record to `window`; to a new one if None; if `makes`, to a copy. A closed window drops the record."""
         end = self.end_of(start)
         if end < self.open_from:
             self.late.append((start, end))
             return
         node = self.add((start, end), window.node if window else None, fresh=window is None)
         if window is None:
-            # Missing before the record came, the left window begins anew though it is the previous record's right one.
+            # The left window was missing before the record, so it begins anew even as the previous record's right one.
             again = bool(self.updates) and self.updates[-1].start == start
             self.updates.append(Entry(start, end, self.ts, node, again=again))
         elif makes:

@@ -1,17 +1,18 @@
-"""Sliding windows of many keys at once, for keys none of whose records finds a window closed.
+"""Sliding windows of many keys at once, for keys whose records find no window closed.
 
-The windows of such a key follow from the times of its records alone, in whatever order they arrive (SEMANTICS 3): one
-ends with each record (that of all early ones is [0, difference]), and one begins after each record if another record
-falls in it. A window holds all records between its bounds. What earlier batches brought to a new window is in a stored
-one: the last that begins no later, if its newest record is not older than the new window.
+The windows of such a key follow from the times of its records alone, in any order of arrival (SEMANTICS 3): a window
+ends with each record ([0, difference] for all early records), and a window begins after each record if another record
+falls in it. A window holds all records between its bounds. The records of earlier batches in a new window are in one
+stored window: the last that begins no later, if its newest record is not older than the new window.
 
     difference 4        records 10, 13, 15        windows [6, 10] [9, 13] [11, 15] [14, 18]
 
-So windows are sorted numbers and their contents ranges of records sorted by time. A range no longer than the difference
-is the end of one block of that length and the beginning of the next, so two running aggregates give all of them.
+So windows are sorted numbers, and their contents are ranges of records sorted by time. A range no longer than the
+difference is the end of one block of that length and the beginning of the next, so two running aggregates give all
+windows.
 
-A record that finds some of its windows closed makes windows that differ from that. Its key, and a key whose stored
-windows look as if there had been such a record, is left to `sliding.take`, record by record.
+A record that finds some of its windows closed makes other windows. Its key, and a key whose stored windows may come
+from such a record, goes to `sliding.take`, record by record.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ _ROOM = 2**61
 _NEVER = 2**62
 """After every record of a batch."""
 _SKETCHES = 4_096
-"""So many windows are merged at a time where the state of each is a list."""
+"""Windows that are merged at a time if the state of each is a list."""
 _STORED = -1
 """Before every record of a batch."""
 
 
 def applies(layout: Layout, batch: Batch) -> bool:
-    """Whether the aggregates are built in, and no buffer counts what each record makes of them."""
+    """Whether the aggregates are built in, and no buffer counts the bytes of each update."""
     op = layout.op
     counted = op.buffer is not None or prior_values.counted(layout)
     return isinstance(op.windows, SlidingWindows) and op.function is None and not counted and not batch.single
@@ -55,9 +56,9 @@ def applies(layout: Layout, batch: Batch) -> bool:
 class Taken:
     """Windows (key, start, end, ts, state, deleted) after the batch, and their updates.
 
-    Updates of one time come in the order of the `record` that made them, then of `step` and `place`: of the things that
-    one record does. `left_stored` and `left` say which stored rows and records are not in here; `late` are the drops of
-    the others, by (record, start, end).
+    Updates of one time are ordered by the `record` that made them, then by its `step` and the `place` in the step.
+    `left_stored` and `left` flag the stored rows and records of keys that are left over; `late` has the drops of the
+    other keys: (record, start, end).
     """
 
     rows: pa.Table
@@ -71,9 +72,9 @@ class Taken:
 
 
 def apply(layout: Layout, stored: pa.Table, held: Ints, records: pa.Table, codes: Ints) -> Taken | None:
-    """The windows of the keys that can be taken at once. None if that is no key.
+    """The windows of the keys that can be applied at once; None if no key can.
 
-    `held` and `codes` number the keys of `stored` and of `records`, which are in the order in which they are taken.
+    `held` and `codes` number the keys of `stored` and of `records`; the records are in order.
     """
     windows = layout.op.windows
     assert isinstance(windows, SlidingWindows)
@@ -86,7 +87,7 @@ def apply(layout: Layout, stored: pa.Table, held: Ints, records: pa.Table, codes
     open_from: Any = windows.open_from_ms(ints(records["seen"]))  # type: ignore[arg-type]
     gone = ts + d < open_from
     left = np.zeros(int(key.max()) + 1, np.bool_)
-    # The earliest end of a window of each record: its own one's, or that of all early records.
+    # The earliest end of a record's windows: of its left window, or of the window of all early records.
     left[codes[~gone & (np.maximum(ts, d) < open_from)]] = True
     axis = _Axis.of(d, len(left), np.concatenate((held, codes[~gone])), np.concatenate((starts, ts[~gone])))
     if axis is None:
@@ -110,7 +111,7 @@ def apply(layout: Layout, stored: pa.Table, held: Ints, records: pa.Table, codes
         after = _rows(layout, states, contents, shape)
         updates, made = _updates(layout, states, contents, shape, after)
     except Overflow:
-        # A block may overflow where no window does; and where one does, its record is told.
+        # A block may overflow though no window does; and if a window does, the error must name its record.
         return None
     untouched = kept.filter(pa.array(shape.untouched))
     rows = concat_tables([untouched, after.select(stored.schema.names)]) if untouched.num_rows else after
@@ -119,15 +120,15 @@ def apply(layout: Layout, stored: pa.Table, held: Ints, records: pa.Table, codes
 
 @dataclass(frozen=True)
 class _Axis:
-    """All keys on one line of time, each with a stretch of its own, further from the next than windows reach."""
+    """All keys on one time axis; the stretches of two keys are further apart than windows reach."""
 
     difference: int
     offset: Ints
-    """What is added to the times of each key."""
+    """The offset of each key: its times plus the offset are places on the axis."""
 
     @classmethod
     def of(cls, difference: int, keys: int, key: Ints, times: Ints) -> _Axis | None:
-        """None if the stretches are too long for one line."""
+        """The axis of keys with these times; None if the stretches are too long for one axis."""
         low, high = np.full(keys, MAX_MS), np.full(keys, -1)
         np.minimum.at(low, key, times)
         np.maximum.at(high, key, times)
@@ -139,7 +140,7 @@ class _Axis:
         return cls(difference, np.cumsum(span) - span - low + margin)
 
     def at(self, key: Ints, times: Any) -> Ints:
-        """Where these times of these keys are."""
+        """The places of these times of these keys."""
         places: Ints = self.offset[key] + times
         return places
 
@@ -151,7 +152,7 @@ def _has(ordered: Ints, places: Ints) -> Flags:
 
 
 def _place(ordered: Ints, places: Ints) -> Ints:
-    """Where each place is among `ordered`, -1 if it is not."""
+    """The index of each place in `ordered`, -1 if it is not there."""
     if not len(ordered):
         return np.full(len(places), -1)
     at = np.minimum(np.searchsorted(ordered, places), len(ordered) - 1)
@@ -159,28 +160,28 @@ def _place(ordered: Ints, places: Ints) -> Ints:
 
 
 def _base(stored: Ints, reaches: Ints, places: Ints) -> Ints:
-    """The stored window whose records are those from each place to one difference behind it; -1 for none."""
+    """The stored window with all older records of a window at each place; -1 for none."""
     found = np.searchsorted(stored, places, side="right") - 1
     return np.where(np.append(reaches, _STORED)[found] >= places, found, -1)
 
 
 def _next(ordered: Ints, places: Ints) -> Ints:
-    """The first of `ordered` behind each place."""
+    """The first of `ordered` behind each place, `_NEVER` if there is none."""
     return np.append(ordered, _NEVER)[np.searchsorted(ordered, places, side="right")]
 
 
 def _irregular(axis: _Axis, stored: pa.Table, held: Ints, ts: Ints, codes: Ints, open_from: Ints) -> Ints:
-    """The keys whose stored windows are not those that the times of their records make.
+    """The keys whose stored windows differ from the windows that the times of their records make.
 
-    Looked at are windows that the records of the batch can meet, which are not older than two differences. While the
-    window of the early records is open, no record has found one closed.
+    Only windows that records of the batch can meet are checked; they are not older than two differences. While the
+    window of the early records is open, no record has found a window closed.
     """
     d, keys = axis.difference, len(axis.offset)
     first, opened = np.full(keys, MAX_MS), np.full(keys, -1)
     np.minimum.at(first, codes, ts)
     np.maximum.at(opened, codes, open_from)
     asked = (first < MAX_MS) & (opened > d)
-    # Early records have no windows of their own that would tell their times.
+    # Early records have no windows of their own that would show their times.
     near = asked & (first <= 3 * d)
     of_near = held[near[held]]
     rows = np.flatnonzero((asked & ~near)[held])
@@ -202,7 +203,7 @@ def _irregular(axis: _Axis, stored: pa.Table, held: Ints, ts: Ints, codes: Ints,
 
 @dataclass(frozen=True)
 class _Contents:
-    """The records of the batch by key and time, those of one instant as they arrived."""
+    """The records of the batch by key and time, records of one instant in order of arrival."""
 
     difference: int
     at: Ints
@@ -211,7 +212,7 @@ class _Contents:
 
     @property
     def block(self) -> Ints:
-        """The number of the block that each record is in."""
+        """The block number of each record."""
         return self.at // (self.difference + 1)
 
     def block_starts(self) -> Ints:
@@ -223,10 +224,10 @@ class _Contents:
 class _Shape:
     """The windows that the batch touches, by key and start.
 
-    place       of its start on the axis; `start` and `newest` are times
-    base        the stored window with which it begins, -1 for none; `own` says that it is that window
+    place       place of its start on the axis; `start` and `newest` are times (ms)
+    base        the stored window that it begins with, -1 for none; `own`: whether it is that stored window
     low, high   its records: from `low` to before `high`
-    after_old   whether it begins right after a record that was there before the batch
+    after_old   whether it begins right after a record of an earlier batch
     """
 
     place: Ints
@@ -238,10 +239,10 @@ class _Shape:
     high: Ints
     after_old: Flags
     stored: Ints
-    """Where each stored window begins on the axis; `reaches`: where its newest record is."""
+    """The place of the start of each stored window; `reaches`: the place of its newest record."""
     reaches: Ints
     untouched: Flags
-    """Which stored windows the batch does not touch."""
+    """Flags of the stored windows that the batch does not touch."""
 
     @classmethod
     def of(
@@ -276,7 +277,7 @@ class _Shape:
 
 @dataclass(frozen=True)
 class _Pieces:
-    """The records of windows: a block from `suffix` on, and the next one up to `prefix`, that included; -1 for none."""
+    """The records of windows: a block from `suffix` on, and the next one through `prefix`; -1 for none."""
 
     suffix: Ints
     prefix: Ints
@@ -291,7 +292,7 @@ class _Pieces:
         return cls(np.where(suffix, shape.low, -1), np.where(prefix, shape.high - 1, -1))
 
     def most(self, contents: _Contents, values: Ints) -> Ints:
-        """The largest of the values (from 0 to the number of records) in each window; -1 where there is none."""
+        """The largest of the values (from 0 to the number of records) in each window; -1 if it has no record."""
         n, number = len(values) + 1, np.cumsum(np.diff(contents.block, prepend=-1) > 0)
         up, down = number * n, (int(number[-1]) - number) * n
         prefixes = np.maximum.accumulate(values + up) - up
@@ -301,11 +302,11 @@ class _Pieces:
         )
 
     def latest(self, contents: _Contents) -> Ints:
-        """The last of the records of each window to arrive; -1 for none."""
+        """The arrival of the last record of each window; -1 for none."""
         return self.most(contents, contents.arrival)
 
     def earliest(self, contents: _Contents) -> Ints:
-        """The first of the records of each window to arrive; `_NEVER` for none."""
+        """The arrival of the first record of each window; `_NEVER` for none."""
         n = len(contents.arrival) - 1
         found = self.most(contents, n - contents.arrival)
         return np.where(found >= 0, n - found, _NEVER)
@@ -313,7 +314,7 @@ class _Pieces:
 
 @dataclass(frozen=True)
 class _States:
-    """Key and state of stored windows, and of the records behind them, each as if it were a window."""
+    """Keys and states: of the stored windows, then of the records, each as a window of its own."""
 
     layout: Layout
     stored: int
@@ -363,7 +364,7 @@ def _rows(layout: Layout, states: _States, contents: _Contents, shape: _Shape) -
 
 
 def _by_arrival(contents: _Contents) -> Ints:
-    """The record that arrived as each of the numbers says."""
+    """The record with each arrival number."""
     records = np.empty_like(contents.arrival)
     records[contents.arrival] = np.arange(len(records))
     return records
@@ -384,7 +385,7 @@ def _one(
 def _merged(
     acc: Accumulator, state: list[pa.Array], stored: int, contents: _Contents, shape: _Shape, pieces: _Pieces
 ) -> list[pa.Array]:
-    """The state of each window: the stored one it begins with, the end of a block, the beginning of the next."""
+    """The state of each window, merged from its base, the end of a block and the beginning of the next block."""
     n, starts = len(contents.at), contents.block_starts()
     of_records = [column.slice(stored) for column in state]
     prefixes = acc.scan_runs(of_records, starts)
@@ -417,7 +418,7 @@ def _merged_slice(acc: Accumulator, every: list[pa.Array], parts: Ints) -> list[
 
 
 def _flat(states: _States, contents: _Contents, shape: _Shape) -> tuple[Ints, Ints]:
-    """The rows of `states` that each window has: its base, then its records as they arrived. And the first of each."""
+    """The rows of `states` by window: its base, then its records by arrival; and the place of each window's first."""
     sizes = shape.high - shape.low
     window = np.repeat(np.arange(len(sizes)), sizes)
     record = np.arange(len(window)) + np.repeat(shape.low - (np.cumsum(sizes) - sizes), sizes)
@@ -430,14 +431,14 @@ def _flat(states: _States, contents: _Contents, shape: _Shape) -> tuple[Ints, In
 
 
 UPDATED, PREVIOUS_RIGHT, LEFT, OWN_RIGHT = range(4)
-"""What a record does: in the order of its rows if it is not early."""
+"""The steps of a record, in the order of its rows if it is not early."""
 _EARLY_STEP = np.array([0, 2, 3, 1])
-"""The order of the rows of an early record: updates, its own right window, that of the record before, the left one."""
+"""The order of the steps of an early record: updates, own right window, previous record's right window, left window."""
 
 
 @dataclass(frozen=True)
 class _Made:
-    """How updates came about: by the arrival of which record, by which step of its turn, and where in that step."""
+    """The origin of updates: the arrival of the record that made each, the step of its turn, the place in that step."""
 
     record: Ints
     step: Ints
@@ -454,12 +455,12 @@ class _Made:
 
 @dataclass(frozen=True)
 class _Creations:
-    """When the touched windows were made: `record` is `_STORED - 1` for stored ones."""
+    """The record (by arrival) and step that made each touched window; `record` is `_STORED - 1` for stored windows."""
 
     record: Ints
     step: Ints
     both: Flags
-    """Whether the record that made it is its last instant, and was the first to fall behind the record before it."""
+    """Whether the record made the window both as its left window and as the right one of the record before."""
 
     @classmethod
     def of(cls, contents: _Contents, shape: _Shape, earliest: Ints) -> _Creations:
@@ -480,7 +481,7 @@ class _Creations:
 def _updates(
     layout: Layout, states: _States, contents: _Contents, shape: _Shape, after: pa.Table
 ) -> tuple[pa.Table, _Made]:
-    """The updates that leave, with `deleted`: the last of each window, or every one."""
+    """The emitted updates, with `deleted`: the last of each window, or every update."""
     if layout.op.emits == "final":
         none = np.zeros(0, np.int64)
         return after.slice(0, 0), _Made(none, none, none)
@@ -502,7 +503,7 @@ def _alive(rows: pa.Table) -> pa.Table:
 def _every_update(
     layout: Layout, states: _States, contents: _Contents, shape: _Shape, created: _Creations
 ) -> tuple[pa.Table, _Made]:
-    """A row for each record of each window from its creation on, and those of copies."""
+    """A row for each record of each window since its creation, and a row for each copied window."""
     flat, starts = _flat(states, contents, shape)
     sizes = np.diff(starts, append=len(flat))
     window = np.repeat(np.arange(len(sizes)), sizes)
@@ -511,7 +512,7 @@ def _every_update(
     record = np.where(is_record, np.append(contents.arrival, _STORED)[of_batch], _STORED)
     since = created.record[window]
     told = is_record & (record >= since)
-    # A copy is told with what came before it.
+    # The row of a copy has the aggregate of the records before its creation.
     copied = np.flatnonzero(~shape.own & (created.step == OWN_RIGHT))
     behind = np.zeros(len(sizes), np.int64)
     np.add.at(behind, window, record < since)
@@ -531,10 +532,10 @@ def _every_update(
 
 
 def _twice(contents: _Contents, shape: _Shape, created: _Creations) -> Flags:
-    """Which windows are made as the right one of the record before, and again as the left one: both rows leave.
+    """Flags of the windows made twice: as the right one of the record before, then as the left one. Both rows leave.
 
-    The record before lies one instant before the window. It is found by a window that begins no earlier than one
-    difference before it (SEMANTICS 3.1): one after another record, or that of the early records.
+    The record before lies one instant before the window. A window that begins no earlier than one difference before
+    that record finds it (SEMANTICS 3.1): a window after another record, or the window of the early records.
     """
     d, at = contents.difference, shape.place
     twice = created.both & (shape.start <= d)

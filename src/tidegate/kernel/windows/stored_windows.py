@@ -1,10 +1,10 @@
-"""The windows of keys as a batch takes them out of the store and puts them back: sliding windows and sessions.
+"""Stored sliding windows and sessions, as a batch reads and writes them.
 
-They lie in buckets (`windows.window_buckets`), or where they are many beside the keys of a batch by key
-(`windows.windows_by_key`). `windows.window_forms` decides which. A batch takes them in parts, each of whole keys:
+They lie in buckets (`windows.window_buckets`), or by key (`windows.windows_by_key`) if they are many beside the keys of
+a batch. `windows.window_forms` chooses the form. A batch takes them in parts, each of whole keys:
 
-    parts with records    the windows of their keys, and in buckets those of their neighbours
-    parts that close      windows of other keys, which must leave; they can leave while the next ones are read
+    parts with records    the windows of the records' keys, and in buckets those of neighbouring keys
+    parts that close      closing windows of other keys; they can leave while the next ones are read
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tidegate.spec.windows import SessionWindows, SlidingWindows
 
 
 class Opens(NamedTuple):
-    """The smallest end (ms) of a window that is open, `before` a batch and `after` it."""
+    """The smallest end (ms) of an open window, `before` and `after` a batch."""
 
     before: float
     after: float
@@ -33,11 +33,11 @@ class Opens(NamedTuple):
 
 @dataclass(frozen=True)
 class Loaded:
-    """Windows of some keys, all those that they have.
+    """All windows of some keys.
 
-    entries    of a buffer with a bound; None if there is none
-    aside      entries of the buffer that were not read, and their bytes
-    looked_at  where windows are stored by key, when each is looked at next (ms)
+    entries    entries of a bounded buffer; None if there is no such buffer
+    aside      number and bytes of the buffer's entries that were not read
+    looked_at  of windows stored by key, the time at which each is looked at next (ms)
     """
 
     rows: pa.Table
@@ -51,21 +51,21 @@ class Part(Protocol):
 
     @property
     def records(self) -> pa.Table | None:
-        """Their records in the batch, None if there are none."""
+        """The records of these keys in the batch; None if there are none."""
 
     @property
     def places(self) -> Ints | None:
-        """Where the records are among those of the batch; None if they are all."""
+        """The places of `records` among the batch's records; None if they are all of them."""
 
     def load(self) -> Loaded:
-        """Their windows."""
+        """Read the windows of these keys."""
 
     def store(self, loaded: Loaded, rows: pa.Table, entries: pa.Table | None) -> None:
-        """Let `rows` be their windows, and `entries` those of the buffer, where so far they were `loaded`."""
+        """Replace the `loaded` windows by `rows`, and the `loaded` entries of the buffer by `entries`."""
 
 
 class Parts(NamedTuple):
-    """The parts that a batch must take: first those with records, then those in which windows close alone."""
+    """The parts of a batch: first parts with records, then parts in which windows only close."""
 
     with_records: Iterable[Part]
     closing: Iterable[Part] = ()
@@ -75,16 +75,16 @@ class StoredWindows(Protocol):
     """The windows of all keys in one of their forms."""
 
     def parts(self, records: pa.Table | None, divides: bool) -> Parts:
-        """The parts of a batch with these records; `divides`: whether many records may come in several."""
+        """The parts of a batch with these records; `divides`: whether many records may be split into parts."""
 
     def read(self) -> Iterator[pa.Table]:
-        """All windows, some at a time; those that have closed may be among them."""
+        """All windows, some at a time; closed windows may be among them."""
 
     def count_open(self) -> OpenWindows:
-        """How many are open, and when the first one closes at the earliest; nothing is read for it."""
+        """The number of open windows, and the earliest time at which one may close; reads no rows."""
 
     def buffered(self) -> Held:
-        """What waits for its window to close."""
+        """The rows that wait for their window to close."""
 
 
 def definition(layout: Layout) -> SlidingWindows | SessionWindows:
@@ -95,14 +95,14 @@ def definition(layout: Layout) -> SlidingWindows | SessionWindows:
 
 
 def open_ms(layout: Layout) -> int:
-    """For how long a window takes records, about (ms)."""
+    """The time for which a window takes records (ms), about."""
     windows = definition(layout)
     reach = windows.inactivity_gap_ms if isinstance(windows, SessionWindows) else windows.time_difference_ms
     return reach + windows.grace_ms
 
 
 def kept(layout: Layout, rows: pa.Table, opens: float) -> Any:
-    """Which windows are of use when those that end from `opens` on are open: sliding ones outlive their close."""
+    """Flags of the windows still needed if windows ending from `opens` on are open; sliding ones outlive their end."""
     windows = definition(layout)
     return ints(rows["end"]) >= opens if isinstance(windows, SessionWindows) else sliding.kept(windows, rows, opens)
 
@@ -115,5 +115,5 @@ def no_windows(layout: Layout) -> pa.Table:
 
 
 def undeleted(rows: pa.Table) -> pa.Table:
-    """Windows as the operator has them: none of them is deleted."""
+    """The rows with a column `deleted` that is false."""
     return rows.append_column("deleted", pa.array(np.zeros(rows.num_rows, bool)))

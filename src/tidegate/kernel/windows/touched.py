@@ -20,17 +20,17 @@ class Touched:
     """The entries (key and window) that records touch, numbered from 0 in the order of their first records."""
 
     number: Ints
-    """Which entry each record is of."""
+    """The entry of each record."""
     heads: pa.Table
     """Key and start of each entry."""
     values: pa.Array
-    """The aggregate that is held for each, null if there is none."""
+    """The stored aggregate of each entry, null if there is none."""
     since: Ints
-    """The timestamp that is held for each, NEVER if there is none."""
+    """The stored timestamp of each entry, NEVER if there is none."""
     stored: Flags
-    """Whether each was held, be it as one that was deleted."""
+    """Whether each entry was stored, also as a deleted one."""
     rest: pa.Table | None
-    """What is held of other entries."""
+    """The stored rows of other entries."""
 
     @classmethod
     def of(cls, layout: Layout, held: pa.Table | None, rows: pa.Table) -> Touched:
@@ -41,7 +41,7 @@ class Touched:
             nothing = pa.nulls(size, layout.function_type)
             since, stored = np.full(size, NEVER), np.zeros(size, np.bool_)
             return cls(groups.number, rows.select(by).take(pa.array(groups.first)), nothing, since, stored, None)
-        # The records first: so the entries that they touch have the lowest numbers.
+        # Records come first, so that the entries that they touch get the lowest numbers.
         both = concat_tables([rows.select(by), held.select(by)])
         groups = Groups.of(codes([both[name] for name in by]))
         number, of_held = groups.number[: rows.num_rows], groups.number[rows.num_rows :]
@@ -59,7 +59,7 @@ class Touched:
         return cls(number, heads, values, since, stored, rest)
 
     def with_rest(self, table: pa.Table) -> pa.Table:
-        """Everything that is held after the batch."""
+        """All entries after the batch: `table` and the entries that the batch did not touch."""
         return table if self.rest is None else concat_tables([self.rest, table.select(self.rest.schema.names)])
 
 

@@ -38,7 +38,7 @@ def _by_key(layout: Layout, state: State) -> RowsByKey:
 
 
 def _updates(layout: Layout, state: State, batch: Batch) -> pa.Table:
-    """Apply the batch to the rows of its keys; gives the updates."""
+    """Apply the batch to the rows of its keys. Returns the updates."""
     rows = batch.partials()[0] if layout.op.pre_aggregates else batch.records()
     if rows is None or not rows.num_rows:
         return layout.result_schema.empty_table()
@@ -56,5 +56,5 @@ def _updates(layout: Layout, state: State, batch: Batch) -> pa.Table:
 
 
 def _in_one_window(rows: pa.Table) -> pa.Table:
-    """The rows as tables of windows have them, all in the same one."""
+    """The rows with a `start` of 0, as rows of one window."""
     return rows.append_column("start", pa.array(np.zeros(rows.num_rows, np.int64)))

@@ -1,7 +1,7 @@
 """The windows of keys in buckets of a tree over the hash of the key (`state.hash_tree`).
 
-A batch reads and writes the buckets that its keys or a close touch, whole. So it takes what it would take for some
-hundred windows by key; and where it has few keys of many buckets, nearly all that is stored.
+A batch reads and writes whole buckets: those of its keys and of closing windows. So a key costs as much as some hundred
+windows, and a batch with few keys in each of many buckets reads and writes nearly the whole state.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from tidegate.kernel.windows.stored_windows import Loaded, Opens, Parts, definit
 from tidegate.spec.windows import SlidingWindows
 
 _ROWS_PER_RECORD = 64
-"""So many windows a record may write with its own without being slower than by writing more buckets."""
+"""Windows per record that a batch may write in large buckets before more, smaller buckets would be faster."""
 
 _MARKS = np.uint64(44)
-"""Hashes without so many bits are marks, of which a table fits in memory."""
+"""Bits that a hash loses to become a mark; a table of all marks fits in memory."""
 
 
 @dataclass
 class WindowBuckets:
     """The buckets of a task.
 
-    written  the windows that the batch has written so far
-    needed   how many of them are of keys that it has, and how many have closed
+    written  number of windows that the batch has written so far
+    needed   number of them that are of the batch's keys or have closed
     """
 
     layout: Layout
@@ -71,12 +71,12 @@ class WindowBuckets:
 
     @property
     def writes_much(self) -> bool:
-        """Whether the batch has written many windows beside those that it needed."""
+        """Whether the batch has written far more windows than it needed."""
         few = self.layout.tuning
         return self.written > few.whole_rows and self.written > few.whole_times * self.needed
 
     def take_all(self) -> Iterator[pa.Table]:
-        """All windows that are of use, some at a time; they are dropped from the store."""
+        """Remove all windows from the store. Yields those still needed, some at a time."""
         found: list[pa.Table] = []
         for bucket in sorted(self.state.logs):
             found += self.state.read(bucket)
@@ -88,12 +88,12 @@ class WindowBuckets:
             yield self._of_use(found)
 
     def put(self, rows: pa.Table) -> None:
-        """Store these windows, where none are stored."""
+        """Store these windows; none may be stored yet."""
         if rows.num_rows:
             self._write([0], rows, grouping.key_hash(self.layout, rows), self.layout.tuning.key_windows[0])
 
     def begin_anew(self) -> None:
-        """Store all windows once more: their entries in a buffer are or are not known any more."""
+        """Rewrite all windows with or without entries of a bounded buffer, as the plan now needs."""
         part = _Buckets(self, list(self.state.logs), None)
         loaded = part.load()
         part.store(loaded, loaded.rows, loaded.entries)
@@ -103,7 +103,7 @@ class WindowBuckets:
         return rows.filter(pa.array(kept(self.layout, rows, self.opens.after)))
 
     def _parts(self, records: pa.Table | None, divides: bool) -> Iterator[_Buckets]:
-        """Everything together, or a bucket and the next ones until they have `part_records` records."""
+        """One part with everything, or parts of successive buckets with about `part_records` records each."""
         layout, state = self.layout, self.state
         due, most = set(state.logs.due_before(self.opens.after)), layout.tuning.part_records
         if records is None or records.num_rows <= most or not divides:
@@ -126,7 +126,7 @@ class WindowBuckets:
             yield _Buckets(self, mine.tolist(), own_records, places, every)
 
     def _touched(self, records: pa.Table | None) -> set[int]:
-        """The buckets of the records; many records are soon in all of them, and the rest is not looked at."""
+        """The buckets of the records. Many records soon touch all buckets; the other records are not looked up then."""
         found: set[int] = set()
         step = self.layout.tuning.lookup_records
         for low in range(0, 0 if records is None else records.num_rows, step):
@@ -138,7 +138,7 @@ class WindowBuckets:
         return found
 
     def load(self, numbers: list[int]) -> Loaded:
-        """The windows in these buckets, and the entries of a buffer."""
+        """The windows in these buckets, and the entries of a bounded buffer."""
         tables = [table for number in numbers for table in self.state.read(number)]
         rows = concat_tables(tables) if tables else no_windows(self.layout)
         rows, entries = keyed_strict_bound.split(self.layout, rows)
@@ -149,7 +149,7 @@ class WindowBuckets:
         return Loaded(rows, entries, aside)
 
     def store(self, part: _Buckets, loaded: Loaded, rows: pa.Table, entries: pa.Table | None) -> None:
-        """Let `rows` be the windows of the buckets of a part."""
+        """Replace the windows in the buckets of a part by `rows`."""
         if entries is not None:
             rows = keyed_strict_bound.stored(self.layout, rows, entries, self.opens.after)
         records = 0 if part.records is None else part.records.num_rows
@@ -163,12 +163,12 @@ class WindowBuckets:
         self.needed += int(closed.sum()) + self._of_keys(part.records, hashes)
 
     def _of_keys(self, records: pa.Table | None, hashes: Hashes) -> int:
-        """About how many windows with these hashes are of keys of the records: a few too many."""
+        """The number of windows with these hashes that are of keys of the records; a few too many."""
         count, tuning = len(hashes), self.layout.tuning
         if records is None or count <= tuning.whole_rows:
             return 0
         if records.num_rows * tuning.whole_times > 3 * count:
-            return count  # Of so many records it costs more to find their keys than it may save.
+            return count  # To find the keys of so many records costs more than it may save.
         marks = np.zeros(1 << (64 - int(_MARKS)), bool)
         marks[grouping.key_hash(self.layout, records) >> _MARKS] = True
         return int(marks[hashes >> _MARKS].sum())
@@ -182,7 +182,7 @@ class WindowBuckets:
 class _Buckets:
     """Buckets that are read and written together.
 
-    every  whether the batch writes every bucket of the state, these being neighbours of each other
+    every  whether the batch writes all buckets of the state, in parts of neighbouring buckets
     """
 
     stored: WindowBuckets
@@ -199,7 +199,7 @@ class _Buckets:
 
 
 def _known(layout: Layout, opens_after: float, rows: pa.Table) -> dict[str, int]:
-    """What the index knows of a bucket: how much is open in it, and when it must be looked at."""
+    """The index entry of a bucket: its open windows and buffer entries, and the time at which it must be looked at."""
     ends = ints(rows["end"])
     is_open = ends >= opens_after
     bounded = "bytes" in rows.schema.names
@@ -210,7 +210,7 @@ def _known(layout: Layout, opens_after: float, rows: pa.Table) -> dict[str, int]
     closes = int(ends[is_open].min(initial=MAX_MS))
     due = closes
     if not is_open.any():
-        # Sliding windows outlive their close; they are removed when the last of them is of no use.
+        # Sliding windows outlive their close; the bucket is due when none of them is needed any more.
         assert isinstance(layout.op.windows, SlidingWindows)
         due = later_ms(int(ints(rows["start"]).max()), 3 * layout.op.windows.time_difference_ms)
     windows = int((is_open & live).sum())

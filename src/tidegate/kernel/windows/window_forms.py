@@ -1,9 +1,9 @@
-"""Which form the stored windows of keys have, and when it changes.
+"""The form of the stored windows of keys, and when it changes.
 
     few windows, or a batch with many of their keys    buckets       `windows.window_buckets`
     a batch that writes many and needs few             by key        `windows.windows_by_key`
 
-In front of a buffer with a bound windows stay in buckets: the bound is checked over whole ones.
+In front of a bounded buffer windows stay in buckets: the bound is checked over whole buckets.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from tidegate.kernel.windows.window_buckets import WindowBuckets
 from tidegate.kernel.windows.windows_by_key import WindowsByKey
 
 _AGAIN = 4
-"""A batch must need so many times the share of windows for which they were stored by key, until they are not."""
+"""Windows go back to buckets if a batch needs this many times the share of windows that made them be stored by key."""
 
 
 def of(layout: Layout, state: State, opens: Opens) -> StoredWindows:
-    """The windows of a state in the form that they have."""
+    """The windows of a state in their current form."""
     return WindowsByKey.of(layout, state, opens) if state.by_key else WindowBuckets(layout, state, opens)
 
 
 def between_batches(layout: Layout, state: State) -> StoredWindows:
-    """The windows of a state that nothing is done with."""
+    """The windows of a state between two batches."""
     opens = definition(layout).open_from_ms(state.closed_to)
     return of(layout, state, Opens(opens, opens))
 
 
 def for_batch(layout: Layout, state: State, opens: Opens, records: pa.Table | None) -> StoredWindows:
-    """The windows in the form in which a batch with these records takes them."""
+    """The windows in the form for a batch with these records; changes the form if necessary."""
     stored = of(layout, state, opens)
     if isinstance(stored, WindowsByKey) and _needs_most(stored, records):
         return _in_buckets(stored, Opens(opens.before, opens.before), opens)
@@ -42,7 +42,7 @@ def for_batch(layout: Layout, state: State, opens: Opens, records: pa.Table | No
 
 
 def in_buckets(layout: Layout, state: State) -> WindowBuckets:
-    """The windows of a state, in buckets from now on."""
+    """The windows of a state, moved to buckets if they are stored by key."""
     stored = between_batches(layout, state)
     if isinstance(stored, WindowsByKey):
         return _in_buckets(stored, stored.opens, stored.opens)
@@ -51,7 +51,7 @@ def in_buckets(layout: Layout, state: State) -> WindowBuckets:
 
 
 def settle(stored: StoredWindows) -> None:
-    """Behind a batch, change the form if the next one will be better off, and drop what is of no use."""
+    """After a batch, change the form if that helps the next batch, and drop versions that no longer count."""
     if isinstance(stored, WindowBuckets):
         if stored.layout.op.buffer is None and stored.writes_much:
             now = Opens(stored.opens.after, stored.opens.after)
@@ -67,14 +67,14 @@ def settle(stored: StoredWindows) -> None:
 
 
 def _in_buckets(stored: WindowsByKey, now: Opens, opens: Opens) -> WindowBuckets:
-    """Windows that are of use `now` in buckets, for a batch between `opens`."""
+    """Move the windows that are needed `now` to buckets. Returns the buckets for a batch with `opens`."""
     rows = WindowsByKey.of(stored.layout, stored.state, now).take_all()
     WindowBuckets(stored.layout, stored.state, now).put(rows)
     return WindowBuckets(stored.layout, stored.state, opens)
 
 
 def _needs_most(stored: WindowsByKey, records: pa.Table | None) -> bool:
-    """Whether the keys of records are so many that their windows take less time in buckets."""
+    """Whether the records have so many keys that their windows take less time in buckets."""
     times, many = stored.layout.tuning.whole_times // _AGAIN, stored.useful
     if records is None or records.num_rows * times <= many:
         return False

@@ -1,8 +1,8 @@
 """Final results only: a log per pane, merged once, when a window closes.
 
 An update needs no read: a batch appends its partial aggregates to the log of their pane. When a window closes, the
-logs of its panes are merged and the rows leave; a pane's log is dropped with the last window that holds it. So a batch
-costs what the batch is large, however many windows are open.
+logs of its panes are merged and the rows leave; a pane's log is dropped with the last window that holds it. So the cost
+of a batch follows its size, however many windows are open.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tidegate.kernel.windows import window_table
 from tidegate.kernel.windows.window_table import aligned_window
 
 _MANY_WINDOWS = 16
-"""The rows of a pane in more windows than this are repeated at once; of fewer, each window shares their columns."""
+"""For more windows than this the rows of a pane are repeated at once; fewer windows each share the rows' columns."""
 
 
 class WindowLog(Operator):
@@ -82,7 +82,7 @@ class WindowLog(Operator):
 
 
 def _as_pane(layout: Layout, start: int, rows: pa.Table) -> pa.Table:
-    """The rows of a window as rows of the pane that begins with it: no earlier window is open to them."""
+    """The rows of a window as rows of the pane that begins with it; no earlier window is open for them."""
     rows = window_table.unplaced(rows)
     if not layout.panes.shared:
         return rows
@@ -112,7 +112,7 @@ def append(layout: Layout, state: State, pane: int, rows: pa.Table) -> None:
 
 
 def _leading(layout: Layout, state: State, before: int, closes_at: int) -> list[int]:
-    """The panes with a log, up to the last that is in a window which closes after `before`, up to `closes_at`."""
+    """The panes with a log, up to the last pane of the windows that close after `before` and by `closes_at`."""
     if closes_at == MAX_MS:
         return list(state.logs)
     panes = layout.panes
@@ -138,14 +138,14 @@ def _by_pane(layout: Layout, rows: pa.Table) -> dict[int, pa.Table]:
 
 
 def closing(layout: Layout, panes: list[int], before: int, closes_at: int) -> Ints:
-    """The windows that hold one of `panes` (ascending) and close after `before`, up to `closes_at`, ascending."""
+    """The windows, ascending, that hold one of `panes` (ascending) and close after `before` and by `closes_at`."""
     first, last = _ranges(layout, panes)
     advance = layout.panes.windows.advance_ms
     first = np.maximum(first, layout.panes.first_open(before))
     if closes_at < MAX_MS:
         last = np.minimum(last, layout.panes.first_open(closes_at) - advance)
     counts = np.where(first <= last, (last - first) // advance + 1, 0)
-    # Each pane has the windows that no pane before it has.
+    # Each pane gets the windows that no earlier pane has.
     again = np.flatnonzero(first[1:] <= last[:-1]) + 1
     first[again] = last[again - 1] + advance
     counts[again] = (last[again] - last[again - 1]) // advance
@@ -159,7 +159,7 @@ def _ranges(layout: Layout, panes: list[int]) -> tuple[Ints, Ints]:
 
 
 def _expanded(first: Ints, counts: Ints, step: int) -> Ints:
-    """From each `first` so many numbers, one `step` apart."""
+    """From each `first` on `counts` numbers, one `step` apart."""
     nth = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
     found: Ints = np.repeat(first, counts) + nth * step
     return found
@@ -167,7 +167,7 @@ def _expanded(first: Ints, counts: Ints, step: int) -> Ints:
 
 @dataclass(frozen=True)
 class _Group:
-    """Windows that close together, about how many rows they have, and the panes that there is something of in them.
+    """Windows that close together, about how many rows they have, and the panes with rows in them.
 
     The windows from `low[i]` up to `high[i]` (places in `windows`) hold the pane i.
     """
@@ -190,7 +190,7 @@ class _Group:
 def _groups(
     layout: Layout, state: State, fresh: dict[int, pa.Table], panes: list[int], windows: Ints
 ) -> Iterator[_Group]:
-    """Closing windows in stretches of about `close_rows` rows, so that a large close needs not all memory."""
+    """Closing windows in groups of about `close_rows` rows, to bound the memory of a large close."""
     if not len(windows):
         return
     whole = _Group.of(layout, panes, windows, 0)
@@ -214,14 +214,14 @@ def _rows(state: State, fresh: dict[int, pa.Table], pane: int) -> int:
 
 def _close(layout: Layout, state: State, fresh: dict[int, pa.Table], group: _Group) -> Iterator[pa.Table]:
     rows = _read(layout, state, fresh, group)
-    # The order in which rows leave is that of whole windows.
+    # Sorted rows leave window by window, each whole.
     whole = layout.sorts or group.rows <= layout.tuning.close_rows
     parts = [rows] if whole else _decoded(_dealt(layout, rows, group.rows))
     yield from (results.finish(layout, _merged(layout, part, "start"), sort=layout.sorts) for part in parts)
 
 
 def _read(layout: Layout, state: State, fresh: dict[int, pa.Table], group: _Group) -> Iterator[pa.Table]:
-    """What the logs of these windows and the batch have of each, one segment after the other."""
+    """The rows of these windows in logs and batch, with `start`, segment by segment."""
     for pane, low, high in zip(group.panes, group.low.tolist(), group.high.tolist(), strict=True):
         mine = group.windows[low:high]
         if not len(mine):
@@ -240,7 +240,7 @@ def _merged(layout: Layout, tables: Iterable[pa.Table], *by: str) -> pa.Table:
 
 
 def _dealt(layout: Layout, tables: Iterable[pa.Table], rows: int) -> list[list[bytes]]:
-    """So many rows in parts by key, compressed: all tables at once would be too much."""
+    """The tables, with `rows` rows, in parts by key, as compressed frames: all tables at once need too much memory."""
     parts = -(-rows // layout.tuning.part_rows)
     dealt: list[list[bytes]] = [[] for _ in range(parts)]
     for table in tables:
@@ -252,7 +252,7 @@ def _dealt(layout: Layout, tables: Iterable[pa.Table], rows: int) -> list[list[b
 
 
 def _decoded(dealt: list[list[bytes]]) -> Iterator[Iterator[pa.Table]]:
-    """The tables of each part of `_dealt`, which is let go of."""
+    """The tables of each part of `_dealt`; each part is freed."""
     while dealt:
         yield (frames.decode(frames.SEGMENT, table)[1][0] for table in dealt.pop(0))
 
@@ -265,7 +265,7 @@ def _of_window(layout: Layout, rows: pa.Table, window: int) -> pa.Table:
 
 
 def _of_windows(rows: pa.Table, windows: Ints) -> pa.Table:
-    """The rows of one pane once for each of these windows, one `advance` apart, that was open to them."""
+    """The rows of one pane once for each of these windows, one `advance` apart, that was open for them."""
     first = np.searchsorted(windows, ints(rows["open"]))
     counts = len(windows) - first
     at = np.repeat(np.arange(rows.num_rows), counts)
@@ -281,6 +281,6 @@ def _compact(layout: Layout, state: State, pane: int) -> None:
     log = state.logs[pane]
     if log.rows > max(layout.tuning.compact_rows, layout.tuning.compact_growth * log.base):
         by = ["open"] if layout.panes.shared else []
-        # Read now: what is written below takes its place.
+        # Read now: the segments written below replace these.
         dealt = _dealt(layout, state.segments(pane), log.rows)
         state.replace_by(pane, (_merged(layout, part, *by) for part in _decoded(dealt)), log.windows)

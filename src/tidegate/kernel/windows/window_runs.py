@@ -1,7 +1,7 @@
 """A large window as rows by key (`windows.rows_by_key`): a batch with few of its keys reads and writes their rows.
 
-The store has no room for the start of a window and the hash of a key in one number. So windows are numbered as they
-become large, and a frame of each says which number it has. That frame also has the index of its runs:
+A number of the store has no room for both the start of a window and the hash of a key. So windows are numbered as they
+become large. Each has a frame with its number and the index of its runs:
 
     windows                  60,000: one segment    120,000: no segment, but a frame {"number": 7, "ranges": ...}
     rows of large windows    from 7 * 2**32 on: runs of the window that begins at 120,000 ms
@@ -23,7 +23,7 @@ from tidegate.kernel.state.tables import CONTENTS_SEGMENT, WINDOW_RUNS
 from tidegate.kernel.windows.rows_by_key import RowsByKey
 
 _RANGES = 32
-"""A range of hashes has a number of so many bits."""
+"""Bits of the number of a range of hashes."""
 
 
 def has_runs(state: State, start: int) -> bool:
@@ -43,13 +43,13 @@ class WindowRuns:
 
     @classmethod
     def of(cls, layout: Layout, state: State, start: int) -> WindowRuns:
-        """Those of a window that `has_runs`."""
+        """The rows of a window that `has_runs`."""
         saved, _ = frames.decode(frames.SEGMENT, state.store.read(start, CONTENTS_SEGMENT))
         return cls._of(layout, state, start, saved["number"], saved["ranges"])
 
     @classmethod
     def new(cls, layout: Layout, state: State, start: int) -> WindowRuns:
-        """Those of a window that has no runs yet."""
+        """Runs for a window that has none yet, with the next number."""
         number, state.large_windows = state.large_windows, state.large_windows + 1
         return cls._of(layout, state, start, number, None)
 
@@ -60,12 +60,12 @@ class WindowRuns:
         return cls(state, start, number, rows)
 
     def add(self, held: pa.Table | None, rows: pa.Table) -> None:
-        """As `RowsByKey.add`, of fewer rows than the window has: so it does not become empty."""
+        """`RowsByKey.add` with fewer rows than the window has, so that the window does not become empty."""
         self.rows.add(held, rows)
         self._save()
 
     def replace(self, rows: pa.Table) -> None:
-        """Let `rows` be the window, of which there is at least one."""
+        """Replace the rows of the window by `rows`, at least one."""
         self.rows.replace(rows)
         self._save()
 
@@ -73,7 +73,7 @@ class WindowRuns:
         """Remove the window."""
         index = self.rows.versions.index
         self.rows.versions.forget()
-        index.save()  # its pages go
+        index.save()  # removes its pages
         self.state.store.remove(self.start, CONTENTS_SEGMENT)
         self.state.logs.pop(self.start)
 

@@ -1,8 +1,8 @@
-"""A table per window: for everything that must know what a key's window holds when a record comes.
+"""A table per window, for plans that need the current row of a key's window when a record comes.
 
-Updates, Python functions and bounded buffers read the tables of the windows a batch touches, take the batch in, and
-write them back. Of a large window of which a batch has few keys, it reads and writes their rows alone
-(`windows.window_runs`). So the cost follows the batch, and neither the open windows nor their keys.
+For updates, Python functions and bounded buffers a batch reads the tables of the windows that it touches, applies its
+records, and writes them back. If it has few keys of a large window, it reads and writes only their rows
+(`windows.window_runs`). So the cost follows the batch, not the number of open windows or of their keys.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from tidegate.spec.windows import BatchWindows, TimeWindows, UnlimitedWindows
 
 
 def stretch_ms(layout: Layout) -> int:
-    """The length of a stretch of windows that share a table, with `start` as a column; 0 if each has its own.
+    """The length (ms) of a stretch of windows that share a table, with `start` as a column; 0 if each has its own.
 
-    In front of a buffer with a bound each has its own, for there the index must know what each one holds.
+    In front of a bounded buffer each window has its own table, because the index counts the entries of each window.
     """
     windows = layout.op.windows
     if not isinstance(windows, TimeWindows) or layout.op.buffer is not None:
@@ -91,9 +91,9 @@ class WindowTable(Operator):
 
 
 def take_windows(old: Operator, state: State, bounded: bool) -> dict[int, pa.Table]:
-    """The rows of each open window by its start (ms), as `old` stored them; they are dropped from the store.
+    """Remove the windows of `old` from the store. Returns the rows of each open window by its start (ms).
 
-    Entries of a buffer with a bound lose their bytes, and deleted entries are left out.
+    Entries of a bounded buffer lose their bytes; deleted entries are left out.
     """
     found = old.windows_stored(state)
     for name in list(state.logs):
@@ -109,7 +109,7 @@ def _without_bytes(layout: Layout, rows: pa.Table) -> pa.Table:
 
 
 def _store_bounded(layout: Layout, state: State, start: int, rows: pa.Table) -> None:
-    """Store the rows of a window with the bytes of each entry. Its prior value is not known and counts nothing."""
+    """Store the rows of a window with the bytes of each entry. Its old value is not known and counts nothing."""
     rows = unplaced(rows)
     fresh = placed(rows.append_column("deleted", pa.repeat(pa.scalar(False), rows.num_rows)), start)
     sizes = strict_bound.waiting_bytes(layout, fresh)
@@ -123,15 +123,15 @@ def aligned_window(layout: Layout, start: int) -> tuple[Window, int]:
 
 
 def _process(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[Iterator[pa.Table], int]:
-    """Apply the batch to the tables of its windows; the rows that the plan emits, and the records dropped late."""
+    """Apply the batch to the tables of its windows. Returns the emitted rows and the number of records dropped late."""
     taken, updates, late = _taken_in(layout, state, batch, closes_at)
     return _emitted(layout, _store_and_close(layout, state, taken, closes_at), updates), late
 
 
 def _emitted(layout: Layout, closed: Iterator[pa.Table], out: list[pa.Table]) -> Iterator[pa.Table]:
-    """The updates `out` and the final results of what has `closed`, about `part_rows` at a time, in one part at least.
+    """The updates `out`, then the final results of `closed` rows, about `part_rows` at a time, in at least one part.
 
-    Closing goes on while parts are taken, so a large window is never in memory whole (decision 0014).
+    Windows close while the caller takes parts, so a large window is never in memory whole (decision 0014).
     """
     count = sum(part.num_rows for part in out)
     for rows in closed:
@@ -146,9 +146,9 @@ def _emitted(layout: Layout, closed: Iterator[pa.Table], out: list[pa.Table]) ->
 
 
 def _store_and_close(layout: Layout, state: State, taken: _Taken, closes_at: int) -> Iterator[pa.Table]:
-    """Store the tables that a batch has taken in, and remove the windows that close: gives the rows of these.
+    """Store the tables that the batch changed, and remove the windows that close. Yields the rows of closed windows.
 
-    Where updates alone leave, a window that the batch has not read is removed unread.
+    If the plan emits only updates, a window that the batch has not read is removed unread.
     """
     stretch = stretch_ms(layout)
     last = stretch - layout.panes.windows.advance_ms if stretch else 0
@@ -172,7 +172,7 @@ def _store_and_close(layout: Layout, state: State, taken: _Taken, closes_at: int
 
 
 def _parts(layout: Layout, state: State, name: int) -> Iterator[pa.Table]:
-    """The rows of a window that has runs; whole where it must leave in order."""
+    """The rows of a window that has runs, in parts; in one part if rows leave in order."""
     if layout.sorts:
         yield whole(layout, state, name)
     else:
@@ -180,7 +180,7 @@ def _parts(layout: Layout, state: State, name: int) -> Iterator[pa.Table]:
 
 
 def _divided(layout: Layout, rows: pa.Table, closes_at: int) -> tuple[pa.Table, pa.Table]:
-    """The rows of the windows of a table that have closed, and the others, where its last window is open."""
+    """The rows of closed windows, and the rows of open windows, of a table whose last window is open."""
     if not stretch_ms(layout):
         return rows.slice(0, 0), rows
     is_open = pa.array(ints(rows["start"]) >= layout.panes.first_open(closes_at))
@@ -189,10 +189,10 @@ def _divided(layout: Layout, rows: pa.Table, closes_at: int) -> tuple[pa.Table, 
 
 @dataclass(frozen=True)
 class _Taken:
-    """What a batch has taken in, and is not stored yet.
+    """Changes of a batch that are not stored yet.
 
     tables  the tables that were read whole, by name
-    few     large windows of which the batch has few keys, with the hashes of these
+    few     the large windows with few keys in the batch, and the hashes of these keys
     """
 
     tables: dict[int, pa.Table]
@@ -200,10 +200,10 @@ class _Taken:
 
 
 def _taken_in(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[_Taken, list[pa.Table], int]:
-    """The tables of the windows that the batch touches, as it leaves them; its updates; the records dropped late.
+    """Apply the batch. Returns the changed tables, the updates, and the number of records dropped late.
 
-    What it changes of windows with runs is stored already. Here, so that all it took to make them is let go of before
-    they are stored and leave.
+    Stores the changes of windows with runs. A function of its own, so that its intermediate tables are freed before
+    tables are stored and rows leave.
     """
     rows, late = _entries(layout, batch)
     if rows is None or not rows.num_rows:
@@ -229,12 +229,12 @@ def _taken_in(layout: Layout, state: State, batch: Batch, closes_at: int) -> tup
 
 
 def _few(layout: Layout, state: State, rows: pa.Table, names: Ints, counts: dict[int, int]) -> dict[int, Hashes]:
-    """The large windows of which `rows` have few keys, with the hashes of these.
+    """The large windows with few keys in `rows`, and the hashes of these keys.
 
-    names   the name of the table that each row is in
-    counts  how many rows are in each table
+    names   the name of each row's table
+    counts  the number of rows in each table
 
-    Stretches, and windows in front of a buffer with a bound, are always read and written whole.
+    Stretches, and windows in front of a bounded buffer, are always read and written whole.
     """
     if stretch_ms(layout) or layout.op.buffer is not None:
         return {}
@@ -245,7 +245,7 @@ def _few(layout: Layout, state: State, rows: pa.Table, names: Ints, counts: dict
             continue
         most = (log.rows - 1) // layout.tuning.whole_times
         if count > min(3 * most, log.rows - 1):
-            continue  # Of so many rows it costs more to count the keys than it may save.
+            continue  # To count the keys of so many rows costs more than it may save.
         keys = rows.select(layout.keys)
         hashes = grouping.key_hash(layout, keys if len(counts) == 1 else keys.filter(pa.array(names == name)))
         if count <= most or count_keys(hashes) <= most:
@@ -254,21 +254,21 @@ def _few(layout: Layout, state: State, rows: pa.Table, names: Ints, counts: dict
 
 
 def _final(layout: Layout, rows: pa.Table) -> pa.Table:
-    """The entries of a window that have a result: what was deleted took room in the buffer, and leaves no row."""
+    """The entries of a window that have a result; a deleted entry took room in the buffer but leaves no row."""
     if layout.op.buffer is None or layout.op.function is None:
         return rows
     return rows.filter(pc.is_valid(rows[layout.state[0]]))
 
 
 def store_anew(layout: Layout, state: State, rows: pa.Table) -> None:
-    """Store the rows of windows (with their `start`), of whose tables none is stored."""
+    """Store the rows of windows (with their `start`); none of their tables may be stored yet."""
     names = np.unique(_names(layout, rows))
     for name, table in _by_table(layout, rows, names).items():
         _store(layout, state, name, table)
 
 
 def _store(layout: Layout, state: State, name: int, table: pa.Table, as_runs: bool = False) -> None:
-    """Let `table` be the whole table of this name, of which nothing is left if it has no rows."""
+    """Replace the table of this name by `table`; without rows, remove it."""
     if as_runs or table.num_rows == 0 or has_runs(state, name):
         forget(layout, state, name)
     if table.num_rows == 0:
@@ -290,7 +290,7 @@ def _closed(layout: Layout, start: int, closes_at: int) -> bool:
 
 
 def _entries(layout: Layout, batch: Batch) -> tuple[pa.Table | None, int]:
-    """One row per record (or combined row) and open window, in order; `at` is the row it came from."""
+    """One row per record (or combined row) and open window, in order (`expand`); and the number of late drops."""
     if layout.op.pre_aggregates:
         rows, late = batch.partials()
         if rows is None:
@@ -303,7 +303,7 @@ def _entries(layout: Layout, batch: Batch) -> tuple[pa.Table | None, int]:
     ts, seen = ints(records["ts"]), ints(records["seen"])
     windows = layout.op.windows
     if isinstance(windows, BatchWindows):
-        # The window of the stream time that the record sees is open by its nature.
+        # The window of the stream time that the record sees is always open.
         current = seen // windows.size_ms * windows.size_ms
         return expand(layout, records, current, current), 0
     if isinstance(windows, UnlimitedWindows):
@@ -316,7 +316,7 @@ def _entries(layout: Layout, batch: Batch) -> tuple[pa.Table | None, int]:
 
 
 def expand(layout: Layout, rows: pa.Table, first: Any, last: Any) -> pa.Table:
-    """Each row once for every window from its `first` to its `last`, with the window's `start`; `at` is the row."""
+    """Each row once for every window from its `first` to its `last`, with `start` (the window) and `at` (the row)."""
     advance = layout.panes.windows.advance_ms if layout.paned else 1
     windows = np.maximum((last - first) // advance + 1, 0)
     at = np.repeat(np.arange(rows.num_rows), windows)
@@ -334,7 +334,7 @@ def starts(layout: Layout, state: State) -> list[int]:
 
 
 def whole(layout: Layout, state: State, name: int) -> pa.Table:
-    """A table that is stored, with the `start` of each row's window."""
+    """A stored table, with the `start` of each row's window."""
     if has_runs(state, name):
         return placed(concat_tables(list(WindowRuns.of(layout, state, name).rows.read())), name)
     return placed(concat_tables(state.read(name)), name)
@@ -354,14 +354,14 @@ def unplaced(rows: pa.Table) -> pa.Table:
 
 
 def placed(rows: pa.Table, name: int) -> pa.Table:
-    """Rows of the table `name`, with the `start` of each one's window."""
+    """Rows of the table `name`, with the `start` of each row's window."""
     if "start" in rows.schema.names:
         return rows
     return rows.append_column("start", pa.array(np.full(rows.num_rows, name, np.int64)))
 
 
 def _names(layout: Layout, rows: pa.Table) -> Ints:
-    """The name of the table that each row is in: the start of its window, or of its stretch."""
+    """The name of each row's table: the start of its window, or of its stretch."""
     stretch = stretch_ms(layout)
     start = ints(rows["start"])
     return start // stretch * stretch if stretch else start
@@ -379,7 +379,7 @@ def _by_table(layout: Layout, rows: pa.Table, touched: Ints) -> dict[int, pa.Tab
 
 
 def apply(layout: Layout, held: pa.Table | None, rows: pa.Table, single: bool) -> tuple[pa.Table, pa.Table]:
-    """The tables after the batch, and the updates: the last of each key and window, or with every record's one."""
+    """The tables after the batch, and the updates: the last of each key and window, or the update of every record."""
     if layout.op.function is not None:
         return functions.apply(layout, held, rows, every=layout.op.every_update or single)
     if not layout.op.pre_aggregates:

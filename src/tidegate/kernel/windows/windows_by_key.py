@@ -1,8 +1,8 @@
-"""The windows of keys as versions by the hash of the key (`state.keyed_runs`): a batch takes those of its keys alone.
+"""The windows of keys as versions by the hash of the key (`state.keyed_runs`): a batch reads those of its keys.
 
-A window of a key is named by its start. What a batch changes of it is a version; so is that it has gone, into another
-session or because a function deleted it. A window that has closed needs none: its end says so. When it must be looked
-at stands in a log (`windows.closing_times`), and how many are open in the meta frame.
+A window of a key is named by its start. A changed window is a version; so is a removed window, which went into another
+session or was deleted by a function. A window that has closed needs no version: its end says so. A log has the times at
+which windows must be looked at (`windows.closing_times`), the meta frame the number of open windows.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from tidegate.kernel.windows.stored_windows import (
 from tidegate.spec.windows import SessionWindows, SlidingWindows
 
 _USELESS = 8
-"""When stored windows are so many times those that are of use, they are put together."""
+"""Stored versions are compacted when they are this many times the windows that are still needed."""
 
 _STEPS = 8
-"""Into so many steps a time difference is divided, to know how many windows outlive their close."""
+"""Steps per time difference in the counts of windows that outlive their close."""
 
 _HALF = np.uint64(32)
 
@@ -59,8 +59,8 @@ class WindowsByKey:
 
     @classmethod
     def of(cls, layout: Layout, state: State, opens: Opens) -> WindowsByKey:
-        """Those of a state, none if it has them in buckets."""
-        # What closes in this batch may be read after it was written.
+        """The windows of a state; none if it has them in buckets."""
+        # Windows that close in this batch may be read after they were written.
         left = partial(_left, layout, opens.before)
         versions = KeyedRuns.of(state.by_key, state.by_key.store, left, state.fitting)
         return cls(layout, state, opens, versions, ClosingTimes.of(state, open_ms(layout)))
@@ -99,7 +99,7 @@ class WindowsByKey:
         self.store(none, rows, None)
 
     def take_all(self) -> pa.Table:
-        """All windows that are of use; they are dropped from the store."""
+        """Remove all windows from the store. Returns those still needed."""
         found = self.read() if self.opens.after < np.inf else ()
         rows = concat_tables([self._shown(self._none()), *found])
         self.forget()
@@ -114,25 +114,25 @@ class WindowsByKey:
 
     @property
     def useful(self) -> int:
-        """About how many windows are of use, rather too many than too few."""
+        """The number of windows still needed, rather too high than too low."""
         reached = self.opens.after
         self.state.outlived = {until: many for until, many in self.state.outlived.items() if until >= reached}
         return self.state.open_windows + sum(self.state.outlived.values())
 
     def tidy(self) -> None:
-        """Drop versions that are of no use, if most are."""
+        """Drop versions that no longer count, if most do not."""
         useful = max(self.useful, self.layout.tuning.whole_rows)
         if self.state.by_key.totals().rows > _USELESS * useful:
             replace(self.versions, left=partial(_left, self.layout, self.opens.after)).reduce()
 
     def load(self, hashes: Hashes) -> Loaded:
-        """The windows of the keys with these hashes, and perhaps of some others."""
+        """The windows of the keys with these hashes, and perhaps of some other keys."""
         rows = _left(self.layout, self.opens.before, concat_tables([self._none(), *self.versions.find(hashes)]))
         looked_at = ints(rows[_LOOKED_AT] if self._can_go_on else rows["end"])
         return Loaded(self._shown(rows), looked_at=looked_at)
 
     def store(self, loaded: Loaded, rows: pa.Table, records: pa.Table | None) -> None:
-        """Let `rows` be the windows of the keys that were `loaded`, and of those of the records."""
+        """Replace the `loaded` windows by `rows`; `records` are the records of the batch that changed them."""
         assert loaded.looked_at is not None
         before, opens = loaded.rows, self.opens
         tables = [before, rows] if records is None else [before, rows, records]
@@ -147,7 +147,7 @@ class WindowsByKey:
             changed |= _met(keys[1], ints(rows["start"]), ends, keys[2], ints(records["ts"]))
         is_open = ends >= opens.after
         looked_at = np.where(fresh, ends, np.append(loaded.looked_at, 0)[was])
-        # A function may delete a session, and the next record begin another one there, which ends earlier.
+        # A function may delete a session, and the next record may begin a session there that ends earlier.
         again = is_open & (fresh | (looked_at < opens.after) | (looked_at > ends))
         looked_at = np.where(again, ends, looked_at)
         changed |= again
@@ -167,12 +167,12 @@ class WindowsByKey:
         self._count(before, is_open)
 
     def _count(self, before: pa.Table, is_open: Flags) -> None:
-        """Take note that windows of use are open or not, where there were others `before`."""
+        """Update the counts of open windows and of windows that outlive their close, given the windows `before`."""
         was_open = ints(before["end"]) >= self.opens.before
         self.state.open_windows += int(is_open.sum()) - int(was_open.sum())
         outlives = int((~is_open).sum()) - int((kept(self.layout, before, self.opens.after) & ~was_open).sum())
         if outlives:
-            # A sliding window is of use for two time differences behind its end.
+            # A sliding window is needed for two time differences after its end.
             windows = definition(self.layout)
             assert isinstance(windows, SlidingWindows)
             until = int(self.opens.after) + 2 * windows.time_difference_ms
@@ -197,11 +197,11 @@ class WindowsByKey:
         return found.append_column("deleted", pa.array(np.full(found.num_rows, gone)))
 
     def _shown(self, versions: pa.Table) -> pa.Table:
-        """The windows of versions that count."""
+        """Versions that count, as windows."""
         return undeleted(versions.select(no_windows(self.layout).schema.names))
 
     def _divided(self, records: pa.Table, hashes: Hashes, most: int) -> list[_Keys]:
-        """About so many records at a time, those of a key together."""
+        """Parts of about `most` records, those of a key together."""
         high = hashes >> _HALF
         _, number, counts = np.unique(high, return_inverse=True, return_counts=True)
         part = ((np.cumsum(counts) - 1) // most)[number]
@@ -211,7 +211,7 @@ class WindowsByKey:
 
 @dataclass(frozen=True)
 class _Keys:
-    """Keys by their hashes."""
+    """A part (`stored_windows.Part`): keys by their hashes."""
 
     stored: WindowsByKey
     hashes: Hashes
@@ -227,20 +227,20 @@ class _Keys:
 
 
 def _left(layout: Layout, opens: float, versions: pa.Table) -> pa.Table:
-    """The versions that count when windows that end from `opens` on are open; `versions` has all those of its keys."""
+    """The versions that count if windows that end from `opens` on are open; `versions` has all versions of its keys."""
     last = last_versions([*layout.keys, "start"], versions)
     return last.filter(pa.array(kept(layout, last, opens)))
 
 
 def _codes(columns: list[str], tables: list[pa.Table]) -> list[Ints]:
-    """A number for each row, the same for equal ones in all tables."""
+    """A number for each row, the same for equal rows in all tables."""
     both = concat_tables([table.select(columns) for table in tables])
     codes = grouping.codes([both[name] for name in columns])
     return np.split(codes, np.cumsum([table.num_rows for table in tables])[:-1])
 
 
 def _names(keys: list[Ints], tables: list[pa.Table]) -> list[Ints]:
-    """A number for each window, the same for those of one key that begin together."""
+    """A number for each window, the same for windows of one key with the same start."""
     starts = [
         pa.table({"key": pa.array(key), "start": array(rows["start"])}) for key, rows in zip(keys, tables, strict=True)
     ]
@@ -248,7 +248,7 @@ def _names(keys: list[Ints], tables: list[pa.Table]) -> list[Ints]:
 
 
 def _met(keys: Ints, starts: Ints, ends: Ints, of_records: Ints, times: Ints) -> Flags:
-    """Which windows may hold a record of the batch: one lies between the first and the last record of its key."""
+    """Flags of the windows that may hold a record: they meet the span of times of the records of their key."""
     room = int(max(keys.max(initial=0), of_records.max(initial=0))) + 1
     first, last = np.full(room, MAX_MS), np.full(room, -1)
     np.minimum.at(first, of_records, times)
