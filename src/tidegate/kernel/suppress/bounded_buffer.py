@@ -1,7 +1,7 @@
-"""A buffer with a bound: what waits for each key, counted, and the oldest of it first.
+"""A bounded buffer: entries by key, with their count and bytes, oldest first.
 
-What waited before a batch (`Waited`) is touched only where the batch has its key or where it leaves, so that a batch
-costs Python time for its own rows and for those that leave, however many wait.
+Entries from before a batch (`Waited`) are touched only if the batch has their key or if they leave. So a batch costs
+Python time for its own rows and for rows that leave, however many entries wait.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _BLOCK = 1024
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What waits for a key.
+    """The entry of a key.
 
-    time   its buffer time
-    row    the row that has its newest update, as whoever owns the rows numbers them
-    prior  the row that has what the key held before it began to wait
-    size   its bytes (SEMANTICS 6.4)
+    time   buffer time (ms)
+    row    the row with its newest update, by its number in the caller's rows
+    prior  the row with its prior value: the value of the key before it began to wait
+    size   bytes (SEMANTICS 6.4)
     """
 
     time: int
@@ -39,7 +39,7 @@ class Entry:
 
 
 class Waited:
-    """Entries that wait already, as columns in the order in which they leave: entry i is that of key i and row i."""
+    """Entries from before the batch, as columns in the order in which they leave; entry i has key i and row i."""
 
     def __init__(self, time: Ints, size: Ints, name: Callable[[int], Name]) -> None:
         self.time, self.size, self.name = time, size, name
@@ -47,9 +47,9 @@ class Waited:
         self._first = 0
 
     def first(self) -> int | None:
-        """The oldest that nobody has taken out."""
+        """The oldest entry that is still there; None if there is none."""
         while self._first < len(self.rest) and not self.rest[self._first]:
-            # A block at a time, so that letting many out does not look through all that stay for each.
+            # A block at a time, so that each of many evictions does not scan all remaining entries.
             block = self.rest[self._first : self._first + _BLOCK]
             ahead = int(block.argmax())
             self._first += ahead if block[ahead] else len(block)
@@ -57,20 +57,20 @@ class Waited:
 
 
 class Bounded:
-    """The buffer: entries by key. A key is a number; its name says who leaves first of two."""
+    """The entries of a bounded buffer by key code; they leave in the order of (buffer time, name of the key)."""
 
     def __init__(self, bound: Buffer, waited: Waited | None = None) -> None:
         self.bound = bound
         self.waited = waited or Waited(np.zeros(0, np.int64), np.zeros(0, np.int64), lambda _: ())
         self.records, self.size = len(self.waited.time), int(self.waited.size.sum())
         self.most = (self.records, self.size)
-        """The most records and the most bytes there were, each after something was put in (SEMANTICS 10)."""
+        """The largest number of records and of bytes so far, each taken after a put (SEMANTICS 10)."""
         self._entries: dict[int, Entry] = {}
         self._heap: list[tuple[int, Name, int]] = []
-        """(time, name, key) of every entry here, and of some that are gone."""
+        """(time, name, key) of every entry in `_entries`, and of some that have left."""
 
     def get(self, key: int) -> Entry | None:
-        """What waits for a key."""
+        """The entry of a key; None if it has none."""
         if key in self._entries:
             return self._entries[key]
         waited = self.waited
@@ -79,7 +79,7 @@ class Bounded:
         return None
 
     def put(self, key: int, name: Name, entry: Entry) -> None:
-        """Let `entry` be what waits for a key."""
+        """Set the entry of a key."""
         old = self._take_out(key)
         self._entries[key] = entry
         if old is None or old.time != entry.time or key < len(self.waited.rest):
@@ -100,21 +100,21 @@ class Bounded:
         return at, time
 
     def pop(self, key: int) -> Entry:
-        """Take a key's entry out."""
+        """Remove and return the entry of a key."""
         entry = self._take_out(key)
         assert entry is not None
         return entry
 
     @property
     def over(self) -> bool:
-        """Whether there is more in it than it may hold."""
+        """Whether the buffer exceeds its bound."""
         most = self.bound
         many = most.max_records is not None and self.records > most.max_records
         return most.bounded and (many or (most.max_bytes is not None and self.size > most.max_bytes))
 
     def entries(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """All that waits, in the order in which it leaves: (row, prior, time, size)."""
-        # Whoever left and came back for the same time is there twice.
+        """All entries, in the order in which they leave: (row, prior, time, size)."""
+        # An entry that left and came back with the same time is there twice.
         mine = [here for here, _ in groupby(sorted(each for each in self._heap if self._is_current(*each)))]
         new = [self._entries[key] for *_, key in mine]
         rest = np.flatnonzero(self.waited.rest)

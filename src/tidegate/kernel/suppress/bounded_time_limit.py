@@ -1,4 +1,4 @@
-"""Updates into a buffer with a bound, in front of a time limit.
+"""Applies updates to the bounded buffer of a time limit.
 
 A batch that never fills the buffer is applied at once (`kernel.suppress.within_bound`). Any other batch is applied one
 update after the other, because each update may evict entries.
@@ -36,12 +36,12 @@ def apply(
     *,
     behind_limit: bool,
 ) -> tuple[Left, pa.Table]:
-    """Take rows into a buffer with a bound; gives those that leave, in order, and the entries that stay.
+    """Put rows into a bounded buffer. Returns the rows that leave, in order, and the entries that stay.
 
-    held    what waits, in the order in which it leaves
-    clocks  what the clock of the limit shows before and after each row, one behind the other, and at the end
-    made    what windows that were made of others began with (`lineage.prior_values_of_made`)
-    again   which rows make their window again (`lineage.made_again`)
+    held    the waiting entries, in the order in which they leave
+    clocks  the clock of the limit (ms) before and after each row, alternating, and at the end
+    made    prior values of windows made from other windows (`lineage.prior_values_of_made`)
+    again   the updates that make a window again (`lineage.made_again`)
     behind_limit  whether the rows have left another time limit
     """
     if buffer_entries.counts_bytes(layout):
@@ -71,7 +71,7 @@ def _one_by_one(layout: Layout, state: State, both: pa.Table, waited: int, clock
 
 
 class Updates:
-    """Updates one by one into a buffer with a bound. Rows are numbered: first what waited, then what came."""
+    """Puts updates one by one into a bounded buffer. Rows are numbered: waiting entries first, then the new rows."""
 
     def __init__(self, layout: Layout, state: State, rows: pa.Table, waited: int) -> None:
         self.how = layout.op.limit
@@ -84,17 +84,17 @@ class Updates:
         sizes = ints(rows[SIZE].slice(0, waited))
         bound = self.how.buffer.share(state.task, state.tasks)
         self.left: list[tuple[int, int]] = []
-        """Of each row that has left, since when it waited and what the clock of the limit showed."""
+        """(buffer time, clock of the limit when it left) of each row that has left (ms)."""
         self.waiting = Bounded(bound, Waited(self.since[:waited], sizes, self.names.of))
 
     def take(self, row: int, now: int) -> Iterator[int]:
-        """Take an update in that came when the clock of the limit had reached `now`; gives the rows that leave."""
+        """Put an update that came when the clock of the limit was at `now`. Yields the rows that leave."""
         self.put(row)
         yield from self.advance(now)
         yield from self._shrink(now)
 
     def put(self, row: int) -> None:
-        """Let a row be what waits for its key."""
+        """Make a row the entry of its key."""
         key, time, first, waited = int(self.keys[row]), int(self.since[row]), row, 0
         waits = self.waiting.get(key)
         if waits is not None:
@@ -104,7 +104,7 @@ class Updates:
         self.waiting.put(key, self.names.of(row), Entry(time, row, first, size))
 
     def advance(self, now: int) -> Iterator[int]:
-        """The rows whose time limit is reached when the clock of the limit shows `now`, oldest first."""
+        """Remove and yield the rows whose limit is reached when the clock of the limit is at `now`, oldest first."""
         until = MAX_MS if now == MAX_MS else now - self.how.limit_ms
         while (oldest := self.waiting.oldest()) is not None and oldest[1] <= until:
             yield self._pop(oldest[0], now)

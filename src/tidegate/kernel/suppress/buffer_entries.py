@@ -1,7 +1,7 @@
-"""Entries of a buffer with a bound: the bytes that each counts, and what its key held before it came to wait.
+"""Entries of a bounded buffer: their bytes, and their prior values.
 
-Where the bound is one of bytes, an entry counts what its key held before it came to wait (SEMANTICS 6.4): rows then
-come with what each of them replaces, and an entry keeps that of its first one.
+The prior value of an entry is the value of its key before it began to wait. If the bound is one of bytes, the prior
+value counts (SEMANTICS 6.4): each row then has the value that it replaces, and an entry keeps that of its first row.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tidegate.spec.columns import DELETED, END, OURS, START
 from tidegate.spec.windows import SessionWindows
 
 PRIOR = OURS + "prior:"
-"""Of an entry whose bytes are counted: what its key held before it waited, by the names of the value columns."""
+"""Prefix of the columns with the prior value of an entry whose bytes count; the name of a value column follows."""
 
 
 class Sizes:
-    """The bytes of entries. Rows are numbered: first what waited, then what came; a number may be an array of them."""
+    """The bytes of entries. Rows are numbered: waiting entries first, then the new rows; a number may be an array."""
 
     def __init__(self, layout: Layout, rows: pa.Table) -> None:
         self.keys = _key_sizes(layout, rows)
@@ -43,12 +43,12 @@ class Sizes:
     def of(self, row: Any, prior: Any, waited: Any) -> Any:
         """The bytes of the entry that `row` makes.
 
-        prior   the entry's first row, which has what the key held before it waited
-        waited  the bytes of the value that the entry had until now, 0 if `row` is its first
+        prior   the entry's first row, which has the prior value
+        waited  the bytes of the value that the entry had until now, 0 if `row` is its first row
         """
         if self._prior_codes is None:
             return strict_bound.entry_bytes(self.keys[row], self._initial, waited, self.values[row])
-        # What a row replaces counts unless it is what the entry's first row replaced.
+        # The value that a row replaces counts unless it equals the entry's prior value.
         other = self._prior_codes[row] != self._prior_codes[prior]
         return strict_bound.entry_bytes(
             self.keys[row], self._priors[prior], other * self._priors[row], self.values[row]
@@ -56,7 +56,7 @@ class Sizes:
 
 
 def without_bound(layout: Layout, waiting: list[pa.Table]) -> list[pa.Table]:
-    """Rows that waited without a bound (one per key) as entries; what their keys held before is not known."""
+    """Rows that waited without a bound (one per key) as entries; their prior values are not known."""
     initial = _initial_bytes(layout)
     return [
         rows.append_column(
@@ -68,7 +68,7 @@ def without_bound(layout: Layout, waiting: list[pa.Table]) -> list[pa.Table]:
 
 
 def staying(rows: pa.Table, at: Ints, first: Ints, since: Ints, sizes: Ints) -> pa.Table:
-    """The rows at `at` as entries, each with what the first row of its entry replaced."""
+    """The rows at `at` as entries, each with the prior value that the first row of its entry has."""
     stay = waiting_since(rows.take(pa.array(at)), since).drop_columns([SIZE]).append_column(SIZE, pa.array(sizes))
     for name in prior_names(stay):
         column = rows[name].take(pa.array(first))
@@ -77,7 +77,7 @@ def staying(rows: pa.Table, at: Ints, first: Ints, since: Ints, sizes: Ints) -> 
 
 
 def counts_bytes(layout: Layout) -> bool:
-    """Whether the bytes of entries matter, so that it must be known what a key held before it came to wait."""
+    """Whether the bound counts bytes, so that prior values must be known."""
     buffer = layout.op.limit.buffer
     return buffer.bounded and buffer.max_bytes is not None
 
@@ -89,11 +89,11 @@ def prior_names(rows: pa.Table) -> list[str]:
 def with_prior(
     layout: Layout, state: State, rows: pa.Table, made: pa.Table | None, again: pa.Table | None, *, later: bool
 ) -> pa.Table:
-    """The rows with what each replaces, as columns of its own: the old value of the change (SEMANTICS 1 and 6.4).
+    """The rows with `PRIOR` columns: the value that each row replaces, the old value of its change (SEMANTICS 1, 6.4).
 
-    made   what windows that were made of others began with (`lineage.prior_values_of_made`)
-    again  which rows make their window again (`lineage.made_again`)
-    later  whether rows of a window may still come when it has closed: behind another limit
+    made   prior values of windows made from other windows (`lineage.prior_values_of_made`)
+    again  the updates that make a window again (`lineage.made_again`)
+    later  whether rows of a closed window may still come: behind another limit
     """
     (limit,) = layout.op.all_limits
     if layout.op.emits == "final":
@@ -121,7 +121,7 @@ def with_prior(
 
 
 def _initial(layout: Layout) -> list[pa.Array]:
-    """What a row replaces where its key had nothing: Kafka Streams emits final results without an old value."""
+    """The value that a row replaces if its key had none: Kafka Streams emits final results without an old value."""
     if layout.op.emits == "final":
         return [pa.nulls(1, kind) for kind in layout.result_types.values()]
     return strict_bound.initial(layout)

@@ -1,4 +1,4 @@
-"""What a suppression until a time limit holds back, as rows that can be read without the plan."""
+"""The rows that a time limit holds back, in a form that can be read without the plan."""
 
 from __future__ import annotations
 

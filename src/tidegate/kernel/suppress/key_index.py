@@ -56,7 +56,7 @@ _cache: dict[str, _Content] = {}
 
 @dataclass
 class Index:
-    """What the meta frame knows of an index; `buckets` has the bucket that each code stands for."""
+    """The part of an index in the meta frame; `buckets` has the bucket of each code."""
 
     tokens: list[str] = field(default_factory=list)
     buckets: list[int] = field(default_factory=list)
@@ -66,27 +66,27 @@ class Index:
     owner: str = ""
 
     def saved(self) -> dict[str, Any]:
-        """What to remember of it; its numbers are in the store."""
+        """The fields for the meta frame; the numbers are in the store."""
         return dict(vars(self))
 
     @staticmethod
     def short(hashes: Numbers) -> Numbers:
-        """The part of the hashes that the index tells apart."""
+        """The bits of the hashes that the index keeps."""
         return hashes & _HIGH
 
     def find(self, store: Store, hashes: Numbers) -> Ints:
-        """The bucket last noted for each key, NOWHERE if none ever was; it may be gone."""
+        """The bucket last noted for each key, NOWHERE if none ever was; the bucket may be gone."""
         if not self.tokens or not len(hashes):
             return np.full(len(hashes), NOWHERE, np.int64)
         content = self._content(store)
         buckets = np.array([*self.buckets, NOWHERE], np.int64)
-        # In pieces: what is computed of each number is several times its size.
+        # In pieces: the search needs several times the memory of the numbers.
         step = store.tuning.piece_rows
         pieces = (hashes[low : low + step] for low in range(0, len(hashes), step))
         return np.concatenate([buckets[content.find(self.short(piece))] for piece in pieces])
 
     def add(self, store: Store, hashes: Numbers, numbers: Ints, live: list[int]) -> None:
-        """Note the buckets of these keys; `live` are all buckets that there are."""
+        """Note the buckets of these keys; `live` are all existing buckets."""
         if not len(hashes):
             return
         content = self._content(store)
@@ -111,7 +111,7 @@ class Index:
             self._fold(store, content, live)
 
     def clear(self, store: Store) -> None:
-        """Forget everything: nothing waits."""
+        """Remove the index: no key waits any more."""
         for segment in range(self.chunks):
             store.remove(KEY_INDEX_BASE.place(0), segment)
         for segment in range(max(len(self.tokens) - 1, 0)):
@@ -122,7 +122,7 @@ class Index:
     def _content(self, store: Store) -> _Content:
         content = _cache.pop(self.owner, None)
         if content is None or not content.tokens or content.tokens != self.tokens[: len(content.tokens)]:
-            # What was kept is let go before the new one is read: the two together would be twice the memory.
+            # The old content is freed before the new one is read: both together would take twice the memory.
             content = _Content(self.tokens[:1], list(self.bounds))
             content.chunks = [
                 Table.decode(store.read(KEY_INDEX_BASE.place(0), i)) for i in range(self.chunks)
@@ -141,13 +141,13 @@ class Index:
             del _cache[next(iter(_cache))]
 
     def _fold(self, store: Store, content: _Content, live: list[int]) -> None:
-        """Put the log into the base, without the keys whose buckets are gone."""
+        """Merge the log into the base, without the keys whose buckets are gone."""
         kept = sorted(set(live) & set(self.buckets))
         code = {bucket: i for i, bucket in enumerate(kept)}
         recode = np.array([code.get(bucket, CODES) for bucket in self.buckets], np.uint64)
         cuts = np.searchsorted(content.recent, np.array(content.bounds[1:], np.uint64)).tolist()
         lows, highs = [0, *cuts], [*cuts, len(content.recent)]
-        content.tokens = []  # so that nobody takes it for whole if this fails half-way
+        content.tokens = []  # so that the content does not count as current if this fails half-way
         bounds: list[int] = []
         chunks: list[Table] = []
         token = ""
@@ -180,7 +180,7 @@ def _code(numbers: Numbers, wanted: Numbers) -> Ints:
 
 
 def _override(numbers: Numbers, packed: Numbers) -> Numbers:
-    """Sorted numbers with these in them, the last one of each hash."""
+    """Sorted numbers with `packed` merged in; of one hash the last number counts."""
     if not len(packed):
         return numbers
     backwards = packed[::-1]

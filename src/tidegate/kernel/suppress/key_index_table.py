@@ -1,7 +1,7 @@
-"""Sorted numbers in three or four bytes each: what does not fit into memory as 64 bits per key, does as these.
+"""Sorted numbers in three or four bytes each, because 64 bits per key may not fit into memory.
 
-A number is 32 bits of a hash, then zeros, then a code of 16 bits. The upper half of the hash is where in the table a
-number lies; of the lower half and the code a column each is kept, of one byte where all codes fit.
+A number is 32 bits of a hash, then zeros, then a code of 16 bits. The upper half of the hash gives the number's place
+in the table. The lower half and the code are columns; the code takes one byte if all codes fit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tidegate.kernel.columns.arrays import Ints
 from tidegate.kernel.state import frames
 
 BITS = 32
-"""Of a hash; keys that share them share a bucket. With ten million keys in a task every four hundredth key does.
+"""Bits of a hash; keys that share them share a bucket. With ten million keys in a task every four hundredth key does.
 
 Part of the state format: another number needs another `frames.VERSION`.
 """
@@ -33,7 +33,7 @@ Numbers = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Table:
-    """starts[i] is where the hashes begin whose upper half is first + i; the last one is the number of rows."""
+    """Sorted numbers. `starts[i]` is the first row with the upper half of a hash first + i; the last: the row count."""
 
     first: int
     starts: npt.NDArray[np.uint32]
@@ -51,7 +51,7 @@ class Table:
         return cls(first, starts, (numbers >> _REST & _LOW).astype(np.uint16), codes.astype(width))
 
     def numbers(self) -> Numbers:
-        """What it was made of."""
+        """The sorted numbers."""
         place = np.repeat(np.arange(len(self.starts) - 1, dtype=np.uint64), np.diff(self.starts))
         place += np.uint64(self.first)
         return place << _PLACE | self.rest.astype(np.uint64) << _REST | self.codes

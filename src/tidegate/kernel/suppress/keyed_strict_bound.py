@@ -1,8 +1,8 @@
 """The bound of a strict buffer in front of final results of sliding windows and sessions (`suppress.strict_bound`).
 
-A window is an entry from its first update until it closes, also where it was deleted or its session went into another
-one: Kafka's buffer drops a tombstone when it leaves, not before (SEMANTICS 6.1). So such windows are stored beside the
-others, as rows that are `deleted`.
+A window is an entry from its first update until it closes, even if it was deleted or its session went into another one:
+Kafka's buffer drops a tombstone when it leaves, not before (SEMANTICS 6.1). So such windows are stored too, as rows
+that are `deleted`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tidegate.spec.windows import SessionWindows, SlidingWindows
 
 
 def split(layout: Layout, rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
-    """Stored rows as windows, and as the entries of the buffer if the plan has one.
+    """Stored rows as windows, and as entries of the buffer (None if the plan has no buffer).
 
-    Entries are windows with their `bytes`, and those that are `deleted`. A store may be older than the bound: then what
-    is open is all that is known.
+    Entries are windows with their `bytes`, `deleted` windows too. A store may be older than the bound: then only the
+    open windows are known.
     """
     deleted = pa.repeat(pa.scalar(False), rows.num_rows)
     if "deleted" in rows.schema.names:
-        # Sessions that were merged many at once (`coalescing`) do not say that they are not.
+        # Sessions that `session_batch` merged have a null here.
         deleted = pc.fill_null(rows["deleted"], False)
         rows = rows.drop_columns(["deleted"])
     rows = rows.append_column("deleted", deleted)
@@ -52,13 +52,13 @@ def check(
     seen: Ints,
     aside: tuple[int, int],
 ) -> pa.Table:
-    """The entries after the batch; raises BufferFullError if there ever were too many, or too many bytes.
+    """The entries after the batch; raises BufferFullError if there were too many entries or bytes after any record.
 
-    held     the entries of the buckets that were read (`split`) that were open before the batch
-    updates  what each record made of its windows, in order; `seen` is the stream time that its record saw
-    began    what the first rows of their windows replaced (`prior_values.of`)
-    begins   which updates make their window again (`prior_values.begin_again`)
-    aside    entries and bytes of the buckets that were not read, none of which closes in this batch
+    held     the entries of the buckets that were read (`split`), if open before the batch
+    updates  the windows after each record, in order; `seen` is the stream time that the record saw
+    began    the prior values of the updates' windows (`prior_values.of`)
+    begins   whether each update makes its window again (`prior_values.begin_again`)
+    aside    number and bytes of the entries in buckets that were not read; none of them closes in this batch
     """
     names = [*layout.keys, "start", "end"]
     both = concat_tables([held.select(names), updates.select(names)])
@@ -83,7 +83,7 @@ def check(
 
 
 def stored(layout: Layout, windows: pa.Table, entries: pa.Table, opens_after: float) -> pa.Table:
-    """The rows to store: windows with their bytes, and entries that are deleted and have not closed."""
+    """The rows to store: windows with their bytes, and deleted entries that have not closed."""
     names = [*layout.keys, "start", "end"]
     both = concat_tables([entries.select(names), windows.select(names)])
     codes = np.unique(grouping.codes([both[name] for name in names]), return_inverse=True)[1]
@@ -105,7 +105,7 @@ def stored(layout: Layout, windows: pa.Table, entries: pa.Table, opens_after: fl
 
 
 def totals(rows: pa.Table, opens_after: float) -> tuple[int, int]:
-    """How many of the stored rows are entries of the buffer, and their bytes: sliding windows outlive it."""
+    """The number of stored rows that are entries of the buffer, and their bytes. Sliding windows outlive the entry."""
     waits = ints(rows["end"]) >= opens_after
     return int(waits.sum()), int(ints(rows["bytes"])[waits].sum())
 
@@ -113,15 +113,15 @@ def totals(rows: pa.Table, opens_after: float) -> tuple[int, int]:
 def _sizes(
     layout: Layout, held: pa.Table, updates: pa.Table, began: list[pa.Array], previous: Ints, goes_on: Flags
 ) -> Ints:
-    """The bytes of the entry after each row: of those that were held, which say so, then of the updates.
+    """The bytes of the entry after each row: first of the `held` rows, which have their bytes, then of the updates.
 
-    `began` is what the first row of each one's window replaced; a row that `goes_on` replaces the `previous` one.
+    `began` has the prior value of each row's window; a row that `goes_on` replaces the `previous` row.
     """
     tables = [_values(layout, held), _values(layout, updates)] if held.num_rows else [_values(layout, updates)]
     values = [pa.chunked_array([array(column) for column in columns]) for columns in zip(*tables, strict=True)]
     values = [array(column) for column in values]
     new, mine = total(values), slice(held.num_rows, None)
-    # What a window replaces that was there already; a session's row replaces nothing, its tombstone the row before.
+    # The row of a window that was there replaces the row before; of a session only the tombstone replaces a row.
     as_it_began = strict_bound.same([value.take(pa.array(previous)) for value in values], began)
     old = np.where(goes_on & ~as_it_began, new[previous], 0)[mine]
     if isinstance(layout.op.windows, SessionWindows):
@@ -140,7 +140,7 @@ def _keys(layout: Layout, rows: pa.Table) -> Any:
 
 
 def _closes(layout: Layout, rows: pa.Table) -> Ints:
-    """The stream time at which each window has closed."""
+    """The stream time (ms) at which each window closes."""
     windows = layout.op.windows
     assert isinstance(windows, SlidingWindows | SessionWindows)
     return windows.close_of_end_ms(ints(rows["end"]))  # type: ignore[arg-type, return-value]

@@ -1,9 +1,9 @@
-"""What the first row of a window is told to replace, which a buffer counts in bytes (SEMANTICS 6.4).
+"""The prior value of a window: the value that its first row replaces. A buffer counts its bytes (SEMANTICS 6.4).
 
-For most windows the prior value is the initial aggregate (`strict_bound.initial`). Sliding
-windows that are made of others are the exception: a left window replaces the aggregate of the window that it
-continues, a right window replaces nothing (SEMANTICS 3.1). A left window that is also the right one of the record in
-front of it has two rows, each of which replaces the initial aggregate.
+For most windows the prior value is the initial aggregate (`strict_bound.initial`). Sliding windows that are made from
+other windows are the exception: a left window replaces the aggregate of the window that it continues, a right window
+replaces nothing (SEMANTICS 3.1). A left window that is also the right one of the record in front of it has two rows,
+each of which replaces the initial aggregate.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from tidegate.spec.columns import OURS
 from tidegate.spec.windows import SlidingWindows
 
 PRIOR = OURS + "replaced:"
-"""Before the name of a value column: the column that holds what was replaced."""
+"""Prefix of the columns with prior values; the name of a value column follows."""
 
 NTH = OURS + "nth"
-"""Which of the updates of its window in a batch an update is, from 0."""
+"""The number of an update among the updates of its window in a batch, from 0."""
 
 
 def counted(layout: Layout) -> bool:
-    """Whether windows are made of others, in front of a buffer that counts bytes."""
+    """Whether windows are made from other windows, in front of a buffer that counts bytes."""
     first = [output.limits[0].how.buffer for output in layout.op.all_outputs if output.limits]
     bytes_held = layout.op.buffer is not None or any(buffer.max_bytes is not None for buffer in first)
     return isinstance(layout.op.windows, SlidingWindows) and bytes_held
 
 
 def of(layout: Layout, rows: pa.Table, begun: pa.Table | None) -> list[pa.Array]:
-    """For rows with (key, start, end) what each window's first row replaced, a column for each value.
+    """The prior value of each row's window, one column per value column; `rows` have (key, start, end).
 
     `begun` has the prior values of some windows (`windows.lineage.prior_values_of_made`); all other windows have
     `strict_bound.initial`.
@@ -56,7 +56,7 @@ def of(layout: Layout, rows: pa.Table, begun: pa.Table | None) -> list[pa.Array]
 
 
 def begin_again(layout: Layout, rows: pa.Table, again: pa.Table | None) -> Flags:
-    """Which of the updates of a batch, rows with (key, start, end), make their window again (`made_again`)."""
+    """Flags of the updates of a batch, rows with (key, start, end), that make their window again (`made_again`)."""
     if again is None or not again.num_rows or not rows.num_rows:
         return np.zeros(rows.num_rows, np.bool_)
     both = concat_tables([again, numbered(layout, rows.select(window_columns(layout)))])
@@ -72,14 +72,14 @@ def numbered(layout: Layout, rows: pa.Table) -> pa.Table:
 
 
 def stored(layout: Layout, held: pa.Table, began: list[pa.Array]) -> list[pa.Array]:
-    """What the windows of entries began with, which say so (`keep`) or are older than that, and behind them `began`."""
+    """The prior values of the entries `held` (of `keep`; else the initial aggregate), and behind them `began`."""
     initial = strict_bound.repeated(strict_bound.initial(layout), held.num_rows)
     known = [array(held[name]) for name in kept(held)] or initial
     return [array(pa.chunked_array([first, more])) for first, more in zip(known, began, strict=True)]
 
 
 def keep(layout: Layout, entries: pa.Table, began: list[pa.Array]) -> pa.Table:
-    """Entries of a buffer with what their windows began with, where that is not the same for all."""
+    """Entries of a buffer with the prior values of their windows as columns, if windows differ in them (`counted`)."""
     if not counted(layout):
         return entries
     for name, column in zip(layout.result_types, began, strict=True):
@@ -88,7 +88,7 @@ def keep(layout: Layout, entries: pa.Table, began: list[pa.Array]) -> pa.Table:
 
 
 def kept(rows: pa.Table) -> list[str]:
-    """The columns of stored rows that hold what their windows began with."""
+    """The columns of stored rows with prior values."""
     return [name for name in rows.schema.names if name.startswith(PRIOR)]
 
 

@@ -1,7 +1,7 @@
-"""The bound of a strict buffer in front of final results: more than it allows stops the query.
+"""The bound of a strict buffer in front of final results: a buffer that exceeds it stops the query.
 
-A buffer holds one entry per key and window from its first record until the window closes. Whether it was ever too
-full is decided record by record, as if each had come alone: put, let closed windows leave, then compare with the bound
+A buffer holds one entry per key and window from its first record until the window closes. The bound is checked record
+by record, as if each had come alone: put the record, let closed windows leave, then compare with the bound
 (SEMANTICS 6.2). An entry counts 8 (buffer time) + key + prior + old + new value + 8 (timestamp) bytes.
 `kernel.suppress.value_bytes` gives the bytes of a value. The old value is not counted where it equals the prior value
 (SEMANTICS 14.9). The prior value is the aggregate before the entry's first record: 0 for a count, the initializer's
@@ -34,12 +34,12 @@ TIMES = 16
 
 
 def entry_bytes(key: Any, prior: Any, old: Any, new: Any) -> Any:
-    """The bytes that an entry counts, of those of its parts (SEMANTICS 14.9); `old` is 0 where it equals `prior`."""
+    """The bytes of an entry, from the bytes of its parts (SEMANTICS 14.9); `old` is 0 if it equals `prior`."""
     return TIMES + key + prior + old + new
 
 
 def waiting_bytes(layout: Layout, rows: pa.Table) -> Ints:
-    """The bytes of entries of which only the newest value is known: state rows, with `deleted`."""
+    """The bytes of entries whose old value is not known; `rows` are state rows with `deleted`."""
     done = results.finish(layout.for_kind["updates"], rows)
     key = total([array(rows[name]) for name in layout.keys]) + bounds_bytes(layout)
     sizes: Ints = entry_bytes(key, prior_bytes(layout), 0, total([array(done[name]) for name in layout.result_types]))
@@ -54,10 +54,10 @@ def bounds_bytes(layout: Layout) -> int:
 def check(
     layout: Layout, state: State, held: pa.Table | None, rows: pa.Table, updates: pa.Table, merged: pa.Table
 ) -> pa.Table:
-    """`merged` with the `bytes` of each entry; raises BufferFullError if there ever were too many entries or bytes.
+    """`merged` with the `bytes` of each entry; raises BufferFullError if any record made too many entries or bytes.
 
     held, merged  the tables of the touched windows before and after the batch
-    rows          the records that were taken in, one per open window, in order; `updates` what each of them made
+    rows          the records of the batch, one row per open window, in order; `updates` has the update of each row
     """
     by = [*layout.keys, "start"]
     parts = [
@@ -71,7 +71,7 @@ def check(
     new = (~has_previous[n_held:]).astype(np.int64)
     closes, seen = _closes(layout, ints(rows["start"])), ints(rows["seen"])
     newest = int(seen.max(initial=NEVER))
-    # Of the windows that close within the batch; what the others hold stays.
+    # Windows that close within the batch; the entries of other windows stay.
     leading = state.logs.leading(lambda start: layout.aligned.close_ms(start) <= newest)
     starts = np.array(leading, np.int64)
     stored = np.array([(log.rows, log.counts) for log in map(state.logs.__getitem__, leading)], np.int64).reshape(-1, 2)
@@ -93,7 +93,7 @@ def _closes(layout: Layout, starts: Ints) -> Ints:
 
 
 def compare(layout: Layout, state: State, records: Ints, sizes: Ints) -> None:
-    """Raise BufferFullError if the task ever held more entries, or bytes of them, than its share of the bound."""
+    """Raise BufferFullError if the task held more entries or bytes than its share of the bound after any record."""
     assert layout.op.buffer is not None
     buffer = layout.op.buffer.share(state.task, state.tasks)
     most_records = np.inf if buffer.max_records is None else buffer.max_records
@@ -121,7 +121,7 @@ def full(layout: Layout, state: State, records: int, size: int, remedy: str) -> 
 
 
 def after_each(stored_closes: Ints, stored: Ints, closes: Ints, change: Ints, seen: Ints) -> Ints:
-    """A running total: `stored`, plus `change` row by row, minus what left with the windows that had closed by `seen`.
+    """The total after each row: `stored`, plus `change` row by row, minus the entries of windows closed by `seen`.
 
     Windows close at the stream times `stored_closes` and `closes`; `seen` ascends.
     """
@@ -140,9 +140,9 @@ def _sizes_of_entries(
     previous: Ints,
     has_previous: Any,
 ) -> Ints:
-    """The bytes of its entry after each row: first the held ones, which know theirs, then those of the batch."""
+    """The bytes of the entry after each row: first of the `held` rows, which have their bytes, then of the batch."""
     known = ints(held["bytes"]) if held is not None else np.zeros(0, np.int64)
-    told = layout.for_kind["final"]  # in which a tombstone is a null, as in what is held
+    told = layout.for_kind["final"]  # a tombstone is a null there, as in stored rows
     tables = [results.finish(told, held)] if held is not None and held.num_rows else []
     tables.append(results.finish(told, updates))
     done = concat_tables([table.select(list(layout.result_types)) for table in tables])
@@ -158,7 +158,7 @@ def _sizes_of_entries(
 
 
 def same(values: list[pa.Array], others: list[pa.Array]) -> Any:
-    """In which rows these columns hold the same as the others, one by one; null equals null."""
+    """Whether `values` and `others` are equal, column by column, in each row; null equals null."""
     equal = np.ones(len(values[0]), bool)
     for column, other in zip(values, others, strict=True):
         if pa.types.is_null(column.type):
@@ -173,10 +173,10 @@ def same(values: list[pa.Array], others: list[pa.Array]) -> Any:
 
 
 def initial(layout: Layout) -> list[pa.Array]:
-    """What is told to be replaced where a key had nothing: a column of one value for each of the values.
+    """The initial prior value, for a key without a value: a column of one value for each value column.
 
-    It is what the aggregation starts with; null for sessions and for groups of a table that was grouped anew, as in
-    Kafka Streams, for a table given as its changes, and behind steps, which nobody asks what they make of nothing.
+    It is the initial aggregate. It is null for sessions and for groups of a regrouped table, as in Kafka Streams, for a
+    table given as its changes, and behind steps, which are never applied to the initial aggregate.
     """
     kinds = layout.result_types.values()
     nothing = isinstance(layout.op.windows, SessionWindows) or layout.op.stream.changes
@@ -193,7 +193,7 @@ def initial(layout: Layout) -> list[pa.Array]:
 
 
 def repeated(columns: list[pa.Array], rows: int) -> list[pa.Array]:
-    """Columns of one value each, with that value in so many rows. (`pa.repeat` takes no nested value zero times.)"""
+    """Columns of one value each, repeated in `rows` rows. (`pa.repeat` cannot repeat a nested value zero times.)"""
     at = pa.array(np.zeros(rows, np.int64))
     return [column.take(at) for column in columns]
 

@@ -1,6 +1,6 @@
-"""What a step tells about suppressions and final results, under the names of `spec.metrics.NUMBERS`.
+"""Metrics of a step about suppressions and final results, under the names of `spec.metrics.NUMBERS`.
 
-Nothing is read for it: counts and bytes are those that the indexes of logs and buckets hold anyway.
+No rows are read for them: counts and bytes come from the indexes of logs and buckets.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tidegate.kernel.suppress.time_buckets import TimeBuckets
 
 UPDATED = OURS + "updated"
-"""When a row that waits was last updated, where nothing else says it: by the wall clock."""
+"""The column with the wall clock (ms) at the last update of a waiting row, if no other column has it."""
 
 SIZE = OURS + "size"
 """The column with the bytes of an entry in a buffer with a bound."""
@@ -32,7 +32,7 @@ SIZE = OURS + "size"
 
 @dataclass(frozen=True)
 class Left:
-    """Rows that a time limit let out, since when each waited, and what the clock of the limit showed then."""
+    """Rows that left a time limit; `since`: buffer times (ms), `shown`: the clock of the limit when each left (ms)."""
 
     rows: pa.Table
     since: Ints
@@ -40,7 +40,7 @@ class Left:
 
 
 class Held(NamedTuple):
-    """What waits: how many rows, their bytes, and the bytes of those that are on disk alone."""
+    """Waiting rows: their number, their bytes, and the bytes of those that are only on disk."""
 
     rows: int
     size: int
@@ -48,20 +48,20 @@ class Held(NamedTuple):
 
 
 def of_limit(entries: pa.Table, buckets: TimeBuckets) -> Held:
-    """What waits for a time limit: entries of a buffer with a bound, and the buckets of one without."""
+    """The rows that wait for a time limit: entries of a bounded buffer, and time buckets of an unbounded one."""
     spilled = sum(log.size for log in buckets.logs.values())
     size = int(ints(entries[SIZE]).sum()) if entries.num_rows else 0
     return Held(entries.num_rows + buckets.keys, size + spilled, spilled)
 
 
 def record_buffered(state: State, now: Held, before: Held) -> None:
-    """Say what waits, and how that changed in this step."""
+    """Set the metrics of waiting rows, and of their change in this step."""
     state.step_metrics |= dict(zip(HELD, now, strict=True))
     state.step_metrics |= {change_of(name): new - old for name, new, old in zip(HELD, now, before, strict=True)}
 
 
 def record_peaks(state: State, buffer: Buffer, records: int, size: int) -> None:
-    """Say how much a buffer with a bound has held at most within this step, and how full that was."""
+    """Set the metrics of the largest content of a bounded buffer within this step, and of its fill."""
     mine = buffer.share(state.task, state.tasks)
     parts = [(records, mine.max_records), (size, mine.max_bytes)]
     full = max(min(held / max(bound, 1), 1.0) for held, bound in parts if bound is not None)
@@ -73,8 +73,8 @@ def record_peaks(state: State, buffer: Buffer, records: int, size: int) -> None:
 
 
 def of_limits(others: dict[str, float], own: dict[str, float], place: int) -> dict[str, float]:
-    """The numbers of several limits together, and `own`, those of the one at this place, for itself besides."""
-    # Nothing says how much a buffer without a bound has held at most within a step.
+    """The metrics of several limits combined, and besides the `own` metrics of the limit at this place."""
+    # The largest content of an unbounded buffer within a step is not known; its content at the end stands for it.
     for peak in ("suppression_buffer_count", "suppression_buffer_size"):
         own.setdefault(f"{peak}_max", own[f"{peak}_current"])
     together = {
@@ -90,12 +90,12 @@ def _together(name: str, one: float, other: float) -> float:
 
 
 def record_final(state: State, rows: int) -> None:
-    """Say that final results have left; of several such outputs each counts."""
+    """Count final results that have left; of several outputs each counts."""
     state.step_metrics["emit_final_records"] = state.step_metrics.get("emit_final_records", 0) + rows
 
 
 def overtime(how: UntilTimeLimit, left: Left) -> dict[str, float]:
-    """How long rows waited after their last update: KIP-328's limit less the lateness that was observed."""
+    """The least and the total wait (ms) of rows after their last update: KIP-328's limit less the observed lateness."""
     if not left.rows.num_rows:
         return {}
     due = np.minimum(left.shown, later_ms(left.since, how.limit_ms))
@@ -104,18 +104,18 @@ def overtime(how: UntilTimeLimit, left: Left) -> dict[str, float]:
 
 
 def _updated(how: UntilTimeLimit, left: Left) -> Ints:
-    """When each row was last updated, by the clock of the limit."""
+    """The time of each row's last update, by the clock of the limit (ms)."""
     if how.measured_from == "latest_update":
         return left.since
     if how.clock == "stream":
         return ints(left.rows[TIMESTAMP])
     updated = left.rows[UPDATED]
-    # What an earlier version of tidegate held back did not say so: as if it had not been updated.
+    # Rows that an earlier version of tidegate held back have a null: they count as never updated.
     return ints(pc.coalesce(updated, pa.array(left.since))) if updated.null_count else ints(updated)
 
 
 def of_step(op: Operation, state: State, before: Held, now: Held) -> dict[str, float]:
-    """The metrics of this step, given what waited for its window `before` it and waits `now`."""
+    """The metrics of this step, given the rows that waited for their window `before` it and wait `now`."""
     if not op.all_limits and "suppression" in op.measured:
         record_buffered(state, now, before)
         if op.buffer is not None and "suppression_buffer_fill" not in state.step_metrics:

@@ -1,9 +1,9 @@
-"""Rows that wait behind a time limit, in buckets by buffer time: a batch touches the buckets of its keys and those due.
+"""Rows that wait for a time limit, in buckets by buffer time: a batch touches the buckets of its keys and due buckets.
 
 A time bucket is a log of rows whose entries begin to wait in one stretch of time. An update of a buffered key is
-appended, unread, to the bucket of the key. When a bucket is due it is read; its rows, in their order, say which entries
-wait and since when. An index gives the bucket of each key (`kernel.suppress.key_index`). All rows of keys with the same
-number there are in the same bucket, so two keys that share a number cannot lose or repeat anything.
+appended to the bucket of the key, which is not read. A due bucket is read; its rows, in order, give the waiting entries
+and their buffer times. An index gives the bucket of each key (`kernel.suppress.key_index`). All rows of keys with the
+same number there are in one bucket, so two keys that share a number lose or repeat no row.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tidegate.kernel.suppress.key_index import NOWHERE, Index
 from tidegate.spec.columns import OURS
 
 BUFFER_TIME = OURS + "buffer_time"
-"""The column with the buffer time of a row on a bucket."""
+"""The column with the buffer time of a row in a bucket (ms)."""
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -34,7 +34,7 @@ Hashes = npt.NDArray[np.uint64]
 class TimeBuckets:
     """The buckets of one task; `logs` has one per number, with the earliest buffer time of its rows in `base`.
 
-    `keys` is how many keys wait. Two that the index cannot tell apart count once until their bucket is due.
+    `keys` is the number of waiting keys. Two keys with one number in the index count once until their bucket is due.
     """
 
     store: Store
@@ -45,12 +45,12 @@ class TimeBuckets:
 
     @classmethod
     def load(cls, store: Store, meta: dict[str, Any]) -> TimeBuckets:
-        """The buckets as `meta` (of `saved`) knows them."""
+        """The buckets that `saved` described as `meta`."""
         logs = {number: Log(*log) for number, *log in meta["buckets"]}
         return cls(store, meta["width"], logs, Index(**meta["index"]), meta["keys"])
 
     def saved(self) -> dict[str, Any]:
-        """What to remember of them; the rows are in the store."""
+        """The index of the buckets, for the meta of a frame; the rows are in the store."""
         index = self.index.saved()
         buckets = [[number, log.segments, log.rows, log.base, log.size] for number, log in self.logs.items()]
         return {"buckets": buckets, "width": self.width, "index": index, "keys": self.keys}
@@ -66,7 +66,7 @@ class TimeBuckets:
         return sorted(number for number, log in self.logs.items() if log.base <= until)
 
     def earliest(self) -> int | None:
-        """No row waits since before this time; None if none waits."""
+        """A lower bound of all buffer times (ms); None if no row waits."""
         return min((log.base for log in self.logs.values()), default=None)
 
     def read(self, numbers: list[int]) -> list[pa.Table]:
@@ -74,7 +74,7 @@ class TimeBuckets:
         return [table for number in numbers for table in self._state(number).read(TIME_BUCKETS.place(number))]
 
     def forget(self, numbers: list[int]) -> None:
-        """Take these buckets away."""
+        """Remove these buckets."""
         for number in numbers:
             self._state(number).forget(TIME_BUCKETS.place(number))
             del self.logs[number]
@@ -83,7 +83,7 @@ class TimeBuckets:
             self.keys = 0
 
     def append(self, numbers: Ints, rows: pa.Table) -> list[int]:
-        """Put each row on its bucket; gives the buckets that should be put together."""
+        """Append each row to its bucket. Returns the buckets that should be compacted."""
         order = np.argsort(numbers, kind="stable")
         names, starts = np.unique(numbers[order], return_index=True)
         ends = [*starts[1:].tolist(), len(order)]
@@ -100,10 +100,10 @@ class TimeBuckets:
         return [n for n in names.tolist() if self.logs[n].segments > most + n % most]
 
     def place(self, rows: pa.Table, hashes: Hashes, limit_ms: int, opened: list[int]) -> None:
-        """Put entries (one row per key) on the buckets of their buffer times, and note where they are.
+        """Put entries (one row per key) into the buckets of their buffer times, and index their keys.
 
-        Those that share a stretch of time with buckets that were `opened` go on narrow ones. A number is a buffer time
-        in narrow widths; a wide bucket has that of the first narrow one in it.
+        Entries that share a stretch of time with `opened` buckets go into narrow buckets. The number of a bucket is a
+        buffer time in narrow widths; a wide bucket has the number of its first narrow one.
         """
         if not rows.num_rows:
             return
@@ -122,7 +122,7 @@ class TimeBuckets:
         self.index.add(self.store, hashes[moved], numbers[moved], list(self.logs))
 
     def replace(self, number: int, rows: pa.Table) -> None:
-        """Let `rows`, with the same keys as before, be all that is on a bucket."""
+        """Replace the rows of a bucket by `rows` of the same keys."""
         earliest = self.logs[number].base
         state = self._state(number)
         state.replace(TIME_BUCKETS.place(number), rows)
@@ -138,15 +138,15 @@ class TimeBuckets:
 def settle(
     code: Ints, step: Ints, since: Ints, clocks: Ints, limit_ms: int, restarts: bool
 ) -> tuple[tuple[Ints, Ints, Ints], tuple[Ints, Ints]]:
-    """Which rows leave (row, at which step, waiting since when), and which go on waiting (row, since when).
+    """The rows that leave (row, step at which it leaves, buffer time), and those that go on waiting (row, buffer time).
 
     code    a number per row, the same for rows of one key; the rows of a key are in order
-    step    which row of the batch it is; -1 for what waited before
-    clocks  what the clock of the limit shows after each step, ascending
-    restarts  whether every update begins the wait again; otherwise the first one says since when
+    step    the step of each row in the batch; -1 for rows that waited before
+    clocks  the clock of the limit after each step, ascending (ms)
+    restarts  whether every update begins the wait again; otherwise the first one sets the buffer time
 
-    Per step (SEMANTICS 6.2): the row replaces what waits of its key, then all leave whose buffer time is at least
-    `limit_ms` ago.
+    In a step (SEMANTICS 6.2) the row replaces the waiting row of its key. Then all rows leave whose buffer time is at
+    least `limit_ms` ago.
     """
     order = np.argsort(code, kind="stable")
     code, step, since = code[order], step[order], since[order]
@@ -159,7 +159,7 @@ def settle(
         gone = (leaves_at < never) & (leaves_at < replaced_at)
         rest = last & ~gone
         return (order[gone], leaves_at[gone], since[gone]), (order[rest], since[rest])
-    # With no limit each row of the batch leaves as it comes: no need to follow the rows of a key one by one.
+    # With a limit of 0 each row of the batch leaves as it comes: no need to follow the rows of a key one by one.
     alone = (step > 0) & (limit_ms == 0 and bool(np.all(leaves_at == np.maximum(step, 0))))
     parts = [(np.flatnonzero(alone), leaves_at[alone], since[alone])]
     waits: list[tuple[Ints, Ints]] = []
@@ -184,7 +184,7 @@ def settle(
 
 
 def newest(code: Ints, since: Ints, restarts: bool) -> tuple[Ints, Ints]:
-    """The rows that stand for each key, the last ones, and since when it waits."""
+    """The last row of each key, and the buffer time of the key."""
     order = np.argsort(code, kind="stable")
     heads = np.append(True, np.diff(code[order]) != 0)[: len(code)]
     tails = np.append(heads[1:], True)[: len(code)]

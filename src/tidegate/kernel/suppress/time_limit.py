@@ -35,21 +35,21 @@ from tidegate.spec.columns import END, OURS, START, TIMESTAMP
 def run(
     layout: Layout, state: State, batch: Batch, rows: pa.Table, end_of_input: bool, *, behind_limit: bool
 ) -> tuple[pa.Table, int | None]:
-    """Take forwarded rows into the buffer; gives those that leave, and the wall clock at which the next ones are due.
+    """Put forwarded rows into the buffer. Returns the rows that leave, and the wall clock (ms) of the next due row.
 
     layout        of the rows that come to the limit (`Layout.of_limit`)
-    behind_limit  whether they have left another limit: then stream time is theirs, in the order in which they left
+    behind_limit  whether the rows have left another limit: then their timestamps are stream time, in their order
 
-    By the wall clock every row of a batch comes at the same time, that of the batch. At the end of the input
-    everything leaves. Raises BufferFullError if the buffer shuts down when full and is.
+    By the wall clock every row of a batch comes at the same time, the time of the batch. At the end of the input
+    everything leaves. Raises BufferFullError if the buffer is full and shuts down when full.
     """
     (limit,) = layout.op.all_limits
     how = limit.how
     updates, wall = layout.op.emits == "updates" and not behind_limit, how.clock == "wall"
     in_order = layout.op.stream.changes and not layout.op.caching
     if updates and layout.op.aggregations and not in_order and sum(chunk.rows for chunk in batch.chunks) > 1:
-        # Updates of many records come in timestamp order, however tasks and partitions made them. What one record
-        # forwards, final results and changes of a table have an order already, and so have all updates of groups.
+        # Updates of many records come in timestamp order, however tasks and partitions made them. The updates of one
+        # record, final results, changes of a table and all updates of groups have an order already.
         rows = rows.sort_by([(TIMESTAMP, "ascending")])
     held, buckets, now = _load(layout, state.store)
     if wall:
@@ -57,10 +57,10 @@ def run(
         finds, end = np.full(rows.num_rows, now), now
     elif updates:
         rows, finds = _as_time_passed(layout, batch, rows, now)
-        # Every record moves stream time: those of other tasks, and one of which no update leaves because of caching.
+        # Every record moves stream time: also records of other tasks, and records without an update due to caching.
         end = max([state.stream_time, *(chunk.max_ts for chunk in batch.chunks)])
     else:
-        # Final results, and rows that have waited, are older than that: time is that of their own timestamps.
+        # Final results and rows that have waited are older than stream time: their own timestamps move the clock.
         finds, end = np.full(rows.num_rows, now), -1
     times = np.full(rows.num_rows, now) if wall else ints(rows[TIMESTAMP])
     clocks = _clocks(now, finds, ints(rows[SEEN]) if SEEN in rows.schema.names else times, end)
@@ -96,8 +96,8 @@ def run(
 
 
 def _as_time_passed(layout: Layout, batch: Batch, rows: pa.Table, now: int) -> tuple[pa.Table, Ints]:
-    """The updates of a batch with the one that made a time come before others of it; the stream time each finds."""
-    # Where rows have an order of their own, time does not go back at one that is older than those before it.
+    """The updates of a batch, at each time first the one that reached it; and the stream time that each finds (ms)."""
+    # If rows have an order of their own, a row that is older than those before it does not move time back.
     times = np.maximum.accumulate(ints(rows[SEEN] if SEEN in rows.schema.names else rows[TIMESTAMP]))
     keys = grouping.key_hash(layout, rows.select(list(layout.op.key)).rename_columns(layout.keys))
     before, makes = batch.passed().before(now, times, keys)
@@ -106,15 +106,15 @@ def _as_time_passed(layout: Layout, batch: Batch, rows: pa.Table, now: int) -> t
 
 
 def _clocks(now: int, before: Ints, after: Ints, end: int) -> Ints:
-    """What the clock shows before and after each update, one behind the other, and at the end of the batch."""
+    """The clock before and after each update, alternating, and at the end of the batch (ms)."""
     steps = np.stack([before, after], axis=1).ravel()
     return np.maximum.accumulate(np.concatenate([[now], steps, [end]]))[1:]
 
 
 def first_due(layout: Layout, store: Store, most: int) -> tuple[int, list[tuple[str, int]], int] | None:
-    """How many keys are held back, the first ones (at most so many) and when they leave, and what the clock shows.
+    """The number of keys held back; the first `most` of them, each with the time at which it leaves; the clock (ms).
 
-    None if there is none.
+    None if no key is held back.
     """
     how, now = layout.op.limit, _load(layout, store)[2]
     held = waiting(layout, store)
@@ -134,18 +134,18 @@ def shown_key(row: dict[str, Any]) -> str:
 
 
 def known(layout: Layout, store: Store) -> bool:
-    """Whether anything was ever stored of the limit."""
+    """Whether the limit ever stored anything."""
     return store.get(limit_buffer(layout.op.all_limits[0].place)) is not None
 
 
 def waiting(layout: Layout, store: Store) -> pa.Table:
-    """The rows that are held back, with the time from which the limit counts (`buckets.BUFFER_TIME`)."""
+    """The rows that are held back, with the time from which the limit counts (`time_buckets.BUFFER_TIME`)."""
     held, buckets, *_ = _load(layout, store)
     return concat_tables([_rows(held), *_newest(layout, buckets)])
 
 
 def empty(layout: Layout, store: Store) -> pa.Table:
-    """What is held back (`waiting`), which from then on is not: the buffer is as if nothing had ever come."""
+    """Empty the buffer, as if no row had ever come. Returns the rows that were held back (`waiting`)."""
     held, buckets, *_ = _load(layout, store)
     rows = concat_tables([_rows(held), *_newest(layout, buckets)])
     buckets.forget(list(buckets.logs))
@@ -155,13 +155,13 @@ def empty(layout: Layout, store: Store) -> pa.Table:
 
 
 def _rows(held: pa.Table) -> pa.Table:
-    """Entries of a buffer with a bound as rows on a bucket."""
+    """Entries of a bounded buffer as rows of a bucket."""
     return held.drop_columns([SIZE, *buffer_entries.prior_names(held)])
 
 
 def _load(layout: Layout, store: Store) -> tuple[pa.Table, TimeBuckets, int]:
-    """The entries of a buffer with a bound in the order in which they leave, the buckets of one without, and what the
-    clock has shown so far.
+    """The entries of a bounded buffer in the order in which they leave, the buckets of an unbounded buffer, and the
+    clock so far (ms).
     """
     place = layout.op.all_limits[0].place
     frame, mine = store.get(limit_buffer(place)), Section(store, limit_tables(place))
@@ -174,15 +174,15 @@ def _load(layout: Layout, store: Store) -> tuple[pa.Table, TimeBuckets, int]:
 
 
 def _in_buckets(layout: Layout, buckets: TimeBuckets, held: pa.Table, rows: pa.Table, clocks: Ints) -> Left:
-    """Take rows in where nothing has to leave before its time; gives those that leave, in order."""
+    """Put rows into an unbounded buffer. Returns the rows that leave, in order."""
     how = layout.op.limit
     restarts = how.measured_from == "latest_update"
     until = MAX_MS if clocks[-1] == MAX_MS else int(clocks[-1]) - how.limit_ms
     where = buckets.find(result_keys.hashes(layout, rows))
-    # A row so old that it is due itself makes its bucket due: it may be what its key waits since from now on.
+    # A row so old that it is due itself makes its bucket due: its time may become the buffer time of its key.
     old = where[(where != NOWHERE) & (ints(rows[BUFFER_TIME]) <= until)]
     due = sorted({*buckets.due(until), *old.tolist()})
-    # Rows of keys on buckets that are not due only follow those that wait there.
+    # Rows whose key is in a bucket that is not due are only appended to the bucket.
     follow = (where != NOWHERE) & ~np.isin(where, due)
     step = 2 * np.arange(rows.num_rows) + 1
     many = buckets.append(where[follow], rows.filter(pa.array(follow))) if follow.any() else []
@@ -202,14 +202,14 @@ def _in_buckets(layout: Layout, buckets: TimeBuckets, held: pa.Table, rows: pa.T
     leaving = both.take(pa.array(gone[0]))
     order = result_keys.in_order(layout, leaving, gone[1], gone[2])
     left = Left(leaving.take(order), gone[2][order], clocks[gone[1][order]])
-    del waited, both, steps, codes, gone, rest, leaving  # the index needs room for its own
+    del waited, both, steps, codes, gone, rest, leaving  # the index needs their memory
     buckets.place(stay, result_keys.hashes(layout, stay), how.limit_ms, due)
     buckets.keys += stay.num_rows
     return left
 
 
 def _newest(layout: Layout, buckets: TimeBuckets) -> list[pa.Table]:
-    """What is on all buckets, one row per key."""
+    """The rows of all buckets, one row per key."""
     how = layout.op.limit
     tables = buckets.read(sorted(buckets.logs))
     if not tables:

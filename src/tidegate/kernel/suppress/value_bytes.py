@@ -14,7 +14,7 @@ from tidegate.kernel.columns.arrays import Ints
 
 
 def total(columns: list[pa.Array]) -> Ints:
-    """The bytes of each row: those of its values in all these columns."""
+    """The bytes of each row: the sum over all these columns."""
     return np.sum([byte_sizes(column) for column in columns], axis=0, dtype=np.int64)
 
 

@@ -1,6 +1,6 @@
-"""A batch that never fills a buffer with a bound: the rows leave that would without it, and what was in it is counted.
+"""A batch that never fills a bounded buffer: the same rows leave as without a bound, and the content is counted.
 
-Whether it is one is only known when it has been counted: after each update, with all that waits and has not left yet.
+Only the count shows whether the buffer was filled: it is taken after each update, over all entries that still wait.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tidegate.spec.suppressed import Buffer
 
 
 class Taken(NamedTuple):
-    """What a buffer with a bound made of a batch.
+    """The result of a batch in a bounded buffer.
 
     left  the rows that leave, in order
     stay  the entries that stay, in the order in which they would leave
-    most  the most records and the most bytes there were, each after something was put in (SEMANTICS 10)
+    most  the largest number of records and of bytes, each taken after a put (SEMANTICS 10)
     """
 
     left: Left
@@ -35,14 +35,14 @@ class Taken(NamedTuple):
 
 
 def apply(layout: Layout, state: State, both: pa.Table, waited: int, clocks: Ints) -> Taken | None:
-    """Take rows into a buffer with a bound, unless they are more than it holds: None.
+    """Put rows into a bounded buffer; None if they would exceed the bound.
 
-    both    the `waited` entries that wait, then the rows that came
-    clocks  what the clock of the limit shows before and after each row, one behind the other, and at the end
+    both    the `waited` entries that wait, then the new rows
+    clocks  the clock of the limit (ms) before and after each row, alternating, and at the end
     """
     how = layout.op.limit
     codes, since = result_keys.codes(layout, both), ints(both[BUFFER_TIME])
-    # Row i comes between what the clock shows at 2 i and at 2 i + 1.
+    # Row i comes between the clock at 2 i and the clock at 2 i + 1.
     step = np.concatenate([np.full(waited, -1), 2 * np.arange(both.num_rows - waited) + 1])
     restarts = how.measured_from == "latest_update"
     gone, rest = settle(codes, step, since, clocks, how.limit_ms, restarts)
@@ -68,9 +68,9 @@ def apply(layout: Layout, state: State, both: pa.Table, waited: int, clocks: Int
 
 
 def _in_turn(codes: Ints, last: Ints) -> tuple[Ints, Ints]:
-    """For each row the first row of its entry, and the one before it there, -1 if it is the first.
+    """For each row the first row of its entry, and the row before it in the entry, -1 if it is the first.
 
-    last  the row of each entry that left or stays; whatever its key has after it is another entry
+    last  the row of each entry that left or stays; a later row of its key belongs to another entry
     """
     order = np.argsort(codes, kind="stable")
     ends = np.zeros(len(codes), np.bool_)
@@ -84,14 +84,14 @@ def _in_turn(codes: Ints, last: Ints) -> tuple[Ints, Ints]:
 
 
 def _sizes(of: Sizes, waited: Ints, first: Ints, before: Ints) -> Ints:
-    """The bytes of its entry after each row; those that waited know theirs."""
+    """The bytes of the entry after each row; `waited` are those of the waiting entries."""
     came = np.arange(len(waited), len(first))
     replaced = np.where(before[came] < 0, 0, of.values[before[came]])
     return np.concatenate([waited, of.of(came, first[came], replaced)])
 
 
 def _most(waited: int, grown: Ints, gone_steps: Ints, gone: Ints) -> int:
-    """The most there was of what is counted: `waited`, `grown` by each row that came, less what was `gone` by then."""
+    """The largest total after a row: `waited`, `grown` by each new row, less the entries `gone` by then."""
     by_step = np.argsort(gone_steps, kind="stable")
     left = np.append(0, np.cumsum(gone[by_step]))
     already = np.searchsorted(gone_steps[by_step], 2 * np.arange(len(grown)), side="right")

@@ -102,7 +102,7 @@ def open_ms(layout: Layout) -> int:
 
 
 def kept(layout: Layout, rows: pa.Table, opens: float) -> Any:
-    """Flags of the windows still needed if windows ending from `opens` on are open; sliding ones outlive their end."""
+    """Flags of windows still needed if windows ending from `opens` on are open; sliding windows outlive their close."""
     windows = definition(layout)
     return ints(rows["end"]) >= opens if isinstance(windows, SessionWindows) else sliding.kept(windows, rows, opens)
 
