@@ -1,4 +1,4 @@
-"""The records of a batch on both sides of a join, in one order, and how the time of each side passes.
+"""The records of a batch on both sides of a join, in one order, and the time progress of each side.
 
 The order is (stream time seen over both inputs, the side that comes first, partition, offset); a side without partition
 and offset is in its own order (`exchange.batch`).
@@ -27,11 +27,11 @@ _SAY_ORDER = ("seen", "actual", "chunk", "offset")
 class Arrived:
     """The records of a batch on one side, in order.
 
-    rows    the columns that were packed, None if none came
+    rows    the packed columns; None if no record came
     times   timestamps (ms)
     seen    the stream time that each record sees (ms)
-    places  where each record stands among those of both sides
-    keyed   whether a record has a key; those without one meet nobody
+    places  the place of each record in the order of both sides
+    keyed   whether a record has a key; a record without one joins nothing
     """
 
     rows: pa.Table | None
@@ -44,13 +44,13 @@ class Arrived:
         return len(self.times)
 
     def release(self) -> None:
-        """Let go of the rows, which somebody else has now."""
+        """Free the rows; the caller has taken them over."""
         self.rows = None
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How the largest timestamp of one side grows within a batch: at which places, and to what; both ascending."""
+    """The growth of one side's largest timestamp within a batch: to `times` (ms) at `places`, both ascending."""
 
     before: int
     places: Ints
@@ -62,7 +62,7 @@ class Progress:
         return found
 
     def reaches(self, times: Ints) -> tuple[Ints, Bools]:
-        """The place at which each of these times is reached, -1 if it had been before; and whether it is at all."""
+        """The place at which each of these times is reached, -1 if before the batch; and whether it is reached."""
         at = np.searchsorted(self.times, times, side="left")
         reached = (at < len(self.times)) | (times <= self.before)
         places = np.append(self.places, MAX_MS)[at]
@@ -75,14 +75,14 @@ class Progress:
 
 
 def arrived(layout: Layout, batch: JoinBatch, first: int = LEFT) -> tuple[Arrived, Arrived]:
-    """The records of both sides; of records that see the same stream time those of the side `first` come first."""
+    """The records of both sides in order; of records that see one stream time those of the side `first` come first."""
     assert layout.op.joined is not None
     if layout.op.joined.self_join:
         rows, sees, _ = _in_order(batch.side(LEFT))
         left = _arrived(layout, rows, sees, 2 * np.arange(len(sees)))
         return left, Arrived(left.rows, left.times, left.seen, left.places + 1, left.keyed)
     found = [_in_order(batch.side(side)) for side in (LEFT, RIGHT)]
-    # Both are sorted by what they see, so a record comes behind its own and those of the other side that see less.
+    # Both sides are sorted by the time seen: a record is behind earlier ones of its side, and others that see less.
     seen = [times for _, times, _ in found]
     places = [
         np.arange(len(seen[side])) + np.searchsorted(seen[1 - side], seen[side], "left" if side == first else "right")
@@ -97,14 +97,14 @@ def arrived(layout: Layout, batch: JoinBatch, first: int = LEFT) -> tuple[Arrive
 def with_progress(
     layout: Layout, batch: JoinBatch, first: int, before: tuple[int, int]
 ) -> tuple[tuple[Arrived, Arrived], tuple[Progress, Progress]]:
-    """`arrived`, with how the time of each side passes, over all tasks; `before` is what it was before the batch.
+    """`arrived`, and the time progress of each side over all tasks; `before`: the time of each side before the batch.
 
-    Of a stream with a table the left one's is what its clock makes of it, which may come further behind all records.
+    For a stream with a table the left time is that of the stream's clock, which may advance behind the last record.
     """
     sides = [batch.side(side) for side in (LEFT, RIGHT)]
     found = [_in_order(one, positions=True) for one in sides]
     points = [one.passing() for one in sides]
-    # Records and points together; a point comes before the record that makes it, and so before what sees it.
+    # Records and points of time progress together; a point comes before its record, and so before records that see it.
     parts = [
         *((seen, side != first, order, np.ones(len(seen), bool)) for side, (_, seen, order) in enumerate(found)),
         *((p.seen, side != first, p.order, np.zeros(len(p.seen), bool)) for side, p in enumerate(points)),
@@ -146,9 +146,9 @@ def _progress(before: int, places: Ints, times: Ints) -> Progress:
 
 
 def _in_order(side: Batch, positions: bool = False) -> tuple[pa.Table | None, Ints, Ints]:
-    """The records of a side in order; what they see, which does not go back; if asked for (partition, offset) of each.
+    """The records of a side in order; the stream time that each sees, ascending; (partition, offset) if `positions`.
 
-    The columns that say the order are done with, unless records that come too late leave with what they saw.
+    The columns of the order are dropped, unless late records leave as rows with the time that they saw.
     """
     rows = side.arrived()
     if rows is None:

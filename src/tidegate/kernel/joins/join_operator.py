@@ -1,4 +1,4 @@
-"""What all joins have in common: the records of a batch in order, which were dropped, and what is kept of each side."""
+"""The base of all joins: the records of a batch in order, dropped records, and the logs of each side."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tidegate.spec.windows import LEFT, RIGHT
 
 
 class JoinOperator(Operator):
-    """An operator with two sides: `state.logs` has what is kept of the left one, `state.right` of the right one."""
+    """An operator with two sides: `state.logs` has the stored rows of the left side, `state.right` of the right one."""
 
     def came(
         self, state: State, batch: JoinBatch, first: int = LEFT
     ) -> tuple[tuple[Arrived, Arrived], tuple[Progress, Progress]]:
-        """The records of both sides in order (`arrivals.arrived`), and how the time of each side passes.
+        """The records of both sides in order (`arrivals.arrived`), and the time progress of each side.
 
-        Of a join that does not go by the time of its sides no time passes.
+        A join that does not use the time of its sides has no progress.
         """
         COPIES.step += 1
         joined = self.layout.op.joined
@@ -43,9 +43,9 @@ class JoinOperator(Operator):
         return came, progress
 
     def dropped(self, batch: JoinBatch, side: int, came: Arrived, late: Bools, times: Ints | None = None) -> int:
-        """How many records of a side are `late`; they stay with the batch where late records leave as rows.
+        """The number of `late` records of a side; if late records leave as rows, `batch.dropped` gets them.
 
-        times  the time that each record saw and is late by, if that is not the stream time
+        times  the time that each record saw and is late by, if it is not the stream time
         """
         if self.layout.op.keeps_late and late.any():
             assert came.rows is not None
@@ -57,12 +57,12 @@ class JoinOperator(Operator):
         return int(late.sum())
 
     def counts(self, state: State) -> dict[str, float]:
-        # Of a stretch of open records that closes, those that have closed already are among them.
+        # The counts include the closed records of a stretch that still has open ones.
         kept = zip(SIDES, self.logs(state), strict=True)
         return {f"open_{name}_records": index.totals().rows for name, index in kept}
 
     def logs(self, state: State) -> tuple[LogIndex, LogIndex]:
-        """What is kept of each side."""
+        """The logs of the left and of the right side."""
         return state.logs, state.right
 
     @property

@@ -17,13 +17,13 @@ from tidegate.spec.windows import LEFT, RIGHT
 
 
 def side_columns(layout: Layout, side: int) -> list[str]:
-    """The columns of a side: those of the key and of its values."""
+    """The columns of a side: the key, its values, and the id if its records have ids."""
     ids = [ID_COLUMN] if layout.has_ids(side) else []
     return [*layout.keys, *(f"v:{name}" for name in layout.values_of(side)), *ids]
 
 
 def conformed(rows: pa.Table, columns: list[str]) -> pa.Table:
-    """These columns; one that a side had not yet when the rows were stored is null."""
+    """These columns of the rows; a column that was added after the rows were stored is null."""
     for name in columns:
         if name not in rows.schema.names:
             rows = rows.append_column(name, pa.nulls(rows.num_rows))
@@ -52,7 +52,7 @@ def joined_rows(
     sides    columns `v:name` of either side, None if it is missing in all rows
     missing  in which rows a side is missing, None if in none; their values are null already
     deleted  which rows are tombstones, where the rows are a table
-    ids      of the rows, where they have any; those of the records of both sides unless said
+    ids      ids of the rows, if they have any; by default made from the records of both sides
     """
     joined = layout.op.joined
     assert joined is not None

@@ -1,6 +1,6 @@
-"""Records of a join that came too late, and records that were skipped, as rows that say their side.
+"""Late and skipped records of a join as rows, with their side.
 
-Which records are late the join itself says (`JoinOperator.dropped`).
+The join decides which records are late (`JoinOperator.dropped`).
 """
 
 from __future__ import annotations
@@ -62,5 +62,5 @@ def _seen(found: pa.Table) -> Any:
 
 
 def _from_zero(times: Any) -> Any:
-    """Null for what is no instant: a timestamp that could not be read, and stream time before the first record."""
+    """Times with nulls for no instant: a timestamp that could not be read, stream time before the first record."""
     return pc.if_else(pc.greater(times, NEVER), times, None)

@@ -1,14 +1,14 @@
-"""Which records of the two sides of a join meet: by sorted codes, and exactly.
+"""The pairs of records that join: found by sorted codes, then checked exactly.
 
 A code has 32 bits of the key's hash above 32 bits of the timestamp, counted from the earliest one. So the records of a
-key within a window are one range of sorted codes, which two binary searches find. What a range holds is looked at once
-more: keys by their values, times to the millisecond.
+key within a window are one range of sorted codes, which two binary searches find. Then the records of the range are
+checked: keys by their values, times to the millisecond.
 
     codes     h1:05  h1:09  h1:40  h2:07     sorted
     query     key h1, from 04 to 10          the range h1:04 .. h1:10, two records
 
-The records of a batch lie in the order of their codes themselves, and open records nearly so. So the records of a pair
-are near those of the pairs beside it: to read them at random would take several times as long.
+The records of a batch lie in the order of their codes themselves, and open records nearly so. So neighbouring pairs
+have neighbouring records: random reads would take several times as long.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Records:
 
     rows     their columns
     keys     the names of the columns of the key
-    hashes   of the keys; the same for the same key
+    hashes   hashes of the keys
     times    timestamps (ms)
-    arrived  the place in the order of the batch over both sides; of records of earlier batches below 0, in their order
+    arrived  place in the batch's order over both sides; below 0 and in their order for records of earlier batches
     seen     the stream time that the record sees (ms); for records of earlier batches it has no meaning
-    keyed    whether a record has a key; one without closes at once, and so meets nobody
-    reach_ms by how much stream time must pass a record's timestamp to close it
+    keyed    whether a record has a key; a record without one closes at once, and so joins nothing
+    reach_ms a record closes when stream time is this much past its timestamp
     """
 
     rows: pa.Table
@@ -63,7 +63,7 @@ class Records:
 
 
 def in_order(hashes: Ints, times: Ints) -> Ints:
-    """The places that put records in the order of their codes; of equal ones the first comes first."""
+    """The places that put records in the order of their codes; records with equal codes keep their order."""
     if not len(times):
         return np.zeros(0, np.int64)
     first, last = int(times.min()), int(times.max())
@@ -75,12 +75,12 @@ def in_order(hashes: Ints, times: Ints) -> Ints:
 
 
 def pairs(one: Records, other: Records, back_ms: int, ahead_ms: int, most: int) -> Iterator[tuple[Ints, Ints]]:
-    """Rows of `one` with the rows of `other` that they join; `other` is in the order of its codes (`in_order`).
+    """Pairs (row of `one`, row of `other`) that join; `other` is in the order of its codes (`in_order`).
 
-    They come in parts: about `most` records are looked at together, and about `most` pairs, which bounds the memory.
+    Yields parts: about `most` records are looked at together, and about `most` pairs, which bounds the memory.
 
-    A record of `one` at t is within reach of those from t - `back_ms` to t + `ahead_ms`. Of two records that are, the
-    one that came first must still be open when the other comes (SEMANTICS 7b.2).
+    A record of `one` at t reaches the records of `other` from t - `back_ms` to t + `ahead_ms`. Of two such records the
+    first to come must still be open when the other one comes (SEMANTICS 7b.2).
     """
     if not len(one) or not len(other):
         return
@@ -102,14 +102,14 @@ def pairs(one: Records, other: Records, back_ms: int, ahead_ms: int, most: int) 
         for mine, theirs in _each(begin + rows[found], low[found], counts[found], most):
             keep = _joins(one, other, mine, theirs)
             if shift:
-                # Times that need more than 32 bits are coarse in their codes.
+                # Codes have coarse times where times need more than 32 bits.
                 at, others = one.times[mine[keep]], other.times[theirs[keep]]
                 keep = keep[(others >= earlier_ms(at, back_ms)) & (others <= later_ms(at, ahead_ms))]
             yield mine[keep], theirs[keep]
 
 
 def _each(rows: Ints, low: Ints, counts: Ints, most: int) -> Iterator[tuple[Ints, Ints]]:
-    """Each of some rows with so many rows from a first one on, in parts of about `most`."""
+    """Each of `rows` paired with `counts` rows from `low` on, in parts of about `most` pairs."""
     ends = np.cumsum(counts)
     start = 0
     while start < len(rows):
@@ -122,7 +122,7 @@ def _each(rows: Ints, low: Ints, counts: Ints, most: int) -> Iterator[tuple[Ints
 
 
 def _shift(first: int, last: int) -> int:
-    """By how many bits times from the first to the last are too long for a code."""
+    """The number of bits by which times from `first` to `last` are too long for a code."""
     return max(0, (last - first).bit_length() - _BITS)
 
 
@@ -132,7 +132,7 @@ def _codes(hashes: Ints, places: Ints) -> Ints:
 
 
 def _joins(one: Records, other: Records, mine: Ints, theirs: Ints) -> Ints:
-    """Which of these pairs, whose times are within reach, do meet."""
+    """The indices of the pairs that join; the times of all pairs are within reach."""
     comes_later = one.arrived[mine] > other.arrived[theirs]
     meet = np.where(comes_later, one.seen[mine] < other.closes(theirs), other.seen[theirs] < one.closes(mine))
     kept = np.flatnonzero(meet)

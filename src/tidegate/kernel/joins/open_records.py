@@ -1,9 +1,8 @@
 """The open records of one side of a join, in stretches of timestamps.
 
 A stretch holds runs sorted by (hash of the key, timestamp) (`state.sorted_runs`). It is dropped as a whole when its
-last record has closed. Of a preserved side the records of a stretch are numbered as they come, and the numbers of those
-that have joined are lists of their own, merged as runs are: a pair rewrites neither a record nor what is known of
-others.
+last record has closed. On a preserved side the records of a stretch are numbered in order of arrival. The numbers of
+joined records are lists of their own, merged like runs: a pair rewrites neither records nor the lists of earlier pairs.
 
         stretch [0, 10 s)    run of 4 batches | run of 2 | run of 1       joined: list of 2 batches | list of 1
         stretch [10, 20 s)   run of 2 | run of 1                          joined: list of 1
@@ -38,7 +37,7 @@ _ORDER = ("h", "ts")
 
 
 class Closing(NamedTuple):
-    """Records that close behind one stream time and up to another, so long after their timestamps (ms)."""
+    """A range of closing times: after `after`, up to `up_to`. A record closes `reach_ms` past its timestamp (ms)."""
 
     after: int
     up_to: int
@@ -47,9 +46,9 @@ class Closing(NamedTuple):
 
 @dataclass(frozen=True)
 class OpenRecords:
-    """Stretches by the timestamp at which they start. `preserved`: whether it is known which records have joined.
+    """Stretches by the timestamp at which they start. `preserved`: whether the joined records are known.
 
-    The index has of each stretch: `closes`, its largest timestamp; `due`, the smallest one of a record that is open.
+    The index has for each stretch `closes`, its largest timestamp, and `due`, the smallest timestamp of an open record.
     """
 
     index: LogIndex
@@ -67,7 +66,7 @@ class OpenRecords:
         return self.runs.tuning
 
     def stretches(self, times: Ints, open_ms: int) -> Ints:
-        """The stretches that records at these times go to, where a record is open for so long."""
+        """The stretches of records at these times; `open_ms`: how long a record is open."""
         return times - times % max(1, open_ms // self._tuning.open_stretches)
 
     def between(self, first: int, last: int) -> list[int]:
@@ -75,19 +74,19 @@ class OpenRecords:
         return [start for start, log in self.index.items() if log.due <= last and log.closes >= first]
 
     def read(self, start: int) -> pa.Table:
-        """The records of a stretch, run by run; of a preserved side with their numbers, `n`."""
+        """The records of a stretch, run by run; on a preserved side with their numbers, `n`."""
         return concat_tables(list(self.runs.read(start)))
 
     def find(self, start: int, hashes: Ints) -> Iterator[pa.Table]:
-        """Of the records of a stretch those with such hashes, which ascend, each once; some others may be among them.
+        """The records of a stretch with these ascending hashes, each once. Some other records may be among them.
 
-        Which ones these are depends on the hashes alone.
+        The hashes alone decide which other records.
         """
         for run in self.runs.every(start):
             yield run.take(run.with_hashes(hashes))
 
     def closing(self, start: int, closing: Closing, besides: Ints | None) -> Iterator[pa.Table]:
-        """Of the records of a stretch those that close, some at a time, `besides` those that `find` gives by hashes."""
+        """The closing records of a stretch, some at a time, without those that `find` gives for hashes `besides`."""
         known = None if besides is None else distinct(upper_halves(besides))
         held: list[pa.Table] = []
         for part in self._closing(start, closing):
@@ -107,21 +106,21 @@ class OpenRecords:
                 leaving = run.closing(*closing)
                 yield from (run.take(leaving[low : low + step]) for low in range(0, len(leaving), step))
                 continue
-            # What closes whole is read once more and never again: an order by time would serve nobody.
+            # A run that closes whole is read only once more: an order by time would not pay.
             for low in range(0, len(run.high), step):
                 rows = run.part(low, min(low + step, len(run.high)))
                 closes = later_ms(ints(rows["ts"]), closing.reach_ms)
                 yield rows.filter(pa.array((closes > closing.after) & (closes <= closing.up_to)))
 
     def joined(self, start: int, numbers: Ints) -> Bools:
-        """Which of the records of a stretch with these numbers have joined."""
+        """Whether each record of a stretch with one of these numbers has joined."""
         found = np.zeros(len(numbers), bool)
         for at, part in enumerate(self._contents(start).joined):
             found |= self._list(start, at, part).have(numbers)
         return found
 
     def add(self, start: int, rows: pa.Table) -> int:
-        """Take the records that a batch brought for a stretch, in the order in which they came.
+        """Add records of a batch to a stretch, in order of arrival.
 
         Returns the number of the first one; the others follow.
         """
@@ -135,7 +134,7 @@ class OpenRecords:
         kept, merged = unmerged(contents.runs, count, self._tuning.merged_rows)
         runs: list[Sorted] = [self.runs.run(start, kept + at, part) for at, part in enumerate(merged)]
         runs.append(InTable.of(rows, _ORDER))
-        del rows, times  # who merges them has them alone, and lets go of them
+        del rows, times  # so that the merge has the only reference and can free them
         segments = range(kept, kept + max(1, len(merged)))
         part = self.runs.write(start, segments, merged, *self.runs.merged(runs))
         self.runs.say(start, Contents([*contents.runs[:kept], part], contents.joined))
@@ -149,7 +148,7 @@ class OpenRecords:
         return first
 
     def mark(self, start: int, numbers: Ints) -> None:
-        """Say that the records of a stretch with these numbers have joined."""
+        """Note that the records of a stretch with these numbers have joined."""
         contents = self._contents(start)
         kept, merged = unmerged(contents.joined, len(numbers), self._tuning.merged_rows)
         parts = [self._list(start, kept + at, part).all() for at, part in enumerate(merged)]
@@ -161,7 +160,7 @@ class OpenRecords:
         self.runs.say(start, Contents(contents.runs, [*contents.joined[:kept], part]))
 
     def opened_from(self, start: int, timestamp: int) -> None:
-        """Say that no record of a stretch before `timestamp` is open any more."""
+        """Note that no record of a stretch before `timestamp` is open any more."""
         log = self.index[start]
         self.index[start] = log._replace(due=max(log.due, timestamp))
 
@@ -194,7 +193,7 @@ class OpenRecords:
 
 
 def _among(numbers: npt.NDArray[np.int32], known: npt.NDArray[np.int32]) -> Bools:
-    """Which numbers are among others, which ascend."""
+    """Whether each number is in `known`, which ascends."""
     if not len(known):
         return np.zeros(len(numbers), bool)
     found: Bools = known[np.minimum(np.searchsorted(known, numbers), len(known) - 1)] == numbers

@@ -1,13 +1,13 @@
-"""The join of two streams: records that are open wait for partners, and what closes without one leaves null-joined.
+"""The join of two streams: open records wait for partners; a record that closes without one leaves null-joined.
 
-One micro-batch (SEMANTICS 7b): its records in order meet the open records of the other side that came before them, in
-this batch or an earlier one. Then everything closes that stream time has passed; of a preserved side, records that
-joined nothing leave. What is still open is kept (`joins.open_records`).
+One micro-batch (SEMANTICS 7b): its records, in order, join the open records of the other side that came before them, in
+this batch or an earlier one. Then stream time closes records; on a preserved side, those that joined nothing leave.
+Records that stay open are stored (`joins.open_records`).
 
-A stream with itself has one store where both copies of a record close at one time (`StreamStreamJoin._once`).
+A self-join has one store if both copies of a record close at one time (`StreamStreamJoin._once`).
 
-A row has a place in the order of the rows: that of the record at which it leaves, then what closes, pairs, and the
-record's own null-joined row.
+Rows are ordered by the record at which they leave; at one record first rows of closing records, then its pairs, then
+its own null-joined row.
 """
 
 from __future__ import annotations
@@ -42,25 +42,26 @@ from tidegate.spec.joined import StreamStream
 from tidegate.spec.windows import LEFT, RIGHT, JoinWindows
 
 _CLOSES, _PAIR, _OWN = 0, 1, 2
-"""What leaves at a record, in this order: what closes, its pairs, its own null-joined row."""
+"""The rows that leave at a record, in this order: closing records, its pairs, its own null-joined row."""
 
 _BEFORE_ALL = -(2**62)
-"""The arrival of what is read last, though it was there first."""
+"""The arrival of the first closing record: closing records are read last, but came before all others."""
 
 _HALF = 32
 """Bits of a hash by which open records are found."""
 
 _At = tuple[Records, Ints]
-"""Some records of a side: all of them, and the places of those."""
+"""Some records of a side: all its records, and the places of some in them."""
 
 _Part = tuple[pa.Table, pa.Table | None]
-"""Rows that leave, and a table by which they are sorted where they leave in order."""
+"""Rows that leave, and their sort columns if rows leave in order."""
 
 
 @dataclass
 class _Joining:
-    """Records of one side that may join in a batch, and whether each has; of records of earlier batches it is known
-    where they close in this one.
+    """Records of one side that may join in a batch, and whether each has joined.
+
+    For records of earlier batches `matched` knows of earlier pairs only if they close in this batch.
     """
 
     records: Records
@@ -72,9 +73,9 @@ class _Side:
     """One side of a join in a batch.
 
     stored     open records of earlier batches that may join
-    own        those of the batch, in the order of their codes (`matching.in_order`)
-    wanted     the hashes by which the stored ones were found
-    stretches  of a preserved side, for each stretch that was read the first of `stored` and the numbers of its records
+    own        records of the batch, in the order of their codes (`matching.in_order`)
+    wanted     the hashes by which the stored records were found
+    stretches  on a preserved side, (start, first place in `stored`, numbers of its records) for each stretch read
     """
 
     stored: _Joining
@@ -122,16 +123,16 @@ class StreamStreamJoin(JoinOperator):
 
     @property
     def _once(self) -> bool:
-        """Whether the open records of a stream that is joined with itself are kept once, for both sides.
+        """Whether a self-join stores its open records once, for both sides.
 
-        They are where both copies of a record close at one time. A record that is still open when it comes has then
-        joined itself, so that what is kept never leaves null-joined.
+        It does if both copies of a record close at one time. A record that is still open when it comes has then joined
+        itself, so that stored records never leave null-joined.
         """
         windows = self._joined.windows
         return self._joined.self_join and windows.before_ms == windows.after_ms
 
     def _kept(self, state: State, side: int) -> OpenRecords:
-        """The open records of a side; of both sides the left ones where they are kept once."""
+        """The open records of a side; if they are stored once, those of the left side for both."""
         if self._once:
             return OpenRecords.of(state, LEFT, preserved=False)
         return OpenRecords.of(state, side, self._joined.preserves(side))
@@ -160,7 +161,7 @@ class StreamStreamJoin(JoinOperator):
                 yield _in_order(collected)
         else:
             yield from (rows for rows, _ in parts if rows.num_rows)
-        # Storing takes the most memory: of what the sides had, nothing stays that is not needed any more.
+        # Storing takes the most memory: free everything of the sides that is not needed any more.
         stay = [_open(sides[side], closes_at) for side in ((LEFT,) if self._once else (LEFT, RIGHT))]
         del parts, sides
         for side in (LEFT,) if self._once else (LEFT, RIGHT):
@@ -169,7 +170,7 @@ class StreamStreamJoin(JoinOperator):
             _forget_all(OpenRecords.of(state, RIGHT, preserved=False))  # earlier versions kept every record twice
 
     def _pairs(self, sides: tuple[_Side, _Side]) -> Iterator[_Part]:
-        """Rows of pairs; which records have joined is known when all parts are taken."""
+        """Rows of pairs; `matched` of both sides is complete when all parts are taken."""
         windows, (left, right) = self._joined.windows, sides
         meeting = ((LEFT, left.own, right.own), (LEFT, left.stored, right.own), (RIGHT, right.stored, left.own))
         for side, mine, other in meeting:
@@ -215,7 +216,7 @@ class StreamStreamJoin(JoinOperator):
                 first += rows.num_rows
 
     def _stored(self, side: int, rows: pa.Table, hashes: Ints, times: Ints, matched: Bools, first: int) -> _Joining:
-        """Records of earlier batches, as if they had arrived at `first` and behind it."""
+        """Records of earlier batches, with arrivals from `first` on."""
         layout, count = self.layout, len(times)
         records = Records(
             conformed(rows, side_columns(layout, side)).cast(layout.of_side(side).schema),
@@ -230,7 +231,7 @@ class StreamStreamJoin(JoinOperator):
         return _Joining(records, matched)
 
     def _own(self, arrived: tuple[Arrived, Arrived], side: int) -> _Joining:
-        """The records of the batch on a side, which lets go of them."""
+        """The records of the batch on a side; `arrived` frees them."""
         layout, mine = self.layout, arrived[side]
         schema = layout.of_side(side).schema
         rows = schema.empty_table() if mine.rows is None else mine.rows
@@ -252,7 +253,7 @@ class StreamStreamJoin(JoinOperator):
         return _Joining(records, np.zeros(len(order), bool))
 
     def _again(self, left: _Joining, arrived: tuple[Arrived, Arrived]) -> _Joining:
-        """The records of a stream with itself as those of the right side: each comes behind itself as a left one."""
+        """The records of a self-join as right records: each comes right behind itself as a left record."""
         arrived[RIGHT].release()
         reach_ms = self._joined.windows.close_ms(RIGHT, 0)
         records = replace(left.records, arrived=left.records.arrived + 1, reach_ms=reach_ms)
@@ -266,7 +267,7 @@ class StreamStreamJoin(JoinOperator):
         closed_to: int,
         closes_at: int,
     ) -> _Side:
-        """The records of a side that may join in this batch: those that are stored, and its own."""
+        """The records of a side that may join in this batch: stored records and its own."""
         windows, held, others = self._joined.windows, kept[side], own[1 - side].records
         wanted = _distinct(others.hashes)
         columns = side_columns(self.layout, side)
@@ -311,7 +312,7 @@ class StreamStreamJoin(JoinOperator):
 
 
 def _copied(one: _Joining) -> _Joining:
-    """The same records, of which others have joined."""
+    """The same records, with `matched` flags of their own."""
     return replace(one, matched=one.matched.copy())
 
 
@@ -321,7 +322,7 @@ def _forget_all(held: OpenRecords) -> None:
 
 
 def _in_one_piece(tables: list[pa.Table], order: Ints | None = None) -> pa.Table:
-    """The rows of all tables, which are let go of, one behind the other or in an order."""
+    """The rows of all tables as one table, in `order` if there is one; frees `tables`."""
     rows = concat_tables(tables)
     tables.clear()
     columns = {}
@@ -333,7 +334,7 @@ def _in_one_piece(tables: list[pa.Table], order: Ints | None = None) -> pa.Table
 
 
 def _late(joined: StreamStream, came: tuple[Arrived, Arrived]) -> tuple[Bools, Bools]:
-    """Which records nothing can join any more; of a stream with itself neither as left nor as right."""
+    """Flags of the records that nothing can join any more; in a self-join neither as left nor as right record."""
     found = []
     for side, one in enumerate(came):
         # Late iff t < S - reach: stream times differ by record, so the reach is added to t instead.
@@ -345,12 +346,12 @@ def _late(joined: StreamStream, came: tuple[Arrived, Arrived]) -> tuple[Bools, B
 
 
 def _distinct(hashes: Ints) -> Ints:
-    """Of hashes whose upper halves ascend, each of these once: records are found by them."""
+    """The distinct upper halves of hashes whose upper halves ascend: records are found by them."""
     return distinct(hashes >> _HALF << _HALF)
 
 
 def _arrivals(arrived: tuple[Arrived, Arrived], doubled: bool) -> tuple[Ints, int]:
-    """The stream time that each record of the batch sees, in their order, and how many places a record has."""
+    """The stream time that each record of the batch sees, in order, and the number of places per record."""
     if doubled:
         return arrived[LEFT].seen, 2
     places = np.concatenate([one.places for one in arrived])
@@ -364,21 +365,21 @@ def _close_ms(windows: JoinWindows, side: int, times: Ints) -> Ints:
 
 
 def _closing(one: _Joining, closed_to: int, closes_at: int) -> Ints:
-    """Rows of records that have joined nothing and close in this batch, or were closed when they came."""
+    """The places of records that have joined nothing and close in this batch, or were closed when they came."""
     records = one.records
     closes = records.closes()
     closed = closes <= closes_at
-    closed &= (records.arrived >= 0) | (closes > closed_to)  # what closed in earlier batches has left
+    closed &= (records.arrived >= 0) | (closes > closed_to)  # records that closed in earlier batches have left
     return np.flatnonzero(closed & ~one.matched)
 
 
 @dataclass
 class _Open:
-    """What stays open of a side when its rows have left.
+    """The records of a side that stay open after its rows have left.
 
-    rows     records of the batch, as they are stored
+    rows     open records of the batch, as they are stored
     matched  which of them have joined
-    marks    of records that were stored, by stretch the numbers of those that joined in the batch
+    marks    by stretch, the numbers of stored records that joined in the batch
     """
 
     rows: pa.Table
@@ -396,7 +397,7 @@ def _open(side: _Side, closes_at: int) -> _Open:
 
 
 def _store(held: OpenRecords, stay: _Open, windows: JoinWindows, side: int, closes_at: int) -> None:
-    """Keep what is open; drop stretches that are closed."""
+    """Store open records; drop closed stretches."""
     marks, times = stay.marks, ints(stay.rows["ts"])
     starts = held.stretches(times, windows.before_ms + windows.after_ms + windows.grace_ms)
     for start in np.unique(starts).tolist():
@@ -442,7 +443,7 @@ def _null_joined(layout: Layout, records: Records, side: int, rows: Ints) -> pa.
 
 
 def _order_of_pairs(one: _At, other: _At) -> pa.Table:
-    """Where pairs leave: those of a record by (timestamp, arrival) of the partner that was there before it."""
+    """The sort columns of pairs: a record's pairs leave by (timestamp, arrival) of the partner that came before it."""
     (records, rows), (others, partners) = one, other
     places, theirs = records.arrived[rows], others.arrived[partners]
     later = places > theirs
@@ -459,7 +460,7 @@ def _order_of_pairs(one: _At, other: _At) -> pa.Table:
 def _order_of_closing(
     layout: Layout, records: Records, number: int, rows: Ints, arrivals: tuple[Ints, int]
 ) -> pa.Table:
-    """Where null-joined rows leave: what closes by (timestamp, right before left, key bytes, arrival)."""
+    """The sort columns of null-joined rows: records close by (timestamp, right before left, key bytes, arrival)."""
     seen, places = arrivals
     closes, arrived = records.closes(rows), records.arrived[rows]
     at_once = (arrived >= 0) & (records.seen[rows] >= closes)
@@ -476,7 +477,7 @@ def _order_of_closing(
 
 
 def _in_order(parts: list[_Part]) -> pa.Table:
-    """Rows as they leave."""
+    """The rows of all parts in the order in which they leave."""
     rows = concat_tables([rows for rows, _ in parts])
     by = pa.concat_tables([order for _, order in parts if order is not None], promote_options="default")
     keys = [name for name in by.schema.names if name.startswith("k:")]

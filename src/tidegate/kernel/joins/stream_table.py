@@ -1,10 +1,10 @@
 """The join of a stream with a table: each record looks up the row of its key (SEMANTICS 16).
 
-Without a history that is the row that came last. With one it is the row as of the record's timestamp, and with a grace
-the record waits until the stream's own time has reached its timestamp plus the grace, so that changes which come late
-are seen. That time goes by the clock of the stream; changes of the table neither move it nor hold it back, and the
-order of a batch does not go by it. Waiting records lie in stretches of their timestamps (`joins.open_records`), rows in
-ranges of hashes of the key (`state.keyed_runs`).
+Without a history it finds the row that came last, with one the row as of its timestamp. With a grace the record waits
+until the stream's own time reaches its timestamp plus the grace, so that late changes are seen. The stream's own time
+goes by the clock of the stream: changes of the table neither move it nor hold it back. The order of a batch does not
+depend on it. Waiting records lie in stretches of their timestamps (`joins.open_records`), rows in ranges of hashes of
+the key (`state.keyed_runs`).
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from tidegate.spec.joined import StreamTable
 from tidegate.spec.windows import LEFT, RIGHT
 
 _DUE, _AT_ONCE = 0, 1
-"""What leaves at a record, in this order: what was due, and a record that is looked up when it comes."""
+"""The lookups at a record, in this order: records that are due, then a record that is looked up when it comes."""
 
 _BEFORE = -1
-"""The place of what leaves before the first record of a batch: what a shorter grace has let go."""
+"""The place of lookups before the first record of a batch: records that a shorter grace no longer lets wait."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class _Records:
 
     rows     columns of key and values
     times    timestamps (ms)
-    places   where the lookup stands in the order of the batch
+    places   the place of the lookup in the order of the batch
     what     _DUE or _AT_ONCE
     keyed    whether a record has a key
-    waits    whether it is not looked up yet
-    fresh    whether it is of this batch
-    starts   the stretches from which the others were read, one by one
+    waits    whether a record goes on waiting
+    fresh    whether a record is of this batch
+    starts   the stretch of each record of an earlier batch
     """
 
     rows: pa.Table
@@ -78,7 +78,7 @@ class StreamTableJoin(JoinOperator):
 
     def move_time(self, state: State, batch: Batch) -> None:
         assert isinstance(batch, JoinBatch)
-        # Rows of another operator are taken by their timestamps too, however far its stream time has come.
+        # Rows of another operator move time by their timestamps too, however far that operator's stream time has come.
         records = [chunk if chunk.told is None else replace(chunk, told=None) for chunk in batch.chunks]
         batch.fold = Fold(records, state.stream_time)
         state.stream_time = batch.fold.stream_time
@@ -99,7 +99,7 @@ class StreamTableJoin(JoinOperator):
         return state.input_times[LEFT] if state.partitions else state.stream_time
 
     def time_of_rows(self, state: State) -> int:
-        # So far all that waited has been looked up: what leaves from now on is no older, but for late records.
+        # Records up to this time have been looked up: rows that leave from now on are no older, but for late records.
         return max(NEVER, earlier_ms(state.input_times[LEFT], self._joined.grace_ms))
 
     def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
@@ -122,7 +122,7 @@ class StreamTableJoin(JoinOperator):
         return "records that have waited for the shorter grace are looked up before the next batch"
 
     def effect_of_table(self, old: Operation) -> str | None:
-        # Versions may be kept from now on, or for longer or shorter. Without them nothing says which row came last.
+        # A plan may begin to keep versions, or keep them longer or shorter. Versions do not say which row came last.
         before, now = old.joined, self._joined
         if not isinstance(before, StreamTable) or now.history_ms is None:
             return None
@@ -136,7 +136,7 @@ class StreamTableJoin(JoinOperator):
         return "versions older than the new history count no longer"
 
     def rewrite_times(self, old: Operation, state: State) -> None:
-        # What has been looked up stays so under another grace. A history that is made longer has its old beginning.
+        # Records that were looked up stay so under another grace. A longer history keeps its old beginning.
         before, now = old.joined, self._joined
         assert isinstance(before, StreamTable)
         stream, table = state.input_times
@@ -152,7 +152,7 @@ class StreamTableJoin(JoinOperator):
         return self.layout.op.joined
 
     def _kept(self, state: State, batch: JoinBatch, changes: Arrived, table: Progress) -> tuple[Ints, int]:
-        """Which changes of the table are taken, and how many are older than its history."""
+        """The places of the table's changes that are taken, and the number of changes older than its history."""
         kept = changes.keyed.copy()
         if self._joined.history_ms is None:
             return np.flatnonzero(kept), 0
@@ -161,7 +161,7 @@ class StreamTableJoin(JoinOperator):
         return np.flatnonzero(kept & ~late), self.dropped(batch, RIGHT, changes, late, times)
 
     def _history_from(self, state: State, table: Ints) -> Ints:
-        """Where the history begins when the time of the table is this: never before where it began already."""
+        """The beginning of the history (ms) at these times of the table: never before `state.history_from`."""
         assert self._joined.history_ms is not None
         return np.maximum(earlier_ms(table, self._joined.history_ms), state.history_from)
 
@@ -189,10 +189,10 @@ class StreamTableJoin(JoinOperator):
         fresh = np.arange(len(at)) >= stored
         due = later_ms(at, grace)
         places, reached = stream.reaches(due)
-        # What a longer grace would let wait, but the one before it did not, does not wait either.
+        # A record that waits by a longer grace, but was due by the one before it, does not wait.
         over = due <= looked_up_to
         places, reached = np.where(over, _BEFORE, places), reached | over
-        # What is due when it comes is looked up then; what had been due before it came comes behind what is due.
+        # A record that is due when it comes is looked up then; one that was due before it came goes behind due ones.
         at_once = fresh & ((places < own) | ~keyed)
         seen = stream.at(own) if grace else own
         overdue = at_once & ((due < seen) | ~keyed)
@@ -230,7 +230,7 @@ class StreamTableJoin(JoinOperator):
     # -- rows --------------------------------------------------------------------------------------------------------
 
     def _rows(self, state: State, records: _Records, changes: Arrived, kept: Ints, table: Progress) -> pa.Table:
-        """Rows of the records that are looked up; the changes of the table are stored."""
+        """Rows of the records that are looked up. Stores the changes of the table."""
         layout = self.layout
         now = np.flatnonzero(~records.waits)
         asked = now[records.keyed[now]]
@@ -254,7 +254,7 @@ class StreamTableJoin(JoinOperator):
         left, right = records.rows.take(pa.array(leaving)), taken(versions.rows, found[leaving])
         missing = (None, found[leaving] < 0)
         made = joined_rows(layout, left, (left, right), records.times[leaving], missing=missing)
-        # Storing takes the most memory: of what was looked up in, only what is stored stays.
+        # Storing takes the most memory: of the versions only those to store stay in memory.
         some, more = table_rows.changed(versions, codes, last_only=begins is None)
         del keyed, held, versions, codes, left, right
         table_rows.store(layout, tables, some, more)
@@ -271,7 +271,7 @@ class StreamTableJoin(JoinOperator):
     def _versions(
         self, versions: Versions, codes: Ints, wanted: Ints, times: Ints, places: Ints, begins: Ints | None
     ) -> Ints:
-        """The version that each lookup finds, -1 if there is no row; `begins`: where the history begins then."""
+        """The version that each lookup finds, -1 if there is no row; `begins`: where the history begins then (ms)."""
         newest = np.full(len(wanted), MAX_MS)
         if begins is None:
             found = Lookup.by(codes, versions.places, versions.places).last(wanted, newest, places)
@@ -324,7 +324,7 @@ class StreamTableJoin(JoinOperator):
         return self._waiting(state)
 
     def _waiting(self, state: State) -> list[pa.Table]:
-        """The records that wait, as `read_state` gives them."""
+        """The waiting records, as `read_state` gives them."""
         waiting, found = OpenRecords.of(state, LEFT, preserved=False), []
         for start in waiting.index:
             rows = waiting.read(start)

@@ -1,8 +1,8 @@
-"""The rows of a table in a join, by key; and which of them a lookup finds.
+"""The rows of a table in a join, by key, and lookups in them.
 
 A table is a list of versions: stored rows, then the changes of the batch, each with its place in the order of the
-batch. A lookup sees what came before its own place. Versions are stored as they come (`state.keyed_runs`): of a table
-without history the last one of a key counts.
+batch. A lookup sees the versions before its own place. Versions are stored as they come (`state.keyed_runs`): in a
+table without history the last version of a key counts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tidegate.spec.columns import STATUS, TIMESTAMP, UNTIL
 from tidegate.spec.windows import LEFT
 
 STORED = -1
-"""The place of what was there before the batch."""
+"""The place of versions from before the batch."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Versions:
 
     rows     columns of the key and the values
     times    timestamps (ms)
-    places   where they stand in the order of the batch, STORED for those from before
+    places   places in the order of the batch, STORED for versions from before it
     deleted  whether a version says that there is no row
     """
 
@@ -51,19 +51,19 @@ class Versions:
 
     @classmethod
     def held(cls, rows: pa.Table) -> Versions:
-        """Versions as they are stored."""
+        """The versions in stored rows."""
         return cls(rows, ints(rows["ts"]), np.full(rows.num_rows, STORED), _deleted(rows))
 
     @classmethod
     def of(cls, columns: list[str], schema: pa.Schema, held: pa.Table | None, changes: Arrived, kept: Ints) -> Versions:
-        """Stored rows and those of the changes that are `kept`."""
+        """The versions in stored rows, then the changes that are `kept`."""
         none = schema.empty_table()
         rows = none if changes.rows is None else some_rows(changes.rows, kept)
         typed = concat_tables([none.select(columns), conformed(rows, columns)])
         return cls(typed, changes.times[kept], changes.places[kept], _deleted(rows)).behind(held)
 
     def behind(self, held: pa.Table | None) -> Versions:
-        """Stored rows, and these behind them."""
+        """The versions in stored rows, and these versions behind them."""
         if held is None:
             return self
         rows = concat_tables([conformed(held, self.rows.schema.names), self.rows]).combine_chunks()
@@ -76,7 +76,7 @@ class Versions:
         return Versions(self.rows.take(pa.array(at)), self.times[at], self.places[at], self.deleted[at])
 
     def stored(self) -> pa.Table:
-        """The versions as they are stored; an id is of the change, which makes its row in its batch."""
+        """The versions as they are stored, without ids: a change needs its id only in its own batch."""
         rows = self.rows.drop_columns([ID_COLUMN]) if ID_COLUMN in self.rows.schema.names else self.rows
         return rows.append_column("ts", pa.array(self.times)).append_column("deleted", pa.array(self.deleted))
 
@@ -120,7 +120,7 @@ class Lookup:
         at = _search(self.codes, self.rank, codes, ranks) - 1
         found = np.full(len(codes), -1)
         open_ = np.arange(len(codes))
-        # A version that comes later than the lookup is no version yet: the one before it may be.
+        # A version that comes later than the lookup does not count: try the version before it.
         while len(open_):
             here = at[open_]
             same = (here >= 0) & (self.codes[here] == codes[open_])
@@ -133,8 +133,8 @@ class Lookup:
 
 
 def _search(codes: Ints, rank: Ints, wanted: Ints, ranks: Ints) -> Ints:
-    """Behind the last of the sorted (code, rank) that is no larger than each wanted one."""
-    # One sort of both gives the places: those that are wanted come behind what equals them.
+    """The number of sorted (code, rank) pairs that are no larger than each wanted pair."""
+    # One sort of both gives the numbers: a wanted pair comes behind the pairs that equal it.
     size = len(codes)
     both = np.lexsort((np.repeat([0, 1], [size, len(wanted)]), np.append(rank, ranks), np.append(codes, wanted)))
     before = np.cumsum(both < size)
@@ -144,7 +144,7 @@ def _search(codes: Ints, rank: Ints, wanted: Ints, ranks: Ints) -> Ints:
 
 
 def last_of_each(codes: Ints, places: Ints) -> Ints:
-    """Where the last version of each key is, by place; of versions at one place, the one behind the others."""
+    """The index of the last version of each key, by place; of versions at one place, the one behind the others."""
     order = np.lexsort((places, codes))
     return order[np.append(codes[order][1:] != codes[order][:-1], True)[: len(order)]]
 
@@ -159,17 +159,17 @@ def found(tables: KeyedRuns, hashes: Hashes) -> pa.Table | None:
 
 
 Keeps = Callable[[Versions, Ints], Ints]
-"""Which of some versions, with numbers of their keys, count; those of a key are all there."""
+"""A function of versions and their key codes: the indices of those that count. It gets all versions of a key."""
 
 
 def last_rows_of(versions: Versions, codes: Ints) -> Ints:
-    """Which versions count where no history is kept: the last of each key, unless it says that there is no row."""
+    """The versions that count without history: the last of each key, unless it says that there is no row."""
     last = last_of_each(codes, versions.places)
     return last[~versions.deleted[last]]
 
 
 def left(layout: Layout, keeps: Keeps, rows: pa.Table) -> pa.Table:
-    """The stored versions that count, in the order in which they are there; `rows` has all those of its keys."""
+    """The stored versions that count, in their order; `rows` has all versions of its keys."""
     [codes] = key_codes(layout, rows)
     return rows.take(pa.array(np.sort(keeps(Versions.held(rows), codes))))
 
@@ -183,14 +183,14 @@ def runs_of(layout: Layout, state: State, side: int, keeps: Keeps) -> KeyedRuns:
 def take(layout: Layout, tables: KeyedRuns, versions: Versions, codes: Ints, last_only: bool) -> None:
     """Store the versions that came with the batch.
 
-    versions, codes  those of the keys that changed, with the stored ones; and numbers of their keys
-    last_only        whether the last version of a key is all that counts
+    versions, codes  stored and new versions of the keys that changed, and their key codes
+    last_only        whether only the last version of a key counts
     """
     store(layout, tables, *changed(versions, codes, last_only))
 
 
 def changed(versions: Versions, codes: Ints, last_only: bool) -> tuple[Versions, Ints]:
-    """The versions that `take` stores, and how many rows more the table has by each."""
+    """The versions that `take` stores, and the change of the table's number of rows by each."""
     came = np.flatnonzero(versions.places > STORED)
     came = came[np.argsort(versions.places[came], kind="stable")]
     more = np.ones(len(came), np.int64)
@@ -200,19 +200,19 @@ def changed(versions: Versions, codes: Ints, last_only: bool) -> tuple[Versions,
 
 
 def store(layout: Layout, tables: KeyedRuns, some: Versions, more: Ints) -> None:
-    """Store these versions, by which the table has so many rows more."""
+    """Store these versions; `more` is the change of the table's number of rows by each."""
     if len(more):
         tables.add(some.stored(), grouping.key_hash(layout, some.rows), more)
 
 
 def _changed(versions: Versions, codes: Ints) -> tuple[Ints, Ints]:
-    """The last change of each key, and how many rows more the table has by it."""
+    """The last change of each key, and the change of the table's number of rows by it."""
     last = last_of_each(codes, versions.places)
     changed = last[versions.places[last] > STORED]
     before = np.flatnonzero(versions.places == STORED)
     rows_before = before[last_rows(codes[before])]
     had = np.isin(codes[changed], codes[rows_before[~versions.deleted[rows_before]]])
-    # A key that has no row and gets none is nothing to remember.
+    # A key that has no row and gets none needs no version.
     matters = had | ~versions.deleted[changed]
     changed, had = changed[matters], had[matters]
     return changed, (~versions.deleted[changed]).astype(np.int64) - had

@@ -32,7 +32,7 @@ _SIDES = (LEFT, RIGHT)
 
 @dataclass(frozen=True)
 class _Table:
-    """One side in a batch: its versions, the codes of their keys, and which of them are changes of the batch."""
+    """One side in a batch: its versions, their key codes, and the places of the batch's changes among them."""
 
     versions: Versions
     codes: Ints
@@ -81,24 +81,24 @@ class TableTableJoin(JoinOperator):
         return [rows], sum(self._late(batch, side, came[side], sides[side], progress[side]) for side in _SIDES)
 
     def _late(self, batch: JoinBatch, side: int, came: Arrived, mine: _Table, time: Progress) -> int:
-        """How many changes of a side were dropped."""
+        """The number of changes of a side that were dropped."""
         late = came.keyed & ~np.isin(came.places, mine.versions.places[mine.changes])
         return self.dropped(batch, side, came, late, time.at(came.places))
 
     def _history_from(self, side: int, times: Ints) -> Ints:
-        """Where the history of a table begins at these times of the table; NEVER for one that keeps no versions."""
+        """The beginning of a table's history (ms) at these times of the table; NEVER if it keeps no versions."""
         history = self._joined.histories[side]
         return np.full(len(times), NEVER) if history is None else np.asarray(earlier_ms(times, history))
 
     def _table(self, state: State, side: int) -> KeyedRuns:
-        """The versions of a table: the last one of each key, and with a history deletions that are in it."""
+        """The versions of a table: the last one of each key, and with a history the deletions in it."""
         keeps: Keeps = last_rows_of
         if self._joined.histories[side] is not None:
             keeps = partial(_last_versions, int(self._history_from(side, np.array([state.input_times[side]]))[0]))
         return table_rows.runs_of(self.layout, state, side, keeps)
 
     def _newest(self, side: int, versions: Versions, codes: Ints) -> tuple[Versions, Ints]:
-        """The versions that are their key's newest when they come, if the table keeps versions; else all."""
+        """If the table keeps versions, those that are their key's newest when they come; else all."""
         if self._joined.histories[side] is None:
             return versions, codes
         order = np.lexsort((versions.places, codes))
@@ -134,7 +134,7 @@ class TableTableJoin(JoinOperator):
         partner, own = other.before(codes, places), mine.before(codes, places)
         gone, has = mine.versions.deleted[at], partner >= 0
         upsert = ~gone & (has | joined.preserves(side))
-        # A deletion takes back what the key's row was: a pair, or a row that was null-joined.
+        # A deletion takes back the key's row: a pair, or a null-joined row.
         leaves = gone & (has | (joined.preserves(side) & (own >= 0)))
         tombstone = leaves & ~(has & joined.preserves(1 - side))
         made = np.flatnonzero(upsert | leaves)
@@ -157,7 +157,7 @@ class TableTableJoin(JoinOperator):
         return rows, places[made], codes[made]
 
     def _ids(self, changes: pa.Table, made: Ints, side: int) -> Any:
-        """The ids of rows: of the change that made each, not of the row that it met."""
+        """The ids of rows: the id of the change that made each, not of the row that it met."""
         if not self.layout.has_row_ids:
             return None
         ids = changes[ID_COLUMN].take(pa.array(made))
@@ -176,7 +176,7 @@ def _table(versions: Versions, codes: Ints) -> _Table:
 
 
 def _growing(codes: Ints, times: Ints) -> Bools:
-    """Which of these versions, sorted by key and place, are not older than one of their key that came before."""
+    """Flags of the versions, sorted by key and place, that are not older than any version of their key before them."""
     # As ranks: a key's times lie above those of all keys before it, so one running maximum serves all.
     ranks = np.unique(times, return_inverse=True)[1] + codes * (len(times) + 1)
     found: Bools = ranks >= np.maximum.accumulate(ranks)
