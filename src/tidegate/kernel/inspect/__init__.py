@@ -1,1 +1,1 @@
-"""Looking inside: what waits, what is stored, totals of metrics."""
+"""Looking inside: waiting windows and rows, stored rows, totals of metrics."""

@@ -1,4 +1,4 @@
-"""Which graces the records of a running query needed: what its micro-batches told, for its life and the last day."""
+"""The graces that a running query's records needed, by the metrics of its batches: for its life and the last day."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from tidegate.instants import rounded_up
 from tidegate.spec.metrics import OF_JOIN, OF_SESSIONS, OF_SLIDING, OF_TIME
 
 TARGET = 0.001
-"""The share that a grace may leave late, to be enough."""
+"""The share that may be late with a grace that is enough."""
 HOUR_MS, HOURS = 3_600_000, 24
 _WINDOWS = {OF_TIME: "time", OF_SLIDING: "sliding", OF_SESSIONS: "sessions", OF_JOIN: "join"}
 
 
 @dataclass(frozen=True)
 class Graces:
-    """What each grace would have cost; times in ms.
+    """The number of late records that each grace would have left; times in ms.
 
-    What is counted depends on the windows:
+    The unit of the counts depends on the windows:
 
     * tumbling and hopping: (record, window) pairs. A pair is late if its window has closed;
     * sliding: records. A record is late if it misses any window, and the first to close is the one that ends with it;
     * joins: records. A record is late if nothing can join it any more. One that is not may still miss a partner;
-    * sessions: records, and numbers are *at most*. A record that is too old by itself is taken if it joins a session
-      that is open. How many were late with the grace of today is known; with another one it can be fewer than is said.
+    * sessions: records, and counts are *at most*. A record that is too old by itself is taken if it joins an open
+      session. The count for the grace of today is exact; with another grace fewer records may be late than the count.
       Counting begins anew when the grace changes.
 
     Attributes:
         today: The grace of the query.
-        total: How many pairs or records there were.
-        needed: Of those that needed any grace, how many (the value) needed at most a grace (the key), and more than the
-            next smaller key. Of sessions they may have needed less.
+        total: The number of pairs or records.
+        needed: The number of pairs or records (value) that needed at most a grace (key) and more than the next smaller
+            key. Those that needed no grace are not in it. With sessions they may have needed less.
         windows: "time", "sliding", "sessions" or "join".
 
     Examples:
@@ -48,19 +48,19 @@ class Graces:
 
     @property
     def unit(self) -> str:
-        """What is counted: "pairs" or "records"."""
+        """The unit of the counts: "pairs" or "records"."""
         return "pairs" if self.windows == "time" else "records"
 
     @property
     def at_most(self) -> bool:
-        """Whether numbers are at most what they say, but for those of today's grace."""
+        """Whether counts are upper bounds, except the count for today's grace."""
         return self.windows == "sessions"
 
     def late(self, grace_ms: int) -> int:
-        """How many would have been late with another grace.
+        """The number that would have been late with another grace.
 
-        Exact for the grace of today and for round ones; between those, some may be counted that needed a grace up to a
-        quarter shorter. Of sessions (`at_most`) it is exact for the grace of today, and otherwise at most so many.
+        The number is exact for today's grace and for round ones. Between those it may include some that needed a grace
+        up to a quarter shorter. With sessions (`at_most`) it is exact for today's grace, and otherwise an upper bound.
 
         Args:
             grace_ms: The grace.
@@ -76,13 +76,13 @@ class Graces:
         return sum(count for needed, count in self.needed.items() if needed > grace_ms)
 
     def share(self, grace_ms: int) -> float:
-        """The same as a share of all.
+        """The share that would have been late with another grace.
 
         Args:
             grace_ms: The grace.
 
         Returns:
-            The share; 0 where none came.
+            The share; 0 if nothing was counted.
 
         Examples:
             ```python
@@ -92,9 +92,10 @@ class Graces:
         return self.late(grace_ms) / self.total if self.total else 0.0
 
     def enough(self, target: float = TARGET) -> int:
-        """The shortest round grace that would have left few enough late, or today's if no round one is shorter.
+        """The shortest round grace with few enough late, or today's grace if it is enough and shorter than that.
 
-        Of sessions (`at_most`) a shorter one may do. But it is longer than today's only if today's left too many late.
+        With sessions (`at_most`) a shorter one may do. But the result exceeds today's only if today's left too many
+        late.
 
         Args:
             target: The share that may be late.
@@ -119,7 +120,7 @@ class Graces:
 
 
 class GraceHistory:
-    """Adds up what micro-batches tell (`spec.metrics.GRACE_NEEDED`). It stays small: some 300 classes an hour."""
+    """Adds up the metric `spec.metrics.GRACE_NEEDED` of micro-batches. It stays small: some 300 classes an hour."""
 
     def __init__(self) -> None:
         self.windows: tuple[int, int, int] | None = None
@@ -131,10 +132,10 @@ class GraceHistory:
         self._hours: deque[tuple[int, Counter[int], list[int]]] = deque()
 
     def add(self, told: Sequence[int], at_ms: float) -> None:
-        """Take what a task told of a batch that ended at `at_ms` of the wall clock (`kernel.time.lateness.told`)."""
+        """Add a task's counts of a batch that ended at `at_ms` of the wall clock (`kernel.time.lateness.told`)."""
         kind, size, advance, grace, total, *flat = map(int, told)
         if kind == OF_SESSIONS and grace != self._today:
-            # What sessions took with another grace says too little about this one.
+            # The counts of sessions with another grace say too little about this one.
             self._life, self._total = Counter(), 0
             self._hours.clear()
         self._kind, self._today = kind, grace
@@ -154,11 +155,11 @@ class GraceHistory:
             self._hours.popleft()
 
     def life(self) -> Graces:
-        """Of all batches."""
+        """The graces of all batches."""
         return self._graces(self._total, self._life)
 
     def last_day(self, now_ms: float) -> Graces:
-        """Of the batches of the last 24 hours of the wall clock, in whole hours."""
+        """The graces of the batches of the last 24 hours of the wall clock, in whole hours."""
         self._forget(int(now_ms // HOUR_MS))
         found: Counter[int] = Counter()
         for _, classes, _ in self._hours:

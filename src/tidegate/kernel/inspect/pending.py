@@ -1,4 +1,4 @@
-"""Which windows wait for stream time, and until when."""
+"""The windows and rows that wait for time to pass, and the times at which they leave."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tidegate.spec.pending import SHOWN, Buffered, Lookups, Pending, Waiting
 
 
 def pending(layout: Layout, state: State) -> Pending:
-    """All that the operator of `state` holds back, with every window."""
+    """All windows, records and rows that the operator of `state` holds back."""
     waits = layout.op.emits != "updates"
     found = operator_of(layout).open_windows(state)
     waiting = [Waiting(window, at, at - state.stream_time) for window, at in found if waits and at < MAX_MS]
@@ -55,7 +55,7 @@ def _lookups(layout: Layout, state: State) -> Lookups | None:
 
 
 def _side(partition: str) -> str:
-    """What people call a partition of one input of a join."""
+    """The name that people see of a partition of one input of a join."""
     side, _, rest = partition.partition(":")
     return f"{SIDES[int(side)]} side{f', partition {rest}' if rest else ''}"
 
@@ -72,9 +72,10 @@ def _buffered(layout: Layout, state: State) -> Iterator[Buffered]:
 
 
 def metrics(layout: Layout, state: State) -> dict[str, float]:
-    """open_windows, and where results wait, the time at which the next ones leave: `next_close`,
-    of a time limit `next_due_stream` or `next_due_wall`, and what its clock shows, `limit_clock`; of several time
-    limits by their places.
+    """Metrics: `open_windows`; where results wait, the time (ms) at which the next ones leave: `next_close`.
+
+    For a time limit `next_due_stream` or `next_due_wall`, and its clock, `limit_clock` (ms); for several time limits
+    under names with their places.
     """
     told: dict[str, float] = {"open_windows": 0}
     for limit in layout.op.all_limits:
@@ -96,8 +97,8 @@ def metrics(layout: Layout, state: State) -> dict[str, float]:
 
 
 def _held_back(layout: Layout, state: State) -> dict[str, float]:
-    """slowest_time, and slowest_partition or slowest_side, where a partition holds stream time back; follows_join where
-    a join says so.
+    """Metrics: `slowest_time`, and `slowest_partition` or `slowest_side`, if a partition holds stream time back;
+    `follows_join` if stream time follows a join.
     """
     told: dict[str, float] = {} if layout.op.follows is None else {"follows_join": 1}
     if not layout.op.stream.clock.slowest or (slowest := slowest_partition(layout, state)) is None:
@@ -111,7 +112,7 @@ def _held_back(layout: Layout, state: State) -> dict[str, float]:
 
 
 def slowest_partition(layout: Layout, state: State) -> tuple[int | str, int] | None:
-    """The partition that has come least far, and how far; where its time is that of the stream or less."""
+    """The slowest partition that is not idle, and its time (ms); None if that time is beyond stream time."""
     idle_after = layout.op.stream.clock.idle_after_ms
     awake = [(name, at) for name, at in state.partitions.items() if not is_idle(at, state.wall_clock, idle_after)]
     reached = [(at.time, str(name), name) for name, at in awake if name is not None]

@@ -1,4 +1,4 @@
-"""The rows of a store: what an aggregation holds of open and closed windows, and what a suppression holds back."""
+"""The rows of a store: an aggregation's results of open and closed windows, or the rows that a suppression holds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tidegate.spec.columns import DELETED, END, SINCE, STATUS, UNTIL, public_nam
 
 
 def stores(what: Described) -> tuple[str, ...]:
-    """The names of the stores of an operator: that of its aggregation, and that of a suppression behind it."""
+    """The names of an operator's stores: the store of its aggregation, and those of suppressions behind it."""
     op = what.layout.op
     if own := operator_of(what.layout).own_stores:
         return own
@@ -36,7 +36,7 @@ def stores(what: Described) -> tuple[str, ...]:
 
 
 def named(what: Described, store: str | None) -> str | None:
-    """The store that is meant, None if there is none of that name; the aggregation's if nothing is said."""
+    """The store with this name, None if there is none; without a name the store of the aggregation."""
     return stores(what)[0] if store is None else store if store in stores(what) else None
 
 
@@ -59,13 +59,13 @@ def unknown(store: str | None, known: Iterable[str]) -> DefinitionError:
 
 
 def schema(what: Described, store: str) -> pa.Schema:
-    """Rows of a store: those of a result, and of an aggregation `STATUS` ("open" or "closed") and no `DELETED`.
+    """The columns of a store's rows. An aggregation: result columns but `DELETED`, and `STATUS` ("open" or "closed").
 
-    Of one side of a join, key, values and timestamp of its open records, `STATUS` ("open", or "joined" if the record
-    has a partner already) and `UNTIL` (the last stream time at which it is open, ms).
+    One side of a join: key, values and timestamp of its open records, `STATUS` ("open", or "joined" if the record has a
+    partner already) and `UNTIL` (the last stream time at which it is open, ms).
 
-    Of a buffer instead `SINCE` (what the limit counts from; null until a window closes) and `UNTIL` (the time at
-    which the row leaves, by the clock of the limit), in ms.
+    A buffer: result columns, `SINCE` (the time from which the limit counts; null for a window that waits to close) and
+    `UNTIL` (the time at which the row leaves, by the clock of the limit), in ms.
     """
     operator = operator_of(what.layout)
     if store in operator.own_stores:
@@ -80,7 +80,7 @@ def schema(what: Described, store: str) -> pa.Schema:
 
 
 def _with(store: str, rows: pa.Schema, *ours: pa.Field) -> pa.Schema:
-    """Rows of a store with what is told of each. Raises DefinitionError if a column of theirs has such a name."""
+    """The columns of rows and `ours`. Raises DefinitionError if rows have a column with the name of one of `ours`."""
     for field in ours:
         if (name := public_name(field.name)) in rows.names:
             raise DefinitionError(
@@ -128,7 +128,7 @@ def _of_aggregation(layout: Layout, state: State) -> list[pa.Table]:
 
 
 def _held(what: Described, store: str) -> tuple[pa.Schema, tuple[Output, int] | None]:
-    """The columns of the rows that wait in a store, and the limit that they wait for: its output, its number there."""
+    """The columns of the rows that wait in a store, and the limit that they wait for: (output, number there)."""
     for output in what.layout.op.all_outputs:
         for number, limit in enumerate(output.limits):
             if limit.store == store:

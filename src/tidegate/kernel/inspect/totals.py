@@ -1,4 +1,4 @@
-"""The life of an operator in numbers: what its micro-batches told, added up to the metrics of `spec.metrics`."""
+"""The totals of an operator: the numbers of its micro-batches, added up to the metrics of `spec.metrics`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidegate.kernel.time.stream_time import NEVER
 from tidegate.spec.metrics import GRACE_NEEDED, HELD, METRICS, NOTHING, SKIPPED, Metric, change_of, of_store, store_of
 
 RATE_MS = 60_000
-"""A rate is what came in the last minute, or since the beginning where that is shorter."""
+"""The time that a rate covers (ms): the last minute, or the time since the beginning if that is shorter."""
 
 _COUNTED = ("records", "emitted", "late", "suppression_emit", "emit_final_records", *SKIPPED)
 _LARGEST = (
@@ -26,14 +26,14 @@ _WEIGHED = {
     "record_lateness_avg": "records",
     "intermediate_result_suppression_overtime_avg": "suppression_emit",
 }
-"""Averages, and how many each batch has averaged."""
+"""Averages, and the number that has each batch's count of averaged values."""
 _LATENCY = "emit_final_latency_avg"
 
 
 class Totals:
-    """What the batches of one operator add up to.
+    """The totals over the batches of one operator.
 
-    hows      the numbers that the operator tells of a batch (`spec.metrics.numbers`)
+    hows      the numbers that the operator reports for a batch (`spec.metrics.numbers`)
     began_ms  the wall clock when the operator began to be watched
     """
 
@@ -46,14 +46,14 @@ class Totals:
         self._extremes: dict[str, float] = {}
         self._latest: dict[str, float] = {"open_windows": 0, "stream_time": NEVER, "suppression_buffer_fill": 0}
         self._batches = 1
-        """Samples of what waits: one at the beginning, when nothing did, and one after every batch (SEMANTICS 10)."""
+        """The number of samples of waiting rows: an empty one at first, then one after each batch (SEMANTICS 10)."""
         self._samples: deque[tuple[float, Counter[str]]] = deque()
         self.graces = GraceHistory()
         self._stores = {store: Totals(name, mine, began_ms) for store, mine in _by_store(self.hows).items()}
-        """Of several suppressions each."""
+        """The totals of each of several suppressions, by store."""
 
     def add(self, batch: Mapping[str, Any], at_ms: float) -> None:
-        """Take what `observedMetrics` shows of a micro-batch that ended at `at_ms` of the wall clock."""
+        """Add the `observedMetrics` of a micro-batch that ended at `at_ms` of the wall clock."""
         told = {name: value for name, value in batch.items() if value is not None}
         for graces in told.pop(GRACE_NEEDED, ()):
             self.graces.add(graces, at_ms)
@@ -78,7 +78,7 @@ class Totals:
             self._samples.popleft()
 
     def _reach(self, told: Mapping[str, float]) -> None:
-        """The largest and the smallest that any batch told."""
+        """Update the largest and the smallest number of any batch."""
         for name in _LARGEST:
             if name in told:
                 self._extremes[name] = max(self._extremes.get(name, told[name]), told[name])
@@ -86,7 +86,7 @@ class Totals:
             self._extremes[_SMALLEST] = min(self._extremes.get(_SMALLEST, told[_SMALLEST]), told[_SMALLEST])
 
     def _hold(self, told: Mapping[str, float]) -> None:
-        """What all tasks hold: told by all of them, or changed by those that were heard."""
+        """Update the sums over all tasks: by their numbers if all tasks reported, else by the changes of some tasks."""
         all_heard = told.get("tasks_heard") == told.get("tasks")
         for name in HELD:
             if all_heard:
@@ -99,7 +99,7 @@ class Totals:
     def values(self, now_ms: float) -> dict[str, float]:
         """Every metric that the operator has, by name; NaN where there is no sample yet.
 
-        The counts by reason, `records`, `emitted` and `dropped` are there besides, under these names.
+        Also the counts by reason, `records`, `emitted` and `dropped`, under these names.
         """
         found = {metric.name: value for metric, value in self.of_plan(now_ms)}
         reasons = {name: self._sums[name] for name in ("late", *SKIPPED) if name in self.hows}
@@ -112,7 +112,7 @@ class Totals:
         return {**counts, "dropped": sum(reasons.values()), **found, **mine}
 
     def of_plan(self, now_ms: float) -> Iterator[tuple[Metric, float]]:
-        """The metrics that exist, because their numbers are told."""
+        """The metrics whose numbers the operator reports."""
         return ((metric, self._value(metric, now_ms)) for metric in METRICS if metric.needs in self.hows)
 
     def _value(self, metric: Metric, now_ms: float) -> float:
@@ -150,7 +150,7 @@ class Totals:
 
 
 def _by_store(numbers: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The numbers of each store, by their names without it."""
+    """The numbers of each store, by their names without the store."""
     found: dict[str, dict[str, Any]] = {}
     for name, number in numbers.items():
         base, store = store_of(name)

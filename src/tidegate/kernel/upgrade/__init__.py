@@ -1,1 +1,1 @@
-"""Upgrades: which changes of a plan go on with a checkpoint, and what is rewritten for them."""
+"""Upgrades: the changes of a plan with which a checkpoint can go on, and the rewriting of its state for them."""

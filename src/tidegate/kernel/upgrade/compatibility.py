@@ -1,19 +1,19 @@
-"""What becomes of a checkpoint under a changed plan: which changes go on, and what the others would lose.
+"""A checkpoint under a changed plan: the changes that can go on, and the losses by which others are refused.
 
-    grace         another one     the close time reached stays reached: what a shorter grace has closed stays closed
+    grace         another one     the close time reached stays reached: windows closed by a shorter grace stay closed
     aggregation   new columns     null in windows that began by then, and for keys that were there
-    limit         a new one       waits from now on
-                  none any more   what waited leaves first (kernel.upgrade.flush)
+    limit         a new one       rows wait from now on
+                  none any more   waiting rows leave first (kernel.upgrade.flush)
     final         updates         the results so far of open windows leave first
     updates       final           windows that are open give a final result
     buffer        bound or not    the stored form is rewritten (Operator.rewrite_from), as for the two above
-    history       another one     what is older than it was is gone; the last row alone becomes the first version
-    retention, bounds, lengths of limits and the code of functions are in no identity: they go on without being asked
+    history       another one     versions older than the old history are gone; without one the last row is the first
+    retention, bounds, lengths of limits and the code of functions are in no identity: they go on without a check
 
-Everything else is refused, before anything is touched. A new grace moves the close time reached by the difference, for
-a window closes at its end plus the grace:
+Every other change is refused, before anything is touched. A new grace moves the close time reached by the difference,
+because a window closes at its end plus the grace:
 
-    window [0, 10), grace 5      stream time 15 closes it; the checkpoint has closed what ends by 10
+    window [0, 10), grace 5      stream time 15 closes it; the checkpoint has closed windows that end by 10
     grace 20 from then on        as if stream time 30 had closed it: 10 + 20. A record at 9 is late until stream time
                                  itself has passed 30, while the window [10, 20) stays open to stream time 40
 """
@@ -62,9 +62,9 @@ _TURNED = "what is stored takes the other form"  # operator.Operator.rewrite_fro
 
 @dataclass(frozen=True)
 class Loaded:
-    """The state that an operator goes on from, and its layout as it must be over it.
+    """The state that an operator goes on from, and the layout for it.
 
-    `old` is the plan that wrote it. `description` is the store's own, if another plan than the layout's wrote it.
+    `old` is the plan that wrote the state. `description` is the store's, if another plan than the layout's wrote it.
     """
 
     state: State
@@ -76,7 +76,7 @@ class Loaded:
 def load(store: Store, layout: Layout, tasks: int) -> Loaded:
     """The state in `store`, or a new one; nothing is stored.
 
-    Raises CheckpointError if it cannot go on under this plan, or if another number of tasks wrote it.
+    Raises CheckpointError if the state cannot go on under this plan, or if another number of tasks wrote it.
     """
     state = State.load(store, layout.identity, tasks)
     if layout.op.append_only and layout.panes.shared:
@@ -96,7 +96,7 @@ def load(store: Store, layout: Layout, tasks: int) -> Loaded:
 
 
 def start(loaded: Loaded) -> Flushed:
-    """Store what was kept as the plan needs it; gives what suppressions held back that the plan does not have."""
+    """Rewrite the state as the plan needs it. Returns the rows held back by suppressions that the plan removed."""
     state, layout, told = loaded.state, loaded.layout, loaded.description
     was = operator_class(loaded.old)(layout)
     operator_of(layout).rewrite_from(was, state, bounded=loaded.old.buffer is not None)
@@ -109,7 +109,7 @@ def start(loaded: Loaded) -> Flushed:
 
 
 def fitted(state: State, layout: Layout) -> Layout:
-    """`layout` over a state that earlier plans began; from now on the state gives and takes rows of `layout`."""
+    """The layout for a state that earlier plans began. Sets `state.fitting`: the state gives and takes its rows."""
     if not state.columns:
         return layout
     born = not layout.closes
@@ -124,10 +124,10 @@ def check(found: list[Change]) -> None:
 
 
 def preview(store: Store, op: Operation, layout: Layout | None, tasks: int | None) -> list[Change]:
-    """What differs between a store and an operator that would be started on it, which nothing is done with.
+    """The changes between a store and an operator that would be started on it; the store stays as it is.
 
-    layout  of the operator, None if the types of its columns are not known: then they are not compared
-    tasks   how many the operator would have, None if that is not known
+    layout  of the operator, None if the types of its columns are not known: then types are not compared
+    tasks   the number of tasks of the operator, None if it is not known
     """
     state, what = State.open(store), description.of(store)
     if state is None or what is None:
@@ -149,7 +149,7 @@ def _untyped(op: Operation, what: Described) -> Layout:
 
 
 def changes(written: dict[str, str], what: Described | None, layout: Layout) -> list[Change]:
-    """What differs between the identity of a checkpoint and a plan; `what`: what the checkpoint says of itself."""
+    """The changes from the identity of a checkpoint to a plan; `what`: the description of the checkpoint."""
     running = layout.identity
     found = []
     for name in sorted(running.keys() | written.keys()):
@@ -163,7 +163,7 @@ def changes(written: dict[str, str], what: Described | None, layout: Layout) -> 
 
 
 def _lengths(old: Operation, new: Operation) -> Iterator[Change]:
-    """What may change without being asked."""
+    """The changes of settings that are in no identity."""
     gone = {output.limits[number].place for output, number in flush.gone_limits(old, new)}
     for before, after in zip(old.all_limits, new.all_limits, strict=False):
         if before.place not in gone and before.how.limit_ms != after.how.limit_ms:
@@ -176,7 +176,7 @@ def _lengths(old: Operation, new: Operation) -> Iterator[Change]:
 
 
 def _effect(name: str, what: Described, new: Layout) -> str | None:
-    """What a change means for a query that goes on; None if it cannot."""
+    """Text for the user: the effect of a change on a query that goes on; None if it cannot."""
     old = what.layout
     if name == "grace" and type(old.op.windows) is type(new.op.windows) and type(old.op.joined) is type(new.op.joined):
         return operator_of(new).effect_of_grace(new.op.grace_ms - old.op.grace_ms)
@@ -229,7 +229,7 @@ def _of_aggregation(old: Layout, new: Layout) -> str | None:
 
 
 def _counted(layout: Layout) -> bool:
-    """Whether something else depends on the values of a row: the bytes of a buffer, or groups it is taken out of."""
+    """Whether the bytes of a buffer, or groups that retract rows, depend on the values of a row."""
     op = layout.op
     bounded = op.buffer is not None or any(limit.how.buffer.bounded for limit in op.all_limits)
     return bounded or op.stream.changes or op.regroup is not None
@@ -243,7 +243,7 @@ def _go_on(state: State, old: Layout, new: Layout) -> None:
 
 
 def _columns(state: State, had: list[str], has: list[str], new: Layout) -> Iterator[Column]:
-    """Where the aggregates of the plan are kept, in its order."""
+    """The columns of the state for the aggregates of the plan, in its order."""
     known = dict(zip(had, state.columns or map(Column, range(len(had))), strict=True))
     free = max(column.slot for column in known.values()) + 1
     since = _newest(state) if new.closes else 1 + max(0, *(column.since for column in known.values()))
@@ -256,7 +256,7 @@ def _columns(state: State, had: list[str], has: list[str], new: Layout) -> Itera
 
 
 def _newest(state: State) -> int:
-    """The newest timestamp of a record so far: a window that begins later has none."""
+    """The newest timestamp of a record so far (ms): a window that begins later has no record."""
     return max([FROM_THE_START, state.stream_time, *(reached.time for reached in state.partitions.values())])
 
 

@@ -1,7 +1,7 @@
-"""What a store says about itself, so that its rows can be read without the plan that wrote them.
+"""The description of a store: its rows can be read without the plan that wrote them.
 
-A description is data: what the plan computes, as JSON, and the types of its columns and of those in a buffer, as empty
-Arrow tables. The code of Python functions is not in it; a function's aggregate is a column like any other.
+A description is data: the computation of the plan as JSON, and the types of its columns and of a buffer's columns as
+empty Arrow tables. It has no code of Python functions; a function's aggregate is a column like any other.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tidegate.spec.windows import (
 )
 
 LAYOUT = "layout"
-"""The name under which a store has its description."""
+"""The name of the description in a store."""
 
 _WINDOWS: dict[str, Any] = {
     kind.__name__: kind for kind in (TimeWindows, SlidingWindows, SessionWindows, BatchWindows, UnlimitedWindows)
@@ -49,10 +49,10 @@ def write(layout: Layout, state: State) -> None:
 
 @dataclass(frozen=True)
 class Described:
-    """What a description says: a layout, good for looking at rows and not for running, and what buffers hold.
+    """A decoded description: a layout for reading rows, not for running, and the schemas of buffered rows.
 
-    held   the rows of each time limit, by its place; without one the results of windows that wait to close
-    steps  how many steps of the table rows of each time limit have taken
+    held   the schema of each time limit's rows, by its place; without a limit that of results that wait to close
+    steps  the number of the table's steps that the rows of each time limit have taken
     """
 
     layout: Layout
@@ -61,13 +61,13 @@ class Described:
 
 
 def of(store: Store) -> Described | None:
-    """What a store says about itself, None if nothing was stored yet."""
+    """The description of a store; None if nothing was stored yet."""
     frame = store.get(LAYOUT)
     return None if frame is None else read(frame)
 
 
 def read(frame: bytes) -> Described:
-    """What a description says."""
+    """Decode a description."""
     about, (types, *held) = frames.decode(frames.META, frame)
     op = about["operation"]
     kind = types.schema.field(_FUNCTION).type if _FUNCTION in types.schema.names else None
@@ -109,7 +109,7 @@ def _limits_of(told: list[dict[str, Any]]) -> tuple[Limit, ...]:
 
 
 def _held(layout: Layout) -> list[pa.Schema]:
-    """The rows that suppressions hold back: as they are when they come to them."""
+    """The schemas of the rows that come to each suppression."""
     if not layout.op.all_limits:
         return [layout.for_kind["final" if layout.op.windows is not None else "updates"].result_schema]
     limits = [(output, n) for output in layout.op.all_outputs for n in range(len(output.limits))]

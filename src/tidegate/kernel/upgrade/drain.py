@@ -1,12 +1,12 @@
-"""The end of a query: everything is let out once, and its state takes nothing any more.
+"""The end of a query: everything held back leaves once, and the state takes no input any more.
 
-Two steps, each a micro-batch of its own: the first takes its input as always and only marks the state, so that no other
-plan goes on from it; the second is the end of the input. If the second one fails half-way, it is a drain that runs it
-again, and a sink that knows the batch sees the same rows.
+A drain has two steps, each a micro-batch of its own. The first takes its input as always and only marks the state, so
+that no other plan goes on from it. The second is the end of the input. If the second fails half-way, only a drain runs
+it again, and a sink that knows the batch sees the same rows.
 
     batch 7   ...               state
     batch 8   drain begins      state, begun      another plan is refused from here on
-    batch 9   drain ends        empty, done       a drain is over, too
+    batch 9   drain ends        empty, done       a drain is refused, too
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ BEGUN, DONE = "begun", "done"
 
 
 def ends(state: State, drains: bool) -> bool:
-    """Whether a step is the last one, and lets everything out.
+    """Whether a step is the last one, in which everything leaves. Marks the state if this run `drains`.
 
-    Raises CheckpointError where a drain has begun and this step is of another run, or where it is over.
+    Raises CheckpointError if a drain has begun and this run does not drain, or if a drain is over.
     """
     if state.drain == DONE:
         raise drained()
@@ -42,14 +42,14 @@ def ends(state: State, drains: bool) -> bool:
 
 
 def refuse(store: Store) -> None:
-    """Raise as `ends` does for a task that takes no step and is of an ordinary run."""
+    """Raise as `ends` does in an ordinary run, for a task that takes no step."""
     state = State.open(store)
     if state is not None:
         ends(state, drains=False)
 
 
 def drained() -> CheckpointError:
-    """What a step behind the last one is told."""
+    """The error for a step behind the last one."""
     return CheckpointError(
         "This checkpoint was drained: everything it held has left, and it takes nothing any more. Nothing was "
         "changed. Start the query with a new checkpointLocation, from where its input goes on."
@@ -57,7 +57,7 @@ def drained() -> CheckpointError:
 
 
 def marks(layout: Layout, tasks: int) -> Iterator[tuple[int, bytes]]:
-    """(task, blob) for every task, without records: a step is to be taken though none came."""
+    """(task, blob) for every task, without records: they make each task take a step though no record came."""
     for task in range(tasks):
         meta = {"identity": layout.identity, "tasks": tasks, "task": task}
         nothing = {"chunks": [], "drops": {}, "first": False, "came": False}

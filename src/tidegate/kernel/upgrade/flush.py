@@ -1,8 +1,8 @@
-"""What a suppression that the plan no longer has held back: rows that leave first, in the first batch without it.
+"""Rows held back by a suppression that the plan no longer has: they leave first, in the first batch without it.
 
-Of a time limit they are the rows that waited, in the order in which they would have left, behind those steps of the
-table that they had not taken yet. Of `until_window_closes` they are the results so far of the windows that are open,
-as the updates that such a table would have given by now.
+For a time limit they are the rows that waited, in the order in which they would have left, after the table's steps that
+they had not taken yet. For `until_window_closes` they are the results so far of open windows, as the updates that the
+table would have given by now.
 
     limit 10 by stream time    A@1 and B@3 wait
     no limit from then on      the next batch gives A@1, B@3, and its own updates behind them
@@ -31,9 +31,9 @@ from tidegate.spec.columns import DELETED
 
 @dataclass
 class Flushed:
-    """Rows that leave before those of the batch: `results` of the aggregation, and what is `behind` limits.
+    """Rows that leave before those of the batch: `results` of the aggregation, and rows from `behind` removed limits.
 
-    behind  by output, and by the number of the limit that they come to, or that of all limits if they leave
+    behind  by (output, number of the next limit that the rows come to, or the number of limits if they leave)
     """
 
     results: list[pa.Table] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Flushed:
 
 
 def gone_limits(old: Operation, new: Operation) -> list[tuple[Output, int]]:
-    """Limits, by output and number there, whose rows cannot wait for a limit of the new plan.
+    """The limits of the old plan, as (output, number there), whose rows cannot wait for a limit of the new plan.
 
     A limit goes on at its own place, behind the same output and by the same clock.
     """
@@ -59,13 +59,13 @@ def gone_limits(old: Operation, new: Operation) -> list[tuple[Output, int]]:
 
 
 def closing_gone(old: Layout, new: Layout) -> bool:
-    """Whether results waited for their windows to close, and are now told before that and not again."""
+    """Whether final results become updates: the old plan emits only final results, the new plan only updates."""
     had, has = ({output.kind for output in layout.op.all_outputs} for layout in (old, new))
     return "final" in had and "updates" not in had and "updates" in has and "final" not in has
 
 
 def way_of(what: Described, layout: Layout, limited: Output, number: int) -> tuple[Output, int] | None:
-    """The output that rows of a limit that is gone leave by, and how many of its steps they have taken.
+    """The output by which the rows of a removed limit leave, and the number of its steps that they have taken.
 
     None if there is no such output, or if it would give them other columns than they have.
     """
@@ -91,14 +91,14 @@ def _alike(one: pa.Field, other: pa.Field) -> bool:
 
 
 def _shape(layout: Layout, output: Output, taken: int) -> Layout:
-    """The layout of an output's rows once they have taken so many of its steps."""
+    """The layout of an output's rows after `taken` of its steps."""
     return replace(layout.for_kind[output.kind], shape=output.steps[:taken])
 
 
 def behind_limits(what: Described, layout: Layout, state: State) -> dict[tuple[str, int], pa.Table]:
-    """The rows that waited for limits which are gone (`Flushed.behind`); nothing waits there any more.
+    """Empty the removed limits. Returns the rows that waited for them (`Flushed.behind`).
 
-    They go on to the limits of the plan that are behind theirs. What waited for the last limit is the oldest.
+    The rows go on to the limits of the plan behind theirs. The rows of the last limit are the oldest.
     """
     found: dict[tuple[str, int], list[pa.Table]] = {}
     for limited, number in reversed(gone_limits(what.layout.op, layout.op)):
@@ -119,7 +119,7 @@ def behind_limits(what: Described, layout: Layout, state: State) -> dict[tuple[s
 
 
 def _as(schema: pa.Schema, rows: pa.Table) -> pa.Table:
-    """Rows that may lack columns that were added while they waited."""
+    """The rows with the columns of `schema`: columns that were added while rows waited are null, DELETED is false."""
     for wanted in schema:
         if wanted.name not in rows.schema.names:
             deleted = wanted.name == DELETED
@@ -129,7 +129,7 @@ def _as(schema: pa.Schema, rows: pa.Table) -> pa.Table:
 
 
 def open_results(layout: Layout, state: State) -> Iterator[pa.Table]:
-    """The results so far of every open window, as updates; `state` is already as the plan keeps it."""
+    """The results so far of every open window, as updates; `state` is already rewritten for the plan."""
     for rows in operator_of(layout).stored_rows(state):
         if "deleted" not in rows.schema.names:
             rows = rows.append_column("deleted", pa.repeat(pa.scalar(False), rows.num_rows))
