@@ -122,7 +122,7 @@ class StreamTableJoin(JoinOperator):
         return "records that have waited for the shorter grace are looked up before the next batch"
 
     def effect_of_table(self, old: Operation) -> str | None:
-        # A plan may begin to keep versions, or keep them longer or shorter. Versions do not say which row came last.
+        # A plan may begin to keep versions, or keep them longer or shorter, but not stop: none says which came last.
         before, now = old.joined, self._joined
         if not isinstance(before, StreamTable) or now.history_ms is None:
             return None

@@ -1,1 +1,1 @@
-"""Suppression: what holds rows back, and the bounds of its buffers."""
+"""Suppression: time limits that hold rows back, and the bounds of buffers."""

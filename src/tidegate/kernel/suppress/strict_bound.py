@@ -107,7 +107,7 @@ def compare(layout: Layout, state: State, records: Ints, sizes: Ints) -> None:
 
 
 def full(layout: Layout, state: State, records: int, size: int, remedy: str) -> BufferFullError:
-    """The error for a buffer that holds this much and must not emit early; `remedy` is what to restart with."""
+    """The error for a buffer that holds this much and must not emit early; `remedy`: the change to restart with."""
     whole: Buffer = layout.op.buffer or layout.op.limit.buffer
     buffer = whole.share(state.task, state.tasks)
     bound_records = "no bound" if buffer.max_records is None else buffer.max_records

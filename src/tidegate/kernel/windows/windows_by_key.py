@@ -222,7 +222,7 @@ class _Keys:
         return self.stored.load(self.hashes)
 
     def store(self, loaded: Loaded, rows: pa.Table, entries: pa.Table | None) -> None:
-        assert entries is None  # in front of a buffer with a bound windows are in buckets
+        assert entries is None  # in front of a bounded buffer windows are in buckets
         self.stored.store(loaded, rows, self.records)
 
 
