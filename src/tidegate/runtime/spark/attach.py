@@ -138,8 +138,8 @@ class SparkStage:
         finally:
             if any(not limit.how.buffer.bounded for limit in self.stage.layout.op.all_limits):
                 give_back()
-        # The worker's clock is for metrics alone: no row depends on it. Rows avoid Spark's current_timestamp() too: it
-        # is a constant in the generated code, which Spark then compiles anew in every batch.
+        # The worker's clock is for metrics alone: no row depends on it. Rows avoid Spark's current_timestamp() too if
+        # they can: it is a constant in the generated code, which Spark then compiles anew in every batch.
         step.metrics.update(timed(step.metrics, began * 1000, time.time() * 1000))
 
 
@@ -362,7 +362,7 @@ def input_columns(op: Operation, frame: DataFrame) -> dict[str, Column]:
     # unix_millis floors, so microseconds are truncated to the millisecond they lie in.
     columns["ts"] = F.unix_millis(col(op.stream.timestamp))
     if op.needs_wall_clock:
-        # One value per micro-batch, kept in the query's offset log: the same if the batch is run again.
+        # One value per micro-batch. The query's offset log keeps it, so it is the same if the batch is run again.
         columns["wall_clock"] = _wall_clock()
     if op.stream.partition is not None and op.stream.offset is not None:
         columns["partition"] = col(op.stream.partition)
@@ -393,7 +393,7 @@ def shipped_columns(op: Operation, frame: DataFrame, columns: Mapping[str, Colum
 
 
 def task_count(op: Operation, frame: DataFrame) -> int:
-    """Number of tasks of the operator; that of a streaming operator is part of its checkpoint."""
+    """Number of tasks of the operator; the number is part of a streaming operator's checkpoint."""
     partitions = config.partitions(frame.sparkSession)
     return op.spread_over(partitions if is_streaming(frame) else min(partitions, MOST_STATIC_TASKS))
 

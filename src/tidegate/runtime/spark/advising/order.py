@@ -66,7 +66,7 @@ def encoded(table: pa.Table) -> bytes:
 def decoded(blobs: Iterable[Any]) -> pa.Table:
     """The rows of some blobs, one after the other."""
     tables = [frames.decode(frames.BLOB, blob.as_py())[1][0] for blob in blobs]
-    # Of the two sides of a join one may have columns without nulls.
+    # One of the two sides of a join may have columns without nulls.
     return pa.concat_tables(tables, promote_options="default").combine_chunks()
 
 

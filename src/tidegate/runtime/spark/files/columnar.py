@@ -30,7 +30,7 @@ class Columns:
     """Reads a file of a format as rows with the columns of `schema`.
 
     names  name of a column in a file, if it is not the one in the row
-    zone   zone of times without a zone; for ORC, whose times are those of a wall clock
+    zone   zone of times without a zone; for ORC, which has times of a wall clock
     sparse whether a file may lack columns, which are null then (a table may get columns later)
     ids    number of each column by its name in a file, if files have columns by number
     """

@@ -52,7 +52,7 @@ class LineFormat(ABC):
 
     @property
     def _plain_times(self) -> bool:
-        """Whether Spark reads times as plain ones are read: without a zone in UTC, fractions as those of seconds."""
+        """Whether Spark reads times as plain ones are read: without a zone in UTC, and fractions of seconds."""
         return self.options[ZONE] in _UTC and not self.legacy_times
 
     @abstractmethod
@@ -156,7 +156,7 @@ class CsvLines(LineFormat):
 
 
 def line_format(name: str, options: Mapping[str, str], zone: str, legacy_times: bool = False) -> LineFormat:
-    """The format with Spark's options; `zone` is that of times without one, `legacy_times` as in `LineFormat`.
+    """The format with Spark's options; `zone` is for times without a zone, `legacy_times` as in `LineFormat`.
 
     Raises DefinitionError for options under which lines are no records.
     """

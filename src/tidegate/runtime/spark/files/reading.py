@@ -168,7 +168,7 @@ class LineReading:
         return Lines(self.source.root, arrow_schema(fields), skipped, self.source.in_folders)
 
     def _line_fields(self, names: Iterable[str], *, place: bool = False) -> StructType:
-        """The bytes of a line, and those of `names` that are not fields of the line; with `place` file and offset."""
+        """The bytes of a line, and each of `names` that is no field of the line; with `place` file and offset."""
         known = {PARTITION: LongType(), OFFSET: LongType(), FILE: StringType()}
         known |= dict.fromkeys(self.source.in_folders, StringType())
         needed = {*names} - set(self.source.own)

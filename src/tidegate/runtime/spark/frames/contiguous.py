@@ -1,4 +1,4 @@
-"""Whether each map task reads an unbroken stretch of every partition, as Spark's plan says.
+"""Whether each map task reads an unbroken stretch of every partition, by Spark's plan.
 
 Spark's Kafka source gives a task the records between two offsets of a partition, in order. So an offset that is missing
 there (filtered out, compacted, the end of a transaction) is in no other task, and costs nothing

@@ -16,7 +16,7 @@ from tidegate.errors import DefinitionError, DefinitionTypeError
 from tidegate.spec.columns import OURS
 
 MALFORMED = OURS + "malformed"
-"""The field in which Spark's JSON reader puts what it could not read."""
+"""The field in which Spark's JSON reader puts text that it could not read."""
 
 MARK_HEX = b"tidegate".hex()
 _MARK = '{"name": "mark", "type": {"type": "fixed", "name": "mark_of_tidegate", "size": 8}}'
@@ -176,8 +176,8 @@ class Avro(Format):
     def decoded(self, data: Column, fields: StructType) -> Column:
         from pyspark.sql.avro.functions import from_avro
 
-        # The record is read together with a mark behind it. For bytes that Spark cannot read it gives a record of
-        # nulls, which could be real, and it does not notice bytes that are left over. In both cases the mark is wrong.
+        # Spark reads the record together with a mark behind it. For unreadable bytes it gives a record of nulls, which
+        # could be real, and it does not notice bytes that are left over. In both cases it does not read the mark.
         fields_ = f'[{{"name": "row", "type": {self.schema}}}, {_MARK}]'
         framed = f'{{"type": "record", "name": "framed_by_tidegate", "fields": {fields_}}}'
         mark = F.unhex(F.lit(MARK_HEX))

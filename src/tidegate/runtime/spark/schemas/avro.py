@@ -50,7 +50,7 @@ class Schema:
     kind      a primitive, or "record", "enum", "fixed", "array", "map", "union"
     name      of a named type, without its namespace
     aliases   other names of it, without namespaces
-    logical   a logical type that changes the column; precision and scale are those of a decimal
+    logical   a logical type that changes the column; a decimal has a precision and a scale
     items     of an array; the values of a map
     """
 

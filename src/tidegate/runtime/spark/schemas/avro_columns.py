@@ -412,7 +412,7 @@ def _as(values: pa.Array, writer: Schema, reader: Schema, cursor: Cursor, what: 
         return values.cast(kind) if unit is None else _times(values, unit, kind, cursor, what)
     if pa.types.is_string(kind):
         return texts(values, cursor, what) if pa.types.is_binary(values.type) else values
-    # A long may lose digits as a double: that is how Avro promotes it.
+    # A long may lose digits as a double: Avro promotes it so.
     return values if values.type == kind else values.cast(kind, safe=False)
 
 

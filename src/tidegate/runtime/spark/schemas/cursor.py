@@ -54,7 +54,7 @@ class Records:
         return np.flatnonzero(self.data < 0x80)
 
     def add(self, records: Ints, reason: str) -> None:
-        """Give a reason to those of `records` that have none."""
+        """Give a reason to each of `records` that has none."""
         if reason not in self.reasons:
             self.reasons.append(reason)
         new = records[self.codes[records] == 0]

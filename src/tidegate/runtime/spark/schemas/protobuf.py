@@ -142,7 +142,7 @@ def place(descriptor: Any) -> tuple[int, ...]:
 
 
 def descriptor(binary: str, references: Mapping[str, str], name: str | None) -> Any:
-    """The descriptor of a file's message, the first unless `name` says which, from the registry's serialized form."""
+    """The descriptor of a file's message `name`, by default the first, from the registry's serialized form."""
     from google.protobuf import descriptor_pb2, descriptor_pool
 
     pool = descriptor_pool.DescriptorPool()

@@ -99,7 +99,7 @@ def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
     require_packages()
     use_driver_python(spark)
     require_connector(spark.conf.get(PACKAGES, ""), spark.version)
-    # Spark 4.0 wants a default to be a number too, where the setting is one.
+    # Spark 4.0 wants a default that is a number if the setting is one.
     rows = spark.conf.get(ARROW_ROWS, None) or ""
     for name, value in _settings(faster, spark.conf.get(PROVIDER, ""), rows).items():
         spark.conf.set(name, value)
@@ -244,7 +244,7 @@ def use_driver_python(spark: SparkSession) -> None:
     if context.master.startswith("local") and context.pythonExec == SPARKS_DEFAULT_PYTHON:
         context.pythonExec = sys.executable
     elif _is_this_machine(context.master) and not getattr(context, "_python_includes", ()):
-        # Files that were added to the session may bring what the Python itself lacks.
+        # Files that were added to the session may bring packages that the Python itself lacks.
         require_workers(context.pythonExec)
 
 
@@ -300,7 +300,7 @@ def require_connector(packages: str, spark: str) -> None:
 
 
 def connector(spark: str) -> str:
-    """The Kafka connector for this version of Spark, without what a platform adds to the version."""
+    """The Kafka connector for this version of Spark; a platform's suffix of the version is left out."""
     numbers = re.match(r"\d+\.\d+\.\d+", spark)
     return f"org.apache.spark:{CONNECTOR}_{SCALA}:{numbers[0] if numbers else spark}"
 

@@ -17,7 +17,7 @@ from tidegate.runtime.spark.session import config
 
 @dataclass(frozen=True)
 class Finding:
-    """A part that was looked for: its name, the text of what was found, and the problem, if any, with its remedy."""
+    """A part that a query needs: its name, the version or place found, and the problem with its remedy, if any."""
 
     part: str
     found: str

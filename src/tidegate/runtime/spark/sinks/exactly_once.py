@@ -95,7 +95,7 @@ class Batches:
         if batch.query not in self._begun:
             for target in self._targets:
                 target.begin(batch.query)
-        self._begun.discard(batch.query)  # if the batch fails, the next run begins anew
+        self._begun.discard(batch.query)  # if this batch fails, the next call begins anew
         missing = [target for target in self._targets if not target.has(batch)]
         lanes = [target.lane(frame.columns, batch) for target in missing]
         for target, rows in zip(missing, staged(frame, lanes), strict=True):

@@ -137,7 +137,7 @@ def holds(column: str, kind: DataType) -> bool:
 
 
 def _digits(kind: DataType) -> tuple[int, int]:
-    """The most digits of a number of this type, and those of them behind the point; (0, 0) for any other type."""
+    """The most digits of a number of this type, and its digits behind the point; (0, 0) for any other type."""
     if isinstance(kind, DecimalType):
         return kind.precision, kind.scale
     whole: dict[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}

@@ -107,7 +107,7 @@ class StageProcessor(StatefulProcessor):
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
         self._stepped = True
-        # Spark passes these arguments by name. The time is that of the batch, as current_timestamp() has it.
+        # Spark passes these arguments by name. The time is the batch's, as current_timestamp() has it.
         now = timerValues.getCurrentProcessingTimeInMs()
         outcome = self._stage.begin(self._store, [], wall_clock=now)
         yield from self._frames(outcome)
