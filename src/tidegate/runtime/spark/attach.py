@@ -1,4 +1,4 @@
-"""Puts a plan on the DataFrame its stream is bound to: columns in, one operator, rows out in the public shape."""
+"""Runs a plan on the DataFrames of its streams: columns in, operators, rows out under public names."""
 
 from __future__ import annotations
 
@@ -58,28 +58,28 @@ from tidegate.spec.columns import (
 from tidegate.spec.metrics import at_place, of_store, timed
 
 MOST_STATIC_TASKS = 64
-"""A static DataFrame has no checkpoint that fixes its number of tasks; more than this only cost."""
+"""Most tasks over a static DataFrame, which has no checkpoint that fixes their number; more only cost."""
 
 LAST_TIMESTAMP_MS = (2**63 - 1) // 1000
-"""The last millisecond that a timestamp of Spark holds, which counts microseconds in 64 bits."""
+"""Largest timestamp of Spark (ms): Spark counts microseconds in 64 bits."""
 
 MOST_KEY_BYTES = 600_000
-"""Expected keys travel inside the stateful step, which must stay below a megabyte (see processor.Stage)."""
+"""Most bytes of expected keys: they travel inside the stateful step, which must stay below 1 MB (processor.Stage)."""
 
 
 @dataclass(frozen=True)
 class Packer:
-    """The map step as Spark calls it, once per input partition."""
+    """The map step. Spark calls it once per input partition."""
 
     layout: Layout
     tasks: int
     order_as_one: bool = False
     branch: Stream | None = None
-    """Which input it reads as it is, None if Spark has chosen the columns already."""
+    """The stream whose rows the worker turns into the kernel's columns; None if Spark has done so already."""
     opener: Opener | None = None
-    """Who makes rows of what it gets, None if it gets rows."""
+    """Decodes records into rows; None if Spark hands over rows."""
     contiguous: bool = False
-    """Whether it reads an unbroken stretch of each partition (runtime.spark.frames.contiguous)."""
+    """Whether a task reads an unbroken stretch of each partition (runtime.spark.frames.contiguous)."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch], counts: Counts) -> Iterable[tuple[int, bytes]]:
         spare_modules()
@@ -103,7 +103,7 @@ class Packer:
 
 @dataclass(frozen=True)
 class SparkStage:
-    """The stateful step as Spark calls it, once per task and micro-batch."""
+    """The stateful step. Spark calls it once per task and micro-batch."""
 
     stage: Stage
 
@@ -138,15 +138,15 @@ class SparkStage:
         finally:
             if any(not limit.how.buffer.bounded for limit in self.stage.layout.op.all_limits):
                 give_back()
-        # Measured, not decided: no row depends on a worker's clock. Nor on Spark's current_timestamp() where it can be
-        # avoided: it is a constant in the code that Spark generates, and compiles anew in every batch for it.
+        # The worker's clock is for metrics alone: no row depends on it. Rows avoid Spark's current_timestamp() too if
+        # they can: it is a constant in the generated code, which Spark then compiles anew in every batch.
         step.metrics.update(timed(step.metrics, began * 1000, time.time() * 1000))
 
 
 def check_frame(stream: Any, deleted: str | None = None) -> DataFrame:
-    """The DataFrame that a stream is bound to, with the declared columns.
+    """The DataFrame of a stream, with the declared columns.
 
-    Raises DefinitionError unless it has the columns of the stream, and that of a table's deletions.
+    Raises DefinitionError if a column of the stream, or the column `deleted` of a table, does not fit.
     """
     frame = bound(stream.frame, stream.schema)
     check_columns(replace(stream, frame=frame), deleted)
@@ -154,10 +154,11 @@ def check_frame(stream: Any, deleted: str | None = None) -> DataFrame:
 
 
 def to_df(table: Plan, drains: bool = False, row_ids: bool = False, tuning: Tuning = DEFAULT) -> DataFrame:
-    """The rows of `table` as a DataFrame: key columns, `window`, value columns, `timestamp`, `deleted` if it can be.
+    """The rows of `table`: key columns, `window`, value columns, `timestamp`, and `deleted` if rows can be deleted.
 
-    Counts of each micro-batch are in `observedMetrics` under the name of the stream. `drains`: of a last run
-    (`runtime.spark.checkpoints.draining`). `row_ids`: with `ROW_ID`. Raises DefinitionError if the rows cannot have it.
+    Metrics of each micro-batch are in `observedMetrics` under the name of the stream. `drains`: whether this is the
+    last run over a checkpoint (`runtime.spark.checkpoints.draining`). `row_ids`: whether rows have a column `ROW_ID`;
+    raises DefinitionError if they cannot have it.
     """
     if isinstance(table, Stream) and table.table is None and not row_ids:
         return stepped(table)
@@ -166,7 +167,7 @@ def to_df(table: Plan, drains: bool = False, row_ids: bool = False, tuning: Tuni
 
 
 def _identified(table: Plan) -> Operation:
-    """The operation of `table`, whose rows have ids; raises DefinitionError if they cannot."""
+    """The operation of `table` with row ids; raises DefinitionError if its rows cannot have ids."""
     of_source = isinstance(table, Stream) and table.table is None
     if of_source or (op := with_row_ids(operation(table))) is None:
         raise DefinitionError(
@@ -177,7 +178,7 @@ def _identified(table: Plan) -> Operation:
 
 
 def laid_out(node: Node) -> tuple[Layout, int]:
-    """How an operator would be run on the DataFrames that its streams are bound to; nothing is started."""
+    """The layout and the number of tasks of an operator on the DataFrames of its streams; starts nothing."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TidegateWarning)
         out, layout = _operate(node)
@@ -187,9 +188,9 @@ def laid_out(node: Node) -> tuple[Layout, int]:
 def _operate(
     node: Node, drains: bool = False, tuning: Tuning = DEFAULT, observed: Counter[str] | None = None
 ) -> tuple[DataFrame, Layout]:
-    """The rows of one operator behind those it gets them from, under the kernel's names, and their layout.
+    """Runs an operator and those upstream of it: its rows under the kernel's names, and its layout.
 
-    observed  how many observations of the query have each name, of operators and of what their inputs count
+    observed  number of observations of the query by name; operators and inputs have observations
     """
     op, observed = node.op, Counter() if observed is None else observed
     check_typed(
@@ -227,13 +228,13 @@ def _operate(
 
 
 def _apart(name: str, observed: Counter[str]) -> str:
-    """The name of one more observation, with a number behind it where others have it: Spark takes each name once."""
+    """The name of one more observation, with a number behind it if `name` is taken: Spark takes each name once."""
     observed[name] += 1
     return name if observed[name] == 1 else f"{name} {observed[name]}"
 
 
 def _layout(node: Node, inputs: list[_Input], tuning: Tuning) -> Layout:
-    """The layout of an operator. It travels to the workers; the DataFrames that it is bound to cannot."""
+    """The layout of an operator, without its DataFrames: the layout travels to the workers, DataFrames cannot."""
     sides = tuple(side.unbound for side in node.op.sides)
     op = replace(node.op, stream=node.op.stream.unbound, expects=None, sides=sides)
     read = [(edge, entry.schema) for edge, entry in zip(node.edges, inputs, strict=True)]
@@ -241,7 +242,7 @@ def _layout(node: Node, inputs: list[_Input], tuning: Tuning) -> Layout:
 
 
 def _edge(op: Operation, edge: Edge, drains: bool, tuning: Tuning, observed: Counter[str]) -> _Input:
-    """What an operator reads of one of its inputs."""
+    """One input of an operator: a source, or the rows of the operator upstream."""
     read = op.of_side(edge.side)
     if edge.node is None:
         return _input(read, edge.stream, observed)
@@ -255,9 +256,9 @@ def _edge(op: Operation, edge: Edge, drains: bool, tuning: Tuning, observed: Cou
 
 @dataclass(frozen=True)
 class _Input:
-    """A DataFrame that an operator reads, which of its columns, and the types of the kernel's columns they become.
+    """A DataFrame that an operator reads: the `columns` that are read, and the `schema` of the kernel's columns.
 
-    `branch`, `opener` and `contiguous` as of the Packer.
+    `branch`, `opener` and `contiguous` are those of the Packer.
     """
 
     frame: DataFrame
@@ -294,7 +295,7 @@ def _input(op: Operation, branch: Stream, observed: Counter[str]) -> _Input:
 
 
 def _carried(op: Operation, branch: Stream, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns whose values reach the operator; of others Spark says at most whether they are null."""
+    """The columns whose values reach the operator; of other columns it learns at most whether they are null."""
     if branch.raw is not None or not op.stream.as_read:
         return tuple(columns_read(op, branch, names))
     return (*op.key, *op.input_columns(names), *op.other_columns(names))
@@ -315,7 +316,7 @@ def _of_raw(op: Operation, branch: Stream, observed: Counter[str]) -> _Input:
 
 
 def _check_alike(node: Node, inputs: list[_Input]) -> None:
-    """Raise DefinitionError if inputs do not go together: streaming and static ones, or branches of other types."""
+    """Raise DefinitionError for streaming inputs beside static ones, and for inputs of one side whose types differ."""
     cogroups = isinstance(node.op.function, Cogroup)
     called = "join" if node.op.joined is not None else "cogroup" if cogroups else "merge"
     for number, (edge, entry) in enumerate(zip(node.edges, inputs, strict=True)):
@@ -338,7 +339,7 @@ def _check_alike(node: Node, inputs: list[_Input]) -> None:
 
 
 def _shipped(keys: bytes) -> bytes:
-    """Packed keys, if they may travel with the operator."""
+    """`keys`; raises DefinitionError if they are too large to travel with the operator."""
     if len(keys) > MOST_KEY_BYTES:
         raise DefinitionError(
             f"`expect_keys` takes {len(keys):,} bytes packed, and more than {MOST_KEY_BYTES:,} cannot travel with the "
@@ -348,7 +349,7 @@ def _shipped(keys: bytes) -> bytes:
 
 
 def input_columns(op: Operation, frame: DataFrame) -> dict[str, Column]:
-    """What the kernel reads of `frame`, under the kernel's names (see kernel.rows.layout)."""
+    """The columns of `frame` that the kernel reads, under the kernel's names (kernel.rows.layout)."""
     names = tuple(frame.columns)
     columns = {f"k:{name}": col(name) for name in op.key}
     columns |= {f"v:{name}": col(name) for name in op.input_columns(names)}
@@ -356,12 +357,12 @@ def input_columns(op: Operation, frame: DataFrame) -> dict[str, Column]:
         columns["empty"] = reduce(Column.__and__, [col(name).isNull() for name in value])
     columns |= {f"r:{name}": col(name) for name in op.other_columns(names)}
     if op.deleted is not None:
-        # A column that is void has no row that is deleted.
+        # A column of type void is always null: no row is deleted.
         columns["deleted"] = col(op.deleted).cast("boolean")
     # unix_millis floors, so microseconds are truncated to the millisecond they lie in.
     columns["ts"] = F.unix_millis(col(op.stream.timestamp))
     if op.needs_wall_clock:
-        # One value per micro-batch, kept in the query's offset log: the same if the batch is run again.
+        # One value per micro-batch. The query's offset log keeps it, so it is the same if the batch is run again.
         columns["wall_clock"] = _wall_clock()
     if op.stream.partition is not None and op.stream.offset is not None:
         columns["partition"] = col(op.stream.partition)
@@ -370,7 +371,7 @@ def input_columns(op: Operation, frame: DataFrame) -> dict[str, Column]:
 
 
 def _schema(op: Operation, frame: DataFrame, columns: Mapping[str, Column]) -> pa.Schema:
-    """The Arrow types of `columns`, made of `frame`: as Spark says, or in a pipeline as they are declared."""
+    """The Arrow types of `columns` of `frame`: as Spark analyses them, or in a pipeline as they are declared."""
     if not in_pipeline():
         return arrow_schema(frame.select(*(column.alias(name) for name, column in columns.items())).schema)
     types = {field.name: field.dataType for field in frame.schema}
@@ -383,7 +384,7 @@ def _schema(op: Operation, frame: DataFrame, columns: Mapping[str, Column]) -> p
 
 
 def shipped_columns(op: Operation, frame: DataFrame, columns: Mapping[str, Column]) -> dict[str, Column]:
-    """`columns` as they leave Spark, which is slow per column: partition and offset as one where they can be."""
+    """`columns` as they leave Spark. Each column costs time: partition and offset are packed into one if possible."""
     partition, offset = op.stream.partition, op.stream.offset
     if partition is None or offset is None or not order.packs(op.stream, frame):
         return dict(columns)
@@ -392,7 +393,7 @@ def shipped_columns(op: Operation, frame: DataFrame, columns: Mapping[str, Colum
 
 
 def task_count(op: Operation, frame: DataFrame) -> int:
-    """How many tasks the operator has; for a streaming one the number belongs to its checkpoint."""
+    """Number of tasks of the operator; the number is part of a streaming operator's checkpoint."""
     partitions = config.partitions(frame.sparkSession)
     return op.spread_over(partitions if is_streaming(frame) else min(partitions, MOST_STATIC_TASKS))
 
@@ -402,12 +403,12 @@ def _wall_clock() -> Column:
 
 
 def _shown(name: str, how: str = "{}") -> dict[str, str]:
-    """A column of ours under its public name, as SQL: Spark is another process, to which each call is a message."""
+    """SQL of a column of ours under its public name; as SQL, because each call of a Column is a message to Spark."""
     return {name: f"{how.format(quoted(name))} AS {quoted(public_name(name))}"}
 
 
 _INSTANT = "timestamp_millis({})"
-# A window without an end has none, nor has one whose end is beyond what a timestamp holds.
+# The end is null for a window without an end, and for an end beyond the largest timestamp.
 _END = f"CASE WHEN {{0}} <= {LAST_TIMESTAMP_MS}L THEN timestamp_millis({{0}}) END"
 _START_AND_END = f"struct({_INSTANT} AS `start`, {_END.format(quoted(END))} AS `end`)".replace("{}", "{0}")
 _PUBLIC = {

@@ -25,22 +25,22 @@ MODULES = (
     "tidegate.runtime.spark.attach",
     "tidegate.runtime.spark.worker.state",
 )
-"""What every worker would import at its first task."""
+"""Modules that every worker would import at its first task."""
 
 TASKS = "pyspark.worker"
-"""What workers run that are for tasks; Spark has a daemon for each program of workers."""
+"""The program of workers that run tasks; Spark has a daemon for each program of workers."""
 
 PLAIN = "pyspark.daemon"
 """Spark's own daemon, which imports nothing before it forks."""
 
 WITHOUT_THREAD = ("JE_ARROW_MALLOC_CONF", "background_thread:false")
-"""Left alone, Arrow starts a thread when it is imported; a fork has none of the other threads, but their locks."""
+"""Keeps Arrow from starting a thread at import: a fork inherits the locks of other threads, but not the threads."""
 
 
 def main() -> None:
-    """Import what workers need, and fork workers as Spark's own daemon does; become that one where this is not safe."""
+    """Import MODULES and fork workers as Spark's own daemon does; become Spark's daemon where this is not safe."""
     if sys.argv[1:] != [TASKS]:
-        # Workers that plan a source, say, run once, and need none of it.
+        # Other workers, for example those that plan a source, run once and need none of the modules.
         manager()
         return
     # Outside Linux libraries of the system may start threads that cannot be counted here.
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def _imported() -> bool:
-    """Import MODULES; whether all are there, and this process still has one thread."""
+    """Import MODULES. Whether all could be imported, and this process still has one thread."""
     os.environ.setdefault(*WITHOUT_THREAD)
     # In pyspark 4.2 a worker that has state asks for numpy by a module of Spark's tests, which warns of pandas 3.
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
@@ -75,11 +75,11 @@ def _imported() -> bool:
     mine = os.getpid()
 
     def draws_anew() -> None:
-        # What a worker forks goes on with the numbers that it has, as without this daemon.
+        # Only in workers: a process that a worker forks keeps its random state, as without this daemon.
         if os.getppid() == mine:
             np.random.seed()  # noqa: NPY002 - the generator that all of a process share
 
-    # Otherwise all workers would draw the same numbers; the module `random` does this itself.
+    # Otherwise all workers would draw the same numbers; the module `random` seeds forks itself.
     os.register_at_fork(after_in_child=draws_anew)
     return len(list(Path("/proc/self/task").iterdir())) == 1
 

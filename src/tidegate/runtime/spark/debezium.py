@@ -1,8 +1,8 @@
 """Change data as Debezium writes it, as a table: each envelope upserts or deletes a row.
 
 An envelope has the row `before` and `after` a change, `op` (c: created, u: updated, d: deleted, r: read by a snapshot),
-and its times. Kafka Connect's JSON converter writes it as it is, or below `payload` beside its `schema`; both are read.
-Its Avro converter writes it by a schema that a registry keeps (`_Registered`).
+and its times. Kafka Connect's JSON converter writes the envelope alone, or below `payload` beside its `schema`; both
+are read. Its Avro converter writes by a schema in a registry (`_Registered`).
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ def table(
         row: The columns of the row in the database, as JSON has them: "id long, name string". For Avro
             `tg.kafka.schema_registry(url, subject="server.schema.table-value")`, whose envelope has them.
         timestamp: "source.ts_ms", when the database made the change, or "ts_ms", when Debezium read it.
-        tombstones: What a record without a value does: "delete" the row of its key, at Kafka's time, or "skip", because
-            the envelope before it has deleted the row. Left out: "delete" where `source` has `key` and `timestamp`, but
-            "skip" with a `history`, whose times are those of the envelopes.
-        partition: With `offset` the order in which the changes came; both None where there is none.
-        offset: The place of a change in its partition.
+        tombstones: "delete": a record without a value deletes the row of its key, at Kafka's time. "skip": it does
+            nothing, because the envelope before it has deleted the row. Left out: "delete" where `source` has `key` and
+            `timestamp`, but "skip" with a `history`, whose times are those of the envelopes.
+        partition: The column that orders the changes together with `offset`; both None if changes have no order.
+        offset: The column with the place of a change in its partition.
         name: The name of the table.
         history: As of `tg.table`.
 
@@ -99,7 +99,7 @@ def table(
 
 @dataclass(frozen=True)
 class _Reading:
-    """How envelopes become changes; `names` has the column of each field of the row."""
+    """Turns envelopes into changes; `names` has the column of each field of the row."""
 
     source: DataFrame
     key: tuple[str, ...]
@@ -152,7 +152,7 @@ class _Reading:
         return _Reading(source, tuple(key), fields, _names(fields), time, deletes, order, name, registered)
 
     def frame(self) -> DataFrame:
-        """The changes, in the order of the records; Spark counts what is none (`observedMetrics`)."""
+        """The changes, in the order of the records; Spark counts the records that are no change (`observedMetrics`)."""
         fine = F.col(_FAULT).isNull()
         counts = [F.count(F.lit(1)).alias("records"), F.count_if(~fine).alias("malformed")]
         changes = self._judged().observe(f"{self.name} source", *counts).where(fine)
@@ -165,13 +165,13 @@ class _Reading:
         return changes.select(*fields, *placed, *said)
 
     def dead_letters(self) -> DataFrame:
-        """The records that are no change of a row, and why."""
+        """The records that are no change of a row, with the `reason`."""
         dead = self._judged().where(F.col(_FAULT).isNotNull())
         number = [] if self.registered is None else [self.registered.value.number.alias(SCHEMA_ID)]
         return dead.select(F.col(_FAULT).alias("reason"), *(col(name) for name in self.source.columns), *number)
 
     def _judged(self) -> DataFrame:
-        """The records with their envelope, the key beside it, and why they are no change."""
+        """The records with the columns _ENVELOPE, _KEY and _FAULT, the reason why a record is no change."""
         decoded = self._of_json() if self.registered is None else self.registered.decoded(self.source)
         if not self.deletes:
             decoded = decoded.withColumn(_KEY, F.lit(None).cast(self._key_fields()))
@@ -200,7 +200,7 @@ class _Reading:
         return decoded.withColumn(_FAULT, fault).withColumn(_ENVELOPE, _inner(F.col(_ENVELOPE), envelope))
 
     def _no_change(self) -> Column:
-        """Why an envelope that can be read is no change of a row; null if it is one."""
+        """The reason why a readable envelope is no change of a row; null if it is one."""
         op, after = self._of("op"), self._of("after")
         keyless = reduce(and_, [F.coalesce(key.isNull(), F.lit(True)) for key in self._old_key()])
         return (
@@ -215,7 +215,7 @@ class _Reading:
         )
 
     def _changes(self) -> Column:
-        """What a record does: nothing, one change, or two where the key of a row is another one now."""
+        """The changes of a record as an array: none, one, or two where the key of a row has changed."""
         before, after = self._of("before"), self._of("after")
         old = self._change([before.getField(each) for each in self.row.names], True)
         new = self._change([after.getField(each) for each in self.row.names], False)
@@ -227,7 +227,7 @@ class _Reading:
             True,
         )
         moved = reduce(or_, [before.getField(each) != after.getField(each) for each in self.key])
-        tombstone = F.array(gone) if self.deletes else F.slice(F.array(gone), 1, 0)  # of none
+        tombstone = F.array(gone) if self.deletes else F.slice(F.array(gone), 1, 0)  # empty
         return (
             F.when(F.col("value").isNull(), tombstone)
             .when(self._of("op") == "d", F.array(gone))
@@ -240,7 +240,7 @@ class _Reading:
         return F.struct(*fields, self._time().alias(STAMP), F.lit(deleted).alias(TOMBSTONE))
 
     def _old_key(self) -> list[Column]:
-        """The key of a deleted row: that of the row before, or of the record."""
+        """The key of a deleted row: from the row `before`, or else from the record's key."""
         before = self._of("before")
         return [F.coalesce(before.getField(each), F.col(_KEY).getField(each)) for each in self.key]
 
@@ -248,7 +248,7 @@ class _Reading:
         at = self._of("ts_ms")
         if self.time == TIMES[0]:
             at = F.coalesce(self._of("source").getField("ts_ms"), at)
-        # Null beyond what a timestamp holds: the table counts the change, and goes on.
+        # Null beyond the range of a timestamp: the table counts the change, and goes on.
         stamp = F.when(at.between(-MOST_MS, MOST_MS), F.timestamp_millis(at))
         return F.when(F.col("value").isNull(), F.col("timestamp")).otherwise(stamp) if self.deletes else stamp
 
@@ -258,7 +258,7 @@ class _Reading:
 
 @dataclass(frozen=True)
 class _Registered:
-    """Envelopes in Avro: what of `value` makes a change, and the `key` of the record where a tombstone counts."""
+    """Envelopes in Avro: `value` reads the fields that make a change, `key` the record's key if tombstones delete."""
 
     row: Schema
     value: Bound
@@ -266,7 +266,7 @@ class _Registered:
 
     @staticmethod
     def of(given: Registered) -> _Registered:
-        """Raises DefinitionError for a schema that is no envelope of Debezium."""
+        """Envelopes of the schema `given`. Raises DefinitionError if the schema is no envelope of Debezium."""
         bound = given.bound(None, "value")
         form = bound.decoder.form
         row = form.reader.field("after") if isinstance(form, AvroForm) else None
@@ -282,7 +282,7 @@ class _Registered:
         return _Registered(row, _bound(bound, _optional("envelope", [*parts, ("source", source)])))
 
     def with_key(self, names: Sequence[str]) -> _Registered:
-        """With these fields of the row as those of the record's key."""
+        """A copy that reads these fields of the row from the record's key."""
         if not names:
             return self
         found = [(name, self.row.field(name)) for name in names]
@@ -297,7 +297,7 @@ class _Registered:
         return found
 
     def decoded(self, source: DataFrame) -> DataFrame:
-        """The records with envelope, key and what is wrong; a key that cannot be read has no fields."""
+        """The records with envelope, key and fault; a key that cannot be read is null."""
         found = judged(source, self.value, self.key)
         value, nothing = F.col(self.value.column), StructType()
         found = found.withColumn(_ENVELOPE, value)
@@ -309,12 +309,12 @@ class _Registered:
 
 
 def _bound(bound: Bound, reader: Schema) -> Bound:
-    """As `bound`, read as `reader`."""
+    """`bound` with `reader` as the reader's schema."""
     return replace(bound, decoder=replace(bound.decoder, form=AvroForm(reader, "value")), inner=None)
 
 
 def _optional(name: str, fields: Sequence[tuple[str, Schema]]) -> Schema:
-    """A record whose fields may all be missing."""
+    """The schema of a record whose fields may all be missing."""
     null = Schema("null")
     return Schema(
         "record",
@@ -324,7 +324,7 @@ def _optional(name: str, fields: Sequence[tuple[str, Schema]]) -> Schema:
 
 
 def _deletes(tombstones: str | None, columns: Sequence[str], versions: bool) -> bool:
-    """Whether a record without a value deletes; raises DefinitionError where it cannot."""
+    """Whether a record without a value deletes a row; raises DefinitionError if `tombstones` cannot be done."""
     if tombstones not in (None, DELETE, SKIP):
         raise DefinitionError(f'`tombstones` is {tombstones!r}. Use "delete" or "skip", or leave it out.')
     keyed = {"key", "timestamp"} <= set(columns)
@@ -337,18 +337,18 @@ def _deletes(tombstones: str | None, columns: Sequence[str], versions: bool) -> 
 
 
 def _or_payload(fields: StructType) -> StructType:
-    """These fields, and the same below `payload`."""
+    """`fields`, and the same fields below `payload`."""
     return StructType([*fields.fields, StructField(_PAYLOAD, fields)])
 
 
 def _inner(decoded: Column, fields: StructType) -> Column:
-    """The fields, from where they are."""
+    """The fields as a struct, from below `payload` if it is there, or else from the top level."""
     outside = F.struct(*[decoded.getField(name).alias(name) for name in fields.names])
     return F.when(decoded.getField(_PAYLOAD).isNotNull(), decoded.getField(_PAYLOAD)).otherwise(outside)
 
 
 def _names(row: StructType) -> dict[str, str]:
-    """The column of each field of the row: `_in` behind a name that is taken."""
+    """The column of each field of the row: its name, with `_in` behind it if that is taken."""
     taken = {*RESULT_COLUMNS, "partition", "offset", STAMP, TOMBSTONE}
     names: dict[str, str] = {}
     for name in row.names:

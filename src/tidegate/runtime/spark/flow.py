@@ -38,8 +38,8 @@ _COUNTED_ON_SPARK = from_arrow_schema(_COUNTED)
 class Input:
     """A DataFrame, the columns of it that are read, and the pack that makes blobs of them.
 
-    columns   by the names that the pack knows them by, or as a list, by their own names
-    observed  the name of the observation with what the packs of all tasks count; None if they count nothing
+    columns   by the names that the pack uses; a list if these are the columns' own names
+    observed  name of the observation with the sums of `Counts` of all packs; None if they count nothing
     """
 
     frame: DataFrame
@@ -58,15 +58,15 @@ def flow(
     marks: Callable[[], Iterable[tuple[int, bytes]]] | None = None,
     tuning: Tuning = DEFAULT,
 ) -> DataFrame:
-    """The inputs through their packs and `stage`; the rows of `stage.output_schema`.
+    """Runs the inputs through their packs and `stage`: rows of `stage.output_schema`.
 
     A pack turns one input partition's batches into (task, blob) with task in 0..tasks-1, and counts records if its
     input is observed. It is called for an empty partition too, with no batches
     (test_pack_is_called_for_an_empty_partition), and otherwise gets batches of at most
     spark.sql.execution.arrow.maxRecordsPerBatch rows (test_arrow_batches_of_the_input).
-    `stage` steps once per task and micro-batch. All are pickled. A stage that `wakes` is stepped without blobs when
+    `stage` steps once per task and micro-batch. All are pickled. A stage that `wakes` also steps without blobs when
     the wall clock reaches its outcome's `wake_at`; Spark then makes batches without input all the time, and
-    `trigger(availableNow=True)` does not end. `marks` are blobs of a batch besides those of its rows, if there are any.
+    `trigger(availableNow=True)` does not end. `marks` makes blobs that every batch has besides those of its rows.
     The stage's metrics arrive per batch as the observation `name` in StreamingQueryProgress.observedMetrics.
     """
     packed = reduce(DataFrame.union, [_packed(each, tasks) for each in inputs])
@@ -74,7 +74,7 @@ def flow(
     if wakes and streaming:
         packed = packed.union(_ticks(packed))
     if marks is not None:
-        # One partition, which there is even where the input has none.
+        # repartition(1) makes one partition even where the input has none.
         packed = packed.repartition(1).mapInArrow(_marked(marks, tasks), _PACKED_ON_SPARK)
     wire = spark_schema(wire_schema(stage.output_schema, stage.metrics))
     grouped = packed.groupBy("task")
@@ -89,7 +89,7 @@ def flow(
             StageProcessor(stage, keys, wakes, tuning),
             outputStructType=wire,
             outputMode="Update",
-            # Not "EventTime", which drops rows by record time before anybody has seen them.
+            # Not "EventTime": it drops rows by record time before the stage sees them.
             timeMode="ProcessingTime" if wakes else "None",
         )
     else:
@@ -113,9 +113,9 @@ def _packed(given: Input, tasks: int) -> DataFrame:
 
 
 def _ticks(packed: DataFrame) -> DataFrame:
-    """No rows, from a source that has something new every second (decision 0010).
+    """An empty stream, from a source that has new data every second (decision 0010).
 
-    After a restart Spark makes no batch, and so looks at no timer, before a source has something new
+    After a restart Spark makes no batch, and so fires no timer, before a source has new data
     (tests/spark/test_wall_clock.py::test_rows_leave_without_input_and_after_a_restart).
     """
     seconds = packed.sparkSession.readStream.format("rate").option("rowsPerSecond", 1).load()
@@ -166,20 +166,20 @@ def _marked(
 
 
 def _rows(blobs: Iterable[tuple[int, bytes]], of_tasks: Sequence[int]) -> Iterator[pa.RecordBatch]:
-    """A row for each blob, with the number by which Spark's hash finds its task."""
+    """A row for each blob, with the number that Spark's hash sends to the task's partition (`task_numbers`)."""
     for task, blob in blobs:
         yield pa.record_batch([pa.array([of_tasks[task]], pa.int32()), pa.array([blob], pa.binary())], schema=_PACKED)
 
 
 def observing(out: DataFrame, metrics: Mapping[str, str], name: str) -> DataFrame:
-    """`out`, with `metrics` of the numbers in its columns (`wire.outgoing`) as the observation `name`."""
-    # As text: Spark is another process, to which each part of a formula made of columns is several messages.
+    """`out` with the observation `name`: `metrics`, computed from the columns of numbers (`wire.outgoing`)."""
+    # SQL text: each part of a formula made of columns would cost several messages to Spark's process.
     made = [F.expr(f"{_combined(formula(metric, how))} AS {quoted(metric)}") for metric, how in metrics.items()]
     return out.observe(name, *made) if made else out
 
 
 def _combined(of: Formula) -> str:
-    """The numbers of all tasks put together, as `spec.metrics.combined` does it, in Spark's SQL."""
+    """SQL that combines the numbers of all tasks as `spec.metrics.combined` does."""
     over = _term(of.over)
     if of.under is None:
         as_it_is = of.over.how == "avg" or of.over.of in (GRACE_NEEDED, PARTITION_TIMES)
@@ -189,5 +189,5 @@ def _combined(of: Formula) -> str:
 
 
 def _term(term: Term) -> str:
-    """`how` is the name of an aggregate function in SQL too."""
+    """SQL of a term; `how` is the name of an aggregate function in SQL too."""
     return str(int(term.of)) if term.how == "number" else f"{term.how}({quoted(term.of)})"

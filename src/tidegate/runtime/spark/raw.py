@@ -1,6 +1,6 @@
-"""Streams whose records become rows in the Python workers: what Spark hands over for them, and who makes rows of it.
+"""Sources whose records the Python workers decode: `Raw` is such a source, an `Opener` decodes in a worker.
 
-Rows cost more on their way out of the JVM, and being made there, than all that tidegate does with them (decision 0009).
+To make rows in the JVM and move them to Python costs more than all that tidegate does with them (decision 0009).
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from tidegate.plan import Operation, Stream
 
 @dataclass
 class Counts:
-    """Of the records that a worker has opened: all of them, and those of which there is no row."""
+    """Numbers of records that a worker has decoded: `records` of all, `malformed` of those without a row."""
 
     records: int = 0
     malformed: int = 0
 
 
 class Opener(ABC):
-    """Makes rows in a worker. It is pickled into the plan.
+    """Decodes records in a worker. It is pickled into the plan.
 
-    observed  the name of the observation with the sums of what all workers count (`Raw.observed`); None if Spark has
-              counted the records, so that the workers do not
+    observed  name of the observation with the sums of `Counts` of all workers (`Raw.observed`); None if Spark has
+              counted the records and the workers do not
     """
 
     observed: str | None = None
 
     @abstractmethod
     def rows(self, batches: Iterator[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
-        """The rows in what Spark handed over: the wanted columns, and `WALL_CLOCK` if it came along.
+        """The rows in these batches of records: the wanted columns, and `WALL_CLOCK` if the batches have it.
 
-        What is opened is added to `counts` if it is observed.
+        Decoded records are added to `counts` if `observed` is a name.
         """
 
 
 class Raw(Protocol):
-    """What a stream holds of its source besides a DataFrame of rows (`plan.Stream.raw`)."""
+    """The undecoded source of a stream, which also has a DataFrame of its rows (`plan.Stream.raw`)."""
 
     @property
     def contiguous(self) -> bool:
@@ -53,14 +53,14 @@ class Raw(Protocol):
         """The name of the observation with the counts of its records, None if there is none."""
 
     def handed_over(self, wanted: pa.Schema, observed: str | None = None) -> tuple[DataFrame, Opener]:
-        """What goes to the workers instead of rows with these columns, and who opens it.
+        """The DataFrame that goes to the workers instead of rows with the columns `wanted`, and its opener.
 
-        observed  the name of the observation here, where another input of the query has its own name
+        observed  name of the observation, where another input of the query has `self.observed`
         """
 
 
 def columns_read(op: Operation, stream: Stream, names: tuple[str, ...]) -> list[str]:
-    """Which columns of a record the operation needs, in the order of `names`; all of them before a step."""
+    """Columns of a record that the operation reads, in the order of `names`; all of them if the stream has steps."""
     if stream.steps:
         return list(names)
     used = {*op.key, stream.timestamp, stream.partition, stream.offset, op.deleted, *op.input_columns(names)}

@@ -1,4 +1,4 @@
-"""Stateless steps alone: a DataFrame through them, and what they need to be known before a row comes."""
+"""Plans of stateless steps alone, run on a DataFrame. Spark must know the types of their columns before a row comes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _of_one(stream: Stream) -> DataFrame:
 
 @dataclass(frozen=True)
 class _Stepper:
-    """The steps as Spark calls them, once per input partition."""
+    """The steps. Spark calls them once per input partition."""
 
     steps: tuple[Step, ...]
     names: tuple[str, ...]
@@ -53,7 +53,7 @@ class _Stepper:
 
     @property
     def out(self) -> pa.Schema:
-        """The columns that leave, numbered."""
+        """The columns of the result, under numbered names."""
         names = numbers(self.schema.names)
         return pa.schema([field.with_name(name) for name, field in zip(names, self.schema, strict=True)])
 
@@ -66,7 +66,7 @@ class _Stepper:
 
 
 def check_typed(given: Iterable[Step]) -> None:
-    """Raise DefinitionError for a step whose columns only its values would tell: Spark must know them before."""
+    """Raise DefinitionError for a step without declared types: Spark must know its columns before there is a row."""
     for step in given:
         if isinstance(step, MapValues) and not step.typed:
             raise DefinitionError(

@@ -46,5 +46,5 @@ def task_numbers(n: int) -> tuple[int, ...]:
 
 
 def in_partitions(tasks: int, partitions: int) -> dict[int, int]:
-    """The number of one of `tasks` tasks in each of `partitions` shuffle partitions that has any."""
+    """Number of a task by shuffle partition, for those of `partitions` to which Spark's hash sends one of `tasks`."""
     return {spark_hash(number) % partitions: number for number in task_numbers(tasks)}

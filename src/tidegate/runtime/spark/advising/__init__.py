@@ -1,1 +1,1 @@
-"""Which grace, and which limits, a recorded stream would have needed, computed by tasks of Spark (`tg.advise`)."""
+"""The grace and the limits that a recorded stream would have needed, computed by tasks of Spark (`tg.advise`)."""

@@ -48,7 +48,7 @@ _EXACT = np.array(ROUND_MS, np.int64)
 def advise_frames(
     frames: Sequence[Any], asked: tuple[Question, Question], target: float, stream_time: str
 ) -> JoinAdvice:
-    """The advice about two static DataFrames; questions about other windows are jobs of their own.
+    """The advice about two static DataFrames; each question about other windows is a job of its own.
 
     Raises DefinitionError for a streaming one, a column that is missing, and a stream time that is not computed;
     InputError for a record without partition, offset or arrival where the grace is asked for.
@@ -130,7 +130,7 @@ def _same_types(asked: Question, left: DataFrame, right: DataFrame) -> tuple[Dat
 
 
 class _Counted:
-    """How far apart partners are (`advice.partners.Partners`), counted by Spark where it is asked for."""
+    """Distances between partners (`advice.partners.Partners`), counted by Spark when they are asked for."""
 
     def __init__(self, left: DataFrame, right: DataFrame, tasks: int) -> None:
         some = F.pmod(F.xxhash64(*(col(name) for name in left.columns if name.startswith("k:"))), F.lit(tasks))
@@ -156,7 +156,7 @@ class _Counted:
         return self._known.of(f"pairs/{before_ms}/{after_ms}")
 
     def _count(self, windows: Sequence[tuple[int, int]]) -> None:
-        """Count what these windows find; without any, how far the nearest partners are."""
+        """Count the partners that these windows find; without windows, the distances of the nearest partners."""
 
         def run(left: pa.Table, right: pa.Table) -> pa.Table:
             keys = [name for name in left.schema.names if name.startswith("k:")]

@@ -1,7 +1,7 @@
 """`tg.advise_limit` of a static DataFrame: without a bound the rows of each key wait by themselves (`advice.limits`).
 
-records   by key: blobs of the records in order, with stream time before and after each; and the times that were reached
-waited    of some keys and each limit: how long rows waited, and with which records they entered and left the buffer
+records   by group of keys, blobs of the records in order with stream time before and after each; and the times reached
+waited    by group of keys and limit, how long rows waited, and the ranks at which they entered and left the buffer
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ from tidegate.runtime.spark.advising.stream import (
 )
 
 MOST_TIMES = 1 << 20
-"""So many stream times that were reached are told to every task: waits are exact to 1/MOST_TIMES of the recording."""
+"""Most reached stream times that go to every task: waits are exact to 1/MOST_TIMES of the recording."""
 BLOCK = 1 << 22
-"""Records with which rows enter and leave are counted in blocks of so many."""
+"""Ranks of a block: the rows that enter and leave the buffer are counted block by block."""
 _HALVES = np.unique(np.array(ROUND_MS, np.int64) // 2)
-"""Where times between updates are counted exactly: twice a time between them is rounded up to a round limit."""
+"""Bounds (ms) for exact counts of times between updates: a limit is twice such a time, rounded up to a round one."""
 
 _RECORDS = pa.schema(
     [("some", pa.int64()), ("blob", pa.binary()), ("reached", pa.binary()), ("first", pa.int64()), ("last", pa.int64())]
@@ -74,7 +74,7 @@ _STEPS = pa.schema([(name, pa.int64()) for name in ("limit_ms", "block", "total"
 def advise_limit_frame(asked: LimitQuestion, frame: DataFrame) -> LimitAdvice:
     """The advice about a static DataFrame.
 
-    Raises DefinitionError for a bound of the buffer, and as `advising.advise_frame`.
+    Raises DefinitionError for a bound of the buffer, and otherwise as `advise_frame`.
     """
     if asked.bounds:
         raise DefinitionError(
@@ -103,8 +103,8 @@ def advise_limit_frame(asked: LimitQuestion, frame: DataFrame) -> LimitAdvice:
 
 
 def _records(question: Question, parts: DataFrame, plan: Plan, rows: int) -> DataFrame:
-    """_RECORDS: by `some` of the keys, blobs of k: columns and of `Taken`; of each bucket the times that were
-    `reached`, and the `first` and the `last` one.
+    """_RECORDS: by group of keys (`some`) blobs of the k: columns and the columns of `Taken`; by bucket a blob of the
+    stream times that were `reached`, and the `first` and the `last` of them (ms).
     """
     take, before_bucket, some = taking(question, plan), plan.before, max(1, plan.records // rows)
 
@@ -126,7 +126,7 @@ def _records(question: Question, parts: DataFrame, plan: Plan, rows: int) -> Dat
 
 
 def _reached(records: DataFrame) -> Reached:
-    """The stream times that were reached, or the first one of each of MOST_TIMES units of time, and the last one."""
+    """The reached stream times: the first in each of at most MOST_TIMES units of time, and the last one."""
     unit = unit_of_time(records, "first", "last", MOST_TIMES)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -150,7 +150,7 @@ def _updates(asked: LimitQuestion, table: pa.Table) -> Updates:
 
 
 def _between(asked: LimitQuestion) -> Callable[[pa.Table], pa.Table]:
-    """What counts the updates of some keys, and the times between two of a name."""
+    """A function that counts the updates of a group of keys, and the times between two updates of a name."""
 
     def run(table: pa.Table) -> pa.Table:
         updates, tally = _updates(asked, table), Tally(_HALVES)
@@ -162,7 +162,7 @@ def _between(asked: LimitQuestion) -> Callable[[pa.Table], pa.Table]:
 
 
 def _waited(asked: LimitQuestion, records: DataFrame, limits: list[int], reached: Reached) -> DataFrame:
-    """_WAITED: tallies, and for each limit and block of records blobs of the ranks with which rows entered and left."""
+    """_WAITED: tallies, and by limit and block a blob of the ranks with which rows entered and left the buffer."""
 
     def run(table: pa.Table) -> pa.Table:
         updates, tally = _updates(asked, table), Tally(_HALVES)
@@ -187,7 +187,7 @@ def _waited(asked: LimitQuestion, records: DataFrame, limits: list[int], reached
 
 
 def _most(waited: DataFrame) -> dict[int, int]:
-    """How many rows waited at once, at most, by limit."""
+    """The most rows that waited at once, by limit (ms)."""
 
     def run(table: pa.Table) -> pa.Table:
         steps = decoded(table["blob"])

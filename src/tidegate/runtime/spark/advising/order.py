@@ -3,10 +3,10 @@
 A blob is an encoded Arrow table of many records (`kernel.state.frames`). Spark moves blobs and never looks at a record.
 
 slices   the records of a map task, up to `rows` at a time, cut by partition and by stretch of offsets
-parts    of a partition and bucket: the records, and when each can be read, which is a running maximum over offsets
-seen     of a bucket, by key: the records in order, with the stream time that each of them sees
+parts    by partition and bucket: the records, and the time when each can be read, a running maximum over offsets
+seen     by bucket and group of keys: the records in order, with the stream time that each of them sees
 
-A bucket is a stretch of arrival, of whole batches; what had passed before it follows from the maxima of parts.
+A bucket is a stretch of arrival, of whole batches; the times before a bucket follow from the maxima of parts.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from tidegate.kernel.time.stream_time import NEVER, running_max
 MOST_PARTITIONS = 200
 """With more partitions the time of the slowest one is not computed here."""
 QUANTILES = 32
-"""So many arrivals of a slice tell where the buckets begin."""
+"""Arrivals of a slice that are known where the buckets are chosen."""
 _BUCKETS_BEFORE = 1 << 43
-"""Without arrivals, a bucket is a stretch of a partition: of each there are fewer than this."""
+"""Without arrivals, a bucket is a stretch of a partition: a partition has fewer stretches than this."""
 _MOST_BYTES = 1 << 27
-"""A slice ends when its rows have so many bytes, however few they are."""
+"""A slice ends when its rows have so many bytes, however few rows they are."""
 
 _LIST = pa.list_(pa.int64())
 _SLICES = pa.schema(
@@ -66,17 +66,17 @@ def encoded(table: pa.Table) -> bytes:
 def decoded(blobs: Iterable[Any]) -> pa.Table:
     """The rows of some blobs, one after the other."""
     tables = [frames.decode(frames.BLOB, blob.as_py())[1][0] for blob in blobs]
-    # Of the two sides of a join one may have columns without nulls.
+    # One of the two sides of a join may have columns without nulls.
     return pa.concat_tables(tables, promote_options="default").combine_chunks()
 
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of valid records before they are cut.
+    """Facts about valid records, known before they are cut into slices.
 
-    names    of the partitions, by number
-    width    per partition, how many offsets a stretch has
-    rows     so many records, about, are held at once
+    names    names of the partitions, by number
+    width    offsets of a stretch, by partition
+    rows     about so many records are in memory at once
     """
 
     names: tuple[Any, ...]
@@ -87,8 +87,8 @@ class Known:
 def slices(question: Question, records: DataFrame, known: Known, behind: int = 0) -> DataFrame:
     """SLICES of the records (k:, v:, ts, name, and at and o where they are known).
 
-    Partitions are numbered from `behind` on. A slice tells the `offset` and the arrival (`first`) of its first record,
-    and the `last` arrival of all.
+    Partitions are numbered from `behind` on. A slice has the `offset` and the arrival (`first`) of its first record,
+    and the `last` arrival of all its records.
     """
     arrives, ordered = question.arrival is not None, question.offset is not None
     names, width, rows = known.names, np.array(known.width or (1,), np.int64), known.rows
@@ -128,14 +128,14 @@ def table_of(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.Table:
 
 
 def stretches(*of: Ints) -> Iterator[tuple[int, int]]:
-    """(first, behind the last) of the rows that are next to each other and equal in each of these."""
+    """(first, behind the last) of each run of rows that are equal in all of these columns."""
     new = np.logical_or.reduce([one[1:] != one[:-1] for one in of])
     bounds = [0, *(np.flatnonzero(new) + 1).tolist(), len(of[0])]
     yield from zip(bounds[:-1], bounds[1:], strict=True)
 
 
 def _tables(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[pa.Table]:
-    """The rows, some `most` at a time."""
+    """The rows in tables of about `most` rows."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -150,10 +150,10 @@ def _tables(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[pa.Table]:
 
 @dataclass(frozen=True)
 class Ready:
-    """How records become PARTS.
+    """Makes PARTS of slices.
 
-    before  by partition and stretch, the last arrival of the stretches before it
-    edges   the batches, ascending, with which buckets begin
+    before  last arrival of the stretches before a stretch, by partition and stretch
+    edges   batches with which buckets begin, ascending
     """
 
     before: dict[tuple[int, int], int]
@@ -212,8 +212,8 @@ class Ready:
 
 
 def _edges(question: Question, told: pa.Table, partitions: int, rows: int) -> Ints:
-    """The batches with which buckets begin: so that each has some `rows` records, and where a partition is new, for
-    within a bucket the smallest time of the partitions only grows.
+    """The batches with which buckets begin. A bucket has about `rows` records. A bucket also begins where a partition
+    is new, because within a bucket the smallest time of the partitions must only grow.
     """
     if question.arrival is None or not told.num_rows:
         return np.zeros(0, np.int64)
@@ -227,7 +227,7 @@ def _edges(question: Question, told: pa.Table, partitions: int, rows: int) -> In
     edges = batch[order][1:][full[1:] > full[:-1]]
     if 1 < partitions <= MOST_PARTITIONS:
         p, offset, first = (ints(told[name]) for name in ("p", "offset", "first"))
-        # Of a partition the record with the smallest offset can be read first, and when it has come.
+        # The record with the smallest offset of a partition can be read first, and as soon as it arrives.
         order = np.lexsort((first, offset, p)) if question.offset is not None else np.lexsort((first, p))
         new = order[np.diff(p[order], prepend=-1) != 0]
         edges = np.concatenate([edges, first[new] // trigger])
@@ -236,7 +236,7 @@ def _edges(question: Question, told: pa.Table, partitions: int, rows: int) -> In
 
 @dataclass(frozen=True)
 class Plan:
-    """What the tasks must know: the times before each bucket, the rank of its first record, and what came before."""
+    """Facts for the tasks: by bucket the times before it, the rank of its first record and the arrival before that."""
 
     before: dict[int, Times]
     rank: dict[int, int]
@@ -278,7 +278,7 @@ def before_buckets(
 ) -> tuple[dict[int, Times], dict[int, int], dict[int, int]]:
     """The times before each bucket, the rank of its first record, and the arrival before its first.
 
-    parts  (bucket, partition, records, largest timestamp, that without clocks ahead, last arrival), by the first two
+    parts  (bucket, partition, records, largest timestamp, largest timestamp without clocks ahead, last arrival), sorted
     """
     before, rank, gap_from = {}, {}, {}
     times, counted, arrived = Times.at_start(partitions), 0, NEVER
@@ -295,7 +295,7 @@ def before_buckets(
 
 
 def _closed(times: Times) -> Times:
-    """The times when a bucket has ended: that of the batches before the next one."""
+    """The times at the end of a bucket, before the first batch of the next one."""
     known = times.reached[times.reached > NEVER]
     slowest = max(times.slowest, int(known.min()) if len(known) else NEVER)
     largest, guarded = int(times.reached.max()), int(times.reached_guarded.max())
@@ -303,8 +303,9 @@ def _closed(times: Times) -> Times:
 
 
 def seen(question: Question, parts: DataFrame, plan: Plan, rows: int, count: Counting | None) -> DataFrame:
-    """SEEN: blobs of k: and v: columns, ts, p, rank and the times that records see, by `some` of the keys; and for each
-    bucket what `count` counts of it (`tally`), the stream times reached (`stairs`), and the first and last of these.
+    """SEEN: by group of keys (`some`) blobs of k: and v: columns, ts, p, rank and the times that records see; by bucket
+    the result of `count` (`tally`), the stream times reached (`stairs`), and the first and last of these (`low`,
+    `high`).
     """
     take, some, arrives = taking(question, plan), max(1, plan.records // rows), question.arrival is not None
 
@@ -324,8 +325,8 @@ def seen(question: Question, parts: DataFrame, plan: Plan, rows: int, count: Cou
 
 
 def taken_by_join(question: Question, parts: DataFrame, plan: Plan, behind: int, rows: int) -> DataFrame:
-    """Blobs by `some` of the keys: k: columns, ts, whether a record is of the `right` side (its partitions are numbered
-    from `behind` on), the stream time that it has `seen`, and its `turn` (`advice.join_graces.Came`).
+    """Blobs by group of keys (`some`): k: columns, ts, whether a record is of the `right` side (its partitions are
+    numbered from `behind` on), the stream time that it has `seen`, and its `turn` (`advice.join_graces.Came`).
     """
     take, some, slowest = taking(question, plan), max(1, plan.records // rows), plan.slowest
     ordered = question.offset is not None
@@ -346,7 +347,7 @@ def taken_by_join(question: Question, parts: DataFrame, plan: Plan, behind: int,
 
 
 class _Came(NamedTuple):
-    """The offset (the timestamp where there are none), the moment and the batch of each record."""
+    """By record: the offset (the timestamp if there are no offsets), the time when it can be read, and the batch."""
 
     offset: Ints
     ready: Ints
@@ -354,8 +355,8 @@ class _Came(NamedTuple):
 
 
 def taking(question: Question, plan: Plan) -> Callable[[pa.Table], tuple[pa.Table, pa.Table, _Came]]:
-    """What makes of the parts of a bucket: the k: and v: columns of its records in order, the times that they see, and
-    how they came.
+    """A function of the parts of a bucket. It gives the k: and v: columns of the bucket's records in order, the times
+    that they see, and their _Came.
     """
     before, rank, gap_from = plan.before, plan.rank, plan.gap_from
     guard, slowest, trigger = plan.guard, plan.slowest, question.trigger_ms or SHORTEST_BATCH_MS
@@ -415,7 +416,7 @@ def by_key(rows: pa.Table, groups: int) -> Iterator[tuple[int, pa.Table]]:
 
 
 def sees(times: pa.Table, plan: Plan) -> Seen:
-    """What the records of a blob of `seen` see."""
+    """The times that the records of a blob of `seen` see."""
     return Seen(
         ints(times["largest"]),
         ints(times["own"]),

@@ -1,8 +1,8 @@
 """Advice about a static DataFrame: Spark shuffles, `tidegate.advice` counts in its tasks.
 
-known         counts of what is skipped, the names of partitions
+known         counts of skipped records, and the names of partitions
 seen          the records in order, with the stream time that each sees (`order`)
-tallies       of lateness, by bucket of arrival, or by key; of results, by key
+tallies       of lateness, by bucket of arrival or by key; of results, by key
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from tidegate.runtime.spark.frames.names import col
 from tidegate.spec.windows import TimeWindows
 
 ROWS = 1 << 19
-"""Rows that a task holds at once, about: of a slice, of a bucket, and of keys."""
+"""About so many rows of a slice, of a bucket, or of a group of keys are in a task at once."""
 STRETCH = 1 << 19
-"""Offsets of a stretch, where a partition has a record for most of them."""
+"""Offsets of a stretch, if a partition has a record for most of them."""
 SPARSE = 16
-"""Where it has fewer, a stretch has at least 1/SPARSE of that many records on average."""
+"""In a partition with fewer records a stretch is longer: it has about STRETCH / SPARSE records on average."""
 MOST_STAIRS = 1 << 20
-"""So many moments of stream time are told to every task."""
+"""Most moments of stream time that go to every task."""
 
 TALLY = "name string, value long, count long"
 
@@ -74,7 +74,7 @@ def advise_frame(question: Question, frame: DataFrame) -> Advice:
 
 @contextmanager
 def on_disk() -> Iterator[Callable[[DataFrame], DataFrame]]:
-    """What keeps a DataFrame on the disks of the executors until the end of the block."""
+    """A function that keeps DataFrames on the disks of the executors until the end of the block."""
     kept: list[DataFrame] = []
 
     def hold(made: DataFrame) -> DataFrame:
@@ -91,7 +91,7 @@ def on_disk() -> Iterator[Callable[[DataFrame], DataFrame]]:
 def in_order(
     question: Question, sliced: DataFrame, partitions: int, hold: Callable[[DataFrame], DataFrame]
 ) -> tuple[DataFrame, Plan]:
-    """The parts of some slices, and what the tasks must know of them."""
+    """The parts of the slices `sliced`, and the Plan for the tasks that read the parts."""
     sliced = hold(sliced)
     parts = hold(Ready.of(question, sliced, partitions, ROWS).parts(question, sliced))
     plan = Plan.of(question, parts, partitions)
@@ -113,7 +113,9 @@ def check(question: Question, frame: DataFrame) -> None:
 
 
 def columns(question: Question, frame: DataFrame) -> DataFrame:
-    """k:, v:, ts (ms), at (ms), name (of the partition), o. Raises DefinitionError for a column that is missing."""
+    """k:, v:, ts (ms), at (arrival, ms), name (of the partition), o (offset). Raises DefinitionError for a column that
+    is missing.
+    """
     for name in question.columns:
         if name not in frame.columns:
             raise DefinitionError(f"The recording has no column {name!r}. Its columns are {', '.join(frame.columns)}.")
@@ -133,7 +135,7 @@ def columns(question: Question, frame: DataFrame) -> DataFrame:
 def _name(partition: str | None, types: dict[str, DataType]) -> Column:
     if partition is None:
         return F.lit("the only one")
-    # Python and Arrow say the same of these; of a timestamp, which has the zone of the session, they do not.
+    # Python and Arrow agree on values of these types. On a timestamp, which has the zone of the session, they do not.
     same = isinstance(types[partition], IntegralType | StringType | BooleanType | DateType | DecimalType)
     return col(partition) if same else col(partition).cast("string")
 
@@ -152,14 +154,14 @@ def _unusable(question: Question) -> tuple[Column, Column]:
 
 
 def skip(question: Question, rows: DataFrame) -> tuple[dict[str, int], DataFrame]:
-    """What is skipped, and the other rows of `columns`."""
+    """The numbers of skipped rows by reason, and the other rows of `columns`."""
     bad, no_key = _unusable(question)
     (told,) = rows.agg(F.count_if(bad), F.count_if(no_key & ~bad)).collect()
     return {"null_key": told[1], "bad_timestamp": told[0]}, rows.where(~bad & ~no_key)
 
 
 def known_of(question: Question, rows: DataFrame) -> tuple[dict[str, int], Known, DataFrame]:
-    """What is skipped of `columns`, what is known of the others, and these.
+    """The numbers of skipped rows of `columns` by reason, the Known of the other rows, and these rows.
 
     Raises InputError for a record without partition, offset or arrival.
     """
@@ -184,14 +186,14 @@ def known_of(question: Question, rows: DataFrame) -> tuple[dict[str, int], Known
 
 
 def _width(records: int, first: int | None, last: int | None) -> int:
-    """How many offsets a stretch of a partition has, in which these are the first and the last ones."""
+    """Offsets of a stretch of a partition with so many records from offset `first` to `last`."""
     if first is None or last is None:
         return STRETCH
     return STRETCH * max(1, (last - first + 1) // (SPARSE * records))
 
 
 def _counting(question: Question, plan: Plan) -> Any:
-    """What counts the lateness of records as they lie (columns as in `order.seen`), or of those of a key."""
+    """A function that counts the lateness of records (columns as in `order.seen`): of all together, or by `key`."""
     arrives, guarded, many = question.arrival is not None, plan.guard is not None, plan.records
 
     def count(times: pa.Table, key: Ints | None = None) -> pa.Table:
@@ -210,7 +212,7 @@ def _counting(question: Question, plan: Plan) -> Any:
 
 
 def _tallied(records: DataFrame) -> DataFrame:
-    """What was counted of each bucket, as TALLY."""
+    """The counts of all buckets, as TALLY."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -221,7 +223,7 @@ def _tallied(records: DataFrame) -> DataFrame:
 
 
 def _by_key(question: Question, records: DataFrame, plan: Plan) -> DataFrame:
-    """What is counted of lateness, where windows are those of a key, as TALLY."""
+    """The counts of lateness if each key has windows of its own, as TALLY."""
     count = _counting(question, plan)
 
     def run(table: pa.Table) -> pa.Table:
@@ -237,12 +239,12 @@ def by_keys(records: DataFrame) -> GroupedData:
 
 
 def in_turn(table: pa.Table) -> pa.Table:
-    """The records in the order in which they came."""
+    """The records in the order of `rank`, in which they came."""
     return table.take(pa.array(np.argsort(ints(table["rank"]))))
 
 
 def _results(question: Question, records: DataFrame, graces: Ints) -> Tally:
-    """What is counted of results: a task for some of the keys."""
+    """The counts of results; each task takes a group of keys."""
     stairs = _stairs(question, records, graces)
     exact = np.unique(np.concatenate([graces, question.exact]))
 
@@ -257,8 +259,8 @@ def _results(question: Question, records: DataFrame, graces: Ints) -> Tally:
 
 
 def _stairs(question: Question, records: DataFrame, graces: Ints) -> Stairs:
-    """The first time and the first arrival in each unit of stream time: where windows close at multiples of a unit,
-    they say all of them. Sliding windows and sessions close at any time: waits are exact to 1/MOST_STAIRS of it all.
+    """The first time and the first arrival in each unit of stream time. Time windows close at multiples of the unit, so
+    waits are exact. Sliding windows and sessions close at any time: waits are exact to 1/MOST_STAIRS of the recording.
     """
     windows = question.windows
     if isinstance(windows, TimeWindows):
@@ -285,11 +287,11 @@ def _stairs(question: Question, records: DataFrame, graces: Ints) -> Stairs:
 
 
 def unit_of_time(records: DataFrame, first: str, last: str, most: int) -> int:
-    """A unit (ms) of which there are at most `most` between the earliest `first` and the latest `last`."""
+    """A unit (ms) so long that at most `most` units lie between the earliest `first` and the latest `last`."""
     low, high = records.agg(F.min(first), F.max(last)).collect()[0]
     return 1 if low is None else int((high - low) // most + 1)
 
 
 def collected(rows: DataFrame) -> pa.Table:
-    """What tasks counted, together."""
+    """The sums of the counts of all tasks."""
     return rows.groupBy("name", "value").agg(F.sum("count").alias("count")).toArrow().select(SCHEMA.names).cast(SCHEMA)

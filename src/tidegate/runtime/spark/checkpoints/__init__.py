@@ -1,1 +1,1 @@
-"""A checkpoint: its rows, what waits in it, what a changed plan would mean for it, and the last run over it."""
+"""A checkpoint: its rows, its pending windows, the effect of a changed plan on it, and the last run over it."""

@@ -1,4 +1,4 @@
-"""What a changed plan would mean for a checkpoint, said before anything is started."""
+"""The effect of a changed plan on a checkpoint, computed before anything is started."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_upgrade(spark: SparkSession, checkpoint: str, table: Any) -> Upgrade:
 
 
 def _of(node: Node, stores: list[DictStore]) -> Iterator[Change]:
-    """What changes for an operator; every task that remembers something is asked."""
+    """The changes for an operator, from the state of every task that has any."""
     op = node.op
     layout, tasks = laid_out(node) if _bound(node) else (None, None)
     unbound = replace(op, stream=op.stream.unbound) if layout is None else op
@@ -42,7 +42,7 @@ def _of(node: Node, stores: list[DictStore]) -> Iterator[Change]:
 
 
 def _ticking(store: DictStore, op: Operation) -> Iterator[Change]:
-    """A limit by the wall clock that comes or goes: with it goes a source, and Spark counts those (`flow.flow`)."""
+    """The change if wall-clock limits come or go: they have a source of ticks, and Spark counts sources (`flow`)."""
     what = description.of(store)
     if what is None:
         return

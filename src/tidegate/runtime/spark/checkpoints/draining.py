@@ -1,8 +1,8 @@
-"""The last run over a checkpoint: two empty micro-batches, of which the second lets everything out.
+"""The last run over a checkpoint: two empty micro-batches, of which the second emits everything.
 
-Spark makes no batch where a source has nothing new, so they are planned beforehand: an entry in the query's offset log
-that ends where the last one did, as Spark itself writes for a batch without data. What it finds planned and not
-committed it runs.
+Spark makes no batch if no source has new data, so both are planned beforehand: an entry in the query's offset log with
+the offsets of the last one, as Spark itself writes for a batch without data. Spark runs a batch that it finds planned
+and not committed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidegate.runtime.spark.checkpoints.reading import memories
 from tidegate.runtime.spark.session.config import checkpointing
 
 _MOST_BATCHES = 3
-"""One that was planned before, the one that begins and the one that ends."""
+"""One that was planned before, one that begins the drain and one that ends it."""
 
 
 def drain(table: Any, checkpoint: str, write: Callable[[DataFrame], Any], row_ids: bool = False) -> None:
@@ -37,7 +37,7 @@ def drain(table: Any, checkpoint: str, write: Callable[[DataFrame], Any], row_id
         if _done(spark, checkpoint):
             return
         _plan(spark, checkpoint)
-        # `once` runs what is planned and nothing else, however much there is to read.
+        # `once` runs the planned batch and no other, however much there is to read.
         query = write(rows).option("checkpointLocation", checkpoint).trigger(once=True).start()
         query.awaitTermination()
     if not _done(spark, checkpoint):
@@ -69,7 +69,7 @@ def _log(spark: SparkSession, name: str, folder: str) -> Any:
             "tg.drain plans batches in the checkpoint, which Spark Connect cannot. Use a session without it."
         )
     made = getattr(jvm, f"{checkpointing()}.{name}")
-    # Since Spark 4.3 it is told whether it is only read.
+    # Since Spark 4.3 the constructor has a flag for logs that are only read.
     for arguments in ((session, folder, False), (session, folder)):
         try:
             return made(*arguments)

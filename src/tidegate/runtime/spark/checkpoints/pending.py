@@ -1,4 +1,4 @@
-"""What a streaming query waits for: from the metrics of its last batch, or from the state in its checkpoint."""
+"""The pending windows and rows of a streaming query: from the metrics of its last batch, or from its checkpoint."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidegate.spec.pending import Buffered, Lookups, Pending, Waiting
 def pending(query: Any, checkpoint: str | None = None) -> list[Pending]:
     """One `Pending` per operator of ours, from the newest progress that has its metrics.
 
-    Given the checkpoint of the query, from its state, which is read: with every window.
+    Given the checkpoint of the query, from the state in it: with every window.
     """
     if checkpoint is not None:
         return of_state(SparkSession.active(), checkpoint)
@@ -35,7 +35,7 @@ def observed(progress: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _values(row: Any) -> Mapping[str, Any]:
-    """The metrics of a batch, which come as a Row, and on Connect as a Row of values and their schema."""
+    """The metrics of a batch by name. They come as a Row, and on Connect as a Row of values and their schema."""
     if not hasattr(row, "asDict"):
         return {}
     values: dict[str, Any] = row.asDict()
@@ -49,7 +49,7 @@ def _names(schema: Any) -> list[str]:
 
 
 def of_batch(name: str, told: Mapping[str, Any]) -> Pending:
-    """What an operator holds back, from what `observedMetrics` shows of a micro-batch."""
+    """The `Pending` of an operator, from its `observedMetrics` of a micro-batch."""
     now, close = told["stream_time"], told.get("next_close")
     stands = now is not None and now >= 0
     waiting = (Waiting(None, close, close - now),) if close is not None and stands else ()

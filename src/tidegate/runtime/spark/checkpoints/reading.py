@@ -1,8 +1,8 @@
 """The rows of a store in a checkpoint as a DataFrame, through Spark's state reader.
 
-Spark gives the entries of the one map of an operator (runtime.spark.worker.state) as bytes; what they say is decoded
-where they are read, one state partition at a time. The store holds a description of itself
-(`kernel.upgrade.description`), so no plan is needed.
+Spark gives the entries of an operator's map (runtime.spark.worker.state) as bytes. The tasks that read them decode
+them, one state partition at a time. The store holds a description of itself (`kernel.upgrade.description`), so no plan
+is needed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def read_state(spark: SparkSession, checkpoint: str, store: str | None, ended: E
 
 
 def pending(spark: SparkSession, checkpoint: str) -> list[Pending]:
-    """What each operator holds back, in the order in which records go through them, as of the last batch."""
+    """The `Pending` of each operator as of the last batch, upstream operators first."""
     told = []
     for entries, what in _found(spark, checkpoint):
         rows = entries.mapInArrow(_teller(what), "pending string").collect()
@@ -66,7 +66,7 @@ def pending(spark: SparkSession, checkpoint: str) -> list[Pending]:
 
 
 def operators(spark: SparkSession, checkpoint: str) -> list[Operation]:
-    """What each operator computes, in the order in which records go through them.
+    """The operations in a checkpoint, upstream operators first.
 
     Raises CheckpointError if the checkpoint has no state of tidegate.
     """
@@ -77,7 +77,7 @@ def operators(spark: SparkSession, checkpoint: str) -> list[Operation]:
 
 
 def memories(spark: SparkSession, checkpoint: str) -> list[list[DictStore]]:
-    """What the tasks of each operator remember but for their segments, in the order in which records go through them.
+    """By operator, upstream ones first: the named values of each task's store, without its segments.
 
     Raises CheckpointError if the checkpoint has no state of tidegate.
     """
@@ -91,7 +91,7 @@ def memories(spark: SparkSession, checkpoint: str) -> list[list[DictStore]]:
 
 
 def partitions(spark: SparkSession, checkpoint: str) -> int:
-    """The shuffle partitions that a checkpoint is bound to. Raises CheckpointError if it has no state."""
+    """Number of shuffle partitions that a checkpoint is bound to. Raises CheckpointError if it has no state."""
     try:
         found = spark.read.format("state-metadata").load(checkpoint).select("numPartitions").collect()
     except AnalysisException as error:
@@ -137,7 +137,7 @@ def _operators(spark: SparkSession, checkpoint: str) -> Iterator[DataFrame]:
         try:
             entries = reader.load(checkpoint)
         except AnalysisException:
-            continue  # an operator of somebody else, which has no such variable
+            continue  # an operator that is not ours and has no such variable
         if {"task", *_PLACE, *_PART} <= _fields(entries):
             at = [F.col("user_map_key")[name].alias(name) for name in _PLACE]
             holds = [F.col("user_map_value")[name].alias(name) for name in _PART]

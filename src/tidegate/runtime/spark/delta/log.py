@@ -1,7 +1,7 @@
-"""The log of a Delta table: which files it has at a version, and what each commit adds and removes.
+"""The log of a Delta table: its files at a version, and the files that each commit adds and removes.
 
-Read as the protocol says it (https://github.com/delta-io/delta/blob/master/PROTOCOL.md): commits are JSON, and a
-checkpoint has what is left of all commits up to its version.
+By the protocol (https://github.com/delta-io/delta/blob/master/PROTOCOL.md) commits are JSON, and a checkpoint has the
+actions that are still in force of all commits up to its version.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Action = dict[str, Any]
 
 @dataclass(frozen=True)
 class Commit:
-    """What one version did."""
+    """The actions of one version."""
 
     version: int
     actions: tuple[Action, ...]
@@ -42,12 +42,12 @@ class Commit:
 
     @property
     def removes(self) -> list[Action]:
-        """The files whose rows are gone, or in other files now."""
+        """The files whose rows were deleted, or are in other files now."""
         return [a["remove"] for a in self.actions if "remove" in a and a["remove"].get("dataChange", True)]
 
     @property
     def operation(self) -> str:
-        """What the writer called it."""
+        """The writer's name of the operation, "?" if it has none."""
         return next((str(a["commitInfo"].get("operation", "?")) for a in self.actions if "commitInfo" in a), "?")
 
     def last(self, kind: str) -> Action | None:
@@ -65,7 +65,7 @@ class Snapshot:
     files: dict[tuple[str, str], Action] = field(default_factory=dict)
 
     def apply(self, actions: Iterable[Action]) -> None:
-        """Go on by these."""
+        """Apply these actions."""
         for action in actions:
             if (removed := action.get("remove")) is not None:
                 self.files.pop(_key(removed), None)
@@ -89,7 +89,7 @@ class Log:
     root: Root
 
     def commit(self, version: int) -> Commit | None:
-        """What a version did, None if there is no such version."""
+        """The commit of a version, None if there is no such version."""
         try:
             with self.root.bytes_of(f"{LOG}/{version:020}.json") as read:
                 data = b"".join(iter(lambda: read(1 << 20), b""))
@@ -105,7 +105,7 @@ class Log:
         return sorted(int(match[1]) for match in map(_COMMIT.fullmatch, self._names()) if match)
 
     def snapshot(self, version: int | None = None) -> Snapshot:
-        """The table at a version, or at the newest one. Raises InputError if it cannot be told."""
+        """The table at a version, or at the newest one. Raises InputError if the log lacks a version for it."""
         names = self._names()
         commits = [int(match[1]) for match in map(_COMMIT.fullmatch, names) if match]
         checkpoints = _checkpoints(names)
@@ -154,7 +154,7 @@ class Log:
 
 
 def path_of(add: Action, root: Root) -> str:
-    """Where a file of the table lies in its folder."""
+    """The path of a file in the table's folder. Raises InputError for a file that lies elsewhere."""
     path = unquote(add["path"])
     if "://" in path or path.startswith(("/", "file:")):
         raise InputError(
@@ -165,7 +165,7 @@ def path_of(add: Action, root: Root) -> str:
 
 
 def check_protocol(protocol: Action, root: Root) -> None:
-    """Raise InputError for a table that takes more to be read than this."""
+    """Raise InputError for a table whose protocol has features that are not read here."""
     features = protocol.get("readerFeatures") or []
     unknown = [each for each in features if each not in (*READABLE, *READABLE_TOO)]
     if unknown or (protocol.get("minReaderVersion") or 1) > 3:
@@ -177,7 +177,7 @@ def check_protocol(protocol: Action, root: Root) -> None:
 
 
 def partition_values(add: Action, names: Mapping[str, str]) -> dict[str, str | None]:
-    """The values of partition columns, by the names that `names` has for those of the log."""
+    """The values of partition columns by name; `names` has the name of each column by its name in the log."""
     given = dict(add.get("partitionValues") or {})
     return {name: given.get(physical) or None for physical, name in names.items()}
 

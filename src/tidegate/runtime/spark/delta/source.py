@@ -45,10 +45,10 @@ def source(
     The order is that of the table: first its files as they are now, by the time at which they were written and by name,
     then version by version, each in the order of its log, and in a file by row. The Python workers read the files.
 
-    Columns that are added later are null in older files; the stream has those that the table has now. A commit that
-    deletes or changes rows ends the query with an InputError, unless an option passes over it. So do a column that is
-    dropped, renamed or of another type while the query runs. Rows that deletion vectors have deleted before are not in
-    the stream.
+    Columns that are added later are null in older files; the stream has the columns that the table has now. A commit
+    that deletes or changes rows ends the query with an InputError, unless an option passes over it. So does a column
+    that is dropped, renamed or of another type while the query runs. Rows that deletion vectors have deleted before are
+    not in the stream.
 
     Args:
         spark: The session.
@@ -57,9 +57,9 @@ def source(
         timestamp: The column with the event time.
         name: The name of the stream.
         streaming: False for a static DataFrame of the table as it is now.
-        options: startingVersion, a number or "latest": what that version and later ones add, and nothing before it;
-            maxFilesPerTrigger (1000 if left out); ignoreDeletes and skipChangeCommits, as of Delta's own source.
-        **more: What else `tg.stream` takes, such as `stream_time="min_partition"`.
+        options: startingVersion, a number or "latest": the rows of this version's commit and later ones alone;
+            maxFilesPerTrigger (1000 if left out); ignoreDeletes and skipChangeCommits, as in Delta's own source.
+        **more: Other arguments of `tg.stream`, such as `stream_time="min_partition"`.
 
     Returns:
         The stream.

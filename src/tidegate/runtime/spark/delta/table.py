@@ -28,9 +28,9 @@ ID = "delta.columnMapping.id"
 class Columns:
     """The columns of a table as its log has them.
 
-    physical    what each is called in the files
-    partitions  those that are in the log and not in the files
-    ids         by what each is called the number that it has in the files, if these go by numbers
+    physical    name of each column in the files
+    partitions  columns whose values are in the log and not in the files
+    ids         number of each column by its name in the files, if files have columns by number
     """
 
     fields: StructType
@@ -40,7 +40,7 @@ class Columns:
 
     @staticmethod
     def of(metadata: Action, log: Log) -> Columns:
-        """Raises InputError where it is not known how files have columns."""
+        """The columns of a table. Raises InputError for an unknown mapping of columns to files."""
         mode = (metadata.get("configuration") or {}).get(MAPPING, "none")
         if mode not in ("none", "name", "id"):
             raise InputError(
@@ -64,7 +64,7 @@ class Columns:
         return Columns(fields, physical, tuple(metadata.get("partitionColumns") or ()), ids)
 
     def changed(self, to: Columns) -> list[str]:
-        """Which of these columns are other ones in `to`, and how."""
+        """A text for each of these columns that is another one in `to`."""
         found = []
         for field_ in self.fields.fields:
             name = field_.name
@@ -81,7 +81,7 @@ class Columns:
 class Table:
     """The files of a table, from the snapshot of the newest version on, or from the commit `starting`.
 
-    columns         those that the plan was made with, at the version `planned`
+    columns         columns of the plan, which was made at the version `planned`
     ignore_deletes  whether commits that only remove files are passed over
     skip_changes    whether commits that remove files are passed over, with the files that they add
     """
@@ -136,7 +136,7 @@ class Table:
         return found
 
     def _stretches(self, start: Offset) -> Iterator[tuple[Offset, list[Action]]]:
-        """What is to be read from a place on: a place, and all files of its version; one version after the other."""
+        """The versions from a place on, one after the other: the place to begin at, and all files of the version."""
         place = start
         while True:
             adds = self._of_snapshot(place["version"]) if place["snapshot"] else self._of_commit(place["version"])
@@ -153,7 +153,7 @@ class Table:
         return self._snapshot[1]
 
     def _of_commit(self, version: int) -> list[Action] | None:
-        """The files with new rows, None if there is no such version yet."""
+        """The files with new rows in a commit, None if there is no such version yet."""
         commit = self._commits.get(version) or self.log.commit(version)
         if commit is None:
             if not self._commits and max(self.log.versions(), default=version) > version:
@@ -161,20 +161,20 @@ class Table:
             return None
         if version not in self._commits:
             self._check_commit(commit)
-            # Those that a batch is made of, and the last one.
+            # Keep the commits that a batch is made of, and the last one.
             self._commits = {number: each for number, each in self._commits.items() if number >= version - 1000}
             self._commits[version] = commit
         return [] if commit.removes and self.skip_changes else commit.adds
 
     def _check_commit(self, commit: Commit) -> None:
-        """Raises InputError for a commit that is more than new rows, unless it may be passed over."""
+        """Raises InputError for a commit that does more than add rows, unless it may be passed over."""
         where = f"Version {commit.version} of {self.log.root.uri} ({commit.operation})"
         if (protocol := commit.last("protocol")) is not None:
             check_protocol(protocol, self.log.root)
         metadata = commit.last("metaData")
         if metadata is not None and metadata["id"] != self.table:
             raise InputError(f"{where} makes it another table. Begin with a new checkpoint.")
-        # A plan has the newest columns that there were, and finds those of older files by their names in the files.
+        # A plan has the newest columns of its time, and finds columns of older files by their names in the files.
         if metadata is not None and commit.version > self.planned:
             changed = self.columns.changed(Columns.of(metadata, self.log))
             if changed:

@@ -27,12 +27,12 @@ _BATCH_ROWS = 1 << 17
 
 @dataclass(frozen=True)
 class Columns:
-    """How a file of a format becomes rows with the columns of `schema`.
+    """Reads a file of a format as rows with the columns of `schema`.
 
-    names  the column in a file, where it is not that of the row
-    zone   in which times without a zone are; of ORC, whose times are those of a wall clock
-    sparse whether a file may lack columns, which are null then (those of a table that got them later)
-    ids    where columns go by numbers: that of each, by what it is called in a file otherwise
+    names  name of a column in a file, if it is not the one in the row
+    zone   zone of times without a zone; for ORC, which has times of a wall clock
+    sparse whether a file may lack columns, which are null then (a table may get columns later)
+    ids    number of each column by its name in a file, if files have columns by number
     """
 
     schema: pa.Schema
@@ -43,7 +43,7 @@ class Columns:
     ids: Mapping[str, int] = field(default_factory=dict)
 
     def rows(self, opened: Callable[[], Any], path: str) -> Iterator[pa.RecordBatch]:
-        """The rows of the file that `opened` gives; raises InputError, which names it `path`."""
+        """The rows of the file that `opened` gives; raises an InputError that names the file `path`."""
         read = {"parquet": self._parquet, "orc": self._orc}[self.format]
         try:
             with opened() as file:
@@ -71,7 +71,7 @@ class Columns:
                 yield pa.record_batch([batch.column(called[name]) for name in there], there)
 
     def _by_id(self, found: pa.Field) -> str | None:
-        """What a column of a file is called where it has its number, None for another one."""
+        """The name in `ids` of a file's column, by its number; None for a column that is not in `ids`."""
         number = int((found.metadata or {}).get(b"PARQUET:field_id", -1))
         return next((name for name, id_ in self.ids.items() if id_ == number), None)
 
@@ -84,7 +84,7 @@ class Columns:
             yield file.read_stripe(stripe, columns=there)
 
     def _there(self, path: str, found: pa.Schema) -> list[str]:
-        """The columns to read, as they are called in the file."""
+        """The columns to read, under their names in the file. Raises InputError for one that is missing."""
         wanted = [self.names.get(name, name) for name in self.schema.names]
         for name in wanted:
             if name not in found.names and not self.sparse:
@@ -120,7 +120,7 @@ class Columns:
             return column.cast(kind)
         if self.zone and kind.tz and pa.types.is_timestamp(column.type) and column.type.tz is None:
             column = pc.assume_timezone(column, self.zone, ambiguous="earliest", nonexistent="latest")
-        # Spark's timestamps are microseconds; what is finer is cut off.
+        # Spark's timestamps are microseconds; finer digits are cut off.
         return column.cast(kind, safe=False)
 
 
@@ -144,9 +144,9 @@ class Files(Opener):
 class OrderedFiles(Opener):
     """Opens the files of a listing (`listed.LISTING`); rows go out with the columns of `schema`.
 
-    Of these are `partition` and `offset` (`place`); those that are no column of a file are in names of folders.
+    Among these may be `partition` and `offset` (`place`), and values in names of folders.
 
-    columns  how the others are read
+    columns  reads the columns of a file
     folders  the folder of each column that is a value in names of folders
     """
 
@@ -156,7 +156,7 @@ class OrderedFiles(Opener):
     folders: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """As Spark calls it where only rows are wanted."""
+        """The rows, uncounted: Spark calls this if a DataFrame of rows is wanted."""
         return self.rows(batches, Counts())
 
     def rows(self, batches: Iterator[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
@@ -205,6 +205,6 @@ def _clocked(rows: pa.RecordBatch, clocks: pa.Array | None, at: int) -> pa.Recor
 
 
 def _opened(path: str) -> Any:
-    """A file by the path that Spark gives."""
+    """The file at a path as Spark writes it, for random access."""
     store, inside = located(path)
     return store.open_input_file(inside)

@@ -1,7 +1,7 @@
-"""Rows of a file that a Delta table has deleted without writing it anew: a bitmap in its log, or beside its files.
+"""Rows that a Delta table has deleted without writing their file anew: a bitmap in its log, or beside its files.
 
-The bitmap is a portable Roaring bitmap of 64 bits, as the protocol of Delta says: of each 2^32 rows one of 32 bits,
-which has for each 2^16 rows a list, a map of bits, or runs.
+By the protocol of Delta it is a portable Roaring bitmap of 64 bits: for each 2^32 rows a bitmap of 32 bits, which has
+for each 2^16 rows a list, a map of bits, or runs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Rows = npt.NDArray[np.int64]
 _MAGIC = 1681511377
 _RUNS, _NO_RUNS = 12347, 12346
 _FEW, _LIST, _BITS = 4, 4096, 8192
-"""So many parts have offsets even with runs; so many rows are a list; so many bytes are a map of bits."""
+"""Fewest parts that have offsets even with runs; most rows of a list; bytes of a map of bits."""
 _UUID = 20
 """Letters of a UUID."""
 # Delta writes Z85, which differs from Python's base 85 in its letters alone.
@@ -46,7 +46,7 @@ def told(vector: Mapping[str, Any]) -> str:
 
 
 def deleted(text: str, root: Root, file: str) -> Rows:
-    """The numbers of the rows of `file` that a vector deletes, in order. Raises InputError where it cannot be read."""
+    """The numbers of the rows of `file` that a vector deletes, in order. Raises InputError if it cannot be read."""
     vector = json.loads(text)
     try:
         return rows(_data(vector, root))
@@ -87,7 +87,7 @@ def _decoded(text: str) -> bytes:
 
 
 def rows(data: bytes) -> Rows:
-    """The numbers in a bitmap. Raises ValueError, IndexError or struct.error for bytes that are none."""
+    """The numbers in a bitmap. Raises ValueError, IndexError or struct.error for bytes that are no bitmap."""
     magic, count = struct.unpack_from("<iq", data)
     if magic != _MAGIC:
         raise ValueError(f"it begins with {magic}, which is another format")
@@ -100,7 +100,7 @@ def rows(data: bytes) -> Rows:
 
 
 def _of_32_bits(data: bytes, at: int) -> tuple[Rows, int]:
-    """The numbers in a bitmap that begins at `at`, and where it ends."""
+    """The numbers in a bitmap that begins at `at`, and the place of its end."""
     (cookie,) = struct.unpack_from("<I", data, at)
     at += 4
     runs = np.zeros(0, bool)
@@ -117,7 +117,7 @@ def _of_32_bits(data: bytes, at: int) -> tuple[Rows, int]:
     parts = np.frombuffer(data, "<u2", 2 * count, at).reshape(count, 2).astype(np.int64)
     at += 4 * count
     if not len(runs) or count >= _FEW:
-        at += 4 * count  # where each part begins: one behind the other
+        at += 4 * count  # skip the offsets of parts: parts lie one behind the other
     found = [np.zeros(0, np.int64)]
     for number, (key, most) in enumerate(parts.tolist()):
         low, at = _container(data, at, most + 1, of_runs=bool(len(runs) and runs[number]))
@@ -139,7 +139,7 @@ def _container(data: bytes, at: int, count: int, *, of_runs: bool) -> tuple[Rows
 
 
 def kept(deleted: Rows, first: int, count: int) -> npt.NDArray[np.bool_]:
-    """Which of `count` rows from `first` on are not deleted."""
+    """A mask of `count` rows from `first` on: true for rows that are not deleted."""
     low, high = np.searchsorted(deleted, [first, first + count])
     found = np.ones(count, bool)
     found[deleted[low:high] - first] = False

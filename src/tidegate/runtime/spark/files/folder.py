@@ -1,8 +1,8 @@
 """A folder as a catalog (`listed.Catalog`): its files in the order of modification time and name.
 
 A file is known by its path, and taken once. An offset names the files of its batch, so a batch that is run again has
-the same ones. Which files were taken before, the process that lists knows for all of them; for a restart the offset has
-the last `RECENT` of them one by one, as hashes, and of those before them the place up to which all were taken.
+the same files. The process that lists knows all files that were taken before. For a restart the offset has hashes of
+the last `RECENT` of them, and for older ones the place up to which all were taken.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidegate.runtime.spark.files.listed import Listed, Offset
 from tidegate.runtime.spark.files.stores import Root
 
 RECENT = 4096
-"""So many files are known one by one after a restart: some 40 kB in each offset."""
+"""Taken files that are known one by one after a restart: some 40 kB in each offset."""
 
 _HASH_BYTES = 8
 _NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -44,8 +44,8 @@ class Found(NamedTuple):
 class Folder:
     """The files of a folder.
 
-    pattern    what names look like, as `pathGlobFilter` of Spark's
-    recursive  whether files of all folders below are read; otherwise of those with a value, such as day=2026-01-01
+    pattern    glob pattern of names, as Spark's `pathGlobFilter`
+    recursive  whether files of all folders below are read; otherwise of folders with a value, such as day=2026-01-01
     """
 
     root: Root
@@ -90,7 +90,7 @@ class Folder:
             ) from error
 
     def values(self, path: str) -> dict[str, str | None]:
-        """What the names of the folders say that a file lies in; nothing where all folders are read."""
+        """The values in the names of a file's folders, by name; empty if all folders are read."""
         pairs = (part.split("=", 1) for part in path.split("/")[:-1] if "=" in part and not self.recursive)
         return {unquote(name): None if value == _NULL else unquote(value) for name, value in pairs}
 
@@ -117,7 +117,7 @@ class Folder:
         return self.pattern is None or any(fnmatchcase(name, each) for each in _alternatives(self.pattern))
 
     def _taken_before(self, start: Offset, found: list[Found]) -> set[str]:
-        """The paths that were taken up to `start`; of files that are no longer there perhaps not."""
+        """The paths that were taken up to `start`, perhaps without files that are no longer there."""
         if self._taken is not None and start["taken"] - len(start["files"]) == self._at["taken"]:
             self._taken.update(path for path, _ in start["files"])
             self._sizes.update(start["files"])
@@ -127,7 +127,7 @@ class Folder:
         return self._taken
 
     def _warn_changed(self, found: list[Found]) -> None:
-        """Say of each file, once, that it has another size than when it was taken."""
+        """Warn once of each file that has another size than when it was taken."""
         for each in found:
             if (size := self._sizes.get(each.path, each.size)) != each.size:
                 del self._sizes[each.path]
@@ -138,7 +138,7 @@ class Folder:
                 )
 
     def _known(self, start: Offset, found: list[Found]) -> set[str]:
-        """Which of the files that are there were taken, as the offset says it."""
+        """The paths of found files that were taken, by the offset `start`."""
         recent = set(_hashes(start["recent"]))
         horizon = None if start["horizon"] is None else tuple(start["horizon"])
         older = {e.path for e in found if horizon is not None and e.place <= horizon and _hash(e.path) not in recent}
@@ -177,7 +177,7 @@ def _hashes(text: str) -> list[bytes]:
 
 
 def _hidden(name: str) -> bool:
-    """As Spark says it."""
+    """Whether Spark skips a file or folder of this name."""
     return (name.startswith("_") and "=" not in name) or name.startswith(".") or name.endswith("._COPYING_")
 
 

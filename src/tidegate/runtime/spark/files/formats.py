@@ -1,4 +1,4 @@
-"""What a line of a file says, as Spark's own parsers of single values say it, and why it does not where it does not."""
+"""Formats of a line of a file, read by Spark's own parsers of single values, and reasons why lines are unreadable."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ ZONE = "timeZone"
 _UTC = ("UTC", "Etc/UTC", "Z", "GMT", "+00:00")
 
 MODES = DROP, PERMISSIVE, FAILFAST = ("DROPMALFORMED", "PERMISSIVE", "FAILFAST")
-"""What becomes of a malformed line: a dead letter, a row of what can be read, the end of the query."""
+"""Treatments of a malformed line: a dead letter, a row of the readable values, the end of the query."""
 
 
 @dataclass(frozen=True)
 class LineFormat(ABC):
-    """How a line is read. `options` are those of Spark's reader that say how.
+    """The format of a line. `options` are the options of Spark's reader about lines.
 
     legacy_times  whether Spark reads times by the rules of Spark 2 (spark.sql.legacy.timeParserPolicy)
     """
@@ -52,12 +52,12 @@ class LineFormat(ABC):
 
     @property
     def _plain_times(self) -> bool:
-        """Whether times are what plain ones are read as: those without a zone in UTC, and a fraction one of seconds."""
+        """Whether Spark reads times as plain ones are read: without a zone in UTC, and fractions of seconds."""
         return self.options[ZONE] in _UTC and not self.legacy_times
 
     @abstractmethod
     def decoded(self, line: Column, fields: StructType) -> Column:
-        """The line as a struct of `fields`, and of what Spark could not read as `MALFORMED`."""
+        """The line as a struct of `fields` and `MALFORMED`, the text that Spark could not read."""
 
     @abstractmethod
     def permissive(self, line: Column, fields: StructType, corrupt: str) -> Column:
@@ -65,15 +65,15 @@ class LineFormat(ABC):
 
     @abstractmethod
     def fault(self, line: Column, decoded: Column, fields: StructType) -> Column:
-        """Why the line cannot be read, null if it can."""
+        """The reason why the line cannot be read, null if it can."""
 
     @abstractmethod
     def plain(self, wanted: pa.Schema, fields: StructType, columns: Mapping[str, str]) -> Reader | None:
-        """Who reads the plain lines with Arrow (`kafka.plain.Reader`); None if Spark reads them all."""
+        """The reader of plain lines with Arrow (`kafka.plain.Reader`); None if Spark reads all lines."""
 
     @abstractmethod
     def skipped(self, fields: StructType) -> Skipped:
-        """Which lines are no records."""
+        """The lines that are no records."""
 
 
 class JsonLines(LineFormat):
@@ -91,7 +91,7 @@ class JsonLines(LineFormat):
         return F.when(F.is_valid_utf8(said), read).otherwise(F.struct(*unread))
 
     def fault(self, line: Column, decoded: Column, fields: StructType) -> Column:
-        # What is no UTF-8 stops Spark's reader of files, which reads bytes, and not from_json, which reads text.
+        # Bytes that are not UTF-8 stop Spark's reader of files, which reads bytes; from_json reads text.
         fault = values.Json(fields, self.options).fault(line, decoded, fields, "line")
         return F.when(~F.is_valid_utf8(line.cast("string")), F.lit("the line is not UTF-8")).otherwise(fault)
 
@@ -104,7 +104,7 @@ class JsonLines(LineFormat):
 
 
 class CsvLines(LineFormat):
-    """A record of CSV a line: no value has the end of a line in it."""
+    """A record of CSV a line: no value has a line end in it."""
 
     def decoded(self, line: Column, fields: StructType) -> Column:
         wanted = StructType([*fields.fields, StructField(MALFORMED, StringType())])
@@ -126,7 +126,7 @@ class CsvLines(LineFormat):
 
     @property
     def _has_plain_options(self) -> bool:
-        """Whether the options say nothing about values besides what a `Dialect` has."""
+        """Whether a `Dialect` has all options about values."""
         return all(name == ZONE or name.lower() in _PLAIN_OPTIONS for name in self.options)
 
     @property
@@ -156,7 +156,7 @@ class CsvLines(LineFormat):
 
 
 def line_format(name: str, options: Mapping[str, str], zone: str, legacy_times: bool = False) -> LineFormat:
-    """The format with Spark's options; `zone` is that of times that name none, `legacy_times` as in `LineFormat`.
+    """The format with Spark's options; `zone` is for times without a zone, `legacy_times` as in `LineFormat`.
 
     Raises DefinitionError for options under which lines are no records.
     """
@@ -191,12 +191,12 @@ def check_options(options: Mapping[str, str]) -> None:
 
 
 def option(options: Mapping[str, str], name: str, default: str) -> str:
-    """An option, however its name is written."""
+    """The value of an option, whatever the case of its name."""
     return next((str(value) for key, value in options.items() if key.lower() == name.lower()), default)
 
 
 def flag(options: Mapping[str, str], name: str, default: str) -> bool:
-    """An option that is true or false."""
+    """The value of an option that is true or false. Raises DefinitionError for another value."""
     given = option(options, name, default)
     if given.lower() not in ("true", "false"):
         raise DefinitionError(f"`{name}` is {given!r}. Use true or false.")
@@ -204,7 +204,7 @@ def flag(options: Mapping[str, str], name: str, default: str) -> bool:
 
 
 def mode_of(options: Mapping[str, str]) -> str:
-    """What becomes of malformed lines: a dead letter if nothing is said."""
+    """The mode for malformed lines; DROPMALFORMED, a dead letter, by default."""
     given = option(options, "mode", DROP).upper()
     if given not in MODES:
         raise DefinitionError(f"`mode` is {given!r}. Use {', '.join(MODES)}.")

@@ -1,4 +1,4 @@
-"""Text files as lines, as Hadoop's reader has them: ended by LF, CR or both, without the mark of UTF-8 in front."""
+"""Text files as lines, as Hadoop's reader has them: ended by LF, CR or both, without the byte order mark in front."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidegate.spec.columns import OURS
 
 CHUNK = 4 << 20
 LONGEST = 512 << 20
-"""Bytes of a line; Arrow could not count beyond 2 GiB in a batch."""
+"""Most bytes of a line: Arrow could not count beyond 2 GiB in a batch."""
 
 VALUE, FILE = "value", OURS + "file"
 _MARK = b"\xef\xbb\xbf"
@@ -28,11 +28,11 @@ _SPACE = 0x20
 
 @dataclass(frozen=True)
 class Skipped:
-    """Which lines of a file are no records.
+    """The lines of a file that are no records.
 
-    blank    bytes of which a line that is none consists; None where each line is a record
-    comment  what a line that is none begins with
-    header   the names that the first line of a file has, None where it is a record; empty where nobody checks them
+    blank    a line of these bytes alone is no record; None if each line is a record
+    comment  a line that begins with it is no record
+    header   names in the first line of a file; None if that line is a record; empty if nobody checks the names
     """
 
     blank: bytes | None = None
@@ -42,7 +42,7 @@ class Skipped:
     quote: str = '"'
 
     def records(self, lines: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Which lines are records, if none of them is the header."""
+        """A mask of the lines that are records; a header counts as one."""
         kept = np.ones(len(lines), bool)
         if self.blank is None:
             return kept
@@ -51,7 +51,7 @@ class Skipped:
         data = np.frombuffer(lines.buffers()[2] or b"", np.uint8)
         first = np.zeros(len(lines), np.uint8)
         first[size > 0] = data[starts[:-1][size > 0]]
-        # Few lines begin with what may be blank: those alone are looked at.
+        # Looks only at the few lines that begin with a byte that may be blank.
         for at in np.flatnonzero(first <= _SPACE):
             kept[at] = bool(bytes(data[starts[at] : starts[at + 1]]).strip(self.blank))
         if self.comment is not None:
@@ -81,12 +81,12 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Lines:
-    """The lines of the files that are listed in batches, with the columns of `schema`.
+    """Reads the lines of listed files, with the columns of `schema`.
 
-    Of these are VALUE, the bytes of a line; `partition` and `offset` (`place`); FILE; the others are values in names of
-    folders such as day=2026-01-01, as text.
+    These may be VALUE, the bytes of a line; `partition` and `offset` (`place`); and FILE. Other columns are values in
+    names of folders such as day=2026-01-01, as text.
 
-    folders  the folder of each such column
+    folders  the folder of each column with such a value
     """
 
     root: Root
@@ -138,7 +138,7 @@ def _same(text: str | None, rows: int) -> pa.Array:
 
 
 def split(read: Callable[[int], bytes], name: str = "", chunk: int = CHUNK) -> Iterator[pa.Array]:
-    """The lines that are read, as arrays of bytes; the last one need not end."""
+    """The lines in the bytes of `read`, as arrays of bytes; the last line needs no line end."""
     held, first = b"", True
     while data := read(chunk):
         block = held + data
@@ -168,7 +168,7 @@ def _with_one_end(block: bytes) -> bytes:
 
 
 def _lines(block: bytes) -> pa.Array:
-    """The lines of a block that ends with the end of a line."""
+    """The lines of a block that ends with a line end."""
     ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
     starts = np.zeros(len(ends) + 1, np.int32)
     starts[1:] = ends - np.arange(len(ends))

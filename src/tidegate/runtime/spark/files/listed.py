@@ -1,8 +1,8 @@
-"""Files in an order that is known: which ones a micro-batch has, as a source of Spark's whose rows are their paths.
+"""Files in a known order: a source of Spark's whose rows are the paths of a micro-batch's files.
 
 Spark's own source of files sorts them by modification time alone, in milliseconds. Files that share one are cut into
-batches in whatever order the folder gave them. Here a catalog says which files there are and in which order they come
-(`folder`, `delta`); the offsets that Spark keeps in the checkpoint are the catalog's, and name the files of a batch.
+batches in whatever order the folder gave them. Here a catalog (`folder`, `delta`) has the files in their order. The
+offsets that Spark keeps in the checkpoint are the catalog's, and name the files of a batch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ALL = "secret"
 """The one option of the source has the catalog: Spark shows no option of that name."""
 
 PATH, NUMBER, VALUES = "path", "number", "values"
-"""A file: where it lies in the folder, how many files came before it, the values of folders such as day=2026-01-01."""
+"""Columns: path of a file in the folder, number of files before it, values of folders such as day=2026-01-01."""
 
 LISTING = pa.schema([(PATH, pa.string()), (NUMBER, pa.int64()), (VALUES, pa.string())])
 LISTING_FIELDS = f"{PATH} string, {NUMBER} long, {VALUES} string"
@@ -57,19 +57,19 @@ class Listed:
 
 
 class Catalog(Protocol):
-    """Which files there are, in the order in which they come. It is pickled into the plan."""
+    """The files of a source, in their order. It is pickled into the plan."""
 
     def initial(self) -> Offset:
-        """Where a query without a checkpoint begins."""
+        """The offset at which a query without a checkpoint begins."""
 
     def latest(self, start: Offset, limit: int | None) -> Offset:
-        """Behind the next files, `limit` of them at most; `start` itself if there are none."""
+        """The offset behind the next files, at most `limit` of them; `start` itself if there are none."""
 
     def stop_here(self) -> None:
-        """From now on, only files that are there now."""
+        """Take no files from now on but those that are there now."""
 
     def between(self, start: Offset, end: Offset) -> Sequence[Listed]:
-        """The files between two offsets that `initial` and `latest` gave, the same ones whenever it is asked."""
+        """The files between two offsets of `initial` and `latest`; the same files at every call."""
 
 
 def folder_values(values: str | None) -> Mapping[str, str | None]:
@@ -112,7 +112,7 @@ def static(spark: SparkSession, catalog: Catalog) -> DataFrame:
 
 
 class Source(DataSource):
-    """What `spark.readStream.format(FORMAT)` makes."""
+    """The source of `spark.readStream.format(FORMAT)`."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -129,12 +129,12 @@ class Source(DataSource):
 
 
 def stretches(files: Sequence[Listed], tasks: int) -> list[list[Listed]]:
-    """The files for at most so many tasks: each has files that follow one another, and about as many bytes."""
+    """The files for at most `tasks` tasks: each has files that follow one another, and about as many bytes."""
     total = sum(each.size for each in files) + len(files)
     dealt: list[list[Listed]] = []
     before, last = 0, -1
     for each in files:
-        # The task in whose part of all bytes the middle of the file lies.
+        # The middle of the file lies in this task's part of all bytes.
         task = min(tasks - 1, int((before + (each.size + 1) / 2) * tasks / total))
         if task > last:
             dealt.append([])
@@ -151,7 +151,7 @@ def rows(files: Iterable[Listed]) -> pa.RecordBatch:
 
 
 def _cores(spark: SparkSession) -> int:
-    """How many tasks run at a time; two where Spark does not say, on Spark Connect."""
+    """Number of tasks that run at a time; two where Spark does not tell it, on Spark Connect."""
     try:
         return spark.sparkContext.defaultParallelism
     except PySparkAttributeError:

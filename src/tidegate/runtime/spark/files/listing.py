@@ -1,4 +1,4 @@
-"""What Spark asks of a source of files (`listed`). Needs Spark 4.2, where a source in Python can bound its batches."""
+"""Spark's side of a source of files (`listed`). Needs Spark 4.2, where a source in Python can bound its batches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Task(InputPartition):
 
 
 class Listing(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Answers in a process of the driver's which files there are, and in workers with their paths."""
+    """Spark's interface of a source: it gives offsets in a process of the driver, and paths of files in workers."""
 
     def __init__(self, catalog: Catalog, limit: int | None, tasks: int) -> None:
         self._catalog, self._limit, self._tasks = catalog, limit, tasks
@@ -48,5 +48,5 @@ class Listing(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def reader(catalog: Catalog, limit: int | None, tasks: int) -> DataSourceStreamReader:
-    """What reads the files of a catalog."""
+    """The stream reader of a catalog."""
     return Listing(catalog, limit, tasks)

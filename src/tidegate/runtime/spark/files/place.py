@@ -1,6 +1,6 @@
 """The order of records in files: one partition, and an offset made of the number of the file and of the row in it.
 
-    27 bits: how many files were read before this one | 36 bits: rows before this one, in a text file lines
+    27 bits: number of files before this one | 36 bits: number of rows before this one, in a text file of lines
 
 The files of a source are one sequence: any other order of two files, such as a partition for each, would make results
 depend on which files are in one batch.
@@ -21,7 +21,7 @@ ORDER_FIELDS = (pa.field(PARTITION, pa.int64()), pa.field(OFFSET, pa.int64()))
 
 
 def offset(number: int, row: int) -> int:
-    """Of one record."""
+    """The offset of a record. Raises InputError if `number` or `row` does not fit into its bits."""
     if number >= MOST_FILES or row >= 1 << ROW_BITS:
         raise InputError(
             f"A stream of files has room for {MOST_FILES:,} files of {1 << ROW_BITS:,} rows, and this is row {row:,} "
@@ -31,7 +31,7 @@ def offset(number: int, row: int) -> int:
 
 
 def order(number: int, first_row: int, rows: int) -> dict[str, pa.Array]:
-    """The columns of rows that lie one behind the other in a file."""
+    """The columns `partition` and `offset` of rows that follow one another in a file."""
     start = offset(number, first_row + rows) - rows
     return {
         PARTITION: pa.repeat(pa.scalar(0, pa.int64()), rows),

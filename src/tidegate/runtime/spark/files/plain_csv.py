@@ -1,8 +1,8 @@
 """CSV that the workers read: lines so plain that Arrow reads them exactly as Spark's `from_csv` does.
 
-A pattern of the whole line, made of the schema, says which lines are plain: each value stands there as its type is
-written without doubt, with or without quotes around it. A line with too few values or too many, with an escape, a quote
-inside a value or an odd number is not plain. Spark reads and judges it, as `kafka.plain` has it for JSON.
+Plain lines match a pattern of the whole line, made of the schema: each value is written so that it surely fits its
+type, with or without quotes around it. A line with too few values or too many, with an escape, a quote inside a value
+or an odd number is not plain. Spark reads and judges it, as in `kafka.plain` for JSON.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from pyspark.sql.types import (
 from tidegate.runtime.spark.kafka.plain import DAY, INSTANT, LONGEST, Reader, instants, joined
 
 MOST_FIELDS = 100
-"""Fields of a line that may be plain: the pattern of a longer one would need more memory than it is given."""
+"""Most fields of a plain line: a pattern for more would need more memory than patterns may have."""
 
 _SEPARATORS = ",;|\t~^"
-"""None of them is part of a number or a time."""
+"""Separators of plain lines: none is part of a number or a time."""
 
 _DIGITS = "-?[0-9]{1,19}(?:[.][0-9]{1,25})?"
 
 _DATE = f"(?:19|20|21)[0-9][0-9]-(?:{DAY})"
 
-# How each type is written so that there is no doubt that it fits, and what Arrow is to read it as.
+# By type the pattern of values that surely fit it, and the type as which Arrow reads them.
 _WRITTEN: dict[type[DataType], tuple[str, pa.DataType]] = {
     LongType: ("-?[0-9]{1,18}", pa.int64()),
     IntegerType: ("-?[0-9]{1,9}", pa.int32()),
@@ -60,7 +60,7 @@ _INSTANTS = (pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.string())
 
 @dataclass(frozen=True)
 class Dialect:
-    """What divides the values of a line, and which of them is none."""
+    """Separator, quote and escape of the values of a line, and the text of a null."""
 
     separator: str = ","
     quote: str = '"'
@@ -79,7 +79,7 @@ class Dialect:
         )
 
     def pattern(self, fields: StructType) -> str | None:
-        """What plain lines of `fields` match; None if no line is plain."""
+        """The pattern that plain lines of `fields` match; None if no line is plain."""
         values = [_written(field.dataType) for field in fields.fields]
         unique = len(set(fields.names)) == len(values)
         if not self.readable or not unique or not 0 < len(values) <= MOST_FIELDS or None in values:
@@ -92,7 +92,7 @@ class Dialect:
         return made
 
     def _value(self, written: tuple[str, pa.DataType]) -> str:
-        """A value, or none. What is empty between quotes is not plain: with `nullValue` it differs from none."""
+        """The pattern of a value or a null. Empty quotes are not plain: with `nullValue` they differ from a null."""
         pattern, kind = written
         quote, escape = _one(self.quote), _one(self.escape)
         if kind == pa.string():
@@ -106,8 +106,8 @@ class Dialect:
 class CsvReader(Reader):
     """Reads the plain lines of CSV files.
 
-    pattern  what they match
-    dialect  what divides their values
+    pattern  the pattern of plain lines
+    dialect  the dialect of the lines
     """
 
     pattern: str
@@ -117,7 +117,7 @@ class CsvReader(Reader):
         return pc.and_(pc.less_equal(pc.binary_length(texts), LONGEST), pc.match_substring_regex(texts, self.pattern))
 
     def _fits(self, texts: pa.Array) -> pa.Array:
-        return pc.is_valid(texts)  # the pattern has said it
+        return pc.is_valid(texts)  # the pattern has checked the values
 
     def _values(self, texts: pa.Array) -> Mapping[str, pa.ChunkedArray]:
         wanted = {name: self._kind(name) for name in self.columns.values()}
@@ -161,12 +161,12 @@ class CsvReader(Reader):
 
 
 def _one(character: str) -> str:
-    """A character in a pattern, whatever it means there."""
+    """The pattern of one character, whatever the character means in patterns."""
     return rf"\x{{{ord(character):x}}}"
 
 
 def _written(kind: DataType) -> tuple[str, pa.DataType] | None:
-    """How a type is written in a plain line; None if no line with it is plain."""
+    """The pattern of a type's values in a plain line, and their Arrow type; None if no line with them is plain."""
     if isinstance(kind, DecimalType):
         whole = kind.precision - kind.scale
         part = f"(?:[.][0-9]{{1,{kind.scale}}})?" if kind.scale else ""

@@ -1,4 +1,4 @@
-"""How the files of a listing become the rows of a stream: columns by Arrow, lines by Spark's parsers and by Arrow."""
+"""Makes the rows of a stream of the files of a listing: columns by Arrow, lines by Spark's parsers and by Arrow."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Source:
     """The files of a stream, and the columns of its rows.
 
     listing  the files in their order (`listed.LISTING`)
-    fields   what is in a file, as it is called there
-    folders  what is in names of folders
-    names    the column of each of them
-    ordered  whether partition and offset are those of the files
+    fields   the fields in a file, under their names there
+    folders  the fields in names of folders
+    names    the column of each field
+    ordered  whether partition and offset are made of the order of the files
     """
 
     root: Root
@@ -60,7 +60,7 @@ class Source:
 class ColumnReading:
     """Files of columns, which the workers read (`raw.Raw`).
 
-    columns  how a file is read, of a schema that it gets here; `names` are of the fields
+    columns  reads a file; gets its schema here; its `names` are by field
     """
 
     source: Source
@@ -68,7 +68,7 @@ class ColumnReading:
 
     @property
     def contiguous(self) -> bool:
-        """Yes where the files are the order: a task has files that follow one another."""
+        """True if the files are the order: a task has files that follow one another."""
         return self.source.ordered
 
     def frame(self) -> DataFrame:
@@ -83,7 +83,7 @@ class ColumnReading:
 
     @property
     def observed(self) -> None:
-        """Spark counts none of its records."""
+        """None: nobody counts the records."""
 
     def handed_over(self, wanted: pa.Schema, observed: str | None = None) -> tuple[DataFrame, OrderedFiles]:
         return self.source.listing, self._opener(wanted)
@@ -102,13 +102,13 @@ class ColumnReading:
 
 @dataclass(frozen=True)
 class LineReading:
-    """Files of lines (`raw.Raw`): Spark's parsers say what a line is, and Arrow reads the plain ones before them.
+    """Files of lines (`raw.Raw`): Arrow reads the plain lines, and Spark's parsers read the others.
 
-    format   None where a line is a column itself, as in the format text
-    mode     what becomes of malformed lines (`formats.MODES`)
-    corrupt  where Spark's reader puts a line that it could not read, in the mode PERMISSIVE
+    format   the format of a line; None if a line is a column itself, as in the format text
+    mode     the treatment of malformed lines (`formats.MODES`)
+    corrupt  the column in which Spark's reader puts a line that it could not read, in the mode PERMISSIVE
     time     the column with the event time
-    name     of the stream, whose malformed lines are counted
+    name     the name of the stream, whose malformed lines are counted
     """
 
     source: Source
@@ -120,7 +120,7 @@ class LineReading:
 
     @property
     def contiguous(self) -> bool:
-        """Yes where the files are the order: a task has files that follow one another, and parsers keep rows in it."""
+        """True if the files are the order: a task has files that follow one another, and parsers keep rows in it."""
         return self.source.ordered
 
     def frame(self) -> DataFrame:
@@ -168,7 +168,7 @@ class LineReading:
         return Lines(self.source.root, arrow_schema(fields), skipped, self.source.in_folders)
 
     def _line_fields(self, names: Iterable[str], *, place: bool = False) -> StructType:
-        """The bytes of a line, and which of `names` are known besides what it says; with `place` file and offset."""
+        """The bytes of a line, and each of `names` that is no field of the line; with `place` file and offset."""
         known = {PARTITION: LongType(), OFFSET: LongType(), FILE: StringType()}
         known |= dict.fromkeys(self.source.in_folders, StringType())
         needed = {*names} - set(self.source.own)
@@ -177,7 +177,7 @@ class LineReading:
         return StructType([StructField(VALUE, BinaryType()), *given])
 
     def _judged(self, lines: DataFrame) -> DataFrame:
-        """Lines with what is read of them, and why not where it is not."""
+        """Lines with the row that is read of them, and the reason if there is none (_ROW, _FAULT)."""
         line, fields = F.col(VALUE), self.source.fields
         none = F.lit(None).cast("string")
         if self.format is None:
@@ -197,7 +197,7 @@ class LineReading:
         if self.mode == FAILFAST:
             said = F.concat(F.lit("tidegate: the mode is FAILFAST, and a line cannot be read. "), F.col(_FAULT))
             fine = F.when(fine, F.lit(True)).otherwise(F.raise_error(said).cast("boolean"))
-        # Behind an observation, which no filter is pushed through: the line would be decoded twice.
+        # The filter is behind the observation, and Spark pushes none through one: the line would be decoded twice.
         counts = [records.alias("records"), F.count_if(F.col(_FAULT).isNotNull()).alias("malformed")]
         return judged.observe(observed or self.observed, *counts).where(fine)
 
@@ -216,7 +216,7 @@ class LineReading:
         return {name: column.alias(name) for name, column in columns.items()}
 
     def _instant(self, name: str, column: Column, kind: DataType) -> Column:
-        """The event time in epoch milliseconds as a timestamp, null beyond what one holds."""
+        """An event time in epoch milliseconds as a timestamp, null beyond its range; other columns as they are."""
         if name != self.time or not isinstance(kind, LongType):
             return column
         return F.when(column.between(-MOST_MS, MOST_MS), F.timestamp_millis(column))
@@ -224,7 +224,7 @@ class LineReading:
 
 @dataclass(frozen=True)
 class AsRead(Opener):
-    """Rows that Spark has read."""
+    """Takes rows that Spark has read as they are."""
 
     wanted: pa.Schema
 

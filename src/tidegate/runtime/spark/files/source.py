@@ -28,15 +28,15 @@ from tidegate.runtime.spark.kafka.plain import as_written
 
 FORMATS = COLUMNAR, LINES = (("parquet", "orc"), ("json", "csv", "text"))
 TAKEN = (*RESULT_COLUMNS, PARTITION, OFFSET)
-"""Names that a field of a file cannot have where the files are the order; it gets `_in` behind its own."""
+"""Names that a field of a file cannot have if the files are the order; such a field gets `_in` behind its name."""
 
 MOST_FILES = 1000
-"""Files of a micro-batch, if nothing else is said: an offset in the checkpoint names them all."""
+"""Most files of a micro-batch by default: an offset in the checkpoint names them all."""
 
-# What Spark's format insists on; of these only the path is read.
+# The columns that Spark's format insists on; only the path is read.
 _BINARY = "path string, modificationTime timestamp, length long, content binary"
 _NOT_PARQUET = "CANNOT_READ_FILE_FOOTER"
-"""What Spark says where it finds no footer of Parquet."""
+"""Spark's error for a file without a footer of Parquet."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class FileStream(KStream):
     """A stream of the records of files.
 
     Attributes:
-        frame: The records, with partition and offset where the files are the order.
-        dead_letters: Of JSON and CSV the lines that cannot be read: file, line, offset, reason, value as bytes; a query
-            of its own. None of other formats.
+        frame: The records, with partition and offset if the files are the order.
+        dead_letters: For JSON and CSV the lines that cannot be read: file, line, offset, reason, value as bytes; a
+            query of its own. None for other formats.
 
     Examples:
         ```python
@@ -85,19 +85,19 @@ def source(
         spark: The session.
         path: A folder; any store that both Spark and pyarrow.fs reach (local, HDFS, S3, Google, Azure).
         key: The key column or columns.
-        timestamp: A column of a timestamp type; of JSON and CSV one in epoch milliseconds too.
-        format: "parquet", "orc", "json" (an object a line) or "csv"; of "text" `tg.files.ordered` makes a DataFrame.
-        partition: With `offset`, columns of the files that say in which order records came; without them the files do.
-        offset: The place of a record in its partition.
+        timestamp: A column of a timestamp type; for JSON and CSV also one in epoch milliseconds.
+        format: "parquet", "orc", "json" (an object a line) or "csv"; `tg.files.ordered` makes a DataFrame of "text".
+        partition: A column of the files that orders records together with `offset`; left out, the files are the order.
+        offset: A column with the place of a record in its partition.
         ordered: Whether the files are the order: by modification time and name, and in a file by row. True if left out,
-            but for Parquet. A checkpoint goes on with the choice that it was begun with.
-        schema: Of the files, as for Spark's reader; that of the files that are there if left out.
+            except for Parquet. A checkpoint goes on with the choice that it was begun with.
+        schema: The schema of the files, as for Spark's reader; left out, that of the files that are there.
         name: The name of the stream.
-        streaming: False for a static DataFrame of what is there now.
-        options: maxFilesPerTrigger (1000 if left out), pathGlobFilter, recursiveFileLookup; of JSON and CSV what
-            Spark's reader knows of lines: mode, sep, header, timestampFormat. Of Parquet that is not `ordered` any
-            option of Spark's source of files.
-        **more: What else `tg.stream` takes, such as `stream_time="min_partition"`.
+        streaming: False for a static DataFrame of the records that are there now.
+        options: maxFilesPerTrigger (1000 if left out), pathGlobFilter, recursiveFileLookup; for JSON and CSV also
+            options of Spark's reader about lines: mode, sep, header, timestampFormat. For Parquet that is not `ordered`
+            any option of Spark's source of files.
+        **more: Other arguments of `tg.stream`, such as `stream_time="min_partition"`.
 
     Returns:
         The stream.
@@ -157,7 +157,7 @@ def stream_of(
     order: tuple[str | None, str | None] = (PARTITION, OFFSET),
     **more: Any,
 ) -> FileStream:
-    """The records that are read, as a stream; key, timestamp and order by their names in the files."""
+    """The records of a reading as a stream; key, timestamp and order by their names in the files."""
     names = reading.source.names
     frame = reading.frame()
     partition, offset = order if reading.source.ordered else (_named(each, names) for each in order)
@@ -186,9 +186,9 @@ def ordered(
 ) -> DataFrame:
     """The records of the files under `path` as a DataFrame with the columns `partition` and `offset`.
 
-    For what a stream needs done before it: `tg.stream(df, partition="partition", offset="offset", ...)`. Malformed
-    lines are left out, and counted in `observedMetrics` under "NAME source". A column of the files that has a name of a
-    result, or one of these two, gets `_in` behind its own.
+    For records that need work before they become a stream: `tg.stream(df, partition="partition", offset="offset",
+    ...)`. Malformed lines are left out, and counted in `observedMetrics` under "NAME source". A column of the files
+    with the name of a result's column, or one of these two names, gets `_in` behind its name.
 
     Args:
         spark: As of `source`.
@@ -219,7 +219,7 @@ def ordered(
 
 @dataclass(frozen=True)
 class _Wanted:
-    """The files that are asked for; the fields are arguments of `source`, and whether they are the order."""
+    """The files to read; the fields are arguments of `source`, and `ordered`: whether the files are the order."""
 
     spark: SparkSession
     path: str
@@ -230,7 +230,7 @@ class _Wanted:
     ordered: bool
 
     def reading(self, name: str, timestamp: str | None) -> ColumnReading | LineReading:
-        """How they become rows."""
+        """The reading that makes rows of the files."""
         formats.check_options(self.options)
         root = Root(qualified(self.spark, self.path))
         pattern = formats.option(self.options, "pathGlobFilter", "") or None
@@ -273,7 +273,7 @@ class _Wanted:
         return listed.streaming(self.spark, folder, most_files(self.options))
 
     def _zone_of_times(self) -> str | None:
-        """In which zone Spark's reader of ORC takes the times of a wall clock: that of the JVM."""
+        """The zone in which Spark's reader of ORC takes times of a wall clock: the JVM's. None for other formats."""
         if self.format != "orc":
             return None
         try:
@@ -291,23 +291,23 @@ def _as_spark_lists_them(
     name: str,
     given: Mapping[str, Any],
 ) -> FileStream:
-    """Parquet files whose batches are those of Spark's own source, and its checkpoint too."""
+    """Parquet files by Spark's own source of files, with its batches and its checkpoint."""
     fields = _schema(spark, path, schema, options, "parquet")
     reader = (spark.readStream if streaming else spark.read).options(**options)
     frame = reader.schema(fields).parquet(path)
     stream = dsl.stream(frame, name=name, **given)
-    # This format reads no byte of a file of which only the path is asked for.
+    # This format reads no byte of a file if only the path is selected.
     paths = reader.schema(_BINARY).format("binaryFile").load(path).select(PATH)
     return FileStream(replace(stream.node, raw=Paths(paths)), frame)
 
 
 def _named(field: Any, names: Mapping[str, str]) -> Any:
-    """The column of a field; what is no name of one is refused later."""
+    """The column of a field; another value is returned as it is, and refused later."""
     return names.get(field, field) if isinstance(field, str) else field
 
 
 def most_files(options: Mapping[str, str]) -> int:
-    """How many files a micro-batch has at most."""
+    """Most files of a micro-batch. Raises DefinitionError for an option that is no number from 1 on."""
     given = formats.option(options, "maxFilesPerTrigger", str(MOST_FILES))
     if not given.isdecimal() or int(given) == 0:
         raise DefinitionError(f"`maxFilesPerTrigger` is {given!r}. Use a whole number of files from 1 on.")
@@ -316,7 +316,7 @@ def most_files(options: Mapping[str, str]) -> int:
 
 def check_folder(spark: Any, path: Any, argument: str) -> None:
     """Raise DefinitionTypeError unless `spark` is a session, and `path`, which `argument` gives, may name a folder."""
-    # Two classes are a session: Spark's own, and that of Spark Connect.
+    # Sessions have two classes: Spark's own, and the one of Spark Connect.
     if not hasattr(type(spark), "readStream"):
         raise DefinitionTypeError(
             f"`spark` is {in_one_line(spark)}, not a SparkSession. Use SparkSession.builder.getOrCreate()."
@@ -334,7 +334,7 @@ def _check_format(format: str) -> None:
 
 
 def names_of(fields: Iterable[str], folders: Iterable[str], taken: tuple[str, ...]) -> dict[str, str]:
-    """The column of each field: `_in` behind a name that is taken."""
+    """The column of each field: its name, with `_in` behind it if that is taken."""
     names: dict[str, str] = {}
     for given, also in ((fields, ()), (folders, (VALUE,))):
         for name in given:
@@ -371,7 +371,7 @@ def _schema(
             f'options={{"pathGlobFilter": "*.parquet"}}. Spark says: {_line_with(_NOT_PARQUET, str(error))}'
         ) from error
     if formats.mode_of(options) != formats.PERMISSIVE:
-        # Where Spark's reader would put lines that are dead letters here.
+        # Without the column in which Spark's reader puts malformed lines: here they are dead letters.
         corrupt = spark.conf.get("spark.sql.columnNameOfCorruptRecord", "_corrupt_record")
         found = StructType([each for each in found.fields if each.name != corrupt or format not in LINES])
     return found
@@ -404,12 +404,12 @@ class Paths:
 
     @property
     def contiguous(self) -> bool:
-        """No: two files may hold offsets of one partition in turns."""
+        """False: two files may have offsets of one partition in turns."""
         return False
 
     @property
     def observed(self) -> None:
-        """Nobody counts its records."""
+        """None: nobody counts the records."""
 
     def handed_over(self, wanted: pa.Schema, observed: str | None = None) -> tuple[DataFrame, Files]:
         return self.frame, Files(wanted)

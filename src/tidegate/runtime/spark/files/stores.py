@@ -1,4 +1,4 @@
-"""Files in a store that both Spark and Arrow reach: where they are, and their bytes, decompressed."""
+"""Files in a store that both Spark and Arrow reach: their places, and their bytes, decompressed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tidegate.errors import InputError
 _STORES = {"s3a": "s3", "s3n": "s3", "wasb": "abfs", "wasbs": "abfss"}
 
 _HADOOPS_OWN = (".snappy", ".lz4", ".lzo")
-"""Compressed files that Hadoop frames in a way of its own."""
+"""Endings of compressed files that Hadoop frames in a way of its own."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Root:
 
     @contextmanager
     def bytes_of(self, inside: str) -> Iterator[Callable[[int], bytes]]:
-        """Reads a file of the folder from its beginning, decompressed as its name says."""
+        """A function that reads a file of the folder from its beginning, decompressed by the ending of its name."""
         with self.opened(inside) as file, _decompressed(file, self.named(inside)) as plain:
             yield plain.read
 
@@ -103,7 +103,7 @@ def _decompressed(file: Any, name: str) -> Iterator[Any]:
 
 
 class _Deflated:
-    """A file that zlib reads."""
+    """A reader of a file that zlib has compressed."""
 
     def __init__(self, file: Any) -> None:
         self._file, self._zlib = file, zlib.decompressobj()

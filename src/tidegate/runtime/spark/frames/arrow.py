@@ -1,4 +1,4 @@
-"""The Arrow types of Spark's columns, by any version of pyspark."""
+"""The Arrow types of Spark's columns, with any version of pyspark."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Which types of Spark an operator carries: those that come out of Arrow and Python as they went in.
+"""The types of Spark that an operator carries: those that leave Arrow and Python as they came.
 
-A type that Arrow lacks would stop the query with an assertion of pyspark, or come out as another type: a VARIANT as a
-struct of two binaries, a collated string as one without its collation, compared by its bytes. So a column of such a
-type is refused where the operator reads it, with the cast to write. A column that nothing reads may have any type.
+A type that Arrow lacks would stop the query with an assertion of pyspark, or leave as another type: a VARIANT as a
+struct of two binaries, a collated string without its collation, compared by its bytes. So an operator refuses to read a
+column of such a type, and the error shows the cast to write. A column that no operator reads may have any type.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CASTS = {
     "GeographyType": 'F.call_function("st_asbinary", F.col({name}))',
     _COLLATED: f'F.collate({{name}}, "{BINARY}")',
 }
-"""What carries the values instead, by the name of the type: not every Spark has each type."""
+"""Casts to a type that is carried, by the name of the type, because not every Spark has each type."""
 
 
 def check_carried(frame: DataFrame, names: Iterable[str]) -> None:
@@ -58,7 +58,7 @@ def _check(name: str, kind: DataType) -> None:
 
 
 def _refused(kind: DataType) -> DataType | None:
-    """The type, or the first one in it, that is not carried."""
+    """`kind`, or the first type inside it, that is not carried; None if all are."""
     if isinstance(kind, ArrayType):
         return _refused(kind.elementType)
     if isinstance(kind, MapType):

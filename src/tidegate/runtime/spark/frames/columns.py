@@ -1,4 +1,4 @@
-"""Whether the columns of a DataFrame can be what a stream says they are; the errors show what to write instead."""
+"""Checks that the columns of a DataFrame fit their roles in a stream; the errors show the expression to write."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_columns(stream: Stream, deleted: str | None = None) -> None:
         )
     fields = stream.frame.schema.fields
     types: dict[str, DataType] = {field.name: field.dataType for field in fields}
-    # The column of deletions is no value, so no row of a result has it besides its own.
+    # The deletion column is no value: rows of a result have only their own `deleted`, so its name may be reserved.
     _reserved(name for name in types if name != deleted)
     check_apart([field.name for field in fields], stream.frame.sparkSession, "The DataFrame has")
     named: list[tuple[str, str | None]] = [("key", name) for name in stream.key]
@@ -110,7 +110,7 @@ def _order(partition: str, partition_type: DataType, offset: str, offset_type: D
 
 
 def _as_text(name: str, kind: DataType) -> str:
-    """What gives the values of a column as text, one text for each value."""
+    """Source of the expression that makes a column text; different values become different texts."""
     if isinstance(kind, BinaryType):
         return f"F.hex({spelled(name)})"
     if isinstance(kind, ArrayType | MapType | StructType):

@@ -1,10 +1,10 @@
-"""Whether each map task reads an unbroken stretch of every partition, as Spark's plan says.
+"""Whether each map task reads an unbroken stretch of every partition, by Spark's plan.
 
-Spark's Kafka source gives a task what lies between two offsets of a partition, and keeps its order. So an offset that
-is missing there (filtered out, compacted, the end of a transaction) is in no other task, and costs nothing
-(`kernel.exchange.packing.pack`). The plan shows that only where the columns for partition and offset are the source's
-own and every node between keeps rows in their tasks: filters, projections, observations, watermarks. For any other
-DataFrame the general rule applies, which is exact for whatever the tasks have read.
+Spark's Kafka source gives a task the records between two offsets of a partition, in order. So an offset that is missing
+there (filtered out, compacted, the end of a transaction) is in no other task, and costs nothing
+(`kernel.exchange.packing.pack`). The plan proves this only if the columns for partition and offset are the source's own
+and every node above the source keeps rows in their tasks: filters, projections, observations, watermarks. Any other
+DataFrame is packed by the general rule, which is exact for whatever the tasks have read.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def _reads_stretches(plan: Any, partition: int | None, offset: int | None) -> bo
 
 
 def _one_topic(options: Any) -> bool:
-    """Whether the numbers of partitions are those of one topic: two topics have a partition 0 each."""
+    """Whether the source reads a single topic: two topics have a partition 0 each."""
     topics = options.get("subscribe")
     return topics is not None and "," not in topics
 
 
 def _source_of(columns: list[Any], wanted: int) -> int | None:
-    """The id of the column below that is the column `wanted` as it is, perhaps under another name or as a long."""
+    """The id of the input column of which `wanted` is a copy, perhaps renamed or cast to long; None if of none."""
     for column in columns:
         if column.exprId().id() != wanted:
             continue

@@ -1,9 +1,9 @@
 """Frames whose columns are declared: `tg.stream(frame, schema=...)`.
 
-A declarative pipeline (`pyspark.pipelines`) may not analyse a frame while it is being defined, so nobody can be asked
-which columns a frame has, or whether it is streaming. There the declaration is taken at its word: the columns are cast
-to the declared types, and Spark says what does not fit when it plans the query. Everywhere else it is compared with the
-frame.
+A declarative pipeline (`pyspark.pipelines`) may not analyse a frame while it is being defined, so the columns of the
+frame, and whether it is streaming, are unknown. There tidegate trusts the declaration: it casts the columns to the
+declared types, and Spark reports a misfit when it plans the query. Everywhere else tidegate compares the declaration
+with the frame.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def in_pipeline() -> bool:
 def bound(frame: Any, schema: Any) -> Any:
     """`frame` with the columns of `schema`, if one is declared.
 
-    Raises DefinitionError if the frame has not these columns, or if it cannot be asked and nothing is declared.
+    Raises DefinitionError if the frame lacks one of these columns or has another type there, and in a pipeline if no
+    schema is declared.
     """
     if not isinstance(frame, DataFrame):
         return frame  # refused where its columns are checked
@@ -64,19 +65,19 @@ def bound(frame: Any, schema: Any) -> Any:
 
 
 def known(frame: DataFrame, fields: StructType) -> DataFrame:
-    """`frame`, whose columns are `fields`: in a pipeline pyspark itself would ask the server for them."""
+    """`frame` with `fields` as its known schema; in a pipeline pyspark would otherwise ask the server for it."""
     if in_pipeline():
         frame._cached_schema = fields  # type: ignore[attr-defined]  # noqa: SLF001 - where pyspark keeps its answer
     return frame
 
 
 def known_by_name(frame: DataFrame, names: Sequence[str]) -> DataFrame:
-    """`known` where the names alone matter, as for what goes to a Python function."""
+    """`known` where names alone matter, as in a frame that goes to a Python function."""
     return known(frame, StructType([StructField(name, NullType()) for name in names]))
 
 
 def is_streaming(frame: DataFrame) -> bool:
-    """Whether `frame` is streaming; in a pipeline by the sources that it reads."""
+    """Whether `frame` is streaming; in a pipeline its plan says so."""
     if not in_pipeline():
         return frame.isStreaming
     plan: Any = frame

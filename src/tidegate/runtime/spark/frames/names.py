@@ -42,18 +42,18 @@ def numbered(frame: DataFrame) -> tuple[DataFrame, list[str]]:
 
 
 def numbers(names: Sequence[str]) -> list[str]:
-    """A name without meaning for each of these."""
+    """The names c0, c1 ..., one for each of `names`."""
     return [f"c{i}" for i in range(len(names))]
 
 
 def renamed(batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The batches under these names."""
+    """The batches with their columns renamed to `names`."""
     for batch in batches:
         yield batch.rename_columns(list(names))
 
 
 def check_apart(names: Iterable[str], spark: SparkSession, what: str) -> None:
-    """Raise DefinitionError if Spark cannot tell two of the columns apart; `what` begins the sentence."""
+    """Raise DefinitionError if Spark cannot tell two of the columns apart; `what` begins the message."""
     alike: dict[str, list[str]] = defaultdict(list)
     for name in names:
         alike[name.lower()].append(name)

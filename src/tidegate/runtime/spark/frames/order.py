@@ -1,6 +1,6 @@
-"""Partition and offset on their way out of Spark: as one number, because each column of a million rows takes 0.05 s.
+"""Partition and offset as one number on their way out of Spark, because each column of a million rows takes 0.05 s.
 
-    15 bits partition | 48 bits offset        -1: the partition is null, -2: the offset is
+    15 bits partition | 48 bits offset        -1: the partition is null, -2: the offset is null
 
 Only for partitions of an integer type of up to 32 bits, as Kafka's; others travel as they are.
 """
@@ -33,10 +33,10 @@ def packs(stream: Stream, frame: DataFrame) -> bool:
 
 
 def packed(partition: Column, offset: Column, names: tuple[str, str]) -> Column:
-    """The number. Fails the query, with the value, for a partition or an offset that has no room in it."""
+    """The number. A partition or an offset that is out of its range fails the query, and the error shows it."""
     wide, at = partition.cast("long"), offset.cast("long")
     fits = wide.between(0, _PARTITIONS - 1) & at.between(0, _OFFSETS - 1)
-    # In a format a percent sign means something, and in a name it does not.
+    # A percent sign in a name must be escaped in a format string.
     first, second, written = (name.replace("%", "%%") for name in (*names, spelled(names[0])))
     message = F.format_string(
         f"a record has {first} = %d and {second} = %d: as 32-bit integers partitions are 0 to {_PARTITIONS - 1}, "
@@ -55,7 +55,7 @@ def packed(partition: Column, offset: Column, names: tuple[str, str]) -> Column:
 
 
 def unpacked(batches: Iterator[pa.RecordBatch], partition_type: pa.DataType) -> Iterator[pa.RecordBatch]:
-    """The batches with the columns partition and offset in place of the number."""
+    """The batches with the columns `partition` and `offset` instead of the number."""
     for batch in batches:
         at = batch.schema.get_field_index(ORDER)
         order = batch.column(at).to_numpy()

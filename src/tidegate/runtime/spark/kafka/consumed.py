@@ -1,8 +1,8 @@
 """A source of Spark's whose records the workers consume themselves (`tg.kafka.source(..., consumer="librdkafka")`).
 
-Spark asks how far the topics go, keeps that in the checkpoint as its own source does, in the same words, and makes
-tasks of what is between two offsets. In a task librdkafka makes columns of the records; where `plain.Reader` is given,
-it reads them in the same process, and Spark never sees the bytes of plain ones.
+Spark asks for the ends of the topics, keeps them in the checkpoint in the same JSON as its own source, and makes tasks
+of the records between two offsets. In a task librdkafka makes columns of the records. A `plain.Reader`, if given, reads
+them in the same process, and Spark never sees the bytes of plain records.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tidegate.runtime.spark.worker.garbage import spare_modules
 
 FORMAT = "tidegate_kafka"
 _ALL = "secret"
-"""The one option of the source has all that it is, passwords too: Spark shows no option of that name."""
+"""The one option of the source has all its settings, passwords too: Spark shows no option of that name."""
 
 _FIELDS = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
 _OPTIONS = {name.lower(): name for name in ("startingOffsets", "maxOffsetsPerTrigger", "failOnDataLoss")}
@@ -42,12 +42,12 @@ _knowing: WeakSet[SparkSession] = WeakSet()
 
 @dataclass(frozen=True)
 class Topics:
-    """What to read.
+    """The topics to read.
 
     starting  "earliest", "latest" or Spark's JSON of offsets
-    limit     records of a micro-batch at most, None for what is there
-    lossy     whether to go on where records are no longer there
-    tasks     how many tasks a micro-batch has at most, None for one per partition
+    limit     most records of a micro-batch; None for all that are there
+    lossy     whether to go on without records that are no longer there
+    tasks     most tasks of a micro-batch; None for one per partition
     """
 
     client: Client
@@ -64,7 +64,7 @@ class Topics:
         return self._frame(spark, spark.createDataFrame([], fields).schema, None)
 
     def read_by(self, spark: SparkSession, reader: Reader, fields: StructType, renamed: Mapping[str, str]) -> DataFrame:
-        """What `reader` makes of them (`plain`): `fields`, of which those in `renamed` have other names in a record."""
+        """The output of `reader` for the records: columns `fields`; `renamed` has their names in a record if others."""
         return self._frame(spark, fields, reader, renamed)
 
     def _frame(
@@ -77,7 +77,7 @@ class Topics:
         return spark.readStream.format(FORMAT).schema(fields).option(_ALL, secret).load()
 
     def starts(self) -> Offsets:
-        """Where a query without a checkpoint begins."""
+        """The offsets at which a query without a checkpoint begins."""
         if self.starting == "latest":
             return self.client.ends(self.names)
         found = self.client.beginnings(self.names)
@@ -86,7 +86,7 @@ class Topics:
         return found
 
     def _set(self, offsets: Offsets, given: Offsets) -> None:
-        """Spark's JSON: -2 is the earliest, -1 the latest; a partition that is not named begins at its earliest."""
+        """Put the offsets of Spark's JSON into `offsets`, which has the earliest: -2 is the earliest, -1 the latest."""
         ends = self.client.ends(self.names)
         for topic, partitions in given.items():
             for number, offset in partitions.items():
@@ -99,7 +99,7 @@ class Topics:
                     offsets[topic][number] = ends[topic][number] if offset == -1 else offset
 
     def known(self, start: Offsets, end: Offsets) -> Offsets:
-        """`start` for the partitions of `end`: those that came since, or were made anew, from their beginning."""
+        """`start` for the partitions of `end`; partitions that are new, or were made anew, begin at their beginning."""
         new = [t for t, of in end.items() if any(n not in start.get(t, {}) or start[t][n] > of[n] for n in of)]
         beginnings = self.client.beginnings(new) if new else {}
         return {
@@ -113,7 +113,7 @@ class Topics:
         }
 
     def check_none_lost(self, start: Offsets, end: Offsets) -> None:
-        """Raises InputError where a topic is not the one that it was, unless that is said to be well."""
+        """Raises InputError if a topic was made anew since `start`, unless `lossy` allows it."""
         if self.lossy:
             return
         for topic, partitions in start.items():
@@ -130,13 +130,13 @@ class Topics:
 
 @dataclass
 class _Task(InputPartition):
-    """What one task reads."""
+    """The spans that one task reads."""
 
     spans: list[Span]
 
 
 class Source(DataSource):
-    """What `spark.readStream.format(FORMAT)` makes; its one option has the Topics and the Reader."""
+    """The source of `spark.readStream.format(FORMAT)`; its one option has the Topics and the Reader."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -151,7 +151,7 @@ class Source(DataSource):
 
 
 class Consumed(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Answers what Spark asks of a source: in a process of the driver's where batches end, in workers for records."""
+    """Spark's interface of a source: it gives offsets in a process of the driver, and records in workers."""
 
     def __init__(self, schema: StructType, topics: Topics, reader: Reader | None, renamed: Mapping[str, str]) -> None:
         self._schema, self._topics, self._reader, self._renamed = schema, topics, reader, renamed
@@ -165,7 +165,7 @@ class Consumed(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = self._newest = self._topics.client.ends(self._topics.names)
         self._topics.check_none_lost(start, end)
         if self._last is not None:
-            # A partition that came after the query was started to read what is there now waits for the next one.
+            # With availableNow, a partition that came after the query was started waits for the next query.
             end = {t: {n: min(at, of[n]) for n, at in end[t].items() if n in of} for t, of in self._last.items()}
         return shared(self._topics.known(start, end), end, limit.max_rows) if isinstance(limit, ReadMaxRows) else end
 
@@ -209,7 +209,7 @@ def asked(
     headers: bool,
     options: Mapping[str, str],
 ) -> Topics:
-    """What these arguments of `tg.kafka.source` ask for. Raises DefinitionError for those that only Spark's knows."""
+    """The Topics for arguments of `tg.kafka.source`. Raises DefinitionError for options of Spark's source alone."""
     given = {name.lower(): value for name, value in options.items()}
     unknown = [name for name in options if name.lower() not in _OPTIONS and not name.lower().startswith("kafka.")]
     if unknown:
@@ -259,7 +259,7 @@ def _flag(name: str, given: str) -> bool:
 
 
 def _cores(spark: SparkSession) -> int | None:
-    """How many tasks run at a time; None where Spark does not say, on Spark Connect."""
+    """Number of tasks that run at a time; None where Spark does not tell it, on Spark Connect."""
     try:
         return spark.sparkContext.defaultParallelism
     except PySparkAttributeError:
@@ -267,9 +267,9 @@ def _cores(spark: SparkSession) -> int | None:
 
 
 def shared(start: Offsets, end: Offsets, most: int) -> Offsets:
-    """Where a batch of `most` records ends: each partition gives its share, as with `maxOffsetsPerTrigger` of Spark's.
+    """The end of a batch of `most` records: each partition gives its share, as with Spark's `maxOffsetsPerTrigger`.
 
-    A partition gives one record at least, as there; so a batch may have one more for each partition.
+    As in Spark a partition gives at least one record, so a batch may have one record more for each partition.
     """
     total = sum(at - start[topic][number] for topic, of in end.items() for number, at in of.items())
     if total <= most:

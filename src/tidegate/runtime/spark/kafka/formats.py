@@ -1,4 +1,4 @@
-"""What the bytes of a Kafka key or value say: as JSON, Avro or text, and why they do not where they do not."""
+"""Formats of the bytes of a Kafka key or value: JSON, Avro and text, and the reasons why bytes cannot be read."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tidegate.errors import DefinitionError, DefinitionTypeError
 from tidegate.spec.columns import OURS
 
 MALFORMED = OURS + "malformed"
-"""The field in which Spark's JSON reader puts what it could not read."""
+"""The field in which Spark's JSON reader puts text that it could not read."""
 
 MARK_HEX = b"tidegate".hex()
 _MARK = '{"name": "mark", "type": {"type": "fixed", "name": "mark_of_tidegate", "size": 8}}'
 
 
 class Format(ABC):
-    """How a key or a value is written: `tg.kafka.json`, `tg.kafka.avro` or `tg.kafka.text`.
+    """The format of a key or a value: `tg.kafka.json`, `tg.kafka.avro` or `tg.kafka.text`.
 
     Examples:
         ```python
@@ -66,11 +66,11 @@ class Format(ABC):
 
     @abstractmethod
     def fault(self, data: Column, decoded: Column, fields: StructType, what: str) -> Column:
-        """Why `data` cannot be read, null if it can; no bytes at all can always be read.
+        """The reason why `data` cannot be read, null if it can be read; null bytes can always be read.
 
         Args:
             data: The bytes.
-            decoded: What `decoded` gave.
+            decoded: The column of structs of the method `decoded`.
             fields: The columns that are wanted.
             what: "key" or "value", for the reason.
 
@@ -85,7 +85,7 @@ class Format(ABC):
 
     @abstractmethod
     def encoded(self, row: Column) -> Column:
-        """A struct as bytes or text, the other way round.
+        """A struct as bytes or text, the inverse of `decoded`.
 
         Args:
             row: A column of structs.
@@ -106,7 +106,7 @@ class Json(Format):
 
     Attributes:
         schema: The fields, as text or as a StructType.
-        options: Those of Spark's `from_json`.
+        options: Options of Spark's `from_json`.
 
     Examples:
         ```python
@@ -143,7 +143,7 @@ class Json(Format):
 
 
 def _misfit(said: Column, decoded: Column, at: StructField) -> Column:
-    """Says that `at` is not of its type, if the field is there and was not read."""
+    """A text saying that `at` is not of its type, if the field is there and was not read; otherwise null."""
     there = F.get_json_object(said, f"$['{at.name}']").isNotNull()
     return F.when(
         there & decoded.getField(at.name).isNull(), F.lit(f"{at.name!r} is not a {at.dataType.simpleString()}")
@@ -156,7 +156,7 @@ class Avro(Format):
 
     Attributes:
         schema: The JSON text of an Avro record.
-        schema_id: The number of the schema in a registry, in front of each record; None where there is none.
+        schema_id: The number of the schema in a registry, in front of each record; None if records have no number.
 
     Examples:
         ```python
@@ -176,8 +176,8 @@ class Avro(Format):
     def decoded(self, data: Column, fields: StructType) -> Column:
         from pyspark.sql.avro.functions import from_avro
 
-        # In front of a mark, in a record of both: for bytes it cannot read, Spark gives a record of nulls, which could
-        # as well have been written so, and it does not notice bytes left over. In either case the mark is not read.
+        # Spark reads the record together with a mark behind it. For unreadable bytes it gives a record of nulls, which
+        # could be real, and it does not notice bytes that are left over. In both cases it does not read the mark.
         fields_ = f'[{{"name": "row", "type": {self.schema}}}, {_MARK}]'
         framed = f'{{"type": "record", "name": "framed_by_tidegate", "fields": {fields_}}}'
         mark = F.unhex(F.lit(MARK_HEX))
@@ -242,11 +242,11 @@ class Text(Format):
 def json(schema: str | StructType, options: Mapping[str, str] | None = None) -> Json:
     """JSON objects with the fields of `schema`.
 
-    A field that is missing is null; one of another type makes the record malformed. Timestamps without a zone are UTC.
+    A missing field is null; a field of another type makes the record malformed. Timestamps without a zone are UTC.
 
     Args:
         schema: "user string, ts timestamp" or a StructType.
-        options: Those of Spark's `from_json`.
+        options: Options of Spark's `from_json`.
 
     Returns:
         The format.
@@ -269,12 +269,12 @@ def json(schema: str | StructType, options: Mapping[str, str] | None = None) -> 
 def avro(schema: str, *, schema_id: int | None = None) -> Avro:
     """Avro records of `schema`; needs Spark's package spark-avro.
 
-    With `schema_id` each begins with a zero byte and that number in four bytes, as with Confluent's schema registry;
-    a record with another number is malformed.
+    With `schema_id` each record begins with a zero byte and that number in four bytes, as with Confluent's schema
+    registry; a record with another number is malformed.
 
     Args:
         schema: The JSON text of an Avro record.
-        schema_id: The number of the schema in a registry; None where records begin with no number.
+        schema_id: The number of the schema in a registry; None if records begin with no number.
 
     Returns:
         The format.
@@ -342,5 +342,5 @@ def as_json(row: Column) -> Column:
 
 
 def as_text(column: Column) -> Column:
-    """A value as text that is the same in every session: itself, or what JSON would show of it without quotes."""
+    """A value as text that is the same in every session: as JSON shows it, without quotes."""
     return F.get_json_object(as_json(F.struct(column.alias("x"))), "$.x")

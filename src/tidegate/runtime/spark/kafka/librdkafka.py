@@ -1,7 +1,7 @@
 """Records of topics by librdkafka, Kafka's client in C, as columns like those of Spark's own source.
 
-How far the topics go is asked once per micro-batch (`Client.ends`), and records are read by the workers
-(`Client.records`), each of which keeps one consumer for as long as it lives.
+The driver asks for the ends of the topics once per micro-batch (`Client.ends`). The workers read the records
+(`Client.records`); each worker keeps one consumer for as long as it lives.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ import pyarrow as pa
 from tidegate.errors import DefinitionError, InputError, TidegateError
 
 Offsets = dict[str, dict[str, int]]
-"""By topic and partition, as Spark's own source writes them into a checkpoint."""
+"""Offsets by topic and partition, as Spark's own source writes them into a checkpoint."""
 
 CHUNK = 1 << 15
 """About so many records are a batch of columns."""
 AT_ONCE = 4_000
-"""So many are asked for at a time: as objects, which fit into the caches of a processor."""
+"""So many records are requested at a time: as objects they fit into the caches of a processor."""
 POLL_S = 0.01
-"""How long a worker waits for that many. Where records are missing from a topic (compacted, or a transaction's marks)
-the last of a span never are as many."""
+"""Seconds that a worker waits for AT_ONCE records. If records are missing from a topic (compacted, or a transaction's
+marks), the last records of a span are never as many."""
 PATIENCE_S = 120
-"""How long nothing may come of what is known to be there; Spark's own source waits as long."""
+"""Seconds without a record that is known to be there, before the read fails; Spark's own source waits as long."""
 ANSWER_S = 30
-"""How long the brokers may take to say which partitions a topic has."""
+"""Seconds that the brokers may take to list the partitions of a topic."""
 TRIES = 3
 
-# In their order, and of their types, those of Spark's source.
+# Columns of Spark's source, of the same types.
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _AS: dict[str, tuple[pa.DataType, Callable[[Any, list[Any]], list[Any]]]] = {
     "key": (pa.binary(), lambda message, records: list(map(message.key, records))),
@@ -48,8 +48,8 @@ _AS: dict[str, tuple[pa.DataType, Callable[[Any, list[Any]], list[Any]]]] = {
     "headers": (_HEADERS, lambda message, records: [_headers(each) for each in map(message.headers, records)]),
 }
 
-# A consumer that fetches little ahead, because a worker that has reached the end of its share drops what came behind
-# it, and asks again at once where it has room: librdkafka would wait for a second.
+# A consumer fetches little ahead, because a worker at the end of its span drops the records behind it; and it fetches
+# again as soon as it has room: librdkafka would wait for a second.
 _CONSUMER = {
     "queued.min.messages": 20_000,
     "queued.max.messages.kbytes": 16_384,
@@ -57,7 +57,7 @@ _CONSUMER = {
     "fetch.queue.backoff.ms": 1,
     "fetch.wait.max.ms": 10,
     "isolation.level": "read_uncommitted",  # Java's default, and so Spark's
-    # A worker that has nothing to do stays connected, and need not say so when brokers are restarted.
+    # An idle worker stays connected, and need not log restarts of brokers.
     "log_level": 2,
 }
 
@@ -74,13 +74,13 @@ class Span:
 
 @dataclass(frozen=True)
 class Client:
-    """How to reach the brokers; `settings` are librdkafka's, in pairs."""
+    """The address of the brokers; `settings` are librdkafka's, in pairs."""
 
     servers: str
     settings: tuple[tuple[str, str], ...] = ()
 
     def check(self) -> None:
-        """Raises TidegateError where librdkafka is not there, DefinitionError where it does not know a setting."""
+        """Raises TidegateError if librdkafka is missing, DefinitionError if it does not know a setting."""
         kafka = _kafka()
         try:
             kafka.Consumer(self.configuration()).close()
@@ -92,15 +92,15 @@ class Client:
             ) from error
 
     def ends(self, topics: Sequence[str]) -> Offsets:
-        """Behind the last record of each partition. Raises InputError for a topic that is not there."""
+        """The offset behind the last record of each partition. Raises InputError for a topic that is not there."""
         return self._offsets(topics, latest=True)
 
     def beginnings(self, topics: Sequence[str]) -> Offsets:
-        """The first record of each partition that Kafka still has."""
+        """The offset of the first record of each partition that Kafka still has."""
         return self._offsets(topics, latest=False)
 
     def records(self, span: Span, names: Sequence[str], *, lossy: bool) -> Iterator[pa.RecordBatch]:
-        """The columns `names` of the records of a span; `lossy` goes on without those that are no longer there."""
+        """The columns `names` of the records of a span; `lossy` skips records that are no longer there."""
         consumer = _consumer(self, "earliest" if lossy else "error")
         consumer.of.assign([_kafka().TopicPartition(span.topic, span.partition, span.start)])
         try:
@@ -140,7 +140,7 @@ class Client:
 
     def _partitions(self, topic: str) -> list[int]:
         kafka = _kafka()
-        # A consumer's question: a producer's would make the topic.
+        # By a consumer: the question of a producer would create the topic.
         found = _consumer(self, "error").of.list_topics(topic, timeout=ANSWER_S).topics[topic]
         if found.error is not None and found.error.code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise InputError(f"There is no topic {topic!r} on {self.servers}. Create it, or see how it is written.")
@@ -149,10 +149,10 @@ class Client:
         return sorted(found.partitions)
 
     def configuration(self) -> dict[str, Any]:
-        """Of a consumer."""
+        """The configuration of a consumer."""
         return {
             **_CONSUMER,
-            "group.id": "tidegate",  # asked for, and used for nothing: offsets are the checkpoint's
+            "group.id": "tidegate",  # required, but unused: the checkpoint has the offsets
             **dict(self.settings),
             "bootstrap.servers": self.servers,
             "enable.auto.commit": False,
@@ -162,12 +162,12 @@ class Client:
 
 
 def settings(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Those of `options` that are for the client: what stands behind `kafka.`."""
+    """The options that are for the client, without the prefix `kafka.`."""
     return tuple(sorted((name[6:], value) for name, value in options.items() if name.lower().startswith("kafka.")))
 
 
 def spans(start: Offsets, end: Offsets) -> list[Span]:
-    """What is between two offsets, partitions without records left out."""
+    """The spans between two offsets, without empty ones."""
     return [
         Span(topic, int(number), start[topic][number], last)
         for topic, partitions in end.items()
@@ -177,7 +177,7 @@ def spans(start: Offsets, end: Offsets) -> list[Span]:
 
 
 def _until(span: Span, consumer: _Consumer, *, lossy: bool) -> Iterator[list[Any]]:
-    """The records of the span that `consumer` is at the beginning of."""
+    """The records of `span`, at whose beginning `consumer` is."""
     message = _kafka().Message
     at, heard = span.start, time.monotonic()
     while at < span.end:
@@ -199,7 +199,7 @@ def _until(span: Span, consumer: _Consumer, *, lossy: bool) -> Iterator[list[Any
 
 
 def _end(said: Any, span: Span, at: int) -> int:
-    """Where the partition ends, if that is what librdkafka says instead of a record; raises InputError if not."""
+    """The end of the partition, if librdkafka reports it instead of a record; raises InputError for another report."""
     if said.error().code() != _kafka().KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
         raise _unread(span, at, said.error().str())
     return int(said.offset())
@@ -226,8 +226,8 @@ def _batch(found: Iterator[list[Any]], names: Sequence[str], span: Span) -> pa.R
 
 @contextmanager
 def _no_collector() -> Iterator[None]:
-    """Python's collector would look through the objects of records again and again, and none of them is ever garbage
-    that it could find (decision 0020).
+    """Turns Python's garbage collector off. It would scan the objects of records again and again, and never find one
+    to free (decision 0020).
     """
     was = gc.isenabled()
     gc.disable()
@@ -265,7 +265,7 @@ def _numbers(records: list[Any]) -> Any:
 
 
 class _Consumer:
-    """A consumer of this process (`of`), and what it last said was wrong with the brokers (`trouble`)."""
+    """A consumer of this process (`of`), and its last error about the brokers (`trouble`)."""
 
     def __init__(self, configuration: dict[str, Any]) -> None:
         self.trouble = ""

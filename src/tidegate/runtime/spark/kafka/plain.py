@@ -1,10 +1,9 @@
 """JSON that the workers read: objects so plain that Arrow reads them exactly as Spark's `from_json` does.
 
-Spark makes a parser for every record, which costs more than all else that is done with a short one. So a worker gets
-the records as bytes and reads by the batch what it can be sure of. The others, with odd numbers or times, nested
-deeply, or malformed, it hands back: Spark reads and judges them, and a second worker puts both together again in their
-order, on their way into the map step. What a record says never depends on who read it
-(tests/spark/test_kafka_plain.py).
+Spark makes a parser for every record, which costs more than all other work on a short record. So a worker gets the
+records as bytes and reads the plain ones by the batch. It hands back the odd ones: with odd numbers or times, nested
+deeply, or malformed. Spark reads and judges them, and a second worker puts both together again in their order, on their
+way into the map step. The row of a record never depends on its reader (tests/spark/test_kafka_plain.py).
 
     bytes -> Reader -> odd records, as they came, and one row with all plain ones of a batch
           -> Spark: from_json of the odd ones, malformed ones counted and taken out
@@ -42,28 +41,28 @@ from tidegate.runtime.spark.worker.memory import keep
 from tidegate.spec.columns import OURS
 
 PLAIN, AT = OURS + "plain", OURS + "at"
-"""The plain records of a batch as an Arrow stream, and how many they are; of an odd record null, and its place."""
+"""Columns: the plain records of a batch as an Arrow stream and their number; for an odd record null and its place."""
 
 LONGEST = 50_000
-"""Bytes of a record that may be plain: longer names and numbers than Spark takes do not fit in."""
+"""Most bytes of a plain record: names and numbers that are too long for Spark do not fit into it."""
 
 FEW = 64
-"""So many records are handed back rather than read in two halves, to find the one that Arrow cannot read."""
+"""So many records are handed back; of more, halves are read to find the record that Arrow cannot read."""
 
 MOST_BYTES = 128 << 20
-"""What is read at once; Arrow could not count beyond 2 GiB, and a worker has other things to hold."""
+"""Most bytes that are read at once: Arrow could not count beyond 2 GiB, and a worker needs memory for other things."""
 
 MOST_MS = (2**63 - 1) // 1000
-"""Milliseconds beyond this are no timestamp: Spark counts microseconds."""
+"""Largest timestamp of Spark (ms): Spark counts microseconds."""
 
-# The grammar of RFC 8259 but for white space with line ends, names with escapes, halves of surrogate pairs, and numbers
+# The grammar of RFC 8259 without white space with line ends, names with escapes, halves of surrogate pairs, and numbers
 # beyond a double.
 _SPACE = r"[ \t]*"
 _PAIR = r"[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _ESCAPE = rf'\\["\\/bfnrt]|\\u(?:[0-9a-cefA-CEF][0-9a-fA-F]{{3}}|[dD][0-7][0-9a-fA-F]{{2}}|{_PAIR})'
 _STRING = rf'"(?:[^"\\\x00-\x1f]|{_ESCAPE})*"'
 _NAME = r'"[^"\\\x00-\x1f]*"'
-# Not -0, of which Spark makes 0.0 and Arrow -0.0.
+# Not -0: Spark reads 0.0, and Arrow -0.0.
 _NUMBER = r"(?:(?:-?[1-9][0-9]*|0)(?:\.[0-9]+)?|-0\.[0-9]+)(?:[eE][+-]?[0-9]{1,2})?"
 _SCALAR = f"(?:null|true|false|{_STRING}|{_NUMBER})"
 _MANY_DIGITS = "[0-9]{200}"
@@ -93,7 +92,7 @@ def _whole(digits: int) -> str:
 
 _OBJECT = rf"\A{_object(f'(?:{_SCALAR}|{_object(_SCALAR)}|{_array(_SCALAR)})')}\z"
 
-# How each type is written so that there is no doubt that it fits, and what Arrow is to read it as.
+# By type the pattern of values that surely fit it, and the type as which Arrow reads them.
 _WRITTEN: dict[type[DataType], tuple[str, pa.DataType]] = {
     StringType: (_STRING, pa.string()),
     LongType: (_whole(18), pa.int64()),
@@ -117,7 +116,7 @@ def readable(fields: StructType) -> bool:
 
 
 def as_written(spark: SparkSession) -> bool:
-    """Whether Spark reads times as they are written: its parser of old takes .5 for five milliseconds."""
+    """Whether Spark reads times as they are written: its legacy parser takes .5 for five milliseconds."""
     return str(spark.conf.get("spark.sql.legacy.timeParserPolicy")).upper() != "LEGACY"
 
 
@@ -127,8 +126,8 @@ class Reader:
 
     wanted   the columns of a row; those that are neither in `columns` nor `key` come with the record
     fields   the fields of a value
-    columns  which of them the columns are, by name of the column
-    key      what the record's key is as a column, wanted or not, if it is text; None if it is nothing here
+    columns  the field of each column, by name of the column
+    key      the column of the record's key, wanted or not, if the key is text; None if the key is not read here
     """
 
     wanted: pa.Schema
@@ -155,7 +154,7 @@ class Reader:
         yield _with(none, pa.array([_stream(rows)]), pa.array([rows.num_rows], pa.int32()))
 
     def _rows(self, batch: pa.RecordBatch) -> tuple[Bools, dict[str, pa.Array]]:
-        """Which records are plain, and the columns that these say."""
+        """A mask of the plain records, and their columns."""
         return self._read(batch.column("value"), self._sound_keys(batch))
 
     def _sound_keys(self, batch: pa.RecordBatch) -> Bools:
@@ -168,16 +167,16 @@ class Reader:
         return batch.column("key" if name == self.key else name).cast(self.wanted.field(name).type)
 
     def _read(self, values: pa.Array, may: Bools) -> tuple[Bools, dict[str, pa.Array]]:
-        """Which records are plain, and the columns that they say."""
+        """A mask of the plain records among those of the mask `may`, and their columns."""
         texts = _texts(values)
         may = may & _mask(texts.is_valid())
         texts = _narrow(may, _those(texts, may), self._plain)
-        # Arrow is the judge of what fits, as long as all does: it reads all or nothing.
+        # Arrow alone decides if all records fit: it reads all or nothing.
         columns = self._columns(texts)
         if columns is not None:
             return may, columns
         texts = _narrow(may, texts, self._fits)
-        # What is left are fields that are there twice.
+        # The only records left that Arrow refuses have a field twice.
         fits, parts = self._by_halves(texts)
         may[may] = fits
         return may, {name: pa.concat_arrays([part[name] for part in parts]) for name in self.columns}
@@ -195,12 +194,12 @@ class Reader:
         return np.concatenate([fits, more_fits]), parts + more_parts
 
     def _plain(self, texts: pa.Array) -> pa.Array:
-        """Which texts leave no doubt about what they say, as far as one sees without reading them."""
+        """Whether each text is plain, as far as a pattern shows without reading the text."""
         return _plain(texts)
 
     def _values(self, texts: pa.Array) -> Mapping[str, pa.ChunkedArray]:
-        """What plain texts say, by field, at least of the wanted ones; raises ArrowInvalid if one does not fit."""
-        # All of them: what does not fit is malformed, whether anybody wants it or not.
+        """The values of plain texts by field, at least by wanted field; raises ArrowInvalid if one does not fit."""
+        # All fields: a value that does not fit makes the record malformed, whether it is wanted or not.
         table = _objects(texts, pa.schema([(field.name, _written(field)[1]) for field in self.fields.fields]))
         return {
             field.name: instants(table[field.name]) if isinstance(field.dataType, TimestampType) else table[field.name]
@@ -292,7 +291,7 @@ def _mask(flags: pa.Array) -> Bools:
 
 
 def _narrow(may: Bools, texts: pa.Array, which: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """Those texts that are so, and `may`, which says of which records they are, with these alone."""
+    """The texts for which `which` is true; `may`, the mask of their records, is narrowed to them in place."""
     so = _mask(which(texts))
     may[may] = so
     return _those(texts, so)
@@ -325,7 +324,7 @@ def _objects(texts: pa.Array, asked: pa.Schema) -> pa.Table:
 
 
 def instants(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Timestamps; those without a zone are UTC. Raises ArrowInvalid for what is not written plainly."""
+    """Texts as timestamps; those without a zone are UTC. Raises ArrowInvalid for a time that is not written plainly."""
     if _in_utc(texts):
         found = texts.cast(INSTANTS)
         first, last = pc.min_max(found).values()
@@ -339,10 +338,10 @@ def instants(texts: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _in_utc(texts: pa.ChunkedArray) -> bool:
-    """Whether all are as long as 2026-01-31T23:59:59Z, or as that with a fraction, and end with Z.
+    """Whether all are as long as 2026-01-31T23:59:59Z, or as such a time with a fraction, and end with Z.
 
-    Arrow reads nothing else that is so long and ends so, but years beyond those of INSTANT, and this way in a third of
-    the time: the patterns take most of it.
+    Arrow reads no other text of these lengths that ends so, except years beyond those of INSTANT. It takes a third of
+    the time, most of which the patterns take.
     """
     length = pc.binary_length(texts)
     alike = pc.and_(pc.is_in(length, _LENGTHS), pc.ends_with(texts, "Z"))
@@ -354,7 +353,7 @@ def as_wanted(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if pa.types.is_timestamp(kind) and pa.types.is_integer(values.type):
         there_is = pc.and_(pc.greater_equal(values, -MOST_MS), pc.less_equal(values, MOST_MS))
         values = pc.if_else(there_is, values.cast(pa.int64()), None).cast(pa.timestamp("ms", kind.tz))
-    # Types of lists and maps are equal to Arrow whatever the names of what is in them.
+    # For Arrow types of lists and maps are equal whatever the names of the fields in them.
     return values if values.type == kind and not pa.types.is_nested(kind) else values.cast(kind)
 
 

@@ -1,8 +1,8 @@
 """Keys and values whose schemas a registry keeps: `tg.kafka.schema_registry`.
 
-Other formats are expressions of Spark's, which know one schema before a query starts. Here each record names its own,
-so the workers decode: `Judge` gives what they find as columns, `Decoding` as rows to the map step around it, `Packed`
-as plain rows to a map step in another worker (kafka.plain), and `Framed` does so with plain JSON.
+Other formats are expressions of Spark's, which know one schema before a query starts. Here each record names its own
+schema, so the workers decode. `Judge` gives decoded records as columns; `Decoding` as rows to the map step of the same
+worker; `Packed` as plain rows to a map step in another worker (kafka.plain), and `Framed` does so with plain JSON.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ def schema_registry(
 ) -> Registered:
     """Keys or values in the wire format of Confluent's serializers, whose schemas a registry keeps.
 
-    Each record begins with a zero byte and the number of the schema that wrote it, and is read as the reader's schema
-    has it, by Avro's rules of resolution. Needs `tidegate[registry]`, here and on the workers.
+    Each record begins with a zero byte and the number of the schema that wrote it. It is resolved to the reader's
+    schema by Avro's rules. Needs `tidegate[registry]`, here and on the workers.
 
     Args:
         url: The address of the registry, "http://localhost:8081".
-        subject: Whose newest schema is the reader's; "TOPIC-value" or "TOPIC-key" if left out.
-        version: That of this version instead of the newest.
+        subject: The subject whose newest schema is the reader's; "TOPIC-value" or "TOPIC-key" if left out.
+        version: The version of the subject's schema, instead of the newest one.
         schema: The reader's schema itself, instead of a subject's: the text of an Avro schema; for JSON "user string,
             ts timestamp" or a StructType; for Protobuf a class that protoc made.
-        message: Which message of a Protobuf file it is; the first if left out.
+        message: The name of the message in a Protobuf file; its first message if left out.
         options: Settings of confluent-kafka's client, such as {"basic.auth.user.info": "user:password"}.
 
     Returns:
@@ -85,7 +85,7 @@ def schema_registry(
 
 @dataclass(frozen=True)
 class Registered:
-    """What `schema_registry` was given; `bound` makes the format of a topic's keys or values of it."""
+    """The arguments of `schema_registry`; `bound` makes them the format of a topic's keys or values."""
 
     registry: Registry = field(repr=False)
     subject: str | None
@@ -94,7 +94,10 @@ class Registered:
     message: str | None = None
 
     def bound(self, topic: str | None, what: str) -> Bound:
-        """Raises DefinitionError for a schema that cannot be read, InputError where the registry does not answer."""
+        """The format of a topic's keys or values (`what`: "key" or "value").
+
+        Raises DefinitionError for a schema that cannot be read, InputError if the registry does not answer.
+        """
         if self.schema is not None:
             return self._given(what)
         subject = self.subject or (None if topic is None else f"{topic}-{what}")
@@ -134,9 +137,9 @@ class Registered:
 
 @dataclass(frozen=True)
 class Bound(Format):
-    """The keys or values of a topic; `inner` reads what the decoder leaves as bytes, None where it leaves none.
+    """The format of a topic's keys or values; `inner` reads the bytes that the decoder leaves, None if it leaves none.
 
-    `written` is the registry's schema that the reader has, None for one that was given.
+    `written` is the reader's schema in the registry, None if the schema itself was given.
     """
 
     decoder: Decoder = field(repr=False)
@@ -150,7 +153,7 @@ class Bound(Format):
 
     @property
     def column(self) -> str:
-        """The column of `Judge` with what the decoder found; behind it those with the reason and the number."""
+        """The column of `Judge` with decoded values; columns with the reason and the schema's number follow it."""
         return f"{OURS}decoded {self.decoder.what}"
 
     def decoded(self, data: Column, fields: StructType) -> Column:
@@ -181,12 +184,12 @@ class Bound(Format):
 
 
 def bound(given: Any, topic: Any, what: str) -> Any:
-    """A format whose schema is in a registry as that of a topic's keys or values; any other as it is."""
+    """A `Registered` bound to a topic's keys or values; any other format as it is."""
     return given.bound(topic if isinstance(topic, str) else None, what) if isinstance(given, Registered) else given
 
 
 def judged(raw: DataFrame, *formats: Format | None) -> DataFrame:
-    """`raw` with the columns that its registered formats find; as it is where there is none."""
+    """`raw` with the columns that registered formats decode; unchanged without such formats."""
     bound = [each for each in formats if isinstance(each, Bound)]
     if not bound:
         return raw
@@ -206,7 +209,7 @@ def judged(raw: DataFrame, *formats: Format | None) -> DataFrame:
 
 @dataclass(frozen=True)
 class Judge:
-    """Puts what decoders find beside the columns `key` and `value`: rows of `schema`."""
+    """Adds the results of decoders to the columns `key` and `value`: rows of `schema`."""
 
     decoders: tuple[Decoder, ...]
     schema: pa.Schema
@@ -225,9 +228,9 @@ class Judge:
 
 @dataclass(frozen=True)
 class Framed(Reader):
-    """A Reader of JSON objects behind the numbers of their schemas; what it hands back has no number in front.
+    """A Reader of JSON objects behind the numbers of their schemas; records that it hands back have no number in front.
 
-    decoder  of the value
+    decoder  decoder of the value
     """
 
     decoder: Decoder
@@ -236,21 +239,21 @@ class Framed(Reader):
         found = self.decoder(batch.column("value"))
         at = batch.schema.get_field_index("value")
         kind = batch.schema.field(at).type
-        # Which record is malformed is all that is told here: why, the query of the dead letters finds out by itself.
+        # Only marks malformed records: the query of the dead letters finds the reasons itself.
         said = pc.if_else(found.reasons.is_null(), found.rows, pa.scalar(_NO_JSON, pa.binary()))
         yield from super()._sorted_out(batch.set_column(at, batch.schema.field(at), said.cast(kind)))
 
 
 _NO_JSON = b"\xff"
-"""Malformed for whoever reads JSON."""
+"""Bytes that are malformed for every reader of JSON."""
 
 
 @dataclass(frozen=True)
 class Packed(Reader):
-    """A Reader of records that decoders read: what they cannot read is handed back, and is malformed.
+    """A Reader of records that decoders read: records that they cannot read are handed back, and are malformed.
 
-    keys     the columns that are fields of the record's key, by name of the column; `columns` has those of the value
-    decoder  of the value; `key_decoder` of the key, None where it is text or nothing
+    keys     the field of the record's key by name of the column; `columns` has the fields of the value
+    decoder  decoder of the value; `key_decoder` of the key, None if the key is text or not read
     """
 
     keys: Mapping[str, str]
@@ -258,7 +261,7 @@ class Packed(Reader):
     key_decoder: Decoder | None
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of the records that can be read, of `wanted` and with `WALL_CLOCK` if it came along."""
+        """The rows of the records that can be read: the wanted columns, and `WALL_CLOCK` if the batch has it."""
         fine, values = self._rows(batch)
         if not fine.all():
             batch = batch.filter(pa.array(fine))
@@ -270,7 +273,7 @@ class Packed(Reader):
 
     @property
     def fault(self) -> Column:
-        """Why a row that `__call__` hands back is no record; null for plain ones."""
+        """The reason why a row that `__call__` hands back is no record; null for plain records."""
         return F.when(F.col(PLAIN).isNull(), F.lit("it cannot be decoded"))
 
     def _rows(self, batch: pa.RecordBatch) -> tuple[Bools, dict[str, pa.Array]]:
@@ -297,7 +300,7 @@ class Packed(Reader):
 
 
 def _copied(columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
-    """What Spark hands over is one buffer, which a single column would keep with the bytes of all records in it."""
+    """Copies of the columns. A batch of Spark is one buffer, which a single column of it would keep in memory."""
     if not columns:
         return {}
     batch = pa.record_batch(dict(columns))

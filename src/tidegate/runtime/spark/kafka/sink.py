@@ -46,13 +46,13 @@ def sink(
         table: A table, several outputs, or a DataFrame made of one.
         servers: The brokers, "host:port" with commas between them.
         topic: The topic.
-        checkpoint: Where Spark keeps how far it came.
+        checkpoint: The folder for the query's checkpoint.
         key: As of `records`.
         value: As of `records`.
         headers: As of `records`.
         final: As of `records`.
         name: As of `records`.
-        options: Anything else that Spark's sink knows.
+        options: Other options of Spark's sink.
 
     Returns:
         A writer: `.start()` it, or `.save()` it if the input is static.
@@ -85,17 +85,17 @@ def records(
 ) -> DataFrame:
     """The rows of `table` as Spark's Kafka sink takes them: `key`, `value`, and `headers` if there are any.
 
-    Each final row has a `row_id`, which depends on `name`, output, key and window alone. Each row of a join has one
-    that depends on `name`, output and the records that made the row, if its streams have partition and offset.
+    Each final row has a `row_id`, which depends on `name`, output, key and window alone. Each row of a join has a
+    `row_id` that depends on `name`, output and the records that made the row, if its streams have partition and offset.
 
     Args:
         table: A table, several outputs, or a DataFrame made of one.
-        key: Columns: one alone as text, several as a JSON object; unless said, the key columns of the table and, where
-            there are windows, `window`, so that each result is a record of its own to a compacted topic.
-        value: JSON with all columns, or a Format as `tg.kafka.avro(schema)` or `tg.kafka.schema_registry(url)`, whose
-            newest schema it is then; null for a deleted row.
+        key: Columns: one alone as text, several as a JSON object. Left out, the key columns of the table and, where
+            there are windows, `window`, so that a compacted topic keeps each result as a record of its own.
+        value: A Format such as `tg.kafka.avro(schema)`, or `tg.kafka.schema_registry(url)` for the newest schema there.
+            Left out, JSON with all columns. A deleted row has a null value.
         headers: Columns that are sent as headers too, as text; `row_id` may be one.
-        final: Of a DataFrame: whether its rows are final, once per key and window; of a table, that is known.
+        final: For a DataFrame: whether its rows are final, once per key and window. For a table this is known.
         name: The part of the ids that tells this pipeline from others that write into the same topic.
 
     Returns:
@@ -129,7 +129,7 @@ def records(
 
 
 class _Rows:
-    """What is known of the rows: columns of the record's key, of their identity, and when they are final."""
+    """Facts about the rows: columns of the record's key, columns that identify a row, and the rows that are final."""
 
     def __init__(self, key: list[str], identity: list[str], final: Column | None) -> None:
         self.key, self.identity, self.final = key, identity, final
@@ -168,7 +168,7 @@ def _of_frame(frame: DataFrame, key: list[str] | None, final: bool) -> _Rows:
 
 
 def _of_records(frame: DataFrame, key: list[str]) -> _Rows:
-    """Rows of a join, which say of which records they were made."""
+    """Rows of a join, which have the ids of the records that made them."""
     identity = [name for name in ("output", RECORDS) if name in frame.columns]
     return _Rows(key, identity, col(RECORDS).isNotNull())
 

@@ -1,4 +1,4 @@
-"""A Kafka topic as a stream or as a table: decoded, in exact order, with what cannot be read set aside."""
+"""A Kafka topic as a stream or as a table: decoded, in exact order, with unreadable records set aside."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from tidegate.runtime.spark.session.config import connector
 from tidegate.spec.columns import OURS
 
 STAMP = "kafka_timestamp"
-"""Kafka's own column `timestamp`: rows of a result have one of that name."""
+"""The column with Kafka's `timestamp`, renamed because rows of a result have a column of that name."""
 TOMBSTONE = "tombstone"
 META = ("topic", "partition", "offset", STAMP)
 TAKEN = (*RESULT_COLUMNS, *META, TOMBSTONE, "headers")
-"""Names that a field of a record cannot have here; it gets `_in` behind its own."""
+"""Names that a field of a record cannot have here; such a field gets `_in` behind its name."""
 
 _KEY, _VALUE, _FAULT = OURS + "key", OURS + "value", OURS + "fault"
 
@@ -43,8 +43,8 @@ class KafkaStream(KStream):
 
     Attributes:
         frame: The decoded records: fields of key and value, topic, partition, offset, kafka_timestamp.
-        dead_letters: Those that cannot be decoded: topic, partition, offset, timestamp, reason, key and value as bytes;
-            a query of its own.
+        dead_letters: The records that cannot be decoded: topic, partition, offset, timestamp, reason, key and value as
+            bytes; a query of its own.
 
     Examples:
         ```python
@@ -101,20 +101,20 @@ def source(
         spark: The session.
         servers: The brokers, "host:port" with commas between them.
         topic: A topic, or a list of topics.
-        key: Fields of the value; or how the record's key is written (`tg.kafka.text("user")`, `.json`, `.avro`), whose
-            columns then are the key; one name that is no field of the value is the record's key as text.
+        key: Fields of the value; or the format of the record's key (`tg.kafka.text("user")`, `.json`, `.avro`), whose
+            columns then are the key; a name that is no field of the value is the record's key as text.
         value: A schema: "user string, ts timestamp" or a StructType for JSON, the text of an Avro schema, a Format, or
             `tg.kafka.schema_registry(url)`, whose records name their schemas.
         timestamp: A field with the event time, of a timestamp type or in epoch milliseconds; None for Kafka's own.
-        name: The name of the stream; left out, that of the topic.
-        starting: "earliest", "latest" or Spark's JSON of offsets; without meaning once there is a checkpoint.
+        name: The name of the stream; left out, the name of the topic.
+        starting: "earliest", "latest" or Spark's JSON of offsets; without effect once there is a checkpoint.
         headers: Whether the headers of the records are a column too.
-        streaming: False for a static DataFrame of what is there now.
-        consumer: "spark": its connector; "librdkafka": the workers consume the records themselves, which costs less, in
-            Spark 4.2 or later with `tidegate[kafka]`; a checkpoint goes on with either (docs/kafka.md).
-        options: Anything else that Spark's source knows: security, `maxOffsetsPerTrigger`, `failOnDataLoss`; librdkafka
-            has these two and settings of its own behind `kafka.`.
-        **more: What else `tg.stream` takes, such as `stream_time="min_partition"`.
+        streaming: False for a static DataFrame of the records that are there now.
+        consumer: "spark": Spark's connector. "librdkafka": the workers consume the records themselves, which costs
+            less, in Spark 4.2 or later with `tidegate[kafka]`. A checkpoint goes on with either (docs/kafka.md).
+        options: Other options of Spark's source: security, `maxOffsetsPerTrigger`, `failOnDataLoss`; librdkafka has
+            these two and settings of its own behind `kafka.`.
+        **more: Other arguments of `tg.stream`, such as `stream_time="min_partition"`.
 
     Returns:
         The stream.
@@ -222,7 +222,7 @@ def decoded_stream(
         name=name,
         **more,
     ).node
-    # Where a record lay and when Kafka got it is known of every record: it is no value, which a record may lack.
+    # Every record has a place and a time in Kafka: these columns are no values, which a record may lack.
     node = replace(node, aside=tuple(name for name in (*META, "headers") if name in frame.columns))
     if reading.in_workers:
         node = replace(node, raw=reading)
@@ -261,7 +261,7 @@ def changes_table(
     order: tuple[str | None, str | None],
     **more: Any,
 ) -> KafkaTable:
-    """A table of changes, of which those with `TOMBSTONE` delete; `order` is partition and offset, or two None."""
+    """A table of changes; a change with `TOMBSTONE` deletes. `order`: the columns partition and offset, or two None."""
     partition, offset = order
     table = dsl.table(
         frame, key=key, timestamp=timestamp, deleted=TOMBSTONE, partition=partition, offset=offset, **more
@@ -271,10 +271,10 @@ def changes_table(
 
 @dataclass(frozen=True)
 class _Reading:
-    """How the columns of Spark's Kafka source become those of a stream.
+    """Turns the columns of Spark's Kafka source into the columns of a stream.
 
-    `key_format` is None where the key is in the value; `names` has the column of each field of key and value; `made` is
-    who makes what a Reader makes of `raw`, if not Spark from its rows.
+    `key_format` is None if the key is in the value. `names` has the column of each field of key and value. `made` makes
+    the DataFrame of a Reader's rows; None if Spark runs the Reader over `raw`.
     """
 
     raw: DataFrame
@@ -306,14 +306,14 @@ class _Reading:
         return _Reading(raw, key_format, value_format, key_fields, value_fields, columns, names, time, name, several)
 
     def frame(self) -> DataFrame:
-        """The records that can be read; Spark counts the others on the way (`observedMetrics`)."""
+        """The records that can be read; Spark counts all records and the malformed ones (`observedMetrics`)."""
         return self._fine(self._judged(self.raw), F.count(F.lit(1))).select(
             *self._fields().values(), *self._meta().values()
         )
 
     @property
     def in_workers(self) -> bool:
-        """Whether plain records are read in the workers (kafka.plain), or all of them (kafka.registered)."""
+        """Whether workers read the plain records (kafka.plain), or all records (kafka.registered)."""
         if isinstance(self.value_format, Bound) and self.value_format.inner is None:
             return all(not isinstance(each, Bound) or each.inner is None for each in self._formats()) and isinstance(
                 self.key_format, Text | Bound | None
@@ -324,13 +324,13 @@ class _Reading:
 
     @property
     def _inside(self) -> Format:
-        """How values are written behind the number of a schema, or without one."""
+        """The format of values, behind the number of their schema if there is one."""
         of_value = self.value_format
         return of_value.inner if isinstance(of_value, Bound) and of_value.inner is not None else of_value
 
     @property
     def contiguous(self) -> bool:
-        """Yes: a task reads all from one offset to another, and a partition's name has its topic where needed."""
+        """True: a task reads all records between two offsets, and a partition's name has its topic if needed."""
         return True
 
     @property
@@ -338,14 +338,14 @@ class _Reading:
         return f"{self.name} source"
 
     def handed_over(self, wanted: pa.Schema, observed: str | None = None) -> tuple[DataFrame, Opener]:
-        """Plain records, read; of the others what Spark reads, less those that it cannot."""
+        """Plain records, read by the workers; and the other records that Spark can read."""
         given = {name: column for name, column in self._meta().items() if name in wanted.names}
-        # A key is judged whether it is wanted or not.
+        # A key is checked whether it is wanted or not.
         raw = self.raw.select("value", *(["key"] if self.key_format else []), *given.values())
         reader = self._reader(wanted)
         if isinstance(reader, Packed) and not self.made:
             return raw, Decoding(reader, observed or self.observed)
-        # In the row with the plain records all others are null, whatever Spark knows of them.
+        # In the row with the plain records all other columns are null, even those that Spark takes for non-null.
         given_fields = [StructField(field.name, field.dataType) for field in raw.schema.fields]
         fields = StructType([*given_fields, StructField(PLAIN, BinaryType()), StructField(AT, IntegerType())])
         read = self.made(reader, fields) if self.made else raw.mapInArrow(reader, fields)
@@ -378,7 +378,7 @@ class _Reading:
 
     def _fine(self, judged: DataFrame, records: Column, observed: str | None = None) -> DataFrame:
         fine = F.col(_FAULT).isNull()
-        # Behind an observation, which no filter is pushed through: the value would be decoded twice.
+        # The filter is behind the observation, and Spark pushes none through one: the value would be decoded twice.
         counts = [records.alias("records"), F.count_if(~fine).alias("malformed")]
         return judged.observe(observed or self.observed, *counts).where(fine)
 
@@ -389,7 +389,7 @@ class _Reading:
         return dead.select(*given, *number)
 
     def _judged(self, raw: DataFrame) -> DataFrame:
-        """Records with what is read of them, and why not where it is not."""
+        """Records with their decoded key and value, and the reason if these cannot be read (_KEY, _VALUE, _FAULT)."""
         raw = judged(raw, *self._formats())
         value = self.value_format.decoded(F.col("value"), self.value_fields).alias(_VALUE)
         faults = [self.value_format.fault(F.col("value"), F.col(_VALUE), self.value_fields, "value")]
@@ -413,12 +413,12 @@ class _Reading:
 
     def _instant(self, column: Column, kind: DataType) -> Column:
         if isinstance(kind, LongType):
-            # Null beyond what a timestamp holds: the stream counts the record, and goes on.
+            # Null beyond the range of a timestamp: the stream counts the record, and goes on.
             column = F.when(column.between(-MOST_MS, MOST_MS), F.timestamp_millis(column))
         return F.when(F.col("value").isNull(), F.col("timestamp")).otherwise(column) if self.deletes else column
 
     def _meta(self) -> dict[str, Column]:
-        # A partition is one of its topic: where there are several topics, its name is both.
+        # Topics number their partitions alike: with several topics, a partition's name has its topic in front.
         partition = F.concat_ws("-", "topic", "partition") if self.several else F.col("partition")
         columns = {
             "topic": F.col("topic"),
@@ -434,7 +434,7 @@ class _Reading:
 
 
 def _names(key: StructType, value: StructType) -> dict[tuple[str, str], str]:
-    """The column of each field, by (side, field): the key's first, and `_in` behind a name that is taken."""
+    """The column of each field, by (side, field), fields of the key first; a taken name gets `_in` behind it."""
     names: dict[tuple[str, str], str] = {}
     for side, fields in ((_KEY, key), (_VALUE, value)):
         for name in fields.names:
@@ -477,7 +477,7 @@ def _named(topic: str | Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """The records that are asked for, by whatever consumer; the fields are arguments of `source`."""
+    """The records to read, by any consumer; the fields are arguments of `source`."""
 
     spark: SparkSession
     servers: str
@@ -488,7 +488,7 @@ class _Wanted:
     options: Mapping[str, str]
 
     def by(self, consumer: str) -> tuple[DataFrame, Made | None]:
-        """They as Spark's own source gives them, and who makes plain ones columns if it is not the connector."""
+        """The records with the columns of Spark's own source; and the Made of another consumer, None for Spark's."""
         if consumer == "spark":
             return self.by_spark(), None
         if consumer == "librdkafka":

@@ -1,4 +1,4 @@
-"""Metrics of running queries: `listen` keeps them, `serve` shows them to Prometheus, and two files read them there."""
+"""Metrics of running queries: `listen` keeps them, `serve` shows them to Prometheus, DASHBOARD and ALERTS use them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ DASHBOARD = _OPS / "grafana.json"
 """A dashboard to import into Grafana."""
 
 ALERTS = _OPS / "alerts.yml"
-"""Rules for Prometheus; each links to the heading of docs/operations.md that says what to do."""
+"""Rules for Prometheus; each links to a heading of docs/operations.md with the steps to take."""
 
 __all__ = ["ALERTS", "DASHBOARD", "Collector", "Listener", "Server", "Watched", "listen", "serve"]

@@ -1,4 +1,4 @@
-"""The endpoint of running queries, read-only: their metrics for Prometheus, what they hold back as JSON, and a page."""
+"""The endpoint of running queries, read-only: metrics for Prometheus, pending rows and history as JSON, and a page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PORT = 9464
 QUERIES, HISTORY = "/queries.json", "/history.json"
 PAGE = Path(__file__).parent / "page"
-"""The page that shows both, with all that it loads: nothing comes from another host."""
+"""The folder of the page that shows both, with all that it loads: nothing comes from another host."""
 _FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/watch.css": ("watch.css", "text/css; charset=utf-8"),
@@ -49,7 +49,7 @@ _SAFE = [
 ]
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 FORMAT = 1
-"""Of the JSON at QUERIES; raised when a reader of an earlier one would misread it."""
+"""Version of the JSON at QUERIES and HISTORY; raised when a reader of an earlier one would misread it."""
 Application = Callable[[Mapping[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
@@ -77,7 +77,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where Prometheus finds it."""
+        """The address for Prometheus."""
         return f"http://{self.host}:{self.port}/metrics"
 
     @property
@@ -86,7 +86,7 @@ class Server:
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}/"
 
     def close(self) -> None:
-        """End it, and listen to the session no longer.
+        """Stop the endpoint and its listener.
 
         Examples:
             ```python
@@ -106,8 +106,8 @@ def serve(
     Args:
         spark: The session.
         port: The port; 0 takes a free one.
-        host: This machine alone, unless another address is given ("0.0.0.0": every one); nobody is asked who they are.
-        registry: A registry to be shown besides, whose metrics of other things are then told here too.
+        host: The address to listen on: this machine alone unless given; "0.0.0.0" for all. There is no authentication.
+        registry: A registry of Prometheus whose other metrics the endpoint shows too.
 
     Returns:
         The running endpoint.
@@ -139,9 +139,9 @@ def serve(
 
 
 def application(listener: Listener, prometheus: Any, *, local: bool = True) -> Application:
-    """What answers a request by its path: the page and its data, otherwise what Prometheus reads.
+    """The WSGI application: by the path of a request the page, its data, or otherwise the metrics for Prometheus.
 
-    local  whether only this machine may ask, so that a page of another name that leads here is refused (DNS rebinding)
+    local  whether only this machine may ask; requests under another host name are refused then (DNS rebinding)
     """
 
     def answer(environ: Mapping[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
@@ -168,12 +168,12 @@ def _send(start: Callable[..., Any], status: str, kind: str, body: bytes) -> Ite
 
 
 def history(listener: Listener) -> dict[str, Any]:
-    """What the endpoint tells of the last hours, as JSON has it."""
+    """The JSON at HISTORY: numbers of every query over the last hours."""
     return {"format": FORMAT, "time_ms": listener.now_ms, "queries": listener.histories()}
 
 
 def queries(listener: Listener) -> dict[str, Any]:
-    """What the endpoint tells of each operator of each query, as JSON has it; a metric without a sample is null."""
+    """The JSON at QUERIES: each operator of each query; a metric without a sample is null."""
     operators = [
         {
             "query": one.query,
@@ -192,7 +192,7 @@ def queries(listener: Listener) -> dict[str, Any]:
 
 
 def _graces(graces: Graces) -> dict[str, Any]:
-    """The histogram as JSON has it: by the grace needed (ms), how many pairs or records."""
+    """The histogram as JSON: numbers of pairs or records by the grace that they needed (ms)."""
     return {
         "windows": graces.windows,
         "unit": graces.unit,
@@ -205,7 +205,7 @@ def _graces(graces: Graces) -> dict[str, Any]:
 
 
 class _Threads(ThreadingMixIn, WSGIServer):
-    """A thread for each request, so that a reader that stalls holds nobody up."""
+    """A server with a thread for each request, so that a client that stalls blocks no other."""
 
     daemon_threads = True
 
@@ -216,4 +216,4 @@ class _IPv6(_Threads):
 
 class _Quiet(WSGIRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: a line for each request is for nobody."""
+        """Log nothing: nobody needs a line for each request."""

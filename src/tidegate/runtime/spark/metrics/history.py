@@ -1,4 +1,4 @@
-"""What was told over the last hours: points of time with several numbers each, fewer the older they are."""
+"""Numbers over the last hours: points of time with several numbers each, fewer the older they are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MOST_POINTS = 1_000
 
 
 class History:
-    """Points of the last six hours. Beyond MOST_POINTS every other one of the older half goes: it stays as small."""
+    """Points of the last six hours. Beyond `most` points every other point of the older half is dropped."""
 
     def __init__(self, columns: Sequence[str], most: int = MOST_POINTS) -> None:
         self.columns = tuple(columns)
@@ -17,7 +17,7 @@ class History:
         self._points: list[tuple[float, ...]] = []
 
     def add(self, at_ms: float, values: Mapping[str, float | None]) -> None:
-        """Add what was so at `at_ms` of the wall clock; a column that is not told is NaN."""
+        """Add the values at `at_ms` of the wall clock; a column without a value is NaN."""
         told = (values.get(name) for name in self.columns)
         self._points.append((at_ms, *(float("nan") if value is None else value for value in told)))
         oldest = at_ms - HOURS_MS
@@ -28,7 +28,7 @@ class History:
             self._points = self._points[:half:2] + self._points[half:]
 
     def table(self) -> dict[str, list[float | None]]:
-        """The columns, behind `at` (ms); None where a number was not told."""
+        """The points as columns: `at` (ms), then `columns`, with None for a missing value."""
         columns = zip(*self._points, strict=True) if self._points else [()] * (len(self.columns) + 1)
         return {
             name: [None if value != value else value for value in column]  # noqa: PLR0124 - NaN alone is not itself

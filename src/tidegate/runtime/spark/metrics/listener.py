@@ -21,22 +21,22 @@ from tidegate.spec.metrics import GRACE_NEEDED, PARTITION_TIMES
 from tidegate.spec.pending import Pending
 
 ENDED = 100
-"""Queries that have ended are remembered up to this number, the latest."""
+"""Most ended queries that are remembered: the latest ones."""
 
 
 @dataclass(frozen=True)
 class Watched:
-    """An operator of a query, its metrics, and what it held back after its last batch.
+    """An operator of a query, its metrics, and its pending windows and rows after its last batch.
 
     Attributes:
         query: The name that the query was given, otherwise its id.
         operator: The name of the operator.
         active: Whether the query runs.
         metrics: The numbers by name.
-        pending: What it held back.
-        graces: What each grace would have cost in the last 24 hours; None where there is no grace.
-        windows: Size, advance and grace (ms) of tumbling and hopping windows; None of others.
-        partitions: By name, how far each partition has come (ms), and the wall clock when records of it came last (ms).
+        pending: The windows and rows that wait.
+        graces: The cost of each grace in the last 24 hours; None for an operator without a grace.
+        windows: Size, advance and grace (ms) of tumbling and hopping windows; None for others.
+        partitions: By name of the partition, its time (ms), and the wall clock when its last records came (ms).
 
     Examples:
         ```python
@@ -55,7 +55,7 @@ class Watched:
 
 
 _PHASES = ("latestOffset", "getBatch", "queryPlanning", "addBatch", "walCommit", "commitOffsets")
-"""Where the time of a batch goes, by the names of Spark's durationMs."""
+"""The phases of a batch, by the names of Spark's durationMs."""
 _OF_QUERY = ("triggerExecution", *_PHASES, "rows", "state_rows", "state_bytes")
 _OF_OPERATOR = (
     "stream_time",
@@ -74,7 +74,7 @@ _OF_OPERATOR = (
 
 @dataclass
 class _Operator:
-    """What is kept of an operator."""
+    """The kept metrics and history of an operator."""
 
     totals: Totals
     pending: Pending
@@ -82,7 +82,7 @@ class _Operator:
     partitions: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     def add(self, row: Mapping[str, Any], at_ms: float) -> None:
-        """Take what a batch told that ended at `at_ms`."""
+        """Add the metrics of a batch that ended at `at_ms`."""
         self.totals.add(row, at_ms)
         if row["open_windows"] is not None:
             self.pending = of_batch(self.totals.name, row)
@@ -93,7 +93,7 @@ class _Operator:
         self.history.add(at_ms, values | {own: values.get(name) for own, name in _RENAMED.items()})
 
     def watched(self, query: _Query, now_ms: float) -> Watched:
-        """What there is to say of it."""
+        """The operator as users see it."""
         totals = self.totals
         return Watched(
             query.name,
@@ -126,13 +126,13 @@ class _Query:
 
 
 class Listener(StreamingQueryListener):
-    """Keeps what every micro-batch tells.
+    """Keeps the metrics of every micro-batch.
 
-    Totals begin with the first batch it hears of and go on when a query is started again in this process, as those of
-    Kafka do. Events come after their batches, on a thread of Spark's; nothing here waits.
+    Totals begin with the first batch that the listener hears of. They go on when a query is started again in this
+    process, as those of Kafka do. Events come after their batches, on a thread of Spark's; nothing here waits.
 
     Args:
-        clock: Gives the time in seconds; of tests another one.
+        clock: Gives the time in seconds; tests give another clock.
 
     Examples:
         ```python
@@ -173,7 +173,7 @@ class Listener(StreamingQueryListener):
             if query is None or query.run not in ("", str(event.runId)):
                 return  # it runs again already
             query.active = False
-            # At the end, so that the first ones are those that ended first.
+            # At the end of the dict, so that the first ended queries in it ended first.
             self._queries[str(event.id)] = self._queries.pop(str(event.id))
             ended = [name for name, one in self._queries.items() if not one.active]
             for name in ended[:-ENDED]:
@@ -185,7 +185,7 @@ class Listener(StreamingQueryListener):
         return round(self._clock() * 1000)
 
     def watched(self) -> list[Watched]:
-        """Every operator of every query that has been heard of.
+        """Every operator of every query of which a batch was heard.
 
         Returns:
             The operators with their metrics.
@@ -203,7 +203,7 @@ class Listener(StreamingQueryListener):
         """Every query over the last hours.
 
         Returns:
-            Of each `query`, whether it is `active`, its `batches` and, by name, its `operators`, as columns.
+            For each `query`: whether it is `active`, its `batches` and, by name, its `operators`, as columns.
 
         Examples:
             ```python
@@ -242,14 +242,14 @@ class Listener(StreamingQueryListener):
         return self._of(operator, query).metrics
 
     def graces(self, operator: str, query: str | None = None) -> Graces | None:
-        """What each grace would have cost an operator in the last 24 hours.
+        """The cost that each grace would have had for an operator in the last 24 hours.
 
         Args:
             operator: The name of the operator.
             query: The name or the id of the query; left out, the last one that has such an operator.
 
         Returns:
-            The costs, of sessions at most; None if it has no windows with a grace.
+            The costs, upper bounds for sessions; None if the operator has no windows with a grace.
 
         Raises:
             KeyError: No batch of the operator has been heard of.
@@ -274,7 +274,7 @@ class Listener(StreamingQueryListener):
 
 
 def listen(spark: SparkSession) -> Listener:
-    """A listener, registered; call it before queries start.
+    """A listener, registered with the session; call it before queries start.
 
     Args:
         spark: The session.
@@ -293,7 +293,7 @@ def listen(spark: SparkSession) -> Listener:
 
 
 def _of_batch(progress: Any) -> dict[str, float | None]:
-    """Rows and times of a batch, and the state of all its operators."""
+    """Rows and times (ms) of a batch, and the rows and bytes of its operators' state."""
     durations: dict[str, float | None] = dict(getattr(progress, "durationMs", None) or {})
     states = getattr(progress, "stateOperators", None) or ()
     return durations | {
@@ -304,6 +304,6 @@ def _of_batch(progress: Any) -> dict[str, float | None]:
 
 
 def _ms(timestamp: str) -> float:
-    """Milliseconds since 1970 of an instant as events have it, in ISO 8601."""
+    """Milliseconds since 1970 of an instant of an event, in ISO 8601."""
     found = datetime.fromisoformat(timestamp)
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000

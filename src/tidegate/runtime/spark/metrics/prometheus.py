@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 PREFIX = "tidegate_"
 STORE_PREFIX = f"{PREFIX}store_"
-"""Before the metrics of one of several suppressions, which have the label `store` besides."""
+"""Prefix of the metrics of one of several suppressions, which have a label `store` too."""
 LABELS = ("query", "operator")
 _SKIPPED = "skipped_records_total"
 _LIVE = ("stream_time_lag",)
-"""What goes on changing when a query has ended, and then says nothing."""
+"""Metrics that go on changing when a query has ended, and mean nothing then."""
 
 
 class Collector:
-    """Gives the metrics of a listener to a registry of Prometheus when it is asked.
+    """Gives the metrics of a listener to a registry of Prometheus on each scrape.
 
     Args:
         listener: The listener.
@@ -71,7 +71,7 @@ class Collector:
         yield active
 
     def describe(self) -> list[Family]:
-        """Nothing: the metrics depend on the queries.
+        """No metrics, because they depend on the queries.
 
         Returns:
             An empty list.

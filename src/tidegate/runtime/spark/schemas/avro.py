@@ -1,4 +1,4 @@
-"""Avro's schemas: what their JSON text says, and the columns that Spark's `from_avro` would make of it."""
+"""Avro's schemas, parsed from their JSON texts, and the columns that Spark's `from_avro` would make of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PRIMITIVES = {
     "string": pa.string(),
 }
 _NAMED = ("record", "error", "enum", "fixed")
-# What is stored, the unit of a time, and the column.
+# By logical type of a time: the stored type, the unit, and the type of the column.
 TIMES = {
     "date": ("int", None, pa.date32()),
     "timestamp-millis": ("long", "ms", pa.timestamp("us", "UTC")),
@@ -50,7 +50,7 @@ class Schema:
     kind      a primitive, or "record", "enum", "fixed", "array", "map", "union"
     name      of a named type, without its namespace
     aliases   other names of it, without namespaces
-    logical   a logical type that changes the column; precision and scale are those of a decimal
+    logical   a logical type that changes the column; a decimal has a precision and a scale
     items     of an array; the values of a map
     """
 
@@ -77,13 +77,13 @@ class Schema:
         return tuple(each for each in self.branches if each.kind != "null")
 
     def field(self, name: str) -> Schema | None:
-        """What the field of a record is, without a null beside it; None if there is no such field."""
+        """The schema of a record's field, without a null beside it; None if there is no such field."""
         found = next((each.schema for each in self.fields if each.name == name), None)
         return found.some[0] if found is not None and found.kind == "union" and len(found.some) == 1 else found
 
 
 def parse(text: str, references: Mapping[str, str] | None = None) -> Schema:
-    """A schema of its JSON text; `references` has the texts of named types that are written elsewhere.
+    """The schema of a JSON text; `references` has the texts of named types that are written elsewhere.
 
     Raises DefinitionError for a text that is no schema, or a type that contains itself.
     """
@@ -153,7 +153,7 @@ class _Parser:
 
     def _field(self, given: dict[str, Any], space: str) -> Field:
         schema = self.schema(given["type"], space)
-        # Some writers put it beside the type of the field.
+        # Some writers put the logical type beside the type of the field.
         if schema.kind in PRIMITIVES and not schema.logical:
             schema = _logical(schema, given) if isinstance(given["type"], str) else schema
         default = json.dumps(given["default"]) if "default" in given else None
@@ -161,7 +161,7 @@ class _Parser:
 
 
 def _logical(schema: Schema, given: dict[str, Any]) -> Schema:
-    """With its logical type, if it changes the column; what Avro would ignore is ignored."""
+    """`schema` with its logical type, if that changes the column; types that Avro would ignore are ignored."""
     said = given.get("logicalType")
     if said in TIMES and TIMES[said][0] == schema.kind:
         return replace(schema, logical=said)
@@ -174,7 +174,7 @@ def _logical(schema: Schema, given: dict[str, Any]) -> Schema:
 
 
 def kind_of(schema: Schema) -> pa.DataType:
-    """The type of its column, as `from_avro` has it."""
+    """The type of the schema's column, as `from_avro` has it."""
     if schema.logical == "decimal":
         return pa.decimal128(schema.precision, schema.scale)
     if schema.is_time:
@@ -193,7 +193,7 @@ def kind_of(schema: Schema) -> pa.DataType:
 
 
 def widened(schema: Schema) -> Schema | None:
-    """The one schema whose column a union has, None if each of its branches has a field of its own."""
+    """The one schema whose column a union has; None if each branch has a field of its own."""
     some = schema.some
     if len(some) <= 1:
         return some[0] if some else Schema("null")

@@ -18,9 +18,9 @@ from tidegate.runtime.spark.schemas.avro import PRIMITIVES, TIMES, Field, Schema
 from tidegate.runtime.spark.schemas.cursor import Cursor, Ints, listed, pieces, placed, texts
 
 MOST_MS = (2**63 - 1) // 1000
-"""Milliseconds beyond this are no timestamp: Spark counts microseconds."""
+"""Largest timestamp of Spark (ms): Spark counts microseconds."""
 SPARE = 4096
-"""So many more elements than bytes an array may have: elements may have no bytes at all."""
+"""An array may have so many more elements than bytes, because elements may have no bytes."""
 
 _WIDER = {
     "int": ("long", "float", "double"),
@@ -32,21 +32,21 @@ _WIDER = {
 
 
 _SIZES = {"int": 0, "long": 0, "boolean": 1, "float": 4, "double": 8}
-"""Of a number, 0 for varints."""
+"""Bytes of a number, 0 for varints."""
 
 
 class Node(ABC):
-    """Reads one schema; `kind` is the type of its column, `what` how reasons call it."""
+    """Reads one schema; `kind` is the type of its column, `what` its name in reasons."""
 
     kind: pa.DataType
     what: str
 
     @abstractmethod
     def read(self, cursor: Cursor) -> pa.Array:
-        """The column; the cursor is behind it then."""
+        """The column of the values; moves the cursor behind them."""
 
     def skip(self, cursor: Cursor) -> None:
-        """As `read`, but nobody wants the column."""
+        """Move the cursor behind the values as `read` does, without their column."""
         self.read(cursor)
 
 
@@ -56,7 +56,7 @@ class _Mismatch(Exception):  # noqa: N818 - never leaves this module
 
 @dataclass(frozen=True)
 class _Unresolved(Node):
-    """A schema of the writer's that the reader's has no place for: whoever has it has a fault."""
+    """A schema of the writer that cannot be resolved to the reader's: every record with its value has a fault."""
 
     kind: pa.DataType
     reason: str
@@ -115,7 +115,7 @@ class _Primitive(Node):
 
 @dataclass(frozen=True)
 class _Enum(Node):
-    """The symbols of the reader by number of the writer's; None where the reader has none, and no default."""
+    """An enum. `symbols`: the reader's by number of the writer's; None if it has no such symbol and no default."""
 
     symbols: tuple[str | None, ...]
     what: str
@@ -133,9 +133,9 @@ class _Enum(Node):
 
 @dataclass(frozen=True)
 class _Record(Node):
-    """Fields in the order of the writer, each with the name that the reader has for it, None if it has none.
+    """A record. `written`: fields in the writer's order, with the reader's names for them, None for unwanted ones.
 
-    `missing` has the fields that the writer does not write, a column of one row each.
+    `missing`: fields of the reader that the writer does not write, each with its default as a column of one row.
     """
 
     written: tuple[tuple[str | None, Node], ...]
@@ -163,7 +163,7 @@ class _Record(Node):
 
 @dataclass(frozen=True)
 class _Union(Node):
-    """The branch of the writer's, resolved to what the reader has."""
+    """A union of the writer, each branch resolved to the reader's schema."""
 
     branches: tuple[Node, ...]
     kind: pa.DataType
@@ -191,7 +191,7 @@ class _Union(Node):
                 cursor.join(which, part)
 
     def _taken(self, cursor: Cursor) -> list[tuple[Ints | None, Node]]:
-        """The branches that are there, each with its records; None for all."""
+        """The branches that occur, each with the numbers of its records; None for all records."""
         numbers = cursor.zigzag(self.what)
         beyond = (numbers < 0) | (numbers >= len(self.branches))
         if beyond.any():
@@ -220,7 +220,7 @@ class _Member(Node):
 
 @dataclass(frozen=True)
 class _Several(Node):
-    """Arrays and maps: blocks of elements, each with their number, until one has none.
+    """Arrays and maps: blocks of elements, each behind its number of elements; a block without elements is the end.
 
     The first elements of all records are read together, then the second ones, and so on; numbers a block at a time.
     """
@@ -259,7 +259,7 @@ class _Several(Node):
 
     def _block(self, cursor: Cursor) -> Ints:
         counts = cursor.zigzag(self.what)
-        sized = np.flatnonzero(counts < 0)  # then the bytes of the block follow, for who skips it
+        sized = np.flatnonzero(counts < 0)  # then the size of the block follows, for readers that skip it
         if len(sized):
             part = cursor.part(sized)
             part.zigzag(self.what)
@@ -272,7 +272,7 @@ class _Several(Node):
 
 
 def resolve(writer: Schema, reader: Schema, what: str = "it") -> Node:
-    """Reads what `writer` wrote as `reader` has it; what does not fit is a fault of the records that have it."""
+    """A node that reads values of `writer` as `reader` has them; a value that does not fit is a fault of its record."""
     try:
         return _resolved(writer, reader, what)
     except _Mismatch as mismatch:
@@ -292,7 +292,7 @@ def _resolved(writer: Schema, reader: Schema, what: str) -> Node:
 
 
 def _into_union(writer: Schema, reader: Schema, what: str) -> Node:
-    """The first branch of the reader's that is of the writer's type, else the first that it can become."""
+    """A node for the reader's first branch of the writer's type, else for the first that the type can become."""
     branches = [each for each in reader.branches if _same(writer, each)]
     branches += [each for each in reader.branches if each not in branches and _may(writer, each)]
     if not branches:
@@ -302,7 +302,7 @@ def _into_union(writer: Schema, reader: Schema, what: str) -> Node:
     if branch.kind == "null":
         return _Null(kind, what)
     if one is not None:
-        # Where a union is one column, what fits a branch fits that too.
+        # If a union is one column, a value that fits a branch fits the column.
         return _resolved(writer, branch if len(reader.some) == 1 else one, what)
     return _Member(_resolved(writer, branch, what), f"member{reader.some.index(branch)}", kind, what)
 
@@ -400,7 +400,7 @@ def _said(schema: Schema) -> str:
 
 
 def _as(values: pa.Array, writer: Schema, reader: Schema, cursor: Cursor, what: str) -> pa.Array:
-    """What is stored as the reader's column."""
+    """Stored values as the reader's column."""
     kind = kind_of(reader)
     if reader.logical == "decimal":
         return _decimals(values, reader, cursor, what)
@@ -412,7 +412,7 @@ def _as(values: pa.Array, writer: Schema, reader: Schema, cursor: Cursor, what: 
         return values.cast(kind) if unit is None else _times(values, unit, kind, cursor, what)
     if pa.types.is_string(kind):
         return texts(values, cursor, what) if pa.types.is_binary(values.type) else values
-    # A long may lose digits as a double: that is how Avro promotes it.
+    # A long may lose digits as a double: Avro promotes it so.
     return values if values.type == kind else values.cast(kind, safe=False)
 
 
@@ -426,7 +426,7 @@ def _times(values: pa.Array, unit: str, kind: pa.DataType, cursor: Cursor, what:
 
 
 def _decimals(values: pa.Array, schema: Schema, cursor: Cursor, what: str) -> pa.Array:
-    """Big-endian numbers of any number of bytes; those beyond 16 may only repeat the sign."""
+    """Decimals of big-endian numbers of any number of bytes; bytes beyond 16 may only repeat the sign."""
     written = Cursor.over(values)
     lengths, last = written.left(), written.end - 1
     beyond = lengths == 0
@@ -447,7 +447,7 @@ def _decimals(values: pa.Array, schema: Schema, cursor: Cursor, what: str) -> pa
 
 
 def _within(halves: Any, precision: int) -> Any:
-    """Whether numbers of 128 bits, low half and high half, have no more digits than that."""
+    """Whether numbers of 128 bits (columns: low half, high half) have at most `precision` digits."""
     high, low = halves[:, 1], halves[:, 0].view(np.uint64)
     top, bottom = divmod(10**precision - 1, 2**64)
     least_top, least_bottom = divmod(-(10**precision - 1), 2**64)
@@ -491,7 +491,7 @@ def _constant_of_several(schema: Schema, value: Any) -> pa.Array:
 
 
 def _constant_of_union(schema: Schema, value: Any) -> pa.Array:
-    """A default is of the first branch; newer schemas have those of others too."""
+    """The default of a union: a value of the first branch; in newer schemas of any branch."""
     kind, one = kind_of(schema), widened(schema)
     if value is None:
         return pa.nulls(1, kind)

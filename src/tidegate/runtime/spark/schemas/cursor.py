@@ -1,7 +1,7 @@
 """Many records read at once: a cursor stands in each, and a read moves all of them.
 
-A record whose bytes do not say what is asked for gets a fault, its cursor goes to its end, and its values are zeros,
-so that the others can be read on.
+A record whose bytes cannot be read gets a fault: its cursor goes to its end, and its values are zeros, so that the
+other records can be read on.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ LONGEST = 10
 
 
 class Records:
-    """The bytes that all cursors share, and why records cannot be read.
+    """The bytes that all cursors share, and the reasons why records cannot be read.
 
     data   all records, one behind the other
-    codes  for each record the number of its reason, 0 for none; the first one counts
+    codes  number of the first reason by record, 0 for none
     """
 
     def __init__(self, data: npt.NDArray[np.uint8], records: int) -> None:
@@ -50,11 +50,11 @@ class Records:
 
     @cached_property
     def stops(self) -> Ints:
-        """Where the last byte of a varint may be."""
+        """Places of the bytes that may be the last one of a varint."""
         return np.flatnonzero(self.data < 0x80)
 
     def add(self, records: Ints, reason: str) -> None:
-        """The reason of those among `records` that have none."""
+        """Give a reason to each of `records` that has none."""
         if reason not in self.reasons:
             self.reasons.append(reason)
         new = records[self.codes[records] == 0]
@@ -64,9 +64,9 @@ class Records:
 class Cursor:
     """A place in each of some records.
 
-    at      where the next read begins, in the data of `records`
-    end     behind the last byte
-    record  which of the records they are
+    at      places at which the next read begins, in the data of `records`
+    end     places behind the last bytes
+    record  numbers of the records
     """
 
     def __init__(self, records: Records, at: Ints, end: Ints, record: Ints) -> None:
@@ -79,7 +79,7 @@ class Cursor:
 
     @staticmethod
     def over(values: pa.Array) -> Cursor:
-        """At the beginning of each of `values`, binary without nulls."""
+        """A cursor at the beginning of each of `values`, binary without nulls."""
         _, offsets, bytes_ = values.buffers()
         places = np.zeros(1, np.int64)
         if len(values):
@@ -96,31 +96,31 @@ class Cursor:
         return len(self.at)
 
     def part(self, which: Ints) -> Cursor:
-        """Cursors in some of the records; `join` brings them back."""
+        """A cursor over some of the records; `join` takes its places back."""
         return Cursor(self.records, self.at[which], self.end[which], self.record[which])
 
     def join(self, which: Ints, part: Cursor) -> None:
-        """Go on where `part` stands."""
+        """Go on at the places of `part`, in the records `which`."""
         self.at[which] = part.at
 
     def within(self, at: Ints, end: Ints, which: Ints) -> Cursor:
-        """Cursors over pieces of the records `which`, from `at` to `end`."""
+        """A cursor over pieces of the records `which`, from `at` to `end`."""
         return Cursor(self.records, at, end, self.record[which])
 
     def fault(self, bad: Bools, reason: str) -> None:
-        """Those that are bad have a fault, and are read no further."""
+        """Give a fault to the records that are bad; they are read no further."""
         which = np.flatnonzero(bad)
         if len(which):
             self.records.add(self.record[which], reason)
             self.at[which] = self.end[which]
 
     def faulty(self) -> Bools:
-        """Which of the records have a fault."""
+        """A mask of the records that have a fault."""
         found: Bools = self.records.codes[self.record] != 0
         return found
 
     def left(self) -> Ints:
-        """How many bytes are left."""
+        """Numbers of bytes that are left."""
         return self.end - self.at
 
     def varint(self, what: str) -> Words:
@@ -133,7 +133,7 @@ class Cursor:
         words: Words = self._gather("<u8")
         stops = ~words & _STOPS
         long = np.flatnonzero(stops == 0)
-        # The bit of the lowest byte that ends a number; as a double, its exponent says where it is.
+        # The top bit of the lowest byte that ends a number; as a double, its exponent is the place of that bit.
         last = stops & (~stops + np.uint64(1))
         sizes = ((last.astype(np.float64).view(np.int64) >> 52) - 1015) >> 3
         values = words & (last | (last - np.uint64(1))) & _SEVENS
@@ -173,7 +173,7 @@ class Cursor:
         return values
 
     def slices(self, sizes: Ints, what: str) -> tuple[Ints, Ints]:
-        """Where pieces of these sizes begin and end; the cursors are behind them."""
+        """The starts and ends of pieces of these sizes; moves the cursor behind them."""
         bad = (sizes < 0) | (sizes > self.left())
         if bad.any():
             self.fault(bad, _ends(what))
@@ -183,7 +183,7 @@ class Cursor:
         return start, self.at.copy()
 
     def spread(self, counts: Ints, size: int, what: str) -> tuple[Cursor, Ints]:
-        """Cursors over each of so many numbers, of `size` bytes or, for 0, varints; and in which record each one is."""
+        """A cursor over each of `counts` numbers, of `size` bytes or, for 0, varints; and the record of each number."""
         stops = self.records.stops
         if size:
             behind = self.at + counts * size
@@ -230,7 +230,7 @@ def pieces(data: npt.NDArray[np.uint8], start: Ints, end: Ints) -> pa.Array:
     if (start[1:] < end[:-1]).any():
         order = np.lexsort((end, start))
         start, end = start[order], end[order]
-    # Pieces and what lies between them, in turns; the pieces are taken from among them.
+    # A column of pieces and of the gaps between them, in turns; the pieces are taken from it.
     offsets = np.empty(2 * len(start), np.int32)
     offsets[0::2], offsets[1::2] = start, end
     turns = pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
@@ -243,7 +243,7 @@ def pieces(data: npt.NDArray[np.uint8], start: Ints, end: Ints) -> pa.Array:
 
 
 def texts(column: pa.Array, cursor: Cursor, what: str) -> pa.Array:
-    """Bytes of the records as text; those that are not UTF-8 have a fault."""
+    """Bytes of the records as text; records with bytes that are not UTF-8 have a fault."""
     try:
         return column.cast(pa.string())
     except pa.ArrowInvalid:
@@ -260,7 +260,7 @@ def _decoded(data: bytes) -> str | None:
 
 
 def placed(parts: Sequence[tuple[Ints, pa.Array]], rows: int, kind: pa.DataType) -> pa.Array:
-    """One column of several: each part with the rows that it has; rows of no part are null."""
+    """One column of several parts, each with the rows of its values; rows of no part are null."""
     if not parts:
         return pa.nulls(rows, kind)
     if len(parts) == 1 and len(parts[0][0]) == rows:
@@ -275,7 +275,7 @@ def placed(parts: Sequence[tuple[Ints, pa.Array]], rows: int, kind: pa.DataType)
 
 
 def listed(owners: Ints, elements: pa.Array, rows: int, kind: pa.DataType) -> pa.Array:
-    """Lists or maps of elements, which are in order for each of their owners."""
+    """Lists or maps of elements, which are in order within each of their owners, the rows."""
     if len(owners) and (owners[1:] < owners[:-1]).any():
         elements = elements.take(pa.array(np.argsort(owners, kind="stable")))
     offsets = np.zeros(rows + 1, np.int32)

@@ -1,6 +1,6 @@
-"""Keys or values that begin with the number of their schema, decoded: those of one schema together.
+"""Decodes keys or values that begin with the number of their schema, all those of one schema together.
 
-0 | number of the schema, four bytes | for Protobuf which message | what the schema says
+0 | number of the schema, four bytes | for Protobuf the place of the message in its file | the value
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from tidegate.runtime.spark.schemas.cursor import Cursor, Ints, pieces, placed
 from tidegate.runtime.spark.schemas.registry import AVRO, JSON, PROTOBUF, Registry, Written
 
 HEAD = 5
-"""Bytes in front: a zero and the number."""
+"""Bytes in front of a value: a zero and the number."""
 
 
 class Form(ABC):
-    """What the reader wants of a key or value: `type` is the struct of its columns, `name` the schema's language."""
+    """The reader's form of a key or value: `type` is the struct of its columns, `name` the schema's language."""
 
     name: str
     type: pa.DataType
 
     @abstractmethod
     def read(self, cursor: Cursor, written: Written) -> pa.Array:
-        """The column of `type` of records behind their heads, all of the schema `written`.
+        """The column, of `type`, of records behind their heads, all written by the schema `written`.
 
-        Raises DefinitionError where it cannot be read.
+        Raises DefinitionError if that schema cannot be read.
         """
 
 
 @dataclass(frozen=True)
 class AvroForm(Form):
-    """Avro, resolved to the schema `reader`; what is no record has the one field `alone`."""
+    """Avro, resolved to the schema `reader`; a schema that is no record becomes the one field `alone`."""
 
     reader: avro.Schema
     alone: str
@@ -92,7 +92,7 @@ class JsonForm(Form):
 
 @dataclass(frozen=True)
 class Decoded:
-    """`rows` are null where there are no bytes; `reasons` where they could be read; `numbers` are those of schemas."""
+    """`rows` are null for null bytes; `reasons` are null for readable bytes; `numbers` are the numbers of schemas."""
 
     rows: pa.Array
     reasons: pa.Array
@@ -101,14 +101,14 @@ class Decoded:
 
 @dataclass(frozen=True)
 class Decoder:
-    """Decodes what `what`, "key" or "value", says of records; in the workers, who ask the registry."""
+    """Decodes the keys or the values (`what`: "key" or "value") of records in the workers, which ask the registry."""
 
     registry: Registry
     form: Form
     what: str
 
     def __call__(self, data: pa.Array) -> Decoded:
-        """Of bytes. Raises InputError where the registry does not answer."""
+        """The decoded bytes. Raises InputError if the registry does not answer."""
         rows, reasons, numbers = self._read(data.drop_null().cast(pa.binary()))
         if not data.null_count:
             return Decoded(rows, reasons, numbers)
@@ -119,7 +119,7 @@ class Decoder:
         cursor = Cursor.over(data)
         numbers = self._numbers(cursor)
         if len(numbers) and numbers[0] >= 0 and (numbers == numbers[0]).all():
-            # As in most batches: the cursors need not be divided.
+            # One schema, as in most batches: the cursors need not be divided.
             rows = self._of_schema(cursor, int(numbers[0]))
             return rows, self._reasons(cursor, numbers), pa.array(numbers)
         parts: list[tuple[Ints, pa.Array]] = []
@@ -131,7 +131,7 @@ class Decoder:
         return rows, self._reasons(cursor, numbers), pa.array(numbers, mask=numbers < 0)
 
     def _numbers(self, cursor: Cursor) -> Ints:
-        """The number of each schema, -1 where there is none; the cursors are behind them."""
+        """The number of each record's schema, -1 if there is none; moves the cursors behind the numbers."""
         bad = cursor.left() < HEAD
         bad |= cursor.data[cursor.at] != 0
         cursor.fault(bad, "")
@@ -154,7 +154,7 @@ class Decoder:
         return pa.nulls(len(part), self.form.type)
 
     def _reasons(self, cursor: Cursor, numbers: Ints) -> pa.Array:
-        """In words: a text for each schema and reason that is there."""
+        """The reasons as texts; each pair of schema and reason has one text."""
         codes = cursor.records.codes
         which = np.flatnonzero(codes)
         if not len(which):

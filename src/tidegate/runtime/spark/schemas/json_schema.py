@@ -78,7 +78,7 @@ class _Reader:
         raise _unclear(what)
 
     def _of_one(self, schema: Any, what: str) -> Any:
-        """The one of several schemas that is not null."""
+        """The one schema of `oneOf` or `anyOf` that is not null; `schema` itself if it has neither."""
         if not isinstance(schema, dict):
             raise _unclear(what)
         for several in ("oneOf", "anyOf"):

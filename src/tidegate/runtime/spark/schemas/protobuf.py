@@ -1,7 +1,7 @@
 """Protobuf messages as columns: many at once, by the descriptor that the reader has.
 
-A message says the number of each of its fields, so the reader's descriptor is all that is needed: fields that it does
-not have are skipped, those that are not written have their defaults, or are null where Protobuf tells these apart.
+A message has the number of each of its fields, so the reader's descriptor is enough. Fields that the descriptor lacks
+are skipped. Fields that are not written have their defaults, or are null where Protobuf tells the two apart.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _KINDS: dict[str, pa.DataType] = {
     "string": pa.string(),
     "bytes": pa.binary(),
     "enum": pa.string(),
-    # What has no sign needs one bit more.
+    # Numbers without a sign need one bit more.
     **dict.fromkeys(("int32", "sint32", "sfixed32"), pa.int32()),
     **dict.fromkeys(("int64", "sint64", "sfixed64", "uint32", "fixed32"), pa.int64()),
     **dict.fromkeys(("uint64", "fixed64"), pa.decimal128(20, 0)),
@@ -51,7 +51,7 @@ _KINDS: dict[str, pa.DataType] = {
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a message; `present` says that a missing one is null, and not its default."""
+    """A field of a message; `present`: whether a missing one is null, and not its default."""
 
     number: int
     name: str
@@ -78,7 +78,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Message:
-    """A message: its fields in the order of the descriptor; `entry` says that it is that of a map."""
+    """A message: its fields in the order of the descriptor; `entry`: whether it is an entry of a map."""
 
     name: str
     fields: tuple[Field, ...]
@@ -86,14 +86,14 @@ class Message:
 
     @cached_property
     def type(self) -> pa.DataType:
-        """A struct of its fields, or what a well-known message is."""
+        """A struct of its fields; a timestamp for the well-known message of that name."""
         if self.name == TIMESTAMP:
             return pa.timestamp("us", "UTC")
         return pa.struct([pa.field(each.name, each.type) for each in self.fields])
 
 
 def message(descriptor: Any, within: tuple[str, ...] = ()) -> Message:
-    """Of a descriptor of google.protobuf. Raises DefinitionError for a message that contains itself."""
+    """The message of a descriptor of google.protobuf. Raises DefinitionError for a message that contains itself."""
     name = descriptor.full_name
     if name in within:
         raise DefinitionError(f"The Protobuf message {name} contains itself, which no column can.")
@@ -134,7 +134,7 @@ _TYPES = dict(enumerate(["double", "float", "int64", "uint64", "int32", "fixed64
 
 
 def place(descriptor: Any) -> tuple[int, ...]:
-    """Which message of its file it is: its number there, or that of the one that it is in, and so on."""
+    """The place of a message in its file: the number of the outermost message around it, then of each inner one."""
     outer = descriptor.containing_type
     if outer is None:
         return (list(descriptor.file.message_types_by_name.values()).index(descriptor),)
@@ -142,7 +142,7 @@ def place(descriptor: Any) -> tuple[int, ...]:
 
 
 def descriptor(binary: str, references: Mapping[str, str], name: str | None) -> Any:
-    """The descriptor of a file's message, the first unless `name` says which, from the registry's serialized form."""
+    """The descriptor of a file's message `name`, by default the first, from the registry's serialized form."""
     from google.protobuf import descriptor_pb2, descriptor_pool
 
     pool = descriptor_pool.DescriptorPool()
@@ -187,9 +187,9 @@ def _well_known(name: str) -> bytes:
 
 
 def read(cursor: Cursor, wanted: Message, indexes: tuple[int, ...]) -> pa.Array:
-    """The columns of messages, each behind the place of its message in its file; another place is a fault."""
+    """The columns of messages, each behind its place in its file; a place other than `indexes` is a fault."""
     several = cursor.zigzag("the place of the message")
-    there = np.zeros(len(cursor), np.int64)  # nothing stands for the first message
+    there = np.zeros(len(cursor), np.int64)  # an empty place means the first message
     fine = (several == 0) & (indexes == (0,))
     longer = np.flatnonzero((several == len(indexes)) & ~fine)
     part = cursor.part(longer)
@@ -202,7 +202,7 @@ def read(cursor: Cursor, wanted: Message, indexes: tuple[int, ...]) -> pa.Array:
 
 
 class _Found:
-    """What was found of one field: in which rows, and numbers or where pieces begin and end."""
+    """The found values of one field: their rows, and numbers or the starts and ends of pieces."""
 
     def __init__(self) -> None:
         self.rows: list[Ints] = []
@@ -236,7 +236,7 @@ def _read(cursor: Cursor, wanted: Message, what: str) -> pa.Array:
 
 
 def _take(sub: Cursor, field: Field | None, wire: int, rows: Ints, found: dict[int, _Found]) -> None:
-    """One field of each record of `sub`: into `found`, or skipped."""
+    """Read one field of each record of `sub` into `found`, or skip it."""
     what = "a field" if field is None else f"`{field.name}`"
     fits = field is not None and wire == _WIRES.get(field.kind, VARINT)
     packed = field is not None and field.repeated and not fits and wire == PIECE
@@ -261,11 +261,11 @@ def _number(sub: Cursor, kind: str, wire: int, what: str) -> Any:
 
 
 def _unpack(sub: Cursor, field: Field, rows: Ints, start: Ints, end: Ints, found: _Found) -> None:
-    """The elements of a repeated field that lie in one piece."""
+    """Read the packed elements of a repeated field, which lie in one piece, into `found`."""
     inner, wire = sub.within(start, end, np.arange(len(sub))), _WIRES.get(field.kind, VARINT)
     what = f"`{field.name}`"
     if wire == VARINT:
-        # A piece that ends within a number has a stop less than numbers.
+        # A piece that ends within a number has one stop less than numbers.
         stops = sub.records.stops
         counts = np.searchsorted(stops, end) - np.searchsorted(stops, start)
         inner.fault((end > start) & (sub.data[np.maximum(end - 1, 0)] >= 0x80), f"the bytes end within {what}")
@@ -277,7 +277,7 @@ def _unpack(sub: Cursor, field: Field, rows: Ints, start: Ints, end: Ints, found
 
 
 def _check_oneofs(cursor: Cursor, wanted: Message, found: dict[int, _Found]) -> None:
-    """Two fields of a oneof, of which the last would count, are a fault: nobody writes them."""
+    """Two fields of a oneof are a fault: the last one would count, but nobody writes two."""
     for name in {each.oneof for each in wanted.fields if each.oneof}:
         times = np.zeros(len(cursor), np.int64)
         for each in wanted.fields:
@@ -294,7 +294,7 @@ def _column(cursor: Cursor, field: Field, found: _Found, what: str) -> pa.Array:
     rows = np.concatenate(found.rows) if found.rows else np.zeros(0, np.int64)
     if field.repeated:
         return listed(rows, _values(cursor, field, found, rows, None, at), len(cursor), field.type)
-    # The last one counts.
+    # The last value of a field counts.
     last = np.full(len(cursor), -1, np.int64)
     last[rows] = np.arange(len(rows))
     there = np.flatnonzero(last >= 0)
@@ -308,7 +308,7 @@ def _column(cursor: Cursor, field: Field, found: _Found, what: str) -> pa.Array:
 
 
 def _values(cursor: Cursor, field: Field, found: _Found, rows: Ints, chosen: Ints | None, at: str) -> pa.Array:
-    """The values that were found as a column, all or the chosen ones."""
+    """The found values as a column: all, or the chosen ones."""
     one = field.type.value_type if field.repeated and not field.is_map else field.type
     if not len(rows):
         return pa.array([], field.message.type if field.is_map and field.message else one)
@@ -346,7 +346,7 @@ def _numbers(values: npt.NDArray[Any], field: Field) -> pa.Array:
 
 
 def _symbols(numbers: npt.NDArray[Any], names: dict[int, str]) -> pa.Array:
-    """The names of an enum's numbers; one that it does not have is its number."""
+    """The names of an enum's numbers; an unknown number is its own text."""
     found, places = np.unique(numbers, return_inverse=True)
     said = pa.array([names.get(number, str(number)) for number in found.tolist()], pa.string())
     return said.take(pa.array(places.reshape(-1)))

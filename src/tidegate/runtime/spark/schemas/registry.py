@@ -1,7 +1,7 @@
 """A schema registry that speaks Confluent's protocol, asked with confluent-kafka's client.
 
-An id means the same schema for ever, so each process asks once for each. Who asks: the driver for the reader's schema,
-where a stream is defined, and the workers for the schemas that records name.
+An id means the same schema for ever, so each process asks for it once. The driver asks for the reader's schema when a
+stream is defined, and the workers ask for the schemas that records name.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from tidegate.errors import DefinitionError, InputError, TidegateError
 
 NOT_FOUND = 404
 ANSWER_S = 30
-"""How long one answer may take."""
+"""Most seconds for one answer."""
 TRIES, WAIT_S = 3, 1
-"""Older clients do not ask again where nobody answers."""
+"""Tries, and seconds between them: older clients do not ask again if there is no answer."""
 AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
 
 
 @dataclass(frozen=True)
 class Written:
-    """A schema as the registry has it; `references` has the texts of those that it names, by name."""
+    """A schema as the registry has it; `references` has the texts of the schemas that it names, by name."""
 
     kind: str
     text: str
@@ -34,25 +34,25 @@ class Written:
 
 @dataclass(frozen=True)
 class Registry:
-    """How to reach a registry; `settings` are those of confluent-kafka's client, in pairs."""
+    """The address of a registry; `settings` are settings of confluent-kafka's client, in pairs."""
 
     url: str = field(repr=False)
     settings: tuple[tuple[str, Any], ...] = field(default=(), repr=False)
 
     @property
     def shown(self) -> str:
-        """Its address as errors show it, without a password."""
+        """The address as errors show it, without a password."""
         front, at, host = self.url.rpartition("@")
         return f"{front.partition('://')[0]}://{host}" if at else self.url
 
     def check(self) -> None:
-        """Raises TidegateError where the client is not there, DefinitionError where it does not know a setting."""
+        """Raises TidegateError if the client is missing, DefinitionError if it does not know a setting."""
         self._client()
 
     def latest(self, subject: str, version: int | None = None, *, form: str | None = None) -> Written:
-        """The newest schema of a subject, or that of a version.
+        """The newest schema of a subject, or the schema of a version.
 
-        Raises DefinitionError where there is none, InputError where the registry does not answer.
+        Raises DefinitionError if there is none, InputError if the registry does not answer.
         """
         client = self._client()
 
@@ -71,7 +71,7 @@ class Registry:
         return self._written(client, found.schema, found.schema_id, form)
 
     def schema(self, number: int) -> Written | None:
-        """The schema of an id, None if the registry has none. Raises InputError where it does not answer."""
+        """The schema of an id, None if the registry has none. Raises InputError if it does not answer."""
         client = _kept(self)
         found = self._asked(lambda: client.get_schema(number), f"what schema {number} is")
         return None if found is None else self._written(client, found, number)
@@ -98,7 +98,7 @@ class Registry:
             try:
                 return ask()
             except SchemaRegistryError as error:
-                # The client has asked again where that may help.
+                # The client itself has asked again where that may help.
                 if error.http_status_code == NOT_FOUND:
                     return None
                 raise self._silent(said, f"{error.http_status_code}, {error.error_message}") from error
@@ -135,12 +135,12 @@ class Registry:
 
 @cache
 def _kept(registry: Registry) -> Any:
-    """The client of this process."""
+    """The client of a registry in this process."""
     return registry._client()  # noqa: SLF001 - the process's part of it
 
 
 def registry(url: str, settings: Mapping[str, Any]) -> Registry:
-    """Raises as `Registry.check`."""
+    """A registry, checked. Raises as `Registry.check`."""
     made = Registry(url, tuple(sorted(settings.items())))
     made.check()
     return made

@@ -1,1 +1,1 @@
-"""The Spark session and the machine: what tidegate needs of them, set on request, checked before a plan runs."""
+"""The needs of tidegate from the Spark session and the machine: set on request, checked before a plan runs."""

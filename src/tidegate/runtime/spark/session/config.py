@@ -1,4 +1,4 @@
-"""What tidegate needs of a Spark session and of the machine, set on request and checked before a plan runs."""
+"""The needs of tidegate from a Spark session and the machine, set on request and checked before a plan runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tidegate.errors import TidegateError, warn
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ANY_ROCKSDB = "RocksDBStateStoreProvider"
-"""How the name of every RocksDB store ends, also of those that platforms bring."""
+"""The end of the name of every RocksDB store, also of stores that platforms bring."""
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PARTITIONS = "spark.sql.shuffle.partitions"
 SPARKS_DEFAULT_PARTITIONS = 200
@@ -29,16 +29,16 @@ SPARKS_DEFAULT_PYTHON = "python3"
 PYTHON_OF_WORKERS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 PACKAGES, CONNECTOR, SCALA = "spark.jars.packages", "spark-sql-kafka-0-10", "2.13"
 SHIPPED = {"spark.submit.pyFiles", "spark.files", "spark.archives"}
-"""What may bring the packages that the Python of workers lacks."""
+"""Settings that may bring packages that the Python of workers lacks."""
 LOCAL = "local"
 MASTER_MAY_COME_FROM = {"MASTER", "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR", "SPARK_HOME"}
-"""Without any of them a builder that names no master starts Spark on this machine."""
+"""Environment variables: without any of them a builder that names no master starts Spark on this machine."""
 STATE_SERVER = "org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkStateServer"
 CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 OLDEST_JAVA = 17
 OLDEST_SPARK = (4, 0)
 JAVA_WITHOUT_UNSAFE = 24
-"""From this Java on Spark must ask for the memory access that Arrow needs, which it does from SPARK_FOR_NEW_JAVA on."""
+"""From this Java on Spark must ask for the memory access that Arrow needs; it does so from SPARK_FOR_NEW_JAVA on."""
 SPARK_FOR_NEW_JAVA = (4, 3)
 
 _WORKER = "import sys, pandas, pyarrow, tidegate; print(tidegate.__version__, *sys.version_info[:2])"
@@ -47,22 +47,22 @@ _WORKER_SECONDS = 60
 
 NEEDED = {
     PROVIDER: ROCKSDB,
-    # Uploads what a batch changed instead of a snapshot of the whole store.
+    # Uploads the changes of a batch instead of a snapshot of the whole store.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
 }
 ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 SPARKS_DEFAULT_ARROW_ROWS = "10000"
 SPARK_BOUNDS_ARROW_BYTES = (4, 1)
 """From this Spark on a batch of rows on its way to Python ends at 64 MiB too, however many rows it may have."""
-# Larger batches save a sixth of the time that rows take to Python, and hold a few MB more. Where only the number of
-# rows bounds a batch, wide rows would make it large: there Spark's default stays.
+# Larger batches save a sixth of the time that rows take to Python, and take a few MB more. If only the number of rows
+# bounds a batch, wide rows would make it large: then Spark's default stays.
 LARGER_BATCHES = {ARROW_ROWS: "50000"}
 SIMPLIFIED = "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled"
-# Spark keeps Python workers by their environment, and the one of a stateful task lacks the variable of this setting:
-# where it is on, a map task and a stateful task never use the same worker (decision 0046).
+# Spark pools Python workers by their environment, and a stateful task's environment lacks the variable of this setting:
+# where the setting is on, a map task and a stateful task never use the same worker (decision 0046).
 ONE_POOL = {SIMPLIFIED: "false"}
-# Optional, and only what a session may set: a second small file per checkpoint file costs two creations per task
-# and batch. It guards against damaged storage, so it is a choice.
+# Optional settings that a running session may change: a checksum file beside each checkpoint file costs two creations
+# per task and batch. It guards against damaged storage, so it is a choice.
 FASTER = {"spark.sql.streaming.checkpoint.fileChecksum.enabled": "false"}
 # Optional, and only before Spark starts: rows and state calls go through a socket file instead of TCP. Spark does not
 # notice a worker that hangs on such a socket (`spark.python.worker.idleTimeoutSeconds`), so it is a choice too.
@@ -80,16 +80,16 @@ Session = TypeVar("Session")
 
 
 def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
-    """Set what tidegate needs on a session or on a session builder, and return it.
+    """Set the settings that tidegate needs on a session or on a session builder, and return it.
 
-    That is the RocksDB state store with changelog checkpointing; a RocksDB store of a platform's own stays. Rows go to
+    The state store is RocksDB with changelog checkpointing; a RocksDB store of a platform's own stays. Rows go to
     Python in batches of up to 50,000, unless the session has a number of its own. All tasks share one pool of Python
     workers: for it Spark's simplified tracebacks are off, unless a builder turns them on. A builder whose master is
     this machine gets workers that run the Python of this process (unless PYSPARK_PYTHON names another one), import the
-    installed pyspark instead of its zip, and are forked with everything imported. Checked are the versions of Spark,
-    Java, pandas, pyarrow and protobuf, the Kafka connector among `spark.jars.packages`, and the Python of workers on
-    this machine. `faster=True` adds settings that save time per batch and have a price: no checksum files beside
-    checkpoint files, and, on a builder, Unix sockets between Spark and Python.
+    installed pyspark instead of its zip, and are forked with everything imported. The function checks the versions of
+    Spark, Java, pandas, pyarrow and protobuf, the Kafka connector among `spark.jars.packages`, and the Python of
+    workers on this machine. `faster=True` adds settings that save time per batch and have a price: no checksum files
+    beside checkpoint files, and, on a builder, Unix sockets between Spark and Python.
     """
     require_spark()
     quiet_pandas()
@@ -99,7 +99,7 @@ def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
     require_packages()
     use_driver_python(spark)
     require_connector(spark.conf.get(PACKAGES, ""), spark.version)
-    # Spark 4.0 wants a default to be a number too, where the setting is one.
+    # Spark 4.0 wants a default that is a number if the setting is one.
     rows = spark.conf.get(ARROW_ROWS, None) or ""
     for name, value in _settings(faster, spark.conf.get(PROVIDER, ""), rows).items():
         spark.conf.set(name, value)
@@ -128,7 +128,7 @@ def _configure_builder(builder: Any, faster: bool) -> Any:
                 {name: value for name, value in quicker.items() if name not in options and name not in elsewhere},
             )
     if _starts_server(options) and not os.environ.keys() & PYTHON_OF_WORKERS:
-        # Its workers run what the environment of the server says, and the server is started with this one's.
+        # The server's workers run the Python that its environment names, and it inherits the one of this process.
         os.environ[PYTHON_OF_WORKERS[0]] = sys.executable
     settings = _settings(faster, provider or "", options.get(ARROW_ROWS, ""))
     return _with(
@@ -137,7 +137,7 @@ def _configure_builder(builder: Any, faster: bool) -> Any:
 
 
 def _master(options: dict[str, Any]) -> str:
-    """Where a session with these options runs; "" where the environment may say so."""
+    """The master of a session with these options; "" if the environment may name one."""
     elsewhere = os.environ.keys() & MASTER_MAY_COME_FROM
     return str(options.get("spark.master", "" if elsewhere else LOCAL))
 
@@ -149,7 +149,7 @@ def _may_preload() -> bool:
 
 
 def _said_elsewhere() -> str:
-    """The defaults of this Spark and the arguments with which it starts: a setting that is named in them stays."""
+    """The texts of this Spark's defaults and of its start arguments: a setting that they name stays."""
     home = os.environ.get("SPARK_HOME", str(Path(pyspark.__file__).parent))
     defaults = Path(os.environ.get("SPARK_CONF_DIR", Path(home, "conf")), "spark-defaults.conf")
     said = defaults.read_text(errors="replace") if defaults.is_file() else ""
@@ -158,7 +158,7 @@ def _said_elsewhere() -> str:
 
 @cache
 def _finds_tidegate(python: str) -> bool:
-    """Whether a process that runs `python` finds this tidegate; the folder of a script, say, is on no other's path."""
+    """Whether a process that runs `python` finds this tidegate, and not only this process, as in a script's folder."""
     try:
         found = _asked(python, _FINDS).stdout
     except (OSError, subprocess.TimeoutExpired):
@@ -167,9 +167,9 @@ def _finds_tidegate(python: str) -> bool:
 
 
 def _settings(faster: bool, provider: str, arrow_rows: str) -> dict[str, str]:
-    """What to set where the state store is `provider` and a batch has up to `arrow_rows` rows; "" is Spark's default.
+    """Settings for a session with the state store `provider` and `arrow_rows` rows per batch; "" is Spark's default.
 
-    A RocksDB store that a platform brings, and a number of rows that somebody chose, are left as they are.
+    A RocksDB store that a platform brings, and a number of rows that somebody chose, stay as they are.
     """
     needed = dict(ONE_POOL)
     if not provider.endswith(ANY_ROCKSDB) or provider == ROCKSDB:
@@ -198,7 +198,7 @@ def _starts_server(options: dict[str, Any]) -> bool:
 
 
 def check(spark: SparkSession, *, streaming: bool = True) -> None:
-    """Raise where `spark` cannot run a tidegate plan, and warn where it would run badly.
+    """Raise TidegateError if `spark` cannot run a tidegate plan, and warn if the plan would run badly.
 
     Called when a plan becomes a DataFrame: a session may change its settings until the query starts, and Spark
     itself says nothing about tidegate when the state store is the wrong one.
@@ -225,7 +225,7 @@ def check(spark: SparkSession, *, streaming: bool = True) -> None:
 
 
 def partitions(spark: SparkSession) -> int:
-    """How many partitions a shuffle of this session has."""
+    """Number of shuffle partitions of this session."""
     return int(spark.conf.get(PARTITIONS) or SPARKS_DEFAULT_PARTITIONS)
 
 
@@ -244,7 +244,7 @@ def use_driver_python(spark: SparkSession) -> None:
     if context.master.startswith("local") and context.pythonExec == SPARKS_DEFAULT_PYTHON:
         context.pythonExec = sys.executable
     elif _is_this_machine(context.master) and not getattr(context, "_python_includes", ()):
-        # Files that were added to the session may bring what the Python itself lacks.
+        # Files that were added to the session may bring packages that the Python itself lacks.
         require_workers(context.pythonExec)
 
 
@@ -260,7 +260,7 @@ def require_workers(python: str) -> None:
 
 @cache
 def worker_problem(python: str) -> str | None:
-    """Why workers that run `python`, which PYSPARK_PYTHON names, cannot work with this process; None if they can."""
+    """The reason why workers that run `python` (PYSPARK_PYTHON) cannot work with this process; None if they can."""
     found = shutil.which(python)
     if found is None:
         return f"PYSPARK_PYTHON is {python!r}, and there is no such program. Unset it, or set it to {sys.executable}."
@@ -300,7 +300,7 @@ def require_connector(packages: str, spark: str) -> None:
 
 
 def connector(spark: str) -> str:
-    """The Kafka connector for this version of Spark, whatever a platform adds to the version."""
+    """The Kafka connector for this version of Spark; a platform's suffix of the version is left out."""
     numbers = re.match(r"\d+\.\d+\.\d+", spark)
     return f"org.apache.spark:{CONNECTOR}_{SCALA}:{numbers[0] if numbers else spark}"
 
@@ -312,7 +312,7 @@ def quiet_pandas() -> None:
 
 
 def quiet_state_server(spark: SparkSession) -> None:
-    """Keep what Spark's state server warns of in every batch off the screen of a local session.
+    """Keep the warnings of Spark's state server in every batch off the screen of a local session.
 
     A key without a value and the end of a stream are no faults. A level that somebody chose stays.
     """
@@ -329,7 +329,7 @@ def quiet_state_server(spark: SparkSession) -> None:
 def require_packages() -> None:
     """Raise if pandas, pyarrow or protobuf is missing here or too old for the installed Spark.
 
-    Spark's own minimum versions are asked, so they are those of the Spark that is installed.
+    The minimum versions are those of the installed Spark, which checks them itself.
     """
     from pyspark.sql.pandas.utils import require_minimum_pandas_version, require_minimum_pyarrow_version
 
@@ -383,7 +383,7 @@ def spark_version() -> tuple[int, int]:
 
 
 def checkpointing() -> str:
-    """The package of Spark's that has the logs of a checkpoint and the managers of its files."""
+    """The Java package of Spark with the logs and the file managers of a checkpoint."""
     return CHECKPOINTING if spark_version() >= (4, 1) else CHECKPOINTING.rpartition(".")[0]
 
 

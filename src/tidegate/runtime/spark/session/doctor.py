@@ -1,4 +1,4 @@
-"""Whether this machine can run tidegate on Spark: every part that a query needs, what was found, and what to do."""
+"""Whether this machine can run tidegate on Spark: a finding for every part that a query needs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidegate.runtime.spark.session import config
 
 @dataclass(frozen=True)
 class Finding:
-    """One part: its name, what was found, and what to do if it does not serve (None: it does)."""
+    """A part that a query needs: its name, the version or place found, and the problem with its remedy, if any."""
 
     part: str
     found: str
@@ -25,7 +25,7 @@ class Finding:
 
 
 def findings() -> Iterator[Finding]:
-    """What was found of each part, in the order in which a query needs them; nothing is started but Python workers."""
+    """A finding for each part, in the order in which a query needs them; starts no Spark."""
     yield Finding("Python", f"{sys.version.split()[0]} ({sys.executable})")
     yield Finding("Spark", pyspark.__version__, _refusal(config.require_spark))
     java = config.java()

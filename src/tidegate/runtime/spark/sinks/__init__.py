@@ -40,11 +40,11 @@ def delta(
     Args:
         table: A table or a stream.
         path: A folder, or an address of a store that `deltalake` reaches.
-        mode: "append": every row is one more; "upsert": a row replaces that of its key and window, and a tombstone
-            deletes it. Left out: append where each row is the last word (final results, late records, records of a
-            join), upsert of updates.
-        checkpoint: Where Spark keeps how far it came.
-        name: Tells this query from others that write into the table; needed for a second one that appends.
+        mode: "append": every row is added. "upsert": a row replaces the row of its key and window, and a tombstone
+            deletes that row. Left out: append where each row is the last word (final results, late records, records of
+            a join), upsert for updates.
+        checkpoint: The folder for the query's checkpoint.
+        name: Tells this query from others that write into the table; needed for a second query that appends.
         partition_by: Columns by which a table that is not there yet is partitioned.
         storage_options: As of deltalake: credentials and settings of the store.
 
@@ -83,7 +83,7 @@ def jdbc(
         mode: As of `delta`.
         checkpoint: As of `delta`.
         name: As of `delta`.
-        options: What libpq takes besides: user, password, sslmode, ...
+        options: Other parameters of libpq: user, password, sslmode, ...
 
     Returns:
         A writer: `.trigger(...)` and `.start()` it.
@@ -107,7 +107,7 @@ def write(table: Any, sinks: Sink | Mapping[str, Sink], *, checkpoint: str | Non
     Args:
         table: A table, a stream, or several outputs (`tg.outputs`).
         sinks: A sink; or a sink for each output, by its name.
-        checkpoint: Where Spark keeps how far it came.
+        checkpoint: The folder for the query's checkpoint.
 
     Returns:
         A writer: `.trigger(...)` and `.start()` it.
@@ -134,7 +134,7 @@ def write(table: Any, sinks: Sink | Mapping[str, Sink], *, checkpoint: str | Non
 
 
 def batches(table: Any, sinks: Sink | Mapping[str, Sink]) -> Function:
-    """The function for `foreachBatch` of `write`, where something else than `write` makes the writer.
+    """The function that `write` gives to `foreachBatch`, for writers that `write` does not make.
 
     Args:
         table: As of `write`.

@@ -30,13 +30,13 @@ from tidegate.runtime.spark.sinks.outputs import Rows
 from tidegate.runtime.spark.sinks.staging import Lane, Staged
 
 FOLDER = "_tidegate"
-"""Below a table: rows that tasks put aside. Readers of Delta skip folders that begin with an underscore."""
+"""The folder below a table for rows put aside. Readers of Delta skip folders that begin with an underscore."""
 _GONE = "tidegate:deleted"
 """The staged column of tombstones; no column of a user begins like this."""
 ATTEMPTS = 10
-"""So often is a commit tried when other queries write into the same table."""
+"""Most tries of a commit when other queries write into the same table."""
 _NO_NAMES = re.compile(r"[ ,;{}()\n\t=]")
-"""What a column of Delta must not have in its name, unless the table maps its columns."""
+"""Characters that a name of a Delta column must not have, unless the table maps its columns."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Delta:
 
     Attributes:
         path: A folder, or an address of a store that `deltalake` reaches.
-        mode: "append" or "upsert"; unless said, append where each row is the last word, upsert of updates.
+        mode: "append" or "upsert"; left out, append where each row is the last word, upsert for updates.
         name: Tells this query from others that write into the table.
         partition_by: Columns by which a table that is not there yet is partitioned.
         storage_options: As of deltalake: credentials and settings of the store, which the workers get too.
@@ -104,15 +104,15 @@ class DeltaTarget(Target):
 
     @cached_property
     def _schema(self) -> pa.Schema:
-        """The table's columns."""
+        """The columns of the rows."""
         return arrow_schema(StructType(list(self.rows.fields)))
 
     @cached_property
     def _fields(self) -> list[Any]:
-        """The same, as Delta has them."""
+        """The columns of the rows, as Delta has them."""
         try:
             return package().Schema.from_arrow(self._schema).fields
-        except Exception as error:  # which one, is up to the version of the package
+        except Exception as error:  # the class depends on the version of the package
             raise DefinitionError(
                 f"The rows cannot be those of a Delta table: {error}. Cast the column. The columns are "
                 f"{', '.join(f'{each.name} {each.dataType.simpleString()}' for each in self.rows.fields)}."
@@ -254,7 +254,7 @@ class DeltaTarget(Target):
         names = self._schema.names
         same = " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in self.rows.key)
         gone, values = f"s.{_quoted(_GONE)}", {_quoted(name): f"s.{_quoted(name)}" for name in names}
-        # A source that is a table, and no stream, tells which files of the target can hold its keys.
+        # With a table as the source, and no stream, deltalake knows which files of the target can hold its keys.
         merge = table.merge(
             data,
             predicate=same,
@@ -281,7 +281,7 @@ class DeltaTarget(Target):
             yield files
 
     def _clean(self, query: str) -> None:
-        """Remove what tasks of this query put aside; an attempt that still writes there is in no receipt."""
+        """Remove rows that tasks of this query put aside; an attempt that still writes there is in no receipt."""
         folder = self._folder(query)
         local = Path(self._path) / folder
         if local.is_dir():
@@ -334,7 +334,7 @@ def _reader(rows: Staged, files: list[Path]) -> pa.RecordBatchReader:
 
 
 def _filled(rows: pa.RecordBatchReader, columns: pa.Schema) -> pa.RecordBatchReader:
-    """The rows in the order of the table's columns, null in those that they do not have."""
+    """The rows with the table's columns, in their order; columns that the rows lack are null."""
     theirs = [field if field.name not in rows.schema.names else rows.schema.field(field.name) for field in columns]
     schema = pa.schema(theirs)
 
@@ -357,7 +357,7 @@ def _file_system(table: str, options: dict[str, str]) -> pafs.FileSystem:
     from deltalake.fs import DeltaStorageHandler
 
     class Handler(DeltaStorageHandler):  # type: ignore[misc, unused-ignore]
-        """Writes bytes, where Arrow gives buffers and deltalake's own handler takes bytes alone."""
+        """Turns Arrow's buffers into bytes: deltalake's own handler takes bytes alone."""
 
         def open_output_stream(self, path: str, metadata: Any = None) -> pa.NativeFile:
             return pa.PythonFile(_Bytes(self._handler.open_output_stream(path, metadata)), mode="w")

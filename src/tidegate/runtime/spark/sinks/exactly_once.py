@@ -17,7 +17,7 @@ from tidegate.runtime.spark.sinks.outputs import Rows
 from tidegate.runtime.spark.sinks.staging import Lane, Staged, staged
 
 QUERY_ID = "sql.streaming.queryId"
-"""The property of a job in which Spark says of which query it is; the id is in the checkpoint."""
+"""Spark's property of a job with the id of its query, which the checkpoint keeps."""
 
 
 @dataclass(frozen=True)
@@ -31,16 +31,16 @@ class Batch:
 
 @dataclass(frozen=True)
 class Written:
-    """What a sink remembers of a query: its newest batch, and the plan that computed it."""
+    """The newest batch of a query that a sink has, and the plan that computed it."""
 
     number: int
     plan: int
 
 
 class Target(ABC):
-    """A place that rows go to: knows which batches it has, and takes each in one transaction.
+    """A place that rows go to: it knows its batches, and takes each in one transaction.
 
-    place  how an error names it
+    place  its name in errors
     name   tells the query from others that write there
     """
 
@@ -50,12 +50,12 @@ class Target(ABC):
 
     @property
     def identity(self) -> str:
-        """Under what the batches of a query are remembered: two outputs of one query may go to one place."""
+        """The name that a query's batches are remembered by: two outputs of one query may go to one place."""
         return self.name if self.rows.output is None else f"{self.name}/{self.rows.output}"
 
     @abstractmethod
     def lane(self, frame_columns: Sequence[str], batch: Batch) -> tuple[list[Column], Lane]:
-        """What it needs of a batch: columns of the frame, and their way."""
+        """The columns of the frame that the target takes of a batch, and their lane."""
 
     @abstractmethod
     def begin(self, query: str) -> None:
@@ -63,14 +63,14 @@ class Target(ABC):
 
     @abstractmethod
     def written(self, query: str) -> Written | None:
-        """The newest batch of the query that it has."""
+        """The newest batch of the query that the target has, None if it has none."""
 
     @abstractmethod
     def commit(self, batch: Batch, rows: Staged) -> None:
-        """Take the rows and remember the batch, both or neither; do nothing if it has the batch already."""
+        """Take the rows and remember the batch, both or neither; do nothing if the target has the batch already."""
 
     def has(self, batch: Batch) -> bool:
-        """Whether it has the batch. Raises CheckpointError if that is a batch of another plan."""
+        """Whether the target has the batch. Raises CheckpointError if another plan computed it there."""
         written = self.written(batch.query)
         if written is None or written.number < batch.number:
             return False
@@ -84,7 +84,7 @@ class Target(ABC):
 
 
 class Batches:
-    """The function of `foreachBatch`, of a table with these targets."""
+    """The function of `foreachBatch` for a table with these targets."""
 
     def __init__(self, targets: Sequence[Target], plan: int) -> None:
         self._targets, self._plan = tuple(targets), plan
@@ -95,7 +95,7 @@ class Batches:
         if batch.query not in self._begun:
             for target in self._targets:
                 target.begin(batch.query)
-        self._begun.discard(batch.query)  # if the batch fails, the next run begins anew
+        self._begun.discard(batch.query)  # if this batch fails, the next call begins anew
         missing = [target for target in self._targets if not target.has(batch)]
         lanes = [target.lane(frame.columns, batch) for target in missing]
         for target, rows in zip(missing, staged(frame, lanes), strict=True):
@@ -121,7 +121,7 @@ def _query_of(frame: DataFrame) -> str:
 
 
 def refuse_another(place: str, name: str) -> CheckpointError:
-    """The error where a query begins and another one has written under its name."""
+    """The error if a query begins and another one has written under its name."""
     return CheckpointError(
         f"{place} has rows of another query with the name {name!r}, which had another checkpoint. If this query reads "
         "its input from the start, those rows would be there twice: empty the sink, or give the old checkpoint. If it "

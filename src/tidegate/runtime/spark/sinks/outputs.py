@@ -1,4 +1,4 @@
-"""What goes to a sink: the columns of one output, their key, and whether a row can change once it is out."""
+"""The rows of one output for a sink: their columns, their key, and whether a row can change once it is out."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ DELETED = "deleted"
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of one output, as a sink has them: `window` is the columns `window_start` and `window_end`.
+    """The rows of one output, as a sink has them: `window` becomes the columns `window_start` and `window_end`.
 
     output   the name of the output; None if there is only one
-    fields   the columns; `deleted` is not among those of an upsert, which deletes the row
-    key      the columns that say which row it is; none where no two rows are about the same
+    fields   the columns; without `deleted` in an upsert, which deletes the row
+    key      the columns by which a row replaces another; empty if no row does
     once     whether a row is the last word about its key
     mode     "append" or "upsert"
     """
@@ -58,7 +58,7 @@ class Rows:
         return next(field.dataType for field in self.fields if field.name == name)
 
     def column(self, name: str) -> Column:
-        """A column of the sink, of the frame's."""
+        """A column of the sink, made of columns of the frame."""
         if name in (WINDOW_START, WINDOW_END):
             return F.col(f"{WINDOW}.{name.removeprefix('window_')}")
         return col(name)
@@ -69,9 +69,9 @@ class Rows:
 
 
 def rows_of(table: Any, modes: dict[str | None, str | None]) -> dict[str | None, Rows]:
-    """The rows of each output of `table` by its name, written in these modes (None: what fits the plan).
+    """The rows of each output of `table` by its name, written in these modes (None: the mode that fits the plan).
 
-    Raises DefinitionError for an output that there is not, or a mode that its rows do not have.
+    Raises DefinitionError if outputs and modes have other names, or if rows cannot be written in their mode.
     """
     if isinstance(table, DataFrame) or not isinstance(table, Result):
         raise DefinitionTypeError(
@@ -105,7 +105,7 @@ def _other_outputs(there: list[str | None], given: list[str | None]) -> str:
 
 def _rows(name: str | None, node: Plan, mode: str | None) -> Rows:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TidegateWarning)  # given where the query itself is made
+        warnings.simplefilter("ignore", TidegateWarning)  # the warnings are given when the query itself is made
         frame = to_df(node)
     fields = tuple(_flattened(frame.schema))
     key, once = _key(node), _once(node)
@@ -129,7 +129,7 @@ def _rows(name: str | None, node: Plan, mode: str | None) -> Rows:
 
 
 def _flattened(schema: StructType) -> list[StructField]:
-    """The columns of the sink; raises DefinitionError where two have one name or a type is of nothing."""
+    """The columns of the sink; raises DefinitionError if two have one name, or if one is void."""
     fields: list[StructField] = []
     for field in schema.fields:
         if field.name == WINDOW:
@@ -161,7 +161,7 @@ def _once(node: Plan) -> bool:
 
 
 def _key(node: Plan) -> tuple[str, ...]:
-    """The columns by which a row replaces an earlier one, as a sink has them; none of records."""
+    """The columns of the sink by which a row replaces an earlier one; empty for records."""
     if isinstance(node, LateRecords | Stream):
         return ()
     op = operation(node)
@@ -169,11 +169,11 @@ def _key(node: Plan) -> tuple[str, ...]:
     windows = windows_of(node)
     names = [name for name in key if name != WINDOW]
     if WINDOW in key or isinstance(windows, SessionWindows):
-        # Two sessions that become one begin where the first of them began.
+        # Merged sessions begin where the first of them began, so the start alone does not tell sessions apart.
         return (*names, WINDOW_START, WINDOW_END)
     return (*names, WINDOW_START) if windows is not None else tuple(names)
 
 
 def plan_number(table: Result) -> int:
-    """A number that another plan does not have: 63 bits of what `describe` says of it."""
+    """A number that another plan does not have: 63 bits of a hash of the plan's description."""
     return int.from_bytes(sha256(describe(table.node).encode()).digest()[:8], "big") >> 1

@@ -51,24 +51,24 @@ from tidegate.runtime.spark.sinks.staging import Lane, Staged
 BATCHES = "tidegate_batches"
 """The table that remembers the newest batch of each query, beside the tables of the sinks."""
 STAGE = "tidegate_stage_"
-"""With what the tables begin in which tasks put rows aside."""
+"""The prefix of the tables in which tasks put rows aside."""
 MOST_NAME_BYTES = 63
 """PostgreSQL cuts longer names off."""
 _GONE, _PART = "tidegate:deleted", "tidegate:part"
 _DAY_US = 86_400_000_000
 
 Made = Callable[[str], str]
-"""What makes the value of a column of what is staged, as SQL."""
+"""A function from the SQL of a staged value to the SQL of the column's value."""
 
 
 @dataclass(frozen=True)
 class Carried:
-    """How values of a type of Spark go to PostgreSQL.
+    """The way of values of a Spark type to PostgreSQL.
 
     column  the type of a column that tidegate makes
     staged  the type in which COPY takes the values
     others  types of columns that hold every such value, too
-    made    SQL that makes the value of the staged one
+    made    makes the SQL of a value from the SQL of the staged value
     """
 
     column: str
@@ -80,7 +80,7 @@ class Carried:
 
 
 def _instant(kind: str) -> Made:
-    """A time of microseconds since 1970, of which intervals count days and the rest exactly, as floats do not."""
+    """SQL of a time from microseconds since 1970, as exact intervals of days and of the rest; floats are not exact."""
     zone = "+00" if kind == "timestamptz" else ""
     return lambda staged: (
         f"({kind} '1970-01-01 00:00:00{zone}' + ({staged} / {_DAY_US}) * interval '1 day' "
@@ -112,7 +112,7 @@ _NESTED = Carried("jsonb", "jsonb", pa.string(), ("json",), sent=as_json)
 
 
 def carried(kind: DataType) -> Carried | None:
-    """How values of this type go; None if they do not."""
+    """The way of values of this type; None if PostgreSQL has no column for them."""
     if isinstance(kind, DecimalType):
         return Carried(
             f"numeric({kind.precision},{kind.scale})", "numeric", pa.string(), sent=lambda column: column.cast("string")
@@ -137,7 +137,7 @@ def holds(column: str, kind: DataType) -> bool:
 
 
 def _digits(kind: DataType) -> tuple[int, int]:
-    """How many digits a number of this type has at most, and how many of them behind the point; 0 if any."""
+    """The most digits of a number of this type, and its digits behind the point; (0, 0) for any other type."""
     if isinstance(kind, DecimalType):
         return kind.precision, kind.scale
     whole: dict[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}
@@ -150,10 +150,10 @@ class Postgres:
 
     Attributes:
         url: "postgresql://host/database", with or without "jdbc:" before it, or any other address of libpq.
-        table: Its name, "counts" or "sales.counts"; names with dots in them as parts: ("sales", "my.counts").
-        mode: "append" or "upsert"; unless said, append where each row is the last word, upsert of updates.
+        table: The table's name, "counts" or "sales.counts"; names with dots as parts: ("sales", "my.counts").
+        mode: "append" or "upsert"; left out, append where each row is the last word, upsert for updates.
         name: Tells this query from others that write into the table.
-        options: What libpq takes besides: user, password, sslmode, ...; the workers get it, as they get the url.
+        options: Other parameters of libpq: user, password, sslmode, ...; the workers get them, as they get the url.
 
     Examples:
         ```python
@@ -240,14 +240,14 @@ def package() -> Any:
 
 @dataclass(frozen=True)
 class Connection:
-    """Where the database is; it travels to the workers."""
+    """The address of the database; it travels to the workers."""
 
     url: str = field(repr=False)
     options: tuple[tuple[str, str], ...] = field(repr=False)
 
     @contextmanager
     def transaction(self) -> Any:
-        """A cursor whose changes are there when the block is left, all or none."""
+        """A cursor whose changes are committed at the end of the block, all or none."""
         psycopg = package()
         # Instants are read and written in UTC: a day is a day of 24 hours.
         settings = "-c TimeZone=UTC -c DateStyle=ISO -c client_encoding=UTF8"
@@ -275,7 +275,7 @@ class PostgresTarget(Target):
             )
         return how
 
-    # The names of the tables, as SQL has them.
+    # The names of the tables, in SQL.
 
     @property
     def _target(self) -> str:
@@ -283,24 +283,24 @@ class PostgresTarget(Target):
 
     @property
     def _batches(self) -> str:
-        """As a query has it that takes parameters, for which the percent sign stands."""
+        """The table of batches, for a query with parameters, in which a percent sign must be doubled."""
         return self._beside(BATCHES).replace("%", "%%")
 
     def _beside(self, name: str) -> str:
         return ".".join(_quoted(part) for part in (*self._table[:-1], name))
 
     def _stages_of(self, query: str) -> str:
-        """With what the names of the tables begin that hold rows of this query aside."""
+        """The prefix of the tables in which tasks put rows of this query aside."""
         told = "/".join((*self._table, self.identity, query))
         return f"{STAGE}{sha256(told.encode()).hexdigest()[:12]}_"
 
     def make(self) -> None:
-        """Make what is not there, and check what is."""
+        """Make the tables that are not there, and check the target's columns and key."""
         columns = [f"{_quoted(name)} {how.column}" for name, how in self._kinds.items()]
         if self.rows.upserts:
             columns.append(f"PRIMARY KEY ({_list(self.rows.key)})")
         with self._connection.transaction() as cursor:
-            # Two queries that begin at the same time would both make it.
+            # Two queries that begin at the same time would both make the tables.
             cursor.execute("SELECT pg_advisory_xact_lock(hashtext('tidegate'))")
             cursor.execute(f"CREATE TABLE IF NOT EXISTS {self._target} ({', '.join(columns)})")
             cursor.execute(
@@ -341,7 +341,7 @@ class PostgresTarget(Target):
                 )
 
     def _check_unique(self, cursor: Any) -> None:
-        """Raise DefinitionError if no index says that the key is there once."""
+        """Raise DefinitionError if there is no unique index on the key."""
         cursor.execute(
             "SELECT (SELECT array_agg(attname::text) FROM pg_attribute WHERE attrelid = i.indrelid "
             "AND attnum = ANY(i.indkey::int2[])) FROM pg_index i "
@@ -368,7 +368,7 @@ class PostgresTarget(Target):
                 raise refuse_another(self.place, self.name)
 
     def _drop_stages(self, cursor: Any, query: str) -> None:
-        """Remove what an earlier run put aside and did not take."""
+        """Remove the tables of rows that an earlier run put aside and did not take."""
         cursor.execute(
             "SELECT relname FROM pg_class WHERE relkind = 'r' AND starts_with(relname::text, %s) "
             "AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = %s::regclass)",
@@ -426,7 +426,7 @@ class PostgresTarget(Target):
         if rows.inline:
             _copy(cursor, stage, rows.table, here)
         names = [here, *(part for _, part in parts)]
-        taken = f"s.{_quoted(_PART)} IN ({', '.join(map(repr, names))})"  # of hexadecimal digits
+        taken = f"s.{_quoted(_PART)} IN ({', '.join(map(repr, names))})"  # hexadecimal digits: nothing to quote
         columns, values = _list(self._kinds), ", ".join(self._value(name) for name in self._kinds)
         if not self.rows.upserts:
             cursor.execute(f"INSERT INTO {self._target} ({columns}) SELECT {values} FROM {stage} s WHERE {taken}")
@@ -451,7 +451,7 @@ class PostgresTarget(Target):
 
 @dataclass(frozen=True)
 class Stages:
-    """A table that takes the rows of tasks; whoever has some makes it if it is not there."""
+    """A table that takes the rows of tasks; a task with rows makes it if it is not there."""
 
     connection: Connection
     table: str

@@ -1,7 +1,7 @@
 """The way of a batch's rows to its sinks: one job, in which each task puts its rows where the sink's commit finds them.
 
-A task hands few rows over with its receipt. Many it puts aside itself, under a name that nobody else has, and its
-receipt has the name. What an attempt put aside that failed, or that came second, is in no receipt, and so in no commit.
+A task sends few rows with its receipt. It puts many rows aside itself, under a unique name, and its receipt has the
+name. Rows that a failed or a second attempt put aside are in no receipt, and so in no commit.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tidegate.errors import InputError
 from tidegate.runtime.spark.frames.names import numbers
 
 INLINE_BYTES = 1 << 20
-"""So much of a sink's rows comes to the driver from one task; more is put aside by the task."""
+"""Most bytes of a sink's rows that one task sends to the driver; a task puts more aside."""
 CHUNK_BYTES = 8 << 20
-"""So many rows that are only appended are put aside at a time."""
+"""About so many bytes of rows that are only appended are put aside at a time."""
 
 _RECEIPTS = "sink int, n long, rows binary, aside string"
 
@@ -38,20 +38,20 @@ class Aside(Protocol):
 
 
 class Place(Protocol):
-    """Where tasks put rows aside; it travels to them."""
+    """The place where tasks put rows aside; it travels to them."""
 
     def open(self) -> Aside: ...
 
 
 @dataclass(frozen=True)
 class Lane:
-    """Which rows go to one sink, as the tasks must know it.
+    """The rows that go to one sink, as tasks must know them.
 
-    output   the output whose rows they are; None where there is only one
+    output   the output of the rows; None if there is only one
     schema   names and Arrow types that the sink gets
-    key      of several rows of a task with the same key only the last one goes on; empty: all do
-    place    where a task puts many rows aside
-    called   the sink, in errors
+    key      of a task's rows with the same key only the last one goes on; empty: all rows go on
+    place    the place where a task puts many rows aside
+    called   the name of the sink in errors
     """
 
     output: str | None
@@ -63,7 +63,7 @@ class Lane:
 
 @dataclass
 class Staged:
-    """The rows of one batch for one sink: those that came with the receipts, and where the others are."""
+    """The rows of one batch for one sink: the rows that came with receipts, and the names of rows put aside."""
 
     schema: pa.Schema
     inline: list[pa.Table] = field(default_factory=list)
@@ -77,16 +77,16 @@ class Staged:
 
 
 def staged(frame: DataFrame, lanes: Sequence[tuple[Sequence[Column], Lane]]) -> list[Staged]:
-    """Run the batch, once, and give what each lane has of it; with a lane come the columns of the frame that it takes.
+    """Run the batch once, and give the rows of each lane; each comes with the columns of the frame that it takes.
 
-    It runs without lanes too: otherwise no state of the batch would be written.
+    The batch runs without lanes too: otherwise no state of the batch would be written.
     """
     columns = [F.col("output")] if any(lane.output is not None for _, lane in lanes) else []
     parts: list[Part] = []
     for taken, lane in lanes:
         parts.append(Part(lane, tuple(range(len(columns), len(columns) + len(taken)))))
         columns += taken
-    # Under numbers, because a name may hold anything.
+    # Under numbered names, because a name may hold anything.
     chosen = frame.select(*[column.alias(f"c{i}") for i, column in enumerate(columns)])
     receipts = chosen.mapInArrow(Stage(tuple(parts), INLINE_BYTES, CHUNK_BYTES), _RECEIPTS).collect()
     results = [Staged(lane.schema) for _, lane in lanes]
@@ -158,7 +158,7 @@ class _Held:
         self._rows.append(rows)
         self._bytes += rows.nbytes
         self.count += rows.num_rows
-        # Which row of a key is the last one is known at the end.
+        # The last row of a key is known only at the end.
         if not self.lane.key and self._bytes > self._stage.chunk_bytes:
             self._put_aside()
 

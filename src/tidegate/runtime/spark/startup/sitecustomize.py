@@ -11,11 +11,11 @@ from importlib.util import module_from_spec
 from pathlib import Path
 
 ZIPS = Path("pyspark", "python", "lib")
-"""Where an installed pyspark has the copies of itself and of py4j."""
+"""The folder of an installed pyspark with zips of itself and of py4j."""
 
 
 def installed_first(path: list[str]) -> list[str]:
-    """`path` with zips of Spark behind all else, if the package that a zip is part of is on `path` itself.
+    """`path` with the zips of Spark at its end, if the installation that a zip is part of is on `path` itself.
 
     The zips of another Spark, which SPARK_HOME may name, stay where they are.
     """
@@ -25,7 +25,7 @@ def installed_first(path: list[str]) -> list[str]:
 
 
 def _installation(archive: Path) -> Path | None:
-    """The folder in which the pyspark is installed that this zip is part of."""
+    """The folder with the installed pyspark that this zip is part of; None for another zip."""
     lib = archive.resolve().parent
     return lib.parents[2] if lib.match(str(ZIPS)) else None
 

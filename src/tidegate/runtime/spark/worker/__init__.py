@@ -1,1 +1,1 @@
-"""What runs in a Python worker of Spark: a task's step, its state and memory, and its rows on their way out."""
+"""Code of Spark's Python workers: a task's step, its state and memory, and its rows on their way out."""

@@ -1,8 +1,8 @@
-"""Arrow tables as the pandas frames that Spark turns back into Arrow, without a value being looked at.
+"""Arrow tables as pandas frames, which Spark turns back into Arrow without looking at a value.
 
-`transformWithStateInPandas` takes frames alone. Of a nested column pyspark takes every value apart in Python, and makes
-Arrow of it with `pa.Array.from_pandas`, for which a NaN is a null; and pandas makes floats of a list of integers with a
-null in it. A column that is Arrow's already needs none of it.
+`transformWithStateInPandas` takes pandas frames alone. pyspark takes every value of a nested column apart in Python and
+makes Arrow of it with `pa.Array.from_pandas`, which reads NaN as null; and pandas makes floats of a list of integers
+with a null in it. A column that is Arrow's already avoids both.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def as_pandas(table: pa.Table) -> pd.DataFrame:
 
 
 class _Column(pd.arrays.ArrowExtensionArray):
-    """A column for which pyspark's conversion of nested values, a function to `apply` to each, has nothing to do."""
+    """A column that pyspark leaves as it is: `map`, which should convert each nested value, returns the column."""
 
     def map(self, mapper: Any, na_action: Any = None) -> _Column:
         return self

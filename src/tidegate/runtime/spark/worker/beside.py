@@ -14,7 +14,7 @@ from tidegate.kernel.state.store import Copy, InMemory
 
 @dataclass(frozen=True)
 class InFile:
-    """A copy in a file; reading leaves nothing in the memory of the process, which a mapping would."""
+    """A copy in a file. Reads leave nothing in the memory of the process; a memory mapping would."""
 
     file: IO[bytes]
     memory: int = 0
@@ -26,7 +26,7 @@ class InFile:
 
 
 def beside(parts: Iterable[Any], in_memory: int) -> Copy | None:
-    """A copy of these bytes: up to so many in memory, more in the folder for temporary files; None if they do not fit.
+    """A copy of these bytes: up to `in_memory` bytes in memory, more in a temporary file; None if they do not fit.
 
     A file takes a descriptor, so small copies have none.
     """
@@ -42,7 +42,7 @@ def beside(parts: Iterable[Any], in_memory: int) -> Copy | None:
                     _write(file, one)
                 held.clear()
     except OSError:
-        # No room, or too many open files: what has no copy is read from the store.
+        # No room, or too many open files: state without a copy is read from the store.
         if file is not None:
             file.close()
         return None

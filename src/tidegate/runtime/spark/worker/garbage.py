@@ -1,4 +1,4 @@
-"""What Python's garbage collector looks through in a worker: not what the imported modules are made of."""
+"""Keeps the objects of imported modules out of Python's garbage collections in a worker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass
 class _Spared:
-    """How many modules there were when they were spared."""
+    """Number of imported modules at the last `gc.freeze`."""
 
     modules: int = 0
 
@@ -18,11 +18,11 @@ _spared = _Spared()
 
 
 def spare_modules() -> None:
-    """Where modules were imported since the last call, leave all objects of this process out of collections to come.
+    """If modules were imported since the last call, exclude all present objects of this process from collections.
 
-    pyspark collects after every task, beside the next task or while it waits for this worker. What a worker imports
-    makes some 90,000 objects to look through, none of which is ever garbage (decision 0019). Objects left out still go
-    when nobody refers to them; only circles among them stay.
+    pyspark collects after every task, beside the next task or while it waits for this worker. The imports of a worker
+    are some 90,000 objects, none of which is ever garbage (decision 0019). Excluded objects are still freed with their
+    last reference; only cycles among them stay.
     """
     if len(sys.modules) == _spared.modules:
         return

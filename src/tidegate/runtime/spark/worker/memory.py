@@ -1,4 +1,4 @@
-"""What a worker does with memory that it has freed: use it again, or hand it back to the machine."""
+"""Freed memory of a worker: reused, or returned to the machine."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 
 import pyarrow as pa
 
-# Of malloc.h.
+# Parameters of mallopt, from malloc.h.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 KEPT_BYTES = 128 << 20
-"""What a worker holds free at most."""
+"""Most free memory that a worker keeps."""
 APART_BYTES = 32 << 20
-"""What is larger than this comes from the machine and goes back at once."""
+"""A larger allocation comes from the machine, and goes back when it is freed."""
 MOST_BYTES = 320 << 20
-"""A process below this hands nothing back; beyond, where it has MORE_BYTES that nobody uses."""
+"""A process with more resident memory returns memory, if its unused memory grew by MORE_BYTES since the last return."""
 MORE_BYTES = 32 << 20
 
 _STATM = Path("/proc/self/statm")
@@ -28,7 +28,7 @@ _PAGE_BYTES = mmap.PAGESIZE
 
 @dataclass
 class _After:
-    """What this process still had besides what was in use when it last handed back what it could: code, above all."""
+    """Unused bytes of this process after the last `give_back`, which could not be returned: code, above all."""
 
     unused: int = 0
 
@@ -37,12 +37,12 @@ _after = _After()
 
 
 def keep() -> None:
-    """Before something large: let this process use again what it has freed, unless it has become too large with it.
+    """Let this process reuse freed memory, unless that has made it too large. Called before large allocations.
 
-    A batch takes and frees columns of some megabytes, and glibc hands each back: to touch as many new pages, one fault
-    for every 4 KiB, was a third of packing (decision 0013). Arrow has an allocator of its own, whose free memory
-    numpy could not use; here both have malloc's. What is free in pieces grows over many batches of other sizes, so
-    that from MOST_BYTES on, all goes back that is worth it (decision 0015).
+    A batch takes and frees columns of some megabytes, and glibc returns each to the machine: to touch as many new
+    pages, one fault for every 4 KiB, was a third of packing (decision 0013). Arrow has an allocator of its own, whose
+    free memory numpy could not use; here both use malloc. Fragments of free memory grow over batches of different
+    sizes, so from MOST_BYTES on all free memory goes back if it is worth it (decision 0015).
     """
     _use_again()
     if _resident() > MOST_BYTES and _unused() > _after.unused + MORE_BYTES:
@@ -59,7 +59,7 @@ def _use_again() -> None:
 
 
 def _resident() -> int:
-    """The bytes that this process has in memory; 0 where the system does not say."""
+    """Resident bytes of this process; 0 where the system does not say."""
     try:
         return int(_STATM.read_text().split()[1]) * _PAGE_BYTES
     except OSError:
@@ -67,14 +67,14 @@ def _resident() -> int:
 
 
 class _Info(ctypes.Structure):
-    """What mallinfo2 tells, in bytes."""
+    """The result of mallinfo2, in bytes."""
 
     _names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
     _fields_ = [(name, ctypes.c_size_t) for name in _names.split(" ")]
 
 
 def _unused() -> int:
-    """The bytes in memory that malloc has not handed out; all of them where it does not say."""
+    """Resident bytes that malloc has not handed out; all resident bytes where malloc does not say."""
     info = _of_malloc("mallinfo2")
     if info is None:
         return _resident()
@@ -84,10 +84,10 @@ def _unused() -> int:
 
 
 def give_back() -> None:
-    """Let the memory go that malloc and Arrow hold free; where malloc cannot (it is not glibc's), only Arrow's.
+    """Return the free memory of malloc and Arrow to the machine; only Arrow's if malloc is not glibc's.
 
-    A buffer that spills keeps an index between batches, for which each batch needs room several times over for a
-    moment. Left alone, glibc keeps that room in pieces between what stays: 110 MiB of 415 with 20 million keys.
+    A buffer that spills keeps an index between batches, and each batch needs several times its room for a moment. Left
+    alone, glibc keeps that room in fragments between live memory: 110 MiB of 415 with 20 million keys.
     """
     trim = _of_malloc("malloc_trim")
     if trim is not None:
@@ -97,5 +97,5 @@ def give_back() -> None:
 
 
 def _of_malloc(name: str) -> Any:
-    """A function that glibc's malloc has besides the usual ones, or None."""
+    """A function that only glibc's malloc has; None where it is missing."""
     return getattr(ctypes.CDLL(None), name, None) if os.name == "posix" else None

@@ -1,8 +1,8 @@
-"""Where Spark hands a task's blobs to the kernel and takes its rows back.
+"""Spark's side of a step: it hands a task's blobs to the kernel and takes the rows.
 
 Spark starts a stateful operator in a process of its own, which unpickles the processor and calls `init` alone. This
-module imports neither Arrow nor the kernel before a task needs them: that process took a second longer otherwise, and
-with it each start of a query.
+module imports neither Arrow nor the kernel before a task needs them: otherwise that process, and with it each start of
+a query, took a second longer.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
     from tidegate.runtime.spark.worker.state import SparkStore
 
-# A timer is set no further ahead than this: after a restart with a shorter limit it would be too late.
+# Longest time until a timer (ms): after a restart with a shorter limit a later timer would be too late.
 LOOK_AGAIN_MS = 10_000
 
 
 class Outcome(Protocol):
-    """What a step gives back: rows of `Stage.output_schema` in parts, to be taken once, one number per metric when they
-    are taken, and when to wake (see `flow`).
+    """Result of one step: rows of `Stage.output_schema` in parts, which are iterated once; then one number per metric,
+    and the wall clock to wake at (ms; see `flow`).
     """
 
     @property
@@ -45,7 +45,7 @@ class Stage(Protocol):
 
     Pickled it must stay below 1 MB: Spark ships larger functions as broadcasts, which the process that starts a
     stateful operator cannot read (test_a_stage_must_stay_below_a_megabyte).
-    `metrics` names each metric and how tasks are put together (`spec.metrics.formula`).
+    `metrics` says by metric how the numbers of tasks are combined (`spec.metrics.formula`).
     """
 
     @property
@@ -61,13 +61,13 @@ class StageProcessor(StatefulProcessor):
     """One task of a streaming operator: `handleInputRows` is one step of the stage.
 
     Spark calls it once per task and batch with all its rows, as one or several frames, in no certain order
-    (tests/spark/test_plumbing.py::test_one_step_per_task_and_batch, with frames of one row each). What it raises fails
+    (tests/spark/test_plumbing.py::test_one_step_per_task_and_batch, with frames of one row each). An exception fails
     the batch with nothing stored, and reaches the user in the StreamingQueryException
     (test_an_error_fails_the_batch_and_stores_nothing). A stage that `wakes` has at most one timer per task.
     """
 
     def __init__(self, stage: Stage, keys: Mapping[int, int], wakes: bool = False, tuning: Tuning = DEFAULT) -> None:
-        """`keys`: the number of a task in each shuffle partition that has any (`tasks.in_partitions`)."""
+        """`keys`: number of the task by shuffle partition (`tasks.in_partitions`)."""
         self._sealed: bytes = cloudpickle.dumps(stage)  # type: ignore[no-untyped-call]
         self._keys = keys
         self._wakes = wakes
@@ -91,23 +91,23 @@ class StageProcessor(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
         self._stepped = True
-        # One by one: nobody holds a blob that the step is done with.
+        # One by one: a blob is freed when the step is done with it.
         blobs = (blob for frame in rows for blob in frame["blob"])
         if not self._wakes:
             yield from self._frames(self._stage.begin(self._store, blobs))
             return
-        # Marks of a drain bring no wall clock. Where a drain runs a batch again in which a timer went off, the rows
-        # that left then must leave again.
+        # Marks of a drain have no wall clock. If a drain runs a batch again in which a timer fired, the rows that were
+        # emitted then must be emitted again.
         now = timerValues.getCurrentProcessingTimeInMs()
         expired = any(due < now for due in self._handle.listTimers())
         outcome = self._stage.begin(self._store, blobs, wall_clock=now if expired else None)
         yield from self._frames(outcome)
-        # Timers go off after the rows of their batch, and this step has done what they are for.
+        # Timers fire after the rows of their batch, and this step has done their work.
         self._rearm(outcome.wake_at, now, fired=None)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
         self._stepped = True
-        # Spark passes these arguments by name. The time is that of the batch, as current_timestamp() has it.
+        # Spark passes these arguments by name. The time is the batch's, as current_timestamp() has it.
         now = timerValues.getCurrentProcessingTimeInMs()
         outcome = self._stage.begin(self._store, [], wall_clock=now)
         yield from self._frames(outcome)
@@ -131,10 +131,10 @@ class StageProcessor(StatefulProcessor):
             yield as_pandas(table)
 
     def close(self) -> None:
-        """The task is over. Where no step could refuse a checkpoint whose drain has begun, this does.
+        """Ends the task. Refuses a checkpoint whose drain has begun, if there was no step that could refuse it.
 
-        The batch may be one that a drain planned and that failed in its sink. Spark would commit it without the rows
-        that it let out: some checkpoint file managers keep the state that the drain wrote.
+        A drain may have planned the batch, which then failed in its sink. Spark would commit it without the rows that
+        it emitted: some checkpoint file managers keep the state that the drain wrote.
         """
         task = TaskContext.get()  # None in the process that starts an operator, which has no state
         key = None if task is None else self._keys.get(task.partitionId())
@@ -142,7 +142,7 @@ class StageProcessor(StatefulProcessor):
             return
         from tidegate.kernel.upgrade.drain import refuse
 
-        # Without rows Spark names no key, and state is read by it.
+        # Without rows Spark sets no key, and state is read by key.
         self._handle._statefulProcessorApiClient.set_implicit_key((key,))  # noqa: SLF001 - pyspark has no public way
         refuse(self._store)
 

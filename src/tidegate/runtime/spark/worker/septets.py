@@ -1,10 +1,10 @@
 """Bytes in seven bits each, for the way from Spark's state to Python.
 
-Spark pickles what it hands over, and its pickler writes bytes as text: those above 127 take two, which Python has to
-put together again. Text of 7 bits is copied (decision 0016).
+Spark pickles state for Python, and its pickler writes bytes as text: a byte above 127 takes two, which Python has to
+join again. Text of 7 bits is copied (decision 0016).
 
-    seven eighths of it: the low bits of each byte; the last eighth: the high bits of seven bytes each; one byte: how
-    many zeros were added for words of 8 bytes
+    first seven eighths: the low bits of each byte; last eighth: the high bits of seven bytes each; one byte: number of
+    zeros that were added for words of 8 bytes
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def pack(value: bytes) -> bytes:
 
 
 def unpack(packed: bytes) -> bytes:
-    """What `pack` was given."""
+    """The bytes that `pack` packed."""
     planes = np.frombuffer(memoryview(packed)[:-1], _WORD).reshape(_PLANES + 1, -1)
     value = planes[:_PLANES].copy()
     for plane in range(_PLANES):

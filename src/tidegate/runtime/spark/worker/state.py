@@ -14,15 +14,14 @@ from tidegate.runtime.spark.worker import beside, septets
 # The named values live in the same map, under a window that cannot exist.
 NAMED = -(2**63)
 NAMES = ("meta", "buffer", "layout")
-"""Further ones are those of later time limits, in the order of their places (`state.tables.limit_buffer`)."""
+"""Behind them come the buffers of later time limits, in the order of their places (`state.tables.limit_buffer`)."""
 
 
 class SparkStore:
     """`Store` over the state of one task; every call is at least one round trip to the JVM.
 
-    Values are cut into parts of 1 MB; each says how many there are, as a negative number if it is in seven bits, which
-    all are that this version writes. The variable's name, its schema and the place of each named value are part of
-    every checkpoint.
+    Values are cut into parts of 1 MB. Each part has the number of parts, negative if the part is in seven bits, as this
+    version writes all. The variable's name, its schema and the place of each named value are part of every checkpoint.
     """
 
     def __init__(self, variable: Any, tuning: Tuning = DEFAULT) -> None:
@@ -47,7 +46,7 @@ class SparkStore:
         for part in range(parts):
             piece = value[part * most : (part + 1) * most]
             self._log.updateValue((window, segment, part), (-parts, septets.pack(piece)))
-        self._remove_from(window, segment, parts)  # what a longer value before this one left behind
+        self._remove_from(window, segment, parts)  # parts that a longer value before this one had
 
     def remove(self, window: int, segment: int) -> None:
         self._log.removeKey((window, segment, 0))
@@ -57,7 +56,7 @@ class SparkStore:
         return beside.beside(parts, self.tuning.file_bytes)
 
     def _remove_from(self, window: int, segment: int, part: int) -> None:
-        # Asks for one key more than there is: a question costs 0.1 ms, reading part 0 to know the number 11 ms a MB.
+        # Asks for one key more than there is: asking costs 0.1 ms, reading the number from part 0 costs 11 ms a MB.
         while self._log.containsKey((window, segment, part)):
             self._log.removeKey((window, segment, part))
             part += 1
@@ -77,7 +76,7 @@ class SparkStore:
 
 
 def part_of(parts: int, value: bytes) -> bytes:
-    """A part of a value, as `SparkStore` was given it."""
+    """The bytes of a part of a value as `SparkStore` was given them."""
     return septets.unpack(value) if parts < 0 else bytes(value)
 
 

@@ -1,7 +1,7 @@
-"""What a task lets out, as it crosses to Spark: its rows in lists of some hundred, and then what it tells of itself.
+"""The output of a task on its way to Spark: its rows in lists of some hundred, then its numbers for the metrics.
 
-Spark evaluates the metrics of `observe` for all that passes, which costs more than the rows themselves; so a list of
-rows passes as one, and `rows_of` takes it apart behind (decision 0018).
+Spark evaluates the metrics of `observe` for every row that passes, which costs more than the rows themselves. So a list
+of rows passes as one row, and `rows_of` takes it apart afterwards (decision 0018).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tidegate.spec.metrics import GRACE_NEEDED, PARTITION_TIMES, formula
 if TYPE_CHECKING:
     from tidegate.runtime.spark.worker.processor import Outcome
 
-# The column of lists; each number that a task tells has a column of its own, which is empty beside lists.
+# The column of lists; each number of a task has a column of its own, which is null beside lists.
 ROWS = "_rows"
-# Spark holds a list whole.
+# Most bytes of a list, about: Spark holds a list whole.
 LIST_BYTES = 1 << 20
 LARGEST_LONG = 2**63 - 1
 # The largest double that a long holds: the instant 2^63 - 1 would become 2^63, which Spark refuses to cast.
@@ -30,9 +30,9 @@ LARGEST_DOUBLE = float(2**63 - 1024)
 
 
 def wire_schema(rows: pa.Schema, metrics: Mapping[str, str]) -> pa.Schema:
-    """The columns that leave an operator whose rows are `rows` and which tells `metrics` of itself.
+    """The columns that leave an operator with these rows and metrics.
 
-    A timestamp travels as integer microseconds: pandas on its way would read it in the session's time zone.
+    A timestamp travels as integer microseconds: pandas would read it in the session's time zone.
     """
     numbers = [pa.field(name, kind) for name, kind in _told(metrics).items()]
     return pa.schema([pa.field(ROWS, pa.list_(_row_type(rows))), *numbers])
@@ -60,14 +60,14 @@ def _each_timestamp(type_: pa.DataType, replace: Callable[[pa.DataType], pa.Data
 
 
 _KINDS = {GRACE_NEEDED: pa.list_(pa.int64()), PARTITION_TIMES: pa.string()}
-"""Of what is no number."""
+"""Types of metrics that are no numbers."""
 
 
 def _told(metrics: Mapping[str, str]) -> dict[str, pa.DataType]:
-    """The numbers that a task tells, which the formulas of `metrics` put together, and as what each travels.
+    """Types of the numbers of a task, by name: the terms that the formulas of `metrics` combine over tasks.
 
-    A number of which the largest or the smallest counts is a whole one, and stays exact: an instant may lie beyond
-    2^53 ms. Numbers that are added up travel as doubles, because their sum may be more than a long holds.
+    A term of max or min is a whole number and stays exact: an instant may lie beyond 2^53 ms. Terms of sums travel as
+    doubles, because a sum may be more than a long holds.
     """
     types: dict[str, pa.DataType] = {}
     for name, how in metrics.items():
@@ -84,7 +84,7 @@ def _told(metrics: Mapping[str, str]) -> dict[str, pa.DataType]:
 def outgoing(
     rows: pa.Schema, metrics: Mapping[str, str], outcome: Outcome, tuning: Tuning = DEFAULT
 ) -> Iterator[pa.Table]:
-    """The rows of `outcome`, some lists of them at a time, then what it tells."""
+    """The rows of `outcome`, some lists of them at a time, then its numbers."""
     schema = wire_schema(rows, metrics)
     for part in outcome.parts:
         for start in range(0, part.num_rows, tuning.frame_rows):
@@ -97,7 +97,7 @@ def outgoing(
 
 
 def _number(number: Any, kind: pa.DataType) -> Any:
-    """A number as it travels: a long, or the nearest double that a long holds; or what is no number, as it is."""
+    """A number as it travels: a long, or the nearest double that a long holds; a value of `_KINDS` as it is."""
     if number is None or kind in _KINDS.values():
         return number
     return min(int(number), LARGEST_LONG) if pa.types.is_int64(kind) else min(float(number), LARGEST_DOUBLE)
@@ -124,7 +124,7 @@ def _microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def rows_of(out: DataFrame, rows: pa.Schema) -> DataFrame:
-    """The rows of `rows` in what `outgoing` let out."""
+    """The rows, with the columns of `rows`, in the lists that `outgoing` made."""
     return out.select(F.inline(ROWS)).select(*[_public(field) for field in rows])
 
 
@@ -133,7 +133,7 @@ def _public(field: pa.Field) -> Column:
 
 
 def _instants(column: Column, type_: pa.DataType) -> Column:
-    """`column` with the integer microseconds that are timestamps in `type_` made timestamps again."""
+    """`column` with integer microseconds made timestamps again where `type_` has timestamps."""
     if _wire_type(type_) == type_ or pa.types.is_map(type_):
         return column
     if pa.types.is_timestamp(type_):

@@ -1,5 +1,5 @@
 "use strict";
-// Draws what the endpoint tells: /queries.json is now, /history.json the last hours. Nothing is sent, nothing is stored.
+// Draws the data of the endpoint: /queries.json is now, /history.json the last hours. Nothing is sent, nothing is stored.
 const EVERY_MS = 2000;
 const $ = (name, attributes = {}, ...children) => {
   const element = document.createElement(name);
@@ -93,7 +93,7 @@ function rate(columns, name) {
 const hatched = () => svg("defs", {}, svg("pattern", {id: "grace", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)"},
   svg("rect", {width: 6, height: 6, class: "paper"}), svg("line", {x1: 0, y1: 0, x2: 0, y2: 6, class: "hatch"})));
 
-// The first window that closes is told; those behind it follow from size and advance, as many as are open at most.
+// The endpoint gives the first window that closes; later ones follow from size and advance, at most as many as are open.
 function timeline(one) {
   const next = one.pending.waiting.find((wait) => wait.leaves_at !== null);
   if (!one.windows || !next || one.pending.stream_time === null) return null;
