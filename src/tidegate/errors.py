@@ -4,7 +4,7 @@ TidegateError
 ├── DefinitionError (also a ValueError)      a definition that cannot mean anything
 ├── DefinitionTypeError (also a TypeError)   an argument of the wrong kind
 ├── InputError                               rows or columns that cannot be read
-├── AggregationError                         a value that cannot be computed: overflow, a function that raised
+├── AggregationError                         a value that cannot be computed: overflow, or a function that raised
 ├── BufferFullError                          a strict buffer is above its bound
 └── CheckpointError                          a checkpoint that this plan cannot go on from
 TidegateWarning (a UserWarning)              legal, but probably not what was meant
@@ -121,7 +121,7 @@ class TidegateWarning(UserWarning):
 
 
 def in_one_line(value: object, most: int = 100) -> str:
-    """What an error shows of any value: its repr in one line, cut where it is long; of a table or frame, its kind."""
+    """A value as an error shows it: its repr in one line of at most `most` characters; of a table or frame its type."""
     if hasattr(value, "__arrow_c_stream__") or hasattr(value, "toArrow"):
         return f"a {type(value).__module__.partition('.')[0]} {type(value).__name__}"
     text = " ".join(repr(value).split())
@@ -129,7 +129,7 @@ def in_one_line(value: object, most: int = 100) -> str:
 
 
 def warn(message: str) -> None:
-    """Give a TidegateWarning at the line the user wrote: the nearest caller outside this package."""
+    """Issue a TidegateWarning at the user's line: the nearest caller outside this package."""
     level, frame = 1, sys._getframe()  # noqa: SLF001 - there is no other way to see who called
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "tidegate":
         level, frame = level + 1, frame.f_back
