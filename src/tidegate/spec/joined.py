@@ -103,7 +103,7 @@ class Joined:
 
     @classmethod
     def of_settings(cls, settings: Mapping[str, Any], **others: Any) -> Joined:
-        """A join of this kind from the `settings` of `settings` and the other fields."""
+        """A join of this kind from its `settings` and the fields of every join (`others`)."""
         return cls(**settings, **others)
 
     def names(self, left: Sequence[str], right: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
