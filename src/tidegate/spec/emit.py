@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class EmitStrategy:
-    """When a windowed aggregation forwards rows.
+    """The rows that a windowed aggregation forwards: only final results, or every update.
 
     Attributes:
         type: "on_window_close" or "on_window_update".
