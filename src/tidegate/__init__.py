@@ -316,7 +316,7 @@ def advise(
         The advice. It prints as a page of text and shows as a picture in a notebook.
 
     Raises:
-        DefinitionError: The question cannot mean anything.
+        DefinitionError: The arguments are invalid.
         DefinitionTypeError: An argument has the wrong type.
         InputError: The records cannot be read.
 
@@ -393,7 +393,7 @@ def advise_join(
         The advice. It prints as text.
 
     Raises:
-        DefinitionError: The question cannot mean anything, or a column does not exist.
+        DefinitionError: The arguments are invalid, or a column does not exist.
         InputError: The records cannot be read.
 
     Examples:
@@ -456,7 +456,7 @@ def advise_limit(
         The advice. It prints as text.
 
     Raises:
-        DefinitionError: The question cannot mean anything, or a column does not exist.
+        DefinitionError: The arguments are invalid, or a column does not exist.
         DefinitionTypeError: An argument has the wrong type.
         InputError: The records cannot be read.
 
@@ -520,7 +520,7 @@ def drain(
         checkpoint: Its checkpointLocation. Afterwards no plan starts on it, and draining it again does nothing.
         write: A function that returns the DataStreamWriter of the rows, as for the query itself, but without trigger
             and checkpoint.
-        row_ids: As in `to_df`, for a join whose rows go to `tg.kafka.sink`.
+        row_ids: As in `to_df`, for a join whose rows are written by `tg.kafka.sink`.
 
     Raises:
         CheckpointError: There is no state to drain.

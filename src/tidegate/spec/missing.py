@@ -23,7 +23,7 @@ def refuse(owner: str, name: str, until_then: Mapping[str, str]) -> NoReturn:
 
 
 def without(**until_then: str) -> Callable[[F], F]:
-    """Decorator: an argument that the function does not take yet raises DefinitionTypeError with its substitute."""
+    """Decorator: an argument that the function does not have yet raises DefinitionTypeError with its substitute."""
 
     def decorated(function: F) -> F:
         @wraps(function)

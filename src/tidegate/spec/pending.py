@@ -131,7 +131,7 @@ class Pending:
     follows: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data, for JSON.
+        """This object as plain data, for JSON.
 
         Returns:
             Dictionaries, lists, numbers and texts.

@@ -109,7 +109,7 @@ def is_expression(value: Any) -> bool:
 
 
 def takes_key(function: Callable[..., Any], others: int = 1) -> bool:
-    """Whether a function takes the key and `others` more arguments (by default the row), not the latter alone."""
+    """Whether a function takes the key besides `others` other arguments (by default the row)."""
     return _needs(function) == others + 1
 
 

@@ -117,7 +117,7 @@ class TopologyTestDriver:
             stream: The name of the input, if there are several.
 
         Raises:
-            InputError: The record cannot be read as the plan says.
+            InputError: The record does not fit the plan.
 
         Examples:
             >>> driver = TopologyTestDriver(events.group_by_key().count())
@@ -141,7 +141,7 @@ class TopologyTestDriver:
             stream: The name of the input, if there are several.
 
         Raises:
-            InputError: A record cannot be read as the plan says.
+            InputError: A record does not fit the plan.
             CheckpointError: The driver is drained.
 
         Examples:

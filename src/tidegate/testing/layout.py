@@ -66,7 +66,7 @@ def run(
 class Tasks:
     """A topology in several tasks, batch by batch.
 
-    before    the same topology before an upgrade or restart: this one goes on from its stores
+    before    the topology before an upgrade or restart, from whose stores this one goes on
     as_spark  each operator gets as many tasks as on Spark, and rows of different keys are in no order
     drains    whether this is a drain
     tuning    sizes inside the kernel

@@ -19,7 +19,7 @@ class SessionWindows:
 
     Attributes:
         inactivity_gap_ms: The longest pause within a session.
-        grace_ms: How long a session takes records after its gap is over.
+        grace_ms: How long a session accepts records after its gap is over.
 
     Examples:
         >>> visits = tg.SessionWindows.of_inactivity_gap_with_no_grace("10 ms")
@@ -35,11 +35,11 @@ class SessionWindows:
 
     @classmethod
     def of_inactivity_gap_and_grace(cls, inactivity_gap: Duration, grace: Duration) -> SessionWindows:
-        """Sessions that take records until stream time has passed their end by more than gap and grace.
+        """Sessions that accept records until stream time has passed their end by more than gap and grace.
 
         Args:
             inactivity_gap: The longest pause within a session.
-            grace: How long a session takes records after its gap is over.
+            grace: How long a session accepts records after its gap is over.
 
         Returns:
             The windows.
@@ -61,7 +61,7 @@ class SessionWindows:
 
     @classmethod
     def of_inactivity_gap_with_no_grace(cls, inactivity_gap: Duration) -> SessionWindows:
-        """Sessions that take no record once stream time has passed their end by more than the gap.
+        """Sessions that accept no record once stream time has passed their end by more than the gap.
 
         Args:
             inactivity_gap: The longest pause within a session.

@@ -20,7 +20,7 @@ class SlidingWindows:
 
     Attributes:
         time_difference_ms: The largest distance of two records in one window.
-        grace_ms: How long a window takes records after its end.
+        grace_ms: How long a window accepts records after its end.
 
     Examples:
         >>> windows = tg.SlidingWindows.of_time_difference_with_no_grace("10 ms")
@@ -35,11 +35,11 @@ class SlidingWindows:
 
     @classmethod
     def of_time_difference_and_grace(cls, time_difference: Duration, grace: Duration) -> SlidingWindows:
-        """Windows that take records until stream time has passed their end by more than `grace`.
+        """Windows that accept records until stream time has passed their end by more than `grace`.
 
         Args:
             time_difference: The largest distance of two records in one window.
-            grace: How long a window takes records after its end.
+            grace: How long a window accepts records after its end.
 
         Returns:
             The windows.
@@ -61,7 +61,7 @@ class SlidingWindows:
 
     @classmethod
     def of_time_difference_with_no_grace(cls, time_difference: Duration) -> SlidingWindows:
-        """Windows that take no record once stream time has passed their end.
+        """Windows that accept no record once stream time has passed their end.
 
         Args:
             time_difference: The largest distance of two records in one window.
