@@ -4,6 +4,6 @@ The functions over records take and return numpy and Arrow, and need no Spark. T
 (`advice.counts.Tally`), which merge: parts of a stream can be read anywhere and in any order.
 
     records -> Recorded -> order and stream time -> lateness (the grace that each record needed)
-                                                 -> results  (the wrong rows and the cost of each grace)
+                                                 -> results  (the wrong rows and the costs of each grace)
                         -> Advice: the choice on the first 80 %, its test on the rest -> terminal, JSON, HTML
 """
