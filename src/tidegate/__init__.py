@@ -159,16 +159,16 @@ def explain_pending(of: StreamingQuery | TopologyTestDriver, checkpoint: str | N
     """Print and return the rows that wait, the stream time they wait for, and the partition that holds it back.
 
     Args:
-        of: A running StreamingQuery, whose last progress is asked (no state is read), or a TopologyTestDriver, which
-            knows every window.
-        checkpoint: The checkpoint of the query. Its state is read: every window, and the keys that a time limit holds
-            back.
+        of: A running StreamingQuery, or a TopologyTestDriver. A query answers from its last progress, without reading
+            state; the driver knows every window.
+        checkpoint: The checkpoint of the query. With it the state is read: every window, and the keys that a time limit
+            holds back.
 
     Returns:
         One `Pending` per operator.
 
     Raises:
-        DefinitionTypeError: `of` is neither of the two.
+        DefinitionTypeError: `of` is neither a StreamingQuery nor a TopologyTestDriver.
 
     Examples:
         >>> counts = events.group_by_key().windowed_by(tg.TimeWindows.of_size_and_grace("10 ms", "5 ms")).count()
@@ -194,11 +194,11 @@ def explain_pending(of: StreamingQuery | TopologyTestDriver, checkpoint: str | N
 
 
 def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
-    """Set what tidegate needs of Spark on a session or a session builder, and return it.
+    """Set the Spark settings that tidegate needs on a session or a session builder, and return it.
 
-    The RocksDB state store with changelog checkpointing: the operator cannot run on the default store. A RocksDB store
-    that a platform brings stays. Rows go to Python in batches of up to 50,000, unless the session has another number
-    than Spark's default.
+    The state store becomes RocksDB with changelog checkpointing: the operator cannot run on the default store. A
+    platform's own RocksDB store stays. Arrow batches for Python get up to 50,000 rows, unless the session has changed
+    Spark's default.
 
     Args:
         spark_or_builder: A SparkSession, or a builder of one.
@@ -209,8 +209,8 @@ def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
         The session or the builder.
 
     Raises:
-        TidegateError: Spark, Java, a package, the Kafka connector or the Python of workers does not serve; with what to
-            do (`tidegate doctor` says the same from the shell).
+        TidegateError: Spark, Java, a package, the Kafka connector or the Python of workers does not fit. The message
+            has the remedy, as `tidegate doctor` has in the shell.
 
     Examples:
         ```python
@@ -223,7 +223,7 @@ def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
 
 
 def __getattr__(name: str) -> Any:
-    """What needs Spark, `tg.kafka` and its neighbours, when it is first asked for."""
+    """Import a module that needs Spark (`_WITH_SPARK`) at its first use."""
     if name not in _WITH_SPARK:
         refuse(f"module {__name__!r}", name, _UNTIL_THEN)
     return importlib.import_module(f"tidegate.runtime.spark.{name}")
@@ -241,19 +241,20 @@ def read_state(
     ended_from: int | datetime | None = None,
     ended_to: int | datetime | None = None,
 ) -> DataFrame:
-    """The rows of a store in a checkpoint, as of the last committed batch, as a static DataFrame.
+    """Read the rows of a store in a checkpoint, as of the last committed batch, as a static DataFrame.
 
-    Of an aggregation they are the result rows of its windows with `status`: "open" (so far) or "closed" (final, within
-    the retention). Of a suppression they are the rows it holds back: `since` when their limit counts, and `until` when
-    they leave.
+    The store of an aggregation has the result rows of its windows with `status`: "open" (so far) or "closed" (final,
+    within the retention). The store of a suppression has the rows that it holds back: their limit counts from `since`,
+    and they leave at `until`.
 
     Args:
         spark: The session.
         checkpoint: The checkpointLocation of the query.
         store: The name of the store: `Materialized.as_("name")` of an aggregation, `.with_name("name")` of a
-            suppression. Left out, that of the aggregation.
-        ended_from: Only windows that ended then or later (KIP-825's findSessions); epoch milliseconds or a datetime.
-        ended_to: Only windows that ended then or earlier.
+            suppression. Left out, the store of the aggregation.
+        ended_from: Only windows that ended at this time or later (KIP-825's findSessions); epoch milliseconds or a
+            datetime.
+        ended_to: Only windows that ended at this time or earlier.
 
     Returns:
         The DataFrame.
@@ -289,35 +290,35 @@ def advise(
     target: float = 0.001,
     format: str | None = None,
 ) -> Advice:
-    """What each grace would have cost a recorded stream: late records, wrong rows, changed alerts, and the wait.
+    """Compute the cost of each grace for a recorded stream: late records, wrong rows, changed alerts, and the wait.
 
-    The order that is assumed is in `Advice.order` (docs/choosing-a-grace.md).
+    `Advice.order` says which order of the records is assumed (docs/choosing-a-grace.md).
 
     Args:
         records: A static Spark DataFrame; an Arrow table, a pandas or polars frame; or the path of a Parquet, CSV or
             JSON lines file, or of a folder of them, which is read without Spark.
         key: As of `tg.stream`.
         timestamp: As of `tg.stream`; also epoch milliseconds, or text in ISO 8601.
-        windows: Tumbling, hopping or sliding windows, or sessions, with the grace of today.
+        windows: Tumbling, hopping or sliding windows, or sessions, with today's grace.
         partition: As of `tg.stream`.
         offset: As of `tg.stream`.
-        arrival: The column that says when a record came (Kafka's own timestamp). It gives the order between partitions,
-            waits by the clock, clocks that run ahead, and idle gaps.
+        arrival: The column with the arrival time of a record (Kafka's own timestamp). It gives the order between
+            partitions, waits by the wall clock, clocks that run ahead, and idle gaps.
         trigger: With `arrival`, the interval of the batches; left out, the shortest.
-        graces: Those of the table; left out, those that the data call for.
-        aggregates: What a result holds, by name, as of `agg`; left out, `count`.
-        alert: Which results raise an alert: text such as "count < 10", an expression of pyarrow.compute, or a function
-            of an Arrow table (key columns, `start` and `end` in ms, aggregates) that gives a boolean for each row.
+        graces: The graces to compare; left out, graces that fit the data.
+        aggregates: The aggregates of a result by name, as of `agg`; left out, `count`.
+        alert: The condition of an alert: text such as "count < 10", an expression of pyarrow.compute, or a function of
+            an Arrow table (key columns, `start` and `end` in ms, aggregates) that returns a boolean for each row.
         target: The share of (record, window) pairs that the chosen grace may leave late.
-        format: Of files, where their names do not say it: "parquet", "csv" or "json".
+        format: The format of files whose names do not say it: "parquet", "csv" or "json".
 
     Returns:
-        The advice; printed it is a page of text, in a notebook a picture.
+        The advice. It prints as a page of text and shows as a picture in a notebook.
 
     Raises:
-        DefinitionError: A question that cannot mean anything.
-        DefinitionTypeError: An argument of the wrong kind.
-        InputError: Records that cannot be read.
+        DefinitionError: The arguments are invalid.
+        DefinitionTypeError: An argument has the wrong type.
+        InputError: The records cannot be read.
 
     Examples:
         >>> recorded = pa.table({"user": ["A"] * 6, "ts": [10, 11, 13, 11, 14, 10]})
@@ -367,31 +368,32 @@ def advise_join(
     target: float = 0.01,
     format: str | None = None,
 ) -> JoinAdvice:
-    """Which join windows find how many partners, of two recorded streams: how far apart records of a key are.
+    """Compute how many partners each size of join windows finds for records of two recorded streams.
 
-    With `arrival` it says too which grace the pairs of the chosen windows need.
+    The sizes follow from the distances between records of a key. With `arrival` the answer also has the grace that the
+    pairs of the chosen windows need.
 
     Args:
         left: An Arrow table, a pandas or polars frame, or the path of a Parquet, CSV or JSON lines file or of a folder
-            of them; or a static Spark DataFrame, as `right` then.
+            of them; or a static Spark DataFrame, if `right` is one too.
         right: The other side.
-        key: The columns by which they are joined, with the same names on both sides.
+        key: The columns of the join key, with the same names on both sides.
         timestamp: The column with the event time, as of `tg.advise`.
-        right_timestamp: That of the right side, if it has another name there.
+        right_timestamp: The column with the event time of the right side, if its name differs.
         partition: As of `tg.stream`, with the same name on both sides.
         offset: As of `tg.stream`, with the same name on both sides.
-        arrival: The column that says when a record came, with the same name on both sides.
+        arrival: The column with the arrival time of a record, with the same name on both sides.
         trigger: With `arrival`, the interval of the batches; left out, the shortest.
-        stream_time: With `arrival`, that of the join: "min_partition" or "max".
-        target: The share of left records with partners that the chosen windows may leave without one, and of the pairs
-            that the grace may lose.
-        format: Of files, where their names do not say it: "parquet", "csv" or "json".
+        stream_time: With `arrival`, the stream time of the join: "min_partition" or "max".
+        target: The share of left records with partners that the chosen windows may leave without one; also the share of
+            pairs that the grace may lose.
+        format: The format of files whose names do not say it: "parquet", "csv" or "json".
 
     Returns:
-        The answer, which prints itself.
+        The advice. It prints as text.
 
     Raises:
-        DefinitionError: The question cannot mean anything, or a column does not exist.
+        DefinitionError: The arguments are invalid, or a column does not exist.
         InputError: The records cannot be read.
 
     Examples:
@@ -432,10 +434,10 @@ def advise_limit(
     max_records: Sequence[int] | None = None,
     format: str | None = None,
 ) -> LimitAdvice:
-    """What `Suppressed.until_time_limit` saves of the updates of a recorded stream, and how long rows then wait.
+    """Compute how many updates of a recorded stream `Suppressed.until_time_limit` saves, and how long rows wait.
 
-    The limit is by stream time and from the first update that waits. Each record makes an update, as in the test driver
-    one by one: a query on Spark with caching forwards fewer, one per key and batch.
+    The limit is by stream time and counts from the first update. Each record makes an update, as in the test driver
+    without batches. A query on Spark with caching forwards fewer updates: one per key and batch.
 
     Args:
         records: An Arrow table, a pandas or polars frame, or the path of a Parquet, CSV or JSON lines file or of a
@@ -446,16 +448,16 @@ def advise_limit(
         partition: As of `tg.stream`.
         offset: As of `tg.stream`.
         arrival: As of `tg.advise`: it gives the order between partitions.
-        limits: Time limits; left out, those that the data call for.
-        max_records: Bounds of the buffer to look at, besides none; not over Spark DataFrames.
-        format: Of files, where their names do not say it: "parquet", "csv" or "json".
+        limits: The time limits to compare; left out, limits that fit the data.
+        max_records: Bounds of the buffer to compare, besides an unbounded one; not for Spark DataFrames.
+        format: The format of files whose names do not say it: "parquet", "csv" or "json".
 
     Returns:
-        The answer, which prints itself.
+        The advice. It prints as text.
 
     Raises:
-        DefinitionError: The question cannot mean anything, or a column does not exist.
-        DefinitionTypeError: An argument of the wrong kind.
+        DefinitionError: The arguments are invalid, or a column does not exist.
+        DefinitionTypeError: An argument has the wrong type.
         InputError: The records cannot be read.
 
     Examples:
@@ -481,16 +483,16 @@ def advise_limit(
 
 
 def check_upgrade(spark: SparkSession, checkpoint: str, table: Result) -> Upgrade:
-    """What would become of a checkpoint if `table` were started on it; the checkpoint is read and not touched.
+    """Compare a plan with a checkpoint: can a query with this plan go on from it? The checkpoint is only read.
 
     Args:
         spark: The session.
         checkpoint: The checkpointLocation of the query.
-        table: What the query is made of, bound to streaming DataFrames, or to names (`tg.stream("events", ...)`): then
-            types of columns and the number of tasks are not compared. Several outputs are given as `tg.outputs(...)`.
+        table: The table of the query, or `tg.outputs(...)` of several. It is bound to streaming DataFrames or to names
+            (`tg.stream("events", ...)`). With names, column types and the number of tasks are not compared.
 
     Returns:
-        The changes, and whether the plan goes on.
+        The changes, and whether a query with the plan can go on.
 
     Raises:
         CheckpointError: There is no state to read.
@@ -509,15 +511,16 @@ def check_upgrade(spark: SparkSession, checkpoint: str, table: Result) -> Upgrad
 def drain(
     table: Result, checkpoint: str, write: Callable[[DataFrame], DataStreamWriter], *, row_ids: bool = False
 ) -> None:
-    """Let everything out that a stopped query holds, and end: windows close, buffers empty, in its last batches.
+    """Emit everything that a stopped query holds, in its last batches: all windows close and all buffers empty.
 
-    Call it again if it fails: it goes on where it was, and no batch is another one than before.
+    If it fails, call it again: it goes on where it stopped and repeats no batch with other rows.
 
     Args:
-        table: What the query is made of, bound to its streaming DataFrames; nothing more is read of them.
+        table: The table of the query, bound to its streaming DataFrames. No new records are read from them.
         checkpoint: Its checkpointLocation. Afterwards no plan starts on it, and draining it again does nothing.
-        write: Gives the DataStreamWriter of the rows, as for the query itself, without trigger and checkpoint.
-        row_ids: As of `to_df`: of a join whose rows go to `tg.kafka.sink`.
+        write: A function that returns the DataStreamWriter of the rows, as for the query itself, but without trigger
+            and checkpoint.
+        row_ids: As in `to_df`, for a join whose rows are written by `tg.kafka.sink`.
 
     Raises:
         CheckpointError: There is no state to drain.
@@ -547,6 +550,6 @@ def _check_frame(stream: Stream, deleted: str | None = None) -> DataFrame:
     return check_frame(stream, deleted)
 
 
-# Spark is imported when a DataFrame is at hand, not before: the kernel and the driver run without it.
+# Spark is imported only when there is a DataFrame: the kernel and the driver run without it.
 _frames.attach = _attach
 _frames.check_frame = _check_frame

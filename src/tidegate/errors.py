@@ -1,13 +1,13 @@
 """Every error tidegate raises.
 
 TidegateError
-├── DefinitionError (also a ValueError)      a definition that cannot mean anything
-├── DefinitionTypeError (also a TypeError)   an argument of the wrong kind
+├── DefinitionError (also a ValueError)      an invalid definition
+├── DefinitionTypeError (also a TypeError)   an argument of the wrong type
 ├── InputError                               rows or columns that cannot be read
-├── AggregationError                         a value that cannot be computed: overflow, a function that raised
-├── BufferFullError                          a strict buffer is above its bound
+├── AggregationError                         a value that cannot be computed: overflow, or a function that raised
+├── BufferFullError                          a strict buffer exceeds its bound
 └── CheckpointError                          a checkpoint that this plan cannot go on from
-TidegateWarning (a UserWarning)              legal, but probably not what was meant
+TidegateWarning (a UserWarning)              legal, but probably not intended
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class TidegateError(Exception):
 
 
 class DefinitionError(TidegateError, ValueError):
-    """A window, buffer, aggregate or topology that cannot mean anything; raised where it was written.
+    """An invalid window, buffer, aggregate or topology; raised where the user defines it.
 
     Examples:
         >>> try:
@@ -41,7 +41,7 @@ class DefinitionError(TidegateError, ValueError):
 
 
 class DefinitionTypeError(TidegateError, TypeError):
-    """An argument of the wrong kind, for example an eager buffer where only a strict one makes sense.
+    """An argument of the wrong type, for example an eager buffer where only a strict one makes sense.
 
     Examples:
         >>> try:
@@ -53,7 +53,7 @@ class DefinitionTypeError(TidegateError, TypeError):
 
 
 class InputError(TidegateError):
-    """Input rows or columns that cannot be read as the plan says.
+    """Input rows or columns that do not fit the plan.
 
     Examples:
         >>> try:
@@ -65,7 +65,7 @@ class InputError(TidegateError):
 
 
 class AggregationError(TidegateError):
-    """A value that cannot be computed; names the key, the window and, for a function, the record.
+    """A value that cannot be computed. The message names the key, the window and, for a function, the record.
 
     Examples:
         >>> driver = TopologyTestDriver(events.group_by_key().reduce(lambda a, b: a / b, "price"))
@@ -78,7 +78,7 @@ class AggregationError(TidegateError):
 
 
 class BufferFullError(TidegateError):
-    """A buffer that must not emit early holds more than its bound.
+    """A strict buffer, which must not emit early, exceeds its bound.
 
     Examples:
         >>> counts = events.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms")).count()
@@ -93,7 +93,7 @@ class BufferFullError(TidegateError):
 
 
 class CheckpointError(TidegateError):
-    """A checkpoint that this plan cannot go on from; nothing of it was changed.
+    """A plan cannot go on from a checkpoint; the checkpoint is not changed.
 
     Examples:
         >>> driver = TopologyTestDriver(events.group_by_key().count())
@@ -108,7 +108,7 @@ class CheckpointError(TidegateError):
 
 
 class TidegateWarning(UserWarning):
-    """Legal, but probably not what was meant.
+    """A legal definition that is probably not intended.
 
     Examples:
         >>> import warnings
@@ -121,7 +121,7 @@ class TidegateWarning(UserWarning):
 
 
 def in_one_line(value: object, most: int = 100) -> str:
-    """What an error shows of any value: its repr in one line, cut where it is long; of a table or frame, its kind."""
+    """A value as an error shows it: its repr in one line of at most `most` characters; of a table or frame its type."""
     if hasattr(value, "__arrow_c_stream__") or hasattr(value, "toArrow"):
         return f"a {type(value).__module__.partition('.')[0]} {type(value).__name__}"
     text = " ".join(repr(value).split())
@@ -129,7 +129,7 @@ def in_one_line(value: object, most: int = 100) -> str:
 
 
 def warn(message: str) -> None:
-    """Give a TidegateWarning at the line the user wrote: the nearest caller outside this package."""
+    """Issue a TidegateWarning at the user's line: the nearest caller outside this package."""
     level, frame = 1, sys._getframe()  # noqa: SLF001 - there is no other way to see who called
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "tidegate":
         level, frame = level + 1, frame.f_back

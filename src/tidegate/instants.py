@@ -1,4 +1,4 @@
-"""Time at the door: everything inside tidegate is an integer number of milliseconds."""
+"""Times and durations from users as integer milliseconds, which all other modules use; and back as text."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ROUND_MS = tuple(
     )
     for n in steps
 )
-"""Durations that people write."""
+"""Round durations, as people write them (ms)."""
 _MICROSECOND = timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -80,7 +80,7 @@ class _Bounds(NamedTuple):
 
 
 class Window(_Bounds):
-    """The bounds of a window in epoch milliseconds; whether `end` belongs to it is its kind's rule.
+    """The bounds of a window in epoch milliseconds. The kind of windows decides whether `end` belongs to the window.
 
     A window, and each of its bounds, compares with epoch milliseconds and with datetimes (without a time zone: UTC).
 
@@ -98,7 +98,7 @@ class Window(_Bounds):
 
     def __new__(cls, start: int, end: int) -> Self:
         """A window from `start` to `end`."""
-        # Other bounds stay what they are: of Spark's rows None, where a timestamp does not reach the end.
+        # Other values stay as they are: Spark's rows have None where a timestamp cannot reach the end.
         return super().__new__(cls, *(Instant(bound) if isinstance(bound, int) else bound for bound in (start, end)))
 
     @classmethod
@@ -110,7 +110,7 @@ class Window(_Bounds):
         """The start as a datetime in UTC.
 
         Raises:
-            OverflowError: No datetime reaches it.
+            OverflowError: No datetime reaches the start.
         """
         return _EPOCH + timedelta(milliseconds=self.start)
 
@@ -119,13 +119,13 @@ class Window(_Bounds):
         """The end as a datetime in UTC.
 
         Raises:
-            OverflowError: No datetime reaches it, as the end of an unlimited window.
+            OverflowError: No datetime reaches the end, for example of an unlimited window.
         """
         return _EPOCH + timedelta(milliseconds=self.end)
 
 
 def duration_ms(value: Duration, argument: str) -> int:
-    """Whole milliseconds of a timedelta or of a string as Spark reads it ("2 minutes", "1 hour 30 minutes").
+    """Whole milliseconds of a timedelta, or of a string in Spark's format ("2 minutes", "1 hour 30 minutes").
 
     Sub-millisecond parts are truncated, as Kafka's `Duration.toMillis` does.
 
@@ -175,17 +175,17 @@ def _unit(word: str) -> str | None:
 
 
 def instant_ms(value: int | datetime) -> int:
-    """Epoch milliseconds of an integer (already that) or a datetime; one without a time zone is UTC."""
+    """Epoch milliseconds of an integer (unchanged) or a datetime; one without a time zone is UTC."""
     return _epoch_micros(value) // 1_000 if isinstance(value, datetime) else value
 
 
 def _comparable(value: Any) -> Any:
-    """What an integer of milliseconds is compared with in place of `value`; NotImplemented is for Python to handle."""
+    """Epoch milliseconds of a datetime; any other `value` unchanged, for Python to compare."""
     return _exact_ms(value) if isinstance(value, datetime) else value
 
 
 def _exact_ms(value: datetime) -> float:
-    """Epoch milliseconds with their fraction, so that a bound with microseconds equals no window's."""
+    """Epoch milliseconds with their fraction, so that a time with microseconds equals no bound of a window."""
     micros = _epoch_micros(value)
     return micros // 1_000 if micros % 1_000 == 0 else micros / 1_000
 
@@ -196,19 +196,19 @@ def _epoch_micros(value: datetime) -> int:
 
 
 def later_ms(instant: Any, by: int) -> Any:
-    """`instant` plus the duration `by`, at most MAX_MS: no instant is later. A number or a numpy array, in ms."""
+    """`instant` plus the duration `by`, at most MAX_MS, the last instant. A number or a numpy array, in ms."""
     by = min(by, MAX_MS)
     last = MAX_MS - max(by, 0)
     return (instant.clip(max=last) if hasattr(instant, "clip") else min(instant, last)) + by
 
 
 def earlier_ms(instant: Any, by: int) -> Any:
-    """`instant` less the duration `by`, which may be negative. A number or a numpy array, in ms."""
+    """`instant` minus the duration `by`, which may be negative. A number or a numpy array, in ms."""
     return instant - min(by, MAX_MS)
 
 
 def rounded_up(ms: int) -> int:
-    """The next duration that people write; beyond the last one `ms` itself."""
+    """The next duration of `ROUND_MS`, or `ms` itself beyond the last one."""
     return 0 if ms <= 0 else next((one for one in ROUND_MS if one >= ms), ms)
 
 

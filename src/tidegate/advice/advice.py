@@ -1,4 +1,4 @@
-"""The answer: what each grace costs, which one was chosen and why, and what else the stream says about itself."""
+"""The advice: the cost of each grace, the chosen one with its reasons, and other findings about the stream."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ FORMAT = 1
 """The version of `Advice.as_dict`."""
 _USUAL_GAPS = 0.999
 _CLOCKS_AHEAD = 0.001
-"""A guard against clocks that run ahead keeps out no larger share of the records."""
+"""The largest share of records that a guard against clocks running ahead may skip."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one grace costs over the whole recording; times in ms.
+    """The cost of one grace over the whole recording; times in ms.
 
-    late          (record, window) pairs that come after their window closed; `late_share` of all pairs
-    lost          records that are late for each of their windows
-    results       final rows that come out before the end of the recording
-    incomplete    of these, rows that lack a record; `missing` rows whose records all come late, so that there is none
+    late          number of (record, window) pairs that arrive after their window closed; `late_share` of all pairs
+    lost          records that are late for all of their windows
+    results       final rows that leave before the end of the recording
+    incomplete    `results` that lack a record; `missing` are rows that never leave, as all their records are late
     still_open    results of windows that are open when the recording ends
     wait, wait_p95
-                  from the end of a window until its row leaves, by arrivals: the median, and what 95 % do not exceed;
-                  None without arrivals. `stream_wait` the median in stream time. None where no row leaves
-    open_windows  windows with a record that are open at once, at most; `state_bytes` what a
-                  row of state for each takes before compression
+                  median and 95 % quantile of the time by arrivals from the end of a window until its row leaves; None
+                  without arrivals. `stream_wait` is the median in stream time. None if no row leaves
+    open_windows  the most windows with records that are open at once; `state_bytes` is the size of one row of state for
+                  each before compression
     alerts, false_alerts, missed_alerts
-                  rows that raise an alert; those of them that do not when complete; rows that do not, or do not come
-                  out, and do when complete. None without a predicate
+                  rows that raise an alert; those that raise none when complete; rows that raise one only when complete
+                  (or that never leave). None without a predicate
     late_by_slowest, late_by_guarded
-                  late pairs with `stream_time="min_partition"`, and with `max_future_skew`; None where not known
-    late_by_own   late pairs if each partition had a stream time of its own
+                  late pairs with `stream_time="min_partition"`, and with `max_future_skew`; None if not known
+    late_by_own   late pairs if each partition had its own stream time
     """
 
     grace: int
@@ -65,12 +65,12 @@ class Cost:
 
     @property
     def wrong(self) -> int:
-        """Results that are not what they would be with all records."""
+        """Results that would differ with all records: incomplete or missing ones."""
         return self.incomplete + self.missing
 
     @property
     def changed_alerts(self) -> int | None:
-        """Alerts that would be others with all records."""
+        """Alerts that would differ with all records: false or missed ones."""
         if self.false_alerts is None or self.missed_alerts is None:
             return None
         return self.false_alerts + self.missed_alerts
@@ -78,11 +78,11 @@ class Cost:
 
 @dataclass(frozen=True)
 class Idle:
-    """Gaps between arrivals, all partitions together; ms.
+    """Gaps between arrivals over all partitions, in ms.
 
-    usual     99.9 % of the gaps are not longer
-    advance   the `idle_advance` that is longer than usual gaps and shorter than the longest; None if none is
-    longer    how many gaps are longer than that, and `waited` how long they are together
+    usual     the 99.9 % quantile of the gaps
+    advance   an `idle_advance` between usual gaps and the longest gap; None if there is none
+    longer    the number of gaps longer than `advance`; `waited` is their total length
     """
 
     longest: int
@@ -94,7 +94,7 @@ class Idle:
 
 @dataclass(frozen=True)
 class Sessions:
-    """How many sessions each inactivity gap (ms) would give, and the gap at which that curve bends most."""
+    """The number of sessions by inactivity gap (ms), and the gap at which this curve bends most."""
 
     gaps: dict[int, int]
     bend: int | None
@@ -102,29 +102,29 @@ class Sessions:
 
 @dataclass(frozen=True)
 class Advice:
-    """What `tg.advise` found; times in milliseconds.
+    """The result of `tg.advise`; times in milliseconds.
 
-    `str()` is the text, `html()` a page, `as_dict()` and `json()` the numbers.
+    `str()` gives the text, `html()` a page, `as_dict()` and `json()` the numbers.
 
     Attributes:
         windows: The windows.
-        today: The grace that they have.
+        today: Their grace today.
         target: The share of pairs that may be late.
-        records: Records with a key and a time.
-        pairs: Their (record, window) pairs.
-        skipped: Other records, by reason.
-        choice: The grace for the target share, with its test.
-        costs: What each grace costs, ascending.
-        guard: The `max_future_skew` that `late_by_guarded` is about.
-        future: How many records the guard keeps out.
-        hours: Late share (without grace, with the chosen one) by hour of day in UTC, None without records.
-        parts: The same by part of the stream, in order.
-        partitions: (name, records or None, pairs late with the grace of today), the worst first.
-        keys: The same by key.
-        idle: Gaps between arrivals; None where none are known.
-        sessions: How many sessions each inactivity gap would give.
-        order: Which order of the records was assumed.
-        warnings: What the reader should know.
+        records: The number of records with a key and a time.
+        pairs: The number of their (record, window) pairs.
+        skipped: The number of other records, by reason.
+        choice: The chosen grace for the target share, with its test.
+        costs: The cost of each grace, ascending.
+        guard: The `max_future_skew` of `late_by_guarded`.
+        future: The number of records that this guard skips.
+        hours: Late shares (without grace, with the chosen one) by hour of day in UTC; None without records.
+        parts: Late shares by part of the stream, in order.
+        partitions: (name, records or None, pairs late with today's grace), the worst first.
+        keys: (key, None, pairs late with today's grace), the worst first.
+        idle: Gaps between arrivals; None if arrivals are not known.
+        sessions: The number of sessions by inactivity gap.
+        order: The assumed order of the records.
+        warnings: Warnings about the advice.
 
     Examples:
         >>> recorded = pa.table({"user": ["A"] * 6, "ts": [10, 11, 13, 11, 14, 10]})
@@ -154,7 +154,7 @@ class Advice:
     warnings: list[str] = field(default_factory=list)
 
     def cost(self, grace_ms: int) -> Cost:
-        """The cost of a grace that is in the table.
+        """The cost of a grace in `costs`.
 
         Args:
             grace_ms: The grace.
@@ -163,7 +163,7 @@ class Advice:
             The cost.
 
         Raises:
-            KeyError: The grace is not in the table.
+            KeyError: The grace is not in `costs`.
 
         Examples:
             >>> recorded = pa.table({"user": ["A"] * 6, "ts": [10, 11, 13, 11, 14, 10]})
@@ -194,7 +194,7 @@ class Advice:
         return {"format": FORMAT} | asdict(self) | {"costs": costs}
 
     def json(self) -> str:
-        """`as_dict` as text; a number that is infinite is null.
+        """`as_dict` as JSON text; infinite numbers become null.
 
         Returns:
             The text.
@@ -213,7 +213,7 @@ class Advice:
         return text(self)
 
     def html(self) -> str:
-        """One page that needs nothing else: no network, no script.
+        """A self-contained HTML page, without network and script.
 
         Returns:
             The page.
@@ -244,8 +244,8 @@ def _finite(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Found:
-    """What was counted of a recording: `records` by `advice.lateness`, `results` by `advice.results`; the names of
-    partitions by number, the gaps between arrivals, and what a row of state takes.
+    """Counts over a recording: `records` by `advice.lateness`, the names of partitions by number, the `gaps` between
+    arrivals. `waited` counts records that waited for a smaller offset of their partition.
     """
 
     question: Question
@@ -257,7 +257,7 @@ class Found:
     waited: int
 
     def choice(self) -> Choice:
-        """The grace for the target."""
+        """The chosen grace for the target share."""
         return choose(self.records, self.question.target)
 
     def graces(self, choice: Choice) -> list[int]:
@@ -265,7 +265,7 @@ class Found:
         return graces_of(self.records, choice, self.question.windows.grace_ms, self.question.graces_ms)
 
     def advice(self, choice: Choice, results: Tally) -> Advice:
-        """The answer, given what was counted of results for `graces`."""
+        """The advice, from the counts of results for `graces` (`advice.results`)."""
         graces, today = self.graces(choice), self.question.windows.grace_ms
         costs = [_cost(grace, self, results) for grace in graces]
         by_partition = [
@@ -335,7 +335,7 @@ def _cost(grace: int, found: Found, results: Tally) -> Cost:
 
 
 def _rows(grace: int, question: Question, results: Tally) -> tuple[int, int, int, int]:
-    """How many rows come out, lack a record, are missing, and are open at the end."""
+    """The numbers of rows that leave, that leave incomplete, that are missing, and that are open at the end."""
     if not isinstance(question.windows, TimeWindows):
         names = ("out", "incomplete", "missing", "still_open")
         out, incomplete, missing, still_open = (results.of(f"{name}/{grace}") for name in names)

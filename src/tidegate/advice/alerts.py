@@ -1,4 +1,4 @@
-"""Which alerts a grace changes: a predicate over final rows, when complete and as each grace makes them."""
+"""Alerts that a grace changes: a predicate over final rows, on complete rows and on the rows of each grace."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class Alerting:
     predicate: Predicate
 
     def check(self) -> None:
-        """Raise DefinitionError for an expression that these rows cannot answer."""
+        """Raise DefinitionError for an expression that cannot be computed over these rows."""
         if isinstance(self.predicate, str) or is_expression(self.predicate):
             self._of(_shown(self.layout, self.layout.result_schema.empty_table()))
 
     def raised(self, rows: pa.Table) -> Bools:
-        """Which rows (state rows of results, with `start`) raise an alert; null is none."""
+        """Whether each row (a state row of a result, with `start`) raises an alert; null is false."""
         return self._of(_shown(self.layout, finish(self.layout, rows)))
 
     def _of(self, shown: pa.Table) -> Bools:
@@ -75,14 +75,14 @@ class Alerting:
 
 
 def _shown(layout: Layout, rows: pa.Table) -> pa.Table:
-    """Final rows as a predicate is given them: key columns, `start` and `end` (ms), aggregates."""
+    """Final rows in the form of predicates: key columns, `start` and `end` (ms), aggregates."""
     names = {**{name: public_name(name) for name in layout.op.key}, START: "start", END: "end"}
     names |= {name: name for name, _ in layout.op.aggregations}
     return pa.table({shown: rows[name] for name, shown in names.items()})
 
 
 def expression(text: str) -> Any:
-    """The expression that a text says: names, numbers and strings with and, or, not, comparisons, + - * /.
+    """Parse a text to an expression: names, numbers and strings with and, or, not, comparisons, + - * /.
 
     Raises DefinitionError for anything else.
     """
@@ -103,7 +103,7 @@ def _read(node: ast.expr, text: str) -> Any:
         return pc.invert(_read(node.operand, text))
     if isinstance(node, ast.BinOp) and type(node.op) in _COMPUTED:
         left, right = _read(node.left, text), _read(node.right, text)
-        # As people mean it: 1 / 2 is a half.
+        # 1 / 2 is a half, not 0 as in integer division.
         left = left.cast(pa.float64()) if isinstance(node.op, ast.Div) else left
         return _COMPUTED[type(node.op)](left, right)
     if isinstance(node, ast.Compare) and all(type(op) in _COMPARED for op in node.ops):
@@ -131,7 +131,7 @@ def _no_predicate(text: str, why: str) -> DefinitionError:
 
 
 def check_predicate(predicate: Predicate) -> None:
-    """Raise DefinitionTypeError or DefinitionError for what is no predicate."""
+    """Raise DefinitionTypeError or DefinitionError if `predicate` is not a predicate."""
     if isinstance(predicate, str):
         expression(predicate)
     elif not callable(predicate) and not is_expression(predicate):
@@ -144,10 +144,10 @@ def check_predicate(predicate: Predicate) -> None:
 def count_alerts(
     alerting: Alerting, rows: pa.Table, seen: Ints, grouped: Grouped, graces: Sequence[int], end: int, exact: Ints
 ) -> Tally:
-    """What is counted of alerts (see `advice.results`).
+    """The counts of alerts that `advice.results` lists.
 
     rows   the records: k:, v: and ts columns, in the order of `seen` and of `grouped`
-    end    stream time at the end of the recording
+    end    stream time at the end of the recording (ms)
     """
     layout = alerting.layout
     tally = Tally(exact)
@@ -170,7 +170,7 @@ def count_alerts(
             found = merge(layout, kept, ["result", "start", *layout.keys])
             partial[found["result"].to_numpy()] = alerting.raised(found)
         was = complete[affected]
-        # A window that has lost a record has closed, unless the grace takes that record in.
+        # A window that has lost a record has closed, unless the record is in time with this grace.
         shown = closed[affected]
         tally.number(f"alerts/{grace}", int((complete & closed & ~late).sum() + (partial & shown).sum()))
         tally.number(f"false/{grace}", int((partial & ~was & shown).sum()))

@@ -1,6 +1,6 @@
-"""Small pictures as SVG text: lines told apart by dash and mark, bars by filling, each named where it stands.
+"""Small charts as SVG text. Lines differ by dash and mark, bars by filling; each has its name beside it.
 
-Nothing depends on colour, scripts or fonts of its own. Colours are variables of the page.
+The charts are readable without colour, and need no scripts and no fonts. Colours are CSS variables of the page.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def curves(
     shown: Shown,
     marks: Mapping[str, str],
 ) -> str:
-    """Lines over the same named places, from 0 up; `marks` are words at some of the places."""
+    """A line chart over named positions, from 0 up; `marks` are words at some of the positions."""
     top = max((value for _, line in lines for value in line if value is not None), default=0.0) or 1.0
     drawn = [_axis(top, shown), *_places(names, marks)]
     ends: list[tuple[float, str, str]] = []
@@ -47,7 +47,7 @@ def curves(
 def bars(
     names: Sequence[str], values: Sequence[float | None], shown: Shown, *, every: int, after: int | None = None
 ) -> str:
-    """A bar for each value; None leaves a hole. Every so many are named. Those from `after` on are hatched."""
+    """A bar for each value; None leaves a gap. Every `every`-th bar has its name; bars from `after` on are hatched."""
     top = max((value for value in values if value is not None), default=0.0) or 1.0
     room = (_WIDTH - _LEFT - 16) / len(names)
     drawn = [_HATCH, _axis(top, shown, _WIDTH - 16)]
@@ -65,7 +65,7 @@ def bars(
 
 
 def strip(listed: Sequence[tuple[str, float, str]], shown: Shown) -> str:
-    """Bars across, each named: (name, value, filling), where the filling is "solid", "hatched" or "open"."""
+    """Horizontal bars from (name, value, filling); the filling is "solid", "hatched" or "open"."""
     top = max((value for _, value, _ in listed), default=0.0) or 1.0
     fills = {"solid": "var(--one)", "hatched": "url(#tg-hatch)", "open": "var(--paper)"}
     wide, left, step = 760, 240, 26
@@ -106,7 +106,7 @@ def _axis(top: float, shown: Shown, right: float = _WIDTH - _RIGHT) -> str:
 
 
 def _places(names: Sequence[str], marks: Mapping[str, str]) -> list[str]:
-    """Names below the axis, as many as there is room for, and a dotted line at each mark."""
+    """Names below the axis, as many as fit, and a dotted line at each mark."""
     drawn, free = [], -1.0
     order = sorted(range(len(names)), key=lambda i: (names[i] not in marks, i))
     taken: list[float] = []
@@ -127,7 +127,7 @@ def _places(names: Sequence[str], marks: Mapping[str, str]) -> list[str]:
 
 
 def _labels(ends: list[tuple[float, str, str]]) -> list[str]:
-    """The name of each line at its end, one above the other, from the lowest up."""
+    """The name of each line at its end; names never overlap."""
     drawn, last = [], float(_HEIGHT)
     for y, name, color in sorted(ends, reverse=True):
         last = min(y, last - 14)

@@ -1,4 +1,4 @@
-"""Choosing a grace honestly: on the first part of the stream, tested on the rest, with how far chance reaches."""
+"""Chooses a grace on the first part of the stream and tests it on the rest, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ CHOSEN_ON = PARTS * 4 // 5
 """The grace is chosen on these parts, the first 80 %, and tested on the others."""
 DRAWS = 400
 FEW = 20
-"""With fewer late pairs beyond the grace, the choice rests on too few."""
+"""With fewer late pairs beyond the grace, the choice is uncertain."""
 _SURE = 0.01
 _MOST_VALUES = 8_192
-"""With more distinct latenesses the interval of the grace is one of classes."""
+"""With more distinct latenesses, the interval of the grace is computed from classes of them."""
 _SHARES = (0.1, 0.03, 0.01, 0.003, 0.001, 0.0001, 0)
-"""Without graces that were asked for, the table has those that leave these shares late."""
+"""Unless the user gave graces, the table has graces that leave these shares late."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A grace and how it was found; shares are of (record, window) pairs, times in ms.
+    """A grace with its statistics; shares are of (record, window) pairs, times in ms.
 
-    grace         the shortest round one that leaves no larger share late than the target, on the first 80 %
-    enough        the shortest one that does, to the millisecond; `low` and `high` bound it with 95 %
-    share         late on the first 80 %; `tested` on the last 20 %, None without any, `tested_low` and `tested_high`
-                  bound the long-run share of which the last 20 % are one draw
-    beyond        pairs that were later than `enough`, on the first 80 %
-    drift         how many times the late share grew from the first to the last fifth; None if it may be chance
+    grace         the shortest round grace that leaves at most the target share late, on the first 80 %
+    enough        the shortest such grace, to the millisecond; `low` and `high` are its 95 % interval
+    share         the late share on the first 80 %. `tested` is the late share on the last 20 %, None without any;
+                  `tested_low` and `tested_high` are the 95 % interval of the long-run share
+    beyond        number of pairs later than `enough`, on the first 80 %
+    drift         late share of the last fifth divided by that of the first fifth; None if it may be chance
     """
 
     grace: int
@@ -48,7 +48,7 @@ class Choice:
 
 
 def choose(tally: Tally, target: float) -> Choice:
-    """The choice for a target share, from what `advice.lateness` counted."""
+    """The choice for a target share, from the counts of `advice.lateness`."""
     late = [tally.counts(f"late/part/{part}") for part in range(PARTS)]
     among = np.array([tally.of(f"pairs/part/{part}") for part in range(PARTS)], np.int64)
     known = Counts.of(*_all(late[:CHOSEN_ON]))
@@ -85,7 +85,7 @@ def _shares(late: list[Counts], among: Ints, grace: int) -> np.ndarray[tuple[int
 
 
 def _drawn(parts: int) -> Ints:
-    """How often each part is in each draw of as many parts with replacement; the same draws every time."""
+    """Bootstrap draws of `parts` parts with replacement: how often each part is in each draw; always the same draws."""
     picks = np.random.default_rng(4711).integers(0, parts, (DRAWS, parts))
     drawn = np.zeros((DRAWS, parts), np.int64)
     np.add.at(drawn, (np.arange(DRAWS)[:, None], picks), 1)
@@ -93,9 +93,9 @@ def _drawn(parts: int) -> Ints:
 
 
 def _bounds_of_grace(late: list[Counts], among: Ints, target: float) -> tuple[int, int]:
-    """95 % of the graces that would be enough if other parts of the stream, like these, had come.
+    """The 95 % bootstrap interval of the grace that is enough (ms).
 
-    Whole parts are drawn, as late records come in bursts; records drawn one by one would look far too sure.
+    Whole parts are drawn because late records come in bursts; with single records the interval would be too narrow.
     """
     distinct = len(np.unique(_all(late)[0]))
     coarse = late if distinct <= _MOST_VALUES else [counts.rounded_up(np.zeros(0, np.int64)) for counts in late]
@@ -111,7 +111,7 @@ def _bounds_of_grace(late: list[Counts], among: Ints, target: float) -> tuple[in
 
 
 def _bounds_of_share(shares: np.ndarray[tuple[int], np.dtype[np.float64]], among: Ints) -> tuple[float, float]:
-    """95 % of the shares if other parts, like these, had come."""
+    """The 95 % bootstrap interval of the late share."""
     drawn = _drawn(len(shares))
     sizes = drawn @ among
     found = (drawn @ (shares * among))[sizes > 0] / sizes[sizes > 0]
@@ -122,9 +122,9 @@ def _bounds_of_share(shares: np.ndarray[tuple[int], np.dtype[np.float64]], among
 
 
 def _drift(late: list[Counts], among: Ints) -> float | None:
-    """How many times larger the late share (without any grace) of the last fifth is than that of the first.
+    """The late share (without grace) of the last fifth divided by that of the first fifth.
 
-    None unless the order of the parts matters: fewer than 1 % of shuffles show such a trend.
+    None unless the trend is significant: fewer than 1 % of shuffles of the parts show such a trend.
     """
     shares = _shares(late, among, 0)[among > 0]
     if len(shares) < PARTS // 2 or not shares.any():
@@ -132,7 +132,7 @@ def _drift(late: list[Counts], among: Ints) -> float | None:
     place = np.arange(len(shares)) - (len(shares) - 1) / 2
     trend = abs(place @ shares)
     draws = np.random.default_rng(4712).permuted(np.tile(shares, (DRAWS, 1)), axis=1)
-    # As good as equal counts: sums of shares in another order differ in their last digits.
+    # Nearly equal counts as equal: sums of shares in another order differ in their last digits.
     if (np.abs(draws @ place) >= trend - 1e-9).mean() >= _SURE:
         return None
     fifth = len(shares) // 5
@@ -141,8 +141,8 @@ def _drift(late: list[Counts], among: Ints) -> float | None:
 
 
 def graces_of(tally: Tally, choice: Choice, today: int, asked: tuple[int, ...]) -> list[int]:
-    """The graces to show, in ms: those asked for, or round ones from none to the largest that was needed; in both cases
-    also that of today and the chosen one.
+    """The graces of the table, in ms: the ones in `asked`, or round ones from 0 to the largest needed one; and always
+    today's grace and the chosen one.
     """
     if asked:
         return sorted({*asked, today, choice.grace})

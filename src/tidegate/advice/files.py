@@ -1,4 +1,4 @@
-"""Recordings in local files: Parquet, CSV and JSON lines, read by Arrow and without Spark."""
+"""Reads recordings from local files (Parquet, CSV, JSON lines) with Arrow, without Spark."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".json": "jso
 
 
 def read(path: str | Path, columns: Sequence[str], format: str | None = None) -> pa.Table:
-    """These columns of a file, or of all files in a folder, in the order of their names.
+    """The columns `columns` of a file, or of all files in a folder, ordered by file name.
 
-    format  "parquet", "csv" or "json"; left out, it follows from the name
+    format  "parquet", "csv" or "json"; None: by the ending of the file name
 
-    Raises DefinitionError for a column that no file has, InputError for a path that is not there or a
-    file that is none of these.
+    Raises DefinitionError for a column that no file has, InputError for a path that does not exist or a file that
+    cannot be read.
     """
     place = Path(path)
     if not place.exists():
@@ -47,7 +47,7 @@ def _counts(path: Path, folder: Path, hidden: tuple[str, str], format: str | Non
 
 
 def _ending(path: Path) -> str:
-    """The ending of a name, `.gz` left aside."""
+    """The ending of a file name, without `.gz`."""
     return Path(path.name.removesuffix(".gz")).suffix.lower()
 
 
@@ -59,7 +59,7 @@ def _format(path: Path) -> str:
 
 
 def _read(path: Path, columns: Sequence[str], format: str) -> tuple[pa.Table, list[str]]:
-    """The wanted columns of a file that has them, and the names of all."""
+    """The existing columns of `columns`, and the names of all columns of a file."""
     from pyarrow import csv, json, parquet
 
     try:

@@ -1,4 +1,4 @@
-"""Advice about records that lie in memory as an Arrow table, in this process."""
+"""Advice about an Arrow table in memory, computed in this process."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from tidegate.kernel.time.lateness import without_grace
 from tidegate.spec.windows import KeyedWindows, TimeWindows
 
 GUARDS_MS = (1_000, 10_000, 60_000, 300_000, 900_000, 3_600_000, 86_400_000)
-"""How far clocks may run ahead: the shortest of these that keeps out almost no record is looked at."""
+"""Candidates for `max_future_skew` (ms): the shortest one that skips almost no record is used."""
 CLOCKS_AHEAD = 0.001
-"""... and no larger share of the records than this."""
+"""The largest share of records that the guard may skip."""
 PAIRS = 1 << 24
-"""So many (record, window) pairs, about, are looked at at once; a single key is never cut."""
+"""About how many (record, window) pairs are processed at once; a single key is never split."""
 _SAMPLE = 20_000
 
 
 def advise_table(question: Question, records: Any) -> Advice:
     """The advice about an Arrow table, or a frame that Arrow can read.
 
-    Raises InputError for what is no table, and what `Recorded.of` raises.
+    Raises InputError if `records` is no table, and the errors of `Recorded.of`.
     """
     table = as_table(records)
     recorded = Recorded.of(question, table)
@@ -64,9 +64,12 @@ def of_keys(
     stairs: Stairs,
     graces: Ints,
 ) -> Tally:
-    """What is counted of the results of these keys, all of whose records are here, in the order of arrival.
+    """The counts of `advice.results` for these keys, from all of their records in the order of arrival.
 
-    rows  k:, v: and ts columns; `key`: numbers of the keys of the rows, and the keys
+    rows    k:, v: and ts columns
+    key     the number of each row's key, and the keys by number
+    ts      timestamps (ms); `seen` the stream times that the records saw (ms)
+    graces  in ms
     """
     exact = np.unique(np.concatenate([graces, question.exact]))
     tally = Tally(exact)
@@ -92,7 +95,7 @@ def _of_some(
     graces: Ints,
     exact: Ints,
 ) -> Tally:
-    """`of_keys` for keys that fit into memory; `times`: timestamps, and the stream times seen."""
+    """`of_keys` for keys that fit into memory; `times`: timestamps, and the stream times seen (ms)."""
     windows, listed = question.windows, [int(grace) for grace in graces]
     alerting = None
     if question.alert is not None:
@@ -109,7 +112,7 @@ def _of_some(
 
 
 def _by_keys(key: Ints, keys: int, overlap: int) -> Iterator[tuple[Ints | None, int, int]]:
-    """(rows, first key, key behind the last) of so many keys at a time that their windows fit; None for all rows."""
+    """Ranges of keys with at most about PAIRS pairs: (row numbers, first key, last key + 1); None means all rows."""
     if len(key) * overlap <= PAIRS:
         yield None, 0, keys
         return
@@ -124,13 +127,13 @@ def _by_keys(key: Ints, keys: int, overlap: int) -> Iterator[tuple[Ints | None, 
 
 
 def _sample_state(tally: Tally, layout: Layout, rows: pa.Table) -> None:
-    """Count what rows of state of some keys and windows take before compression (`state_rows`, `state_bytes`)."""
+    """Count the state rows of a sample of records, and their bytes before compression (`state_rows`, `state_bytes`)."""
     some = rows.slice(0, _SAMPLE)
     if not some.num_rows:
         return
     lifted = lift(layout, some)
     if isinstance(layout.op.windows, KeyedWindows):
-        # Each window is a row of its own, with its bounds, and each record makes one at least for a while.
+        # Each window is its own row with its bounds, and each record makes at least one window for a while.
         tally.number("state_rows", some.num_rows)
         tally.number("state_bytes", lifted.select([*layout.keys, "ts", *layout.state]).nbytes + 16 * some.num_rows)
         return
@@ -143,8 +146,8 @@ def _sample_state(tally: Tally, layout: Layout, rows: pa.Table) -> None:
 def in_order_of(
     question: Question, recorded: Recorded
 ) -> tuple[Records, pa.Table, Keys, Counts | None, int, int | None]:
-    """The records in the order in which they come; their columns, the keys, the gaps between arrivals, how
-    many had to wait for a smaller offset, and the guard.
+    """The records in the order in which they are read; their columns, the keys, the gaps between arrivals (ms), the
+    number of records that waited for a smaller offset, and the guard (ms).
     """
     arrived = recorded.arrived
     ready, waited = delivered(arrived)
@@ -167,12 +170,12 @@ def in_order_of(
 
 
 def wall_of(batch: Ints, ready: Ints, trigger_ms: int | None) -> Ints:
-    """When the batch of each record is done: at the end of its trigger, or at once."""
+    """The time at which the batch of each record is done (ms): at the end of its trigger, or at once."""
     return ready if trigger_ms is None else (batch + 1) * trigger_ms
 
 
 def guard_of(ahead: list[int], records: int) -> int | None:
-    """The guard to look at, given how many records are further ahead than each of GUARDS_MS; None if no clock is."""
+    """The guard (ms), from the numbers of records further ahead than each of GUARDS_MS; None if no clock runs ahead."""
     if not ahead or not ahead[0]:
         return None
     fits = (ms for ms, many in zip(GUARDS_MS, ahead, strict=True) if many <= CLOCKS_AHEAD * records)
@@ -180,7 +183,7 @@ def guard_of(ahead: list[int], records: int) -> int | None:
 
 
 def as_table(records: Any) -> pa.Table:
-    """An Arrow table of what Arrow can read. Raises InputError for anything else."""
+    """The records as an Arrow table. Raises InputError if Arrow cannot read them."""
     if not isinstance(records, pa.Table) and not hasattr(records, "__arrow_c_stream__"):
         raise InputError(
             f"The recording is {in_one_line(records)}, which is no table. Give an Arrow table, a pandas or polars "

@@ -1,4 +1,4 @@
-"""Which grace the pairs of a join need: a record joins those that are open when it comes (SEMANTICS 7b)."""
+"""The grace that the pairs of a join need: a record joins records that are open when it arrives (SEMANTICS 7b)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 _SHARES = (0.1, 0.03, 0.01, 0.003, 0.001, 0)
 _AT_ONCE = 1 << 22
-"""So many pairs, about, are looked at at once."""
+"""About how many pairs are processed at once."""
 
 
 @dataclass(frozen=True)
 class JoinGrace:
-    """What a grace (ms) of the join loses: pairs one of whose records was closed when the other came.
+    """The pairs that a join loses with a grace: one record was closed when the other arrived.
 
     Attributes:
-        grace: The grace.
-        lost: The pairs, of those of the chosen windows; `share` of all of these.
-        share: See `lost`.
+        grace: The grace in milliseconds.
+        lost: The number of lost pairs of the chosen windows.
+        share: `lost` as a share of all pairs of these windows.
     """
 
     grace: int
@@ -38,8 +38,8 @@ class JoinGrace:
 
 @dataclass(frozen=True)
 class Came:
-    """When the records of both sides came: their place in the order in which the join takes them (`turn`), and the
-    stream time over both inputs that they saw (ms); left and right records each as they are in their recording.
+    """The arrival of the records of both sides: their position in the order in which the join processes them (`turn`),
+    and the stream time over both inputs that they saw (`seen`, ms). Each side is in the order of its recording.
     """
 
     turn: Ints
@@ -49,9 +49,9 @@ class Came:
 
     @classmethod
     def of(cls, left: Recorded, right: Recorded, trigger_ms: int | None, *, slowest: bool) -> Came:
-        """From recordings with arrivals. Partitions of the two sides are different ones, the left ones first.
+        """The arrivals of two recordings. Partitions of the two sides are distinct, the left ones come first.
 
-        `slowest`: stream time is that of the slowest partition.
+        `slowest`: stream time is the time of the slowest partition.
         """
         sides, split = (left.arrived, right.arrived), len(left.arrived.ts)
         arrival = np.concatenate([np.zeros(0, np.int64), *(s.arrival for s in sides if s.arrival is not None)])
@@ -75,7 +75,7 @@ class Came:
         return cls(turn[:split], seen[:split], turn[split:], seen[split:])
 
     def needed(self, sides: Sides, before_ms: int, after_ms: int) -> tuple[Counts, int]:
-        """The grace (ms) that each pair needed; and how many pairs there are."""
+        """The graces (ms) of the pairs that needed one; and the number of all pairs."""
         low, high = sides.within(before_ms, after_ms)
         size = high - low
         tally, up_to, first = Tally(np.array(ROUND_MS, np.int64)), np.cumsum(size), 0
@@ -87,7 +87,7 @@ class Came:
             nth = np.arange(len(left)) - np.repeat(np.cumsum(of) - of, of)
             right = low[left] + nth
             came = sides.order[right]
-            # What came first must be open when the other one comes: so long as its partners may still come.
+            # The record that arrived first must still be open when the other one arrives.
             left_first = self.turn[left] < self.right_turn[came]
             reach = np.where(left_first, later_ms(sides.ts[left], after_ms), later_ms(sides.right_ts[right], before_ms))
             need = np.where(left_first, self.right_seen[came], self.seen[left]) - reach
@@ -97,7 +97,7 @@ class Came:
 
 
 def graces_of(needed: Counts, pairs: int, target: float) -> tuple[int, list[JoinGrace]]:
-    """The shortest round grace that loses at most this share of the pairs, and what others lose.
+    """The shortest round grace (ms) that loses at most the share `target` of the pairs, and the losses of some graces.
 
     needed  the grace (ms) of each pair that needs one
     """

@@ -1,9 +1,9 @@
-"""Sliding windows and sessions of a recording: which windows its records make, and which grace each would have needed.
+"""Sliding windows and sessions of a recording: the windows of its records, and the grace that each record needs.
 
-Which windows there are depends on the records that were taken, and so on the grace. The measure is what all records
-make, none of them being late: the *complete* windows. A record is late for a complete window that had closed when it
-came. Of sliding windows the bounds say so. A session takes a record that is too old by itself if it finds a session
-that is open, so the grace that a record needs follows from the sessions that each grace leaves (`_Sessions`).
+The windows depend on the accepted records, and so on the grace. The reference are the *complete* windows: those of all
+records, as if none were late. A record is late for a complete window that had closed when the record arrived. For
+sliding windows this follows from the bounds. A record that is too old by itself is in time if it joins an open session,
+so the grace that a record needs follows from the sessions of each grace (`_Sessions`).
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from tidegate.spec.windows import KeyedWindows, SessionWindows, SlidingWindows, 
 Bools = npt.NDArray[np.bool_]
 
 AdvisedWindows = TimeWindows | SlidingWindows | SessionWindows
-"""Windows about which advice can be given: those that have a grace."""
+"""Kinds of windows for which there is advice: they have a grace."""
 
 
 @dataclass(frozen=True)
 class Complete:
-    """The windows that all records make, by key and start; times in ms.
+    """The windows of all records, by key and start; times in ms.
 
-    order         the records by key, timestamp and arrival
+    order         the row numbers by key, timestamp and arrival
     key, start, end
                   per window, both ends included
-    low, high     per window: it holds the records order[low:high]
-    first, last   per record, in `order`: it is in the windows numbered first to last - 1
-    part          per record, in `order`: records of different parts never have to do with each other
-    needed        per part: with this grace and every longer one all of its windows are complete
+    low, high     per window: its records are order[low:high]
+    first, last   per record, in `order`: it is in the windows number first to last - 1
+    part          per record, in `order`: records of different parts never affect each other
+    needed        per part: with this grace, and any longer one, all of its windows are complete
     """
 
     order: Ints
@@ -52,7 +52,7 @@ class Complete:
 
     @classmethod
     def of(cls, windows: KeyedWindows, key: Ints, ts: Ints, seen: Ints) -> Complete:
-        """`key`: a number per record; `seen`: the stream time that it sees. Records are in the order of arrival."""
+        """The complete windows of records in the order of arrival. `key`: a number each; `seen`: the time they see."""
         order = np.lexsort((ts, key))
         key, ts, seen = key[order], ts[order], seen[order]
         if isinstance(windows, SlidingWindows):
@@ -66,7 +66,7 @@ class Complete:
 
 
 def _parts(key: Ints, ts: Ints, apart_ms: int) -> Ints:
-    """Numbers of stretches of records of a key that are no more than this apart."""
+    """The part of each record: neighbours of a key that are at most `apart_ms` apart are in one part."""
     if not len(ts):
         return key
     new = (key[1:] != key[:-1]) | (ts[1:] - ts[:-1] > apart_ms)
@@ -74,14 +74,16 @@ def _parts(key: Ints, ts: Ints, apart_ms: int) -> Ints:
 
 
 def _most(part: Ints, values: Ints) -> Ints:
-    """The largest value of each part, at least 0."""
+    """The largest value of each part, or 0 if that is larger."""
     found = np.zeros(int(part[-1]) + 1 if len(part) else 0, np.int64)
     np.maximum.at(found, part, values)
     return found
 
 
 def _sliding(d: int, order: Ints, key: Ints, ts: Ints, seen: Ints) -> Complete:
-    """A window ends with each record (that of all early ones is [0, d]), and one begins after each if it holds one."""
+    """Complete sliding windows. A window ends with each record (for early records it is [0, d]), and a window begins
+    after each record if it contains another one.
+    """
     left = np.maximum(ts - d, 0)
     gap = ts[1:] - ts[:-1]
     followed = np.flatnonzero((key[1:] == key[:-1]) & (gap > 0) & (gap - 1 <= d))
@@ -93,7 +95,7 @@ def _sliding(d: int, order: Ints, key: Ints, ts: Ints, seen: Ints) -> Complete:
     high = place(key, ts, of_key, end, behind=True)
     first = place(of_key, start, key, left, behind=False)
     last = place(of_key, start, key, ts, behind=True)
-    # A record looks at windows up to two differences before it, and those of another reach a difference further.
+    # A record reads windows up to 2 d before it. The windows of another record reach up to d further.
     part = _parts(key, ts, min(2 * d + 1, MAX_MS))
     # With this grace no record finds the earliest of its windows closed.
     return Complete(order, of_key, start, end, low, high, first, last, part, _most(part, seen - np.maximum(ts, d)))
@@ -105,7 +107,7 @@ def _sessions(gap: int, order: Ints, key: Ints, ts: Ints, seen: Ints) -> Complet
     high = np.flatnonzero(np.diff(part, append=-1)) + 1
     closing = earlier_ms(seen, gap)
     needed = _most(part, np.asarray(closing - ts, np.int64))
-    # A neighbour must be open still when the later one of the two comes, whichever that is.
+    # A neighbour must still be open when the second of the two arrives, whichever that is.
     joins = np.flatnonzero(part[1:] == part[:-1])
     later = np.maximum(closing[joins + 1], closing[joins])
     np.maximum.at(needed, part[joins], later - ts[joins])
@@ -113,7 +115,7 @@ def _sessions(gap: int, order: Ints, key: Ints, ts: Ints, seen: Ints) -> Complet
 
 
 def pairs_of(windows: AdvisedWindows, key: Ints, ts: Ints) -> Ints:
-    """In how many windows each record is."""
+    """The number of windows of each record."""
     if isinstance(windows, TimeWindows):
         return lateness.pairs(lateness.without_grace(windows), ts)
     if isinstance(windows, SessionWindows):
@@ -125,9 +127,9 @@ def pairs_of(windows: AdvisedWindows, key: Ints, ts: Ints) -> Ints:
 
 
 def needs_of(windows: AdvisedWindows, key: Ints, ts: Ints, seen: Ints) -> Iterator[tuple[Ints, Ints]]:
-    """(rows, the grace they needed in ms), for one window of each record after the other; rows in time are left out.
+    """(late rows, the grace they needed in ms): first for one window of each record, then for the next one.
 
-    `key`: a number per record. Records are in the order of arrival; of one key they are taken by `seen` first.
+    `key`: a number per record. Records are in the order of arrival; records of a key are processed by `seen` first.
     """
     if isinstance(windows, TimeWindows):
         yield from lateness.needs(lateness.without_grace(windows), ts, seen)
@@ -139,7 +141,7 @@ def needs_of(windows: AdvisedWindows, key: Ints, ts: Ints, seen: Ints) -> Iterat
     rows, at, last, sees = np.arange(len(ts)), complete.first, complete.last, seen[complete.order]
     while len(rows):
         need = sees[rows] - complete.end[at]
-        # Later windows of a record close later: who is in time for this one is in time for them.
+        # Later windows of a record close later: a record in time for this window is in time for them.
         late = need > 0
         rows, at = rows[late], at[late] + 1
         yield complete.order[rows], need[late]
@@ -148,7 +150,7 @@ def needs_of(windows: AdvisedWindows, key: Ints, ts: Ints, seen: Ints) -> Iterat
 
 
 def _needs_of_sessions(gap: int, complete: Complete, ts: Ints, seen: Ints) -> tuple[Ints, Ints]:
-    # What is alone in its part meets nothing.
+    # A record alone in its part meets no other session.
     alone = complete.low[(complete.needed > 0) & (complete.high - complete.low == 1)]
     rows, needs = [complete.order[alone]], [complete.needed[complete.part[alone]]]
     for mine in in_turn(complete, complete.needed > 0, seen):
@@ -161,8 +163,8 @@ def _needs_of_sessions(gap: int, complete: Complete, ts: Ints, seen: Ints) -> tu
 
 
 def in_turn(complete: Complete, parts: Bools, seen: Ints) -> Iterator[Ints]:
-    """The records of each of these parts in the order in which an operator takes them: by what they see, then as they
-    came. Parts of a single record are left out.
+    """The row numbers of each of these parts in the order of an operator: by the stream time seen, then by arrival.
+    Parts with a single record are left out.
     """
     size = np.bincount(complete.part, minlength=len(parts))
     some = parts & (size > 1)
@@ -177,8 +179,8 @@ def in_turn(complete: Complete, parts: Bools, seen: Ints) -> Iterator[Ints]:
 class _Sessions:
     """The sessions of some records of a key, for all graces at once.
 
-    A session (from, to, start, end) is there with graces from `from` up to, and without, `to`. With a longer grace
-    sessions stay open longer and take more records, so what is one session with a grace is in one with a longer one.
+    A session (from, to, start, end) exists with graces from `from` up to, but not including, `to`. With a longer grace
+    sessions stay open longer and take more records. So a session of one grace is part of a session of a longer one.
     """
 
     def __init__(self, gap: int) -> None:
@@ -186,7 +188,7 @@ class _Sessions:
         self._all: list[tuple[int, int, int, int]] = []
 
     def take(self, ts: int, seen: int) -> int:
-        """Let a record join, bridge or open sessions. Gives the shortest grace with which it is not late."""
+        """Let a record join, bridge or open sessions. Returns the shortest grace (ms) with which it is not late."""
         gap, closing = self._gap, seen - self._gap
         need = max(closing - ts, 0)
         met: list[tuple[int, int, int, int]] = []
@@ -195,7 +197,7 @@ class _Sessions:
             low, high, start, end = one
             opens = max(low, closing - end)
             if opens >= high:
-                # Time never goes back, so no grace opens it again.
+                # Stream time never goes back, so no grace opens the session again.
                 continue
             if end < ts - gap or start > ts + gap:
                 rest.append(one)
@@ -210,7 +212,7 @@ class _Sessions:
 
 
 def _joined(ts: int, need: int, met: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
-    """The session of a record at `ts` for every grace from `need` on, from the sessions that it meets."""
+    """The sessions of a record at `ts` for all graces from `need` on, merged with the sessions `met`."""
     bounds = sorted({need, *(one[0] for one in met), *(one[1] for one in met)} - {MAX_MS})
     found: list[tuple[int, int, int, int]] = []
     for low, high in zip(bounds, [*bounds[1:], MAX_MS], strict=True):

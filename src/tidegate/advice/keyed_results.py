@@ -1,13 +1,13 @@
-"""What each grace makes of the results of sliding windows and sessions.
+"""The results of sliding windows and sessions with each grace.
 
-A part of the records that a grace leaves complete has its complete windows. The records of any other are taken one by
-one, by the rules of the operators themselves (`kernel.windows`), for each grace anew.
+If all windows of a part of the records are complete with a grace, they are the complete windows. The records of other
+parts are replayed one by one for each grace, by the rules of the operators (`kernel.windows`).
 
-What is counted, by name, besides `results` (complete windows), `wait/G`, `stream_wait/G`, `open/G` and the numbers of
-alerts, which are as in `advice.results`; G is a grace in ms:
-    out/G          rows that come out before the end of the recording
-    incomplete/G   of these, rows that lack a record of their complete window
-    missing/G      complete windows that have closed and of which no row is left
+Counts by name; G is a grace in ms. `results` (complete windows), `wait/G`, `stream_wait/G`, `open/G` and the counts of
+alerts are as in `advice.results`. Besides these:
+    out/G          rows that leave before the end of the recording
+    incomplete/G   rows of `out/G` that lack a record of their complete window
+    missing/G      complete windows that have closed without a row
     still_open/G   windows that are open when the recording ends
 """
 
@@ -33,19 +33,19 @@ from tidegate.kernel.windows.lineage import Entries
 from tidegate.spec.windows import KeyedWindows, SessionWindows
 
 Node = tuple[int, int, int, Any]
-"""What a window holds: the sum of the marks of its records, the stream time that the first of them saw, and the
-records: one, and the node (or nodes) that it was added to."""
+"""Content of a window: the sum of the marks of its records, the stream time (ms) that the first of them saw, the last
+added record, and the node (or nodes) that it was added to."""
 _MARKS = 2**64
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Windows as a grace leaves them; ms.
+    """The windows that exist with a grace; times in ms.
 
     start, end, first   bounds, and the stream time that the first record saw
-    window              the number of the complete window that a row is of; -1 for none
-    whole               whether it holds all records of that
-    nodes               what it holds, of those that are not whole; None for the others
+    window              the number of the complete window of a row; -1 for none
+    whole               whether the row has all records of that window
+    nodes               the content of rows that are not whole; None for the others
     """
 
     start: Ints
@@ -58,9 +58,9 @@ class Rows:
 
 @dataclass(frozen=True)
 class Recording:
-    """Records of some keys in the order of arrival, with the windows that they make; ms.
+    """Records of some keys in the order of arrival, with their complete windows; times in ms.
 
-    mark    a number per record, drawn at random: sums of them tell sets of records apart
+    mark    a random number per record: sums of marks identify sets of records
     first   per complete window, the stream time that the first of its records saw
     whole   per complete window, the sum of the marks of its records
     """
@@ -82,11 +82,11 @@ class Recording:
         return cls(windows, ts, seen, complete, mark, first, up_to[complete.high] - up_to[complete.low])
 
     def rows(self, grace_ms: int) -> Rows:
-        """The windows that there are with a grace when all records have come."""
+        """The windows with a grace (ms) after all records have arrived."""
         complete = self.complete
         lacks = complete.needed > grace_ms
         same = np.flatnonzero(~lacks[complete.part_of_window])
-        # A part of a single record has one window, which is not there if the record is late.
+        # A part with a single record has one window, or none if the record is late.
         found = list(self._replayed(lacks, grace_ms))
         columns: list[Any] = list(zip(*found, strict=True)) if found else [[]] * 6
         theirs = [np.array(column, np.int64) for column in columns[:4]]
@@ -98,9 +98,9 @@ class Recording:
         return Rows(start, end, first, window, np.concatenate((np.ones(len(same), bool), whole)), nodes)
 
     def _replayed(self, parts: Bools, grace_ms: int) -> Iterator[tuple[int, int, int, int, bool, Node]]:
-        """(start, end, first, window, whole, node) of each window of these parts, as of `Rows`."""
+        """(start, end, first, window, whole, node) of each window of these parts, as in `Rows`."""
         windows, complete = replace(self.windows, grace_ms=grace_ms), self.complete
-        # Both have the same signature, and each takes the windows of its own kind.
+        # Both functions have the same signature, but for the kind of windows.
         take: Any = sessions.take if isinstance(windows, SessionWindows) else sliding.take
         part_of_window = complete.part_of_window
         for rows in in_turn(complete, parts, self.seen):
@@ -118,7 +118,7 @@ class Recording:
                 yield entry.start, entry.end, entry.node[1], window, same, entry.node
 
     def _windows_of(self, row: int, part_of_window: Ints) -> tuple[int, int]:
-        """The windows of the part that a record is of: numbered from, and up to but without."""
+        """The windows of a record's part: the first number, and the last number + 1."""
         part = self._part_of_row[row]
         low, high = np.searchsorted(part_of_window, [part, part + 1])
         return int(low), int(high)
@@ -131,22 +131,22 @@ class Recording:
 
 
 class _Adding:
-    """What a window holds while records come, as `sessions.take` and `sliding.take` ask for it."""
+    """Builds the content of windows while records arrive: the callback of `sessions.take` and `sliding.take`."""
 
     record: Node
-    """The one that is taken, alone."""
+    """The current record, as content of its own."""
 
     def __call__(self, _window: tuple[int, int], node: Node | None, fresh: bool) -> Node:
         own = self.record
         return own if node is None else (node[0] + own[0], node[1], own[2], node)
 
     def join(self, _window: tuple[int, int], nodes: Sequence[Node]) -> Node | None:
-        """Of sessions that become one."""
+        """The content of merged sessions."""
         return (sum(node[0] for node in nodes), min(node[1] for node in nodes), -1, tuple(nodes)) if nodes else None
 
 
 def _records(node: Node) -> list[int]:
-    """The records that a window holds, as they came."""
+    """The row numbers of a window's records, in the order of arrival."""
     found, stack = [], [node]
     while stack:
         _, _, record, rest = stack.pop()
@@ -162,7 +162,7 @@ def _records(node: Node) -> list[int]:
 def count_keyed(
     recording: Recording, stairs: Stairs, graces: Sequence[int], exact: Ints, alerting: Alerting | None, rows: pa.Table
 ) -> Tally:
-    """What is counted of these results (see above). `rows`: the records of `recording`, with k:, v: and ts columns."""
+    """The counts of these results (see above). `rows`: the records of `recording`, with k:, v: and ts columns."""
     tally, complete = Tally(exact), recording.complete
     tally.number("results", len(complete.start))
     if not len(complete.start):
@@ -195,13 +195,13 @@ def count_keyed(
 
 
 def _close(recording: Recording, ends: Ints) -> Ints:
-    """The stream time at which windows with these ends close without grace."""
+    """The stream times (ms) at which windows with these ends close without grace."""
     shape: Any = replace(recording.windows, grace_ms=0)
     return np.asarray(shape.close_of_end_ms(ends), np.int64)
 
 
 class _Raising:
-    """Which rows raise an alert: complete windows, and windows as a grace leaves them."""
+    """Decides which rows raise an alert: complete windows, and the windows of a grace."""
 
     def __init__(self, alerting: Alerting, rows: pa.Table, recording: Recording) -> None:
         self._alerting = alerting
@@ -216,7 +216,7 @@ class _Raising:
             self.complete[low:high] = self._raised(record, size, *bounds)
 
     def of(self, found: Rows) -> Bools:
-        """Which of these rows do."""
+        """Whether each of these rows raises an alert."""
         raised = (found.window >= 0) & self.complete[found.window]
         others = np.flatnonzero(~found.whole)
         held = [_records(node) for node in found.nodes if node is not None]
@@ -228,7 +228,7 @@ class _Raising:
         return raised
 
     def _raised(self, record: Ints, size: Ints, start: Ints, end: Ints) -> Bools:
-        """Of windows that hold so many of these records each."""
+        """Whether each window raises an alert: the first window has the first `size[0]` records, and so on."""
         layout, result = self._alerting.layout, np.repeat(np.arange(len(size)), size)
         taken = self._lifted.take(pa.array(record)).append_column("result", pa.array(result))
         whole = merge(layout, taken, ["result", *layout.keys])
@@ -238,11 +238,11 @@ class _Raising:
 
 
 _AT_ONCE = 1 << 22
-"""So many (window, record) pairs, about, are aggregated at once; a single window is never cut."""
+"""About how many (window, record) pairs are aggregated at once; a single window is never split."""
 
 
 def _some(size: Ints) -> Iterator[tuple[int, int]]:
-    """Stretches (low, high) of windows that hold _AT_ONCE records together, about."""
+    """Ranges (low, high) of windows with about _AT_ONCE records in total."""
     up_to, low = np.cumsum(size), 0
     while low < len(size):
         before = int(up_to[low - 1]) if low else 0

@@ -1,4 +1,4 @@
-"""Keys of records as numbers, and the keys of these numbers."""
+"""Numbers the keys of records, and finds keys by their number."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidegate.kernel.rows.grouping import codes
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys of numbers from 0 on: a row of k: columns for each. There may be as many as records."""
+    """Keys by number, from 0 on: a row of k: columns for each. There may be as many keys as records."""
 
     rows: pa.Table
 
@@ -21,16 +21,16 @@ class Keys:
         return int(self.rows.num_rows)
 
     def part(self, low: int, high: int) -> Keys:
-        """Those of the numbers from `low` up to and without `high`."""
+        """The keys with the numbers from `low` up to, but not including, `high`."""
         return Keys(self.rows.slice(low, high - low))
 
     def shown(self, number: int) -> str:
-        """A key for people."""
+        """A key as text."""
         return ", ".join(str(column[number].as_py()) for column in self.rows.columns)
 
 
 def numbered_keys(rows: pa.Table) -> tuple[Ints, Keys]:
-    """A number per record, the same for the same key, from 0 without gaps; and the keys of these numbers."""
+    """The number of each record's key, from 0 without gaps; and the keys by number."""
     names = [name for name in rows.schema.names if name.startswith("k:")]
     _, first, number = np.unique(codes([rows[name] for name in names]), return_index=True, return_inverse=True)
     return number, Keys(rows.select(names).take(pa.array(first)))

@@ -1,13 +1,13 @@
-"""Which grace each record would have needed, for each of its windows (`kernel.time.lateness`), counted.
+"""Counts the graces that records would have needed, for each of their windows (`kernel.time.lateness`).
 
-What is counted, by name:
+Counts by name:
     records, records/part/P, records/hour/H          records that have a key and a timestamp
     pairs, pairs/part/P, pairs/hour/H                (record, window) pairs
-    late/part/P, late/hour/H                         the grace (ms) that each late pair needed; no pair in time is there
-    lost                                             of a record: the grace without which it is in no window at all
-    late_by_own, late_by_slowest, late_by_guarded    as `late` if stream time were another one: that of the record's own
-                                                     partition alone, by the slowest partition, behind a guard
-    future                                           records that the guard keeps out
+    late/part/P, late/hour/H                         the grace (ms) that each late pair needed, without pairs in time
+    lost                                             the shortest grace (ms) with which a record is in any window
+    late_by_own, late_by_slowest, late_by_guarded    as `late`, with another stream time: of the record's own partition
+                                                     alone, of the slowest partition, with a guard
+    future                                           records that the guard skips
     records_of/N, late_of/N                          by partition (its number): records, pairs late with today's grace
 P is the part of the stream, 0 to PARTS - 1 in the order of the records, H the hour of the day (UTC) of the timestamp.
 """
@@ -24,20 +24,20 @@ from tidegate.advice.order import Bools, Seen
 from tidegate.kernel.columns.arrays import Ints
 
 PARTS = 50
-"""Parts of equal size into which the stream is cut, in order: what holds in one must hold in the others."""
+"""Number of equal parts of the stream, in order: statistics of the parts show how stable lateness is."""
 HOUR_MS, DAY_HOURS = 3_600_000, 24
 
 
 @dataclass(frozen=True)
 class Records:
-    """Records in the order in which they come, one entry each.
+    """Records in the order in which they are read, one entry each.
 
-    key             a number, the same for the same key; sliding windows and sessions are those of a key
+    key             the number of the key
     ts, partition   timestamp (ms), number of the partition
     part            the part of the stream (0 to PARTS - 1)
-    seen            the stream time they see
-    future          which ones a guard keeps out; None without a guard
-    wall            when the batch with the record is done (ms); None without arrivals
+    seen            the stream time that the record sees
+    future          whether a guard skips the record; None without a guard
+    wall            the time at which the batch of the record is done (ms); None without arrivals
     """
 
     key: Ints
@@ -50,12 +50,12 @@ class Records:
 
 
 def parts(rank: Ints, records: int) -> Ints:
-    """The part of the record of this rank (from 0) among so many."""
+    """The part of the record number `rank` (from 0) of `records`."""
     return rank * PARTS // max(records, 1)
 
 
 def lateness(windows: AdvisedWindows, records: Records, exact: Ints) -> Tally:
-    """What is counted of these records (see above); `exact` are graces in ms at which it must be exact."""
+    """The counts of these records (see above); they are exact for the graces `exact` (ms)."""
     tally = Tally(exact)
     hour = records.ts // HOUR_MS % DAY_HOURS
     among = pairs_of(windows, records.key, records.ts)
@@ -87,7 +87,7 @@ def _by_partition(tally: Tally, name: str, partition: Ints) -> None:
 
 def _other_clocks(tally: Tally, windows: AdvisedWindows, records: Records) -> None:
     seen, key = records.seen, records.key
-    # If each partition had a stream time of its own, it would have windows of its own.
+    # If each partition had its own stream time, it would have its own windows.
     alone = key * (int(records.partition.max(initial=0)) + 1) + records.partition
     clocks = (("own", alone, seen.own), ("slowest", key, seen.slowest), ("guarded", key, seen.guarded))
     for name, of_key, time in clocks:

@@ -1,7 +1,7 @@
-"""What a time limit saves: updates that `until_time_limit` keeps back, against how long those that leave have waited.
+"""The effect of a time limit: the updates that `until_time_limit` saves, and how long the other ones wait.
 
-A recording is taken record by record: each makes an update of its key, and of each of its windows that is open. The
-rules are those of SEMANTICS 6.2, with the limit measured from the first update that waits and by stream time.
+A recording is processed record by record: each record updates its key, or each of its open windows. The rules are those
+of SEMANTICS 6.2, with a limit by stream time from the first waiting update on.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ _SHARES = (0.25, 0.5, 0.75, 0.9, 0.99)
 
 @dataclass(frozen=True)
 class LimitCost:
-    """What a time limit makes of the updates; times in ms.
+    """The effect of a time limit on the updates; times in ms.
 
     Attributes:
         limit: The time limit.
-        max_records: The bound of the buffer, which lets rows out early when it is full; None for none.
-        rows: Rows that leave before the recording ends.
-        early: Of these, rows that leave because the buffer is full.
-        waiting: Rows that wait when it ends.
+        max_records: The bound of the buffer, which emits rows early when it is full; None for none.
+        rows: The number of rows that leave before the recording ends.
+        early: The number of these rows that leave because the buffer is full.
+        waiting: The number of rows that still wait at the end.
         saved: The share of the updates that never leave.
-        wait: How long a row waited, from the first of its updates on, in stream time: the median; None if none left.
-        wait_p95: What 95 % of the rows do not exceed.
-        most: How many rows waited at once, at most. A larger bound changes nothing.
+        wait: The median wait of a row in stream time, from its first update on; None if no row left.
+        wait_p95: The 95 % quantile of these waits.
+        most: The most rows that waited at once. A larger bound changes nothing.
     """
 
     limit: int
@@ -63,14 +63,14 @@ class LimitCost:
 
 @dataclass(frozen=True)
 class LimitAdvice:
-    """What time limits save of the updates of a recording.
+    """The updates of a recording that time limits save.
 
     Attributes:
-        windows: The windows, None without.
-        records: Records with a key and a time.
-        skipped: Other records, by reason.
-        updates: The updates that they make.
-        costs: What each limit, and each bound of its buffer, makes of them.
+        windows: The windows; None for groups without windows.
+        records: The number of records with a key and a time.
+        skipped: The number of other records, by reason.
+        updates: The number of updates that the records make.
+        costs: The effect of each limit, and of each bound of its buffer.
 
     Examples:
         >>> prices = pa.table({"article": ["A", "A", "B", "A", "A"], "ts": [2_000, 6_000, 9_000, 11_000, 16_000]})
@@ -127,7 +127,9 @@ class LimitAdvice:
 
 @dataclass(frozen=True)
 class LimitQuestion:
-    """`about` says how the recording is read; without `windowed` its windows play no part. `limits` in ms."""
+    """The question of `tg.advise_limit`. `about` says how to read the recording; its windows count only if `windowed`.
+    `limits` in ms.
+    """
 
     about: Question
     windowed: bool
@@ -136,7 +138,7 @@ class LimitQuestion:
 
     @property
     def windows(self) -> TimeWindows | None:
-        """The windows, None for groups without."""
+        """The windows; None for groups without windows."""
         windows = self.about.windows
         return windows if self.windowed and isinstance(windows, TimeWindows) else None
 
@@ -150,7 +152,7 @@ def question(
     bounds: Sequence[int] | None = None,
     **order: Any,
 ) -> LimitQuestion:
-    """What is asked, checked. Raises DefinitionError or DefinitionTypeError."""
+    """The checked question. Raises DefinitionError or DefinitionTypeError."""
     if windows is not None and not isinstance(windows, TimeWindows):
         raise DefinitionTypeError(
             f"`windows` is {in_one_line(windows)}. Time limits are looked at of tumbling and hopping windows: use "
@@ -166,7 +168,7 @@ def question(
 
 
 def advise_updates(asked: LimitQuestion, records: pa.Table) -> LimitAdvice:
-    """The advice about an Arrow table. Raises as `Recorded.of`."""
+    """The advice about an Arrow table. Raises the errors of `Recorded.of`."""
     recorded = Recorded.of(asked.about, records)
     came, rows, *_ = in_order_of(asked.about, recorded)
     now = np.maximum.accumulate(came.ts)
@@ -182,19 +184,19 @@ def advise_updates(asked: LimitQuestion, records: pa.Table) -> LimitAdvice:
 def advice_of(
     asked: LimitQuestion, records: int, skipped: dict[str, int], updates: int, costs: list[LimitCost]
 ) -> LimitAdvice:
-    """The advice about so many records that make so many updates."""
+    """The advice about a recording, from the numbers of its records and updates and the costs of the limits."""
     windows = asked.windows
     said = None if windows is None else f"{windows}, grace {show_ms(windows.grace_ms)}"
     return LimitAdvice(said, records, skipped, updates, costs if updates else [])
 
 
 def usual(between: Counts) -> list[int]:
-    """Round limits around the times between two updates of a name; none at all without any."""
+    """Round limits (ms), from the times between two updates of a name; empty without such times."""
     return [rounded_up(2 * between.quantile(part)) or 1 for part in _SHARES] if between.total else []
 
 
 class Taken(NamedTuple):
-    """Records in order: the place of each among all (`rank`), its timestamp, stream time before and after it (ms)."""
+    """Records in order: the position of each among all (`rank`), its timestamp, stream time before and after it; ms."""
 
     rank: Ints
     ts: Ints
@@ -204,14 +206,14 @@ class Taken(NamedTuple):
 
 @dataclass(frozen=True)
 class Reached:
-    """Stream times that were reached (`time`, ascending, ms), and the `rank` of the first record that did."""
+    """The stream times of a recording (`time`, ascending, ms), and the `rank` of the first record that reached each."""
 
     time: Ints
     rank: Ints
 
     @classmethod
     def of(cls, now: Ints, rank: Ints) -> Reached:
-        """From stream time after each record, which only grows."""
+        """From the stream time after each record, ascending."""
         first = np.flatnonzero(np.diff(now, prepend=NEVER))
         return cls(now[first], rank[first])
 
@@ -220,10 +222,10 @@ class Reached:
 class Updates:
     """Updates one by one.
 
-    name           a number of the key and window: numbers are in the order in which rows of one buffer time leave
-    rank           of the record that makes the update
+    name           the number of the key and window; rows of one buffer time leave in the order of these numbers
+    rank           the rank of the record that makes the update
     since          the timestamp of the row: the largest of its key and window so far (ms)
-    before, now    stream time before and after the record
+    before, now    stream time before and after the record (ms)
     """
 
     name: Ints
@@ -245,7 +247,7 @@ class Updates:
 
     @classmethod
     def of(cls, windows: TimeWindows | None, came: Taken, key: Ints) -> Updates:
-        """The updates of records of these keys, all of whose records are here. `key`: a number per record."""
+        """The updates of all records of some keys. `key`: a number per record."""
         record, start = np.arange(len(came.ts)), np.zeros(len(came.ts), np.int64)
         if windows is not None:
             record, start = _windows_of(windows, came.ts, came.now)
@@ -253,18 +255,18 @@ class Updates:
         name = np.asarray(name, np.int64).reshape(-1)
         order = np.argsort(name, kind="stable")
         since = np.empty(len(order), np.int64)
-        # The largest timestamp so far of each name at once: places of timestamps are small enough to be put behind it.
+        # A running maximum per name, for all names at once: (name, index of the timestamp) as one number.
         distinct, place = np.unique(came.ts[record][order], return_inverse=True)
         most = np.maximum.accumulate(name[order] * len(distinct) + place)
         since[order] = distinct[most % max(len(distinct), 1)]
-        # Of several windows of a record the first one is where time moves.
+        # In a record with several windows, stream time advances at the first one.
         again = np.diff(record, prepend=-1) == 0
         seen = np.where(again, came.now[record], came.before[record])
         return cls(name, came.rank[record], since, seen, came.now[record])
 
 
 def _windows_of(windows: TimeWindows, ts: Ints, now: Ints) -> tuple[Ints, Ints]:
-    """(record, start) of every window that is open to its record, in the order in which they are updated."""
+    """(record, start) of every open window of each record, in the order of the updates."""
     panes = Panes(windows)
     pane = panes.pane(ts)
     first = panes.first_window(pane)
@@ -277,7 +279,7 @@ def _windows_of(windows: TimeWindows, ts: Ints, now: Ints) -> tuple[Ints, Ints]:
 
 
 def _ranks(rows: pa.Table) -> Ints:
-    """A number per record, the same for the same key, in the order of the serialized keys."""
+    """A number per record: the rank of its key by serialized key."""
     keys = [name for name in rows.schema.names if name.startswith("k:")]
     if not rows.num_rows:
         return np.zeros(0, np.int64)
@@ -295,8 +297,8 @@ def _ranks(rows: pa.Table) -> Ints:
 
 @dataclass(frozen=True)
 class Waited:
-    """Rows of a buffer without a bound: how long those waited that left (`waits`, ms), how many wait at the end
-    (`waiting`), and the ranks of the records with which each `entered` and `left`.
+    """Rows of a buffer without a bound: the waits of the rows that left (`waits`, ms), the number of rows that wait at
+    the end (`waiting`), and the ranks of the records at which rows `entered` and `left`.
     """
 
     waits: Ints
@@ -306,7 +308,7 @@ class Waited:
 
     @classmethod
     def of(cls, updates: Updates, limit: int, reached: Reached) -> Waited:
-        """Without a bound no row has to do with those of other names: each leaves when stream time has come to it."""
+        """The waits with a limit (ms). Without a bound each row leaves by stream time alone, whatever others do."""
         order = np.argsort(updates.name, kind="stable")
         due = np.asarray(later_ms(updates.since, limit), np.int64)
         first = order[_first_of_rows(updates, order, due)]
@@ -319,7 +321,7 @@ class Waited:
 
 
 def _first_of_rows(updates: Updates, order: Ints, due: Ints) -> Ints:
-    """The places in `order` (by name) of updates that find no row of their name in the buffer."""
+    """The positions in `order` (by name) of updates that find no row of their name in the buffer."""
     found: list[int] = []
     last, until = -1, NEVER
     columns = (updates.name, due, updates.before, updates.now)
@@ -328,15 +330,13 @@ def _first_of_rows(updates: Updates, order: Ints, due: Ints) -> Ints:
             found.append(place)
             last, until = name, end
         if until <= now:
-            # It leaves with this update in it.
+            # The row leaves together with this update.
             until = NEVER
     return np.array(found, np.int64)
 
 
 def most_of(entered: Ints, left: Ints) -> tuple[int, int]:
-    """How many more rows entered than left with the records of these ranks, and the most by which they did up to one of
-    them.
-    """
+    """The number of rows that entered minus the number that left, at the end; and its maximum over the records."""
     rank, place = np.unique(np.concatenate((entered, left)), return_inverse=True)
     steps = np.bincount(place[: len(entered)], minlength=len(rank)) - np.bincount(
         place[len(entered) :], minlength=len(rank)
@@ -358,7 +358,7 @@ def _cost(updates: Updates, limit: int, bound: int) -> LimitCost:
 def cost_of(
     limit: int, bound: int | None, waits: Counts, early: int, waiting: int, most: int, updates: int
 ) -> LimitCost:
-    """The cost of a limit, from how long rows waited and how many did."""
+    """The cost of a limit, from the waits of rows and their numbers."""
     return LimitCost(
         limit,
         bound,
@@ -373,8 +373,8 @@ def cost_of(
 
 
 def _taken(updates: Updates, limit: int, bound: int) -> tuple[list[int], int, int, int]:
-    """How long each row that left had waited, how many left because the buffer was full, how many wait at the end, and
-    how many waited at once, at most.
+    """The waits of rows that left (ms), the number that left because the buffer was full, the number that wait at the
+    end, and the most rows that waited at once.
     """
     buffer: set[int] = set()
     oldest: list[tuple[int, int]] = []

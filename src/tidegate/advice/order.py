@@ -1,14 +1,14 @@
-"""The order in which the records of a recorded stream come, and the stream time that each of them sees.
+"""The order of the records of a recorded stream, and the stream time that each of them sees.
 
-A recording has no micro-batches, so one rule makes them. Records come in batches of `trigger` by their arrival, in a
-batch by partition and offset; a partition keeps the order of its offsets, so that a record never comes before one with
-a smaller offset. Without a trigger a batch is a millisecond, the shortest there is: no longer trigger shows a record a
-later stream time. Without arrivals all records are one batch, as in a static DataFrame: with one partition that is the
-stream as it was; with several each partition goes by itself.
+A recording has no micro-batches, so one rule makes them. Records are batched by arrival in intervals of `trigger`, and
+ordered in a batch by partition and offset. A record never comes before a smaller offset of its partition. Without a
+trigger a batch is a millisecond, the shortest possible: with any longer trigger a record sees the same or an earlier
+stream time. Without arrivals all records are one batch, as in a static DataFrame. A single partition is then the stream
+as it was; each of several partitions has its own time.
 
-A record sees the larger of the stream time at the end of the batch before and the largest timestamp of its own
-partition up to and including it, as in `kernel.time.stream_time`; the rule of the slowest partition is that of
-`kernel.time.slowest_partition`.
+A record sees the larger of two times: the stream time at the end of the previous batch, and the largest timestamp of
+its own partition up to and including the record (`kernel.time.stream_time`). `kernel.time.slowest_partition` has the
+rule of the slowest partition.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ Bools = npt.NDArray[np.bool_]
 
 SHORTEST_BATCH_MS = 1
 MOST_PARTITIONS = 1_000
-"""With more partitions the time of the slowest one is not computed: it takes partitions times batches."""
+"""With more partitions the time of the slowest one is not computed: its cost is partitions times batches."""
 _CELLS = 1 << 21
-"""So many times of (batch, partition) are computed at once."""
+"""The most (batch, partition) times that are computed at once."""
 
 
 @dataclass(frozen=True)
 class Arrived:
     """Records in any order, one entry per record: `ts` (ms, not negative), `partition` (numbered from 0), `offset`,
-    and `arrival` (ms) where it is known.
+    and `arrival` (ms) if it is known.
     """
 
     ts: Ints
@@ -43,19 +43,19 @@ class Arrived:
     arrival: Ints | None = None
 
     def take(self, rows: Ints) -> Arrived:
-        """These rows of it."""
+        """The records with these row numbers."""
         arrival = None if self.arrival is None else self.arrival[rows]
         return Arrived(self.ts[rows], self.partition[rows], self.offset[rows], arrival)
 
 
 @dataclass(frozen=True)
 class Times:
-    """What has passed before a batch, in ms, NEVER where nothing has.
+    """Times before a batch, in ms; NEVER before the first record.
 
     largest   stream time
     guarded   stream time without records that are further ahead of their arrival than a guard allows
     slowest   stream time by the slowest partition
-    reached   the largest timestamp of each partition; `reached_guarded` without those records
+    reached   the largest timestamp of each partition; `reached_guarded` without records that the guard skips
     """
 
     largest: int
@@ -66,15 +66,15 @@ class Times:
 
     @classmethod
     def at_start(cls, partitions: int) -> Times:
-        """Before the first record."""
+        """The times before the first record."""
         nothing = np.full(partitions, NEVER, np.int64)
         return cls(NEVER, NEVER, NEVER, nothing, nothing)
 
 
 @dataclass(frozen=True)
 class Seen:
-    """Per record, in the order of the records: the stream time it sees (`largest`), the largest timestamp of its own
-    partition alone (`own`), and the stream time by the slowest partition and behind a guard where they are computed.
+    """Times per record (ms): the stream time it sees (`largest`), the largest timestamp of its own partition (`own`),
+    and, if computed, the stream time by the slowest partition and with a guard.
     """
 
     largest: Ints
@@ -84,7 +84,9 @@ class Seen:
 
 
 def delivered(records: Arrived) -> tuple[Ints | None, int]:
-    """When each record can be read, not before smaller offsets of its partition; and how many had to wait for one."""
+    """The time (ms) at which each record can be read, not before smaller offsets of its partition; and the number of
+    records that waited for one.
+    """
     if records.arrival is None or not len(records.arrival):
         return records.arrival, 0
     order = np.lexsort((records.arrival, records.offset, records.partition))
@@ -95,14 +97,14 @@ def delivered(records: Arrived) -> tuple[Ints | None, int]:
 
 
 def batches(arrival: Ints | None, trigger_ms: int | None, records: int) -> Ints:
-    """The number of the batch of each record: its arrival in units of the trigger, one batch without arrivals."""
+    """The batch number of each record: its arrival in units of the trigger; 0 without arrivals."""
     if arrival is None:
         return np.zeros(records, np.int64)
     return arrival // (trigger_ms or SHORTEST_BATCH_MS)
 
 
 def in_order(batch: Ints, records: Arrived) -> Ints:
-    """The rows in the order in which they come."""
+    """The row numbers in the order in which records are read."""
     grows = batch[1:] > batch[:-1]
     same = batch[1:] == batch[:-1]
     further = records.partition[1:] > records.partition[:-1]
@@ -117,8 +119,8 @@ def see(
 ) -> tuple[Seen, Times]:
     """The stream time that each record sees, and the times after the last one.
 
-    The records are in order (`in_order`) and begin with a batch. `future` says which ones a guard keeps out (bool);
-    without it nothing is computed behind a guard. `slowest`: compute the time of the slowest partition too.
+    The records are in order (`in_order`), and the first one begins a batch. `future`: whether a guard skips each
+    record; if None, `guarded` is not computed. `slowest`: compute the time of the slowest partition too.
     """
     if not len(ts):
         return Seen(ts, ts, ts if slowest else None, None if future is None else ts), before
@@ -139,7 +141,7 @@ def see(
 def _largest(
     ts: Ints, partition: Ints, number: Ints, before: int, reached: Ints
 ) -> tuple[Ints, Ints, tuple[int, Ints]]:
-    """What each record sees, the largest timestamp of its own partition, and both after the last record."""
+    """The stream time that each record sees, the largest timestamp of its partition, and both after the last record."""
     order = np.argsort(partition, kind="stable")
     starts = np.flatnonzero(np.diff(partition[order], prepend=-1))
     own = np.empty_like(ts)
@@ -153,7 +155,7 @@ def _largest(
 
 
 def _slowest(own: Ints, partition: Ints, number: Ints, before: Times) -> tuple[Ints, int]:
-    """What each record sees by the rule of the slowest partition, and the stream time after the last one."""
+    """The stream time by the slowest partition that each record sees, and the one after the last record."""
     partitions = len(before.reached)
     step = max(1, _CELLS // max(partitions, 1))
     found = np.empty_like(own)
@@ -163,7 +165,7 @@ def _slowest(own: Ints, partition: Ints, number: Ints, before: Times) -> tuple[I
         rows, place = slice(low, high), number[low:high] - first
         at = np.full((int(place[-1]) + 2, partitions), NEVER, np.int64)
         at[0] = reached
-        # Of several records of a batch and partition the last is kept: a running maximum, so the largest.
+        # The last record of a batch and partition wins: `own` is a running maximum, so it is the largest.
         at[place + 1, partition[rows]] = own[rows]
         np.maximum.accumulate(at, axis=0, out=at)
         known = at[1:] > NEVER

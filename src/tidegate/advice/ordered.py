@@ -1,4 +1,4 @@
-"""Numbers of one key after the other: how many of them lie before a time of a key."""
+"""Searches in times that are sorted by key and time."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from tidegate.kernel.columns.arrays import Ints
 
 
 def place(of_key: Ints, of_time: Ints, key: Ints, time: Ints, *, behind: bool) -> Ints:
-    """How many of (of_key, of_time), which are in this order, lie before each (key, time); `behind`: or at it.
+    """The number of pairs (of_key, of_time), sorted by key and time, before each (key, time); `behind`: or equal to it.
 
-    For the same key twice, the difference of two places is how many lie between two times.
+    For two times of one key, the difference of the results is the number of pairs between them.
     """
     keys, times = np.concatenate([of_key, key]), np.concatenate([of_time, time])
     asks = np.repeat([0, 1], [len(of_time), len(time)])
@@ -22,10 +22,9 @@ def place(of_key: Ints, of_time: Ints, key: Ints, time: Ints, *, behind: bool) -
 
 
 def least(values: Ints, low: Ints, high: Ints) -> Ints:
-    """The smallest of values[low:high] for each of these ranges, none of which is empty.
+    """The smallest of values[low:high] for each of these ranges, which are not empty.
 
-    Ranges of one length class are answered from the smallest values of stretches of a power of two, of which a range
-    has two that cover it.
+    A sparse table: minima of stretches whose length is a power of two; two such stretches cover a range.
     """
     found = np.empty(len(low), np.int64)
     size, width, stretch = high - low, 1, values

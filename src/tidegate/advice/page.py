@@ -1,4 +1,4 @@
-"""The advice as one HTML page: tables and pictures inside it, no network, no script, and readable without colour."""
+"""The advice as one HTML page with tables and charts, without network and script, readable without colour."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _STYLE = (
 
 
 def page(answer: Advice) -> str:
-    """The whole file."""
+    """The whole HTML file."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -51,7 +51,7 @@ def page(answer: Advice) -> str:
 
 
 def fragment(answer: Advice) -> str:
-    """The same as a part of another page, such as a notebook."""
+    """The content as a part of another page, such as a notebook."""
     return f'<style>{_STYLE}</style>\n<div class="tg">\n' + "\n".join(_parts(answer)) + "\n</div>"
 
 

@@ -1,4 +1,4 @@
-"""How far the partners of a join are apart, in two recorded streams: which join windows find how many of them."""
+"""Distances between the partners of a join in two recorded streams, and the partners that join windows find."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _SHARES = (0.5, 0.8, 0.9, 0.95, 0.99, 0.999, 1.0)
 
 @dataclass(frozen=True)
 class JoinCost:
-    """What windows that reach as far before as after a left record would find; times in ms.
+    """The partners that windows of `width` before and after a left record find; times in ms.
 
-    found         left records with a partner; `before` and `after`: if the windows reached to this side alone
+    found         left records with a partner; `before` and `after`: if the windows reached only to this side
     pairs         rows of an inner join
     """
 
@@ -46,20 +46,20 @@ class JoinCost:
 
 @dataclass(frozen=True)
 class JoinAdvice:
-    """Which join windows find how many partners; times in ms.
+    """The partners that join windows find; times in ms.
 
     Attributes:
-        left: Left records with a key and a time.
-        right: Right records with a key and a time.
-        skipped: Other records, by side and reason.
-        target: The share that was asked for.
-        partnered: Left records for whose key there is a right record at all.
-        before: With `after`, the shortest round windows that leave at most `target` of these without a partner.
+        left: The number of left records with a key and a time.
+        right: The number of right records with a key and a time.
+        skipped: The number of other records, by side and reason.
+        target: The target share.
+        partnered: The number of left records whose key has any right record.
+        before: With `after`, the shortest round windows that leave at most `target` of `partnered` without a partner.
         after: See `before`.
-        costs: What windows find that reach as far to both sides.
-        grace: The shortest round grace with which the chosen windows lose at most `target` of their pairs; None where
-            nobody knows when records came.
-        graces: How many pairs of the chosen windows each grace loses.
+        costs: The partners found by windows that reach equally far to both sides.
+        grace: The shortest round grace with which the chosen windows lose at most `target` of their pairs; None without
+            arrivals.
+        graces: The pairs of the chosen windows that each grace loses.
 
     Examples:
         >>> side = pa.table({"k": ["a"], "ts": [7]})
@@ -81,11 +81,11 @@ class JoinAdvice:
     graces: list[JoinGrace] = field(default_factory=list)
 
     def found(self, before_ms: int, after_ms: int) -> int:
-        """How many left records find a partner with these windows; exact.
+        """The exact number of left records that find a partner with these windows.
 
         Args:
             before_ms: How far before a left record its partners may be.
-            after_ms: How far after it.
+            after_ms: How far after a left record its partners may be.
 
         Returns:
             The number of left records.
@@ -98,11 +98,11 @@ class JoinAdvice:
         return self._sides.found(before_ms, after_ms)
 
     def pairs(self, before_ms: int, after_ms: int) -> int:
-        """The rows of an inner join with these windows, if no record is late; exact.
+        """The exact number of rows of an inner join with these windows, if no record is late.
 
         Args:
             before_ms: How far before a left record its partners may be.
-            after_ms: How far after it.
+            after_ms: How far after a left record its partners may be.
 
         Returns:
             The number of rows.
@@ -183,13 +183,13 @@ def advise_sides(
 
 
 def with_graces(advice: JoinAdvice, needed: Counts, pairs: int) -> JoinAdvice:
-    """The advice with the graces that the pairs of its windows needed."""
+    """The advice with the losses by grace; `needed` are the graces (ms) of the pairs that need one."""
     grace, graces = graces_of(needed, pairs, advice.target)
     return replace(advice, grace=grace, graces=graces)
 
 
 def check_target(target: Any) -> None:
-    """Raise DefinitionError for what is no share."""
+    """Raise DefinitionError unless `target` is a share."""
     if not isinstance(target, int | float) or not 0 <= target < 1:
         raise DefinitionError(
             f"`target` is {target!r}: it is the share of left records that may miss their partners, from 0 to below 1. "
@@ -198,7 +198,7 @@ def check_target(target: Any) -> None:
 
 
 def check_stream_time(stream_time: Any) -> None:
-    """Raise DefinitionError for what is no stream time."""
+    """Raise DefinitionError unless this is "max" or "min_partition"."""
     if stream_time not in ("max", "min_partition"):
         raise DefinitionError(f"`stream_time` is {stream_time!r}. Use one of 'max', 'min_partition'.")
 
@@ -211,7 +211,7 @@ def other_types(left: Any, right: Any, why: str) -> DefinitionError:
 
 
 def advice_of(sides: Partners, many: tuple[int, int], skipped: dict[str, dict[str, int]], target: float) -> JoinAdvice:
-    """The advice, from how far apart partners are; `many` records are left and right."""
+    """The advice, from the distances of partners; `many`: the numbers of left and right records."""
     before, after = chosen(sides, target)
     wide = widths(sides)
     sides.prepare([pair for width in wide for pair in ((width, width), (width, 0), (0, width))])
@@ -229,35 +229,35 @@ def advice_of(sides: Partners, many: tuple[int, int], skipped: dict[str, dict[st
 
 
 def question(key: str | Sequence[str], timestamp: str, **order: Any) -> Question:
-    """What is read of a side."""
+    """The question about one side, which says what to read of it."""
     return Question.of(key, timestamp, TimeWindows.of_size_with_no_grace("1 ms"), **order)
 
 
 class Partners(Protocol):
-    """How far apart records of two sides with the same key are."""
+    """The distances between records of two sides with the same key."""
 
     @property
     def nearest(self) -> Counts:
-        """Of each left record that has a partner, how far away the nearest one is (ms), either way."""
+        """The distances (ms) of left records to their nearest partner, in either direction."""
 
     def prepare(self, windows: Sequence[tuple[int, int]]) -> None:
-        """These (before, after) will be asked for: what is costly is done for all of them at once."""
+        """Prepare these (before, after): the costly part is done for all of them at once."""
 
     def found(self, before_ms: int, after_ms: int) -> int:
-        """How many left records find a partner."""
+        """The number of left records that find a partner."""
 
     def pairs(self, before_ms: int, after_ms: int) -> int:
-        """How many pairs there are."""
+        """The number of pairs."""
 
 
 def widths(sides: Partners) -> list[int]:
-    """Round widths that find growing shares of the partners."""
+    """Round widths (ms) that find growing shares of the partners."""
     counts = sides.nearest
     return sorted({rounded_up(counts.quantile(share)) for share in _SHARES}) if counts.total else []
 
 
 def chosen(sides: Partners, target: float) -> tuple[int, int]:
-    """The shortest round (before, after) that leave at most this share of those with partners without one."""
+    """The shortest round (before, after) in ms: at most the share `target` of partnered records finds no partner."""
     nearest = sides.nearest
     if not nearest.total:
         return 0, 0
@@ -273,11 +273,11 @@ def chosen(sides: Partners, target: float) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Sides:
-    """Left records (numbers of keys, timestamps), and right ones in the order of key and timestamp.
+    """Left records (key numbers, timestamps), and right records ordered by key and timestamp.
 
-    order            which right record each of these is, as they came
-    earlier, later   of each left record the distance to the nearest right one at or before it, and at or after it;
-                     MAX_MS where there is none
+    order            the row numbers of the ordered right records
+    earlier, later   distance (ms) of each left record to the nearest right one at or before it, and at or after it;
+                     MAX_MS if there is none
     """
 
     key: Ints
@@ -297,7 +297,7 @@ class Sides:
         return replace(found, earlier=found._distance(last), later=found._distance(first))
 
     def _place(self, ts: Ints, *, behind: bool) -> Ints:
-        """How many right records lie before these times of the left records' keys; `behind`: or at them."""
+        """The number of right records before the keys and times of the left records; `behind`: or equal to them."""
         return place(self.right_key, self.right_ts, self.key, ts, behind=behind)
 
     def _distance(self, place: Ints) -> Ints:
@@ -313,7 +313,7 @@ class Sides:
         return Counts.of(near[near < MAX_MS])
 
     def prepare(self, windows: Sequence[tuple[int, int]]) -> None:
-        """All is here."""
+        """Nothing to prepare: all records are in memory."""
 
     def found(self, before_ms: int, after_ms: int) -> int:
         within = (self.earlier <= before_ms) | (self.later <= after_ms)
@@ -324,7 +324,7 @@ class Sides:
         return int((high - low).sum())
 
     def within(self, before_ms: int, after_ms: int) -> tuple[Ints, Ints]:
-        """The partners of each left record: right ones from, and up to but without, in the order of key and time."""
+        """The range of each left record's partners, [low, high), in the right records ordered by key and time."""
         high = self._place(ints(pa.array(later_ms(self.ts, after_ms))), behind=True)
         return self._place(ints(pa.array(earlier_ms(self.ts, before_ms))), behind=False), high
 

@@ -1,4 +1,4 @@
-"""What is asked about a recorded stream, checked where it was written."""
+"""The arguments of `tg.advise`, checked when they are given."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ COUNT = Aggregate("count")
 
 @dataclass(frozen=True)
 class Question:
-    """What `tg.advise` was asked; times in ms.
+    """The arguments of `tg.advise`; times in ms.
 
     key, timestamp, partition, offset, arrival   names of columns
-    windows      with the grace of today
+    windows      the windows, with today's grace
     trigger_ms   the length of a batch by arrival; None for the shortest
-    graces_ms    asked for; empty: those that the data call for
-    aggregates   of a result, by name
+    graces_ms    the graces of the table; empty: graces that fit the data
+    aggregates   the aggregates of a result, by name
     """
 
     key: tuple[str, ...]
@@ -63,7 +63,7 @@ class Question:
         alert: Predicate | None = None,
         target: float = TARGET,
     ) -> Question:
-        """The question, checked. Raises DefinitionError or DefinitionTypeError."""
+        """The checked question. Raises DefinitionError or DefinitionTypeError."""
         if not isinstance(windows, AdvisedWindows):
             raise DefinitionTypeError(
                 f"`windows` is {in_one_line(windows)}. Advice is about windows with a grace: use "
@@ -113,7 +113,7 @@ class Question:
 
     @cached_property
     def operation(self) -> Operation:
-        """The aggregation that is asked about. Raises DefinitionError where it cannot be one."""
+        """The aggregation as an operator. Raises DefinitionError if it is not possible."""
         stream = dsl.stream(
             "recording", key=self.key, timestamp=self.timestamp, partition=self.partition, offset=self.offset
         )
@@ -122,14 +122,14 @@ class Question:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that are read."""
+        """The columns to read."""
         read = [*self.key, self.timestamp, self.partition, self.offset, self.arrival]
         read += [aggregate.column for aggregate in self.aggregates.values()]
         return tuple(dict.fromkeys(name for name in read if name is not None))
 
     @property
     def exact(self) -> Ints:
-        """The graces about which every answer is exact, whatever else comes."""
+        """The graces (ms) for which all counts are exact."""
         return np.array(sorted({0, self.windows.grace_ms, *self.graces_ms}), np.int64)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""A recorded stream as the columns that advice reads: what has no key or no time is counted and left out."""
+"""A recorded stream as columns. Records without a key or a time are counted and left out."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _INSTANT = pa.timestamp("us", "UTC")
 
 @dataclass(frozen=True)
 class Recorded:
-    """Records with a key and a time, in the order of the table they came in.
+    """Records with a key and a time, in the order of their table.
 
     rows        k:, v: and ts columns
-    arrived     one entry per row
-    partitions  names by number
-    skipped     how many were left out, by reason
+    arrived     timestamp, partition, offset and arrival of each row
+    partitions  the names of the partitions by number
+    skipped     the number of records left out, by reason
     """
 
     rows: pa.Table
@@ -36,7 +36,7 @@ class Recorded:
     @classmethod
     def of(cls, question: Question, table: pa.Table) -> Recorded:
         """The records of a table. Raises DefinitionError for a column that is missing or has the wrong type, InputError
-        for a record without partition, offset or arrival, or with text that is no time.
+        for a record without partition, offset or arrival, or with text that is not a time.
         """
         table = columns_of(question, table)
         known = read(question.operation, question.operation.stream, table)
@@ -51,21 +51,21 @@ class Recorded:
         if question.offset is not None:
             offset = ints(_whole(table, question.offset, "offset").cast(pa.int64()))
         else:
-            # Without offsets records of one instant come in the order of their timestamps; without arrivals as given.
+            # Without offsets, records with one arrival are ordered by timestamp; without arrivals they stay as given.
             offset = np.arange(len(ts)) if arrival is None else _rank(arrival, ts)
         wanted = [name for name in known.schema.names if name.startswith(("k:", "v:")) or name == "ts"]
         return cls(known.select(wanted), Arrived(ts, partition, offset, arrival), names, skipped)
 
 
 def columns_of(question: Question, table: pa.Table) -> pa.Table:
-    """The columns that are read, times as timestamps. Raises DefinitionError for one that is not there."""
+    """The columns to read, with times as timestamps. Raises DefinitionError for a missing column."""
     for name in question.columns:
         if name not in table.schema.names:
             raise DefinitionError(
                 f"The recording has no column {name!r}. Its columns are {', '.join(map(str, table.schema.names))}."
             )
     table = table.select(list(question.columns))
-    # Categories of pandas and polars are text like any other.
+    # Categories of pandas and polars become plain columns.
     plain = [pa.field(f.name, f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in table.schema]
     table = table.cast(pa.schema(plain))
     for time in (question.timestamp, question.arrival):
@@ -76,9 +76,9 @@ def columns_of(question: Question, table: pa.Table) -> pa.Table:
 
 
 def as_time(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column of times: timestamps, integers that are epoch milliseconds, ISO 8601 as text (without a zone: UTC).
+    """Convert a column of times: timestamps, epoch milliseconds as integers, ISO 8601 as text (UTC without a zone).
 
-    Raises DefinitionError for another type, InputError for text that is no time.
+    Raises DefinitionError for another type, InputError for text that is not a time.
     """
     kind = column.type
     if pa.types.is_timestamp(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind):

@@ -1,17 +1,17 @@
-"""What each grace makes of the results: rows that would be wrong, how long they wait, how many windows are open.
+"""The results with each grace: wrong rows, waits of rows, and open windows.
 
-What is counted, by name; G is a grace in ms, a result is a (key, window) that has a record:
-    results                  how many there are
-    first_needed             of each result, the grace from which on it comes out at all; 0 is not there
-    all_needed               of each result, the grace from which on it is complete; 0 is not there
-    open_from                of each result, the grace from which on it is still open at the end of the recording
-    wait/G, stream_wait/G    from the end of a window until its result leaves, by arrivals and by stream time; ms
-    open/G                   open windows: +1 and -1 by cell of stream time, GRID of them over the recording
-    keys, between            keys, and the times (ms) between neighbouring records of a key, by timestamp
-    key/K                    pairs of the key K that are late with the grace of today, of the MOST_KEYS worst
+Counts by name; G is a grace in ms, a result is a (key, window) that has a record:
+    results                  the number of results
+    first_needed             of each result, the shortest grace (ms) with which it leaves at all; without zeros
+    all_needed               of each result, the shortest grace (ms) with which it is complete; without zeros
+    open_from                of each result, the shortest grace (ms) with which it is open at the end of the recording
+    wait/G, stream_wait/G    time from the end of a window until its result leaves, by arrivals and by stream time; ms
+    open/G                   open windows: +1 and -1 by cell of stream time; the recording has GRID cells
+    keys, between            the number of keys, and the times (ms) between neighbouring records of a key, by timestamp
+    key/K                    pairs of the key K that are late with today's grace, for the MOST_KEYS worst keys
     alerts, alerts/G, false/G, missed/G
-                             complete results that raise an alert; results that do at a grace, those of them that do not
-                             when complete, and those that do not but do when complete (`advice.alerts`)
+                             complete results that raise an alert; results that raise one with grace G; those that raise
+                             none when complete; and those that raise one only when complete (`advice.alerts`)
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from tidegate.kernel.time.panes import Panes
 from tidegate.spec.windows import TimeWindows
 
 GRID = 4_096
-"""Cells of stream time in which open windows are counted: a window counts as open in every cell that it touches."""
+"""Number of cells of stream time for counting open windows: a window is open in every cell that it touches."""
 MOST_KEYS = 10
 
 
 @dataclass(frozen=True)
 class Stairs:
-    """Stream times that were reached (`time`, ascending), and when the first batch that reached them was done (`wall`,
-    None without arrivals); ms.
+    """The stream times of a recording (`time`, ascending), and the time by arrivals at which the first batch that
+    reached each was done (`wall`, None without arrivals); ms.
     """
 
     time: Ints
@@ -49,7 +49,7 @@ class Stairs:
 
     @classmethod
     def of(cls, seen: Ints, wall: Ints | None) -> Stairs:
-        """From what records saw, in any order."""
+        """From the stream times that records saw, in any order, and when their batches were done."""
         if wall is None:
             return cls(np.unique(seen), None)
         order = np.lexsort((wall, seen))
@@ -81,7 +81,7 @@ class Grouped:
 
     @classmethod
     def of(cls, shape: TimeWindows, key: Ints, ts: Ints, seen: Ints) -> Grouped:
-        """`key`: a number per record, the same for the same key."""
+        """The results of records. `key`: a number per record; `seen`: the stream time that it sees (ms)."""
         panes = Panes(shape)
         pane = panes.pane(ts)
         groups = _groups(key, pane)
@@ -102,7 +102,7 @@ class Grouped:
 
 
 def closes(shape: TimeWindows, start: Any) -> Ints:
-    """The stream time at which each of these windows closes."""
+    """The stream time (ms) at which each of these windows closes."""
     return np.asarray(shape.close_ms(start), np.int64)
 
 
@@ -116,7 +116,7 @@ def _fold(groups: Groups, values: Ints, how: str) -> Ints:
 
 
 def count_results(grouped: Grouped, stairs: Stairs, graces: Sequence[int], exact: Ints) -> Tally:
-    """What is counted of these results (see above), but for keys and alerts. `graces`: in ms."""
+    """The counts of these results (see above), without keys and alerts. `graces`: in ms."""
     tally = Tally(exact)
     tally.number("results", len(grouped.row))
     if not len(grouped.row):
@@ -134,10 +134,10 @@ def count_results(grouped: Grouped, stairs: Stairs, graces: Sequence[int], exact
 
 
 def count_leaving(tally: Tally, stairs: Stairs, grace: int, close: Ints, first: Ints, comes: Bools) -> None:
-    """Count the waits and the open windows with a grace, of windows that have a record.
+    """Count the waits and the open windows with a grace (ms), for windows that have a record.
 
-    close, first   when each closes without grace, and the stream time that its first record saw; ms
-    comes          which ones close before the end of the recording
+    close, first   the stream time at which each closes without grace, and the one that its first record saw; ms
+    comes          whether it closes before the end of the recording
     """
     # Many windows close at the same time.
     ends, many = np.unique(close[comes], return_counts=True)
@@ -152,14 +152,14 @@ def count_leaving(tally: Tally, stairs: Stairs, grace: int, close: Ints, first: 
 
 
 def _cell(stairs: Stairs, time: Ints) -> Ints:
-    """The cell of the grid of a stream time within the recording."""
+    """The grid cell of a stream time within the recording."""
     low, high = int(stairs.time[0]), int(stairs.time[-1])
     width = (high - low) // GRID + 1
     return (time - low) // width
 
 
 def count_keys(windows: AdvisedWindows, key: Ints, keys: Keys, ts: Ints, seen: Ints, exact: Ints) -> Tally:
-    """What is counted of keys (see above). `key`: a number per record; `keys`: those of these numbers."""
+    """The counts of keys (see above). `key`: the key number of each record; `keys`: the keys by number."""
     tally = Tally(exact)
     order = np.lexsort((ts, key))
     same = np.diff(key[order]) == 0

@@ -1,4 +1,4 @@
-"""The advice as text for a terminal: a table of graces, the choice with its test, the causes, and what to look at."""
+"""The advice as text for a terminal: a table of graces, the choice with its test, causes, and other findings."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _NOTHING = "-"
 
 
 def text(answer: Advice) -> str:
-    """All of it, some forty lines."""
+    """The whole text, about forty lines."""
     return "\n".join(_lines(answer))
 
 
 def short(ms: float | None) -> str:
-    """A duration in two units at most: "6 h 55 min", "1.5 s", "0"; a dash for None."""
+    """A duration in at most two units: "6 h 55 min", "1.5 s", "0"; a dash for None."""
     if ms is None:
         return _NOTHING
     left = round(ms)
@@ -40,14 +40,14 @@ def short(ms: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """A share in percent, with as many digits as it needs."""
+    """A share in percent, with two digits if it is below 1 %; a dash for None."""
     if value is None:
         return _NOTHING
     return f"{value:.1%}" if value >= 0.01 or value == 0 else f"{100 * value:.2g}%"
 
 
 def size(count: int | None) -> str:
-    """A number of bytes."""
+    """A number of bytes with a unit; a dash for None."""
     if count is None:
         return _NOTHING
     value, units = float(count), ["B", "kB", "MB", "GB", "TB"]
@@ -62,7 +62,7 @@ def number(count: int | None) -> str:
 
 
 def columns(answer: Advice) -> list[tuple[str, list[str]]]:
-    """The table of graces by column: a heading of at most two lines, and a cell for each grace."""
+    """The columns of the table of graces: a heading of at most two lines, and a cell for each grace."""
     costs = answer.costs
     found = [
         ("grace", [short(cost.grace) for cost in costs]),
@@ -89,13 +89,13 @@ def columns(answer: Advice) -> list[tuple[str, list[str]]]:
 
 
 def marks(answer: Advice, cost: Cost) -> str:
-    """What is special about a grace of the table."""
+    """The marks of a grace in the table: "chosen", "today"."""
     found = ["chosen"] if cost.grace == answer.choice.grace else []
     return ", ".join(found + (["today"] if cost.grace == answer.today else []))
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of a table, the first its headings, as lines of text."""
+    """Rows of a table as aligned lines of text; the first row has the headings."""
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
 
@@ -146,7 +146,7 @@ def chosen(answer: Advice) -> str:
 
 
 def causes(answer: Advice) -> Iterator[str]:
-    """Why records are late with the grace of today, one sentence for each cause that is known."""
+    """The causes of late records with today's grace, a sentence for each known cause."""
     today = answer.cost(answer.today)
     if not today.late:
         yield f"With the grace of today, {short(answer.today)}, no record is late."
@@ -169,7 +169,7 @@ def causes(answer: Advice) -> Iterator[str]:
 
 
 def others(answer: Advice) -> Iterator[str]:
-    """The worst partitions and keys, idle input, sessions."""
+    """Sentences about the worst partitions and keys, idle input, and sessions."""
     today = short(answer.today)
     if len(answer.partitions) > 1 and any(late for _, _, late in answer.partitions):
         yield f"Worst partitions (late with {today}, of records): " + ", ".join(_worst(answer.partitions[:5]))
@@ -195,7 +195,7 @@ def _worst(listed: Sequence[tuple[str, int | None, int]]) -> list[str]:
 
 
 def _some(curve: list[tuple[int, int]], most: int = 8) -> list[tuple[int, int]]:
-    """At most so many points of a curve, its ends among them."""
+    """At most `most` points of a curve, with both ends."""
     if len(curve) <= most:
         return curve
     return [curve[i * (len(curve) - 1) // (most - 1)] for i in range(most)]

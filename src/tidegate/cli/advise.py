@@ -1,4 +1,4 @@
-"""`python -m tidegate advise`: what each grace would have cost a recorded stream."""
+"""`python -m tidegate advise`: the cost of each grace for a recorded stream."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Print the advice; 0, or TOO_LATE if the grace of today leaves too much late."""
+    """Print the advice. Returns 0, or TOO_LATE if today's grace leaves too large a share late."""
     advice = _advice(parsed)
     print(advice.json() if parsed.json else advice)
     if parsed.html is not None:
@@ -98,7 +98,7 @@ def _advice(parsed: argparse.Namespace) -> Advice:
 
 
 def _windows(parsed: argparse.Namespace) -> AdvisedWindows:
-    """The windows that are asked about, with the grace of today."""
+    """The windows of the arguments, with today's grace."""
     if parsed.window is not None:
         windows = tg.TimeWindows.of_size_and_grace(parsed.window, parsed.grace)
         return windows if parsed.advance is None else windows.advance_by(parsed.advance)
@@ -110,7 +110,7 @@ def _windows(parsed: argparse.Namespace) -> AdvisedWindows:
 
 
 def _aggregate(text: str) -> tuple[str, aggregates.Aggregate]:
-    """An aggregate and its name, from "total=sum(amount)"."""
+    """The name and the aggregate of a text such as "total=sum(amount)"."""
     name, _, call = text.partition("=")
     function, _, column = call.strip().removesuffix(")").partition("(")
     known = ("count", "sum", "min", "max", "mean", "approx_count_distinct")
@@ -123,7 +123,7 @@ def _aggregate(text: str) -> tuple[str, aggregates.Aggregate]:
 
 
 def _frame(parsed: argparse.Namespace) -> object:
-    """The recording as a static DataFrame, in a Spark of its own where none is active."""
+    """The recording as a static DataFrame; starts a Spark session if none is active."""
     require_pyspark("advise --spark")
     from tidegate.advice.files import FORMATS
 
@@ -134,7 +134,7 @@ def _frame(parsed: argparse.Namespace) -> object:
 
 
 def _topic(parsed: argparse.Namespace) -> object:
-    """The records of a topic between two offsets, decoded, as a static DataFrame; those that cannot be are counted."""
+    """The decoded records of a topic between two offsets, as a static DataFrame; prints how many cannot be decoded."""
     address = urlsplit(parsed.path)
     servers, topic = address.netloc, address.path.strip("/")
     if not servers or not topic:

@@ -1,4 +1,4 @@
-"""`python -m tidegate advise-join`: which join windows find how many partners in two recorded streams."""
+"""`python -m tidegate advise-join`: the partners that join windows find in two recorded streams."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Print it. Raises InputError for recordings that cannot be read, DefinitionError for columns they do not have."""
+    """Print the advice. Raises InputError for recordings that cannot be read, DefinitionError for missing columns."""
     found = advise_join(
         parsed.left,
         parsed.right,

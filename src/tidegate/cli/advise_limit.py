@@ -1,4 +1,4 @@
-"""`python -m tidegate advise-limit`: what a time limit saves of the updates of a recorded stream."""
+"""`python -m tidegate advise-limit`: the updates of a recorded stream that a time limit saves."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Print it. Raises InputError for recordings that cannot be read, DefinitionError for what cannot be asked."""
+    """Print the advice. Raises InputError for recordings that cannot be read, DefinitionError for wrong arguments."""
     found = tg.advise_limit(
         parsed.path,
         **columns(parsed),

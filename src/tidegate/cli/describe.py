@@ -1,4 +1,4 @@
-"""`python -m tidegate describe`: a topology as text, as a flowchart of Mermaid or as a picture."""
+"""`python -m tidegate describe`: a topology as text, as a Mermaid flowchart or as a picture."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Print it. Raises TidegateError for a plan that cannot be found, CheckpointError if there is no state."""
+    """Print the topology. Raises TidegateError if the plan cannot be found, CheckpointError if there is no state."""
     if is_endpoint(parsed.source):
         raise DefinitionError(
             f"describe takes a plan or a checkpoint, not an endpoint ({parsed.source}), which knows metrics alone. "
@@ -58,7 +58,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _is_plan(source: str) -> bool:
-    """Whether this is module:name; a path or an address of a store has a slash or is there."""
+    """Whether `source` is module:name; the path or address of a checkpoint has a slash or exists."""
     module, _, name = source.partition(":")
     return bool(name) and name.isidentifier() and "/" not in module and not Path(source).exists()
 

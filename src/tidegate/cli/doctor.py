@@ -1,4 +1,4 @@
-"""`python -m tidegate doctor`: whether this machine can run tidegate on Spark, part by part, and what to do."""
+"""`python -m tidegate doctor`: checks part by part whether this machine can run tidegate on Spark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MISSING = 1
 
 
 def run() -> int:
-    """Print what was found of each part; 0 if all serve, 1 if one does not."""
+    """Print the finding about each part, with the remedy. Returns 0 if all parts fit, 1 if one does not."""
     found = list(findings())
     width = min(shutil.get_terminal_size().columns, 120)
     for finding in found:

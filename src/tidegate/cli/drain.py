@@ -1,4 +1,4 @@
-"""`python -m tidegate drain`: let everything out that a stopped query holds."""
+"""`python -m tidegate drain`: emits everything that a stopped query holds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Drain it. Raises CheckpointError if there is no state to drain, TidegateError for what cannot be found."""
+    """Drain the query. Raises CheckpointError if there is no state, TidegateError if a function cannot be found."""
     if is_endpoint(parsed.checkpoint):
         raise DefinitionError(
             f"drain takes a checkpoint, not an endpoint ({parsed.checkpoint}). Stop the query, and give its "

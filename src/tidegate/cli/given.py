@@ -1,4 +1,4 @@
-"""What arguments name: a module's function, a Spark session that can read a checkpoint, an endpoint."""
+"""Resolves arguments of commands: functions of modules, a Spark session that fits a checkpoint, endpoints."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FORMAT = 1
 
 
 def add_settings(command: argparse.ArgumentParser) -> None:
-    """The argument for settings of the Spark session that reads a checkpoint."""
+    """Add the argument for settings of the Spark session."""
     command.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark")
 
 
@@ -35,11 +35,11 @@ def require_pyspark(command: str) -> None:
 
 
 def named(text: str, what: str = "plan", gives: str = "the table") -> Any:
-    """The object that "module:name" names. Raises TidegateError if there is none."""
+    """The object with the name "module:name". Raises TidegateError if there is none."""
     module, _, name = text.partition(":")
     if not module or not name:
         raise TidegateError(f'the {what} is {text!r}. Write "module:function", where the function gives {gives}.')
-    # As `python -m` itself finds modules: from the folder that it runs in.
+    # Find modules in the current folder, as `python -m` does.
     sys.path.insert(0, str(Path.cwd()))
     try:
         return getattr(importlib.import_module(module), name)
@@ -50,11 +50,11 @@ def named(text: str, what: str = "plan", gives: str = "the table") -> Any:
 
 
 def made(plan: str, session: Any) -> Result:
-    """The table or the outputs that a plan names, made by its function if it is one.
+    """The table or the outputs with the name `plan`; if the name is a function, its result.
 
     session  called for a SparkSession if the function takes an argument
 
-    Raises TidegateError for what is no table.
+    Raises TidegateError if the result is not a table.
     """
     found = named(plan)
     if callable(found):
@@ -67,7 +67,7 @@ def made(plan: str, session: Any) -> Result:
 
 
 def session(settings: Sequence[str], checkpoint: str | None = None) -> Any:
-    """The active Spark session, or one that is made with `settings` ("name=value") and fits the checkpoint."""
+    """The active Spark session, or a new one with `settings` ("name=value") and the partitions of the checkpoint."""
     from pyspark.sql import SparkSession
 
     from tidegate.runtime.spark.checkpoints.reading import partitions
@@ -87,14 +87,14 @@ def session(settings: Sequence[str], checkpoint: str | None = None) -> Any:
 
 
 def is_endpoint(source: str) -> bool:
-    """Whether this is the address of an endpoint, and not a checkpoint."""
+    """Whether `source` is the address of an endpoint, not a checkpoint."""
     return urlsplit(source).scheme in ("http", "https")
 
 
 def told(source: str, query: str | None) -> list[dict[str, Any]]:
-    """What the endpoint of running queries tells of each operator, of all queries or the one of this name.
+    """Read the operators of all queries, or of one `query`, from the endpoint of running queries, as JSON values.
 
-    Raises TidegateError if nothing answers, or something else, or there is no such query.
+    Raises TidegateError if no endpoint answers, its answer cannot be read, or there is no such query.
     """
     address = urlsplit(source)
     url = f"{address.scheme}://{address.netloc}/queries.json"

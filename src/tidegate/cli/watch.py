@@ -1,4 +1,4 @@
-"""`python -m tidegate watch`: the page of running queries, or the same in the terminal."""
+"""`python -m tidegate watch`: opens the page of running queries, or prints its content."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Open or print it. Raises TidegateError if no endpoint answers."""
+    """Open the page or print its content. Raises TidegateError if no endpoint answers."""
     if not is_endpoint(parsed.endpoint):
         raise DefinitionError(
             f"watch takes the address of an endpoint, not {parsed.endpoint!r}. Serve the metrics of the query "

@@ -1,1 +1,1 @@
-"""`python -m tidegate demo`: a year of departures from New York, counted per airport and hour, each let out once."""
+"""`python -m tidegate demo`: counts a year of departures from New York per airport and hour; each count leaves once."""

@@ -1,4 +1,4 @@
-"""When an hour is unusual: the timetable says how many departures it should have had."""
+"""Alerts for hours with unusually few departures, compared with the timetable."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FEWEST_SCHEDULED = 10
 def timetable(reports: pd.DataFrame) -> pd.DataFrame:
     """Scheduled departures per airport and hour: origin, start (UTC), scheduled.
 
-    A timetable is known before the day begins, so an alert that is held against it uses nothing of the future.
+    A timetable is known before the day begins, so an alert that compares with it uses no data of the future.
     """
     start = reports["scheduled"].dt.floor("h").rename("start")
     return reports.groupby(["origin", start]).size().rename("scheduled").reset_index()
@@ -23,7 +23,7 @@ def is_alert(departures: pd.Series, scheduled: pd.Series) -> pd.Series:
 
 
 def with_alerts(counts: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
-    """`counts` (origin, start, departures, ...) with `scheduled` (0 where the timetable has nothing) and `alert`."""
+    """`counts` (origin, start, departures, ...) with `scheduled` (0 without flights in the timetable) and `alert`."""
     joined = counts.merge(table, on=["origin", "start"], how="left")
     joined["scheduled"] = joined["scheduled"].fillna(0).astype("int64")
     joined["alert"] = is_alert(joined["departures"], joined["scheduled"])
@@ -31,9 +31,9 @@ def with_alerts(counts: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def hours_without_any(reports: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
-    """Hours of the timetable, of FEWEST_SCHEDULED or more, in which no plane left at all.
+    """Hours with FEWEST_SCHEDULED or more flights in the timetable in which no plane left.
 
-    No event, no window, no row: these raise no alert, however unusual they are, and the demo says how many there are.
+    Without an event there is no window and no row. So these hours raise no alert; the demo prints their number.
     """
     left = reports.dropna(subset="departure")
     seen = pd.DataFrame({"origin": left["origin"], "start": left["departure"].dt.floor("h")}).drop_duplicates()

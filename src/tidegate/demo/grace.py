@@ -1,4 +1,4 @@
-"""What a grace costs: the longer it is, the fewer reports come too late, and the longer every result waits."""
+"""The cost of a grace: with a longer one fewer reports are late, and every result waits longer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MS = pd.Timedelta(milliseconds=1)
 
 @dataclass(frozen=True)
 class Cost:
-    """One row of the table; waits are measured from the end of a window to the report that closed it."""
+    """One row of the table; waits are from the end of a window to the arrival of the report that closed it."""
 
     grace: pd.Timedelta
     late: int
@@ -32,7 +32,7 @@ class Cost:
 
 
 def costs(reports: pd.DataFrame, graces: list[pd.Timedelta]) -> list[Cost]:
-    """What each grace would cost over the whole stream, as `tg.advise` says."""
+    """The cost of each grace over the whole stream, from `tg.advise`."""
     table = timetable(reports)
 
     def is_alert(rows: pa.Table) -> pd.Series:
@@ -56,7 +56,7 @@ def costs(reports: pd.DataFrame, graces: list[pd.Timedelta]) -> list[Cost]:
 
 
 def too_late(reports: pd.DataFrame, grace: pd.Timedelta) -> pd.DataFrame:
-    """The reports that come after their window closed, with the `start` of that window."""
+    """The reports that arrive after their window closed, with the `start` of that window."""
     arrivals = reports.dropna(subset=TIMESTAMP)
     start = arrivals[TIMESTAMP].dt.floor("h")
     arrivals = arrivals.assign(start=start, stream_time=arrivals[TIMESTAMP].cummax())
@@ -64,7 +64,7 @@ def too_late(reports: pd.DataFrame, grace: pd.Timedelta) -> pd.DataFrame:
 
 
 def usual_graces(chosen: pd.Timedelta) -> list[pd.Timedelta]:
-    """The graces the table shows: GRACES_H and the chosen one."""
+    """The graces of the table: GRACES_H and the chosen one."""
     return sorted({chosen, *(pd.Timedelta(hours=h) for h in GRACES_H)})
 
 
@@ -81,5 +81,5 @@ def _cost(grace: pd.Timedelta, said: Said) -> Cost:
 
 
 def _wait(ms: float | None) -> pd.Timedelta:
-    """A wait; no time (NaT) where no result left."""
+    """A wait; NaT if no result left."""
     return pd.Timedelta("NaT" if ms is None else f"{ms} ms")

@@ -1,4 +1,4 @@
-"""The picture: a year of final results, one week hour by hour, and what each grace costs."""
+"""The picture: a year of final results, one week hour by hour, and the cost of each grace."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FINAL, TIMETABLE, SILENT, ALERT, LATE = "#2b6a99", "#a8adb3", "#f6dede", "#c8102
 
 @dataclass(frozen=True)
 class Story:
-    """What the picture shows: final `rows`, reports `too_late` (origin, start), the `timetable`, costs of graces."""
+    """The data of the picture: final `rows`, reports `too_late` (origin, start), the `timetable`, `costs` of graces."""
 
     rows: pd.DataFrame
     too_late: pd.DataFrame
@@ -33,7 +33,7 @@ class Story:
 
 def draw(story: Story, path: Path) -> None:
     """Write the picture to `path` as PNG."""
-    # Not pyplot: a figure of one's own needs no display and leaves no global state.
+    # A Figure without pyplot needs no display and no global state.
     from matplotlib.figure import Figure
 
     figure: Any = Figure(figsize=(15, 13), dpi=110, layout="constrained")
@@ -110,7 +110,7 @@ def _draw_airport(axis: Any, code: str, story: Story) -> None:
 
 
 def _mark(axis: Any, heights: pd.Series, marked: pd.Series, above: float, label: str, **look: Any) -> None:
-    """Markers in the middle of the marked hours, above their bars."""
+    """Draw markers in the middle of the marked hours, above their bars."""
     axis.scatter(_later(marked.index, minutes=30), heights[marked.index] + above, zorder=3, label=label, **look)
 
 
@@ -183,7 +183,7 @@ def _ticks(axis: Any, locator: str, text: str) -> None:
 
 
 def _left_of_ticks(axis: Any) -> None:
-    """Names of months and days stand inside what they name, and the tick at the right edge names nothing."""
+    """Put the names of months and days inside their intervals, and hide the label at the right edge."""
     *labels, last = axis.get_xticklabels()
     for label in labels:
         label.set_ha("left")

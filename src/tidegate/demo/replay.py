@@ -1,4 +1,4 @@
-"""The reports as files for a streaming source: one file is one micro-batch."""
+"""Writes the reports as files for a streaming source: one file is one micro-batch."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ SCHEMA = pa.schema(
         ("dep_delay", pa.int32()),
     ]
 )
-"""All reports are of one source partition, as those of one radio room would be: then a report is late by the reports
-before it and by nothing else, and where the stream is cut into batches cannot change a row."""
+"""All reports are in one source partition. So only the reports before a report decide whether it is late, and the cuts
+between batches cannot change a row."""
 
 SPARK_SCHEMA = "partition int, offset long, origin string, dest string, departure timestamp, dep_delay int"
 
 
 def cut(reports: pd.DataFrame, size: int, folder: Path) -> int:
-    """Write the reports to `folder` as files of `size` in order, and say how many there are."""
+    """Write the reports to `folder` as files of `size` reports, in order. Returns the number of files."""
     folder.mkdir(parents=True)
     table = pa.Table.from_pandas(reports[SCHEMA.names], schema=SCHEMA, preserve_index=False)
     starts = range(0, len(table), size)
     for number, start in enumerate(starts):
         path = folder / f"{number:05}.parquet"
         pq.write_table(table.slice(start, size), path)
-        # Spark takes files by the time they were written, and a fast disk gives several the same one.
+        # Spark reads files by modification time; on a fast disk several files could have the same one.
         os.utime(path, (number, number))
     return len(starts)

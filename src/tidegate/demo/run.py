@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 BATCH_SIZE = 20_000
 SMALLEST_BATCH = 1_000
-"""Each batch costs most of a second, whatever is in it."""
+"""The smallest batch size: each batch takes most of a second, whatever its size."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line may say."""
+    """The options of the command line."""
 
     batch_size: int = BATCH_SIZE
     grace: str = GRACE
@@ -48,7 +48,7 @@ class Options:
 
 
 def run(options: Options, console: Console | None = None) -> int:
-    """Run the demo; 0 if every result was right, 1 if not."""
+    """Run the demo. Returns 0 if every result is right, else 1."""
     console = console or Console(highlight=False)
     chosen = pd.Timedelta(milliseconds=windows(options.grace).grace_ms)
     options.output.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,7 @@ def run(options: Options, console: Console | None = None) -> int:
 
 def _replay(options: Options, console: Console, reports: pd.DataFrame, timetable: pd.DataFrame) -> list[Run]:
     console.print(f"Spark starts; its log is {options.output / 'spark.log'}", markup=False)
-    # Kept when something fails: the checkpoints are what one wants to look at then.
+    # The folders are kept after a failure: their checkpoints help to find the cause.
     folders = {size: options.output / f"replay-{size}" for size in options.batch_sizes}
     with spark_session(options.output / "spark.log", options.master) as spark:
         runs = []
@@ -91,7 +91,7 @@ def _replay(options: Options, console: Console, reports: pd.DataFrame, timetable
                 with show.progress_bar(console, size) as on_batch:
                     replay = Replay(spark, reports, timetable, options.grace, folder.absolute(), size, on_batch)
                     runs.append(replay.run())
-    # After Spark has stopped: its maintenance of state stores writes behind a query that has ended.
+    # Only after Spark has stopped: its state store maintenance still writes after a query has ended.
     for folder in folders.values():
         shutil.rmtree(folder)
     return runs
@@ -99,7 +99,7 @@ def _replay(options: Options, console: Console, reports: pd.DataFrame, timetable
 
 @contextmanager
 def _watched(spark: SparkSession, console: Console) -> Iterator[None]:
-    """The page of the queries, opened in a browser. Where somebody sits in front of it, it stays until they go on."""
+    """Open the page of the queries in a browser. In a terminal the page stays until the user presses Enter."""
     endpoint = tg.metrics.serve(spark, port=0)
     console.print(f"Watch: {endpoint.page}", markup=False)
     webbrowser.open(endpoint.page)

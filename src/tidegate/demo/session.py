@@ -1,4 +1,4 @@
-"""A Spark for the demo: of its own, in this process, or a cluster's; its log is in a file instead of on the screen."""
+"""The Spark session of the demo: a local one, or one on a cluster. Its log goes to a file, not to the screen."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TASKS = 2
-"""Three airports need no more, and each further task costs time in every batch."""
+"""Number of tasks: three airports need no more, and each further task costs time in every batch."""
 
 SETTINGS = {
     "spark.sql.shuffle.partitions": str(TASKS),
@@ -29,19 +29,19 @@ AT_START = {
     "spark.ui.showConsoleProgress": "false",
     "spark.python.unix.domain.socket.enabled": "true",
 }
-"""What only a Spark that starts here takes."""
+"""Settings of a local Spark; a Spark Connect server does not accept them."""
 LOCAL = f"local[{TASKS}]"
 CONNECT = "sc://"
 
 
 @contextmanager
 def spark_session(log: Path, master: str = LOCAL) -> Iterator[SparkSession]:
-    """A session for the time of the block; what Spark says goes to `log`.
+    """A Spark session for the block; Spark's log goes to the file `log`.
 
     `master` as in SparkSession.builder.master; sc://host:15002 is a Spark Connect server.
     """
     with warnings.catch_warnings():
-        # PySpark says once per call that pandas 3 is new to it; every number of the demo is checked anyway.
+        # PySpark warns in every call that it does not support pandas 3 yet; the demo checks every number anyway.
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
         spark = _start(log, master)
         try:
@@ -53,7 +53,7 @@ def spark_session(log: Path, master: str = LOCAL) -> Iterator[SparkSession]:
 def _start(log: Path, master: str) -> SparkSession:
     from pyspark.sql import SparkSession
 
-    # Else workers run the `python3` of the PATH, which need not be the one tidegate is installed in.
+    # Otherwise workers run the `python3` of the PATH, which may lack tidegate.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     remote = master.startswith(CONNECT)
     builder = SparkSession.builder.remote(master) if remote else SparkSession.builder.master(master)
@@ -69,7 +69,7 @@ def _start(log: Path, master: str) -> SparkSession:
 
 @contextmanager
 def _errors_to(log: Path) -> Iterator[None]:
-    """Let processes that start inside the block write their errors to `log`: Java keeps what it was born with."""
+    """Redirect stderr of processes that start inside the block to `log`; Java keeps the stderr it started with."""
     kept = os.dup(2)
     with log.open("ab") as file:
         os.dup2(file.fileno(), 2)

@@ -1,4 +1,4 @@
-"""What the demo says on the screen."""
+"""The screen output of the demo."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DAYS_SHOWN = 8
 
 
 def show_input(console: Console, reports: pd.DataFrame) -> None:
-    """How many reports there are of each kind, and what becomes of those that are not as meant."""
+    """Print the number of reports of each kind, and how cancelled and unlanded flights are handled."""
     of = reports["status"].value_counts()
     console.print(
         f"[bold]{len(reports):,} flights left, or should have left, New York in 2013.[/bold] The event is a departure, "
@@ -35,7 +35,7 @@ def show_input(console: Console, reports: pd.DataFrame) -> None:
 
 
 def show_costs(console: Console, costs: list[Cost], chosen: pd.Timedelta, reports: int) -> None:
-    """The table of graces."""
+    """Print the table of graces."""
     table = Table(title="What a grace costs (from tg.advise, before the stream runs)", title_justify="left")
     table.add_column("grace", justify="right")
     table.add_column("reports\ntoo late", justify="right")
@@ -61,7 +61,7 @@ def show_costs(console: Console, costs: list[Cost], chosen: pd.Timedelta, report
 
 @contextmanager
 def progress_bar(console: Console, batch_size: int) -> Iterator[Callable[[Counts, int], None]]:
-    """A bar for one replay; what it gives is called after every batch."""
+    """A progress bar for one replay; call the yielded function after every batch."""
     bar = Progress(
         TextColumn("batches of {task.fields[size]:,}"),
         BarColumn(bar_width=24),
@@ -80,13 +80,13 @@ def progress_bar(console: Console, batch_size: int) -> Iterator[Callable[[Counts
 
 
 def show_results(console: Console, run: Run, reports: pd.DataFrame, late: pd.DataFrame, silent: pd.DataFrame) -> None:
-    """The final table, per airport, and the days with the most alerts."""
+    """Print the final table per airport, and the days with the most alerts."""
     console.print(_airports(run.rows, reports, late, silent))
     console.print(_days(run.rows))
 
 
 def show_open(console: Console, expected: Expected) -> None:
-    """The windows that were still open when the stream ended."""
+    """Print the windows that were still open when the stream ended."""
     airports = pd.DataFrame(expected.still_open.keys(), columns=["origin", "start"])
     airports["departures"] = [result.departures for result in expected.still_open.values()]
     told = []
@@ -101,7 +101,7 @@ def show_open(console: Console, expected: Expected) -> None:
 
 
 def show_sentence(console: Console, runs: list[Run], costs: list[Cost], chosen: pd.Timedelta, silent: int) -> None:
-    """The honest sentence."""
+    """Print the summary: numbers of reports, late reports, windows and alerts, after all checks passed."""
     counts = runs[0].counts
     cost = next(cost for cost in costs if cost.grace == chosen)
     console.print(
@@ -120,14 +120,14 @@ def show_sentence(console: Console, runs: list[Run], costs: list[Cost], chosen: 
 
 
 def show_problems(console: Console, problems: list[str]) -> None:
-    """What was wrong, instead of the honest sentence."""
+    """Print the failed checks, instead of the summary."""
     console.print("[bold red]The results are not what they must be:[/bold red]")
     for problem in problems:
         console.print(f"  {problem}", markup=False)
 
 
 def show_files(console: Console, *paths: Path) -> None:
-    """Where things were written."""
+    """Print the paths of the written files."""
     console.print("Written:", ", ".join(str(path) for path in paths), markup=False)
 
 

@@ -1,4 +1,4 @@
-"""The query: files of reports in, final hours out, with an alert where an hour had unusually few departures."""
+"""The query: reads files of reports and writes final hours, with an alert for unusually few departures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POLL_S = 0.1
 
 @dataclass
 class Counts:
-    """What the query said about itself, over all batches so far."""
+    """The query's own metrics, summed over all batches so far."""
 
     batches: int = 0
     records: int = 0
@@ -35,7 +35,7 @@ class Counts:
     stream_time: int = -1
 
     def add(self, records: int, told: Mapping[str, Any]) -> None:
-        """Count one batch in."""
+        """Add the metrics of one batch."""
         self.batches += 1
         self.records += records
         self.late += told["late"]
@@ -46,7 +46,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Run:
-    """One replay: the rows that came out, sorted, and what was counted on the way.
+    """The result of one replay: the emitted rows, sorted, and the query's metrics.
 
     `rows`: origin, start, timestamp (UTC), departures, mean_delay, scheduled, alert.
     """
@@ -59,7 +59,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Replay:
-    """What a replay needs; `folder` is for its files and belongs to it alone."""
+    """The inputs of a replay; `folder` is its own folder for files."""
 
     spark: SparkSession
     reports: pd.DataFrame
@@ -70,7 +70,7 @@ class Replay:
     on_batch: Callable[[Counts, int], None] = field(default=lambda _counts, _batches: None)
 
     def run(self) -> Run:
-        """Replay all the reports and wait for the end; raises what the query failed with."""
+        """Replay all reports and wait for the end. Raises the error of a failed query."""
         batches = cut(self.reports, self.batch_size, self.folder / "reports")
         self.timetable.to_parquet(self.folder / "timetable.parquet", index=False)
         started = time.monotonic()
@@ -106,9 +106,9 @@ class Replay:
 
 
 def with_alerts(final: DataFrame, timetable: DataFrame) -> DataFrame:
-    """Final rows with what was scheduled and whether that is an alert: plain Spark, after tidegate.
+    """Final rows with the columns `scheduled` and `alert`: plain Spark, after tidegate.
 
-    A final row comes once, so an alert is raised once and never taken back.
+    A final row leaves once, so an alert is raised once and never withdrawn.
     """
     from pyspark.sql import functions as F
 
@@ -120,13 +120,13 @@ def with_alerts(final: DataFrame, timetable: DataFrame) -> DataFrame:
 
 
 def _progress(query: StreamingQuery) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Records and observed metrics of each batch, as they end."""
+    """The number of records and the observed metrics of each batch, when it ends."""
     from tidegate.runtime.spark.checkpoints.pending import observed
 
     seen = -1
     running = True
     while running:
-        # Asked before the progress is read, so that the last batch is read too.
+        # Check before reading the progress, so that the last batch is read too.
         running = query.isActive
         for progress in query.recentProgress:
             told = dict(observed(progress)).get(NAME)
@@ -140,7 +140,7 @@ def _progress(query: StreamingQuery) -> Iterator[tuple[int, Mapping[str, Any]]]:
 def _rows(spark: SparkSession, path: Path) -> pd.DataFrame:
     from pyspark.sql import functions as F
 
-    # As whole numbers: instants would come back in the time zone of the session.
+    # As integers: timestamps would be converted to the time zone of the session.
     instants = {name: F.unix_millis(name) for name in ("start", "timestamp")}
     rows = spark.read.parquet(str(path)).withColumns(instants).toPandas()
     for name in instants:

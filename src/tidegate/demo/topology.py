@@ -1,4 +1,4 @@
-"""What the demo asks of tidegate: departures and mean delay per airport and hour, once, when they are final."""
+"""The topology of the demo: departures and mean delay per airport and hour, once, when they are final."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import tidegate as tg
 KEY, TIMESTAMP, PARTITION, OFFSET = "origin", "departure", "partition", "offset"
 SIZE = "1 hour"
 GRACE = "6 hours"
-"""Six hours take in every flight but the ones to Honolulu; the table of costs says why (see demo.grace)."""
+"""With six hours almost only the flights to Honolulu are late; the table of costs shows why (see demo.grace)."""
 
 
 def windows(grace: str = GRACE) -> tg.TimeWindows:

@@ -1,4 +1,4 @@
-"""Whether the demo may say what it says: every row, count and alert against the direct computation."""
+"""The check of the demo: every row, count and alert against the direct computation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidegate.demo.stream import Run
 
 
 def problems(runs: list[Run], reports: pd.DataFrame, expected: Expected) -> list[str]:
-    """What is wrong, as sentences; none if every run gave what it had to and all gave the same rows."""
+    """Differences as sentences; empty if every run has the expected results and all runs have the same rows."""
     alerts = alerts_directly(reports, expected)
     found = []
     for run in runs:

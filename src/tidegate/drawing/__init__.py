@@ -1,1 +1,1 @@
-"""Pictures and pages as text: what they share. Nothing needs a network, a script or a font of its own."""
+"""Shared parts of SVG pictures and HTML pages. They need no network, no script and no font."""

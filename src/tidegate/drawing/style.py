@@ -1,4 +1,4 @@
-"""The colours of every picture and page, light and dark. They differ in brightness, so that they differ in grey too."""
+"""The colours of all pictures and pages, light and dark. They differ in brightness, so they also differ in grey."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FONT = 'system-ui,"Helvetica Neue",Arial,"DejaVu Sans",sans-serif'
 
 
 def variables(selector: str) -> str:
-    """The colours as variables of `selector`, in CSS; the reader's device says whether light or dark ones."""
+    """The colours as CSS variables of `selector`; the reader's device chooses light or dark ones."""
     return f"{selector}{{{_listed(_LIGHT)}}}\n@media (prefers-color-scheme:dark){{{selector}{{{_listed(_DARK)}}}}}\n"
 
 

@@ -1,4 +1,4 @@
-"""Text as SVG: boxes with lines of text, each beside those that it comes from, and a bar chart of time."""
+"""Parts of SVG pictures: lines of text, and bars of time to scale."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from html import escape
 
 CHARACTER = 7.2
-"""The width of a character in units of the picture: of a wide one, as no font is asked."""
+"""The width of a character in units of the picture: of a wide one, because the font is not known."""
 LINE = 18
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A stretch of time in a row: `kind` is "window", "grace" or "gap"; `open` if it has no end."""
+    """A stretch of time in a row: `kind` is "window", "grace" or "gap"; `open`: it has no end."""
 
     start: float
     length: float
@@ -31,7 +31,7 @@ STYLE = (
     ".window{fill:var(--one);stroke:var(--one)}.grace{fill:url(#tg-grace);stroke:var(--two)}"
     ".gap{fill:none;stroke:var(--three);stroke-dasharray:3 3}.mark{stroke:var(--ink);stroke-width:2}"
 )
-"""What the parts of a picture look like; a page puts its own class in front."""
+"""CSS rules for the parts of a picture; a page puts its own class in front of each."""
 
 
 def text(x: float, y: float, words: str, *, bold: bool = False, quiet: bool = False, anchor: str = "start") -> str:
@@ -41,7 +41,7 @@ def text(x: float, y: float, words: str, *, bold: bool = False, quiet: bool = Fa
 
 
 def bars(rows: Sequence[Sequence[Bar]], x: float, y: float, wide: float, mark: tuple[float, str] | None = None) -> str:
-    """Rows of time, one above the other, to one scale; `mark` is an instant and its name."""
+    """Rows of bars, one above the other, on one scale; `mark` is an instant and its name."""
     ends = [bar.start + bar.length for row in rows for bar in row]
     scale = wide / max(*ends, 1.0)
     drawn = []

@@ -1,6 +1,6 @@
-"""What a user types: `stream(...).group_by_key().windowed_by(...).count().suppress(...)`.
+"""The DSL: `stream(...).group_by_key().windowed_by(...).count().suppress(...)`.
 
-Every call returns a new value and only builds a plan; running it is the business of a runtime.
+Every call returns a new value and only builds a plan. A runtime runs the plan.
 """
 
 from tidegate.dsl.grouped_streams import CogroupedKStream, KGroupedStream

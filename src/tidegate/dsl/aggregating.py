@@ -1,4 +1,4 @@
-"""Aggregations of records that are grouped, with or without windows: count, agg, reduce and aggregate."""
+"""Aggregations of grouped records, with or without windows: count, agg, reduce and aggregate."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tidegate.spec.windows import (
 
 @dataclass(frozen=True, repr=False)
 class Aggregating:
-    """What can be aggregated: per key (and window), once the records are grouped."""
+    """Grouped records, to be aggregated per key (and window)."""
 
     stream: Stream
     key: tuple[str, ...]
@@ -55,9 +55,9 @@ class Aggregating:
         Args:
             name: The column of the count.
             materialized: The name and the settings of the store.
-            expect_keys: A static DataFrame, an Arrow table or a list of keys. A key without a record in a window has a
-                final row too, with the aggregate over no record.
-            late_records: "keep" or "drop" what is not taken; left out, the stream decides.
+            expect_keys: A static DataFrame, an Arrow table or a list of keys. These keys get a final row in a window
+                without a record too, with the aggregate over no record.
+            late_records: "keep" or "drop" late and skipped records; left out, the stream decides.
 
         Returns:
             The table.
@@ -91,7 +91,7 @@ class Aggregating:
 
         Args:
             materialized: The name and the settings of the store.
-            *unnamed: Refused with the names to write.
+            *unnamed: Always rejected; the error suggests names.
             expect_keys: As in `count`.
             late_records: As in `count`.
             **aggregates: The aggregates, each by the name of its column.
@@ -134,14 +134,14 @@ class Aggregating:
         expect_keys: Any = None,
         late_records: Literal["drop", "keep"] | None = None,
     ) -> KTable:
-        """`fn(aggregate, value)` over a column; the first value is taken as it is.
+        """Combine the values of a column by `fn(aggregate, value)`; the first value is the first aggregate.
 
-        A function that returns None deletes the entry. One that raises stops the query with an AggregationError.
+        If `fn` returns None, the entry is deleted. If it raises, the query stops with an AggregationError.
 
         Args:
             fn: The function of the aggregate so far and the next value.
             column: The column of the values.
-            name: The column of the result; left out, that of the values.
+            name: The column of the result; left out, the column of the values.
             materialized: As in `count`.
             expect_keys: As in `count`; without a record the value is null.
             late_records: As in `count`.
@@ -175,20 +175,20 @@ class Aggregating:
         expect_keys: Any = None,
         late_records: Literal["drop", "keep"] | None = None,
     ) -> KTable:
-        """`aggregator(key, row, aggregate)` from `initializer()` on, as a column of `type`.
+        """Fold records by `aggregator(key, row, aggregate)`, from `initializer()` on, into a column of `type`.
 
-        Every function may change what it is given. After each call the result becomes a value of `type`, as it is
-        stored; AggregationError names key, window and value if the type cannot hold it (2.5 for a "long").
+        Every function may change its arguments. After each call the result is converted to `type`, as it is stored. If
+        the type cannot hold it (2.5 for a "long"), an AggregationError names key, window and value.
 
         Args:
             initializer: A function without arguments: the aggregate of no record.
             aggregator: A function of key (a scalar, or a tuple for several columns), row (a dict of the record's
                 columns) and aggregate. A result of None deletes the entry.
             type: A Spark type string ("long", "array<string>") or a pyarrow type.
-            merger: Of sessions, a function of key and two aggregates that makes one of both.
-            vectorized: The aggregator is called with many records of different keys at once: `key` is an Arrow array (a
-                tuple of them for several columns), `row` a table of the records' columns, `aggregate` an array of what
-                there is for each; it returns an array. A null in it deletes that entry.
+            merger: For sessions: a function of key and two aggregates that merges both into one.
+            vectorized: The aggregator gets many records of different keys at once: `key` is an Arrow array (a tuple of
+                arrays for several columns), `row` a table of the records' columns, `aggregate` an array with the
+                aggregate of each. It returns an array; a null in it deletes the entry.
             name: The column of the result.
             materialized: As in `count`.
             expect_keys: As in `count`; without a record the value is `initializer()`.
@@ -198,7 +198,7 @@ class Aggregating:
             The table.
 
         Raises:
-            DefinitionError: Sessions have no merger, or `vectorized` is used where the windows depend on the records.
+            DefinitionError: Sessions have no merger, or `vectorized` is used with sliding windows or sessions.
             DefinitionTypeError: An argument is no function, or `type` is no type.
 
         Examples:
@@ -270,7 +270,7 @@ def aggregated(
 
 
 def _check_inputs(node: WindowedAggregate) -> None:
-    """Raise DefinitionError if an aggregate reads a column that the stream is known not to have."""
+    """Raise DefinitionError if an aggregate reads a column that the stream does not have, if its columns are known."""
     available = available_columns(node.stream)
     if available is None:
         return
@@ -311,7 +311,7 @@ def check_merger(merger: Any, windows: Windows | None) -> None:
 
 
 def _check_expected(node: WindowedAggregate) -> None:
-    """Check what can be checked of expected keys where they are given."""
+    """Raise DefinitionError or DefinitionTypeError for expected keys that cannot be used here."""
     keys = node.expects
     if keys is None:
         return

@@ -1,4 +1,4 @@
-"""Arguments of several calls, checked where they are given: columns, functions, schemas, what a step reads."""
+"""Checks of arguments that several calls share: columns, functions, schemas, and the columns that steps read."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def check_function(value: Callable[..., Any], argument: str) -> Callable[..., An
 
 
 def check_schema(node: Stream, deleted: str | None = None) -> None:
-    """Check the columns of a stream that is not bound, but whose schema is declared."""
+    """Check the columns of an unbound stream with a declared schema. Raises DefinitionError or DefinitionTypeError."""
     if node.schema is None or node.frame is not None:
         return
     if not hasattr(node.schema, "names"):
@@ -59,7 +59,7 @@ def check_schema(node: Stream, deleted: str | None = None) -> None:
 
 
 def check_reads(step: Step, columns: Sequence[str] | None, what: str) -> None:
-    """Raise DefinitionError if a step names a column that is not among those of its input, where these are known."""
+    """Raise DefinitionError if a step names a column that its input does not have. None: the columns are not known."""
     if columns is not None and (name := unknown_column(step, columns)) is not None:
         raise DefinitionError(
             f"{step} reads the column {name!r}, which the {what} does not have. Its columns are {', '.join(columns)}."

@@ -1,7 +1,4 @@
-"""What the DSL asks of whoever knows DataFrames: two functions, which the package sets when it is imported.
-
-Nothing here knows Spark.
-"""
+"""Two functions about DataFrames that the DSL calls. The package sets them on import: the DSL does not import Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 attach: Callable[[Plan, bool], DataFrame]
-"""Puts a plan on the DataFrame its stream is bound to."""
+"""Applies a plan to the DataFrames its streams are bound to, and returns the DataFrame of its rows."""
 
 check_frame: Callable[..., Any]
-"""Gives the DataFrame that a stream is bound to, whose columns exist and have the right types."""
+"""Returns the DataFrame of a stream, after checking that its columns exist and have the right types."""

@@ -1,4 +1,4 @@
-"""Grouped streams, and cogroups of several of them. Each makes the other: so both are here."""
+"""Grouped streams, and cogroups of several of them. Each creates the other, so both are in one module."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from tidegate.spec.windows import BatchWindows, SessionWindows, Windows
 
 @dataclass(frozen=True, repr=False)
 class KGroupedStream(Aggregating):
-    """A stream whose records are grouped by `key`, to be aggregated as it is or cut into windows first.
+    """A stream grouped by `key`. Aggregate it directly, or cut it into windows first.
 
-    Aggregated as it is, a record without a value is skipped and counted (SEMANTICS 15), and a row has no `window`.
+    Without windows a record without a value is skipped and counted (SEMANTICS 15), and a row has no `window`.
 
     Examples:
         >>> events.group_by("city")
@@ -71,7 +71,7 @@ class KGroupedStream(Aggregating):
         return kind(self.stream, self.key, windows)
 
     def cogroup(self, aggregator: Callable[[Any, Any, Any], Any]) -> CogroupedKStream:
-        """Aggregate this stream together with others into one table, each by an aggregator of its own (KIP-150).
+        """Aggregate this stream and others into one table, each with its own aggregator (KIP-150).
 
         Args:
             aggregator: `aggregator(key, row, aggregate)`, called for the records of this stream.
@@ -114,7 +114,7 @@ class CogroupedKStream:
         return f"<CogroupedKStream {names} by {', '.join(public_key(self._key))}{windows}>"
 
     def cogroup(self, grouped: KGroupedStream, aggregator: Callable[[Any, Any, Any], Any]) -> CogroupedKStream:
-        """And the records of another grouped stream, by another aggregator.
+        """Add another grouped stream with its own aggregator.
 
         Args:
             grouped: A grouped stream with the same key.
@@ -124,7 +124,7 @@ class CogroupedKStream:
             The cogroup with one stream more.
 
         Raises:
-            DefinitionError: The stream has another key, or other columns for time and order.
+            DefinitionError: The stream has another key, or other columns for timestamp, partition or offset.
             DefinitionTypeError: `grouped` is no grouped stream, or `aggregator` is no function.
 
         Examples:
@@ -202,9 +202,9 @@ class CogroupedKStream:
         materialized: Materialized | None = None,
         expect_keys: Any = None,
     ) -> KTable:
-        """One column per key (and window): from `initializer()` on, each record by the aggregator of its stream.
+        """Fold records per key (and window) into one column, each by the aggregator of its stream.
 
-        Stream time is one over all inputs, so a final row is final. A row that an aggregator gets has the columns of
+        There is one stream time over all inputs, so a final row is final. An aggregator gets rows with the columns of
         its own stream.
 
         Args:
@@ -254,7 +254,7 @@ _UNTIL_COGROUPS_AGGREGATE = dict.fromkeys(
 
 
 def _cogrouped(streams: Sequence[Stream], key: tuple[str, ...]) -> Stream:
-    """The streams as one, each record as one column of its own stream."""
+    """The streams merged; each record becomes one column that belongs to its stream."""
     steps = [OneColumn(n, key, tuple(dict.fromkeys((*key, *node.kept)))) for n, node in enumerate(streams)]
     together = merged([node.then(step) for node, step in zip(streams, steps, strict=True)])
     return replace(together, aside=(*together.aside, *(f"{ROW}{step.number}" for step in steps)))

@@ -16,7 +16,7 @@ from tidegate.spec.materialized import Materialized
 
 @dataclass(frozen=True, repr=False)
 class KGroupedTable(Aggregating):
-    """A table whose rows are grouped by other columns: a change takes the old row out, then puts the new one in.
+    """A table grouped by other columns: a change removes the old row from its group and adds the new row to its group.
 
     Examples:
         >>> users = tg.table("users", key="user", timestamp="ts")
@@ -34,18 +34,18 @@ class KGroupedTable(Aggregating):
         *unnamed: Any,
         **aggregates: Any,
     ) -> KTable:
-        """One column per aggregate, of count, sum and mean: others cannot be taken back. See `aggregate` for those.
+        """One column per aggregate: count, sum or mean, as only these can subtract a value. Else use `aggregate`.
 
         Args:
             materialized: The name and the settings of the store.
-            *unnamed: Refused with the names to write.
+            *unnamed: Always rejected; the error suggests names.
             **aggregates: The aggregates, each by the name of its column.
 
         Returns:
             The table.
 
         Raises:
-            DefinitionError: An aggregate cannot be taken back.
+            DefinitionError: An aggregate cannot subtract a value.
 
         Examples:
             >>> users = tg.table("users", key="user", timestamp="ts")
@@ -71,15 +71,15 @@ class KGroupedTable(Aggregating):
         *,
         materialized: Materialized | None = None,
     ) -> KTable:
-        """Combine the values of a column, and take the values of rows out again that leave their group.
+        """Combine the values of a column, and subtract the values of rows that leave their group.
 
-        The first value is taken as it is. A function that returns None deletes the group.
+        The first value is the first aggregate. If a function returns None, the group is deleted.
 
         Args:
-            adder: `adder(aggregate, value)` for a value that comes into a group.
-            subtractor: `subtractor(aggregate, value)` for a value that leaves it.
+            adder: `adder(aggregate, value)` for a value that enters a group.
+            subtractor: `subtractor(aggregate, value)` for a value that leaves a group.
             column: The column of the values.
-            name: The column of the result; left out, that of the values.
+            name: The column of the result; left out, the column of the values.
             materialized: The name and the settings of the store.
 
         Returns:
@@ -110,15 +110,15 @@ class KGroupedTable(Aggregating):
         name: str = "aggregate",
         materialized: Materialized | None = None,
     ) -> KTable:
-        """Fold the rows of a group, and take rows out again that leave it.
+        """Fold the rows of a group, and subtract the rows that leave it.
 
         A result of None deletes the group.
 
         Args:
             initializer: A function without arguments: the aggregate of no row.
-            adder: `adder(key, row, aggregate)` for a row that comes into a group; `key` is the group's, `row` a dict of
-                the table's key and values.
-            subtractor: `subtractor(key, row, aggregate)` for a row that leaves it.
+            adder: `adder(key, row, aggregate)` for a row that enters a group; `key` is the key of the group, `row` a
+                dict of the table's key and values.
+            subtractor: `subtractor(key, row, aggregate)` for a row that leaves a group.
             type: A Spark type string or a pyarrow type.
             name: The column of the result.
             materialized: The name and the settings of the store.

@@ -1,4 +1,4 @@
-"""The records that an operator did not take, as one more output."""
+"""The late and skipped records of an operator, as one more output."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tidegate.plan import LateRecords
 
 @dataclass(frozen=True, repr=False)
 class KLateRecords(Result):
-    """The records that an aggregation or a join did not take: the whole record, with what was wrong.
+    """The late and skipped records of an aggregation or a join: whole records, with the reason.
 
     A row has the columns of the record, `window`, and these:
 
     * `reason`: "late", once per closed window; "null_key", "null_value", "bad_timestamp".
-    * `late_by`: how far the record lay behind the stream time it saw (ms); null if it was not late.
-    * `stream_time`: the stream time that it saw.
+    * `late_by`: the stream time that the record saw minus its timestamp (ms); null if it was not late.
+    * `stream_time`: the stream time that the record saw.
 
     Examples:
         >>> counts = events.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms")).count()

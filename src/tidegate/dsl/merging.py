@@ -1,4 +1,4 @@
-"""Several streams as one: for `KStream.merge` and cogroups."""
+"""Merges several streams into one, for `KStream.merge` and cogroups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def merged(streams: Sequence[Stream]) -> Stream:
     branches = [branch for node in streams for branch in node.branches]
     numbered = tuple(replace(branch, number=i) for i, branch in enumerate(branches))
     aside = tuple(dict.fromkeys(name for branch in branches for name in branch.aside))
-    # Rows of other operators have no time and no order of their own: those of the records count.
+    # Rows of other operators have no clock and no order: those of the source records apply.
     records = [branch for branch in branches if branch.table is None]
     named = (records or branches)[0]
     name, clock = named.name, named.clock

@@ -1,4 +1,4 @@
-"""Several outputs of one operator, each by its name."""
+"""Several outputs of one operator, by name."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def outputs(**tables: KTable | KStream | KLateRecords) -> KOutputs:
-    """Several tables of one aggregation as one, computed together by one operator.
+    """Several tables of one aggregation, computed together by one operator.
 
-    Of a join: its rows and its late records, `outputs(joined=joined, late=joined.late_records())`.
+    For a join: its rows and its late records, `outputs(joined=joined, late=joined.late_records())`.
 
     Args:
         **tables: The tables, each by the name of its output.
@@ -50,10 +50,10 @@ def outputs(**tables: KTable | KStream | KLateRecords) -> KOutputs:
 
 
 def to_df(**tables: KTable | KLateRecords) -> DataFrame:
-    """Several tables of one aggregation as one DataFrame, by one stateful operator.
+    """Several tables of one aggregation as one DataFrame, computed by one stateful operator.
 
-    The column `output` has the keyword under which a row's table was given. The other columns are those of all
-    tables together, null where a table has none of that name.
+    The column `output` has the keyword of a row's table. The other columns are those of all tables; a column that the
+    table of a row does not have is null.
 
     Args:
         **tables: The tables, each by the name of its output.
@@ -70,7 +70,7 @@ def to_df(**tables: KTable | KLateRecords) -> DataFrame:
 
 
 class KOutputs(Result):
-    """Several tables of one aggregation, whose rows leave together with the name of their output.
+    """Several tables of one aggregation. Their rows leave together and carry the name of their output.
 
     Examples:
         >>> counts = events.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms")).count()

@@ -1,4 +1,4 @@
-"""What all that gives rows can do: say what it is, and become a DataFrame."""
+"""Result: the methods of every table and stream: description and DataFrame."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FORMATS: dict[Any, Callable[[Plan], str]] = {"text": describe, "mermaid": merma
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """What a topology gives: rows.
+    """The rows of a topology.
 
     Examples:
         >>> print(events.group_by_key().count().describe().splitlines()[0])
@@ -31,7 +31,7 @@ class Result:
         return f"<{type(self).__name__} {headline(self.node)}>"
 
     def describe(self, format: Literal["text", "mermaid", "svg"] = "text") -> str:
-        """The topology as a tree: every node with name, windows, grace, buffer, and what it becomes on Spark.
+        """The topology as a tree: every node with name, windows, grace, buffer and Spark operator.
 
         Args:
             format: "text"; "mermaid", a flowchart for Markdown; or "svg", a picture with the windows drawn to scale.
@@ -51,24 +51,24 @@ class Result:
         return _FORMATS[format](self.node)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the picture, which is readable where it is light and where it is dark."""
+        """The picture of the topology for a notebook, in light and dark themes."""
         return html(self.node)
 
     def to_df(self, *, row_ids: bool = False) -> DataFrame:
-        """The rows as a DataFrame: key columns, `window`, value columns, `timestamp`; of several outputs, `output`.
+        """The rows as a DataFrame: key columns, `window`, value columns, `timestamp`; with several outputs, `output`.
 
-        `deleted` is there where a row can be a tombstone. The DataFrame streams if the input does. A static input is
-        the whole stream, at whose end every window closes.
+        If rows can be tombstones, there is a column `deleted`. The DataFrame is streaming if the input is. A static
+        input is the whole stream: at its end every window closes.
 
         Args:
-            row_ids: Of a join, add a column `tidegate:row_id`, which says of which records a row was made.
-                `tg.kafka.sink` makes `row_id` of it.
+            row_ids: For a join, add a column `tidegate:row_id` with the ids of the records that a row was made from.
+                `tg.kafka.sink` writes it as `row_id`.
 
         Returns:
             The DataFrame.
 
         Raises:
-            DefinitionError: The stream is not bound to a DataFrame, or the ids of rows cannot be known.
+            DefinitionError: The stream is not bound to a DataFrame, or the records have no ids.
 
         Examples:
             ```python

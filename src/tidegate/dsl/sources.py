@@ -1,4 +1,4 @@
-"""`stream` and `table`, with which every topology begins."""
+"""`stream` and `table`: the sources of every topology."""
 
 from __future__ import annotations
 
@@ -40,21 +40,22 @@ def stream(
         source: A DataFrame, or the name of an input of the test driver.
         key: The key column or columns. A record with a null in one of them is skipped and counted.
         timestamp: The column with the event time. A null or negative one is skipped and counted.
-        partition: With `offset` the order in which the records came. With both, lateness is decided record by record;
-            without them each micro-batch is taken in timestamp order.
-        offset: The place of a record in its partition.
+        partition: The column with the partition of a record. With `partition` and `offset` the order of the records is
+            known and lateness is decided record by record. Without them each micro-batch is read in timestamp order.
+        offset: The column with the position of a record in its partition.
         name: The name of the stream in messages, metrics and checkpoints.
-        schema: The columns as a pyarrow.Schema: of an unbound input, or of a DataFrame, whose other columns are left
-            out. A declarative pipeline (pyspark.pipelines) needs it.
-        stream_time: "max" is the largest timestamp seen. "min_partition" is that of the slowest partition, so that a
-            partition which is behind loses nothing. Left out: "max"; of a join, the slower side.
-        late_records: "drop" or "keep" what is not taken. Left out, it is kept where an output asks for it
-            (`KTable.late_records`); an aggregation may say otherwise.
-        idle_after: With "min_partition", a partition without a record for so long by the wall clock (an idle partition)
-            holds nothing back.
-        idle_advance: Without a record for so long by the wall clock, stream time goes on at the pace of the wall clock,
-            so that the last windows come out. This costs repeatability (docs/semantics.md).
-        max_future_skew: A record further ahead of the wall clock is kept out, counted as "future", and moves nothing.
+        schema: The columns as a pyarrow.Schema, for an unbound input or a DataFrame. Other columns of the DataFrame are
+            left out. A declarative pipeline (pyspark.pipelines) needs it.
+        stream_time: "max": stream time is the largest timestamp seen. "min_partition": the largest timestamp of the
+            slowest partition, so that a slow partition loses no records. Left out: "max"; for a join, the slower side.
+        late_records: "drop" or "keep" late and skipped records. Left out, they are kept if an output asks for them
+            (`KTable.late_records`). An aggregation can override it.
+        idle_after: With "min_partition", a partition without a record for this long by the wall clock is idle: it no
+            longer holds stream time back.
+        idle_advance: Without a record for this long by the wall clock, stream time advances with the wall clock. So the
+            last windows close. Results are then no longer repeatable (docs/semantics.md).
+        max_future_skew: A record further ahead of the wall clock than this is skipped and counted as "future". It does
+            not advance stream time.
 
     Returns:
         The stream.
@@ -94,9 +95,9 @@ def table(
     schema: pa.Schema | None = None,
     history: Duration | None = None,
 ) -> KTable:
-    """A table given as its changes: each record upserts the row of its key, or deletes it where `deleted` is true.
+    """A table given as its changes: each record upserts the row of its key, or deletes it if `deleted` is true.
 
-    Every change is forwarded, with its own timestamp, deletions of unknown keys too (SEMANTICS 15).
+    Every change is forwarded with its own timestamp, even the deletion of an unknown key (SEMANTICS 15).
 
     Args:
         source: As in `stream`.
@@ -107,8 +108,8 @@ def table(
         offset: As in `stream`.
         name: As in `stream`.
         schema: As in `stream`.
-        history: For how long a join of a stream with the table finds versions of a row by their timestamps. Left out,
-            the join finds the row that came last (SEMANTICS 16).
+        history: How long a join of a stream with the table finds versions of a row by their timestamps. Left out, the
+            join finds the row that arrived last (SEMANTICS 16).
 
     Returns:
         The table.
@@ -173,7 +174,7 @@ def _source(
 
 
 def _check_deleted(node: Stream, deleted: str) -> None:
-    """Raise DefinitionError if `deleted` is known not to be a boolean column."""
+    """Raise DefinitionError if the schema is known and `deleted` is not a boolean column."""
     if node.frame is not None or node.schema is None:
         return
     check_schema(node, deleted)

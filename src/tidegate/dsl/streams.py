@@ -1,4 +1,4 @@
-"""Streams of records: the steps they take, their joins, and how they are grouped."""
+"""Streams of records: their steps, their joins, and how they are grouped."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from tidegate.spec.windows import JoinWindows
 
 @dataclass(frozen=True, repr=False)
 class KStream(Result):
-    """A stream of records, with the stateless steps they take.
+    """A stream of records, with its stateless steps.
 
     A function in a step gets the record as a dict of its columns, or the key and the record if it takes two
-    arguments. One that raises stops the query with an AggregationError that names key and record.
+    arguments. If a function raises, the query stops with an AggregationError that names key and record.
 
     Examples:
         >>> cheap = events.filter(pc.field("price") < 10).group_by_key().count()
@@ -41,7 +41,7 @@ class KStream(Result):
     node: Stream
 
     def filter(self, predicate: Callable[..., Any] | Any) -> KStream:
-        """The records for which `predicate` is true.
+        """Keep the records for which `predicate` is true.
 
         Args:
             predicate: A function, or an expression such as `pc.field("price") > 3`.
@@ -68,8 +68,8 @@ class KStream(Result):
         Args:
             mapper: A function that returns a dict of the new columns; or a dict of columns, each a function, a
                 pyarrow.compute expression, or the name of a column.
-            types: The types of the new columns, as in `aggregate`; Spark needs them for functions, and so does a
-                suppression behind the step.
+            types: The types of the new columns, as in `aggregate`. Functions need them on Spark, and before a
+                suppression.
 
         Returns:
             The stream.
@@ -91,12 +91,12 @@ class KStream(Result):
         return KStream(self.node.then(step))
 
     def select_key(self, *key: Any, name: str = "key", type: Any = "string") -> KStream:
-        """Another key: these columns, or the result of a function.
+        """Choose another key: columns, or the result of a function.
 
         Args:
             *key: Names of columns, or one function of the record.
-            name: The column that has the result of the function.
-            type: Its type, as a Spark type string or a pyarrow type.
+            name: The column for the result of the function.
+            type: The type of the result, as a Spark type string or a pyarrow type.
 
         Returns:
             The stream with the new key.
@@ -125,16 +125,16 @@ class KStream(Result):
         return KStream(_keyed(self.node, columns))
 
     def merge(self, *others: KStream) -> KStream:
-        """The records of this stream and of others with the same key, timestamp, partition and offset columns.
+        """Merge this stream with others that have the same key, timestamp, partition and offset columns.
 
-        A stream may be the rows of a join, or the changes of a table: each counts as one partition, and its timestamp
-        is that of the rows. Then an operator must stand behind the merged stream.
+        A stream may also be the rows of a join or the changes of a table. Each of these counts as one partition and has
+        the timestamp of its rows. Then an operator must follow the merged stream.
 
         Args:
             *others: The other streams.
 
         Returns:
-            The merged stream. In the driver, `pipe_input(record, "name of the input")` says whose record it is.
+            The merged stream. In the test driver, `pipe_input(record, "name of the input")` names a record's input.
 
         Raises:
             DefinitionError: The streams differ in key, timestamp, partition or offset.
@@ -167,32 +167,32 @@ class KStream(Result):
         types: Mapping[str, Any] | None = None,
         materialized: Materialized | None = None,
     ) -> KStream:
-        """The records of this stream that meet those of another stream within `windows`, or rows of a table, by key.
+        """Join this stream by key with another stream, within `windows`, or with a table.
 
         A row has the key columns, the value columns of both sides and `timestamp`.
 
-        With a stream (SEMANTICS 7b) the timestamp is the later of the two. In a left join a left record that meets
-        nobody leaves once, with nulls for the right side, as soon as nothing can join it any more; in an outer join so
-        do the records of both sides. What has left so is never contradicted. Stream time is over both inputs. Unless
-        the streams say otherwise it is that of the slower side (`stream_time="min_partition"`); give `idle_after`, so
-        that a silent side does not hold the other one for ever. `clicks.join(clicks, ...)` joins a stream with itself:
-        each record comes as left and then as right.
+        Join with a stream (SEMANTICS 7b): the timestamp of a row is the later of the two. In a left join a left record
+        without a partner leaves once, with nulls for the right side, as soon as no record can join it any more. In an
+        outer join this holds for both sides. Such a row is never corrected later. There is one stream time over both
+        inputs. By default it follows the slower side (`stream_time="min_partition"`). Set `idle_after`, or a silent
+        side holds the other one back for ever. `clicks.join(clicks, ...)` joins a stream with itself: each record
+        arrives as left and then as right.
 
-        With a table (SEMANTICS 16) each record looks up the row of its key and keeps its own timestamp: the row that
-        came last or, of a table with a `history`, the row as of the record's timestamp.
+        Join with a table (SEMANTICS 16): each record looks up the row of its key and keeps its own timestamp. It finds
+        the row that arrived last or, if the table has a `history`, the row as of the record's timestamp.
 
         Args:
             right: A stream or a table, with key columns of the same names.
-            windows: Which records of two streams meet; of a table there are none.
-            how: "inner", "left" or, of two streams, "outer".
-            value_joiner: What the value columns are instead: a function of (left, right) or (key, left, right) that
-                gets the values of each side as a dict, None for the missing side, and returns a dict; or a dict of
-                columns, each a function of the two or an expression such as `pc.field("left", "price") * 2`.
-            suffixes: What is added to names that both sides have, as in ("_left", "_right").
-            grace: With a table, a record waits until the stream's own time, by its clock, has reached its timestamp
-                plus the grace, so that late changes of the table count.
-            types: The types of what a `value_joiner` function gives, by column; needed on Spark.
-            materialized: Names the operator and its stores: "name-left" and "name-right".
+            windows: The time bounds of a join of two streams; left out for a table.
+            how: "inner" or "left"; for two streams also "outer".
+            value_joiner: Computes other value columns. Either a function of (left, right) or (key, left, right) that
+                gets the values of each side as a dict, None for a missing side, and returns a dict; or a dict of
+                columns, each such a function or an expression such as `pc.field("left", "price") * 2`.
+            suffixes: The suffixes for column names that both sides have, such as ("_left", "_right").
+            grace: For a table: a record waits until the time of its own stream has reached its timestamp plus the
+                grace, so that late changes of the table count.
+            types: The types of the columns of a `value_joiner` function, by column; needed on Spark.
+            materialized: The name of the operator; its stores are "name-left" and "name-right".
 
         Returns:
             The stream of the rows.
@@ -244,7 +244,7 @@ class KStream(Result):
         types: Mapping[str, Any] | None = None,
         materialized: Materialized | None = None,
     ) -> KStream:
-        """`join(..., how="left")`: a left record that meets nobody leaves once, alone.
+        """`join(..., how="left")`: a left record without a partner leaves once, with nulls.
 
         Args:
             right: As in `join`.
@@ -279,7 +279,7 @@ class KStream(Result):
         types: Mapping[str, Any] | None = None,
         materialized: Materialized | None = None,
     ) -> KStream:
-        """`join(..., how="outer")`: a record of either side that meets nobody leaves once, alone.
+        """`join(..., how="outer")`: a record of either side without a partner leaves once, with nulls.
 
         Args:
             right: As in `join`.
@@ -305,17 +305,17 @@ class KStream(Result):
         return self.join(right, windows, "outer", value_joiner, suffixes, types=types, materialized=materialized)
 
     def late_records(self) -> KLateRecords:
-        """The records that came too late for a join, and those that were skipped, with their `side`.
+        """The late and skipped records of a join, with their `side`.
 
-        A row has the key, the values of its side (those of the other one are null), `timestamp`, `side` ("left" or
-        "right"; "both" in a join of a stream with itself), `reason`, `late_by` and `stream_time`. Of a table with a
-        history they are the changes that are older than the history; `stream_time` is the table's newest timestamp.
+        A row has the key, the values of its side (values of the other side are null), `timestamp`, `side` ("left" or
+        "right"; "both" in a join of a stream with itself), `reason`, `late_by` and `stream_time`. A change of a table
+        with a history is late if it is older than the history; its `stream_time` is the table's newest timestamp.
 
         Returns:
             The records, as one more output.
 
         Raises:
-            DefinitionError: The stream is no join, or stands behind other steps.
+            DefinitionError: The stream is not a join, or has steps behind the join.
 
         Examples:
             >>> orders = tg.stream("orders", key="id", timestamp="ts", stream_time="max")
@@ -339,7 +339,7 @@ class KStream(Result):
         """Group by the key of the stream.
 
         Returns:
-            The groups, to be aggregated as they are or cut into windows.
+            The grouped stream. Aggregate it, or cut it into windows first.
 
         Examples:
             >>> events.group_by_key()
@@ -354,7 +354,7 @@ class KStream(Result):
             *columns: The names of the columns.
 
         Returns:
-            The groups, to be aggregated as they are or cut into windows.
+            The grouped stream. Aggregate it, or cut it into windows first.
 
         Raises:
             DefinitionError: A column does not exist.
@@ -377,7 +377,7 @@ def _joined(join: Join) -> KStream:
 
 
 def _check_new_key(node: Stream, name: str) -> None:
-    """Raise DefinitionError if a computed key would take the place of a column that says when or where a record was."""
+    """Raise DefinitionError if a computed key would replace a column for timestamp, partition or offset, or `aside`."""
     roles = {node.timestamp: "timestamp", node.partition: "partition", node.offset: "offset"}
     role = f"the {roles[name]} of the records" if name in roles else "what every record has and no value is"
     if name in roles or name in node.aside:
@@ -388,7 +388,7 @@ def _check_new_key(node: Stream, name: str) -> None:
 
 
 def _keyed(node: Stream, key: tuple[str, ...]) -> Stream:
-    """The stream with this key, whose columns are there as far as is known."""
+    """The stream with this key. Raises DefinitionError for a column that the stream is known not to have."""
     regrouped = replace(node, key=key, sources=tuple(replace(source, key=key) for source in node.sources))
     if node.as_read:
         check_schema(regrouped)

@@ -1,4 +1,4 @@
-"""Tables: what an aggregation gives, or the changes of a source."""
+"""Tables: results of an aggregation, or changes of a source."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from tidegate.spec.missing import without
 from tidegate.spec.steps import Step, filter_of, map_values_of
 from tidegate.spec.suppressed import UntilTimeLimit, UntilWindowCloses
 
-# Streams and groups become tables, and a table becomes both again. A circle of imports must be open somewhere: it is
-# here, where two methods import what stands above them when they are called.
+# Streams and groups become tables, and tables become streams and groups: an import cycle. To break it, two methods here
+# import the modules above them when they are called.
 if TYPE_CHECKING:
     from tidegate.dsl.grouped_tables import KGroupedTable
     from tidegate.dsl.streams import KStream
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class KTable(Result):
-    """A table: per key (and window) the newest result, refined by updates or let out when final.
+    """A table: the newest result per key (and window), as updates or as final rows.
 
     Examples:
         >>> driver = TopologyTestDriver(events.group_by_key().count())
@@ -55,13 +55,13 @@ class KTable(Result):
     node: Table
 
     def late_records(self) -> KLateRecords:
-        """The records that the aggregation did not take, whole, with what was wrong; one row per closed window.
+        """The late and skipped records of the aggregation, whole, with the reason; a late one once per closed window.
 
         Returns:
             The records, as one more output.
 
         Raises:
-            DefinitionError: The stream or the aggregation says `late_records="drop"`, or the table was grouped anew.
+            DefinitionError: The stream or the aggregation has `late_records="drop"`, or the table was regrouped.
 
         Examples:
             >>> counts = events.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms")).count()
@@ -84,7 +84,7 @@ class KTable(Result):
         return KLateRecords(LateRecords(root))
 
     def filter(self, predicate: Callable[..., Any] | Any) -> KTable:
-        """The rows for which `predicate` is true; one that is so no longer becomes a tombstone.
+        """Keep the rows for which `predicate` is true; when a row no longer matches, a tombstone leaves.
 
         Args:
             predicate: A function of the row (a dict: key, `window`, values, `timestamp` in ms), or of key and row, or
@@ -113,8 +113,8 @@ class KTable(Result):
         Args:
             mapper: A function that returns a dict of the new columns; or a dict of columns, each a function, a
                 pyarrow.compute expression, or the name of a column.
-            types: The types of the new columns, as in `aggregate`; Spark needs them for functions, and so does a
-                suppression behind the step.
+            types: The types of the new columns, as in `aggregate`. Functions need them on Spark, and before a
+                suppression.
 
         Returns:
             The table.
@@ -142,11 +142,11 @@ class KTable(Result):
         types: Mapping[str, Any] | None = None,
         materialized: Materialized | None = None,
     ) -> KTable:
-        """The table of the rows of both tables with the same key (SEMANTICS 17).
+        """Join the rows of both tables with the same key (SEMANTICS 17).
 
-        Each change of a side meets the other side's current row; its timestamp is the later of the two. A deletion
-        gives a tombstone, or in a left or outer join the row of the side that is still there. With caching only the
-        last row of a key leaves in a micro-batch; `Materialized.as_(...).with_caching_disabled()` gives every row.
+        Each change of a side joins the current row of the other side; the timestamp is the later of the two. A deletion
+        gives a tombstone or, in a left or outer join, the row of the side that remains. With caching only the last row
+        per key and micro-batch leaves; `Materialized.as_(...).with_caching_disabled()` gives every row.
 
         Args:
             other: Another table with key columns of the same names.
@@ -239,7 +239,7 @@ class KTable(Result):
         return self.join(other, "outer", value_joiner, suffixes, types=types, materialized=materialized)
 
     def to_stream(self) -> KStream:
-        """The changes of this table as records; of a tombstone `deleted` is true and the values are null.
+        """The changes of this table as records; a tombstone has `deleted` true and null values.
 
         Returns:
             The stream.
@@ -257,14 +257,14 @@ class KTable(Result):
         return KStream(Stream(first.name, root.key, "timestamp", table=self.node, aside=(WINDOW, "deleted")))
 
     def group_by(self, *columns: str, key: str | Sequence[str] | None = None) -> KGroupedTable:
-        """Group the rows by columns of the key or the values; use `map_values` first for what must be computed.
+        """Group the rows by columns of the key or the values; for computed columns use `map_values` first.
 
-        A row that changes moves: out of the group of its old values, then into that of its new ones. Rows with a null
-        in one of the columns are in no group.
+        A changed row leaves the group of its old values and then enters the group of its new ones. Rows with a null in
+        one of the columns are in no group.
 
         Args:
             *columns: The names of the columns.
-            key: The same as a name or a list of names.
+            key: The columns as a name or a list of names, instead of `columns`.
 
         Returns:
             The groups.
@@ -294,7 +294,7 @@ class KTable(Result):
         return KTable(MapFilter(self.node, step))
 
     def suppress(self, suppressed: UntilWindowCloses | UntilTimeLimit) -> KTable:
-        """Hold updates back.
+        """Hold updates back, until the window closes or a time limit has passed.
 
         Args:
             suppressed: `Suppressed.until_window_closes(...)` or `Suppressed.until_time_limit(...)`.

@@ -32,7 +32,7 @@ class TimeWindowedKStream(Aggregating):
             The windowed stream with the strategy.
 
         Raises:
-            DefinitionError: Unlimited windows are to emit on close: they never close.
+            DefinitionError: `on_window_close` with unlimited windows, which never close.
             DefinitionTypeError: `strategy` is no EmitStrategy.
 
         Examples:

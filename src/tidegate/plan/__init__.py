@@ -1,6 +1,6 @@
-"""The plan: an immutable tree that the DSL builds (`nodes`), the operators that compute it (`planner` makes `physical`
-ones), what a checkpoint must agree with (`identity`), and the plan as text (`text`), as boxes (`diagram`) and as a
-picture (`drawn`).
+"""The plan: an immutable tree that the DSL builds (`nodes`) and the operators that compute it (`planner` makes
+`physical` ones). `identity` is compared with a checkpoint. `text`, `diagram` and `drawn` show the plan as text, boxes
+and a picture.
 """
 
 from tidegate.plan.diagram import Box, boxes, boxes_of, flowchart, mermaid

@@ -1,4 +1,4 @@
-"""The plan as a graph of boxes, for those who draw it; and as text for Mermaid."""
+"""The plan as a graph of boxes, for drawings, and as Mermaid text."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Box:
 
     kind     "source", "step" (stateless), "operator" (stateful), "buffer" (a suppression) or "output" (one of several)
     details  lines below the title
-    windows  of an operator that has some
-    inputs   the places of the boxes that records come from
+    windows  the windows of an operator, if it has some
+    inputs   the indexes of the boxes that records come from
     """
 
     kind: str
@@ -46,14 +46,14 @@ class Box:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """All lines of text, those about the windows too."""
+        """All lines of text, with lines about the windows."""
         if self.windows is None:
             return (self.title, *self.details)
         return (self.title, *self.details, str(self.windows), f"grace {show_ms(self.windows.grace_ms)}")
 
 
 def boxes(plan: Plan) -> list[Box]:
-    """The parts of a topology, each behind those that its records come from."""
+    """The parts of a topology; inputs come before the boxes that read them."""
     found = _Boxes()
     found.of(plan)
     return found.listed
@@ -62,7 +62,7 @@ def boxes(plan: Plan) -> list[Box]:
 def boxes_of(operators: Sequence[Operation]) -> list[Box]:
     """The operators that a checkpoint describes, each with the streams it reads.
 
-    Which of these streams are rows of another operator is not described.
+    The description does not say which of these streams are rows of another operator.
     """
     found = _Boxes()
     for op in operators:
@@ -108,7 +108,7 @@ class _Boxes:
         return len(self.listed) - 1
 
     def of(self, plan: Plan) -> int:
-        """Add what `plan` is made of; the place of its last box."""
+        """Add the boxes of `plan`; returns the index of the last one."""
         if not isinstance(plan, Stream):
             # A suppression and outputs behind an aggregation decide what it emits.
             self._operations.append((root_of(plan), operation(plan)))
@@ -117,7 +117,7 @@ class _Boxes:
             return ends[-1]
         if isinstance(plan, LateRecords):
             return self.add(STEP, "late records", ("whole, not taken by the operator",), inputs=(self.of(plan.parent),))
-        # Several outputs, and both sides of a join, may be made of the same table: it is one operator, and one box.
+        # Several outputs, or both sides of a join, may use the same table: it is one operator and one box.
         for known, place in self._shared:
             if known is plan:
                 return place
@@ -195,7 +195,7 @@ def _listed(key: Sequence[str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text in a label of Mermaid: signs that would be markup, as its entities."""
+    """Text for a label of Mermaid, with markup characters as entities."""
     for sign, entity in (("#", "#35;"), ("&", "#amp;"), ("<", "#lt;"), (">", "#gt;"), ('"', "#quot;"), ("`", "#96;")):
         text = text.replace(sign, entity)
     return text.replace("\n", " ")

@@ -1,4 +1,4 @@
-"""The plan as a picture: the graph of its parts as SVG, the windows of each operator drawn to scale."""
+"""The plan as a picture: the graph of its boxes as SVG, with the windows of each operator drawn to scale."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from tidegate.spec.windows import (
 )
 
 MOST_ROWS = 4
-"""So many windows of a kind are drawn."""
+"""Number of overlapping windows in a drawing."""
 _WIDEST = 62
-"""Characters of a line."""
+"""The longest line of a box, in characters."""
 _GAP, _EDGE, _PAD = 40, 12, 12
 _STYLE = (
     variables(".tg-topology")
@@ -39,17 +39,17 @@ _STYLE = (
 
 
 def svg(plan: Plan) -> str:
-    """The topology as one SVG, whose alternative text is its description."""
+    """The topology as one SVG; its description is the alternative text."""
     return drawing(boxes(plan), headline(plan), describe(plan))
 
 
 def html(plan: Plan) -> str:
-    """The same for a notebook: as wide as there is room, and no wider than it is."""
+    """The SVG for a notebook: it scrolls sideways if the page is too narrow."""
     return f'<div style="overflow-x:auto">{svg(plan)}</div>'
 
 
 def drawing(listed: Sequence[Box], title: str, description: str) -> str:
-    """Boxes, each below those that it comes from; `description` is what is read aloud in place of the picture."""
+    """The boxes as SVG, each below its inputs; screen readers read `description` instead of the picture."""
     placed = _placed(listed)
     wide = max((one.x + one.wide for one in placed), default=0.0) + _EDGE
     high = max((one.y + one.high for one in placed), default=0.0) + _EDGE
@@ -64,7 +64,7 @@ def drawing(listed: Sequence[Box], title: str, description: str) -> str:
 
 
 def to_scale(windows: Windows | JoinWindows) -> tuple[list[list[Bar]], tuple[float, str] | None, str]:
-    """Rows of windows with their grace; an instant that is marked, with its name; and what is drawn, in words."""
+    """Bars of windows with their grace, in rows; a marked instant with its name, or None; the drawing in words."""
     grace = windows.grace_ms
     late = f"; hatched, the grace of {show_ms(grace)}" if grace else "; no grace"
     if isinstance(windows, TimeWindows):
@@ -111,7 +111,7 @@ class _Placed:
 
 
 def _placed(listed: Sequence[Box]) -> list[_Placed]:
-    """Every box with its place: a row for each distance from the sources, in the middle of the picture."""
+    """Every box with its position: one centered row of boxes per distance from the sources."""
     placed = [_sized(box) for box in listed]
     rows: list[list[_Placed]] = []
     depth: list[int] = []

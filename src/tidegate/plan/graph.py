@@ -1,4 +1,4 @@
-"""The graph of operators: which operator reads which streams, and which the rows of another operator.
+"""The graph of operators: an operator reads streams or the rows of other operators.
 
 clicks --.                                        one node per operator, edges are its inputs;
 join -- repartition -- aggregation      rows on an edge between two operators are
@@ -21,9 +21,9 @@ Rows = TypeVar("Rows")
 
 @dataclass(frozen=True)
 class Edge:
-    """An input of an operator: the records of `stream`, which are the rows of `node` if there is one.
+    """An input of an operator: the records of `stream`, which are rows of `node` if it is not None.
 
-    side  of which side of a join the records are; 0 elsewhere
+    side  the side of a join that the records belong to; 0 in other operators
     """
 
     stream: Stream
@@ -33,23 +33,23 @@ class Edge:
 
 @dataclass(frozen=True)
 class Node:
-    """An operator and its inputs. Several branches of a merged stream are an edge each."""
+    """An operator and its inputs. Each branch of a merged stream is an edge."""
 
     op: Operation
     edges: tuple[Edge, ...]
 
     @property
     def upstream_first(self) -> list[Node]:
-        """This operator and all before it: an operator comes behind those whose rows it reads.
+        """This operator and all upstream of it; each comes after the operators whose rows it reads.
 
-        It is the reverse of the order in which Spark numbers its stateful operators, which is from the sink on.
+        Spark numbers its stateful operators in the reverse order, from the sink on.
         """
         before = [node for edge in reversed(self.edges) if edge.node is not None for node in edge.node.upstream_first]
         return [*before, self]
 
     @property
     def sources(self) -> list[Edge]:
-        """The inputs of this operator that are read from a source."""
+        """The inputs of this operator that come from a source."""
         return [edge for edge in self.edges if edge.node is None]
 
     def walk(self, step: Callable[[Node, list[Rows | None]], Rows]) -> Rows:
@@ -59,7 +59,7 @@ class Node:
 
 
 def graph(op: Operation) -> Node:
-    """The operators that records go through until `op` has its rows."""
+    """The graph that ends in `op`: the operators that records pass before the rows of `op` exist."""
     if op.joined is None:
         return Node(op, tuple(_edges(op, op.stream, 0)))
     return Node(op, tuple(edge for side, stream in enumerate(op.sides) for edge in _edges(op, stream, side)))

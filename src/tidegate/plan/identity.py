@@ -1,4 +1,4 @@
-"""What a checkpoint must agree with to go on."""
+"""The properties of an operator that must equal the checkpoint's, so that a query can go on."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tidegate.spec.columns import public_key
 
 
 def identity(op: Operation) -> dict[str, str]:
-    """What a checkpoint must agree with, by name; a bound of a buffer may change."""
-    # Another key changes groups, not the rows that are kept for it; but without it none are kept.
+    """The properties that must equal the checkpoint's, by name; the bound of a buffer may change."""
+    # Old rows do not depend on the key of the regrouping, so its key may change; without a regrouping none are kept.
     kept = {"old rows": "kept"} if op.regroup is not None and op.regroup.changes else {}
     if op.joined is not None:
         return _of_join(op)
@@ -59,7 +59,7 @@ def _limits(op: Operation) -> str:
 
 
 def _identify(aggregation: Aggregation) -> str:
-    # A function's code is the user's to change; its column and type are what the state holds.
+    # Users may change the code of a function; the state only depends on its column and type.
     if isinstance(aggregation, Reduce):
         return f"reduce({aggregation.column})"
     if isinstance(aggregation, Fold):

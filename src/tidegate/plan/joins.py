@@ -1,4 +1,4 @@
-"""Joins in the logical plan: which inputs may be joined, by which clock, and what is checked before a record comes."""
+"""Joins in the logical plan: builds them from two inputs, chooses their clock, and checks their arguments."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tidegate.spec.windows import LEFT, RIGHT, JoinWindows
 
 @dataclass(frozen=True)
 class Asked:
-    """What a user asks of a join besides its inputs."""
+    """The arguments of a join besides its inputs, as the user gave them."""
 
     how: Any
     value_joiner: Any = None
@@ -46,7 +46,7 @@ class Asked:
     materialized: Materialized | None = None
 
     def checked(self, key: tuple[str, ...]) -> dict[str, Any]:
-        """The fields of `spec.joined.Joined`. Raises DefinitionError or DefinitionTypeError for what cannot be."""
+        """The fields of `spec.joined.Joined`. Raises DefinitionError or DefinitionTypeError for wrong arguments."""
         if self.materialized is not None and not isinstance(self.materialized, Materialized):
             raise DefinitionTypeError(f'`materialized` is {self.materialized!r}. Use Materialized.as_("name").')
         shown = public_key(key)
@@ -127,13 +127,13 @@ def join_tables(left: Table, right: Table, asked: Asked) -> Join:
 
 
 def _history_of(table: Table) -> int | None:
-    """For how long a table keeps versions; None for the latest row alone."""
+    """How long a table keeps versions (ms); None if it keeps only the latest row."""
     root = root_of(table)
     return root.history_ms if isinstance(root, Changelog) else None
 
 
 def table_input(table: Table) -> tuple[Stream, str | None]:
-    """A table as the input of a join: the stream of its changes, and the column that says which rows are deleted."""
+    """A table as the input of a join: the stream of its changes, and the column that marks deleted rows."""
     if isinstance(table, Changelog):
         return table.stream, table.deleted
     root = root_of(table)
@@ -146,7 +146,9 @@ def _input(node: Stream) -> Stream:
 
 
 def forwarded(node: Stream, key: tuple[str, ...]) -> Stream:
-    """A stream as the input of an operator: rows of another one (changes of a table, rows of a join) say so."""
+    """A stream as the input of an operator. Rows of another operator (changes of a table, rows of a join) are marked as
+    `forwarded`.
+    """
     if node.sources:
         return replace(node, sources=tuple(forwarded(one, key) for one in node.sources))
     if node.table is None:
@@ -175,12 +177,12 @@ def _check_keys(left: tuple[str, ...], left_name: str, right: tuple[str, ...], r
 
 
 def _clock_of(node: Stream) -> Clock:
-    """The clock of one side; the rows of a join go by that of the join."""
+    """The clock of one side; for rows of a join, the clock of that join."""
     return node.table.clock if isinstance(node.table, Join) else node.clock
 
 
 def _same_stream(one: Stream, other: Stream) -> bool:
-    """Whether both are one stream, and not only alike: DataFrames are not compared by their equality."""
+    """Whether both are one and the same stream: equal, and bound to identical DataFrames."""
     frames = zip(one.branches, other.branches, strict=False)
     return one == other and all(a.frame is b.frame for a, b in frames)
 
@@ -188,7 +190,7 @@ def _same_stream(one: Stream, other: Stream) -> bool:
 def _check_columns(
     joined: Joined, left: Stream, right: Stream, deletions: tuple[str | None, str | None] = (None, None)
 ) -> None:
-    """Check the names of value columns as far as they are known, and that they are known where they must be."""
+    """Check the names of value columns, if they are known. Raises DefinitionError if they must be known and are not."""
     of_left, of_right = _values(left, deletions[LEFT]), _values(right, deletions[RIGHT])
     if joined.values is None and of_left is not None and of_right is not None:
         joined.names(of_left, of_right)
@@ -206,6 +208,6 @@ def _check_columns(
 
 
 def _values(node: Stream, deleted: str | None) -> tuple[str, ...] | None:
-    """The value columns of a stream, None if they are not known yet. What says which rows are deleted is no value."""
+    """The value columns of a stream without the column `deleted`; None if they are not known yet."""
     available = available_columns(node)
     return None if available is None else tuple(name for name in available if name not in (*node.kept, deleted))

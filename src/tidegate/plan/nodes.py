@@ -18,31 +18,31 @@ from tidegate.spec.suppressed import UntilTimeLimit, UntilWindowCloses
 from tidegate.spec.windows import SessionWindows, Windows
 
 RESULT_COLUMNS = ("window", "timestamp", "deleted", "output")
-"""Names that rows of a result use themselves."""
+"""Reserved column names of result rows."""
 
 LATE_COLUMNS = ("reason", "late_by", "stream_time")
-"""Names that rows of late records use besides."""
+"""Further reserved column names of late records."""
 
 STATE_COLUMNS = ("status", "since", "until")
-"""Names that rows of a store use besides."""
+"""Further reserved column names of rows of a store."""
 
 DROP, KEEP = LATE_RECORDS = ("drop", "keep")
-"""What becomes of a record that is not taken."""
+"""Whether late and skipped records are dropped or kept as an output."""
 
 
 @dataclass(frozen=True)
 class Stream:
-    """An input: a bound DataFrame (`frame`) or a name that is bound later, and the stateless steps its records take.
+    """An input: a bound DataFrame (`frame`) or a name that is bound later, and the stateless steps of its records.
 
-    sources  the streams that were merged into this one; each has steps and a number of its own
-    table    the table whose changes these are, or the join whose rows; key, timestamp and columns are those of its rows
-    aside    columns that are no values, besides key, timestamp, partition and offset
-    changes  whether each change takes an old row out and puts a new one in, as in a table that is grouped anew
+    sources  the streams that were merged into this one; each has its own steps and number
+    table    the table or join whose rows these records are; key, timestamp and columns are those of the rows
+    aside    columns that are not values, besides key, timestamp, partition and offset
+    changes  whether each change retracts an old row and inserts a new one, as in a regrouped table
     forwarded
-             whether records are the rows that another operator lets out, one by one
-    follows  the name of the join whose rows these are, if its stream time is that of the records: a join does not show
-             it by its rows where it goes by its slowest partition
-    raw      what Spark hands over instead of rows of `frame`, where workers make them (runtime.spark.raw)
+             whether the records are rows that another operator emits, one by one
+    follows  the name of the join whose rows these are, if the records have its stream time: a join that follows its
+             slowest partition does not show its stream time by its rows
+    raw      the source of rows that workers decode, instead of rows of `frame` (runtime.spark.raw)
     """
 
     name: str
@@ -66,42 +66,42 @@ class Stream:
 
     @property
     def branches(self) -> tuple[Stream, ...]:
-        """The inputs."""
+        """The merged streams, or this stream alone."""
         return self.sources or (self,)
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """The columns that are no values."""
+        """The columns that are not values."""
         order = (self.partition, self.offset)
         return (*public_key(self.key), self.timestamp, *(name for name in order if name is not None), *self.aside)
 
     def then(self, step: Step) -> Stream:
         """The stream after one more step."""
         if self.sources:
-            # Rows of an operator have other columns than records for what is no value.
+            # Rows of an operator and records of a source differ in the columns that are not values.
             kept = [replace(step, kept=one.kept) if isinstance(step, MapValues) else step for one in self.sources]
             return replace(self, sources=tuple(one.then(own) for one, own in zip(self.sources, kept, strict=True)))
         return replace(self, steps=(*self.steps, step))
 
     @property
     def unbound(self) -> Stream:
-        """The stream without DataFrames and tables, which stay where the query is written."""
+        """The stream without DataFrames and tables, which exist only in the driver of the query."""
         sources = tuple(source.unbound for source in self.sources)
         return replace(self, frame=None, raw=None, table=None, sources=sources)
 
     @property
     def as_read(self) -> bool:
-        """Whether the records are those of one input, as they are."""
+        """Whether the records are unchanged records of one source."""
         return not (self.steps or self.sources or self.table)
 
     @property
     def behind(self) -> bool:
-        """Whether the records come from other operators alone."""
+        """Whether all records come from other operators."""
         return self.changes or self.forwarded or (bool(self.sources) and all(one.behind for one in self.sources))
 
     @property
     def as_rows(self) -> Stream:
-        """The rows of another operator as one input of several: they have no partition and no offset."""
+        """Rows of another operator as one of several inputs: without partition and offset."""
         return replace(self, sources=(), partition=None, offset=None, forwarded=True)
 
     @property
@@ -111,7 +111,7 @@ class Stream:
 
     @property
     def ordered(self) -> bool:
-        """Whether the source says in which order its records came."""
+        """Whether the source has the order of its records, as partition and offset."""
         return self.offset is not None
 
 
@@ -133,7 +133,7 @@ class WindowedAggregate:
 class Changelog:
     """A table given as its changes: upserts, and tombstones where the column `deleted` is true.
 
-    history_ms  for how long a join finds versions of its rows by their timestamps, None for the latest row alone
+    history_ms  how long a join finds versions of its rows by their timestamps; None: only the latest row
     """
 
     stream: Stream
@@ -142,16 +142,16 @@ class Changelog:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The key of the table is that of the stream."""
+        """The key of the table: the key of its stream."""
         return self.stream.key
 
 
 @dataclass(frozen=True)
 class Join:
-    """Records of two inputs that meet by key. `right` is None where a stream is joined with itself.
+    """A join of two inputs by key. `right` is None if a stream is joined with itself.
 
-    The rows of a join of two tables are a table, those of the others a stream. `deletions` are the columns of the sides
-    that say which rows of a table are deleted.
+    The rows of a join of two tables are a table, other joins give a stream. `deletions` are the columns of the sides
+    that mark deleted rows of a table.
     """
 
     left: Stream
@@ -164,23 +164,23 @@ class Join:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The key of the rows is that of both streams."""
+        """The key of the rows: the key of both inputs."""
         return self.left.key
 
     @property
     def sides(self) -> tuple[Stream, ...]:
-        """The inputs: left and right, or the one that is both."""
+        """The inputs: left and right, or one that is both."""
         return (self.left,) if self.right is None else (self.left, self.right)
 
     @property
     def stream(self) -> Stream:
-        """Both inputs as one, which has no columns but those of a row."""
+        """Both inputs as one stream, whose columns are those of the rows."""
         return Stream(self.name, self.key, "timestamp", clock=self.clock)
 
 
 @dataclass(frozen=True)
 class Suppress:
-    """Updates of `parent`, held back."""
+    """Updates of `parent`, held back as `how` says."""
 
     parent: Table
     how: UntilWindowCloses | UntilTimeLimit
@@ -188,7 +188,7 @@ class Suppress:
 
 @dataclass(frozen=True)
 class LateRecords:
-    """The records that `parent` does not take, as rows."""
+    """The late and skipped records of `parent`, as rows."""
 
     parent: WindowedAggregate | Changelog | Join
 
@@ -203,7 +203,7 @@ class MapFilter:
 
 @dataclass(frozen=True)
 class Outputs:
-    """Several tables of one aggregation, by the names their rows carry."""
+    """Several tables of one operator by output name, which their rows carry."""
 
     named: tuple[tuple[str, Table | LateRecords | Stream], ...]
 
@@ -227,15 +227,16 @@ def root_of(table: Plan | Join) -> Root:
 
 
 def windows_of(table: Plan | Join) -> Windows | None:
-    """The windows of the aggregation at the root of `table`, None if there is none or it has none."""
+    """The windows of the aggregation at the root of `table`; None without windows or without an aggregation."""
     root = root_of(table)
     return root.windows if isinstance(root, WindowedAggregate) else None
 
 
 def window_columns(table: Plan | Join) -> tuple[str, ...]:
-    """The columns of the window in the rows of `table`, as its serialized key has them; none if rows have no window.
+    """The window columns of the rows of `table` in the order of its serialized key; empty if rows have no window.
 
-    The window is that of the aggregation, or a part of the key (a session's end comes before its start, SEMANTICS 5).
+    The window comes from the aggregation, or is a part of the key. In sessions the end comes before the start
+    (SEMANTICS 5).
     """
     windows = windows_of(table)
     if windows is None:
@@ -244,9 +245,9 @@ def window_columns(table: Plan | Join) -> tuple[str, ...]:
 
 
 def key_of_rows(columns: Sequence[str], table: Table | Stream | Join) -> tuple[str, ...]:
-    """The columns of a key of the rows of `table`, where "window" stands for the bounds of their window.
+    """The columns of a key of the rows of `table`, with "window" replaced by the columns of its bounds.
 
-    Raises DefinitionError if the rows have no window, or for another name that is no key.
+    Raises DefinitionError if the rows have no window, or for a reserved name of result rows.
     """
     key: list[str] = []
     for column in columns:
@@ -269,7 +270,7 @@ def key_of_rows(columns: Sequence[str], table: Table | Stream | Join) -> tuple[s
 
 
 def inputs_of(table: Plan | Join) -> tuple[Stream, ...]:
-    """The streams that records come from, each once."""
+    """The source streams of a plan."""
     if isinstance(table, Stream):
         if table.table is None:
             return tuple(one for branch in table.branches for one in (inputs_of(branch) if branch.table else (branch,)))
@@ -280,7 +281,7 @@ def inputs_of(table: Plan | Join) -> tuple[Stream, ...]:
 
 
 def check_records_alone(stream: Stream) -> None:
-    """Raise DefinitionError for a stream without an operator that has rows of one among its records."""
+    """Raise DefinitionError for a merged stream that includes rows of an operator and has no operator behind it."""
     if any(branch.table is not None for branch in stream.branches):
         raise DefinitionError(
             f"The stream {stream.name!r} has been merged of records and of rows of a join or a table, and nothing "
@@ -305,7 +306,7 @@ def available_columns(node: Stream) -> tuple[str, ...] | None:
 
 
 def result_columns(table: Table) -> tuple[str, ...] | None:
-    """The columns of a table's rows, None if they are not known yet. `deleted` is there where a row can be one."""
+    """The columns of a table's rows, None if they are not known yet. `deleted` is listed even if no row can have it."""
     if isinstance(table, Suppress):
         return result_columns(table.parent)
     if isinstance(table, MapFilter):
@@ -325,9 +326,9 @@ def result_columns(table: Table) -> tuple[str, ...] | None:
 
 
 def merge_conflict(one: Stream, other: Stream, called: str = "merge") -> str:
-    """Why the operator `called` cannot take two streams in as one; empty if it can.
+    """The reason why the operator `called` cannot merge two streams; empty if it can.
 
-    Rows of another operator have no partition, no offset and no clock, and a timestamp by a name of its own.
+    Rows of another operator have no partition, no offset and no clock, and their timestamp has its own name.
     """
     rows = any(branch.table is not None for node in (one, other) for branch in node.branches)
     if rows and called != "merge":

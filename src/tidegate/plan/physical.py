@@ -1,4 +1,4 @@
-"""The physical plan: what one stateful operator computes, which of its rows leave, and how a checkpoint knows it."""
+"""The physical plan: what one stateful operator computes, and which of its rows leave."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ DEFAULT_STORE = "suppress"
 
 @dataclass(frozen=True)
 class Limit:
-    """A suppression until a time limit: rows wait there as `how` says, once they have taken the steps `before` it.
+    """A suppression until a time limit: after the steps `before`, rows wait as `how` says.
 
-    before  the steps behind the limit in front of this one, or behind the aggregation
+    before  the steps between the previous limit, or the aggregation, and this limit
     store   the name under which its rows can be read
     place   its number in the checkpoint, among all limits of the operation
     """
@@ -35,9 +35,9 @@ class Limit:
 
 @dataclass(frozen=True)
 class Output:
-    """What leaves an operation under one name: `kind` is "updates", "final" or "late".
+    """The rows of an operation under one name: `kind` is "updates", "final" or "late".
 
-    Its `limits` hold it back, one behind the other; the steps `after` are behind the last of them.
+    `limits` hold the rows back, one after the other. The steps `after` follow the last limit.
     """
 
     name: str
@@ -47,24 +47,24 @@ class Output:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """All steps, those between limits too."""
+        """All steps, before, between and after the limits."""
         return self.steps_before(len(self.limits))
 
     def steps_before(self, number: int) -> tuple[Step, ...]:
-        """The steps that rows have taken when they come to limit `number`, or behind the last one leave."""
+        """The steps of rows before they reach limit `number`; behind the last limit, before they leave."""
         before = tuple(step for limit in self.limits[: number + 1] for step in limit.before)
         return before if number < len(self.limits) else (*before, *self.after)
 
 
 @dataclass(frozen=True)
 class Repartition:
-    """The groups that an operation's rows go to: their key, and the columns that are aggregated (None: all).
+    """Repartitions the rows of an operation for the next operator: by `key`, with the columns `values` (None: all).
 
-    changes  whether old rows are taken out; otherwise every row is a record of its own
-    told_by  the columns that are the value of such a record; empty for all but those `aside`
-    whole    whether the columns `aside` are among all; the records of a join have their values alone
-    records  whether the other columns go along unread, because late records leave whole
-    table    whether the rows are a table's, whose tombstones are changes and whose order is that in which they left
+    changes  whether an update retracts the old row first; otherwise every row is a record
+    told_by  the columns whose nulls make a record one without a value; empty: all columns but `aside`
+    whole    whether all columns include those of `aside`; the records of a join only have values
+    records  whether unread columns go along, because late records leave whole
+    table    whether the rows belong to a table: tombstones are changes, and rows keep the order in which they left
     """
 
     key: tuple[str, ...]
@@ -79,25 +79,25 @@ class Repartition:
 
 @dataclass(frozen=True)
 class Operation:
-    """What one stateful operator computes: an aggregation and which of its rows leave.
+    """The computation of one stateful operator (aggregation, table or join), and which of its rows leave.
 
-    emits    "final": one row per key and window, when it closes; "updates": as they happen; "both"
-    caching  of updates, only the last one per key, window and micro-batch
-    buffer   the bound on how many final results may wait, None if there is none
-    limits   the time limits that rows wait for, one behind the other
-    after    the stateless steps of the rows that leave, behind the limits
-    windows  None where there are none: a table that is given as its changes (it has no aggregations, and `deleted` is
-             its column), or one result per key
-    regroup  the groups that its rows go to, if another operator aggregates or joins them
-    joined   of a join, how its sides meet; its rows are those of both `sides` (one, if a stream is joined with itself)
+    emits    "final": one row per key and window, when the window closes; "updates": rows as they change; "both"
+    caching  whether only the last update per key, window and micro-batch leaves
+    buffer   the bound on waiting final results, None if there is none
+    limits   the time limits that rows wait for, one after the other
+    after    the stateless steps of the emitted rows, after the limits
+    windows  None for one result per key, or for a table given as its changes (without aggregations; `deleted` is its
+             column)
+    regroup  the repartitioning of its rows, if another operator aggregates or joins them
+    joined   the settings of a join; its inputs are `sides` (one, if a stream is joined with itself)
     deletions
-             of a join with a table, the column of each side that says which rows are deleted
-    side     of which side of a join the map step is, None for the whole operation
-    expects  keys that give a final row in every window, with or without a record: a static DataFrame or a list
-    row_ids  whether rows say of which records they were made (`spec.columns.ROW_ID`)
-    outputs  what leaves under which name; empty for one table, whose rows carry none
+             in a join with a table, the column of each side that marks deleted rows
+    side     the side of a join, in the operation of a map step; None for the whole operation
+    expects  keys that get a final row in every window, with or without a record: a static DataFrame or a list
+    row_ids  whether rows have the ids of the records they were made from (`spec.columns.ROW_ID`)
+    outputs  the outputs by name; empty for a single table, whose rows carry no name
     retention_ms
-             for how long after it closed a window's result stays readable, None for no longer than it is needed
+             how long the result of a closed window stays readable; None: no longer than needed
     """
 
     stream: Stream
@@ -123,7 +123,7 @@ class Operation:
     row_ids: bool = False
 
     def of_side(self, side: int) -> Operation:
-        """What the map step of one input does; of a join, whole records travel, one by one."""
+        """The operation of the map step of one input. The map step of a join sends whole records, one by one."""
         if self.joined is None:
             return self
         stream = self.sides[min(side, len(self.sides) - 1)]
@@ -132,43 +132,43 @@ class Operation:
         return replace(self, stream=stream, sides=(), side=side, deleted=deleted, row_ids=self.identifies(side))
 
     def identifies(self, side: int) -> bool:
-        """Whether records of one side of a join bring ids along, of which those of its rows are made."""
+        """Whether records of one side of a join have ids, from which the ids of its rows are made."""
         return self.row_ids and self.joined is not None and self.joined.identifies(side)
 
     @property
     def identified_by_window(self) -> bool:
-        """Whether key and window tell each of its rows from all others: they are final results."""
+        """Whether key and window identify each row: all rows are final results."""
         return self.joined is None and self.windows is not None and {o.kind for o in self.all_outputs} == {"final"}
 
     @property
     def tells_time(self) -> bool:
-        """Whether the map step of one input of a join tells every task how the time of that input passes."""
+        """Whether the map step of one input of a join sends the progress of that input's time to every task."""
         return self.joined is not None and self.side is not None and self.joined.tells_time
 
     @property
     def passes_time(self) -> bool:
-        """Whether its rows say how far its stream time has come, by which the operator that takes them goes.
+        """Whether its rows carry its stream time, which the next operator then uses.
 
-        Rows of a join that goes by its slowest partition do: those of a fast partition are far ahead of that time.
+        A join that follows its slowest partition sends it: rows of a fast partition are far ahead of its stream time.
         """
         return self.joined is not None and self.stream.clock.slowest and self.regroup is not None
 
     @property
     def follows(self) -> str | None:
-        """The name of the join by whose stream time it goes (`Stream.follows`), None if it goes by its records."""
+        """The name of the join whose stream time it uses (`Stream.follows`), None if stream time comes from records."""
         branches = (branch for stream in (self.stream, *self.sides) for branch in stream.branches)
         return next((branch.follows for branch in branches if branch.follows is not None), None)
 
     @property
     def keeps_null_keys(self) -> bool:
-        """Whether records without a key go on, because they leave without a partner."""
+        """Whether records with a null key are kept, because they leave without a partner."""
         if self.joined is None or self.side is None or self.joined.tables[self.side]:
             return False
         return any(self.joined.preserves(side) for side in ((LEFT, RIGHT) if self.joined.self_join else (self.side,)))
 
     @property
     def all_outputs(self) -> tuple[Output, ...]:
-        """What leaves: `outputs`, or the rows of the one table."""
+        """`outputs`, or the single output of one table."""
         kind = "final" if self.emits == "final" else "updates"
         return self.outputs or (Output("", kind, self.limits, self.after),)
 
@@ -179,39 +179,39 @@ class Operation:
 
     @property
     def limit(self) -> UntilTimeLimit:
-        """The time limit of an operation that has one alone, as that of `Layout.of_limit` has."""
+        """The time limit of an operation with exactly one, such as that of `Layout.of_limit`."""
         (limit,) = self.all_limits
         return limit.how
 
     @property
     def named(self) -> bool:
-        """Whether rows say which output they are of."""
+        """Whether rows carry the name of their output."""
         return any(output.name for output in self.outputs)
 
     @property
     def keeps_late(self) -> bool:
-        """Whether records that are not taken leave as rows, so that whole records travel."""
+        """Whether late and skipped records leave as rows. Then whole records are shuffled."""
         return any(output.kind == "late" for output in self.outputs)
 
     @property
     def combinable(self) -> bool:
-        """Whether records may be aggregated before they meet: built-in aggregates that no order can change."""
+        """Whether records may be aggregated before the shuffle: aggregates are built in and do not depend on order."""
         return bool(self.aggregations) and all(isinstance(a, Aggregate) and not a.ordered for _, a in self.aggregations)
 
     @property
     def every_update(self) -> bool:
-        """Whether every single update matters: to be emitted, or because a bound is checked record by record."""
+        """Whether every update matters: each one is emitted, or a bound is checked record by record."""
         return self.buffer is not None or (self.emits != "final" and not self.caching)
 
     @property
     def pre_aggregates(self) -> bool:
-        """Whether records are aggregated before they travel; otherwise they travel one by one, in order."""
+        """Whether records are aggregated before the shuffle; otherwise they are shuffled one by one, in order."""
         regular = self.windows is None or isinstance(self.windows, TimeWindows)
         return regular and self.combinable and not self.every_update
 
     @property
     def append_only(self) -> bool:
-        """Whether a record only adds to a log, because nothing is told of a window before it closes."""
+        """Whether a record is only appended to a log: no row of a window leaves before the window closes."""
         return self.windows is not None and self.pre_aggregates and self.emits == "final"
 
     @property
@@ -221,25 +221,25 @@ class Operation:
 
     @property
     def function(self) -> Reduce | Fold | None:
-        """The Python function that aggregates, if it is one."""
+        """The aggregation, if it is a Python function."""
         aggregation = self.aggregations[0][1] if self.aggregations else None
         return aggregation if isinstance(aggregation, Reduce | Fold) else None
 
     @property
     def grace_ms(self) -> int:
-        """How long its windows, or its join, wait for records that come late."""
+        """How long its windows, or its join, wait for late records (ms)."""
         waiting = self.joined or self.windows
         return 0 if waiting is None else waiting.grace_ms
 
     @property
     def deletes(self) -> bool:
-        """Whether rows can be tombstones: a function may return None, and sessions merge into other ones."""
+        """Whether rows can be tombstones: a function may return None, sessions merge, rows of tables are deleted."""
         merges = self.function is not None or isinstance(self.windows, SessionWindows)
         joins = self.joined is not None and all(self.joined.tables)
         return self.emits != "final" and (merges or joins or self.deleted is not None)
 
     def spread_over(self, tasks: int) -> int:
-        """How many of `tasks` tasks run the operator: fewer where each one's share of a bound would be too small."""
+        """How many of `tasks` tasks run the operator: fewer if each task's share of a bound would be too small."""
         if self.single_task:
             return 1
         buffers = [self.buffer, *(limit.how.buffer for limit in self.all_limits)]
@@ -247,7 +247,7 @@ class Operation:
 
     @property
     def measured(self) -> frozenset[str]:
-        """What there is to be told about this operation (`spec.metrics.GROUPS`)."""
+        """The groups of numbers that this operation reports (`spec.metrics.GROUPS`)."""
         final = any(output.kind == "final" for output in self.all_outputs)
         limits = [limit.how for limit in self.all_limits]
         held = final or bool(limits)
@@ -272,7 +272,7 @@ class Operation:
 
     @property
     def numbers(self) -> dict[str, str]:
-        """What a batch tells of this operation, and how; of several time limits each tells its own besides."""
+        """The numbers that a batch reports, formulas by name; each of several time limits also reports its own."""
         if len(self.all_limits) < 2:
             return metrics.numbers(self.measured)
         wakes = {metrics.WAKES} & self.measured
@@ -284,53 +284,55 @@ class Operation:
 
     @property
     def tells_graces(self) -> bool:
-        """Whether it tells which graces its records would have needed: its windows have a grace."""
+        """Whether it reports the graces that its records would have needed: its windows have a grace."""
         if self.joined is not None:
             return isinstance(self.joined, StreamStream)
         return isinstance(self.windows, TimeWindows | SlidingWindows | SessionWindows)
 
     @property
     def counts_panes(self) -> bool:
-        """Whether the map step tells what these graces follow from, as it may combine records before they travel."""
+        """Whether the map step counts records by pane for these graces, before it may combine them."""
         return self.tells_graces and isinstance(self.windows, TimeWindows)
 
     @property
     def buffers_by_stream_time(self) -> bool:
-        """Whether updates wait for stream time, so that every task must know how it passed within a batch."""
+        """Whether updates wait for stream time. Then every task needs the progress of stream time within a batch."""
         return any(output.kind == "updates" and _by_stream_time(output.limits[:1]) for output in self.all_outputs)
 
     @property
     def single_task(self) -> bool:
-        """Whether it must be one task: a limit by stream time behind final results, or behind another limit, goes by
-        the rows that come to it, which no other task knows.
+        """Whether it must run as a single task: a limit by stream time behind final results, or behind another limit,
+        gets its time from arriving rows, which other tasks do not see.
         """
         behind = (output.limits if output.kind == "final" else output.limits[1:] for output in self.all_outputs)
         return any(_by_stream_time(limits) for limits in behind)
 
     @property
     def plain(self) -> bool:
-        """Whether it is an aggregation without windows: one result per key."""
+        """Whether it is an aggregation without windows, with one result per key."""
         return self.windows is None and bool(self.aggregations)
 
     @property
     def needs_wall_clock(self) -> bool:
-        """Whether every blob must say what the wall clock was when its micro-batch began."""
+        """Whether every blob must have the wall clock at the start of its micro-batch."""
         return self.uses_timers or self.stream.clock.needs_wall_clock
 
     @property
     def uses_timers(self) -> bool:
-        """Whether something may have to leave because time passed, though no record came."""
+        """Whether rows may leave because time passed, without a record."""
         return self.stream.clock.uses_timers or any(limit.how.clock == "wall" for limit in self.all_limits)
 
     @property
     def skips_null_values(self) -> bool:
-        """Whether a record without a value is skipped and moves no stream time: sliding windows, joins, no windows."""
+        """Whether a record without a value is skipped and does not advance stream time: in joins, sliding windows, and
+        without windows.
+        """
         if self.joined is not None:
             return self.side is not None and not self.joined.tables[self.side]
         return isinstance(self.windows, SlidingWindows) or (self.plain and not self.stream.changes)
 
     def counts_as_value(self, available: tuple[str, ...]) -> tuple[str, ...]:
-        """The columns that are a record's value: all but key, timestamp and order; for `reduce`, its column."""
+        """The value columns of a record: all but key, timestamp and order; for `reduce`, its column."""
         if isinstance(self.function, Reduce):
             return (self.function.column,)
         stream = self.stream
@@ -349,7 +351,7 @@ class Operation:
         return tuple(column for column in used if column)
 
     def other_columns(self, available: tuple[str, ...]) -> tuple[str, ...]:
-        """The columns that nothing reads, but that belong to a whole record; none where records are not kept."""
+        """The unread columns that belong to a whole record; empty if late records are not kept."""
         used = {*self.key, *self.input_columns(available)}
         return tuple(name for name in available if name not in used) if self.keeps_late else ()
 

@@ -1,6 +1,6 @@
-"""From the logical plan to operators: which operators compute a table, and what each of them does.
+"""From the logical plan to operators: builds the `Operation` that computes a table.
 
-This is where `suppress(until_window_closes(...))` and `emit_strategy(on_window_close())` become the same thing.
+Here `suppress(until_window_closes(...))` and `emit_strategy(on_window_close())` become the same operation.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from tidegate.spec.windows import UnlimitedWindows, Windows
 
 
 def operation(table: Plan | Join) -> Operation:
-    """The one operator that computes `table`. Raises DefinitionError for one that cannot be."""
+    """The operator that computes `table`. Raises DefinitionError for an impossible one."""
     op = _together(table) if isinstance(table, Outputs) else _alone(table)
     if op.retention_ms is not None and op.emits == "updates":
-        # What closes is kept, told or not.
+        # Closed windows are kept, so the operator must compute them, even if no output has them.
         op = replace(op, emits="both", outputs=op.all_outputs)
     kinds = {output.kind for output in op.all_outputs}
     if op.expects is not None and "updates" in kinds and "final" not in kinds:
@@ -50,10 +50,10 @@ def operation(table: Plan | Join) -> Operation:
 
 
 def with_row_ids(op: Operation) -> Operation | None:
-    """The same operation whose rows say of which records they were made; None if that cannot be known.
+    """The same operation with ids of records in its rows; None if the records have no ids.
 
-    It is known of a join whose records come from sources with partition and offset, from other such joins, or are final
-    results of windows.
+    Rows of a join have ids if its records come from sources with partition and offset, or from other such joins, or are
+    final results of windows.
     """
     if op.joined is None:
         return None
@@ -128,7 +128,7 @@ def _alone(table: Table | LateRecords | Stream | Join) -> Operation:
 
 
 def _placed(limits: Iterable[Limit]) -> tuple[Limit, ...]:
-    """Limits with their places in the checkpoint, and with names for those that have none."""
+    """Limits with their places in the checkpoint; unnamed ones get a name."""
     return tuple(
         replace(limit, place=place, store=limit.how.name or DEFAULT_STORE + (f"-{place + 1}" if place else ""))
         for place, limit in enumerate(limits)
@@ -175,7 +175,7 @@ def _of_join(join: Join) -> Operation:
 
 
 def _steps(table: Table) -> tuple[tuple[Limit, ...], tuple[Step, ...]]:
-    """The time limits of a table's rows, each with the steps before it, and the steps behind the last of them."""
+    """The time limits of a table's rows, each with the steps before it, and the steps after the last limit."""
     before: tuple[Step, ...] = ()
     segments: list[tuple[Step, ...]] = []
     limits: list[UntilTimeLimit] = []
@@ -183,7 +183,7 @@ def _steps(table: Table) -> tuple[tuple[Limit, ...], tuple[Step, ...]]:
     closes = isinstance(root, WindowedAggregate) and root.emit == EmitStrategy.on_window_close()
     while isinstance(table, Suppress | MapFilter):
         if isinstance(table, MapFilter):
-            # Of a window only the last update leaves, and not if it is a tombstone.
+            # Only the last update of a window leaves, unless it is a tombstone.
             step = table.step
             if closes and isinstance(step, Filter):
                 step = replace(step, tombstones=False)
@@ -249,7 +249,7 @@ def _together(outputs: Outputs) -> Operation:
 
 
 def _beside_others(name: str, output: Output) -> Output:
-    """An output that leaves beside others under `name`: in its rows the column `output` says so, and nothing else."""
+    """One of several outputs, with its `name`. Raises DefinitionError if a step sets the column `output`."""
 
     def checked(steps: tuple[Step, ...]) -> tuple[Step, ...]:
         for step in steps:
@@ -265,7 +265,7 @@ def _beside_others(name: str, output: Output) -> Output:
 
 
 def _aggregation(one: Operation, other: Operation) -> Iterator[tuple[str, Any, Any]]:
-    """What two operations must have in common to be one aggregation: (what, of one, of the other)."""
+    """Properties that two operations must share to be one aggregation: (property, value of one, of the other)."""
     yield "stream", (one.stream, id(one.stream.frame)), (other.stream, id(other.stream.frame))
     yield "key", one.key, other.key
     yield "join", (one.joined, one.sides), (other.joined, other.sides)
@@ -290,7 +290,7 @@ def _bound(suppressions: list[UntilWindowCloses | UntilTimeLimit]) -> StrictBuff
 
 
 def surprises(table: Suppress) -> Iterator[str]:
-    """What is legal about the outermost suppression of `table`, but probably not meant; each a sentence or two."""
+    """Warnings about the outermost suppression of `table`: legal, but probably not intended."""
     how, root, buffer = table.how, root_of(table), table.how.buffer
     windows = windows_of(table)
     if isinstance(how, UntilWindowCloses):
@@ -313,5 +313,5 @@ def surprises(table: Suppress) -> Iterator[str]:
 
 
 def _closes(windows: Windows | None) -> bool:
-    """Whether the updates of a key and window come to an end."""
+    """Whether the windows close at some time, so that updates of a key and window end."""
     return windows is not None and not isinstance(windows, UnlimitedWindows)

@@ -12,7 +12,7 @@ from tidegate.spec.emit import EmitStrategy
 
 
 def headline(table: Plan) -> str:
-    """`table` in one line: what it is computed from, what it computes, and what holds its rows back."""
+    """`table` in one line: its inputs, its computation, and its suppressions."""
     if isinstance(table, Outputs):
         return ", ".join(f"{name}: {headline(output)}" for name, output in table.named)
     if isinstance(table, LateRecords):
@@ -129,7 +129,7 @@ def _input_lines(stream: Stream) -> list[str]:
 
 
 def _below(lines: list[str]) -> list[str]:
-    """A tree one level down."""
+    """The lines of a tree, one level down."""
     return [("└─ " if i == 0 else "   ") + line for i, line in enumerate(lines)]
 
 

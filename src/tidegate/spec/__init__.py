@@ -1,1 +1,1 @@
-"""What users say: frozen values, checked when built, that no engine knows about."""
+"""Specifications by users: frozen values, checked when built, independent of any engine."""

@@ -32,7 +32,7 @@ class Aggregate:
 
     @property
     def invertible(self) -> bool:
-        """Whether a value can be taken out again."""
+        """Whether a value can be subtracted again."""
         return self.function in ("count", "sum", "mean")
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ def sum(column: str) -> Aggregate:
 
 
 def min(column: str) -> Aggregate:
-    """The smallest value, nulls aside; NaN is larger than every other number, as in Spark.
+    """The smallest value that is not null; NaN is larger than every other number, as in Spark.
 
     Args:
         column: The name of the column.
@@ -105,7 +105,7 @@ def min(column: str) -> Aggregate:
 
 
 def max(column: str) -> Aggregate:
-    """The largest value, nulls aside; NaN is larger than every other number, as in Spark.
+    """The largest value that is not null; NaN is larger than every other number, as in Spark.
 
     Args:
         column: The name of the column.
@@ -126,7 +126,7 @@ def max(column: str) -> Aggregate:
 
 
 def mean(column: str) -> Aggregate:
-    """The average of the values that are not null: a double, for decimals a decimal four digits finer.
+    """The average of the values that are not null: a double; for decimals, a decimal with four more digits of scale.
 
     Args:
         column: The name of the column.
@@ -241,9 +241,9 @@ def _column(column: str, function: str) -> str:
 
 @dataclass(frozen=True)
 class Reduce:
-    """`function(aggregate, value)` over one column; the first value is taken as it is.
+    """`function(aggregate, value)` over one column; the first value is the first aggregate.
 
-    Of a table that is grouped anew, `subtractor(aggregate, value)` takes a value out again.
+    For a regrouped table, `subtractor(aggregate, value)` removes a value again.
     """
 
     function: Callable[[Any, Any], Any]
@@ -256,10 +256,10 @@ class Reduce:
 
 @dataclass(frozen=True)
 class Fold:
-    """`initializer()`, then `aggregator(key, row, aggregate)`; `merger(key, a, b)` joins two sessions.
+    """`initializer()`, then `aggregator(key, row, aggregate)`; `merger(key, a, b)` merges two sessions.
 
-    Of a table that is grouped anew, `subtractor(key, row, aggregate)` takes a row out again. `vectorized`: the
-    aggregator takes and gives Arrow arrays, one record of each of many keys.
+    For a regrouped table, `subtractor(key, row, aggregate)` removes a row again. `vectorized`: the aggregator takes and
+    returns Arrow arrays with one record of each of many keys.
     """
 
     initializer: Callable[[], Any]
@@ -285,7 +285,7 @@ class Cogroup(Fold):
 
 @dataclass(frozen=True)
 class PerInput:
-    """Calls the aggregator of the input that a record is of: the record is one column, by the input's number."""
+    """Calls the aggregator of a record's input: the row has one column, which names the input and holds the record."""
 
     aggregators: tuple[Callable[[Any, dict[str, Any], Any], Any], ...]
 
@@ -295,7 +295,7 @@ class PerInput:
 
 
 def record_of_input(row: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    """The number of the input of a cogroup that a record is of, and the record with the columns of that input."""
+    """The number of a record's input in a cogroup, and the record with the columns of that input."""
     return next((int(name.removeprefix(ROW)), record) for name, record in row.items() if record is not None)
 
 

@@ -1,4 +1,4 @@
-"""Clock: what moves the stream time of a stream."""
+"""Clock: the rule by which the stream time of a stream advances."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ LARGEST, SLOWEST = "max", "min_partition"
 
 @dataclass(frozen=True)
 class Clock:
-    """What moves stream time; no part of a checkpoint's identity, so that a query may change it and go on.
+    """The rule by which stream time advances. A query may change it and go on from its checkpoint.
 
     rule           "max": the largest timestamp seen; "min_partition": the smallest of the partitions' times
-    idle_after_ms  with "min_partition": a partition without a record for so long (wall clock) holds nothing back
-    idle_advance_ms     without a record for so long (wall clock), stream time goes on at the pace of the wall clock
-    max_future_skew_ms  a record further ahead of the wall clock is kept out
-    chosen         whether somebody said the rule; a join of streams that do not goes by the slower side
+    idle_after_ms  with "min_partition": a partition without a record for this long (wall clock) holds nothing back
+    idle_advance_ms     without a record for this long (wall clock), stream time advances with the wall clock
+    max_future_skew_ms  a record further ahead of the wall clock than this is skipped
+    chosen         whether the user chose the rule; a join of streams without a chosen rule follows the slower side
     """
 
     rule: str = LARGEST
@@ -56,7 +56,7 @@ class Clock:
         )
 
     def lines(self) -> list[str]:
-        """What there is to say of it, for people; nothing of the default."""
+        """Lines of text about the settings that differ from the default."""
         idle = "" if self.idle_after_ms is None else f", but for partitions idle for {show_ms(self.idle_after_ms)}"
         lines = [f"time of the slowest partition{idle}"] if self.slowest else []
         if self.idle_advance_ms is not None:
@@ -67,7 +67,7 @@ class Clock:
 
     @property
     def slowest(self) -> bool:
-        """Whether the slowest partition decides."""
+        """Whether stream time is the time of the slowest partition."""
         return self.rule == SLOWEST
 
     @property
@@ -77,12 +77,12 @@ class Clock:
 
     @property
     def uses_timers(self) -> bool:
-        """Whether stream time may move though no record came."""
+        """Whether stream time may advance without a record."""
         return self.idle_advance_ms is not None
 
 
 def check_aggregated(clock: Clock) -> None:
-    """Raise DefinitionError if the clock of a stream that is aggregated says what only another one needs."""
+    """Raise DefinitionError if the clock of an aggregated stream has `idle_after` without "min_partition"."""
     if clock.idle_after_ms is not None and not clock.slowest:
         raise _nothing_idle(show_ms(clock.idle_after_ms))
 
@@ -95,9 +95,9 @@ def _nothing_idle(idle_after: str) -> DefinitionError:
 
 
 def joined_clock(left: Clock, right: Clock) -> Clock:
-    """The clock of a join: what the sides say, and the slower side if none says a rule.
+    """The clock of a join: the settings of both sides, and "min_partition" if no side chose a rule.
 
-    Raises DefinitionError if they say different things.
+    Raises DefinitionError if the sides have different settings.
     """
     rules = {clock.rule for clock in (left, right) if clock.chosen}
     if len(rules) > 1:

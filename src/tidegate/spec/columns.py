@@ -1,7 +1,7 @@
 """Names of the columns that tidegate adds to rows inside an operator.
 
-Each begins with OURS, and no column of a user may: `check_user_name` refuses one that does. So every other name is
-free, "__deleted" of a flattened Debezium record as well as "start".
+Each begins with OURS. `check_user_name` rejects a user's column with this prefix. So every other name is free, for
+example "start", or "__deleted" of a flattened Debezium record.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ LIVE = OURS + "live"
 """Whether the row is no tombstone."""
 
 REASON = OURS + "reason"
-"""Why a record was not taken."""
+"""The reason why a record was late or skipped."""
 
 LATE_BY = OURS + "late_by"
-"""By how many ms a record was late."""
+"""The lateness of a late record, ms."""
 
 SIDE = OURS + "side"
-"""Of which side of a join a late record is."""
+"""The side of a join that a late record belongs to."""
 
 ROW_ID = OURS + "row_id"
-"""Of which records a row of a join was made, as text; of a record that goes to a join, which one it is."""
+"""The ids of the records that a row of a join was made from, as text; in the input of a join, the id of the record."""
 
 STREAM_TIME = OURS + "stream_time"
 """The stream time that a late record saw, epoch ms."""
@@ -60,7 +60,7 @@ UNTIL = OURS + "until"
 
 
 ROW = OURS + "row:"
-"""The record of an input of a cogroup as one column, by the number of the input."""
+"""Prefix of a column with a whole record of a cogroup input; the number of the input follows."""
 
 VALUE = OURS + "value"
 """True where a record of a cogroup has a value, else null."""
@@ -71,19 +71,19 @@ WINDOW = "window"
 
 
 def public_name(column: str) -> str:
-    """The name under which users see a column: ours without the prefix, theirs as it is."""
+    """The name under which users see a column: without our prefix."""
     return column.removeprefix(OURS)
 
 
 def public_key(key: Iterable[str]) -> tuple[str, ...]:
-    """The columns of a key under the names that users see: the bounds of a window are one column."""
+    """The columns of a key under the names that users see: the bounds of a window become one column `window`."""
     return tuple(dict.fromkeys(WINDOW if name in (START, END) else name for name in key))
 
 
 def check_user_name(name: str, what: str) -> None:
-    """Raise DefinitionError if `name`, which `what` gives, begins as tidegate's own columns do.
+    """Raise DefinitionError if `name` begins with OURS, DefinitionTypeError if it is no text.
 
-    Raises DefinitionTypeError if it is no text.
+    `what` says in the error whose name it is.
     """
     if not isinstance(name, str):
         raise DefinitionTypeError(f'{what} is called {in_one_line(name)}. A name is a text, for example "total".')

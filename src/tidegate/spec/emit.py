@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class EmitStrategy:
-    """When a windowed aggregation forwards rows.
+    """The rows that a windowed aggregation forwards: only final results, or every update.
 
     Attributes:
         type: "on_window_close" or "on_window_update".
@@ -37,7 +37,7 @@ class EmitStrategy:
 
     @classmethod
     def on_window_update(cls) -> EmitStrategy:
-        """A row for every update of a key's window (with caching: the last one per micro-batch).
+        """A row for every update of a key's window; with caching, only for the last update per micro-batch.
 
         Returns:
             The strategy, which is the default.

@@ -1,4 +1,4 @@
-"""Joined: how two streams are joined, and what the value columns of a row are."""
+"""Joined: the kinds of joins with their settings, and the value columns of their rows."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ SIDES = ("left", "right")
 
 @dataclass(frozen=True)
 class JoinValues(MapValues):
-    """A value joiner, as a step of rows whose value columns are the structs `left` and `right`, null if missing."""
+    """A value joiner, as a step over rows with the struct columns `left` and `right`; a missing side is null."""
 
     @property
     def expressions(self) -> bool:
-        """Whether a column is given as an expression."""
+        """Whether any column is an expression."""
         return not callable(self.mapper) and any(is_expression(how) for _, how in self.mapper)
 
     def check_reads(self, left: Sequence[str], right: Sequence[str]) -> None:
@@ -49,11 +49,11 @@ class JoinValues(MapValues):
 
 @dataclass(frozen=True, kw_only=True)
 class Joined:
-    """How the two inputs of a join meet.
+    """The settings of a join of two inputs.
 
-    how       "inner": pairs alone; "left": and left records without a partner; "outer": and those of either side
-    suffixes  what columns that both sides have are called besides, None if there must be none
-    self_join whether both sides are one stream, each record of which comes as left and then as right
+    how       "inner": only pairs; "left": also left records without a partner; "outer": also records of either side
+    suffixes  added to the names of columns that both sides have; None if no such columns are allowed
+    self_join whether both sides are one stream: each record arrives as left and then as right
     tables    which sides are tables: their records are changes, and a null value is a value
     """
 
@@ -64,50 +64,50 @@ class Joined:
     tables: ClassVar[tuple[bool, bool]] = (False, False)
 
     def preserves(self, side: int) -> bool:
-        """Whether records of this side leave without a partner, too: null-joined."""
+        """Whether records of this side also leave without a partner, joined with nulls."""
         return self.how == OUTER or (self.how == LEFT_JOIN and side == LEFT)
 
     def identifies(self, side: int) -> bool:
-        """Whether a row is known by the record of this side that made it."""
+        """Whether the id of a row contains the id of its record of this side."""
         return True
 
     @property
     def tells_time(self) -> bool:
-        """Whether every task must know how the time of each input passes within a batch."""
+        """Whether every task needs the progress of each input's time within a batch."""
         return False
 
     @property
     def waits(self) -> bool:
-        """Whether records wait for changes of a table that come late."""
+        """Whether records wait for late changes of a table."""
         return False
 
     @property
     def grace_ms(self) -> int:
-        """How long the join waits for records that come late."""
+        """How long the join waits for late records (ms)."""
         return 0
 
     @property
     def identity(self) -> dict[str, str]:
-        """What a checkpoint must agree with besides `how`, by the names of `plan.identity`."""
+        """Settings besides `how` that must equal the checkpoint's, by the names of `plan.identity`."""
         raise NotImplementedError
 
     @property
     def shown(self) -> dict[str, str]:
-        """What `describe()` says of the join besides `how`, by name."""
+        """Settings besides `how` that `describe()` shows, by name."""
         return {}
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What this kind of join has besides the fields of every join, as JSON; `of_settings` reads it."""
+        """The fields that only this kind of join has, as JSON values; `of_settings` reads them."""
         return {}
 
     @classmethod
     def of_settings(cls, settings: Mapping[str, Any], **others: Any) -> Joined:
-        """A join of this kind with these `settings`, and other fields as they are."""
+        """A join of this kind from its `settings` and the fields of every join (`others`)."""
         return cls(**settings, **others)
 
     def names(self, left: Sequence[str], right: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
-        """The value columns of either side: what a row calls them.
+        """The names of both sides' value columns in a row: by name in the input, left and right.
 
         Raises DefinitionError for a name that would mean two columns.
         """
@@ -133,7 +133,7 @@ class Joined:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamStream(Joined):
-    """Two streams whose records meet within windows (SEMANTICS 7b)."""
+    """Two streams whose records join within windows (SEMANTICS 7b)."""
 
     windows: JoinWindows
 
@@ -165,8 +165,8 @@ class StreamStream(Joined):
 class StreamTable(Joined):
     """A stream whose records look up rows of a table (SEMANTICS 16).
 
-    history_ms  the row as of the record's timestamp, of versions kept for so long; None: the latest row
-    grace_ms    how long a record waits for changes of the table that come late
+    history_ms  a record joins the row as of its timestamp; versions are kept for this long. None: the latest row
+    grace_ms    how long a record waits for late changes of the table
     """
 
     history_ms: int | None = None
@@ -207,11 +207,11 @@ class StreamTable(Joined):
 
 @dataclass(frozen=True, kw_only=True)
 class TableTable(Joined):
-    """Two tables, each change of which meets the other one's row (SEMANTICS 17).
+    """Two tables: each change of a table joins the current row of the other one (SEMANTICS 17).
 
-    caching    whether of a key only the last row of a micro-batch leaves
-    histories  of each side for how long its table keeps versions (ms): a change is then dropped if it is older than
-               its key's newest version, or than the history; None: the change that comes last is the row
+    caching    whether only the last row per key and micro-batch leaves
+    histories  how long the table of each side keeps versions (ms). A change is dropped if it is older than the newest
+               version of its key, or than the history. None: the change that arrives last is the row
     """
 
     caching: bool = True
@@ -248,7 +248,7 @@ JOINS: tuple[type[Joined], ...] = (StreamStream, StreamTable, TableTable)
 
 
 def checked_how(how: Any) -> str:
-    """Raise DefinitionError unless this is a kind of join."""
+    """`how`. Raises DefinitionError unless it is in HOWS."""
     if how not in HOWS:
         hint = " A right join is the left join of the other stream." if how == "right" else ""
         raise DefinitionError(f'`how` is {how!r}. Use "inner", "left" or "outer".{hint}')
@@ -256,7 +256,7 @@ def checked_how(how: Any) -> str:
 
 
 def checked_suffixes(suffixes: Any) -> tuple[str, str] | None:
-    """Raise DefinitionTypeError unless these are two different texts."""
+    """The pair of suffixes, or None. Raises DefinitionTypeError unless they are two texts, DefinitionError if equal."""
     if suffixes is None:
         return None
     pair = tuple(suffixes) if isinstance(suffixes, list | tuple) else ()
@@ -270,7 +270,7 @@ def checked_suffixes(suffixes: Any) -> tuple[str, str] | None:
 def join_values_of(
     joiner: Any, types: Mapping[str, Any] | None, key: tuple[str, ...], kept: tuple[str, ...]
 ) -> JoinValues | None:
-    """Raises DefinitionTypeError for a value joiner of the wrong kind, DefinitionError for a column it cannot set."""
+    """The step. Raises DefinitionTypeError for a wrong value joiner, DefinitionError for a column it cannot set."""
     from tidegate.spec.types import arrow_type  # here, because it imports pyarrow
 
     if joiner is None:
@@ -297,7 +297,7 @@ def join_values_of(
 
 
 def _mapper_of(joiner: Any) -> Any:
-    """A value joiner as what `MapValues` calls."""
+    """A value joiner as a mapper of `MapValues`."""
     if isinstance(joiner, Mapping):
         for name, how in joiner.items():
             if not (callable(how) or is_expression(how)):
@@ -316,7 +316,7 @@ def _mapper_of(joiner: Any) -> Any:
 
 @dataclass(frozen=True)
 class _OfSides:
-    """A function of (left, right) as one of the row that holds both."""
+    """A function of (left, right) as a function of the row that has both."""
 
     function: Callable[..., Any]
 
@@ -329,7 +329,7 @@ class _OfSides:
 
 @dataclass(frozen=True)
 class _OfKeyAndSides:
-    """A function of (key, left, right) as one of the key and the row that holds both."""
+    """A function of (key, left, right) as a function of the key and the row that has both."""
 
     function: Callable[..., Any]
 

@@ -1,4 +1,4 @@
-"""Materialized: how an aggregation keeps its state."""
+"""Materialized: the settings of the store of an aggregation."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tidegate.instants import Duration, duration_ms, show_ms
 
 @dataclass(frozen=True)
 class Materialized:
-    """The name of a store, whether updates are cached between micro-batches, and how long closed windows are kept.
+    """The settings of a store: its name, whether updates are cached, and how long closed windows are kept.
 
-    The name is part of the checkpoint: a query that changes it does not find its state again.
+    The name is part of the checkpoint: with another name a query does not find its state.
 
     Attributes:
         name: The name of the store.
         caching: Whether only the last update of a key in a micro-batch leaves.
-        retention_ms: How long results of closed windows stay readable; None keeps nothing longer than needed.
+        retention_ms: How long results of closed windows stay readable; None keeps no window longer than needed.
 
     Examples:
         >>> tg.Materialized.as_("visits").with_retention("1 day")
@@ -61,7 +61,7 @@ class Materialized:
             The settings of the store.
 
         Raises:
-            DefinitionError: It is not larger than zero. An aggregation refuses one shorter than its windows need.
+            DefinitionError: It is not larger than zero. An aggregation rejects one shorter than its windows need.
 
         Examples:
             >>> tg.Materialized.as_("visits").with_retention("1 day").retention_ms

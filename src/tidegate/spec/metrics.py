@@ -1,7 +1,7 @@
-"""What an operator tells about itself: the numbers of a micro-batch, and the metrics they add up to, both as data.
+"""Definitions of an operator's numbers per micro-batch, and of the metrics over them, as data.
 
-The names and meanings are those of KIP-328 and KIP-825 in snake case. Spark puts the numbers of its tasks together in
-`observe()` (runtime/spark/flow.py), everybody else by `combined`: both read the same formulas.
+Names and meanings come from KIP-328 and KIP-825, in snake case. Spark combines the numbers of its tasks in `observe()`
+(runtime/spark/flow.py), all others with `combined`: both read the same formulas.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 NOTHING = float("nan")
 """A metric without a sample, as in Kafka."""
 
-# Which operators tell a number; `plan.Operation.measured` says which groups one is in.
+# Groups of numbers; `plan.Operation.measured` gives the groups that an operator reports.
 (
     ALWAYS,
     SKEW,
@@ -51,23 +51,25 @@ NOTHING = float("nan")
 )
 
 SKIPPED = ("null_key", "null_value", "bad_timestamp", "future")
-"""Why a record is skipped: it is no record that could be taken. A late one is none of these (KIP-328)."""
+"""Reasons to skip a record, because it cannot be processed. Being late is not one of them (KIP-328)."""
 
 FILL = 10_000
-"""A full buffer, in the whole numbers that tasks tell."""
+"""The number that tasks report for a full buffer; a half full one is 5,000."""
 
 
 GRACE_NEEDED = "grace_needed"
-"""Lists of numbers (`kernel.time.lateness.told`), one of each task that tells any."""
+"""Lists of numbers (`kernel.time.lateness.told`), one per task that has any."""
 OF_TIME, OF_SLIDING, OF_SESSIONS, OF_JOIN = GRACE_KINDS = range(4)
-"""Of which windows such a list is, its first number."""
+"""The first number of such a list: its kind of windows."""
 PARTITION_TIMES = "partition_times"
-"""Text: JSON with [partition, its largest timestamp] of those that had records; a single task tells it."""
+"""JSON text with [partition, its largest timestamp] of each partition with records; a single task reports it."""
 
 
 @dataclass(frozen=True)
 class Term:
-    """The numbers `of` the tasks put together: by `how`, an aggregate function, or just the "number" `of` itself."""
+    """The number named `of` combined over the tasks by the aggregate function `how`; or, if `how` is "number", the
+    constant `of`.
+    """
 
     how: str
     of: str
@@ -75,14 +77,14 @@ class Term:
 
 @dataclass(frozen=True)
 class Formula:
-    """A term, or the ratio of two; a ratio with nothing below is 0."""
+    """A term, or the ratio of two; a ratio with a denominator of 0 is 0."""
 
     over: Term
     under: Term | None = None
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        """The one term or both."""
+        """Numerator and denominator, if there is one."""
         return (self.over,) if self.under is None else (self.over, self.under)
 
 
@@ -91,7 +93,7 @@ _TERM = re.compile(r"(\w+)\((\w+)\)")
 
 @cache
 def formula(name: str, how: str) -> Formula:
-    """How the number `name` is made: "sum" of itself over the tasks, or "sum(a) / sum(b)"."""
+    """The formula of the number `name`, parsed from `how`: for example "sum" (of itself) or "sum(a) / sum(b)"."""
     over, _, under = how.partition(" / ")
     return Formula(_term(name, over), _term(name, under) if under else None)
 
@@ -104,7 +106,7 @@ def _term(name: str, text: str) -> Term:
 
 @dataclass(frozen=True)
 class Number:
-    """What `observedMetrics` shows of a micro-batch under `name`; times are in ms."""
+    """A number of a micro-batch, as `observedMetrics` shows it under `name`; times are in ms."""
 
     name: str
     how: str
@@ -151,7 +153,7 @@ NUMBERS = (
     Number("slowest_side", "max", SLOWEST),
     Number("slowest_time", "max", SLOWEST),
     Number("follows_join", "max", FOLLOWS),
-    # Without input only the tasks whose time has come are heard, so that what all hold must be followed by changes.
+    # Without input only tasks with a due timer report. Totals over all tasks must then be followed by their changes.
     Number("tasks", "max", WAKES),
     Number("tasks_heard", "sum", WAKES),
     Number("suppression_buffer_count_change", "sum", WAKES),
@@ -160,19 +162,19 @@ NUMBERS = (
 )
 
 HELD = ("suppression_buffer_count_current", "suppression_buffer_size_current", "spilled_bytes")
-"""What all tasks together hold."""
+"""Sizes of buffers, summed over all tasks."""
 
 
 def change_of(held: str) -> str:
-    """The name of the number that says how one of `HELD` changed."""
+    """The name of the number with the change of one of `HELD`."""
     return f"{held.removesuffix('_current')}_change"
 
 
 def numbers(measured: Iterable[str], stores: Mapping[str, tuple[int, Iterable[str]]] | None = None) -> dict[str, str]:
-    """What the operators of these groups tell of a batch, and how.
+    """The numbers per batch of operators in the groups `measured`: formula text by name.
 
-    stores  of an operator with several time limits, for the name of each its place and the groups that it is in: it
-            tells the same numbers of its own rows, under `of_store`
+    stores  for an operator with several time limits: by the name of each limit, its place and its groups. Each limit
+            reports the numbers of these groups about its own rows, named by `of_store`
     """
     groups = {ALWAYS, *measured}
     found = {number.name: number.how for number in NUMBERS if number.of in groups}
@@ -183,18 +185,18 @@ def numbers(measured: Iterable[str], stores: Mapping[str, tuple[int, Iterable[st
 
 
 def of_store(name: str, store: str) -> str:
-    """The name of a number or a metric of one of several suppressions."""
+    """The name of a number or metric of one suppression among several."""
     return f"{name}[{store}]"
 
 
 def store_of(name: str) -> tuple[str, str | None]:
-    """The name of a number or a metric without its store, and the store; None if it is that of the operator."""
+    """The name of a number or metric without its store, and the store; None if the operator itself reports it."""
     base, bracket, store = name.partition("[")
     return base, store.removesuffix("]") if bracket else None
 
 
 def at_place(name: str, place: int) -> str:
-    """The name by which tasks tell a number of the limit at this place."""
+    """The name under which tasks report a number of the limit at this place."""
     return f"{name}_{place}"
 
 
@@ -205,7 +207,10 @@ def _of_place(number: Number, place: int) -> str:
 
 
 def timed(told: Mapping[str, float], began_ms: float, now_ms: float) -> dict[str, float]:
-    """What a clock adds to the numbers of a task that took up its part of a batch at `began_ms` and is done."""
+    """The numbers of a task that need the wall clock: its part of a batch began at `began_ms` and is done at `now_ms`.
+
+    `told` are its other numbers.
+    """
     more = {}
     if told["stream_time"] >= 0:
         more["stream_time_lag"] = now_ms - told["stream_time"]
@@ -224,9 +229,9 @@ _COMBINE: dict[str, Callable[[list[Any]], Any]] = {
 
 
 def combined(hows: Mapping[str, str], tasks: Sequence[Mapping[str, float]]) -> dict[str, float | None]:
-    """What `observedMetrics` shows when these tasks have told their numbers.
+    """The numbers of all `tasks` combined by their formulas `hows`, as `observedMetrics` shows them.
 
-    None where no task told what is needed.
+    None where no task reported the numbers that a formula needs.
     """
 
     def of(term: Term) -> float | None:
@@ -249,10 +254,10 @@ def combined(hows: Mapping[str, str], tasks: Sequence[Mapping[str, float]]) -> d
 class Metric:
     """A metric of an operator over the life of its query.
 
-    kind   "total" (only grows), "rate" (per second of the last minute) or "gauge"
-    means  for the documentation and for Prometheus
-    kafka  the name in the KIPs, empty for ours
-    needs  the number of a batch that must be told for it to exist
+    kind   "total" (only grows), "rate" (per second, over the last minute) or "gauge"
+    means  its meaning, for the documentation and for Prometheus
+    kafka  the name in the KIPs, empty for our own metrics
+    needs  the number of a batch without which the metric does not exist
     """
 
     name: str
@@ -359,9 +364,9 @@ PER_STORE = tuple(
     for metric in METRICS
     if metric.needs in {number.name for number in NUMBERS if number.of in (SUPPRESSION, BOUND, UNBOUND, OVERTIME)}
 )
-"""What each of several suppressions tells of itself."""
+"""Metrics that each of several suppressions reports by itself."""
 
 LEAVING = frozenset(
     metric.name for metric in METRICS if metric.needs not in ("records", "late") or metric.name == "emitted_total"
 ) | {"emitted"}
-"""Of a chain of operators, what its last one is asked about."""
+"""Metrics that the last operator of a chain reports for the whole chain."""

@@ -1,4 +1,4 @@
-"""Names that are designed and not there yet: each answers with what to use until then (docs/notyet.md)."""
+"""Designed names that do not exist yet: using one raises an error with its substitute (docs/notyet.md)."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class MissingNameError(DefinitionError, AttributeError):
-    """A name that is not there yet; also an AttributeError, so that `hasattr` says no."""
+    """A name that does not exist yet; also an AttributeError, so that `hasattr` returns False."""
 
 
 def refuse(owner: str, name: str, until_then: Mapping[str, str]) -> NoReturn:
-    """Raise for an attribute that does not exist: with the remedy if it is a gap, else as Python does."""
+    """Raise for a missing attribute: MissingNameError if `until_then` has a substitute, else AttributeError."""
     if name in until_then:
         raise MissingNameError(f"{owner} has no {name!r} yet (docs/notyet.md). Until then: {until_then[name]}.")
     raise AttributeError(f"{owner} has no attribute {name!r}")
 
 
 def without(**until_then: str) -> Callable[[F], F]:
-    """Let a function answer to arguments that it does not take yet with what to use instead."""
+    """Decorator: an argument that the function does not have yet raises DefinitionTypeError with its substitute."""
 
     def decorated(function: F) -> F:
         @wraps(function)

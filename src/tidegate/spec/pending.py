@@ -1,4 +1,4 @@
-"""Pending: what an operator holds back and what it waits for, as data and as text."""
+"""Pending: the rows that an operator holds back, and the times they wait for, as data and as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidegate.instants import Window, show_instant, show_ms
 from tidegate.spec.pending_drawn import html
 
 SHOWN = 5
-"""How many windows the text lists."""
+"""The most windows that the text lists."""
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,9 @@ class Waiting:
     """A window whose result waits.
 
     Attributes:
-        window: The window; None where it is not known.
+        window: The window; None if it is not known.
         leaves_at: The stream time at which the result leaves.
-        missing_ms: How far away that stream time is.
+        missing_ms: `leaves_at` minus the current stream time.
 
     Examples:
         >>> counts = events.group_by_key().windowed_by(tg.TimeWindows.of_size_and_grace("10 ms", "5 ms")).count()
@@ -42,11 +42,11 @@ class Buffered:
 
     Attributes:
         clock: "stream" or "wall".
-        leaves_at: What the clock shows when the first key leaves.
-        missing_ms: How far away that is.
-        keys: How many keys wait; None of the metrics of a Spark query.
-        first: The first of them, as text, each with the time at which it leaves.
-        store: The name of the limit, where there are several.
+        leaves_at: The time of the clock at which the first key leaves.
+        missing_ms: `leaves_at` minus the current time of the clock.
+        keys: The number of waiting keys; None if a Spark query reports only its metrics.
+        first: The first keys to leave, as text, each with its time.
+        store: The name of the limit, if there are several.
 
     Examples:
         >>> calm = tg.Suppressed.until_time_limit("10 ms", tg.BufferConfig.unbounded(), clock="stream")
@@ -67,13 +67,13 @@ class Buffered:
 
 @dataclass(frozen=True)
 class Lookups:
-    """Records of a stream that wait for changes of a table that come late (`grace` of a join).
+    """Records of a stream that wait for late changes of a table (`grace` of a join).
 
     Attributes:
         leaves_at: The time of the stream at which the first record is looked up.
         clock: The time of the stream now.
-        records: How many records wait; None of the metrics of a Spark query.
-        first: The keys of the first of them, as text, each with the time at which it is looked up.
+        records: The number of waiting records; None if a Spark query reports only its metrics.
+        first: The keys of the first records, as text, each with the time of its lookup.
 
     Examples:
         >>> users = tg.table("users", key="user", timestamp="ts", history="1 minute")
@@ -90,24 +90,26 @@ class Lookups:
 
     @property
     def missing_ms(self) -> int:
-        """How far away the first lookup is."""
+        """Time until the first lookup (ms)."""
         return self.leaves_at - self.clock
 
 
 @dataclass(frozen=True)
 class Pending:
-    """What one operator holds back; times in milliseconds.
+    """The rows that one operator holds back; times in milliseconds.
 
     Attributes:
         name: The name of the operator.
-        stream_time: Where stream time stands; None before the first record.
-        waiting: Windows in the order in which they leave; of the metrics of a Spark query the first one alone.
-        open_windows: How many there are (of a Spark query, in the task with most; of windows of keys, per key).
-        held_by: With `stream_time="min_partition"`, the partition that holds stream time back, and how far it has come.
-        limits: What time limits hold back, in their order; without those that hold nothing.
-        lookups: Of a join with a table, the records that wait for the table; None if none does.
-        follows: The join whose stream time is that of this operator, because the join goes by its slowest partition;
-            "" of the metrics of a Spark query, which do not name it.
+        stream_time: The current stream time; None before the first record.
+        waiting: Windows in the order in which they leave; from the metrics of a Spark query only the first one.
+        open_windows: The number of open windows; of a Spark query, in the task with most. Sliding windows and sessions
+            count per key.
+        held_by: With `stream_time="min_partition"`, the partition that holds stream time back, and its time.
+        limits: The keys that each time limit holds back, in the order of the limits; limits that hold nothing are left
+            out.
+        lookups: In a join with a table, the records that wait for the table; None if no record waits.
+        follows: The join whose stream time this operator uses, because the join follows its slowest partition; "" from
+            the metrics of a Spark query, which do not name the join.
 
     Examples:
         >>> counts = events.group_by_key().windowed_by(tg.TimeWindows.of_size_and_grace("10 ms", "5 ms")).count()
@@ -129,7 +131,7 @@ class Pending:
     follows: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data, for JSON.
+        """This object as plain data, for JSON.
 
         Returns:
             Dictionaries, lists, numbers and texts.
@@ -142,13 +144,13 @@ class Pending:
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> Pending:
-        """What `to_dict` was called on.
+        """Rebuild a `Pending` from the dict that `to_dict` returned.
 
         Args:
-            told: What it gave.
+            told: The dict.
 
         Returns:
-            The same again.
+            The `Pending`.
 
         Examples:
             >>> one = tg.Pending("events", 5, (), 0)
@@ -171,17 +173,17 @@ class Pending:
         )
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """HTML for a notebook."""
         return html(self, SHOWN)
 
     @property
     def buffered(self) -> Buffered | None:
-        """What the first time limit that holds anything holds back, None if none does."""
+        """The keys of the first time limit that holds any back; None if no limit does."""
         return self.limits[0] if self.limits else None
 
     @property
     def _moving(self) -> list[str]:
-        """What holds stream time back, or moves it on, if anything waits for it."""
+        """Text: what holds stream time back or advances it; empty if nothing waits for stream time."""
         if self.held_by is not None:
             return [f"  {_holding(*self.held_by)}"]
         if self.lookups is not None:
@@ -200,7 +202,7 @@ class Pending:
         lines = [f"{self.name}: stream time is {show_instant(self.stream_time)}."]
         if not self.waiting and not self.limits and self.lookups is None:
             open_ = f" Of {self.open_windows} open windows updates leave as they come." if self.open_windows else ""
-            # An operator behind a join may wait all the same.
+            # An operator downstream of a join may still wait.
             held = self._moving if self.held_by is not None else []
             return "\n".join([f"{lines[0]} Nothing waits for it.{open_}", *held])
         for limit in self.limits:
@@ -224,7 +226,7 @@ def _first(keys: Sequence[tuple[str, int]]) -> list[str]:
 
 
 def _wait(count: int | None, what: str) -> str:
-    """How many of something wait; `count` is None if nobody knows."""
+    """Text such as "2 keys wait"; `count` is None if the number is not known."""
     return f"1 {what} waits" if count == 1 else f"{'' if count is None else f'{count} '}{what}s wait"
 
 
@@ -248,7 +250,7 @@ def _following(join: str) -> str:
 
 
 def together(tasks: Iterable[Pending], open_windows: int) -> Pending:
-    """What the tasks of one operator hold back, which have so many different windows."""
+    """One `Pending` from those of all tasks of an operator; `open_windows` counts the distinct windows of all tasks."""
     told = list(tasks)
     now = max((one.stream_time for one in told if one.stream_time is not None), default=None)
     windows = {(one.leaves_at, one.window or Window(0, 0)): one for task in told for one in task.waiting}
@@ -267,7 +269,7 @@ def together(tasks: Iterable[Pending], open_windows: int) -> Pending:
 
 
 def _buffers(tasks: list[Buffered]) -> tuple[Buffered, ...]:
-    """What the tasks hold back, by the limit."""
+    """The buffers of all tasks, merged by limit."""
     stores = dict.fromkeys(one.store for one in tasks)
     return tuple(_one_buffer([one for one in tasks if one.store == store]) for store in stores)
 
@@ -280,7 +282,7 @@ def _one_buffer(tasks: list[Buffered]) -> Buffered:
 
 
 def _lookups(tasks: list[Lookups]) -> Lookups | None:
-    """What the tasks hold back together."""
+    """The waiting lookups of all tasks, merged; None if there are none."""
     if not tasks:
         return None
     at, clock = min(one.leaves_at for one in tasks), max(one.clock for one in tasks)
@@ -288,7 +290,7 @@ def _lookups(tasks: list[Lookups]) -> Lookups | None:
 
 
 def _first_of_all(tasks: Sequence[Buffered | Lookups]) -> tuple[tuple[str, int], ...]:
-    """The first of what several tasks hold back, with the time at which each leaves."""
+    """The first `SHOWN` (key, time at which it leaves) pairs over all tasks."""
     first = sorted((entry for one in tasks for entry in one.first), key=lambda entry: (entry[1], entry[0]))
     return tuple(first[:SHOWN])
 

@@ -1,4 +1,4 @@
-"""What waits, as a picture for notebooks: the next windows to one scale, and the stream time that they wait for."""
+"""`Pending` as a picture for notebooks: the next windows on one scale, with the current stream time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STYLE = (
 
 
 def html(one: Pending, shown: int) -> str:
-    """`one` as a part of a page: its text, and its first windows drawn to scale and in a table."""
+    """`one` as an HTML fragment: its text, and its first windows as a drawing to scale and as a table."""
     first = one.waiting[:shown]
     drawn = _drawing(one, first) if one.stream_time is not None and first else ""
     table = _table(first) if first else ""

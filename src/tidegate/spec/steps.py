@@ -1,6 +1,6 @@
-"""Stateless steps: which records (or rows of a table) go on, and with which values and key.
+"""Stateless steps over records or rows of a table: filter, map_values, select_key.
 
-A function is given the row as a dict of its columns, or the key and the row if it takes two arguments (`key` as in
+A function gets the row as a dict of its columns, or the key and the row if it takes two arguments (`key` as in
 `aggregate`: a scalar, or a tuple for several columns). An expression is one of pyarrow.compute, such as
 `pc.field("price") > 3`.
 """
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Filter:
-    """Rows for which `predicate` is true go on.
+    """Keeps rows for which `predicate` is true.
 
-    What becomes of the others: a table's turns into a tombstone (`tombstones`), a stream's is gone.
+    Other rows are dropped; with `tombstones` (in a table) they become tombstones.
     """
 
     predicate: Any
@@ -37,10 +37,11 @@ class Filter:
 
 @dataclass(frozen=True)
 class MapValues:
-    """New value columns: those of the dict that a function returns, or one by one by function, expression or name.
+    """New value columns. `mapper` is a function that returns a dict of them, or (column, function, expression or name)
+    pairs.
 
-    `types` are the types of what functions give, by column; without them they are taken from the values. `kept` are
-    the columns that are no values.
+    `types` are the types of function results by column; without them the values decide. `kept` are the columns that are
+    not values.
     """
 
     mapper: Any
@@ -58,7 +59,7 @@ class MapValues:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The value columns, as far as they are known without a row."""
+        """The value columns that are known without a row."""
         named = () if callable(self.mapper) else tuple(name for name, _ in self.mapper)
         return tuple(dict.fromkeys([*named, *dict(self.types)]))
 
@@ -71,7 +72,7 @@ class MapValues:
 
 @dataclass(frozen=True)
 class SelectKey:
-    """A new key: what `function` gives, as the column `name` of type `type`."""
+    """A new key: the result of `function`, as the column `name` of type `type`."""
 
     function: Callable[..., Any]
     key: tuple[str, ...]
@@ -84,9 +85,10 @@ class SelectKey:
 
 @dataclass(frozen=True)
 class OneColumn:
-    """Each record as one column (`spec.columns.ROW`), beside the columns `kept`: inputs of a cogroup have others.
+    """Packs each record into one column (`spec.columns.ROW`), beside the columns `kept`: the inputs of a cogroup have
+    different columns.
 
-    number  which input it is
+    number  the number of the input
     key     its key columns
     """
 
@@ -102,17 +104,17 @@ Step: TypeAlias = "Filter | MapValues | SelectKey | OneColumn"
 
 
 def is_expression(value: Any) -> bool:
-    """Whether this is an expression of pyarrow.compute, asked without importing it."""
+    """Whether `value` is an expression of pyarrow.compute; does not import pyarrow."""
     return type(value).__name__ == "Expression" and type(value).__module__.startswith("pyarrow")
 
 
 def takes_key(function: Callable[..., Any], others: int = 1) -> bool:
-    """Whether a function wants the key and the row, rather than the row alone; or the key and so many `others`."""
+    """Whether a function takes the key besides `others` other arguments (by default the row)."""
     return _needs(function) == others + 1
 
 
 def _needs(function: Callable[..., Any]) -> int:
-    """How many arguments a function must be given."""
+    """The number of arguments that a function requires."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # some built-in functions have none
@@ -122,7 +124,7 @@ def _needs(function: Callable[..., Any]) -> int:
 
 
 def filter_of(predicate: Any, key: tuple[str, ...], tombstones: bool) -> Filter:
-    """Raises DefinitionTypeError if `predicate` is neither a function nor an expression."""
+    """The step. Raises DefinitionTypeError if `predicate` is neither a function nor an expression."""
     if not callable(predicate) and not is_expression(predicate):
         raise DefinitionTypeError(
             f'`predicate` is {predicate!r}. Use a function of the row, such as lambda row: row["price"] > 3, or a '
@@ -134,7 +136,7 @@ def filter_of(predicate: Any, key: tuple[str, ...], tombstones: bool) -> Filter:
 def map_values_of(
     mapper: Any, types: Mapping[str, Any] | None, key: tuple[str, ...], kept: tuple[str, ...]
 ) -> MapValues:
-    """Raises DefinitionTypeError for a mapper of the wrong kind, DefinitionError for a column that it cannot set."""
+    """The step. Raises DefinitionTypeError for a wrong mapper, DefinitionError for a column that it cannot set."""
     from tidegate.spec.types import arrow_type  # here, because it imports pyarrow
 
     if isinstance(mapper, Mapping):
@@ -164,12 +166,12 @@ def map_values_of(
 
 
 _NO_SUCH_FIELD = re.compile(r"No match for (FieldRef\.\S+(?: FieldRef\.\S+)*)")
-"""How Arrow says that there is no column of a name, or no field of a name in one."""
+"""Arrow's error text for a missing column, or a missing field in a column."""
 _NAME = re.compile(r"Name\((.+?)\)")
 
 
 def unknown_column(step: Step, columns: Sequence[str]) -> str | None:
-    """The first column that a step names and `columns` lack; what a Python function reads shows when it runs."""
+    """The first column that a step names and `columns` lack, else None. A Python function hides its reads."""
     if isinstance(step, Filter):
         named = [step.predicate]
     else:
@@ -190,7 +192,7 @@ def _unknown_field(expression: Any, columns: Sequence[str]) -> str | None:
 
 
 def computed(expression: Any, rows: pa.Table) -> pa.ChunkedArray:
-    """What an expression gives for each row of an Arrow table. Raises what Arrow raises."""
+    """The values of an expression for the rows of an Arrow table. Raises Arrow's errors."""
     from pyarrow import acero
 
     source = acero.Declaration("table_source", acero.TableSourceNodeOptions(rows))
@@ -199,7 +201,7 @@ def computed(expression: Any, rows: pa.Table) -> pa.ChunkedArray:
 
 
 def refusal_of(expression: Any, schema: Any) -> Exception | None:
-    """What Arrow says where it cannot compute an expression over rows of this schema; None if it can."""
+    """Arrow's error for an expression over rows of this schema; None if Arrow can compute it."""
     import pyarrow as pa
 
     try:
@@ -216,7 +218,7 @@ def no_such_field(error: Exception, columns: Sequence[str]) -> str | None:
 
 
 def no_such_fields(error: Exception) -> list[str]:
-    """The names of a column and of the fields in it that Arrow did not find; empty if `error` is something else."""
+    """The path of names (column, field in it) that Arrow did not find; empty if `error` is about something else."""
     found = _NO_SUCH_FIELD.search(str(error))
     return _NAME.findall(found[1]) if found else []
 

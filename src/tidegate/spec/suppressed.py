@@ -1,7 +1,7 @@
-"""Suppressed and its buffers: which updates are held back, and what happens when too many are.
+"""Suppressed and its buffers: which updates are held back, and what happens when a buffer is full.
 
-That a result is *final* must not depend on how much memory there was, so `until_window_closes` takes only a
-`StrictBuffer`, one that never emits early (KIP-328; Kafka's `StrictBufferConfig`).
+Whether a result is *final* must not depend on memory. So `until_window_closes` takes only a `StrictBuffer`, which never
+emits early (KIP-328; Kafka's `StrictBufferConfig`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _bound(value: int, argument: str) -> int:
 
 
 SHARE_RECORDS, SHARE_BYTES = 10_000, 10_000_000
-"""The least a task gets of a bound; an operator with a smaller bound uses fewer tasks, down to one."""
+"""The smallest share of a bound that a task gets; an operator with a smaller bound uses fewer tasks, down to one."""
 
 
 def _part(bound: int | None, task: int, tasks: int) -> int | None:
@@ -34,14 +34,14 @@ def _part(bound: int | None, task: int, tasks: int) -> int | None:
 
 @dataclass(frozen=True)
 class Buffer:
-    """How much a suppression may hold back; None is no bound. `BufferConfig` has the factories."""
+    """The bounds of a suppression's buffer; None is no bound. `BufferConfig` has the factories."""
 
     max_records: int | None = None
     max_bytes: int | None = None
     strategy: str = "shut_down"
 
     def with_max_records(self, records: int) -> Self:
-        """The same buffer, holding at most `records` keys.
+        """The same buffer with a bound of `records` keys.
 
         Args:
             records: The bound.
@@ -59,7 +59,7 @@ class Buffer:
         return _able_to_hold(replace(self, max_records=_bound(records, "max_records")))
 
     def with_max_bytes(self, size: int) -> Self:
-        """The same buffer, holding at most `size` bytes of keys and values.
+        """The same buffer with a bound of `size` bytes of keys and values.
 
         Args:
             size: The bound.
@@ -78,18 +78,18 @@ class Buffer:
 
     @property
     def bounded(self) -> bool:
-        """Whether it keeps to a bound; one that spills does not have to."""
+        """Whether the buffer enforces a bound; a buffer that spills does not."""
         return self.strategy != "spill_to_disk" and (self.max_records is not None or self.max_bytes is not None)
 
     @property
     def worth_tasks(self) -> int:
-        """Over how many tasks the bound may be divided: a smaller share than SHARE_* would be full by chance alone."""
+        """The most tasks that may share the bound: a share smaller than SHARE_* would be full by chance alone."""
         shares = [self.max_records // SHARE_RECORDS] if self.max_records is not None else []
         shares += [self.max_bytes // SHARE_BYTES] if self.max_bytes is not None else []
         return max(1, min(shares))
 
     def share(self, task: int, tasks: int) -> Self:
-        """What one of several tasks may hold: equal parts, the remainder one each to the first tasks.
+        """The share of one task: equal parts of the bounds; the first tasks get one more each until the rest is used.
 
         Args:
             task: The number of the task.
@@ -107,7 +107,7 @@ class Buffer:
         )
 
     def with_no_bound(self) -> StrictBuffer:
-        """A buffer without bounds, which never has to emit early.
+        """A buffer without bounds.
 
         Returns:
             The buffer.
@@ -119,7 +119,7 @@ class Buffer:
         return StrictBuffer()
 
     def shut_down_when_full(self) -> StrictBuffer:
-        """Stop the query rather than emit early; the batch that overflowed leaves nothing behind.
+        """Stop the query instead of emitting early; the batch that overflows changes nothing.
 
         Returns:
             A strict buffer.
@@ -134,7 +134,7 @@ class Buffer:
         return _able_to_hold(StrictBuffer(self.max_records, self.max_bytes, "shut_down"))
 
     def emit_early_when_full(self) -> EagerBuffer:
-        """Emit the oldest entries before their time rather than grow above the bound.
+        """Emit the oldest entries early instead of growing above the bound.
 
         Returns:
             An eager buffer.
@@ -146,7 +146,7 @@ class Buffer:
         return EagerBuffer(self.max_records, self.max_bytes, "emit_early")
 
     def spill_to_disk_when_full(self) -> StrictBuffer:
-        """Keep what exceeds the bound on disk: nothing leaves early and nothing stops.
+        """Keep rows above the bound on disk only: no row leaves early and the query does not stop.
 
         Returns:
             A strict buffer.
@@ -165,7 +165,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class StrictBuffer(Buffer):
-    """A buffer that never emits early: shuts down or spills when full, or has no bound.
+    """A buffer that never emits early: it shuts the query down or spills when full, or has no bound.
 
     Attributes:
         max_records: The largest number of keys; None is no bound.
@@ -199,7 +199,7 @@ _B = TypeVar("_B", bound=Buffer)
 
 
 def _able_to_hold(buffer: _B) -> _B:
-    """The buffer. Raises DefinitionError if it shuts down when full, and is full without an entry."""
+    """The buffer. Raises DefinitionError if it shuts down when full and has a bound of 0."""
     if buffer.strategy == "shut_down" and 0 in (buffer.max_records, buffer.max_bytes):
         raise DefinitionError(
             f"The buffer holds {buffer}: its bound must be positive, or the first result stops the query. Use a bound "
@@ -231,13 +231,13 @@ class BufferConfig:
 
     @staticmethod
     def max_records(records: int) -> EagerBuffer:
-        """A buffer of at most so many keys that emits early when full.
+        """A buffer of at most `records` keys that emits early when full.
 
         Args:
             records: The bound.
 
         Returns:
-            An eager buffer. `.shut_down_when_full()` and `.spill_to_disk_when_full()` make a strict one of it.
+            An eager buffer. `.shut_down_when_full()` and `.spill_to_disk_when_full()` turn it into a strict one.
 
         Raises:
             DefinitionError: The bound is negative.
@@ -250,13 +250,13 @@ class BufferConfig:
 
     @staticmethod
     def max_bytes(size: int) -> EagerBuffer:
-        """A buffer of at most so many bytes that emits early when full.
+        """A buffer of at most `size` bytes that emits early when full.
 
         Args:
             size: The bound.
 
         Returns:
-            An eager buffer. `.shut_down_when_full()` and `.spill_to_disk_when_full()` make a strict one of it.
+            An eager buffer. `.shut_down_when_full()` and `.spill_to_disk_when_full()` turn it into a strict one.
 
         Raises:
             DefinitionError: The bound is negative.
@@ -270,10 +270,10 @@ class BufferConfig:
 
 @dataclass(frozen=True)
 class UntilWindowCloses:
-    """Hold every result of a window back until the window is closed; then let the last one out.
+    """Hold the results of a window back until the window closes; then emit the last one.
 
     Attributes:
-        buffer: What may wait, and what happens when it is full.
+        buffer: The bounds on waiting results, and what happens when the buffer is full.
         name: The name of the suppression in the checkpoint; None derives one.
 
     Examples:
@@ -305,11 +305,11 @@ class UntilWindowCloses:
 
 @dataclass(frozen=True)
 class UntilTimeLimit:
-    """Hold updates of a key back for `limit_ms`, and let the last one out.
+    """Hold updates of a key back for `limit_ms`, then emit the last one.
 
     Attributes:
-        limit_ms: How long updates wait.
-        buffer: What may wait, and what happens when it is full.
+        limit_ms: How long updates wait, in milliseconds.
+        buffer: The bounds on waiting updates, and what happens when the buffer is full.
         clock: "stream" or "wall".
         measured_from: "first_update", "latest_update" or "window_start".
         name: The name of the suppression in the checkpoint; None derives one.
@@ -360,7 +360,7 @@ class Suppressed:
         """Only final results: one row per key and window, when the window is closed.
 
         Args:
-            buffer: A strict buffer; without a bound `BufferConfig.unbounded()`.
+            buffer: A strict buffer, for example `BufferConfig.unbounded()`.
 
         Returns:
             The suppression.
@@ -396,8 +396,8 @@ class Suppressed:
         """At most one row per key and `limit`.
 
         Args:
-            limit: How long updates of a key wait; zero lets everything through.
-            buffer: What may wait, and what happens when it is full.
+            limit: How long updates of a key wait; zero emits every update at once.
+            buffer: The bounds on waiting updates, and what happens when the buffer is full.
             clock: "stream" waits by stream time, "wall" by the wall clock.
             measured_from: The wait counts from the "first_update", the "latest_update" or the "window_start".
 

@@ -1,4 +1,4 @@
-"""Spark's type strings as Arrow types."""
+"""Converts Spark type strings to Arrow types."""
 
 from __future__ import annotations
 

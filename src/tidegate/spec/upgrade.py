@@ -1,4 +1,4 @@
-"""Upgrade: what a changed plan means for a checkpoint, as data and as text."""
+"""Upgrade: the differences between a plan and a checkpoint, and whether the plan can go on; as data and as text."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ CHOICES = (
 
 @dataclass(frozen=True)
 class Change:
-    """A difference between the plan that wrote a checkpoint and another one.
+    """A difference between the plan that wrote a checkpoint and another plan.
 
     Attributes:
         what: The part of the plan that differs.
         before: The value in the checkpoint.
         after: The value in the new plan.
-        loses: What going on would lose; empty if the plan goes on.
-        effect: What going on means, if the plan goes on.
-        operator: The name of the operator, of a plan with several.
+        loses: What would be lost, which is why the plan cannot go on; empty if it can.
+        effect: The effect of the change, if the plan can go on.
+        operator: The name of the operator, in a plan with several.
 
     Examples:
         >>> grouped = events.group_by_key()
@@ -45,10 +45,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Upgrade:
-    """What becomes of a checkpoint under a plan; printed, it is what a refusal would say.
+    """Whether a plan can go on from a checkpoint, and the differences. It prints as text, like the error of a query.
 
     Attributes:
-        changes: The differences; empty if the plan is the one that wrote the checkpoint.
+        changes: The differences; empty if this plan wrote the checkpoint.
 
     Examples:
         >>> driver = TopologyTestDriver(events.group_by_key().count())
@@ -61,7 +61,7 @@ class Upgrade:
 
     @property
     def goes_on(self) -> bool:
-        """Whether the plan goes on from the checkpoint."""
+        """Whether the plan can go on from the checkpoint."""
         return not any(change.loses for change in self.changes)
 
     def __str__(self) -> str:
@@ -83,13 +83,13 @@ def _lines(changes: Iterable[Change]) -> Iterable[str]:
 
 
 def other_operators(before: int, after: int) -> Upgrade:
-    """Of a plan with more or fewer stateful operators than the checkpoint has."""
+    """The upgrade to a plan with another number of stateful operators than the checkpoint: it cannot go on."""
     loses = "what operators hold that are gone; Spark itself starts no other number of them on a checkpoint"
     return Upgrade((Change("operators", str(before), str(after), loses),))
 
 
 def refusal(changes: Iterable[Change]) -> str:
-    """What an operator says that does not go on."""
+    """The error text of an operator that cannot go on from its checkpoint."""
     found = list(changes)
     lost = "; ".join(f"{change.what}: {change.loses}" for change in found if change.loses)
     return (

@@ -1,4 +1,4 @@
-"""The types of the columns of records, learned from their values where no schema declares them."""
+"""The types of record columns: declared by a schema, or learned from values."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class Types:
     columns: dict[str, pa.DataType] = field(default_factory=dict)
     declared: bool = False
     numbered: bool = False
-    """Whether records are of several inputs, each with partitions of its own (`INPUT`)."""
+    """Whether records come from several inputs, each with its own partitions (`INPUT`)."""
 
     @classmethod
     def of(cls, schema: pa.Schema | None) -> Types:
-        """The types of a declared schema, or none yet."""
+        """The types of a declared schema; without a schema none yet."""
         if schema is None:
             return cls()
         return cls({f.name: f.type for f in schema}, declared=True)
 
     def learn(self, records: Sequence[Record]) -> None:
-        """Take in columns, and parts of nested ones, that were not known or had no value yet."""
+        """Learn the types of columns, and of parts of nested ones, that were not known or had no value yet."""
         unknown = {name for name, kind in self.columns.items() if _unknown(kind)}
         for record in records:
             for name, value in record.items():
@@ -54,7 +54,7 @@ class Types:
                         unknown.discard(name)
 
     def learn_schema(self, schema: pa.Schema) -> None:
-        """Take in the types of columns that were not known, or had no value yet."""
+        """Learn the types of columns that were not known or had no value yet."""
         for column in schema:
             _check_name(column.name)
             known = self.columns.get(column.name, pa.null())
@@ -62,15 +62,15 @@ class Types:
                 self.columns[column.name] = _with(known, column.type)
 
     def copy(self) -> Types:
-        """The same, learning on its own."""
+        """A copy that learns independently."""
         return Types(dict(self.columns), self.declared, self.numbered)
 
     def go_on(self, before: Types) -> None:
-        """Know besides what was known before a restart. The records of a cogroup may have other columns now."""
+        """Add the types known before a restart. The records of a cogroup may have other columns now."""
         self.columns |= {n: t for n, t in before.columns.items() if not (self.declared and n.startswith(ROW))}
 
     def array(self, name: str, records: Sequence[Record], start: int) -> pa.Array:
-        """The column `name` of the records. Raises InputError naming the value that does not fit."""
+        """The column `name` of the records. Raises InputError with the value that does not fit."""
         kind = self.columns.get(name, pa.null())
         convert, values = converter(kind), []
         for record in records:
@@ -93,22 +93,22 @@ def _check_name(name: str) -> None:
 
 
 def _unknown(kind: pa.DataType) -> bool:
-    """Whether nothing is known of a type, or of a part of it."""
+    """Whether a type, or a part of it, is not known."""
     parts = [kind.field(i).type for i in range(kind.num_fields)] if pa.types.is_nested(kind) else []
     return bool(pa.types.is_null(kind)) or any(map(_unknown, parts))
 
 
 def _with(known: pa.DataType, found: pa.DataType) -> pa.DataType:
-    """What is known of a type, with what a value shows of the parts that are not."""
+    """The type `known`, with its unknown parts taken from `found`."""
     schemas = [pa.schema([("x", known)]), pa.schema([("x", found)])]
     try:
         return pa.unify_schemas(schemas).field("x").type
     except pa.ArrowTypeError:
-        return known  # the value is refused where its column is made
+        return known  # the value is rejected when its column is built
 
 
 def _grown(known: pa.DataType, record: Record) -> pa.DataType:
-    """What is known of the columns of a record that is one column, with those that this record shows."""
+    """The struct type of a column of whole records, with the columns of this record added."""
     fields = (
         {known.field(i).name: known.field(i).type for i in range(known.num_fields)} if pa.types.is_struct(known) else {}
     )

@@ -1,4 +1,4 @@
-"""Records made into the columns that the kernel reads."""
+"""Converts records to the columns that the kernel reads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidegate.testing.records import INPUT, OWN, Record
 
 
 def check_columns(names: Iterable[str | None], records: Sequence[Record], start: int) -> None:
-    """Raise InputError for a record that lacks one of these columns, which the stream needs."""
+    """Raise InputError for a record without one of these columns, which the stream needs."""
     wanted = [name for name in names if name is not None]
     for i, record in enumerate(records):
         for name in wanted:
@@ -50,13 +50,13 @@ def _check(op: Operation, types: Types, records: Sequence[Record], start: int) -
 
 
 def _read_by_name(op: Operation) -> tuple[str, ...]:
-    """The columns that the aggregates name, and the one that says which row of a table is deleted."""
+    """The columns that the aggregates name, and the column that marks deleted rows of a table."""
     named = () if isinstance(op.function, Fold) else op.input_columns(())
     return named if op.deleted is None else (*named, op.deleted)
 
 
 def to_batch(op: Operation, types: Types, records: Sequence[Record], start: int) -> pa.RecordBatch:
-    """The records as k:, v:, ts, partition and offset columns; `start` is the number of the first one."""
+    """The records as k:, v:, ts, partition and offset columns; `start` is the number of the first record."""
     _check(op, types, records, start)
     stream = op.stream
     known = tuple(name for name in types.columns if name not in OWN)
@@ -80,7 +80,7 @@ def to_batch(op: Operation, types: Types, records: Sequence[Record], start: int)
 
 
 def _partitions(types: Types, name: str, records: Sequence[Record], start: int) -> pa.Array:
-    """The partitions of the records; of several inputs each has its own, though they are numbered alike."""
+    """The partitions of the records; each of several inputs has its own partitions, even with equal numbers."""
     partitions = types.array(name, records, start)
     if not types.numbered:
         return partitions
@@ -91,7 +91,7 @@ def _partitions(types: Types, name: str, records: Sequence[Record], start: int) 
 def _as(kind: pa.DataType, stamps: list[int | None]) -> pa.Array:
     if pa.types.is_timestamp(kind):
         return pa.array(stamps, pa.timestamp("ms", kind.tz)).cast(kind)
-    # Whole milliseconds also where none of these records has one, as in another map task of the batch.
+    # Integers even if all are null: another map task of the batch may have values, and the types must agree.
     return pa.array(stamps, pa.int64())
 
 

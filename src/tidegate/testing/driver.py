@@ -1,4 +1,4 @@
-"""TopologyTestDriver: a topology record by record or batch by batch, on the kernel that Spark runs, without Spark."""
+"""TopologyTestDriver: runs a topology by record or by batch, on the same kernel as Spark, without Spark."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from tidegate.testing.rows import to_rows
 
 @dataclass
 class DriverState:
-    """What a driver remembers; a new driver given it goes on as after a restart. `stores`: of the operators in order,
-    upstream first.
+    """The state of a driver, from which a new driver goes on as after a restart. `stores`: one per operator, upstream
+    first.
     """
 
     stores: tuple[DictStore, ...]
@@ -51,24 +51,24 @@ class DriverState:
 class TopologyTestDriver:
     """Runs a topology in this process, without Spark and without Java.
 
-    Timestamps are integer milliseconds or datetimes. Records come in the order piped, as one source partition; a
+    Timestamps are integer milliseconds or datetimes. Records are read in the order piped, as one source partition; a
     stream with partition and offset reads them from the records. `pipe_input` is a micro-batch of one record.
 
-    Several outputs of one aggregation are given by name, `TopologyTestDriver({"raw": counts, "final": final})` or
-    `TopologyTestDriver(tg.outputs(raw=counts, final=final))`: each row then says its `output`. Where streams were
-    merged or joined, the name of its input goes with a record.
+    For several outputs of one aggregation, use `TopologyTestDriver({"raw": counts, "final": final})` or
+    `TopologyTestDriver(tg.outputs(raw=counts, final=final))`: each row then has the name of its `output`. If the
+    topology has several inputs (a merge, a join), pass the name of the input with a record.
 
     Supported: everything the Spark runtime runs. Not supported: tasks and source layouts (`tidegate.testing.layout`).
 
     Args:
         table: A table, a stream, or several outputs.
-        state: What another driver remembers (`driver.state()`); this driver goes on as after a restart.
-        initial_wall_clock_time: Where the wall clock begins: epoch milliseconds or a datetime.
-        tuning: Makes sizes of the kernel small, for tests of tidegate itself.
+        state: The state of another driver (`driver.state()`); this driver goes on as after a restart.
+        initial_wall_clock_time: The start of the wall clock: epoch milliseconds or a datetime.
+        tuning: Small sizes inside the kernel, for tests of tidegate itself.
 
     Raises:
-        DefinitionTypeError: `state` is not what a driver remembers.
-        CheckpointError: The state is of a plan with another number of operators.
+        DefinitionTypeError: `state` is not the state of a driver.
+        CheckpointError: The state has another number of operators.
 
     Examples:
         >>> driver = TopologyTestDriver(events.group_by_key().count())
@@ -110,14 +110,14 @@ class TopologyTestDriver:
         self._tallies = [Totals(node.op.stream.name, node.op.numbers, self._wall_clock_ms) for node in self._nodes]
 
     def pipe_input(self, record: Record | Any, stream: str | None = None) -> None:
-        """Process one record; of a table or frame its rows, one after the other.
+        """Process one record, or the rows of a table or frame one by one.
 
         Args:
             record: A dict of the columns; or an Arrow table, a pandas or polars frame.
-            stream: The name of the input, where there are several.
+            stream: The name of the input, if there are several.
 
         Raises:
-            InputError: The record cannot be read as the plan says.
+            InputError: The record does not fit the plan.
 
         Examples:
             >>> driver = TopologyTestDriver(events.group_by_key().count())
@@ -134,14 +134,14 @@ class TopologyTestDriver:
     def pipe_batch(self, records: Sequence[Record] | Any, stream: str | None = None) -> None:
         """Process several records as one micro-batch.
 
-        A step that raises leaves the driver as it was before, as a failed micro-batch does.
+        If a step raises, the driver does not change, as after a failed micro-batch.
 
         Args:
-            records: A list of dicts, or what Arrow can read as a table: an Arrow table, a pandas or polars frame.
-            stream: The name of the input, where there are several.
+            records: A list of dicts, or a table that Arrow can read: an Arrow table, a pandas or polars frame.
+            stream: The name of the input, if there are several.
 
         Raises:
-            InputError: A record cannot be read as the plan says.
+            InputError: A record does not fit the plan.
             CheckpointError: The driver is drained.
 
         Examples:
@@ -178,9 +178,9 @@ class TopologyTestDriver:
         self._step(entries, taken, len(records))
 
     def drain(self) -> None:
-        """Let everything out and end, as `tg.drain` does on Spark: what is piped afterwards is refused.
+        """Emit everything and end, as `tg.drain` does on Spark. Records piped afterwards are rejected.
 
-        A drain that failed goes on where it was.
+        If a drain fails, call it again: it goes on where it stopped.
 
         Raises:
             CheckpointError: The driver is drained already.
@@ -198,7 +198,7 @@ class TopologyTestDriver:
         if self._drained:
             raise drained()
         while self._nodes and self._heard and not self._drained:
-            # It begins, and it ends; where the end failed before, that alone is left.
+            # A drain has two steps: it begins, and it ends. If the end failed before, only the end is left.
             self._step(self._entries, [[] for _ in self._entries], 0, drains=True)
             state = State.open(self._stores[0])
             self._drained = state is not None and state.drain == DONE
@@ -210,7 +210,7 @@ class TopologyTestDriver:
         return any(entry.types.columns for entry in self._entries)
 
     def _step(self, entries: list[Entry], records: list[list[Record]], count: int, drains: bool = False) -> None:
-        """A micro-batch through all operators: `records` of each entry, `count` of them piped."""
+        """Run a micro-batch through all operators: `records` of each entry; `count` records were piped."""
         stores = [Overlay(store) for store in self._stores]
         steps: list[Step] = []
         declared = all(entry.types.declared for entry in entries)
@@ -218,8 +218,8 @@ class TopologyTestDriver:
         def step(node: Node, rows: list[pa.Table | None]) -> pa.Table:
             place = len(steps)
             mine = [(entry, found) for entry, found in zip(entries, records, strict=True) if entry.place == place]
-            # Caching works between records: what one record makes is forwarded update by update. What leaves in a
-            # drain, or because time passed, is of many.
+            # Caching works between records: all updates of a single record are forwarded. Rows that leave in a drain,
+            # or because time passed, come from many records.
             behind = any(table is not None for table in rows)
             op = replace(node.op, caching=node.op.caching and count != 1) if behind else node.op
             inputs = [self._input(node, entry, found) for entry, found in mine]
@@ -244,18 +244,17 @@ class TopologyTestDriver:
             tally.add(combined(tally.hows, [numbers_of_step]), self._wall_clock_ms)
 
     def _input(self, node: Node, entry: Entry, records: list[Record]) -> tuple[Edge, pa.Table]:
-        """The columns that an operator reads of records, all those of a side together."""
+        """The columns that an operator reads of the records of one side."""
         op = node.op.of_side(entry.side)
         rows = columns_read(op, entry.types, records, self._piped)
         return entry.edge_of(node), with_clock(op, rows, self._wall_clock_ms)
 
     def read_output(self) -> list[dict[str, Any]]:
-        """The rows that came out since the last call, in order.
+        """The rows emitted since the last call, in order.
 
         Returns:
-            A dict for each row: keys, `window`, values, `timestamp`. `deleted` is there where the plan can produce
-            tombstones;
-            a tombstone's value columns are None.
+            A dict for each row: keys, `window`, values, `timestamp`. If the plan can produce tombstones, also
+            `deleted`; the value columns of a tombstone are None.
 
         Examples:
             >>> driver = TopologyTestDriver(events.group_by_key().count())
@@ -268,7 +267,7 @@ class TopologyTestDriver:
 
     @property
     def drops(self) -> dict[str, int]:
-        """Records not taken by any operator, by reason; "late" counts (record, closed window) pairs."""
+        """Late and skipped records of all operators, by reason; "late" counts (record, closed window) pairs."""
         told = [tally.values(self._wall_clock_ms) for tally in self._tallies]
         known = dict.fromkeys(reason for node in self._nodes for reason in reasons(node.op)) or reasons(None)
         return {reason: sum(int(one.get(reason, 0)) for one in told) for reason in known}
@@ -281,12 +280,12 @@ class TopologyTestDriver:
     def metrics(self, operator: str | None = None) -> dict[str, float]:
         """Every metric of docs/operations.md by name, as the listener on Spark keeps them; times in ms.
 
-        The counts by reason, `records`, `emitted` and `dropped` are there besides under these names. NaN means that
-        there is no sample yet. Rates are per second of the driver's wall clock.
+        There are also the counts by reason, and `records`, `emitted` and `dropped`. NaN means that there is no sample
+        yet. Rates are per second of the driver's wall clock.
 
         Args:
-            operator: One of a chain, by its name ("moves", "moves by city"). Left out, what comes in is told by the
-                first operator and what waits and leaves by the last.
+            operator: The name of one operator of a chain ("moves", "moves by city"). Left out, numbers of the input
+                come from the first operator, numbers of waiting and emitted rows from the last.
 
         Returns:
             The numbers by name.
@@ -313,13 +312,13 @@ class TopologyTestDriver:
         }
 
     def advance_wall_clock(self, by: Duration) -> None:
-        """Let time pass on the wall clock, as an empty micro-batch at its end; what is due by it leaves.
+        """Advance the wall clock, then run an empty micro-batch: rows that are due by the wall clock leave.
 
-        The clock starts at `initial_wall_clock_time`, 0 if that is not given. Nothing that leaves by stream time
-        alone notices. A step that raises leaves the driver as it was before.
+        The clock starts at `initial_wall_clock_time`, by default 0. It does not affect rows that leave by stream time
+        alone. If a step raises, the driver does not change.
 
         Args:
-            by: How long.
+            by: The duration.
 
         Raises:
             DefinitionError: `by` is negative.
@@ -348,16 +347,16 @@ class TopologyTestDriver:
 
     @property
     def wall_clock(self) -> timedelta:
-        """What the wall clock shows, since 1970."""
+        """The time of the wall clock, since 1970."""
         return timedelta(milliseconds=self._wall_clock_ms)
 
     def pending(self) -> Pending:
-        """The rows that wait, the stream time they wait for, and how far away it is.
+        """The rows that wait, and the stream time they wait for.
 
-        `tg.explain_pending(driver)` prints the same.
+        `tg.explain_pending(driver)` prints this for every operator.
 
         Returns:
-            What the first operator holds back.
+            The rows that the first operator holds back.
 
         Examples:
             >>> counts = events.group_by_key().windowed_by(tg.TimeWindows.of_size_and_grace("10 ms", "5 ms")).count()
@@ -374,15 +373,15 @@ class TopologyTestDriver:
         if layout is None:
             return self._pending(self._stores[0]) or Pending(self._nodes[0].op.stream.name, None, (), 0)
         loaded = compatibility.load(self._stores[0].copy(), layout, 1)
-        # As the first batch under a changed plan will find it.
+        # The state as the first batch under a changed plan will find it.
         compatibility.start(loaded)
         return pending.pending(loaded.layout, loaded.state)
 
     def pending_of_chain(self) -> list[Pending]:
-        """`pending` of each operator, where a table was grouped anew or its changes were.
+        """`pending` of each operator, in a topology with several.
 
         Returns:
-            What each operator holds back, upstream first.
+            The rows that each operator holds back, upstream first.
 
         Examples:
             >>> driver = TopologyTestDriver(events.group_by_key().count().group_by("count").count("users"))
@@ -394,14 +393,14 @@ class TopologyTestDriver:
         return [self.pending(), *behind]
 
     def _pending(self, store: DictStore) -> Pending | None:
-        """What waits in a store, as it says itself."""
+        """The waiting rows of a store, by the layout that the store describes; None if it is empty."""
         what, state = description.of(store), State.open(store)
         if what is None or state is None:
             return None
         return pending.pending(compatibility.fitted(state, what.layout), state)
 
     def _layout(self, node: Node, place: int) -> Layout | None:
-        """The layout of an operator that reads sources alone, as far as its columns are known."""
+        """The layout of an operator from the columns known so far; None if it reads rows of other operators."""
         if len(node.sources) < len(node.edges):
             return None
         mine = [entry for entry in self._entries if entry.place == place]
@@ -416,12 +415,12 @@ class TopologyTestDriver:
         ended_from: int | datetime | None = None,
         ended_to: int | datetime | None = None,
     ) -> list[dict[str, Any]]:
-        """The rows of a store, as `tg.read_state` gives them on Spark.
+        """The rows of a store, as `tg.read_state` reads them on Spark.
 
         Args:
-            store: The name of the store; left out, that of the aggregation.
-            ended_from: Only windows that ended then or later; epoch milliseconds or a datetime.
-            ended_to: Only windows that ended then or earlier.
+            store: The name of the store; left out, the store of the aggregation.
+            ended_from: Only windows that ended at this time or later; epoch milliseconds or a datetime.
+            ended_to: Only windows that ended at this time or earlier.
 
         Returns:
             A dict for each row.
@@ -444,13 +443,13 @@ class TopologyTestDriver:
         raise stored_rows.unknown(store, [name for what, _ in found for name in stored_rows.stores(what)])
 
     def check_upgrade(self, table: Result | Mapping[str, KTable | KLateRecords]) -> Upgrade:
-        """What would become of this driver's state under another topology, as `tg.check_upgrade` says it on Spark.
+        """Compare another topology with this driver's state, as `tg.check_upgrade` does on Spark.
 
         Args:
             table: The other topology.
 
         Returns:
-            The changes, and whether the topology goes on.
+            The changes, and whether the topology can go on from the state.
 
         Examples:
             >>> driver = TopologyTestDriver(events.group_by_key().count())
@@ -473,7 +472,7 @@ class TopologyTestDriver:
         return Upgrade(tuple(changes))
 
     def state(self) -> DriverState:
-        """What a restart would find.
+        """The state that a restart would find.
 
         Returns:
             The state, for `TopologyTestDriver(table, state=driver.state())`, which goes on from here.

@@ -12,9 +12,9 @@ from tidegate.testing.inputs import Inputs
 
 @dataclass
 class Entry:
-    """An input of an operator: the streams that records are piped into, and the types of their columns behind steps.
+    """An input of an operator: its source streams, and the types of their columns after the steps.
 
-    place, side  the operator, among all upstream first; and the side of a join
+    place, side  the index of the operator, upstream first; and the side of a join
     """
 
     place: int
@@ -23,21 +23,21 @@ class Entry:
     types: Types
 
     def copy(self) -> Entry:
-        """The same, learning on its own."""
+        """A copy that learns independently."""
         return Entry(self.place, self.side, self.inputs.copy(), self.types.copy())
 
     def go_on(self, before: Entry) -> None:
-        """Know besides what was known before a restart."""
+        """Add the types known before a restart."""
         self.inputs.go_on(before.inputs)
         self.types.go_on(before.types)
 
     def edge_of(self, node: Node) -> Edge:
-        """The edge of its operator by which its records come, all those of a side together."""
+        """The edge of its operator for the records of this side."""
         return next(edge for edge in node.sources if edge.side == self.side)
 
 
 def entries_of(plan: Plan, nodes: list[Node]) -> list[Entry]:
-    """The inputs of all operators; of stateless steps alone, the one that there is."""
+    """The inputs of all operators; of a topology without operators, its only input."""
     if not nodes:
         inputs = Inputs.of(inputs_of(plan))
         return [Entry(0, 0, inputs, inputs.types())]
@@ -50,7 +50,7 @@ def entries_of(plan: Plan, nodes: list[Node]) -> list[Entry]:
 
 
 def check_names(entries: list[Entry]) -> None:
-    """Raise DefinitionError where two inputs that are not one have the same name."""
+    """Raise DefinitionError if two different inputs have the same name."""
     named: dict[str, Stream] = {}
     for entry in entries:
         for branch in entry.inputs.branches:
@@ -63,7 +63,7 @@ def check_names(entries: list[Entry]) -> None:
 
 
 def check_input(entries: list[Entry], stream: str | None) -> None:
-    """Raise InputError unless it is clear which input records are of."""
+    """Raise InputError unless `stream` names an input, or is None and there is only one."""
     names = list(dict.fromkeys(branch.name for entry in entries for branch in entry.inputs.branches))
     if stream is None and len(names) > 1:
         raise InputError(

@@ -1,4 +1,4 @@
-"""The same topology over several map tasks and several stateful tasks, as Spark lays it out, without Spark."""
+"""Runs a topology in several map tasks and several stateful tasks, as Spark does, without Spark."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tidegate.testing.records import Record
 from tidegate.testing.rows import to_rows
 
 Read = tuple[str | None, Sequence[Record]]
-"""What a map task reads: the name of the input that its records are of (None: of every one), and the records."""
+"""Input of a map task: the name of the input (None: every input), and the records."""
 
 
 def run(
@@ -44,13 +44,13 @@ def run(
     sides: Sequence[Sequence[int]] = (),
     tuning: Tuning = DEFAULT,
 ) -> tuple[list[dict[str, Any]], dict[str, int]]:
-    """Rows and drops of a stream whose batch i was read by map tasks that got splits[i][0], splits[i][1], ...
+    """Rows and drops of a stream; in batch i the map tasks read splits[i][0], splits[i][1], ...
 
     `batches` are the same records by batch, from which the types are learned. `clocks` is the wall clock (ms) of each
-    batch, where the plan needs it: in a batch without records the tasks step whose timers have expired.
-    `contiguous`: the source promises that each map task reads an unbroken stretch of each partition, as `pack` has it.
-    `tuning`: sizes of the kernel, small ones in tests of tidegate itself.
-    `sides`: of a join, the side of which the map task reads splits[i][j]; both have the columns of `batches`.
+    batch, if the plan needs it: in a batch without records only tasks with expired timers step.
+    `contiguous`: each map task reads an unbroken range of offsets of each partition, as in `pack`.
+    `tuning`: sizes inside the kernel, small in tests of tidegate itself.
+    `sides`: in a join, the side of splits[i][j]; both sides have the columns of `batches`.
     """
     topology = Tasks(table.node, tasks, contiguous=contiguous, tuning=tuning)
     for batch in batches:
@@ -66,12 +66,12 @@ def run(
 class Tasks:
     """A topology in several tasks, batch by batch.
 
-    before    the same topology, or an upgraded one, whose stores it goes on from as after a restart
-    as_spark  with as many tasks for each operator as Spark gives it, and rows in no order between keys
-    drains    whether this is a last run
-    tuning    sizes of the kernel
-    dropped   by operator, upstream first: records not taken, by reason
-    graces    by operator: which graces its records needed, as far as its tasks tell it
+    before    the topology before an upgrade or restart, from whose stores this one goes on
+    as_spark  each operator gets as many tasks as on Spark, and rows of different keys are in no order
+    drains    whether this is a drain
+    tuning    sizes inside the kernel
+    dropped   by operator, upstream first: late and skipped records, by reason
+    graces    by operator: the graces that its records needed, if its tasks report them
     """
 
     def __init__(
@@ -99,17 +99,17 @@ class Tasks:
             mine.stores, mine.wakes = theirs.stores, theirs.wakes
 
     def learn(self, records: Sequence[Record]) -> None:
-        """Learn the types of columns that no schema declares."""
+        """Learn the types of columns without a declared schema."""
         for operator in self.operators:
             for source in operator.sources:
                 source.learn(records)
 
     def batch(self, read: Iterable[Read], clock: int | None = None) -> list[dict[str, Any]]:
-        """The rows of a micro-batch; a batch that fails leaves what is stored as it was before."""
+        """Run a micro-batch and return its rows; a failed batch does not change the stores."""
         return self._step([one for one in read if one[1]], clock)
 
     def drain(self) -> list[dict[str, Any]]:
-        """The rows of the two batches of a last run."""
+        """The rows of the two batches of a drain."""
         return self._step([], None) + self._step([], None)
 
     def _step(self, read: Sequence[Read], clock: int | None) -> list[dict[str, Any]]:
@@ -128,7 +128,7 @@ class Tasks:
 
 @dataclass
 class _Batch:
-    """A micro-batch on its way through the operators: the steps of each, what they store and when they wake."""
+    """A micro-batch on its way through the operators: the steps, stores and timers of each one."""
 
     operators: list[_Operator]
     read: Sequence[Read]
@@ -137,7 +137,7 @@ class _Batch:
     kept: list[tuple[list[DictStore], list[int | None]]] = field(default_factory=list)
 
     def step(self, node: Node, upstream: list[list[Step] | None]) -> list[Step]:
-        """Step the next operator, upstream first."""
+        """Run the next operator, upstream first."""
         inputs = [(edge, steps) for edge, steps in zip(node.edges, upstream, strict=True) if steps is not None]
         operator = self.operators[len(self.made)]
         self.kept.append(([store.copy() for store in operator.stores], [*operator.wakes]))
@@ -147,7 +147,7 @@ class _Batch:
 
 @dataclass
 class _Source:
-    """A stream that an operator reads, behind its steps; `types` are those of all streams of this side."""
+    """A source stream of an operator, after its steps; `types` are the types of all streams of its side."""
 
     edge: Edge
     inputs: Inputs
@@ -155,12 +155,12 @@ class _Source:
 
     @property
     def side(self) -> int:
-        """Of a join."""
+        """The side of a join."""
         return self.edge.side
 
     @classmethod
     def of(cls, node: Node) -> list[_Source]:
-        """The streams that are read from a source: each is read by map tasks of its own."""
+        """The source streams of an operator. Each has its own map tasks."""
         sources = []
         for side in dict.fromkeys(edge.side for edge in node.sources):
             edges = [edge for edge in node.sources if edge.side == side]
@@ -182,7 +182,7 @@ class _Options:
 
 
 class _Operator:
-    """An operator in several tasks, each with a store of its own; `before` are the operators of its edges."""
+    """An operator in several tasks, each with its own store; `before` are the operators of its edges."""
 
     def __init__(self, node: Node, tasks: int, before: list[_Operator | None], options: _Options) -> None:
         self.op, self.node, self.before, self.options = node.op, node, before, options
@@ -192,14 +192,14 @@ class _Operator:
 
     @cached_property
     def layout(self) -> Layout:
-        """Of the columns that all inputs have, whether a record came or not."""
+        """The layout, from the columns of all inputs, even those without a record."""
         op, sorts, tuning = replace(self.op, expects=None), self.options.sorts, self.options.tuning
         inputs = [(edge, with_clock(op, rows, 0).schema) for edge, rows in self._without_records]
         return Layout.of_inputs(op, inputs, sorts=sorts, tuning=tuning)
 
     @cached_property
     def _without_records(self) -> list[tuple[Edge, pa.Table]]:
-        """The columns of each input."""
+        """An empty table with the columns of each input."""
         behind = zip(self.node.edges, self.before, strict=True)
         return [
             *((source.edge, self._read(source, [])) for source in self.sources),
@@ -214,7 +214,9 @@ class _Operator:
         upstream: list[tuple[Edge, list[Step]]],
         clock: int | None,
     ) -> list[Step]:
-        """Step every task: each part of what is read has a map task, and so has each task before; or those due."""
+        """Step every task with input, or with an expired timer. Each part of `read` and each upstream task is one map
+        task.
+        """
         inputs = [
             (source.edge, self._read(source, part))
             for source in self.sources
@@ -247,6 +249,6 @@ class _Operator:
         op = self.op.of_side(source.side)
         rows = pa.Table.from_batches([to_batch(op, source.types, source.inputs.take(records, None, 0), 0)])
         for place, column in enumerate(rows.schema):
-            if column.name in ("empty", "deleted"):  # without a record nothing says their type
+            if column.name in ("empty", "deleted"):  # without a record they have no type
                 rows = rows.set_column(place, column.name, rows[column.name].cast(pa.bool_()))
         return rows

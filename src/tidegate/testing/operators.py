@@ -1,4 +1,4 @@
-"""The operators of a topology, as the driver runs them."""
+"""The operators of a topology that the driver runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidegate.testing.piped_order import in_piped_order
 
 
 def operators(table: Result | Mapping[str, KTable | KLateRecords]) -> tuple[Plan, list[Node]]:
-    """The plan of a topology and its operators, upstream first; stateless steps alone have none."""
+    """The plan of a topology and its operators, upstream first; a topology of stateless steps has none."""
     if not isinstance(table, Result | Mapping):
         raise DefinitionTypeError(
             f"A driver runs a topology, not {in_one_line(table)}. Give what a query is made of, for example "

@@ -1,4 +1,4 @@
-"""What an operator reads, packed as a map task packs it."""
+"""Packs the input of an operator as a map task does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.testing.records import OWN, Record
 
 
 def columns_read(op: Operation, types: Types, records: list[Record], start: int) -> pa.Table:
-    """The columns that an operator reads of records; `start` is the number of the first one."""
+    """The columns of records that an operator reads; `start` is the number of the first record."""
     known = {name: kind for name, kind in types.columns.items() if name not in OWN}
     batch = to_batch(op, types, records, start)
     shown = [f"v:{name}" for name in op.input_columns(tuple(known))]
@@ -24,7 +24,7 @@ def columns_read(op: Operation, types: Types, records: list[Record], start: int)
 
 
 def with_clock(op: Operation, rows: pa.Table, clock: int | None) -> pa.Table:
-    """The rows with the wall clock (ms), where the operator reads it."""
+    """The rows with a column `wall_clock` (ms), if the operator reads it."""
     if not op.needs_wall_clock:
         return rows
     return rows.append_column("wall_clock", pa.array([clock] * rows.num_rows, pa.int64()))
@@ -35,7 +35,7 @@ def packed(
 ) -> tuple[Layout, list[bytes]]:
     """The layout of an operator and the blobs of its inputs."""
     layout = Layout.of_inputs(op, [(edge, rows.schema) for edge, rows in inputs], typed=typed, tuning=tuning)
-    # The driver is the only map task, so nobody else reads what is missing between two offsets.
+    # The driver is the only map task, so no other task reads offsets that are missing here.
     contiguous = not op.stream.behind
     return layout, [
         blob

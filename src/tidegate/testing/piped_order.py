@@ -1,4 +1,4 @@
-"""The order of records that do not say their partition and offset: one partition, in the order piped."""
+"""The order of records without partition and offset: one partition, in the order piped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PARTITION, _OFFSET = OWN
 
 
 def in_piped_order(node: Node) -> Node:
-    """The operators, with records in the order piped where a stream does not say its own."""
+    """The operators, with partition and offset of the driver for streams that have none."""
     edges = tuple(edge if edge.node is None else replace(edge, node=in_piped_order(edge.node)) for edge in node.edges)
     op = node.op
     if op.joined is not None:
@@ -26,7 +26,7 @@ def _ordered(stream: Stream) -> Stream:
 
 
 def numbered(op: Operation, records: list[Record], start: int) -> list[Record]:
-    """Records with the partition and offset that `in_piped_order` gave their stream; `start` is the first offset."""
+    """Records with the partition and offset columns that `in_piped_order` added; `start` is the first offset."""
     if op.stream.partition != _PARTITION:
         return records
     return [{**record, _PARTITION: 0, _OFFSET: start + i} for i, record in enumerate(records)]

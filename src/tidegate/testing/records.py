@@ -1,4 +1,4 @@
-"""Records as users pipe them, and the columns that the driver adds to them."""
+"""Records as users pipe them, and the columns that the driver adds."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tidegate.spec.columns import OURS
 Record = dict[str, Any]
 
 OWN = (OURS + "partition", OURS + "offset")
-"""Columns that the driver adds where the stream has no partition and offset."""
+"""Columns that the driver adds if the stream has no partition and offset."""
 
 INPUT = OURS + "input"
-"""The number of the input of a record whose partitions are told apart by it."""
+"""The number of a record's input, which tells apart equal partition numbers of several inputs."""
 
 _INDEX = re.compile(r"__index_level_\d+__")
 
 
 def as_table(records: Any) -> pa.Table | None:
-    """A table or frame that Arrow can read; None for what is none. Raises InputError for a column without a name."""
+    """A table or frame as an Arrow table; None for anything else. Raises InputError if Arrow cannot read it."""
     if isinstance(records, pa.Array):
         records = pa.chunked_array([records])
     if not hasattr(records, "__arrow_c_stream__"):
@@ -35,12 +35,12 @@ def as_table(records: Any) -> pa.Table | None:
             f"What was piped is {in_one_line(records)}, which is no table of records: {error}. Give an Arrow table or "
             "a frame that has the columns of the stream, or records as dicts."
         ) from None
-    # An index of pandas without a name is no column.
+    # An unnamed pandas index is not a column.
     return table.select([name for name in table.schema.names if not _INDEX.fullmatch(name)])
 
 
 def as_records(records: Any) -> list[Record]:
-    """The records of a list. Raises InputError for what is no batch of records."""
+    """The records of a list. Raises InputError if it is not a batch of records."""
     if isinstance(records, str | Mapping) or not isinstance(records, Iterable):
         raise InputError(
             f"pipe_batch got {records!r}, which is no batch. Give a list of records (dicts), an Arrow table, or a "

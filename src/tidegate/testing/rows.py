@@ -1,4 +1,4 @@
-"""The rows of results as users see them."""
+"""Result rows as users see them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.spec.columns import END, START, public_name
 
 
 def to_rows(rows: pa.Table) -> list[dict[str, Any]]:
-    """Result rows as dicts in the public shape."""
+    """Result rows as dicts, with public column names and a `Window` for the bounds of the window."""
     return [dict(_public(row)) for row in rows.to_pylist()]
 
 

@@ -1,7 +1,7 @@
-"""The windows. Each kind is a file, which owns its shape and its close rule: nothing else decides them.
+"""The windows. Each kind has a file that alone decides its shape and its close rule.
 
-A window is *closed* for a record when the stream time the record sees has reached the window's close time;
-from then on the window takes nothing more and its result is final.
+A window is *closed* for a record when the stream time the record sees has reached the window's close time.
+A closed window accepts no more records, and its result is final.
 """
 
 from tidegate.spec.windows.batch import BatchWindows

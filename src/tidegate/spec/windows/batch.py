@@ -1,4 +1,4 @@
-"""Batch windows. When one closes: `BatchWindows.close_ms`."""
+"""Batch windows. `BatchWindows.close_ms` has the close rule."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from tidegate.instants import Duration, Window, duration_ms, later_ms, show_ms
 
 @dataclass(frozen=True)
 class BatchWindows:
-    """Windows of one size that stream time, not the record, chooses: a record joins the one that is current.
+    """Windows of one size by stream time: a record goes into the current window, whatever its own timestamp.
 
-    The current window is [floor(stream time / size) * size, ... + size), with stream time including the record. So
-    there is one open window at a time, no record is ever late, and a window closes when stream time reaches its end.
+    The current window is [floor(stream time / size) * size, ... + size). Stream time includes the record. So only one
+    window is open at a time, no record is ever late, and a window closes when stream time reaches its end.
 
     Source: the BatchWindows proposal (KIP-1127); not in Kafka Streams.
 
     Attributes:
         size_ms: The size in milliseconds.
-        grace_ms: Always 0: there is nothing to wait for.
+        grace_ms: Always 0: no record is late.
 
     Examples:
         >>> driver = TopologyTestDriver(events.group_by_key().windowed_by(tg.BatchWindows.of_size("10 ms")).count())
@@ -61,7 +61,7 @@ class BatchWindows:
 
         Args:
             timestamp_ms: The timestamp of the record.
-            stream_time_ms: The stream time before the record; None if no record came before.
+            stream_time_ms: The stream time before the record; None for the first record.
 
         Returns:
             The one window.

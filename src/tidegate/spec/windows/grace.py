@@ -1,4 +1,4 @@
-"""The grace of any windows, checked."""
+"""Checks the grace of any kind of windows."""
 
 from __future__ import annotations
 

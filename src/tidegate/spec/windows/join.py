@@ -1,5 +1,5 @@
-"""The windows of joins. When a record closes: `JoinWindows.open_from_ms` and `JoinWindows.close_ms`; when one is late:
-`JoinWindows.late_before_ms`.
+"""The windows of joins. `JoinWindows.open_from_ms` and `JoinWindows.close_ms` have the close rule of a record,
+`JoinWindows.late_before_ms` the rule for late records.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ LEFT, RIGHT = 0, 1
 
 @dataclass(frozen=True)
 class JoinWindows:
-    """Which records of two streams meet: a left record at t meets the right ones in [t - before, t + after].
+    """The time bounds of a join of two streams: a left record at t joins right records in [t - before, t + after].
 
     Both bounds belong to the window. `before` and `after` are relative to the left record; one of them may be negative.
 
-    A record is open until stream time passes its timestamp plus its reach ahead plus the grace. Until then records
-    of the other side that come may join it, and afterwards none.
+    A record is open until stream time passes its timestamp plus its reach ahead plus the grace. Arriving records of the
+    other side can join an open record, but no closed one.
 
     Source: Kafka Streams `JoinWindows`, KIP-328 (grace), KIP-633 (no default grace), SEMANTICS 7b (the close rule).
 
     Attributes:
         before_ms: How far before a left record its partners may be.
         after_ms: How far after a left record its partners may be.
-        grace_ms: How much longer a record waits for partners that come late.
+        grace_ms: How much longer a record waits for late partners.
 
     Examples:
         >>> print(tg.JoinWindows.of_time_difference_and_grace("5 minutes", "1 minute"))
@@ -41,11 +41,11 @@ class JoinWindows:
 
     @classmethod
     def of_time_difference_and_grace(cls, time_difference: Duration, grace: Duration) -> JoinWindows:
-        """Records at most `time_difference` apart meet, until stream time has passed the later one's by `grace`.
+        """Windows that join records at most `time_difference` apart.
 
         Args:
-            time_difference: The largest distance of two records that meet, in either direction.
-            grace: How much longer a record waits for partners that come late.
+            time_difference: The largest distance of two joined records, in either direction.
+            grace: How much longer a record waits for late partners.
 
         Returns:
             The windows.
@@ -62,10 +62,10 @@ class JoinWindows:
 
     @classmethod
     def of_time_difference_with_no_grace(cls, time_difference: Duration) -> JoinWindows:
-        """Records at most `time_difference` apart meet; a record out of order may find its partners closed.
+        """Windows that join records at most `time_difference` apart; the partners of a late record may be closed.
 
         Args:
-            time_difference: The largest distance of two records that meet, in either direction.
+            time_difference: The largest distance of two joined records, in either direction.
 
         Returns:
             The windows.
@@ -80,7 +80,7 @@ class JoinWindows:
         return cls.of_time_difference_and_grace(time_difference, "0 seconds")
 
     def before(self, before: Duration) -> JoinWindows:
-        """The same windows with another reach back from the left record; keeps the grace.
+        """The same windows with another bound before the left record; keeps the grace.
 
         Args:
             before: How far before a left record its partners may be.
@@ -99,7 +99,7 @@ class JoinWindows:
         return _not_backwards(replace(self, before_ms=before_ms), "before", before_ms)
 
     def after(self, after: Duration) -> JoinWindows:
-        """The same windows with another reach ahead from the left record; keeps the grace.
+        """The same windows with another bound after the left record; keeps the grace.
 
         Args:
             after: How far after a left record its partners may be.
@@ -118,10 +118,10 @@ class JoinWindows:
         return _not_backwards(replace(self, after_ms=after_ms), "after", after_ms)
 
     def grace(self, grace: Duration) -> JoinWindows:
-        """Refused: the grace is chosen where the windows are made, once.
+        """Always raises: the factory of the windows sets the grace, once.
 
         Args:
-            grace: The grace that was meant.
+            grace: The intended grace.
 
         Returns:
             Nothing: the method always raises.
@@ -189,7 +189,7 @@ class JoinWindows:
         return open_from
 
     def close_ms(self, side: int, timestamp_ms: int) -> int:
-        """The stream time at which a record closes: `open_from_ms` turned around.
+        """The stream time at which a record closes: the inverse of `open_from_ms`.
 
         Args:
             side: The side of the record: 0 for left, 1 for right.
@@ -206,7 +206,7 @@ class JoinWindows:
         return close
 
     def late_before_ms(self, side: int, stream_time: int) -> int:
-        """The timestamp before which a record is late: nothing can join such a record any more.
+        """The timestamp before which a record is late: no other record can join it any more.
 
         Late iff stream time > timestamp + reach ahead + max(reach back, 0) + grace (SEMANTICS 7b.4).
 
@@ -230,7 +230,7 @@ class JoinWindows:
 
 
 def _not_backwards(windows: JoinWindows, argument: str, value_ms: int) -> JoinWindows:
-    """The windows, unless they end before they begin because `argument` is what it is."""
+    """The windows. Raises DefinitionError, naming `argument`, if they end before they begin."""
     if windows.before_ms + windows.after_ms < 0:
         raise DefinitionError(
             f"`{argument}` is {show_ms(value_ms)}, so that the window of a left record at t would be "

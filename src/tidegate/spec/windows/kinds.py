@@ -9,9 +9,9 @@ from tidegate.spec.windows.time import TimeWindows
 from tidegate.spec.windows.unlimited import UnlimitedWindows
 
 AlignedWindows = TimeWindows | BatchWindows | UnlimitedWindows
-"""Windows that follow from timestamps and stream time alone: each closes at a stream time known from its start."""
+"""Windows whose bounds depend only on timestamps and stream time. The start of a window determines when it closes."""
 
 KeyedWindows = SlidingWindows | SessionWindows
-"""Windows that follow from what their key already has."""
+"""Windows whose bounds depend on the other records of their key."""
 
 Windows = TimeWindows | SlidingWindows | SessionWindows | BatchWindows | UnlimitedWindows

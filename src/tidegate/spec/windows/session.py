@@ -1,4 +1,4 @@
-"""Sessions. When one closes: `SessionWindows.open_from_ms` and `SessionWindows.close_of_end_ms`."""
+"""Session windows. `SessionWindows.open_from_ms` and `SessionWindows.close_of_end_ms` have the close rule."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidegate.spec.windows.grace import grace_ms_of
 
 @dataclass(frozen=True)
 class SessionWindows:
-    """Periods of activity of a key: records at most `inactivity_gap` apart, that gap included, are one session.
+    """Periods of activity of a key: records at most `inactivity_gap` apart (inclusive) are in one session.
 
     A session is [first record, last record], both ends included.
 
@@ -19,7 +19,7 @@ class SessionWindows:
 
     Attributes:
         inactivity_gap_ms: The longest pause within a session.
-        grace_ms: How long a session takes records after its gap is over.
+        grace_ms: How long a session accepts records after its gap is over.
 
     Examples:
         >>> visits = tg.SessionWindows.of_inactivity_gap_with_no_grace("10 ms")
@@ -35,11 +35,11 @@ class SessionWindows:
 
     @classmethod
     def of_inactivity_gap_and_grace(cls, inactivity_gap: Duration, grace: Duration) -> SessionWindows:
-        """Sessions that take records until stream time has passed their end by more than gap and grace.
+        """Sessions that accept records until stream time has passed their end by more than gap and grace.
 
         Args:
             inactivity_gap: The longest pause within a session.
-            grace: How long a session takes records after its gap is over.
+            grace: How long a session accepts records after its gap is over.
 
         Returns:
             The windows.
@@ -61,7 +61,7 @@ class SessionWindows:
 
     @classmethod
     def of_inactivity_gap_with_no_grace(cls, inactivity_gap: Duration) -> SessionWindows:
-        """Sessions that take nothing once stream time has passed their end by more than the gap.
+        """Sessions that accept no record once stream time has passed their end by more than the gap.
 
         Args:
             inactivity_gap: The longest pause within a session.
@@ -79,9 +79,9 @@ class SessionWindows:
         return cls.of_inactivity_gap_and_grace(inactivity_gap, "0 seconds")
 
     def open_from_ms(self, stream_time: int) -> int:
-        """The earliest end of a session that is open; one that ends before is closed.
+        """The earliest end of an open session; a session that ends earlier is closed.
 
-        Closed iff end < stream time - grace - gap (SEMANTICS 1.2): until then a record could still prolong it.
+        Closed iff end < stream time - grace - gap (SEMANTICS 1.2): until then a record could still extend the session.
 
         Args:
             stream_time: The stream time.
@@ -97,7 +97,7 @@ class SessionWindows:
         return open_from
 
     def close_of_end_ms(self, end_ms: int) -> int:
-        """The stream time at which a session with this end closes: `open_from_ms` turned around.
+        """The stream time at which a session with this end closes: the inverse of `open_from_ms`.
 
         Args:
             end_ms: The timestamp of the last record.

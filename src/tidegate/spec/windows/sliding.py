@@ -1,4 +1,4 @@
-"""Sliding windows. When one closes: `SlidingWindows.open_from_ms` and `SlidingWindows.close_of_end_ms`."""
+"""Sliding windows. `SlidingWindows.open_from_ms` and `SlidingWindows.close_of_end_ms` have the close rule."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tidegate.spec.windows.grace import grace_ms_of
 
 @dataclass(frozen=True)
 class SlidingWindows:
-    """Windows around the records themselves: every record has one that ends with it, and one that begins after it.
+    """Windows around the records: each record has one window that ends with it, and one that begins just after it.
 
-    A window is [start, start + time_difference], both ends included; a key has only those that hold a record. Only the
-    distinct contents matter: two records at most `time_difference` apart are together in a window.
+    A window is [start, start + time_difference], both ends included. A key has only windows that contain a record. Two
+    records at most `time_difference` apart share a window.
 
     Source: Kafka Streams `SlidingWindows`, KIP-450.
 
     Attributes:
         time_difference_ms: The largest distance of two records in one window.
-        grace_ms: How long a window takes records after its end.
+        grace_ms: How long a window accepts records after its end.
 
     Examples:
         >>> windows = tg.SlidingWindows.of_time_difference_with_no_grace("10 ms")
@@ -35,11 +35,11 @@ class SlidingWindows:
 
     @classmethod
     def of_time_difference_and_grace(cls, time_difference: Duration, grace: Duration) -> SlidingWindows:
-        """Windows that take records until stream time has passed their end by more than `grace`.
+        """Windows that accept records until stream time has passed their end by more than `grace`.
 
         Args:
             time_difference: The largest distance of two records in one window.
-            grace: How long a window takes records after its end.
+            grace: How long a window accepts records after its end.
 
         Returns:
             The windows.
@@ -61,7 +61,7 @@ class SlidingWindows:
 
     @classmethod
     def of_time_difference_with_no_grace(cls, time_difference: Duration) -> SlidingWindows:
-        """Windows that take nothing once stream time has passed their end.
+        """Windows that accept no record once stream time has passed their end.
 
         Args:
             time_difference: The largest distance of two records in one window.
@@ -95,7 +95,7 @@ class SlidingWindows:
         return end
 
     def open_from_ms(self, stream_time: int) -> int:
-        """The earliest end of a window that is open; one that ends before is closed.
+        """The earliest end of an open window; a window that ends earlier is closed.
 
         Closed iff end < stream time - grace (SEMANTICS 1.2): both ends belong to the window.
 
@@ -113,7 +113,7 @@ class SlidingWindows:
         return open_from
 
     def close_of_end_ms(self, end_ms: int) -> int:
-        """The stream time at which a window with this end closes: `open_from_ms` turned around.
+        """The stream time at which a window with this end closes: the inverse of `open_from_ms`.
 
         Args:
             end_ms: The last instant of the window.

@@ -1,4 +1,4 @@
-"""Time windows: tumbling and hopping. When one closes: `TimeWindows.close_ms`."""
+"""Time windows: tumbling and hopping. `TimeWindows.close_ms` has the close rule."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tidegate.instants import Duration, Window, duration_ms, later_ms, show_ms
 from tidegate.spec.windows.grace import grace_ms_of
 
 MANY_PANES = 1_000
-"""A hopping window of more panes than this is warned about."""
+"""A hopping window with more panes than this causes a warning."""
 
 
 @dataclass(frozen=True)
 class TimeWindows:
-    """Windows of one size that start at every multiple of `advance`: tumbling, or hopping where they overlap.
+    """Windows of one size that start at every multiple of `advance`: tumbling, or hopping if they overlap.
 
     The window that starts at s is [s, s + size). s is never negative, so near 0 a record has fewer windows.
 
@@ -23,8 +23,8 @@ class TimeWindows:
 
     Attributes:
         size_ms: The size in milliseconds.
-        advance_ms: The time from the start of a window to that of the next one.
-        grace_ms: How long a window takes records after its end.
+        advance_ms: The time from the start of a window to the start of the next one.
+        grace_ms: How long a window accepts records after its end, in milliseconds of stream time.
 
     Examples:
         >>> hopping = tg.TimeWindows.of_size_and_grace("10 minutes", "1 minute").advance_by("5 minutes")
@@ -40,14 +40,14 @@ class TimeWindows:
 
     @classmethod
     def of_size_and_grace(cls, size: Duration, grace: Duration) -> TimeWindows:
-        """Tumbling windows that take records until stream time reaches their end plus `grace`.
+        """Tumbling windows that accept records until stream time reaches their end plus `grace`.
 
         Args:
             size: The length of a window, as a timedelta or as text ("10 minutes").
-            grace: How long a window takes records after its end; zero takes none.
+            grace: How long a window accepts records after its end; with zero it accepts none.
 
         Returns:
-            The windows. `advance_by` makes hopping windows of them.
+            The windows. `advance_by` turns them into hopping windows.
 
         Raises:
             DefinitionError: `size` is not larger than zero, or `grace` is negative.
@@ -65,7 +65,7 @@ class TimeWindows:
 
     @classmethod
     def of_size_with_no_grace(cls, size: Duration) -> TimeWindows:
-        """Tumbling windows that take nothing once stream time has reached their end.
+        """Tumbling windows that accept no record once stream time has reached their end.
 
         Args:
             size: The length of a window.
@@ -83,13 +83,13 @@ class TimeWindows:
         return cls.of_size_and_grace(size, "0 seconds")
 
     def advance_by(self, advance: Duration) -> TimeWindows:
-        """The same windows, one starting every `advance`; keeps the grace.
+        """The same windows, but one starts every `advance`; keeps the grace.
 
         Args:
-            advance: The time from the start of a window to that of the next one.
+            advance: The time from the start of a window to the start of the next one.
 
         Returns:
-            Hopping windows. A warning says so if a window has more than a thousand panes.
+            Hopping windows. A window of more than a thousand panes causes a warning.
 
         Raises:
             DefinitionError: `advance` is not larger than zero, or is larger than the size.

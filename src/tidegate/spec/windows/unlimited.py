@@ -27,7 +27,7 @@ class UnlimitedWindows:
 
     @classmethod
     def start_on(cls, start: int | datetime) -> UnlimitedWindows:
-        """The window from an instant on.
+        """The window that starts at an instant.
 
         Args:
             start: Epoch milliseconds or a datetime.
@@ -96,7 +96,7 @@ class UnlimitedWindows:
         return MAX_MS
 
     def retention_parts(self) -> dict[str, int]:
-        """The parts of the shortest retention: none, for the window never closes.
+        """The parts of the shortest retention: none, because the window never closes.
 
         Returns:
             An empty dict.
