@@ -1,4 +1,4 @@
-"""What all tests share: helper modules on the path, hypothesis profiles, the markers `full` and `spark`, one Spark."""
+"""Shared by all tests: helper modules on the path, hypothesis profiles, the markers `full` and `spark`, one Spark."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """A file that does not name the mark of a lane has no test of it: to import all files takes ten seconds."""
+    """Skip files that do not name the mark of the lane: they have no test of it, and importing all takes ten seconds."""
     asked = re.fullmatch(r"(alone|spark)( and (?!.* or ).*)?", config.option.markexpr or "")
     if asked is None or not collection_path.match("test_*.py"):
         return None
-    # A test on Spark may have its fixture alone.
+    # A test on Spark may use the fixture without the mark.
     named = {"alone": "mark.alone", "spark": "spark"}[asked[1]]
     return named not in collection_path.read_text(encoding="utf-8") or None
 
@@ -51,7 +51,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for path in {item.path for item in items if item.get_closest_marker("spark")}:
         if "spark" not in path.read_text(encoding="utf-8"):
             raise pytest.UsageError(f"{path} has tests on Spark and does not name `spark`, so that its lane misses it.")
-    # The longest first: processes that share the tests end at about the same time if the last ones are short.
+    # Start the longest first: processes that share the tests end at about the same time if the last ones are short.
     items.sort(key=lambda item: "apart" not in item.keywords)
     if "full" in (config.option.markexpr or "") or os.environ.get("TIDEGATE_FULL"):
         return

@@ -38,12 +38,12 @@ def drawn(seed: int, *, least: int = 0, most: int = 60, bad: bool = True) -> Rec
 
 
 def asked(recording: Recording, graces: list[int], *, today: int = 0, **more: Any) -> Advice:
-    """What `tg.advise` says about a recording and its own windows."""
+    """Result of `tg.advise` for a recording and the windows of the recording."""
     return advised(recording, tg.TimeWindows(recording.size, recording.advance, today), graces, **more)
 
 
 def advised(recording: Recording, windows: Any, graces: list[int], **more: Any) -> Advice:
-    """What `tg.advise` says about a recording and these windows."""
+    """Result of `tg.advise` for a recording and these windows."""
     return tg.advise(
         pa.Table.from_pylist(recording.records, SCHEMA),
         key="k",

@@ -1,4 +1,4 @@
-"""What a grace costs, computed slowly and plainly: one record after the other, no Arrow, no numpy, no tidegate.
+"""Cost of a grace, computed slowly and plainly: one record after the other, no Arrow, no numpy, no tidegate.
 
 Written from SEMANTICS 1.2 and 2 and from the order that `tg.advise` says it assumes. It shares no code with it.
 """
@@ -12,12 +12,12 @@ from functools import cached_property
 from typing import Any
 
 Record = dict[str, Any]
-"""k, ts, and p, o, at (arrival) where the recording has them; all integers but the key."""
+"""Columns k, ts, and p, o, at (arrival) if the recording has them; all integers but the key."""
 
 
 @dataclass
 class Recording:
-    """Records, and how they come: `trigger` in ms; None for the shortest, and without arrivals all at once."""
+    """Records in arrival order. `trigger` in ms; None: the shortest trigger, and one batch if there are no arrivals."""
 
     records: list[Record]
     size: int
@@ -45,7 +45,7 @@ class Recording:
 
     @cached_property
     def seen(self) -> list[tuple[Record, int]]:
-        """Each record with the stream time that it sees, which no grace changes."""
+        """Each record with the stream time that it sees; no grace changes this stream time."""
         found: list[tuple[Record, int]] = []
         time, own = -1, {}
         for batch in self.batches():
@@ -78,7 +78,7 @@ class Outcome:
 
 
 def outcome(recording: Recording, grace: int) -> Outcome:
-    """What one grace makes of the recording: late pairs, final rows (with their records), windows open at the end."""
+    """Result of one grace: late pairs, final rows (with their records), windows open at the end."""
     found, kept = Outcome(), defaultdict(list)
     seen = recording.seen
     for r, time in seen:

@@ -1,4 +1,4 @@
-"""What a grace costs sliding windows and sessions, computed slowly and plainly: one record after the other.
+"""Cost of a grace for sliding windows and sessions, computed slowly and plainly: one record after the other.
 
 Written from SEMANTICS 1.2, 3, 4 and 14, with sets of records. It shares no code with tidegate.
 """
@@ -20,7 +20,7 @@ FOREVER = 2**80
 
 @dataclass
 class Keyed:
-    """`kind` is "sliding" or "session", `reach` the difference or the gap; the recording says how records come."""
+    """`kind` is "sliding" or "session", `reach` the difference or the gap (ms), `recording` the records in batches."""
 
     recording: Recording
     kind: str
@@ -28,7 +28,7 @@ class Keyed:
 
     @cached_property
     def seen(self) -> list[tuple[int, Record, int]]:
-        """Number, record and stream time, as an operator takes them: by what they see, then by partition and offset."""
+        """(number, record, stream time) in the operator's order: by stream time seen, then by partition and offset."""
         found = list(enumerate(self.recording.seen))
         batch = {id(r): b for b, records in enumerate(self.recording.batches()) for r in records}
         found.sort(key=lambda one: (batch[id(one[1][0])], one[1][1], one[1][0]["p"], one[1][0]["o"]))
@@ -85,13 +85,13 @@ class Keyed:
         late = [set(self.outcome(grace).late) for grace in range(max(seen.values(), default=0) + 1)]
         for window, records in complete.items():
             for number in records:
-                # With a longer grace nobody is late who was not.
+                # A longer grace makes no further record late.
                 known = [number in of_grace for of_grace in late]
                 assert known == sorted(known, reverse=True)
                 yield number, window, sum(known)
 
     def cost(self, grace: int, alert: Callable[[frozenset[int]], bool]) -> dict[str, Any]:
-        """What `tg.advise` says of a grace, for rows that come out before the end and those that should have."""
+        """Costs of a grace as `tg.advise` names them, over rows emitted before the end and rows due before it."""
         found, complete = self.outcome(grace), self.complete()
         times = [time for _, _, time in self.seen]
         end = max(times, default=-1)
@@ -121,7 +121,7 @@ class Keyed:
         }
 
     def _of(self, window: Window, complete: dict[Window, frozenset[int]]) -> Any:
-        """The complete window that a row is of."""
+        """The complete window that contains the window of a row."""
         if self.kind == "sliding":
             return window if window in complete else None
         key, start, end = window
@@ -133,7 +133,7 @@ Held = tuple[int, frozenset[int]]
 
 
 class _Turn:
-    """What one record makes of the sliding windows of its key, which are there by their start (SEMANTICS 3.1, 3.2)."""
+    """Changes that one record makes to the sliding windows of its key, by window start (SEMANTICS 3.1, 3.2)."""
 
     def __init__(self, d: int, there: dict[int, Held], number: int, ts: int, opens: int) -> None:
         self.d, self.there, self.number, self.ts, self.opens = d, there, number, ts, opens
@@ -191,7 +191,7 @@ class _Turn:
 
 @dataclass
 class Outcome:
-    """`late`: the records late for all their windows; `rows`: the records of each window that there is."""
+    """`late`: the records late for all their windows; `rows`: the records of each window."""
 
     late: list[int] = field(default_factory=list)
     rows: dict[Window, frozenset[int]] = field(default_factory=dict)

@@ -219,7 +219,7 @@ def test_aggregates_without_an_alert() -> None:
 
 
 def test_long_windows_that_begin_every_second() -> None:
-    """As many windows as a record has seconds in its size, of which few are open when it comes."""
+    """A record has as many windows as its size has seconds; few of them are open when the record arrives."""
     times = list(range(0, 200_000, 1_000))
     records = [{"k": "a", "ts": ts, "p": 0, "o": i, "at": ts} for i, ts in enumerate(times)]
     records[150] |= {"ts": 0}

@@ -49,7 +49,7 @@ def test_classes(values: list[int], exact: list[int]) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_tallies_of_parts_merge_to_that_of_all(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In whatever order, through tables or not, whether or not there are too many distinct values."""
+    """Holds for any order, through tables or not, and with too many distinct values or not."""
     monkeypatch.setattr(counts, "MOST_VALUES", 20)
     random = Random(seed)
     values = [random.randrange(0, random.choice([10, 100_000])) for _ in range(random.choice([15, 300]))]

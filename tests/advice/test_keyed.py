@@ -150,7 +150,7 @@ def test_windows_without_an_end(longest: Any) -> None:
 
 
 def test_a_session_that_a_record_bridges_into() -> None:
-    """Too old by itself, and taken because the session that it finds is open: no grace is needed."""
+    """Late by itself, but taken because the session that it joins is open: it needs no grace."""
     times = [100, 108, 119, 99]
     table = pa.table({"k": ["a"] * 4, "ts": times})
     advice = tg.advise(table, key="k", timestamp="ts", windows=tg.SessionWindows(10, 0), graces=["0 s"])

@@ -22,12 +22,12 @@ LIMITS = [0, 7, 60]
 
 
 def come(recording: Recording) -> list[dict[str, Any]]:
-    """The records in the order in which they come."""
+    """The records in arrival order."""
     return [r for batch in recording.batches() for r in batch]
 
 
 def driven(recording: Recording, windows: Any, limit: int, bound: int | None) -> tuple[int, list[int], int]:
-    """How many updates there are, how long each row waited that left, and how many wait at the end."""
+    """Number of updates, wait of each emitted row (ms), and number of rows still buffered at the end."""
     stream = tg.stream("events", key="k", timestamp="ts", schema=pa.schema([("k", pa.string()), ("ts", pa.int64())]))
     grouped = stream.group_by_key()
     counted = grouped.count() if windows is None else grouped.windowed_by(windows).count()
@@ -51,7 +51,7 @@ def driven(recording: Recording, windows: Any, limit: int, bound: int | None) ->
                 waits.append(max(now - first.pop(name(row)), 0))
                 update = made.get(name(row))
                 if update is not None and update["count"] != row["count"]:
-                    # Of several windows of a record, a later one may leave before its update comes to the buffer.
+                    # With several windows per record, a later window may leave before its update comes to the buffer.
                     first[name(row)] = update["timestamp"]
     return updates, waits, len(first)
 

@@ -1,4 +1,4 @@
-"""The stream time that records see: the same when a stream is taken in parts, each with the times before it."""
+"""Stream time that records see is the same in parts and in one piece, if each part starts from the times before it."""
 
 from __future__ import annotations
 

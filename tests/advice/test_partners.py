@@ -71,7 +71,7 @@ def test_windows_find_what_every_pair_says(seed: int) -> None:
         assert (cost.before, cost.after) == (found(cost.width, 0), found(0, cost.width))
     enough = 0.9 * advice.partnered
     assert found(advice.before, advice.after) >= enough
-    # No shorter round window would do on either side.
+    # A shorter round window on either side finds too few.
     shorter = [max((ms for ms in (0, *ROUND_MS) if ms < one), default=None) for one in (advice.before, advice.after)]
     assert shorter[0] is None or found(shorter[0], advice.after) < enough
     assert shorter[1] is None or found(advice.before, shorter[1]) < enough

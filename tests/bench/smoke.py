@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 SMALLEST = ("--smoke", "--memory", "1g")
 
 Found = tuple[str, dict[str, Any]]
-"""What the smallest run of a benchmark prints, and the numbers of its report."""
+"""Printed output of the smallest run of a benchmark, and the numbers of its report."""
 Smoke = Callable[..., Found]
 
 
@@ -45,10 +45,10 @@ def smoke(benchmark: str, report: Path, *more: str) -> Found:
 
 @contextmanager
 def one_after_the_other(home: Path) -> Iterator[Smoke]:
-    """A `smoke` whose benchmarks share one process; `home` is a folder to be made.
+    """A `smoke` whose benchmarks share one process; `home` is a folder that this function makes.
 
-    Each has a session of its own, in a JVM that is warm from the second one on and needs half the time. Settings that
-    the first session has, and a later one leaves out, stay: the numbers are there, but they say nothing.
+    Each benchmark has its own session in one JVM, which is warm from the second one on and needs half the time.
+    Settings of the first session that a later one leaves out stay, so the numbers mean nothing.
     """
     with (
         forking() as python,
@@ -63,7 +63,7 @@ def one_after_the_other(home: Path) -> Iterator[Smoke]:
 
 
 def printed(benchmark: str, arguments: list[str]) -> str:
-    """What `benchmark` prints in this process."""
+    """Printed output of `benchmark` in this process."""
     with redirect_stdout(io.StringIO()) as out:
         code = importlib.import_module(benchmark).main(arguments)
     assert code == 0, out.getvalue()
@@ -73,7 +73,7 @@ def printed(benchmark: str, arguments: list[str]) -> str:
 def _set(environment: dict[str, str], python: str) -> None:
     os.environ.update(environment, PYSPARK_PYTHON=python)
     same_python(python)
-    # Of this process alone, which ends with the block.
+    # Only for this process, which ends with the block.
     remember(pytest.MonkeyPatch())
 
 

@@ -20,7 +20,7 @@ AXES = [growth.Axis("keys", "keys", {"smoke": (1, 2, 3)}), growth.Axis("tasks", 
 def explored(
     monkeypatch: pytest.MonkeyPatch, points: int, turns: int = 1
 ) -> tuple[list[tuple[str, int]], dict[str, Any]]:
-    """What is measured, and what is told, if the time is up after so many points, the first of which warms up."""
+    """Measured points and the report, if the time is up after `points` measurements; the first measurement warms up."""
     begun: list[tuple[str, int]] = []
 
     def measured(spark: Any, axis: str, value: int, smoke: bool, folder: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The input of J1 to J4 is what their titles say, their direct computation is right, and what is compared is all."""
+"""The input of J1 to J4 is as their titles say, their direct computation is right, and all rows are compared."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_equal_shapes_are_equal_and_sides_differ() -> None:
 
 
 def test_no_record_is_late_and_some_are_out_of_order() -> None:
-    """Whatever order the files of a batch are read in."""
+    """Holds for any order of the files within a batch."""
     batches = 3
     for side in (0, 1):
         every = list(halves(SHAPE, side))
@@ -117,7 +117,7 @@ def test_a_slow_contestant_gets_the_first_batches_and_the_closing_one(tmp_path: 
 @pytest.mark.parametrize("pairs", joins.PAIRS)
 @pytest.mark.parametrize("size", ["smoke", "default"])
 def test_pairs_a_record(pairs: float, size: str) -> None:
-    """As many as the title says, but for what is missing at both ends; in a hundredth of the records and keys."""
+    """As many pairs as the title says, except near both ends; measured with a hundredth of the records and keys."""
     shape = joins.shapes(100_000, pairs)[size]
     (stretch,) = shape.stretches
     if size == "default":
@@ -136,7 +136,7 @@ def test_one_key_has_a_tenth_of_the_records_and_a_record_a_partner() -> None:
     assert pairs_of(shape) == pytest.approx(1, rel=0.1)
     usual = replace(shape, hot_percent=(0, 0))
     assert shape.name != usual.name
-    # Who has another key has it as before, and all else is the same.
+    # Records of other keys keep their key, and all values stay the same.
     for hot, cold in zip(halves(shape, 0), halves(usual, 0), strict=True):
         kept = hot.key != 0
         np.testing.assert_equal(hot.key[kept], cold.key[kept])
@@ -204,7 +204,7 @@ def in_turns(shape: Shape) -> Iterator[tuple[str, dict[str, Any]]]:
 
 @pytest.mark.parametrize("how", joins.HOWS)
 def test_tidegate_gives_the_direct_computation(how: str) -> None:
-    """In the driver, the records of all four files of a batch in turns."""
+    """In the driver, with the records of the four files of a batch taken in turns."""
     left, right = (tg.stream(side, key="user", timestamp="ts", stream_time="max") for side in SIDES)
     driver = TopologyTestDriver(joins.asked(left, right, how, SHAPE.window_ms))
     for side, records in groupby(in_turns(SHAPE), itemgetter(0)):

@@ -1,4 +1,4 @@
-"""What is measured anew takes the place of what was measured before, and of nothing else."""
+"""A section that is measured again replaces its older version and no other section."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_order_of_the_page() -> None:
     names = [("W1", "bench"), ("W9", "bench"), ("W10", "bench"), ("START", "bench"), ("W8", "bench-peers")]
     given = [section(*name, "1") for name in names]
     assert merged("", given[::-1]) == "\n\n".join(given)
-    # Headings of these have no colon.
+    # Headings of these sections have no colon.
     where = "### Where the time goes\n\n`make bench-where` on some day.\n\n1"
     growth = "### Growth\n\n`make bench-growth` on some day.\n\n1"
     assert merged("", [where, growth, given[0]]) == f"{given[0]}\n\n{growth}\n\n{where}"

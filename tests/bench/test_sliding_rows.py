@@ -26,7 +26,7 @@ SHAPE = Shape(keys=20, rows=200, batches=3)
 
 
 def batches(shape: Shape) -> Iterator[list[dict[str, Any]]]:
-    """The records of each micro-batch, those of its two files in turn."""
+    """The records of each micro-batch, taken in turns from its two files."""
     for _, both in groupby(halves(shape), key=lambda half: half.batch):
         columns = [(half.key.tolist(), half.ts_ms.tolist(), half.amount.tolist()) for half in both]
         rows = zip(*(zip(*each, strict=True) for each in columns), strict=True)
@@ -41,7 +41,7 @@ def rows_of(driver: TopologyTestDriver) -> dict[Any, Any]:
 
 
 def by_brute_force(shape: Shape) -> dict[Any, Any]:
-    """The rows of all windows, by the definition: those that end with a record or begin after one, and hold some."""
+    """Rows of all windows, by the definition: windows that end with a record or begin after one, and hold a record."""
     of_key: dict[int, list[tuple[int, int]]] = {}
     for half in halves(shape):
         for key, ts, amount in zip(half.key.tolist(), half.ts_ms.tolist(), half.amount.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""The inputs of V: what a source partition is, whichever files its rows are in."""
+"""The inputs of V: offsets and times of each source partition, whichever files hold its rows."""
 
 from __future__ import annotations
 

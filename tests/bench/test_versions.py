@@ -1,4 +1,4 @@
-"""`python -m benchmarks.versions`: what two versions did in turns, put side by side."""
+"""`python -m benchmarks.versions`: measurements of two versions, taken in turns, side by side."""
 
 from __future__ import annotations
 

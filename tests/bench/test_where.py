@@ -1,4 +1,4 @@
-"""How the time of a micro-batch splits, from what Spark and the clocks of two tasks say: its parts are the whole."""
+"""Split of a micro-batch's time, from Spark's numbers and the clocks of two tasks: the parts add up to the whole."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def parts() -> dict[tuple[str, str], float]:
 
 
 def test_the_parts_of_a_batch() -> None:
-    """Of each stage those of the task that ended last: 41, which waited for its scan, and 50, which committed."""
+    """Each stage counts the task that ended last: 41, which waited for its scan, and 50, which committed."""
     assert parts() == {
         ("driver", "offsets and logs"): 20 + 10 + 15,
         ("driver", "planning"): 30,
@@ -128,7 +128,7 @@ def test_the_parts_of_a_batch() -> None:
 
 
 def test_of_tasks_that_had_one_core_in_a_row_the_parts_are_those_of_all() -> None:
-    """A join has map tasks for both inputs: of two that ran one behind the other, neither was waited for alone."""
+    """A join has map tasks for both inputs: if two ran one after the other, Spark did not wait for only one of them."""
     task_ = event_log.Task
     stage_ = event_log.Stage(200, 500, [task_(1, 210, 300), task_(2, 210, 330), task_(3, 302, 400), task_(4, 331, 480)])
     records = {
@@ -172,7 +172,7 @@ def test_only_micro_batches_are_read_from_a_log(tmp_path: Path) -> None:
 
 
 def ticking() -> Clock:
-    """A clock that is a second later whenever it is looked at."""
+    """A clock that advances by a second at each look."""
     return Clock("a", now=itertools.count().__next__)
 
 
@@ -186,7 +186,7 @@ def test_a_moment_belongs_to_the_innermost_part() -> None:
 
 
 def test_what_is_pulled_and_what_is_lent() -> None:
-    """A maker that pulls its input, and a taker that takes its time."""
+    """A generator that pulls its input, and a consumer that takes its time."""
     clock = ticking()
 
     def made() -> Iterator[int]:
@@ -194,7 +194,7 @@ def test_what_is_pulled_and_what_is_lent() -> None:
             yield each * 10
 
     assert list(clock.lent(made(), "out")) == [10, 20]
-    assert clock.seconds["in"] == 3  # the end too is asked for
+    assert clock.seconds["in"] == 3  # the end is asked for too
     assert clock.seconds["out"] == 2
 
 

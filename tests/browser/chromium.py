@@ -28,7 +28,7 @@ os.execv(program, [program, *arguments])
 
 
 class Page:
-    """One page of a browser of its own, and what it has said: requests, errors."""
+    """One page of a browser of its own, with its requests and its errors."""
 
     def __init__(self, profile: Path) -> None:
         assert PROGRAM is not None
@@ -42,7 +42,7 @@ class Page:
             f"--user-data-dir={profile}",
         ]
 
-        # Chromium reads 3 and writes 4. Higher numbers first: either may be the other's.
+        # Chromium reads 3 and writes 4. First move both to numbers from 10 on: either may be the other's target.
         reads, writes = (fcntl.fcntl(one, fcntl.F_DUPFD, 10) for one in (theirs_in, theirs_out))
         self._process = subprocess.Popen(
             [sys.executable, "-c", _AS_3_AND_4, str(reads), str(writes), PROGRAM, *options, "about:blank"],
@@ -62,7 +62,7 @@ class Page:
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """What the browser answers to a method of its protocol."""
+        """Result of a method of the browser's protocol."""
         self._number += 1
         asked = {"id": self._number, "method": method, "params": parameters}
         if self._session is not None:
@@ -102,20 +102,20 @@ class Page:
         self.call("Page.navigate", url=url)
 
     def value(self, expression: str) -> Any:
-        """What an expression of JavaScript gives."""
+        """Value of a JavaScript expression."""
         found = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
 
     def wait(self, expression: str) -> None:
-        """Wait until it is true."""
+        """Wait until the expression is true."""
         end = time.monotonic() + PATIENCE_S
         while not self.value(expression):
             assert time.monotonic() < end, f"{expression} stays false"
             time.sleep(POLL_S)
 
     def picture(self, path: Path) -> None:
-        """Write what is seen to a PNG."""
+        """Write a picture of the page as a PNG."""
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"]))
 
     def close(self) -> None:

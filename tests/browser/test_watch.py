@@ -47,7 +47,7 @@ def test_it_draws_within_its_width_and_asks_nobody_else(
     assert [one for one in page.requests if not one.startswith((url, "data:,"))] == []
     shade = page.value("getComputedStyle(document.body).backgroundColor")
     assert shade == ("rgb(13, 17, 23)" if dark else "rgb(255, 255, 255)")
-    # Each picture says in words what it shows.
+    # Each picture has a text that describes it.
     assert page.value("[...document.querySelectorAll('svg,.chart[role=img]')].every((p) => p.ariaLabel.length > 20)")
 
 

@@ -100,7 +100,7 @@ def served(listener: Listener) -> Iterator[str]:
 
 
 def heard(count: int = 200) -> Listener:
-    """A listener that has heard so many batches, of which the last ended just now by its clock."""
+    """A listener that has heard `count` batches per query; by its clock, the last batch ended just now."""
     listener = Listener(clock=lambda: NOW + 5 * count)
     for event in batches(count):
         listener.onQueryProgress(event)

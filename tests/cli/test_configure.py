@@ -1,4 +1,4 @@
-"""What `tg.configure` sets, leaves and refuses; no Spark is started."""
+"""The settings that `tg.configure` sets, keeps and refuses; no Spark is started."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ELSEWHERE = "spark://host:7077"
 
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A Java 21 by its release file, and no word about the Python of workers."""
+    """A Java 21, recognized by its release file, and no setting of the workers' Python."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "java").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "bin" / "java").chmod(0o755)
@@ -42,14 +42,14 @@ class Conf(dict[str, str]):
 
 
 class Session:
-    """A session, as far as configure asks it."""
+    """A session with no more than configure reads."""
 
     def __init__(self, **settings: str) -> None:
         self.version, self.conf = pyspark.__version__, Conf(settings)
 
 
 def options(builder: Any) -> dict[str, str]:
-    """The settings of a builder, as long as nothing says where its Spark runs."""
+    """The settings of a builder, without those that depend on the place of its Spark."""
     return {name: value for name, value in builder._options.items() if name not in (config.DAEMON, config.PATH)}
 
 
@@ -79,7 +79,7 @@ def test_wide_rows_make_no_large_batches_where_spark_counts_rows_alone(monkeypat
 
 def test_a_rocksdb_store_that_a_platform_brings_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = {config.PROVIDER: PLATFORMS}
-    # The settings that save time are of Spark, and not of the store.
+    # The settings that save time belong to Spark, not to the store.
     left = theirs | SAVING
     assert options(tg.configure(SparkSession.builder.config(config.PROVIDER, PLATFORMS))) == left
     assert tg.configure(Session(**theirs)).conf == left
@@ -214,7 +214,7 @@ def test_a_python_of_workers_that_somebody_named_stays_or_is_refused(tmp_path: P
     assert str(caught.value) == (
         f"PYSPARK_PYTHON is {str(other)!r}, and there is no such program. Unset it, or set it to {sys.executable}."
     )
-    # What is shipped to the workers may bring what their Python lacks.
+    # An archive that is shipped to the workers may bring the program that their machine lacks.
     tg.configure(SparkSession.builder.master("local[2]").config("spark.archives", "environment.tar.gz"))
 
 

@@ -1,4 +1,4 @@
-"""`python -m tidegate doctor` says what is there, and what to do about what is not."""
+"""`python -m tidegate doctor` reports the installation, and a remedy for each thing that is missing."""
 
 from __future__ import annotations
 

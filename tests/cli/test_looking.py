@@ -1,4 +1,4 @@
-"""`tidegate pending`, `late`, `state`, `drain` and `describe`, as far as they need no Spark that runs."""
+"""`tidegate pending`, `late`, `state`, `drain` and `describe`, without a running Spark."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def number():
 
 @pytest.fixture
 def endpoint() -> Iterator[tuple[str, Listener]]:
-    """An endpoint without Spark, whose listener hears what the test says."""
+    """An endpoint without Spark; the test feeds its listener."""
     listener = Listener()
     with served(listener) as url:
         yield url, listener

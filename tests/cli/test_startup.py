@@ -1,4 +1,4 @@
-"""The module that Spark's Python processes run when they start: which pyspark they import, and whose else it runs."""
+"""The module that Spark's Python processes run at their start: the pyspark they import, and sitecustomize of others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ print(pyspark.__file__, py4j.__file__, [entry for entry in sys.path if entry.end
 
 
 def told(path: list[Path | str], program: str = TOLD) -> list[str]:
-    """What a process says that starts as Spark starts one: with this path in front of its own."""
+    """Output of a process that starts as Spark starts one: with this path in front of its own."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
     done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
     assert not done.stderr
@@ -46,7 +46,7 @@ def test_the_installed_package_comes_before_its_zip(zips: list[Path]) -> None:
     pyspark_file, py4j_file, at_the_end = told([*zips, FOLDER])
     assert pyspark_file == str(INSTALLED / "__init__.py")
     assert ".zip" not in py4j_file
-    # What is not installed is still found in the zips.
+    # Modules that are not installed are still found in the zips.
     assert all(repr(str(each)) in at_the_end for each in zips)
 
 

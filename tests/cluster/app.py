@@ -1,4 +1,4 @@
-"""What the tests run on a cluster: `python app.py MASTER FOLDER ARCHIVE`; what it saw is in FOLDER/facts.json.
+"""Program that the tests run on a cluster: `python app.py MASTER FOLDER ARCHIVE`; writes FOLDER/facts.json.
 
 The Python of the workers (PYSPARK_PYTHON) has no tidegate. ARCHIVE has, and PYTHONPATH names it here.
 """
@@ -44,7 +44,7 @@ def session(master: str, **settings: str) -> SparkSession:
 
 
 def places(spark: SparkSession) -> list[list[str]]:
-    """Of each executor that runs a task: its folder, and where its Python finds tidegate, or the error."""
+    """For each executor that runs a task: its folder, and the place of tidegate in its Python, or the error."""
 
     def place(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         list(batches)
@@ -62,7 +62,7 @@ def places(spark: SparkSession) -> list[list[str]]:
 
 
 def totals(spark: SparkSession, folder: Path) -> StreamingQuery:
-    """Final results and late records of the files that are there, which the workers read themselves."""
+    """Final results and late records of the files in FOLDER/in, which the workers read themselves."""
     events = tg.files.source(
         spark,
         str(folder / "in"),
@@ -76,7 +76,7 @@ def totals(spark: SparkSession, folder: Path) -> StreamingQuery:
     )
     writer = pipeline.topology(events).to_df().writeStream.format("parquet").option("path", str(folder / "out"))
     query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
-    # Asked again and again: over Connect one long call may be cut off where the machine is busy.
+    # Poll: over Connect a long call may be cut off on a busy machine.
     wait(lambda: not query.isActive)
     if failed := query.exception():
         raise failed
@@ -84,7 +84,7 @@ def totals(spark: SparkSession, folder: Path) -> StreamingQuery:
 
 
 def files(spark: SparkSession, folder: Path) -> dict[str, Any]:
-    """What the query and its checkpoint tell, beside the rows in result.parquet."""
+    """Facts from the query, its listener and its checkpoint; the rows go to result.parquet."""
     listener = tg.metrics.listen(spark)
     query = totals(spark, folder)
     pq.write_table(spark.read.parquet(str(folder / "out")).toArrow(), folder / "result.parquet")
@@ -137,7 +137,7 @@ def main() -> None:
     master, folder, archive = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
     cloudpickle.register_pickle_by_value(pipeline)
     facts: dict[str, Any] = {}
-    # First on one core, and the rest of the files with two; a Connect server has the cores it has.
+    # First on one core, then the rest of the files on two; a Connect server keeps its cores.
     spark = session(master, **{"spark.cores.max": "1"})
     spark.addArtifacts(archive, pyfile=True)
     facts["first"] = len(totals(spark, folder).recentProgress)
@@ -152,7 +152,7 @@ def main() -> None:
         for part in (files, silence):
             facts[part.__name__] = part(spark, folder)
     finally:
-        # A client that listens does not end before its session has.
+        # A client with a listener ends only after its session.
         spark.stop()
     (folder / "facts.json").write_text(json.dumps(facts, indent=1))
 

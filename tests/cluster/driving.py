@@ -19,13 +19,13 @@ PATIENCE_S = 900
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """That of a driver: its workers' Python has no tidegate, and its own has it from the archive alone."""
+    """Environment of a driver: its workers' Python has no tidegate, and its own has it only from the archive."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     return {**kept, "PYSPARK_PYTHON": str(Bare(folder / "bare").python), "PYTHONPATH": str(packed(folder))}
 
 
 def feed(folder: Path) -> Feed:
-    """The files of the pipeline, those for after the restart in a folder of their own."""
+    """The files of the pipeline; those for after the restart lie in a folder of their own."""
     feed = Feed(folder, random.Random(5))
     feed.write(FIRST + LATER)
     feed.write(1, closing=True)
@@ -48,7 +48,7 @@ def check_results(facts: dict[str, Any], feed: Feed) -> None:
 
 
 def check_told(facts: dict[str, Any], feed: Feed) -> None:
-    """Metrics, what waits, and the rows of the state, as the test driver has them."""
+    """Metrics, stream time and open windows are those of the test driver."""
     told, driver = facts["files"], feed.driver()
     assert told["batches"] == LATER + 1
     assert told["records"] == sum(map(len, feed.files[FIRST:]))

@@ -52,13 +52,13 @@ class Daemons:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        # Executors end with their worker; whatever has not is of the sessions that began with the daemons.
+        # Executors end with their worker; any process left belongs to the sessions that the daemons began.
         for one in self._family():
             _send(one, signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def log(self, name: str) -> str:
-        """What a process has said."""
+        """Output of a process."""
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def _start_all(self) -> None:
@@ -66,7 +66,7 @@ class Daemons:
 
     def _start(self, name: str, program: str, *arguments: str, **more: str) -> subprocess.Popen[bytes]:
         """Run a program of Spark's `bin`; `more` is for its environment."""
-        # Nobody who uses a cluster has these set on its nodes.
+        # Nodes of a real cluster do not have these variables.
         ours = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME", "SPARK_REMOTE")
         environment = {name: value for name, value in os.environ.items() if name not in ours}
         environment |= {
@@ -77,7 +77,7 @@ class Daemons:
         }
         command = [str(Path(more.get("SPARK_HOME", SPARK), "bin", program)), *arguments]
         if orphan := shutil.which("setpriv"):
-            # Also where whoever started it is killed: executors end with their worker.
+            # Also end if the process that started this one is killed: executors end with their worker.
             command = [orphan, "--pdeathsig", "TERM", *command]
         with (self.folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
@@ -106,7 +106,7 @@ class Daemons:
 
 
 class Cluster(Daemons):
-    """A master and `workers`, each with `cores` and `memory`, as a context; `url` is the master's."""
+    """A master and `workers`, each with `cores` and `memory`, as a context; `url` is the master's address."""
 
     def __init__(self, workers: int = 2, cores: int = 1, memory: str = "1g") -> None:
         self._sizes = ["--cores", str(cores), "--memory", memory]

@@ -34,7 +34,7 @@ def place(batches):
 
 print(spark.range(1).mapInArrow(place, "place string").collect()[0]["place"])
 """
-"""What the page says of `addArtifacts`, and what a worker finds then."""
+"""Call of `addArtifacts` as on the page, and a job that prints where a worker finds the package."""
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.cluster]
 

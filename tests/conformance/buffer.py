@@ -65,7 +65,7 @@ def holds(updates: bounded_time_limit.Updates, condition: str, n: int = 0) -> bo
 
 
 def seen(updates: bounded_time_limit.Updates, rows: list[Row], expected: Row, evicted: list[Any]) -> Row:
-    """What the buffer shows of the things that the scenario speaks of."""
+    """State of the buffer, limited to the fields that the scenario states."""
     oldest = updates.waiting.oldest()
     shown: Row = {
         "num_records": updates.waiting.records,

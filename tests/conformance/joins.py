@@ -1,4 +1,4 @@
-"""Scenarios of joins through the public API: whose record it is, and rows in the scenarios' shape.
+"""Scenarios of joins through the public API: the side of each record, and rows in the scenarios' shape.
 
 `stream_time` of a topology is the clock of its streams ("max" without it); `partition` of a record is 0 without it.
 """
@@ -12,7 +12,7 @@ from conformance import runner
 from conformance.runner import Row, Scenario
 
 KINDS = ("stream_join", "stream_table_join", "table_table_join")
-"""Kinds of topologies that are joins and that there are."""
+"""Kinds of topologies that are joins."""
 
 SIDES = ("left", "right")
 ORDER = {"partition": "partition", "offset": "offset"}
@@ -89,7 +89,7 @@ def records(scenario: Scenario) -> list[tuple[str, Row]]:
 
 
 def check_drops(scenario: Scenario, driver: Any) -> None:
-    """Compare what was dropped with what the scenario says, in all and by reason."""
+    """Compare the dropped records with the scenario, in all and by reason."""
     runner.check_dropped(scenario, driver.dropped)
     if (wanted := scenario.data.get("expected_drops")) is not None:
         assert {reason: n for reason, n in driver.drops.items() if n} == wanted

@@ -1,4 +1,4 @@
-"""Turns a scenario (a JSON file) into a topology through the public API, and compares what comes out.
+"""Turns a scenario (a JSON file) into a topology through the public API, and compares its output.
 
 A scenario's record is `{"key", "value", "ts"}`; the result is always in the column `value`. Nothing here knows
 how the topology runs: `build` takes the stream, `check` takes rows in the scenarios' own shape.
@@ -55,7 +55,7 @@ class Scenario:
 
     @property
     def before(self) -> list[Row]:
-        """Records that make the old values of the changes whose bytes count: upserts of what was there before."""
+        """Records that make the old values of changes whose bytes count: upserts of the old values."""
         suppress = self.topology.get("suppress") or {}
         if self.kind != "changes" or suppress.get("max_bytes") is None:
             return []
@@ -63,19 +63,19 @@ class Scenario:
 
     @property
     def final(self) -> bool:
-        """Whether only final results leave, so that the stream may be cut anywhere."""
+        """Whether only final results are emitted, so that any cutting into batches gives the same rows."""
         suppress = self.topology.get("suppress") or {}
         on_close = self.topology.get("emit_strategy") == "on_window_close"
         return on_close or suppress.get("kind") == "until_window_closes"
 
     @property
     def output(self) -> str:
-        """Which output `expected` speaks of."""
+        """Name of the output that `expected` states."""
         return "suppressed" if self.topology.get("suppress") else "raw"
 
     @property
     def expected(self) -> list[Row] | None:
-        """The rows that must come out of the topology's last node, None if the scenario states none."""
+        """Rows that the topology's last node must emit; None if the scenario states none."""
         return self.data.get("expected", self.data.get(f"expected_{self.output}"))
 
     @property
@@ -117,7 +117,7 @@ def ms(value: int) -> timedelta | str:
 def build(scenario: Scenario, stream: Any, *, caching: bool = True, **changed: Any) -> Any:
     """The scenario's topology on `stream`, a `tg.stream` with the columns key, value and ts.
 
-    changed  fields of its suppression that are to be others
+    changed  fields of its suppression with other values
     """
     builders: dict[str, Callable[..., Any]] = {
         "windowed_aggregate": _windowed,
@@ -184,7 +184,7 @@ def _aggregated(grouped: Any, aggregation: str | Row, materialized: Any) -> Any:
 
 
 def _changes(scenario: Scenario, stream: Any, materialized: Any) -> Any:
-    """Changes fed to suppress alone, as the newest value per window: where an aggregation could forward them."""
+    """Changes fed to suppress alone, as the newest value per window; only if an aggregation could forward them."""
     inputs, suppress = scenario.data["input"], scenario.topology["suppress"]
     if scenario.tabular:
         # A plain table forwards every change it is given.
@@ -233,9 +233,9 @@ def _buffer(spec: Row) -> Any:
 
 
 def sizes(scenario: Scenario) -> Callable[..., Any] | None:
-    """The bytes of an entry as the scenario counts them: characters of the value, or with topic and offset as Kafka.
+    """Bytes of an entry as the scenario counts them: characters of the value, or with topic and offset as Kafka.
 
-    None where no number of bytes is stated. What tidegate counts itself is in tests/kernel/test_buffers.py.
+    None if the scenario states no number of bytes. tests/kernel/test_buffers.py tests tidegate's own count.
     """
     spec = scenario.topology.get("suppress") or {}
     if spec.get("byte_size") == "chars":
@@ -275,7 +275,7 @@ STRATEGIES = {"shut_down_when_full": "shut_down", "emit_early_when_full": "emit_
 
 
 def define(scenario: Scenario) -> Any:
-    """What a `kind: definition` scenario defines."""
+    """Result of the calls of a `kind: definition` scenario."""
     spec = scenario.topology
     factory, arguments = FACTORIES[spec["call"]]
     values = [spec["args"][argument] for argument in arguments]
@@ -321,7 +321,7 @@ ERRORS: dict[str, tuple[type[Exception], ...]] = {
 
 
 def expected_error(scenario: Scenario) -> tuple[type[Exception], ...]:
-    """The kinds of error that stand for the scenario's; its message is Kafka's, ours is our own."""
+    """Error classes for the scenario's error; its message is Kafka's, ours is our own."""
     return ERRORS[scenario.data["expected_error"]["type"]]
 
 
@@ -356,7 +356,7 @@ def counted(rows: Iterable[Row]) -> Counter[str]:
 
 
 def check(scenario: Scenario, rows: list[Row]) -> None:
-    """Compare rows that came out, in order, with the expected ones, as strictly as the scenario says."""
+    """Compare emitted rows, in order, with the expected ones, as strictly as the scenario says."""
     expected = scenario.expected
     if expected is None:
         return

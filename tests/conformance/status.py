@@ -1,4 +1,4 @@
-"""Which scenarios hold today, and why the others do not: data, so that nothing is left out in silence.
+"""Scenarios that hold today, and reasons for the others: data, so that no scenario is left out silently.
 
 A gap that has been closed fails its strict xfail, and the name then moves to SUPPORTED.
 """
@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 
 class Gap(NamedTuple):
-    """Why these scenarios do not hold: the issue that brings them, "never" (it is decided so) or "explained" (as they
-    stand they contradict the semantics, and something else holds in their place), and the reason.
+    """Scenarios that do not hold, with the reason.
+
+    `issue` is the issue that brings them, "never" (decided so) or "explained" (they contradict the semantics, and
+    another test holds in their place).
     """
 
     issue: str

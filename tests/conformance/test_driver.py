@@ -25,7 +25,7 @@ def driver_of(table: Any, **state: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bytes as the scenario counts them, where its bound is about bytes (SEMANTICS 14.9)."""
+    """Count bytes as the scenario does, if its bound is in bytes (SEMANTICS 14.9)."""
     if not (name := getattr(request.node, "callspec", None) and request.node.callspec.params.get("name")):
         return
     if (sizes := runner.sizes(runner.load(name))) is not None:
@@ -39,7 +39,7 @@ UPDATING = [name for name in RUNNING if not runner.load(name).final and "expecte
 
 
 def driver_for(scenario: Scenario) -> Any:
-    """A driver for the scenario, which has seen and let out what its records replace."""
+    """A driver for the scenario that has already emitted the old values that the scenario's records replace."""
     driver = driver_of(runner.build(scenario, stream()))
     if scenario.before:
         driver = driver_of(runner.build(scenario, stream(), limit_ms=0))
@@ -76,7 +76,7 @@ def run(scenario: Scenario) -> None:
 
 
 def replay(scenario: Scenario, driver: Any) -> tuple[list[Row], list[int]]:
-    """The rows, and how many of them had come out after each number of inputs; an expected error ends it."""
+    """The rows, and how many had been emitted after each number of inputs; an expected error ends the replay."""
     rows: list[Row] = []
     after = [0]
     for record in scenario.records:
@@ -152,13 +152,13 @@ def test_updates_of_a_batch_without_caching_are_all_updates(name: str) -> None:
     for sizes in runner.cuts(len(scenario.records)):
         driver = driver_of(table)
         rows = sum(piped(scenario, driver, sizes), [])
-        # Between keys a batch has no order; the updates of one key and window come in theirs.
+        # A batch has no order between keys; the updates of one key and window keep their order.
         assert per_key(rows) == per_key(scenario.expected or [])
         runner.check_dropped(scenario, driver.dropped)
 
 
 def is_aggregation(name: str) -> bool:
-    """Caching is of an aggregation's updates; what leaves a suppression is forwarded as it is."""
+    """Whether caching applies: to updates of an aggregation, but not to the rows that a suppression forwards."""
     scenario = runner.load(name)
     limit = scenario.topology.get("suppress", {}).get("limit_ms", 0)
     return scenario.kind == "windowed_aggregate" and limit == 0
@@ -176,7 +176,7 @@ def test_updates_of_a_batch_with_caching_are_the_last_ones(name: str) -> None:
             batch = single[start : start + size]
             newest = runner.last_per_key(sum(batch, []))
             if size > 1:
-                # Created and removed between two flushes: nobody hears of it (SEMANTICS 13).
+                # Created and removed between two flushes: nothing is forwarded (SEMANTICS 13).
                 known = {runner.identity(row) for rows_ in single[:start] for row in rows_}
                 newest = {k: row for k, row in newest.items() if row["value"] is not None or k in known}
             # Caching works between records, never within one.

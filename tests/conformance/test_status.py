@@ -1,4 +1,4 @@
-"""Every scenario file is either held or listed with a reason."""
+"""Every scenario file is either supported or listed with a reason."""
 
 from __future__ import annotations
 
