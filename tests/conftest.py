@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Skip files that do not name the mark of the lane: they have no test of it, and importing all takes ten seconds."""
+    """Skip files without the mark of the lane: they have no test of it, and importing all files takes ten seconds."""
     asked = re.fullmatch(r"(alone|spark)( and (?!.* or ).*)?", config.option.markexpr or "")
     if asked is None or not collection_path.match("test_*.py"):
         return None

@@ -1,4 +1,4 @@
-"""Split of a micro-batch's time, from Spark's numbers and the clocks of two tasks: the parts add up to the whole."""
+"""Split of a micro-batch's time, from Spark's numbers and the clocks of two tasks: its parts add up to the whole."""
 
 from __future__ import annotations
 

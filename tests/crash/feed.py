@@ -1,6 +1,6 @@
-"""Input files with disorder, and whether what a sink holds is what the test driver makes of them.
+"""Input files with disorder, and a comparison of the rows in a sink with the rows of the test driver.
 
-The driver takes one batch per file, in which nothing ever fails.
+The driver takes one batch per file, and nothing fails in it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Row = dict[str, Any]
 
 @dataclass
 class Compared:
-    """What the sink holds beside what it should hold: so many of each kind, none of which may be without any."""
+    """Comparison of the rows in a sink with the expected rows, counted in `expected` by kind; no kind may be empty."""
 
     expected: Mapping[str, int]
     missing: int
@@ -49,7 +49,7 @@ def compared(wanted: Counter[Any], got: Counter[Any], expected: Mapping[str, int
 
 
 def put(rows: list[Row], schema: pa.Schema, folder: Path, number: int) -> None:
-    """A file of these rows, at once; the source takes the one of the lowest number first."""
+    """Add a file of these rows atomically; the source takes the file with the lowest number first."""
     stamps = [{**row, "ts": EPOCH + timedelta(milliseconds=row["ts"])} for row in rows]
     hidden = folder / f".{number:06}.parquet"
     pq.write_table(pa.Table.from_pylist(stamps, schema), hidden)
@@ -59,7 +59,7 @@ def put(rows: list[Row], schema: pa.Schema, folder: Path, number: int) -> None:
 
 @dataclass
 class Feed:
-    """Files for the pipeline in `folder`/in, one a micro-batch; what is in them is up to `random`."""
+    """Files for the pipeline in `folder`/in, one per micro-batch; `random` decides their records."""
 
     folder: Path
     random: random.Random
@@ -70,7 +70,7 @@ class Feed:
         (self.folder / "in").mkdir()
 
     def write(self, files: int, *, closing: bool = False) -> None:
-        """Write so many more; a closing one is late enough to close every window before it."""
+        """Write `files` more files; a closing file is late enough to close every window before it."""
         for _ in range(files):
             number = len(self.files)
             rows = [self._row(number, row) for row in range(ROWS)]
@@ -80,25 +80,25 @@ class Feed:
             put(rows, SCHEMA, self.folder / "in", number)
 
     def topology(self) -> Any:
-        """What the pipeline computes, of an input that is not bound."""
+        """The pipeline's topology over an unbound input."""
         return topology(stream("events"))
 
     def driver(self) -> TopologyTestDriver:
-        """One that has seen all files."""
+        """A driver that has seen all files."""
         driver = TopologyTestDriver(self.topology())
         for rows in self.files:
             driver.pipe_batch(rows)
         return driver
 
     def compared(self, result: Path) -> Compared:
-        """The rows of the Parquet file `result` beside those of the driver."""
+        """Compares the rows of the Parquet file `result` with the rows of the driver."""
         wanted = Counter(_told(row) for row in self.driver().read_output())
         got = Counter(_told(row) for row in pq.read_table(result).to_pylist())
         outputs = Counter(row[0] for row in wanted.elements())
         return compared(wanted, got, {"final results": outputs["final"], "late records": outputs["late"]})
 
     def _row(self, number: int, row: int) -> Row:
-        """Files are four seconds apart and their records up to twenty seconds behind, so some are late."""
+        """A record; files are four seconds apart and records up to twenty seconds behind, so some records are late."""
         partition = row % PARTITIONS
         offset = self._offsets[partition]
         self._offsets[partition] += 1
@@ -113,7 +113,7 @@ class Feed:
 
 
 def _told(row: Row) -> tuple[Any, ...]:
-    """What makes a row of either output the one it is, from Spark or from the driver."""
+    """Columns of a row of either output, comparable between Spark and the driver."""
     window = row["window"]
     start = window["start"] if isinstance(window, dict) else window.start
     names = ("output", "k", "n", "total", "last", "v", "offset", "partition", "reason", "late_by")
@@ -121,7 +121,7 @@ def _told(row: Row) -> tuple[Any, ...]:
 
 
 def plain(value: Any) -> Any:
-    """Instants as milliseconds, which is how the driver has them."""
+    """Instants as milliseconds, as in the driver."""
     if isinstance(value, datetime):
         aware = value if value.tzinfo else value.replace(tzinfo=UTC)
         return (aware - EPOCH) // timedelta(milliseconds=1)

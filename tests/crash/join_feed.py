@@ -1,7 +1,7 @@
-"""Files of two streams that are joined, and whether what a sink holds is what the oracle makes of them.
+"""Files of two joined streams, and a comparison of the rows in a sink with the rows of the oracle.
 
-A batch takes a file of each stream, or of one of them where the other had none yet. Which it were is in the checkpoint,
-written before the batch and the same however often it is tried; the oracle gets batches of the same files.
+A batch takes a file of each stream, or of one stream while the other has none. The checkpoint names the files: Spark
+writes them before the batch, and each attempt takes the same ones. The oracle gets batches of the same files.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from oracle_join_batches import Arrival, JoinInBatches
 from oracle_joins import JoinedRow, StreamJoin
 
 ROWS, KEYS = 100, 200
-"""So that some records meet nobody."""
+"""Few records and many keys, so that some records find no partner."""
 
 
 @dataclass
 class JoinFeed:
-    """Files for the pipeline in `folder`/in/left and `folder`/in/right; what is in them is up to `random`."""
+    """Files for the pipeline in `folder`/in/left and `folder`/in/right; `random` decides their records."""
 
     folder: Path
     random: random.Random
@@ -40,7 +40,7 @@ class JoinFeed:
             (self.folder / "in" / side).mkdir(parents=True)
 
     def write(self, files: int, *, closing: bool = False) -> None:
-        """Write so many more of each stream; a closing one is late enough to close every record before it."""
+        """Write `files` more files of each stream; a closing file is late enough to close every record before it."""
         for _ in range(files):
             number = len(self.files)
             rows, at = (PARTITIONS, number + 100) if closing else (ROWS, number)
@@ -50,7 +50,7 @@ class JoinFeed:
                 put(made[side], schema(side), self.folder / "in" / side, number)
 
     def compared(self, result: Path) -> Compared:
-        """The rows of the Parquet file `result` beside those of the oracle, in the batches of the checkpoint."""
+        """Compares the rows of the Parquet file `result` with the oracle's rows, in the batches of the checkpoint."""
         wanted = Counter(self.wanted(taken(self.folder / "checkpoint")))
         rows = pq.read_table(result).to_pylist()
         got = Counter(JoinedRow(row["k"], row["left"], row["right"], plain(row["timestamp"])) for row in rows)
@@ -58,7 +58,7 @@ class JoinFeed:
         return compared(wanted, got, {"pairs": wanted.total() - alone, "null-joined rows": alone})
 
     def wanted(self, cuts: Sequence[tuple[int, ...]]) -> list[JoinedRow]:
-        """What must come out if each batch took the files up to these of the left and the right."""
+        """Rows that must be emitted if each batch ends with these numbers of left and right files."""
         rows, before = [], (0,) * len(SIDES)
         oracle = JoinInBatches(lambda: StreamJoin(BEFORE_MS, AFTER_MS, GRACE_MS, "left"))
         for cut in cuts:
@@ -75,7 +75,7 @@ class JoinFeed:
                     yield Arrival(side, row["k"], row[side], row["ts"], row["partition"], row["offset"])
 
     def _row(self, side: str, number: int, row: int, closing: bool) -> Row:
-        """Files are four seconds apart, records up to forty behind: some closed, some late; few without a key."""
+        """A record; files are 4 s apart, records up to 40 s behind: some are closed, some late, and few have no key."""
         partition = row % PARTITIONS
         offset, name = self._offsets[side, partition], self._records[side]
         self._offsets[side, partition] += 1
@@ -92,14 +92,14 @@ class JoinFeed:
 
 
 def taken(checkpoint: Path) -> list[tuple[int, ...]]:
-    """Up to which file of each side each batch went, by the offsets that Spark wrote down before it."""
+    """Numbers of left and right files taken up to the end of each batch, from Spark's offset log."""
     numbers = sorted(int(path.name) for path in (checkpoint / "offsets").glob("[0-9]*"))
     assert numbers == list(range(len(numbers))), "Spark has removed the offsets of early batches"
     return [_offsets((checkpoint / "offsets" / str(number)).read_text()) for number in numbers]
 
 
 def _offsets(log: str) -> tuple[int, ...]:
-    """A version, what Spark knew of the batch, and a line per source: "-" where it had nothing yet."""
+    """Reads a version, Spark's metadata of the batch, and a line per source: "-" if the source had no file yet."""
     lines = log.splitlines()
     assert lines[0] == "v1", log
     return tuple(0 if line == "-" else json.loads(line)["logOffset"] + 1 for line in lines[2:])

@@ -1,4 +1,4 @@
-"""The pipeline with a join that gets killed: orders and payments in, pairs and orders that nobody paid out.
+"""The join pipeline that gets killed: orders and payments in, pairs and unpaid orders out.
 
 `python -m crash.join_pipeline FOLDER [--end] [--master URL]`, as `crash.pipeline`.
 """
@@ -16,11 +16,11 @@ from crash.pipeline import files, run
 SIDES = ("left", "right")
 BEFORE_MS, AFTER_MS, GRACE_MS = 5_000, 10_000, 5_000
 KEEP = {"spark.sql.streaming.minBatchesToRetain": "1000000"}
-"""Which files a batch had is to be known in the end."""
+"""Keep all offsets: at the end `crash.join_feed` reads the files of every batch from them."""
 
 
 def schema(side: str) -> pa.Schema:
-    """The number of a record is in a column of its side's name."""
+    """Schema of a side: the column with the record's number has the name of the side."""
     return pa.schema(
         {
             "k": pa.string(),
@@ -33,7 +33,7 @@ def schema(side: str) -> pa.Schema:
 
 
 def topology(left: Any, right: Any) -> tg.KStream:
-    """Each is the name of an input or a DataFrame. The slowest of all partitions decides what is closed."""
+    """The join; `left` and `right` are names of inputs or DataFrames. The slowest of all partitions decides closing."""
     sides = [
         tg.stream(
             source,

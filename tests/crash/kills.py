@@ -1,4 +1,4 @@
-"""Kills a running pipeline at random moments, starts it again, and compares what its sink holds in the end.
+"""Kills a running pipeline at random moments, starts it again, and compares the rows of its sink at the end.
 
 The pipeline is one process with a Spark of its own, or the driver of a standalone cluster.
 """
@@ -25,26 +25,26 @@ from crash.sinks_feed import SinksFeed
 
 ROOT = Path(__file__).parents[2]
 AHEAD = 3
-"""Files that always wait to be taken."""
+"""Number of files that always wait to be taken."""
 VICTIMS = ("driver", "worker", "worker")
-"""A kill of the driver costs a start; workers are killed twice as often."""
+"""A kill of the driver costs a start, so workers are killed twice as often."""
 CLUSTER_VICTIMS = ("driver", "worker", "worker", "executor", "executor")
 MOST_COMMITS, MOST_SECONDS = 2, 3.0
-"""A kill comes up to so many batches, and then so many seconds, after the one before it."""
+"""A kill comes at most this many batches, and then this many seconds, after the kill before it."""
 PATIENCE_S = 900
 PIPELINES: dict[str, tuple[str, Callable[[Path, random.Random], Feed | JoinFeed]]] = {
     "windows": ("crash.pipeline", Feed),
     "join": ("crash.join_pipeline", JoinFeed),
     "sinks": ("crash.sinks_pipeline", SinksFeed),
 }
-"""What may be killed: its module, and what is fed to it."""
+"""Pipelines that can be killed, by name: module and feed."""
 WITH_FILES = ("windows", "join")
-"""Those whose sink is Spark's own; "sinks" needs a PostgreSQL."""
+"""Pipelines whose sink is Spark's file sink; "sinks" needs a PostgreSQL."""
 
 
 @dataclass
 class Verdict:
-    """What was done to the pipeline, and what its sink holds in the end."""
+    """Kills and starts of the pipeline, and the comparison of its sink at the end."""
 
     killed: Counter[str]
     starts: int
@@ -62,7 +62,7 @@ class Verdict:
 
 @dataclass
 class Pipeline:
-    """Processes that run `module` in `folder`, one after the other; what they say is in `folder`/log."""
+    """Processes that run `module` in `folder`, one after the other; their output is in `folder`/log."""
 
     folder: Path
     arguments: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class Pipeline:
             )
 
     def to_the_end(self) -> int:
-        """Take all files that are there and collect what the sink holds; the exit code."""
+        """Take all files and collect the rows of the sink; returns the exit code."""
         self.start("--end")
         assert self.process is not None
         try:
@@ -97,7 +97,7 @@ class Pipeline:
         return self.process is not None and self.process.poll() is None
 
     def end(self) -> None:
-        """`kill -9` of the Python driver, its JVM and all that it started, at once."""
+        """`kill -9` of the Python driver, its JVM and all their processes, at once."""
         if self.process is None:
             return
         family = self.family()
@@ -110,18 +110,18 @@ class Pipeline:
         psutil.wait_procs(family, timeout=60)
 
     def family(self) -> list[psutil.Process]:
-        """All of its session: where the parent of a worker was killed, the worker goes on without one."""
+        """All processes of its session: a worker whose parent was killed goes on without a parent."""
         assert self.process is not None
         return [each for each in psutil.process_iter() if _session(each.pid) == self.process.pid]
 
     def python_workers(self) -> list[psutil.Process]:
-        """What Spark's JVM started, and what that forked."""
+        """Python processes that Spark's JVM started, and their forks."""
         assert self.process is not None
         return [each for each in self.family() if each.pid != self.process.pid and _is_python(each)]
 
     def committed(self) -> int:
-        """How many batches are done."""
-        # Spark keeps the newest hundred alone.
+        """Number of committed batches."""
+        # Spark keeps only the newest hundred, so the largest number counts.
         commits = (self.folder / "checkpoint" / "commits").glob("[0-9]*")
         return max((int(path.name) + 1 for path in commits if path.name.isdecimal()), default=0)
 
@@ -131,7 +131,7 @@ class Pipeline:
 
 @dataclass
 class Crashes:
-    """One pipeline in a folder of its own; its seed decides whom a kill meets, and when."""
+    """One pipeline in a folder of its own; its seed decides the victim and the time of each kill."""
 
     folder: Path
     seed: int
@@ -152,7 +152,7 @@ class Crashes:
                 if not self._pipeline.runs:
                     self._pipeline.start()
                 if not self._wait():
-                    continue  # too many of its workers were killed: the query has ended, as it should
+                    continue  # too many of its workers were killed, so the query has ended, as it should
                 victim = self._kill()
                 if victim is not None:
                     self._killed[victim] += 1
@@ -165,7 +165,7 @@ class Crashes:
         return Verdict(self._killed, self._pipeline.starts, self._pipeline.committed(), compared)
 
     def _wait(self) -> bool:
-        """Until some batches later; whether the process is still there."""
+        """Wait some batches and seconds; returns whether the process still runs."""
         pipeline = self._pipeline
         target = pipeline.committed() + self._random.randint(0, MOST_COMMITS)
         rest = self._random.uniform(0, MOST_SECONDS)

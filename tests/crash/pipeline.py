@@ -1,7 +1,7 @@
 """The pipeline that gets killed: files in, final results and late records into a folder, each exactly once.
 
-`python -m crash.pipeline FOLDER` runs on and on; with `--end` until all files are taken, and then collects what the
-sink holds into `FOLDER/result.parquet`. With `--master URL` on a cluster, without in this process.
+`python -m crash.pipeline FOLDER` runs forever; with `--end` it takes all files, and then collects the rows of the
+sink into `FOLDER/result.parquet`. With `--master URL` it runs on a cluster, otherwise in this process.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ SCHEMA = pa.schema(
 )
 TASKS = 3
 FAILURES = 3
-"""So often may a task fail: a killed worker is replaced within the batch, and only a third one ends the query."""
+"""Attempts of a task: Spark replaces a killed worker within the batch, and only a third failure ends the query."""
 
 
 def topology(events: tg.KStream) -> Any:
-    """Counts and sums per key and ten seconds, when they are final, beside the records that came too late."""
+    """Final counts and sums per key and ten seconds, and late records."""
     windows = tg.TimeWindows.of_size_and_grace("10 seconds", "5 seconds")
     totals = events.group_by_key().windowed_by(windows).agg(n=tg.count(), total=tg.sum("v"), last=tg.last("v"))
     final = totals.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
@@ -46,7 +46,7 @@ def stream(source: Any) -> tg.KStream:
 
 
 def session(master: str | None, **settings: str) -> Any:
-    """A Spark, whose workers find the package and this module where they are on this machine."""
+    """A Spark whose workers find the package and this module at their paths on this machine."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -70,13 +70,13 @@ def counted(spark: Any, folder: Path) -> Any:
 
 
 def files(spark: Any, schema: pa.Schema, folder: Path) -> Any:
-    """What comes into a folder, one file a micro-batch."""
+    """Stream of the files in a folder, one file per micro-batch."""
     empty = spark.createDataFrame(schema.empty_table()).schema
     return spark.readStream.schema(empty).option("maxFilesPerTrigger", 1).parquet(str(folder))
 
 
 def arguments() -> argparse.Namespace:
-    """What the command line says."""
+    """The arguments of the command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--end", action="store_true")
@@ -85,18 +85,18 @@ def arguments() -> argparse.Namespace:
 
 
 def take(writer: Any, chosen: argparse.Namespace) -> None:
-    """Run the query of this writer, on and on or until all files are taken."""
+    """Run the query of this writer, forever or until all files are taken."""
     writer = writer.option("checkpointLocation", str(chosen.folder / "checkpoint"))
     query = (writer.trigger(availableNow=True) if chosen.end else writer).start()
     query.awaitTermination()
 
 
 def run(rows: Callable[[Any, Path], Any], **settings: str) -> None:
-    """Write `rows` of a Spark with these settings and a folder into a sink, as the command line says."""
+    """Write the stream that `rows` makes of a Spark and a folder into a sink, by the arguments of the command line."""
     chosen = arguments()
     folder, spark = chosen.folder, session(chosen.master, **settings)
     take(rows(spark, folder).writeStream.format("parquet").option("path", str(folder / "out")), chosen)
-    # Through Spark, which knows from the sink's log which of the files count: what a killed batch left does not.
+    # Read through Spark: its sink log tells which files count, and excludes files of a killed batch.
     pq.write_table(spark.read.parquet(str(folder / "out")).toArrow(), folder / "result.parquet")
     spark.stop()
 

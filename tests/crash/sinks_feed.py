@@ -1,4 +1,4 @@
-"""The input of `crash.sinks_pipeline`, and whether its sinks hold what the test driver makes of it."""
+"""The input of `crash.sinks_pipeline`, and a comparison of its sinks with the rows of the test driver."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SinksFeed(Feed):
         return topology(stream("events"))
 
     def compared(self, result: Path) -> Compared:
-        """The rows of all sinks beside those of the driver; of updates the last one of each key and window."""
+        """Compares the rows of all sinks with the rows of the driver; of updates the last one per key and window."""
         wanted: Counter[Any] = Counter()
         newest: dict[Any, Any] = {}
         for row in self.driver().read_output():
@@ -58,7 +58,7 @@ class SinksFeed(Feed):
 
 
 def _said(output: str, row: Row) -> tuple[Any, ...]:
-    """What makes a row of an output the one it is, from a sink or from the driver."""
+    """Columns of a row, comparable between a sink and the driver."""
     names = ("n", "total", "v", "offset", "partition", "reason", "late_by")
     places = (row["k"], plain(row["window_start"]), *(row.get(name) for name in names), plain(row["timestamp"]))
     return (output, *places)

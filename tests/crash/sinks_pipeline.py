@@ -14,12 +14,12 @@ from crash.pipeline import SCHEMA, arguments, files, session, stream, take
 from tidegate.runtime.spark.sinks import staging
 
 INLINE_BYTES = 1 << 10
-"""So that some tasks hand their rows over, and others put them aside."""
+"""Small enough that some tasks hand over their rows and others stage them."""
 ADDRESS = "postgres"
 
 
 def topology(events: tg.KStream) -> tg.KOutputs:
-    """Counts and sums per key and ten seconds: as updates, twice, and when they are final, and what came too late."""
+    """Counts and sums per key and ten seconds: as updates (twice), as final results, and late records."""
     windows = tg.TimeWindows.of_size_and_grace("10 seconds", "5 seconds")
     totals = events.group_by_key().windowed_by(windows).agg(n=tg.count(), total=tg.sum("v"))
     final = totals.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))

@@ -38,12 +38,12 @@ class Case:
         return self.folder / "checkpoint"
 
     def fails(self, *says: str) -> None:
-        """The pipeline ends with an error that says one of `says`; the sink has no batch more than were whole."""
+        """The pipeline ends with an error that says one of `says`; the sink has at most one uncommitted batch."""
         (self.folder / "log").unlink(missing_ok=True)
         assert self.pipeline.to_the_end() == 1, self.pipeline.log()
         error = self.pipeline.log(1 << 30).rpartition("Traceback (most recent call last)")[2]
         assert any(each in error for each in says), error
-        # One ahead if the sink had it and the commit did not fit: it is run again, and the sink knows that it has it.
+        # The sink is one batch ahead if the commit did not fit: that batch runs again, and the sink skips it.
         assert self.pipeline.committed() <= len(self.sunk()) <= self.pipeline.committed() + 1
 
     def goes_on(self) -> None:
@@ -57,7 +57,7 @@ class Case:
         assert self.pipeline.to_the_end() == 0, self.pipeline.log()
 
     def sunk(self) -> set[str]:
-        """The files that the sink's log says are there."""
+        """Names of the entries in the sink's log: one per batch."""
         log = self.folder / "out" / "_spark_metadata"
         return {path.name for path in log.glob("[0-9]*")} if log.is_dir() else set()
 
@@ -71,7 +71,7 @@ def case(tmp_path: Path) -> Iterator[Case]:
 
 @contextlib.contextmanager
 def disk(folder: Path, size: int) -> Iterator[None]:
-    """A file system of its own and of that size at `folder`; skips the test where none may be mounted."""
+    """A file system of `size` bytes at `folder`; skips the test if this machine cannot mount one."""
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
     if not shutil.which("mount") or subprocess.run(mount, capture_output=True, check=False).returncode:
@@ -95,7 +95,7 @@ def test_a_full_disk_ends_the_query_and_with_room_it_goes_on(case: Case) -> None
         case.feed.write(2)
         case.runs()
         case.feed.write(2)
-        # Nothing fits, or the offsets of a batch and a part of its state.
+        # No byte fits, or the offsets of a batch and a part of its state.
         for but in (0, 24 << 10):
             ballast = fill(case.checkpoint, but)
             case.fails("No space left on device")

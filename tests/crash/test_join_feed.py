@@ -1,4 +1,4 @@
-"""What a crash test of a join compares with: all kinds of rows are in it, and a row too few or too many is found."""
+"""The comparison in a crash test of a join: its rows are of all kinds, and it finds a missing row and an extra row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from crash.join_feed import JoinFeed, taken
 FILES = 15
 EVEN = [(n, n) for n in range(1, FILES + 2)]
 UNEVEN = [(1, 0), *((min(n + 1, FILES + 1), n) for n in range(1, FILES + 2))]
-"""As the left file was there before the right one."""
+"""Batches if the left file was there before the right one."""
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def feed(tmp_path: Path) -> JoinFeed:
 
 
 def checkpoint(folder: Path, cuts: Sequence[tuple[int, ...]]) -> None:
-    """The part of Spark's that is read."""
+    """The part of Spark's checkpoint that `taken` reads."""
     (folder / "offsets").mkdir(parents=True)
     for number, cut in enumerate(cuts):
         lines = ["v1", "{}", *("-" if n == 0 else f'{{"logOffset":{n - 1}}}' for n in cut)]

@@ -49,7 +49,7 @@ def blizzard(all_flights: pd.DataFrame) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def right(blizzard: pd.DataFrame) -> Run:
-    """A run as it must be, made from the direct computation."""
+    """A correct run, made from the direct computation."""
     return run_of(blizzard, check.directly(blizzard, SIX_HOURS_MS))
 
 

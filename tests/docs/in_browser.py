@@ -33,7 +33,7 @@ WANTED = {
     "session_window": "howto/from-watermark/#session_window-sessionization",
     "transformWithState": "howto/from-watermark/#transformwithstate",
 }
-"""Words that a reader types, each with the place that must be among the first results."""
+"""Words that a reader types, each with a place that must be among the first results."""
 
 WALK = {
     "why does nothing come out": "howto/questions/#why-does-nothing-come-out-the-last-window-is-never-emitted",
@@ -47,7 +47,7 @@ WALK = {
     "debug state store": "howto/questions/#how-do-i-debug-the-state-store-can-i-read-its-state",
     "unit test streaming query": "howto/questions/#how-do-i-unit-test-a-streaming-query",
 }
-"""Questions of someone who knows PySpark, each with the place that answers it."""
+"""Questions of someone who knows PySpark, each with the place that answers the question."""
 
 FIRST = 3
 SEEN_ON_A_PHONE = 390
@@ -59,7 +59,7 @@ class Quiet(SimpleHTTPRequestHandler):
     """Serves files without a line for each."""
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture(scope="session")
@@ -81,7 +81,7 @@ def browser() -> Iterator[Browser]:
 
 
 class Watched:
-    """A page that notes what goes wrong in it."""
+    """A page that records its faults."""
 
     def __init__(self, browser: Browser, address: str, **look: Any) -> None:
         self.context = browser.new_context(**look)
@@ -119,8 +119,9 @@ def test_there_is_a_site() -> None:
 
 @pytest.mark.parametrize("path", PAGES)
 def test_a_page_opens(watched: Watched, path: str) -> None:
-    """Without a message in the console, with a heading, texts for its pictures, contrast by day and by night, and on a
-    phone: what is too wide scrolls in a box of its own.
+    """No message in the console, a heading, texts for pictures, and contrast by day and by night.
+
+    On a phone, wide parts scroll in boxes of their own.
     """
     watched.faults.clear()
     watched.page.set_viewport_size({"width": 1280, "height": 900})
@@ -175,7 +176,7 @@ def search(browser: Browser, address: str, words: str) -> list[str]:
 
 
 def typed(page: Page, words: str) -> Locator:
-    """The results for what is typed into the search."""
+    """The results of the search for these words."""
     page.get_by_role("button", name="Search").first.click()
     page.locator("input:visible").last.fill(words)
     page.get_by_text("results").first.wait_for()

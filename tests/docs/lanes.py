@@ -1,4 +1,4 @@
-"""Which test runs a block of Python: every block of every page has one lane, and each lane runs all of its blocks."""
+"""Lanes of Python blocks: each block of each page has one lane, and one test runs all blocks of a lane."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ WHOLE = {
     "docs/schema-registry.md": "kafka",
     "docs/change-data.md": "kafka",
 }
-"""Pages all of whose blocks have one lane."""
+"""Pages with a single lane for all their blocks."""
 
 BY_CODE = (
     ("pipelines", r"pyspark import pipelines"),
     ("kafka", r"tg\.kafka\b|tg\.debezium\b|format\(\"kafka\"\)"),
     ("spark", r"\bspark\b|\bdf\b|_df\b|tg\.sinks\b|tg\.drain\(|\.to_df\(|\bpyspark\b"),
 )
-"""Of other pages the first lane whose pattern is in the block; a block without any needs no Spark."""
+"""For other pages: the first lane whose pattern matches the block; without a match the block needs no Spark."""
 
 
 def lane(block: Block) -> str:

@@ -22,7 +22,7 @@ _LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 
 @dataclass(frozen=True)
 class Block:
-    """A code block of a page; `shown` is the text block right after it, what running it must print."""
+    """A code block of a page; `shown` is the text block right after it: its expected output."""
 
     page: Path
     line: int
@@ -53,10 +53,10 @@ def run(
     taken: Callable[[Block], bool] = lambda block: True,
     instead: Mapping[str, str] | None = None,
 ) -> int:
-    """Run the Python blocks of a page in order, in one namespace, and compare what they print with what they show.
+    """Run the Python blocks of a page in order, in one namespace, and compare their output with the text blocks.
 
-    Gives the number of blocks that ran: those that `taken` is true for. `instead` has folders and addresses of this
-    machine for those that stand in the code.
+    Runs the blocks for which `taken` is true, and returns their number. `instead` maps folders and addresses in the
+    code to those of this machine.
     """
     ran = [block for block in blocks(page) if block.language == "python" and taken(block)]
     for block in ran:
@@ -75,7 +75,7 @@ def replaced(code: str, instead: Mapping[str, str] | None) -> str:
 
 
 def mentions(page: Path) -> list[str]:
-    """What stands in backticks outside code blocks."""
+    """Texts in backticks outside code blocks."""
     return _CODE.findall(_FENCE.sub("", text(page)))
 
 

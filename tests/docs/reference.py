@@ -21,7 +21,7 @@ SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Examples")
 _FENCED = re.compile(r"```python\n(.*?)```", re.DOTALL)
 _LANES = {"tg.kafka": "kafka", "tg.debezium": "kafka", "tg.sinks": "sinks"}
 _DSL = "tidegate.dsl."
-"""Fields of its classes are the plan, and no business of a reader."""
+"""Fields of these classes are the plan, and not documented."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Name:
 
     @property
     def place(self) -> str:
-        """Where it is defined, which is its name in the reference."""
+        """Module and qualified name of the definition: the name in the reference."""
         return f"{self.function.__module__}.{self.function.__qualname__}"
 
     @property
@@ -81,7 +81,7 @@ class Name:
         return [each.name for each in fields(self.value) if not each.name.startswith("_") and each.name != "node"]
 
     def returns(self) -> bool:
-        """Whether it gives something back, so that `Returns` must say what."""
+        """Whether it returns a value, so that a `Returns` section is needed."""
         if self.is_class or isinstance(self.value, property):
             return False
         return self.value.__annotations__.get("return") not in (None, "None", "NoReturn")

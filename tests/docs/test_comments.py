@@ -23,7 +23,7 @@ NAMES = {
     for path in (ROOT / folder).rglob("*.py")
 }
 OTHERS = ("testing.postgresql",)
-"""What looks like a module of ours and is none."""
+"""Texts that look like a module of ours but are none."""
 
 
 def prose(path: Path) -> Iterator[tuple[int, str]]:

@@ -1,4 +1,4 @@
-"""The documentation holds: its code runs and prints what it shows, and what it names is there."""
+"""The documentation holds: its code runs and prints the output it shows, and the names it mentions exist."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_functions_and_classes_are_defined_somewhere(page: Path) -> None:
 
 
 def test_what_is_missing_is_missing() -> None:
-    """A name or `argument=` in the first column of docs/notyet.md must not exist: who builds it removes its row."""
+    """A name or `argument=` in the first column of docs/notyet.md must not exist: add one, and its row must go."""
     names = missing_names()
     assert names
     assert [(name, argument) for name, argument in names if exists(name, argument)] == []

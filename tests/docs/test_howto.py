@@ -13,7 +13,7 @@ DOCS = ROOT / "docs"
 QUICKSTART = DOCS / "tutorial" / "quickstart.md"
 KAFKA_STREAMS = DOCS / "howto" / "from-kafka-streams.md"
 ELSEWHERE = {"end_ms", "windows_for", "type", "to_df"}
-"""Parts of a value that a table of operators need not have, beside those that other rows have."""
+"""Parts of a value that need no row in a table of operators, besides those that other rows have."""
 
 
 def cells() -> list[str]:

@@ -1,4 +1,4 @@
-"""No block of code of a page stands aside: Python has a lane that runs it, and a command is one that can be given."""
+"""Every code block of a page is tested: a lane runs each Python block, and each command is valid."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COMMANDS = [(block, line) for page in WITH_CODE for block in blocks(page) for li
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 READERS_OWN = {"tests/topologies"}
-"""Paths that a reader has, and the repository has not."""
+"""Paths that belong to a reader and not to the repository."""
 
 
 def relative(page: Path) -> str:

@@ -1,4 +1,4 @@
-"""What is made by code is as the code makes it today: the tables, and the pictures from what the driver gives now."""
+"""Generated files are current: the tables, and the pictures of the driver's present output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_it_is_current(path: Path) -> None:
 
 @pytest.mark.parametrize("path", list(notebooks.files()), ids=lambda path: path.stem)
 def test_a_notebook_shows_pictures(path: Path) -> None:
-    """Of a topology and of the windows that wait, as HTML that Jupyter shows when the file is opened."""
+    """Pictures of a topology and of the windows that wait, as HTML that Jupyter shows when the file is opened."""
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     shown = [
         "".join(output["data"]["text/html"])

@@ -1,4 +1,4 @@
-"""Dashboard, alert rules and docs/operations.md name metrics that exist, and link to what is there."""
+"""Dashboard, alert rules and docs/operations.md name metrics that exist, and their links lead to existing pages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def named(text: str) -> set[str]:
 def test_every_metric_is_in_the_dashboard_or_is_a_rate_of_one() -> None:
     assert named(json.dumps(DASHBOARD)) <= EXPORTED
     shown = named(json.dumps(DASHBOARD)) | named(json.dumps(RULES))
-    # Prometheus makes its own rates and averages; what is always 0 needs no picture.
+    # Prometheus computes its own rates and averages; a metric that is always 0 needs no panel.
     derived = {f"tidegate_{metric.name}" for metric in METRICS if metric.kind == "rate"}
     derived |= {f"tidegate_suppression_buffer_{what}_avg" for what in ("count", "size")}
     assert EXPORTED - shown == derived | {"tidegate_expired_window_record_drop_total"}
@@ -71,13 +71,13 @@ HOUR = 3_600_000
         (HOUR, {HOUR // 6: 40, 2 * HOUR: 1}, {"TidegateGraceLongerThanNeeded"}),
         (HOUR, {HOUR // 2: 40}, set()),
         (HOUR, {2 * HOUR: 2}, {"TidegateGraceTooShort"}),
-        # No round duration: sessions took these records, and nobody is told to wait for the next round one.
+        # Sessions took these records with a grace that is no round duration: no rule asks for the next round one.
         (25_000, {25_000: 40}, set()),
         (25_000, {26_000: 2}, {"TidegateGraceTooShort"}),
     ],
 )
 def test_the_rules_about_graces(kind: int, grace: int, needed: dict[int, int], raised: set[str]) -> None:
-    """As two tasks tell it of a batch of a thousand."""
+    """Metrics of two tasks for a batch of a thousand records."""
     totals = Totals("events", {GRACE_NEEDED: "collect_list"}, 0)
     flat = [number for one in needed.items() for number in one]
     totals.add({GRACE_NEEDED: [[kind, 0, 0, grace, 400], [kind, 0, 0, grace, 600, *flat]]}, 0)

@@ -1,4 +1,4 @@
-"""docs/parity.toml against the code: what it calls supported is there, what it calls missing is not."""
+"""docs/parity.toml against the code: names it calls supported exist, and names it calls missing do not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROWS = [row for section in parity.sections() for row in section.rows]
 
 
 def names() -> dict[str, Any]:
-    """What a probe may use."""
+    """Names for the code of a probe."""
     events = tg.stream("events", key="k", timestamp="ts").group_by_key()
     return {
         "tg": tg,
@@ -38,7 +38,7 @@ def is_there(row: Row) -> bool:
     try:
         eval(row.probe, names())
     except tg.DefinitionError as error:
-        # A gap that can be run into points to its page; any other error is a probe that is wrong.
+        # The error of a known gap points to its page; any other error is a fault of the probe.
         assert "docs/notyet.md" in str(error), error
         return False
     return True

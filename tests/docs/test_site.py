@@ -1,4 +1,4 @@
-"""What can be said of the site without building it: navigation, links, alternative texts; and that faults are found."""
+"""Checks of the site without building it: navigation, links, alternative texts; and each fault is found."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_page_outside_the_navigation_is_found(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_two_pages_of_one_address_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The builder stops at them, and `make check` runs no builder."""
+    """Two such pages stop the builder, and `make check` does not run the builder."""
     there = staging.pages()
     monkeypatch.setattr(staging, "pages", lambda: [*there, "notebooks.md"])
     assert "notebooks/README.md and notebooks.md have the same address: rename one" in staging.problems()

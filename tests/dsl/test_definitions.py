@@ -1,4 +1,4 @@
-"""What a definition may not be, said where it was written."""
+"""Invalid definitions raise an error at the line of the definition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`describe()`: what a topology looks like as text."""
+"""`describe()`: a topology as text."""
 
 from __future__ import annotations
 

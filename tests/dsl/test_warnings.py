@@ -1,4 +1,4 @@
-"""What is legal but probably not meant is said at the line where it was written, and what is usual is not."""
+"""A legal but probably unintended definition warns at its own line, and a usual one does not."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def debounced(table: tg.KTable, buffer: Any, measured_from: str = "latest_update
 
 
 def told(make: Callable[[], Any]) -> list[str]:
-    """The warnings of `make`, which are all at the line that it was written on."""
+    """The warnings of `make`, all at the line of `make`."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         make()

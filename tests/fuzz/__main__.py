@@ -14,7 +14,7 @@ from tidegate import TidegateWarning
 
 
 def run(cases: int, seed: int) -> int:
-    """Try this many; says which failed, by the seed that repeats it, and gives how many did."""
+    """Run this many cases; prints each failure with the seed that repeats it, and returns the number of failures."""
     failed = 0
     for name, (case, share) in CASES.items():
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""The cases: each takes a seeded source of chance and raises AssertionError if something gets through or crashes."""
+"""The cases: each takes a seeded random source and raises AssertionError if damage gets through or crashes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidegate.testing import TopologyTestDriver
 
 
 def bytes_changed(random: Random) -> None:
-    """A frame that is not as it was written is refused: its checksum says so."""
+    """A changed frame is refused: its checksum does not match."""
     one = random.choice(written())
     frame = damaged(one.frame, random)
     try:
@@ -30,7 +30,7 @@ def bytes_changed(random: Random) -> None:
 
 
 def contents_changed(random: Random) -> None:
-    """Under a right checksum a frame is refused, or is an object and tables that can be looked at."""
+    """A frame with a right checksum is refused, or decodes into an object and tables."""
     one = random.choice(written())
     frame = sealed(damaged(one.frame, random))
     try:
@@ -42,7 +42,7 @@ def contents_changed(random: Random) -> None:
 
 
 def state_changed(random: Random) -> None:
-    """An operator whose state was damaged goes on as if it was not (nobody read that), or refuses it."""
+    """An operator with damaged state gives the right rows (it did not read the damaged part), or refuses the state."""
     name = random.choice(list(piped()))
     before, right = piped()[name]
     state = before.state()
@@ -157,4 +157,4 @@ CASES: dict[str, tuple[Callable[[Random], None], int]] = {
     "join definition": (join_definition, 1),
     "state changed": (state_changed, 1),
 }
-"""What is tried, and its share of a hundred."""
+"""Cases by name: the function, and its share in percent."""

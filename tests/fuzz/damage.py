@@ -1,4 +1,4 @@
-"""What can happen to a frame: bytes lost, changed, moved, and headers that claim what is not so."""
+"""Kinds of damage to a frame: bytes lost, changed or moved, and headers with false claims."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LENGTHS = (0, 1, 63, 64, 1 << 20, 1 << 31, 1 << 40, (1 << 63) - 1, (1 << 64) - 1
 
 
 def sealed(frame: bytes) -> bytes:
-    """The frame with the checksum that it should have, so that only what lies deeper is wrong."""
+    """The frame with the right checksum, so that only its contents are wrong."""
     if len(frame) < HEAD.size:
         return frame
     magic, version, kind, tables, _ = HEAD.unpack_from(frame)
@@ -68,7 +68,7 @@ KINDS: tuple[Callable[[bytes, Random], bytes], ...] = (_flip, _cut, _longer, _ze
 
 
 def damaged(frame: bytes, random: Random) -> bytes:
-    """The frame after one or two of these."""
+    """The frame after one or two kinds of damage."""
     for _ in range(random.randint(1, 2)):
         if len(frame) > 1:
             frame = random.choice(KINDS)(frame, random)

@@ -1,4 +1,4 @@
-"""Every kind of frame there is, as real pipelines write it: blobs, segments, the state of operators, descriptions."""
+"""Frames of every kind, as real pipelines write them: blobs, segments, the state of operators, descriptions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCHEMA = pa.schema({"k": pa.string(), "ts": pa.int64(), "v": pa.int64()})
 
 @dataclass(frozen=True)
 class Written:
-    """A frame, its kind, and where it was found."""
+    """A frame, its kind, and the place where it was found."""
 
     kind: int
     frame: bytes
@@ -28,7 +28,7 @@ class Written:
 
 
 def topologies() -> dict[str, Any]:
-    """One per way to keep state."""
+    """One topology per way to keep state."""
     events = tg.stream("events", key="k", timestamp="ts").group_by_key()
     tumbling = events.windowed_by(tg.TimeWindows.of_size_and_grace("10 ms", "5 ms"))
     sessions = events.windowed_by(tg.SessionWindows.of_inactivity_gap_and_grace("5 ms", "5 ms"))
@@ -58,12 +58,12 @@ BATCHES = [[{"k": f"key {i % 7}", "ts": batch * 6 + i % 5, "v": i * batch} for i
 
 
 NEXT = [{**record, "ts": record["ts"] + 1_000} for record in BATCHES[-1]]
-"""A batch that closes all windows of the others."""
+"""A batch that closes all windows of `BATCHES`."""
 
 
 @cache
 def piped() -> dict[str, tuple[TopologyTestDriver, list[dict[str, Any]]]]:
-    """By topology, a driver that has taken the batches, and what it would give in the next one."""
+    """By topology: a driver that has taken the batches, and the rows of the next batch."""
     found = {}
     for name, table in topologies().items():
         driver = TopologyTestDriver(table)
@@ -77,7 +77,7 @@ def piped() -> dict[str, tuple[TopologyTestDriver, list[dict[str, Any]]]]:
 
 @cache
 def written() -> tuple[Written, ...]:
-    """Frames of every topology: what its stores hold, and the blobs on their way to it."""
+    """Frames of every topology: the entries of its stores, and the blobs of the next batch."""
     found: list[Written] = []
     for name, table in topologies().items():
         driver = piped()[name][0]
@@ -99,7 +99,7 @@ def _stored(store: Any) -> Iterator[tuple[str, bytes]]:
 
 
 class _blobs:  # noqa: N801 - used as a function
-    """The blobs that stages are given meanwhile."""
+    """Collects the blobs that stages take within the block."""
 
     def __enter__(self) -> list[bytes]:
         self._step = stage.Stage.step

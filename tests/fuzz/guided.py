@@ -1,8 +1,8 @@
-"""Guided by coverage: libFuzzer (by atheris) changes frames towards lines of the decoder that none has reached before.
+"""Coverage-guided fuzzing: libFuzzer (by atheris) changes frames to reach new lines of the decoder.
 
-`python -m fuzz.guided --runs N [--seed S]`, in `make test-fuzz` after the others. What fails is kept in output/fuzz. It
-starts from frames of every topology in `fuzz.frames_of`. libFuzzer ends the process that it runs in, and sees only what
-was imported under its eyes: so it has a process of its own.
+`python -m fuzz.guided --runs N [--seed S]`, in `make test-fuzz` after the others. Failing inputs are kept in
+output/fuzz. It starts from the frames of `fuzz.frames_of`. libFuzzer needs a process of its own: it ends its process,
+and it sees only modules that it instrumented at their import.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def seeds(folder: Path) -> int:
-    """Write the frames that pipelines write, their kind before them; how many."""
+    """Write the frames of pipelines, each behind its kind; returns their number."""
     from fuzz.frames_of import written
 
     for number, one in enumerate(written()):
@@ -66,7 +66,7 @@ def guide() -> None:
     from tidegate.errors import CheckpointError
 
     def decode(data: bytes) -> None:
-        """Under a right checksum a frame is refused, or is an object and tables that can be looked at."""
+        """A frame with a right checksum is refused, or decodes into an object and tables."""
         if not data:
             return
         try:
@@ -81,7 +81,7 @@ def guide() -> None:
 
 
 def _reached(log: str) -> str:
-    """libFuzzer's own words on what it covered."""
+    """libFuzzer's last line about coverage."""
     lines = [line.strip() for line in log.splitlines() if "cov:" in line]
     return lines[-1] if lines else "nothing was covered"
 

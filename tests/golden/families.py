@@ -1,6 +1,6 @@
 """States of every family of plans, as files: written once per version, read by all later ones.
 
-`python -m tests.golden` writes those of the version that is checked out, and leaves those of others alone.
+`PYTHONPATH=src:tests python -m golden` writes the files of the version that is checked out, and no others.
 """
 
 from __future__ import annotations
@@ -125,11 +125,11 @@ SIZES = {
     "sliding-by-key": _BY_KEY,
     "sessions-by-key": _BY_KEY,
 }
-"""With which sizes a family is written, where a handful of records must reach them."""
+"""Sizes for families whose code a handful of records must reach."""
 
 
 def piped(driver: TopologyTestDriver, batches: list[list[dict[str, Any]]]) -> list[str]:
-    """The rows that batches let out, as text."""
+    """The rows that these batches emit, as text."""
     out = []
     for batch in batches:
         driver.pipe_batch(batch)
@@ -138,7 +138,7 @@ def piped(driver: TopologyTestDriver, batches: list[list[dict[str, Any]]]) -> li
 
 
 def written(table: tg.KTable | tg.KStream, tuning: Tuning = DEFAULT) -> str:
-    """A golden file: the stores after the first batches, and what the others then let out."""
+    """A golden file: the stores after the first batches, and the rows that the later batches emit."""
     driver = TopologyTestDriver(table, tuning=tuning)
     piped(driver, BEFORE)
     state = driver.state()
@@ -147,7 +147,7 @@ def written(table: tg.KTable | tg.KStream, tuning: Tuning = DEFAULT) -> str:
 
 
 def read(path: Path, table: tg.KTable | tg.KStream) -> tuple[TopologyTestDriver, list[str]]:
-    """A driver that goes on from a golden file, and the rows it must let out."""
+    """A driver that goes on from a golden file, and the rows that it must emit."""
     golden = json.loads(path.read_text())
     stores = tuple(map(_unpacked, golden["stores"]))
     fresh = TopologyTestDriver(table).state()

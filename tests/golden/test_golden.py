@@ -1,4 +1,4 @@
-"""Every state that a version wrote is read by this one, goes on, and gives the rows that it would have given."""
+"""This version reads the states of every version: it goes on from them with the same rows as without an upgrade."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m hostile --cases N --seed S`: what hostile users write, in the driver and in layouts (make test-random)."""
+"""`python -m hostile --cases N --seed S`: topologies of hostile users, on driver and layouts (make test-random)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hostile.drawn import scenario
 from hostile.runs import chunk, report, run, smaller
 
 CHUNK = 25
-"""Cases that a process runs before it says how they went."""
+"""Cases that a process runs before it reports."""
 MOST_REPORTS = 3
 
 

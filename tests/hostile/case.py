@@ -1,4 +1,4 @@
-"""What every case has: sources of records, a topology as code, a stream in batches, and how it is run."""
+"""Common parts of all cases: sources of records, a topology as code, a stream in batches, and settings of the run."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Source:
 
     @property
     def arguments(self) -> list[str]:
-        """What `tg.stream` and `tg.table` are told of it, as code."""
+        """Arguments of `tg.stream` or `tg.table` for this source, as code."""
         said = [f"key={[name for name, _ in self.keys]!r}", f"timestamp={self.timestamp!r}"]
         if self.order:
             said += [f"partition={self.order[0]!r}", f"offset={self.order[1]!r}"]
@@ -102,13 +102,13 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A topology over one source or two.
+    """A topology over one to three sources.
 
-    batches   records, in the order in which they are piped, of all partitions
-    sides     the source of each record of a batch, by its place; empty where there is one
-    clocks    the wall clock at each batch, where it matters
-    restarts  before which batches the query is started again
-    splits    which map task reads each record of a batch
+    batches   records of all partitions, in the order in which they are piped
+    sides     number of the source of each record, per batch; empty if there is one source
+    clocks    the wall clock at each batch (ms), if it matters
+    restarts  numbers of the batches before which the query restarts
+    splits    number of the map task that reads each record, per batch
     """
 
     seed: int
@@ -124,23 +124,23 @@ class Case:
 
     @property
     def sizes(self) -> str:
-        """How small the sizes of the kernel are, in a word."""
+        """Name of the choice of kernel sizes."""
         return Random(f"sizes {self.seed}").choice(["as ever", "small", "small", "mixed", "mixed"])
 
     @property
     def tuning(self) -> Tuning:
-        """The sizes of the kernel: small ones, which a handful of records reaches, or some of them."""
+        """The sizes of the kernel: defaults, or all or some of them so small that a handful of records reaches them."""
         if self.sizes != "mixed":
             return SMALL if self.sizes == "small" else DEFAULT
         random = Random(f"mixed sizes {self.seed}")
         some = {one.name: getattr(SMALL, one.name) for one in fields(Tuning) if random.random() < 0.5}
-        # Of large windows, so that one becomes large, and small, and large again; and of windows of keys that are many.
+        # Small enough that one window becomes large, small and large again, and that windows of a key become many.
         some |= {"whole_rows": random.randint(1, 2), "whole_times": random.choice([1, 1, 4])}
         return replace(DEFAULT, **some)
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """Where records come from."""
+        """The sources of records."""
         raise NotImplementedError
 
     @property
@@ -160,16 +160,16 @@ class Case:
 
     @property
     def kinds(self) -> list[str]:
-        """What this is an example of."""
+        """Labels that describe the case, for the counts of a run."""
         raise NotImplementedError
 
     @property
     def roomier(self) -> Any:
-        """The same where no buffer is full."""
+        """The same case with buffers that are never full."""
         return self
 
     def code(self, unbound: bool = True) -> str:
-        """The topology as Python, which gives `table`; `sources` are DataFrames, or names if it is unbound."""
+        """The topology as Python that defines `table`; `sources` are DataFrames, or names if it is unbound."""
         raise NotImplementedError
 
     def table(self, *frames: Any) -> Any:
@@ -181,7 +181,7 @@ class Case:
         return space["table"]
 
     def functions(self, what: str) -> Any:
-        """Functions made by code, for nobody else."""
+        """New function objects, made from this code and not shared."""
         return eval(what, {"f": functions, "pa": pa})
 
     @property
@@ -195,7 +195,7 @@ class Case:
         return self.sides[number][place] if self.sides else 0
 
     def without(self, dropped: set[tuple[int, int]]) -> Any:
-        """The same without records, given by batch and place."""
+        """The same case without the records at these (batch, place)."""
 
         def left(lists: list[list[Any]]) -> list[list[Any]]:
             return [[one for i, one in enumerate(ones) if (n, i) not in dropped] for n, ones in enumerate(lists)]

@@ -16,11 +16,11 @@ from oracle_suppress import Limit
 class Windowing:
     """Rows grouped by `by`, in windows.
 
-    anew        whether that is another key than the rows have
-    calls       as those of a Regrouping
-    function    functions instead, which nothing but the order of instants matters to; None if there are none
-    suppresses  whether final results are those of a suppression
-    others      records that the rows are merged with, the last source; `first` whether the rows are named first
+    anew        whether `by` differs from the key of the rows
+    calls       as the calls of a Regrouping
+    function    a function instead of calls, to which only the order of instants matters; None if there is none
+    suppresses  whether final results come from a suppression
+    others      last source: records that the rows are merged with; `first`: whether the rows come first in the merge
     """
 
     by: tuple[str, ...]
@@ -36,7 +36,7 @@ class Windowing:
 
 @dataclass(frozen=True)
 class Again:
-    """Rows joined with a table, the last source; history and grace as those of a Joining."""
+    """Rows joined with a table, the last source; history and grace as in a Joining."""
 
     by: tuple[str, ...]
     table: Source
@@ -47,9 +47,9 @@ class Again:
 
 @dataclass(frozen=True)
 class Meeting:
-    """Rows joined with a stream, the last source; reach as that of a Joining.
+    """Rows joined with a stream, the last source; reach as in a Joining.
 
-    slowest  whether the slowest partition is the clock, of which the rows are one
+    slowest  whether the slowest partition is the clock; the rows are one partition
     """
 
     by: tuple[str, ...]
@@ -61,9 +61,9 @@ class Meeting:
 
 @dataclass(frozen=True, kw_only=True)
 class Chained(Case):
-    """`first` makes rows that `behind` takes. The records, batches and restarts of `first` are those of this.
+    """A chain: `behind` takes the rows of `first`. The records, batches and restarts of this case count for `first`.
 
-    limits  time limits behind both, through which final results or groups leave
+    limits  time limits behind both, on final results or groups
     """
 
     first: Scenario | Joining
@@ -85,7 +85,7 @@ class Chained(Case):
 
     @property
     def another(self) -> Source | None:
-        """Of what the rows meet: the last source."""
+        """The last source, which the operator behind reads besides the rows; None if there is none."""
         if isinstance(self.behind, Meeting):
             return self.behind.stream
         if isinstance(self.behind, Again):
@@ -127,7 +127,7 @@ class Chained(Case):
 
     @property
     def _operator(self) -> str:
-        """The operator behind, in a word."""
+        """Name of the operator behind."""
         words = {Regrouping: "groups", Windowing: "windows", Again: "a join", Meeting: "a join of streams"}
         return words[type(self.behind)]
 
@@ -186,7 +186,7 @@ def _clock(slowest: bool) -> str:
 
 
 def value_kinds(first: Scenario | Joining) -> dict[str, Any]:
-    """The value columns of rows, with their types as code; None where it is not known."""
+    """The value columns of rows, with their types as code; None if the type is not known."""
     if isinstance(first, Scenario):
         (output,) = first.outputs
         if output.step is not None and output.step.types:

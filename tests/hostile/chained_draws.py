@@ -24,14 +24,14 @@ DIARY = 'pa.list_(pa.struct([("at", pa.int64()), ("said", pa.list_(pa.string()))
 """The type of `functions.Diary`."""
 
 REDUCES = {LONG: "summed", STRING: "later"}
-"""Functions to reduce, to which the order does not matter."""
+"""Reducers whose result does not depend on the order."""
 
 
 class ChainDraw(JoinDraw):
-    """Draws a chain as the others draw its first operator."""
+    """Draws a chain of two operators."""
 
     def chained(self) -> Chained:
-        """An operator behind another one, at times behind time limits."""
+        """An operator behind another one, sometimes behind time limits."""
         way = self.random.choice([ChainDraw.again, ChainDraw.merged, ChainDraw.met, None, None])
         if way is not None:
             return self.behind_limits(self.until_there(way))
@@ -39,12 +39,12 @@ class ChainDraw(JoinDraw):
         tables = isinstance(first, Scenario) or first.family == "tables"
         if tables:
             return self.behind_limits(self.over(first, self.groups(first)))
-        # Time that goes on without records is a step of its own, behind which another one comes.
+        # Idle time is a step of its own, which an operator behind would see: leave it out.
         first = replace(first, idle_advance=None)
         return self.behind_limits(self.by_functions(self.over(first, self.windowed(first))))
 
     def until_there(self, draw: Callable[[ChainDraw], Chained | None]) -> Chained:
-        """What the first of these draws gives that gives anything."""
+        """First result of this draw that is not None, over new random numbers per turn."""
         turns = (ChainDraw(self.seed, self.spark, f" {n}") for n in count())
         return next(made for turn in turns if (made := draw(turn)) is not None)
 
@@ -124,7 +124,7 @@ class ChainDraw(JoinDraw):
         return self.with_more(made, stream, values)
 
     def behind_limits(self, made: Chained) -> Chained:
-        """The same behind time limits at times, where the order of what comes to them is known."""
+        """The same, sometimes behind time limits, if the order of their input is known."""
         behind = made.behind
         if isinstance(behind, Windowing) and behind.final and self.chance(0.3):
             measured = self.random.choice(["first_update", "latest_update", "window_start"])
@@ -137,12 +137,12 @@ class ChainDraw(JoinDraw):
         return made
 
     def limits(self, measured: str, able: Callable[[Limit], bool]) -> tuple[Limit, ...]:
-        """One or two."""
+        """One or two limits."""
         drawn = filter(able, (self.limit(measured) for _ in count()))
         return tuple(islice(drawn, self.random.choice([1, 1, 2])))
 
     def one_by_one(self, made: Chained) -> Chained:
-        """What waits is defined update by update."""
+        """One record per batch: results of a limit are defined per update."""
         each = [(n, i) for n, batch in enumerate(made.batches) for i in range(len(batch))][: 4 if self.spark else 40]
         return replace(
             made,
@@ -154,7 +154,7 @@ class ChainDraw(JoinDraw):
         )
 
     def with_more(self, made: Chained, source: Source, values: list[tuple[str, str]]) -> Chained:
-        """The same with records of one more source among the others."""
+        """The same with records of `source` among the others."""
         first = made.first
         self.drawn.append((source, values))
         self.places.append([0])
@@ -181,7 +181,7 @@ class ChainDraw(JoinDraw):
         return Chained(first=first, behind=behind, **{name: getattr(first, name) for name in named})
 
     def joins(self) -> Joining:
-        """A join without late records, for those have another output."""
+        """A join without late records: late records would be a second output."""
         return next(made for n in count() if not (made := self._another(JoinDraw, n).joining()).late)
 
     def aggregation(self) -> Scenario:
@@ -203,7 +203,7 @@ class ChainDraw(JoinDraw):
         return Regrouping(by, "built-in", self.calls_of(first, ("count", "sum", "mean")))
 
     def windowed(self, first: Joining) -> Windowing:
-        """Rows in windows; updates are counts, for rows of one key and instant have no order."""
+        """Rows in windows. Updates are counts, because rows of one key and instant have no order."""
         kinds = value_kinds(first)
         windows = self.windows()
         final = not isinstance(windows, NoWindows | Unlimited) and self.chance(0.7)
@@ -216,7 +216,7 @@ class ChainDraw(JoinDraw):
         return Windowing(by, anew, windows, calls, final, final and self.chance(0.5))
 
     def too_far(self, first: Scenario | Joining) -> bool:
-        """Whether functions cannot be called on Spark, because records have no datetimes."""
+        """Whether Spark cannot call functions, because some instants are no datetimes."""
         named = [source.timestamp for source in first.sources]
         sides = first.sides or [[0] * len(batch) for batch in first.batches]
         pairs = (
@@ -225,7 +225,7 @@ class ChainDraw(JoinDraw):
         return self.spark and any((record[named[side]] or 0) > PYTHONS_LAST - 3_000 for record, side in pairs)
 
     def by_functions(self, made: Chained) -> Chained:
-        """The same with a function over final results, at times; rows of one key and instant have no order."""
+        """The same, sometimes with a function over final results; rows of one key and instant have no order."""
         first, behind = made.first, made.behind
         if not isinstance(behind, Windowing) or behind.others is not None or not isinstance(first, Joining):
             return made
@@ -238,7 +238,7 @@ class ChainDraw(JoinDraw):
             return replace(made, behind=replace(behind, function=Call("made", "reduce", REDUCES[kind], column, kind)))
         if first.step is not None:
             return made
-        # A function behind another operator is not given the time of a row: a step makes it a value.
+        # A function behind another operator does not get the time of a row, so a step makes the time a value.
         step = Step("map_values", "Timed", "at", (*kinds.items(), ("at", LONG)))
         call = Call("made", "aggregate", "Diary", (self.random.choice(list(kinds)), "at"), DIARY)
         return replace(made, first=replace(first, step=step), behind=replace(behind, function=call))
@@ -248,7 +248,7 @@ class ChainDraw(JoinDraw):
         kinds = value_kinds(first)
         counts = [call.name for call in getattr(first, "calls", ()) if call.what == "count" and call.name in kinds]
         if counts and self.chance(0.8):
-            # Without a null, for what begins with null is deleted, and the order would matter.
+            # A count is never null: a group that begins with a null is deleted, and then the order would matter.
             return Regrouping(by, "reduce", (), "made", "Weight", self.random.choice(counts), LONG)
         column, kind = self.random.choice(list(kinds.items()))
         if kind == LONG and self.chance(0.5):
@@ -256,7 +256,7 @@ class ChainDraw(JoinDraw):
         return Regrouping(by, "aggregate", (), "made", "Shelf", column, "pa.list_(pa.string())")
 
     def calls_of(self, first: Scenario | Joining, able: tuple[str, ...]) -> Calls:
-        """Aggregates over values."""
+        """Built-in aggregates over the value columns."""
         made = []
         kinds = value_kinds(first)
         for number in range(self.random.choice([1, 1, 2, 3])):
@@ -272,7 +272,7 @@ def _is_table(made: Scenario) -> bool:
 
 
 def _one_window(made: Scenario) -> bool:
-    """Whether a record is in one window at most, so that it makes one change."""
+    """Whether a record is in at most one window, so that it makes one change."""
     windows = made.windows
     return isinstance(windows, NoWindows | Batches | Unlimited) or (
         isinstance(windows, Windows) and windows.size == windows.advance

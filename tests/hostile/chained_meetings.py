@@ -1,4 +1,4 @@
-"""What a join of streams gives whose left side is the rows of another operator."""
+"""Rows of a join of streams whose left side is the rows of another operator."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from oracle_join_batches import SIDES, Arrival, JoinInBatches, Partition
 from oracle_joins import JoinedRow, StreamJoin
 
 ROWS: Partition = ("left", 0)
-"""The rows are one partition."""
+"""All rows are in one partition."""
 
 
 @dataclass
 class RowsMeet(JoinInBatches):
-    """`told` is how far the join has come whose rows these are; None where its rows alone say it."""
+    """`told`: stream time of the join that made the rows; None if only the rows' timestamps show it."""
 
     told: int | None = None
 
@@ -32,7 +32,7 @@ class RowsMeet(JoinInBatches):
         before = {ROWS: -1} | self.times
         self.times = dict(before)
         found = super()._seen([one for one in arrivals if one.side != "left"])
-        # A row sees how far the join had come behind the batch before.
+        # A row sees the stream time of the join in front, as it was after the previous batch.
         others = [before.get(name, -1) for name in [*self.times, *self._silent()] if name != ROWS]
         now = max(self.stream_time, min([before[ROWS], *others]))
         self.times[ROWS] = max(before[ROWS], self.told)
@@ -56,7 +56,7 @@ def arrivals(behind: Meeting, rows: list[Row], records: list[Row]) -> list[Arriv
 
 
 def shown(behind: Meeting, names: tuple[str, ...], rows: list[JoinedRow]) -> list[Row]:
-    """The rows of the join; `names` are the value columns of those on its left side."""
+    """The rows of the join in the public shape; `names` are the value columns of its left side."""
     return [
         dict(zip(behind.by, row.key, strict=True))
         | (row.left or dict.fromkeys(names))
@@ -71,7 +71,7 @@ def _key(row: Row, by: tuple[str, ...]) -> tuple[Any, ...]:
 
 
 def _value(row: Row, by: tuple[str, ...]) -> Row | None:
-    """The values of a row: neither its window, nor anything of one that is deleted."""
+    """The values of a row, without its window; None for a deleted row."""
     aside = (*by, "timestamp", "window", "deleted")
     return None if row.get("deleted") else _unless_null({n: value for n, value in row.items() if n not in aside})
 

@@ -1,4 +1,4 @@
-"""What an operator behind another one must give: the oracle of the first makes the records of that of the second."""
+"""Expected rows of an operator behind another one: rows of the first oracle are records of the second."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from oracle_suppress import Suppression
 
 
 class ChainedTruth:
-    """The rows of each batch, of a drain, and what was dropped."""
+    """Expected rows of each batch and of a drain, and expected drops by reason."""
 
     def __init__(self, what: Chained, ticks: bool) -> None:
         self.what, self.in_driver = what, not ticks
@@ -49,11 +49,11 @@ class ChainedTruth:
         self.limits = [Suppression(limit, what.key, by_end) for limit in what.limits]
 
     def batch(self, number: int) -> list[Row]:
-        """The rows of a batch. Raises Stopped, and is as before the batch."""
+        """Rows of a batch. Raises Stopped after a rollback to the state before the batch."""
         return self._behind(self.first.batch(number), number)
 
     def drain(self) -> list[Row]:
-        """What is left. Raises Stopped if it does not fit through a buffer."""
+        """Rows of a drain. Raises Stopped if a strict buffer is too small for them."""
         rows = self._behind(self.first.drain(), None)
         if isinstance(self.second, Oracle) and self.second.topology.final:
             close_all(self.second)
@@ -71,12 +71,12 @@ class ChainedTruth:
 
     @property
     def drops(self) -> Counter[str]:
-        """Why records and rows were dropped."""
+        """Dropped records and rows, counted by reason."""
         more = Counter[str]() if isinstance(self.second, Groups) else self.second.drops
         return Counter({reason: n for reason, n in (self.first.drops + more).items() if n})
 
     def _behind(self, rows: list[Row], number: int | None) -> list[Row]:
-        # What one record makes is not merged.
+        # Caching does not merge the changes of a single record.
         piped = self.in_driver and number is not None and len(self.what.batches[number]) == 1
         if isinstance(self.second, WithTable):
             return self._joined(self.second, rows, number)
@@ -88,7 +88,7 @@ class ChainedTruth:
         return through(self.limits, self._windowed(self.second, rows, number, piped))
 
     def _groups(self, rows: list[Row]) -> list[Row]:
-        """The rows of groups that leave; those of functions say that none of them is deleted."""
+        """Rows of groups that are emitted; rows of built-in aggregates have no column `deleted`."""
         assert isinstance(self.what.behind, Regrouping)
         aside = {"deleted"} if self.what.behind.family == "built-in" else set()
         return [{n: value for n, value in row.items() if n not in aside} for row in rows if UNSEEN not in row]
@@ -126,18 +126,18 @@ class ChainedTruth:
         return chained_meetings.shown(self.what.behind, tuple(value_kinds(self.what.first)), rows)
 
     def _records(self, number: int | None) -> list[Row]:
-        """Those of the last source in a batch."""
+        """The records of the last source in a batch."""
         if number is None:
             return []
         mine = len(self.what.first.sources)
         return [one for at, one in enumerate(self.what.batches[number]) if self.what.side_of(number, at) == mine]
 
     def _begins(self, number: int | None) -> bool:
-        """Whether the join in front is asked how far it has come: in tasks one without records does not begin."""
+        """Whether the join in front reports its stream time: a task that gets no records does not begin."""
         return self.in_driver or number is None or len(self._records(number)) < len(self.what.batches[number])
 
     def _merged(self, second: Oracle, rows: list[Row], number: int | None) -> list[Row]:
-        """The rows of windows over rows of the join and records; the rows are a partition of their own."""
+        """The rows of windows over rows of the join and records; rows of the join have a partition of their own."""
         behind = self.what.behind
         assert isinstance(behind, Windowing)
         assert behind.others is not None
@@ -159,7 +159,7 @@ class ChainedTruth:
         return second.batch([row | {name: same_key(row[name]) for name in behind.by} for row in found])
 
     def _joined(self, second: WithTable, rows: list[Row], number: int | None) -> list[Row]:
-        """The rows and the changes of the table in a batch, None for that of a drain."""
+        """The joined rows of a batch, or of a drain if `number` is None."""
         behind = self.what.behind
         assert isinstance(behind, Again)
         arrivals = [
@@ -175,7 +175,7 @@ class ChainedTruth:
 
     @property
     def _told(self) -> int:
-        """How far the join in front has come."""
+        """Stream time of the join in front."""
         assert isinstance(self.first, JoinedTruth)
         return self.first.time
 
@@ -205,7 +205,7 @@ def _value(row: Row, by: tuple[str, ...]) -> Row | None:
 
 @dataclass
 class Following(Oracle):
-    """Goes by the time of the join in front, as it was behind the batch before; `told` is that of now."""
+    """Goes by the join in front: its stream time after the previous batch decides lateness; `told` is its time now."""
 
     told: int = -1
 
@@ -232,7 +232,7 @@ PARTITION, OFFSET, ROWS = "@partition", "@offset", "rows"
 
 @dataclass
 class MergedSlowest(BoundedOracle):
-    """By the slowest partition: rows of a join are one, whose time is `told`; None where the join was not asked."""
+    """By the slowest partition. Rows of a join are one partition with time `told`; None if the join did not report."""
 
     told: int | None = None
     times: dict[str, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Draws an aggregation: what a hostile user writes, and a stream that meets every boundary."""
+"""Draws an aggregation: a topology of a hostile user, and a stream that meets every boundary."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PYTHONS_LAST = 253_402_300_799_999
 
 SPARKS_BATCHES = 4
 SAME_CLOCK = 50
-"""Cases on Spark by the wall clock: how many batches they have, and how many seeds have one clock."""
+"""Cases on Spark by the wall clock: batches of each, and number of neighbouring seeds that share one clock."""
 
 HOARD = 30
 """Records of a batch of many keys."""
@@ -54,10 +54,10 @@ FUNCTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "Cents": (("long",), "pa.decimal128(20, 2)"),
     "Flags": (("long", "struct", "binary"), "pa.bool_()"),
 }
-"""Classes of functions: the kinds of columns that they read, and the type of the aggregate."""
+"""Classes of functions: the kinds of columns that they read, and the declared type of the aggregate."""
 
 RAISING = ("Halves", "Failing", "Wide", "Titles", "Cents", "Cut", "averaged")
-"""Functions that may stop a query."""
+"""Functions that may raise and stop a query."""
 
 REDUCES = {
     "string": ("joined",),
@@ -69,7 +69,7 @@ REDUCES = {
 
 
 class Draw:
-    """Draws an aggregation, and what all cases have: names, keys, records, splits."""
+    """Draws an aggregation, and the parts that all cases share: names, keys, records, splits."""
 
     def __init__(self, seed: int, spark: bool, turn: str = "") -> None:
         self.random = Random(f"hostile {seed}{turn}")
@@ -98,7 +98,7 @@ class Draw:
     # -- the topology ------------------------------------------------------------------------------------------------
 
     def key_columns(self) -> list[tuple[str, str]]:
-        """One or two, with their kinds."""
+        """One or two key columns, with their kinds."""
         drawn = self.random.sample(list(KEYS), self.random.choice([1, 1, 1, 2]))
         if self.chance(0.4):
             drawn[0] = "string"
@@ -144,7 +144,7 @@ class Draw:
         return self.in_step(made) if self.spark and made.clocked else made
 
     def in_step(self, made: AnyCase) -> AnyCase:
-        """On Spark in as many batches, and by the same clock, as the cases of near seeds: they run in one query."""
+        """The same in as many batches and by the same clock as cases of near seeds, which share a query on Spark."""
         random, whole = Random(f"clock {self.seed // SAME_CLOCK}"), SPARKS_BATCHES
         empty = sorted(self.random.sample(range(whole), max(0, whole - len(made.batches))))
         batches, splits, sides = made.batches[:whole], made.splits[:whole], made.sides[:whole]
@@ -158,21 +158,21 @@ class Draw:
         return replace(made, batches=batches, splits=splits, sides=sides, clocks=clocks, restarts=restarts)
 
     def guarded(self, made: Scenario) -> Scenario:
-        """Records that are too far ahead of the wall clock are skipped, at times."""
+        """Sometimes skips records that are too far ahead of the wall clock."""
         if not self.chance(0.05 if self.spark else 0.2):
             return made
         near = self.origin + self.random.choice([0, 5, 30, 100])
         return replace(made, skew=self.random.choice([near, near, near, 0]))
 
     def slowed(self, made: Scenario) -> Scenario:
-        """The slowest partition as the clock, at times."""
+        """Sometimes makes the slowest partition the clock."""
         if made.order is None or isinstance(made.windows, Batches) or not self.chance(0.3):
             return made
         idle_after = self.random.choice([None, None, 5, 20] if self.spark else [None, 5, 5, 20, 300])
         return self.quieter(replace(made, slowest=True, idle_after=idle_after, idle=None))
 
     def quieter(self, made: Scenario) -> Scenario:
-        """One of several partitions falls silent at times, and holds the others back until it counts as idle."""
+        """Sometimes lets one of several partitions fall silent: it holds the others back until it counts as idle."""
         assert made.order is not None
         partitions = sorted({record[made.order[0]] for batch in made.batches for record in batch})
         if len(partitions) < 2 or len(made.batches) < 2 or self.chance(0.2):
@@ -182,14 +182,14 @@ class Draw:
         return made.without({(n, i) for n, i in places if made.batches[n][i][made.order[0]] == silent})
 
     def vectorized(self, made: Scenario) -> Scenario:
-        """A function over Arrow arrays at times."""
+        """Sometimes makes the function work on Arrow arrays."""
         (call, *_) = made.calls
         if call.what != "Numbers" or isinstance(made.windows, Sessions | Sliding) or self.chance(0.3):
             return made
         return replace(made, calls=(replace(call, what="Sums", vectorized=True),))
 
     def of_inputs(self, made: Scenario) -> Scenario:
-        """The records by two inputs at times; a function says of which one a record is."""
+        """Sometimes spreads the records over two inputs; a function of a record says which."""
         if (self.spark and self.origin >= PYTHONS_LAST) or not self.chance(0.25):
             return made
         (call, *_) = made.calls
@@ -326,7 +326,7 @@ class Draw:
         return None if least > FOREVER - 100 else least + self.random.choice([0, 5, 100, 1_000])
 
     def expecting(self, made: Scenario) -> Scenario:
-        """Keys that are expected, where final results of time windows are all that leaves."""
+        """Sometimes expects keys, if all outputs are final results or late records of time windows."""
         able = isinstance(made.windows, Windows) and made.windows.grace < FOREVER and not made.steps
         if not able or any(o.kind not in ("final", "late") for o in made.outputs) or not self.chance(0.3):
             return made
@@ -352,14 +352,14 @@ class Draw:
         many = random.choice([2, 3, 3]) if self.spark else random.randint(1, 4)
         batches = [self.batch(made, crowd) for _ in range(many)]
         if crowd == "hoard":
-            # Many keys in a window, of which later batches have few.
+            # Many keys in a window; later batches have few of them.
             batches = [self.hoard(made, HOARD), *(self.hoard(made, random.randint(1, 3)) for _ in batches)]
         if limited and not final_limit:
-            # What waits is defined update by update.
+            # One record per batch: results of a limit are defined per update.
             batches = [[record] for batch in batches for record in batch][: 4 if self.spark else 40]
         if made.idle is not None:
             batches = [part for batch in batches for part in (batch, *[[]] * random.choice([0, 0, 1, 2]))]
-        # Of the idle no sum is an instant at which a task wakes: Spark wakes it behind that, a layout at it.
+        # No sum of these idle gaps is an instant at which a task wakes: Spark wakes it behind that, a layout at it.
         gaps = [0, 1, 5, 20, 300] if made.idle is None else [0, 7, 7, 21, 301]
         clocks = list(accumulate(random.choice(gaps) for _ in batches))
         tasks = random.choice([1, 2, 2, 3, 5])
@@ -421,14 +421,14 @@ class Draw:
         if flaw == 0:
             record[random.choice(self.keys)[0]] = None
         elif flaw == 1:
-            # With a key, for nothing says which of two flaws is counted.
+            # Give the record a key: which of two flaws is counted is not defined.
             keyed = {step.column for step in made.steps if step.how == "select_key"}
             record |= {n: VALUES[k].draw(random) for n, k in self.values if n in keyed and record[n] is None}
             record[made.timestamp] = random.choice([None, -1, -(10**9)])
         return record
 
     def split(self, made: Scenario, batch: list[Row]) -> list[int]:
-        """Which map task reads each record: dealt out, or each partition in one piece or two."""
+        """Map task of each record: random, or each partition in one piece or two."""
         random = self.random
         readers = 2 if self.spark else random.choice([1, 2, 3])
         if self.chance(0.4):

@@ -1,6 +1,6 @@
-"""Functions as users write them who know nothing of state: they change what they get, and return what they like.
+"""Functions of users who know nothing of state: they change their arguments and return any value that fits.
 
-Each is an object, made anew for each run and for the oracle, so that what one keeps is not seen by another.
+Each function is an object, made anew for each run and for the oracle, so that runs share no memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Pairs = list[tuple[str, Any]]
 
 
 class Failed(RuntimeError):  # noqa: N818 - what becomes of a function
-    """What a function of a user raises."""
+    """An error of a user's function."""
 
 
 class _OfColumn:
@@ -33,7 +33,7 @@ class _OfColumn:
 
 
 class Appending(_OfColumn):
-    """Lists: the initializer gives one list again and again, and everything is changed in place."""
+    """Lists: the initializer returns one shared list, and everything is changed in place."""
 
     def __init__(self, column: str) -> None:
         super().__init__(column)
@@ -55,7 +55,7 @@ class Appending(_OfColumn):
 
 
 class Growing(Appending):
-    """Lists of what may be nested, which end as None when they are long."""
+    """Lists of values that may be nested; a long list becomes None."""
 
     def aggregator(self, key: Any, row: Row, aggregate: list[Any]) -> Any:
         aggregate.insert(0, row.pop(self.column))
@@ -86,7 +86,7 @@ class Story(_OfColumn):
 
 
 class Tally(_OfColumn):
-    """Maps, which come as pairs and go as dicts."""
+    """Maps: they arrive as pairs and are returned as dicts."""
 
     def initializer(self) -> dict[str, int]:
         return {}
@@ -124,7 +124,7 @@ class Events(_OfColumn):
 
 
 class Numbers(_OfColumn):
-    """Whole numbers in all the types that a number can have."""
+    """Whole numbers in all the types that can hold a number."""
 
     def initializer(self) -> Any:
         return np.int8(0)
@@ -169,7 +169,7 @@ class Failing(Numbers):
 
 
 class Wide(Numbers):
-    """More than a long holds: an error."""
+    """Larger than a long: an error."""
 
     def aggregator(self, key: Any, row: Row, aggregate: int) -> Any:
         return aggregate + (2**63 if row[self.column] == 4 else 1)
@@ -310,7 +310,7 @@ class Timed(_OfColumn):
 
 
 class Diary:
-    """What was said at each instant, in the order of the instants as they come; within one of them in no order."""
+    """Texts seen at each instant, in order of arrival of the instants; sorted within an instant."""
 
     def __init__(self, columns: tuple[str, str]) -> None:
         self.column, self.time = columns
@@ -345,7 +345,7 @@ def later(a: str, b: str | None) -> str:
 
 
 class Shelf(_OfColumn):
-    """What is there now, as sorted texts; never deleted."""
+    """Values of the rows in the group now, as sorted texts; never deleted."""
 
     def initializer(self) -> list[str]:
         return []
@@ -406,7 +406,7 @@ class Part(_OfColumn):
 
 
 class Doubled(_OfColumn):
-    """New values, the old nested ones changed on the way."""
+    """New values; old nested values are changed on the way."""
 
     def __init__(self, column: str, names: list[str]) -> None:
         super().__init__(column)
@@ -436,7 +436,7 @@ class Cut(Doubled):
 
 
 class Keyed(_OfColumn):
-    """Another key, of text; without one at times."""
+    """Another key, of type text; sometimes null."""
 
     def __call__(self, row: Row) -> Any:
         value = row.pop(self.column)
@@ -468,7 +468,7 @@ class Short(_OfColumn):
 
 
 def spelled(value: Any) -> str:
-    """A value as text, floats only roughly, for sums of floats depend on their order in the last digits."""
+    """A value as text. Floats are rounded, because sums of floats depend on their order in the last digits."""
     if isinstance(value, float):
         return f"{value + 0.0:.3f}"
     if isinstance(value, dict):
@@ -482,7 +482,7 @@ def spelled(value: Any) -> str:
 
 
 class Paired:
-    """A value joiner that empties what it gets, and spells it."""
+    """A value joiner that empties its arguments after it spelled them."""
 
     def __call__(self, left: Row | None, right: Row | None) -> Row:
         told = [
@@ -498,7 +498,7 @@ class Paired:
 
 
 class Ledger(_OfColumn):
-    """Text that says who came and who left, in their order; it ends when it is long."""
+    """Text of the rows that came and left, in order; a long text becomes None."""
 
     def initializer(self) -> str:
         return ""
@@ -517,7 +517,7 @@ class Ledger(_OfColumn):
 
 
 class Bag(_OfColumn):
-    """A list of what is there now, changed in place; an empty one deletes the group."""
+    """A list of the values in the group now, changed in place; an empty one deletes the group."""
 
     def __init__(self, column: str) -> None:
         super().__init__(column)

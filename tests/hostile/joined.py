@@ -14,16 +14,16 @@ class Joining(Case):
     """A join.
 
     family    "streams", "self", "table" or "tables"
-    inputs    the sources, left and right; of a stream with itself the one
-    suffixes  what columns that both sides have are called besides
+    inputs    the sources, left and right; one source for a join of a stream with itself
+    suffixes  suffixes of columns that both sides have
     joiner    whether a function makes the values, instead of suffixes
-    step      of the rows of the join, None if there is none
-    late      whether late records leave, too
+    step      a step of the joined rows, None if there is none
+    late      whether late records are a second output
     reach     of streams: before, after and grace (ms)
-    slowest   whether the slowest partition of all is the clock, of a stream with a table that of the stream
+    slowest   whether the slowest of all partitions is the clock; with a table, the slowest of the stream
     idle_after, idle_advance
-              of a stream with a table, what else its clock has (ms)
-    history   of a table: for how long it has versions (ms), None if it has none
+              of a stream with a table: further settings of its clock (ms)
+    history   of a table: how long it keeps versions (ms), None if it keeps none
     grace     of a stream with a table: how long a record waits (ms), None if it does not
     """
 
@@ -68,7 +68,7 @@ class Joining(Case):
 
     @property
     def renamed(self) -> tuple[dict[str, str], dict[str, str]]:
-        """The value columns of either side: what a row calls them."""
+        """Names of the value columns of either side in a joined row."""
         left, right = self.inputs[0].values, self.inputs[-1].values
         both = set(left) & set(right)
         sides = zip((left, right), self.suffixes, strict=True)
@@ -83,7 +83,7 @@ class Joining(Case):
                 lines.append(f"schema{number} = {source.schema_code}")
                 said.append(f"schema=schema{number}")
             made = "table" if self._is_table(number) else "stream"
-            # The default of joins does not need partitions.
+            # The default clock of joins does not need partitions.
             if made == "stream" and (source.order or not self.slowest):
                 said.append(f"stream_time={'min_partition' if self.slowest else 'max'!r}")
                 idle = {"idle_after": self.idle_after, "idle_advance": self.idle_advance}
@@ -121,7 +121,7 @@ def join_windows_code(reach: tuple[int, int, int]) -> str:
     """Windows in which records meet, by before, after and grace (ms), as code."""
     before, after, grace = reach
     windows = f'tg.JoinWindows.of_time_difference_and_grace("{max(before, 0)} ms", "{grace} ms")'
-    # The longer one first, for the window must not end before it starts on the way.
+    # Set the longer one first: the window must not end before it starts in between.
     for name, value in sorted((("before", before), ("after", after)), key=lambda one: -one[1]):
         windows += f'.{name}("{value} ms")'
     return windows

@@ -52,8 +52,8 @@ class JoinDraw(Draw):
         return self.clocking(self.with_records(made))
 
     def clocking(self, made: Joining) -> Joining:
-        """The wall clock in the clock of a stream with a table, at times."""
-        # Records that a filter takes out are no batch to the driver.
+        """Sometimes lets the wall clock move a stream that is joined with a table."""
+        # In the driver a batch whose records are all filtered out is no batch.
         filtered = any(step.how == "filter" for source in made.inputs for step in source.steps)
         if made.family != "table" or filtered or self.chance(0.5):
             return made
@@ -65,7 +65,7 @@ class JoinDraw(Draw):
         return self.in_step(made) if self.spark and made.clocked else made
 
     def reach(self) -> tuple[int, int, int]:
-        """How far before and after a record its partners may be, and the grace."""
+        """How far before and after a record its partners may be, and the grace (ms)."""
         random = self.random
         before = random.choice([0, random.randint(-4, 8), random.randint(-4, 40)])
         after = random.randint(max(-4, -before), random.choice([8, 40]))
@@ -91,7 +91,7 @@ class JoinDraw(Draw):
             self.name() if is_table else None,
         )
         if is_table and key:
-            # The other side is keyed anew: a table cannot be, so its key has that name and type.
+            # The other side has a new key. A table cannot change its key, so its own key gets that name and type.
             source = replace(source, keys=((key, "pa.string()"),))
         return source, values
 
@@ -182,7 +182,7 @@ class JoinDraw(Draw):
         if flaw == 0:
             record[random.choice(source.keys)[0]] = None
         elif flaw == 1:
-            # With a key, for nothing says which of two flaws is counted.
+            # Give the record a key: which of two flaws is counted is not defined.
             keyed = {step.column for step in source.steps if step.how == "select_key"}
             record |= {name: 1 for name in keyed if record[name] is None}
             record[source.timestamp] = random.choice([None, -1, -(10**9)])

@@ -1,4 +1,4 @@
-"""What a join must give: the oracles of SEMANTICS 7b, 16 and 17, in the order in which a batch's records count."""
+"""Expected rows of a join: the oracles of SEMANTICS 7b, 16 and 17, over a batch's records in the operator's order."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from oracle_joins import JoinedRow, StreamJoin, StreamTableJoin, TableTableJoin,
 from oracle_slowest import StreamsTime
 
 END = 2**80
-"""A time at which everything has closed."""
+"""A time at which every record has closed."""
 
 
 @dataclass
 class Late:
-    """A record that a join of streams did not take, and the stream time that it saw."""
+    """A record that a join of streams dropped, and the stream time that it saw."""
 
     record: Arrival
     reason: str
@@ -34,7 +34,7 @@ class Late:
 
 @dataclass
 class Watched(StreamJoin):
-    """Writes down what it does not take."""
+    """Keeps each dropped record in `refused`."""
 
     refused: list[Late] = field(default_factory=list)
 
@@ -50,7 +50,7 @@ class Watched(StreamJoin):
 
 @dataclass
 class OneInput(JoinInBatches):
-    """A stream with itself: there is no other side that is silent."""
+    """A stream with itself: no other side can be silent."""
 
     def _silent(self) -> list[Partition]:
         return []
@@ -61,19 +61,19 @@ class OneInput(JoinInBatches):
 
 @dataclass
 class WithTable:
-    """A join with a table, in batches: of a stream the table comes first, of two tables the left one."""
+    """A join with a table, in batches: the table comes before the stream; of two tables the left one comes first."""
 
     join: StreamTableJoin | TableTableJoin
     stream_time: int = -1
     own: StreamsTime | None = None
-    """The time of the stream, where its slowest partition decides."""
+    """The stream's own time, if its slowest partition decides; else None."""
 
     @property
     def drops(self) -> Counter[str]:
         return self.join.drops
 
     def batch(self, arrivals: list[Arrival], clock: int = 0, told: int | None = None) -> list[JoinedRow]:
-        """The rows of a batch; `told`: how far the operator has come whose rows are those of the stream."""
+        """Rows of a batch; `told`: stream time of the operator whose rows are the stream."""
         mine = [one for one in sorted(arrivals, key=lambda one: one.offset) if one.side == "left"]
         moves = [(one.partition, one.timestamp or 0 if self._moves(one) else -1) for one in mine]
         sees: dict[int, int] = {}
@@ -96,7 +96,7 @@ class WithTable:
         return rows + self.passed(-1 if self.own is None else self.own.now)
 
     def passed(self, time: int) -> list[JoinedRow]:
-        """The stream's own time has come so far."""
+        """Rows that are due when the stream's own time moves to `time`."""
         if self.own is not None:
             self.own.now = max(self.own.now, time)
         return self.join.advance(time) if isinstance(self.join, StreamTableJoin) else []
@@ -111,7 +111,7 @@ class WithTable:
 
 
 class JoinedTruth:
-    """The rows of each batch, of a drain, and what was dropped."""
+    """Expected rows of each batch and of a drain, and expected drops by reason."""
 
     def __init__(self, what: Joining, ticks: bool = False) -> None:
         self.what, self.ticks = what, ticks
@@ -125,7 +125,7 @@ class JoinedTruth:
     def _join(self) -> Any:
         what = self.what
         if what.family == "table":
-            # Without a grace nothing waits, whatever the clock.
+            # Without a grace no record waits, whatever the clock.
             own = StreamsTime(what.idle_after) if what.slowest else None
             return WithTable(StreamTableJoin(what.how, what.history, what.grace or None), own=own)
         if what.family == "tables":
@@ -137,7 +137,7 @@ class JoinedTruth:
         return made(new, what.slowest)
 
     def batch(self, number: int) -> list[Row]:
-        """The rows of a batch. Raises Stopped, and is as before the batch."""
+        """Rows of a batch. Raises Stopped after a rollback to the state before the batch."""
         before, late, idle = deepcopy(self.join), list(self.late), deepcopy(self.idle)
         try:
             made = self._joined(number)
@@ -152,7 +152,7 @@ class JoinedTruth:
             return self.join.batch(self._arrivals(number))
         clock, arrivals = self.what.clocks[number], self._arrivals(number)
         came, join = any(one.side == "left" for one in arrivals), self.join.join
-        # In the driver the time that passed before a batch is a step of its own.
+        # In the driver the time that passes before a batch is a step of its own.
         passed = -1 if self.ticks and came else self.idle.reached(clock)
         rows = self.join.passed(passed) if not self.ticks else []
         rows += self.join.batch(arrivals, clock)
@@ -164,19 +164,19 @@ class JoinedTruth:
         return rows
 
     def _watch(self) -> None:
-        """Copies write down what they do not take where the others did."""
+        """Make the copies of the joins write their drops into `self.late`."""
         for join in getattr(self.join, "joins", {}).values():
             join.refused = self.late
 
     @property
     def time(self) -> int:
-        """How far the join has come, by whose slowest partition an operator behind it goes."""
+        """Stream time of the join, by the slowest partition: the clock of an operator behind it."""
         if isinstance(self.join, WithTable):
             return -1 if self.join.own is None else max(-1, self.join.own.now - (self.what.grace or 0))
         return self.join.stream_time
 
     def drain(self) -> list[Row]:
-        """What is left: every record has closed, and who waits for a table is looked up."""
+        """Rows of a drain: every record closes, and records that wait for a table are looked up."""
         if isinstance(self.join, WithTable):
             join = self.join.join
             return self._shown(join.advance(END) if isinstance(join, StreamTableJoin) else [])
@@ -187,7 +187,7 @@ class JoinedTruth:
 
     @property
     def drops(self) -> Counter[str]:
-        """Why records were dropped."""
+        """Dropped records, counted by reason."""
         return Counter({reason: n for reason, n in self.join.drops.items() if n})
 
     # -- records in, rows out --------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ class JoinedTruth:
             side = 0 if one.record.side == "left" else 1
             names = self.what.renamed
             values = self._renamed(names[side], one.record.value)
-            if self.what.joiner:  # a joiner is of pairs
+            if self.what.joiner:  # a joiner only joins pairs
                 values = {SIDES[side]: one.record.value or dict.fromkeys(self.what.sources[side].values)}
             timestamp = None if one.reason == "bad_timestamp" else one.record.timestamp
             said = {"side": "both" if self.what.family == "self" else SIDES[side], "reason": one.reason}

@@ -1,4 +1,4 @@
-"""Types of columns, what may be in them, and the odd names that users give them."""
+"""Types of columns, values to draw for them, and the odd names that users give them."""
 
 from __future__ import annotations
 
@@ -134,13 +134,13 @@ ODD = (
 """Names that tidegate, Spark or Debezium use themselves, and names that need quotes."""
 
 QUOTED = ("a.b", ".", "back`tick", "`both`", "a.`b`")
-"""Names that Spark resolves in another way unless they are quoted."""
+"""Names that Spark resolves differently unless they are quoted."""
 
 SAME_BUT_FOR_CASE = (("n", "N"), ("User", "user"), ("ÜBER", "über"))
 
 
 def same_key(value: Value) -> Value:
-    """A key as it groups: -0.0 is 0.0, and there is one NaN."""
+    """A key as grouping compares it: -0.0 is 0.0, and there is one NaN."""
     if isinstance(value, float):
         return math.nan if math.isnan(value) else value + 0.0
     return value

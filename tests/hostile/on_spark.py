@@ -1,10 +1,10 @@
 """Runs scenarios on Spark: several in one streaming query, each with its own source and stateful operator.
 
-A column of the query has the rows of one scenario, as structs. Where a query fails, its scenarios run one by one.
+A column of the query has the rows of one scenario, as structs. If a query fails, its scenarios run one by one.
 
-The wall clock of a batch is what Spark's offset log says. Where a scenario goes by it, each batch is planned, its time
-is written into that log, and the next query finds the batch planned and runs it. A buffer that is full stops the query,
-which then goes on from its checkpoint with a larger bound.
+The wall clock of a batch is the time in Spark's offset log. For scenarios that depend on it, each batch is planned,
+its time is written into that log, and the next query finds the planned batch and runs it. A full buffer stops the
+query, which then goes on from its checkpoint with a larger bound.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from tidegate.runtime.spark.checkpoints import draining
 cloudpickle.register_pickle_by_value(functions)
 
 READERS = 2
-"""Files of a batch: each is read by a map task of its own."""
+"""Files of a batch; each file is read by a map task of its own."""
 MOST_SECONDS = 600
 REASONS = ("late", "null_key", "null_value", "bad_timestamp", "future")
 OVERLOADED = ("CANNOT_OPEN_SOCKET", "Python worker failed to connect back", "Timed out while waiting")
-"""What Spark says where a Python worker takes too long to start: the machine is busy, and the group runs again."""
+"""Parts of Spark's error if a Python worker starts too slowly: the machine is busy, and the group runs again."""
 AT_ONCE = "0 seconds"
 PLANNED = "planned and not taken"
-"""Why a query fails before a batch whose wall clock is not set yet."""
+"""Error of a query that stops before a batch whose wall clock is not set yet."""
 STAMP = pa.timestamp("us", "UTC")
 FOREVER = 2**63 - 1
 
@@ -61,14 +61,14 @@ PENDING_ON_SPARK = {
     "names that are the same but for case": "refused, because Spark's names have no case",
     "functions of records past the year 9999": "refused, because they are given datetimes, which Python does not have",
 }
-"""Shapes that are not drawn for Spark, and why not."""
+"""Shapes that are not drawn for Spark, with the reason."""
 
 
 @dataclass
 class Ran:
-    """What came out of one scenario: rows by batch, rows of the drain, what was dropped; `error` if it stopped.
+    """Result of one scenario: rows by batch, rows of the drain, drops by reason; `error` if it stopped.
 
-    resumed  whether it went on from the batch that stopped it, with a larger bound: `batches` has all of them
+    resumed  whether it went on with a larger bound after a batch that stopped it: then `batches` has all batches
     """
 
     batches: list[list[Row]] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Finding:
 
 
 def stops(what: Case) -> str:
-    """The error that must stop the scenario; empty if none must."""
+    """Name of the error that must stop the scenario; empty if none must."""
     truth = truth_of(what, ticks=True)
     for number in range(len(what.batches)):
         try:
@@ -98,9 +98,9 @@ def stops(what: Case) -> str:
 
 
 def groups(seed: int, cases: int, size: int) -> Iterator[list[Case]]:
-    """The scenarios from a seed on, in groups that run in one query; those that must stop are alone.
+    """The scenarios from a seed on, in groups that share a query; a scenario that must stop is alone.
 
-    A query has one wall clock, so that those that go by it run with others of the same.
+    A query has one wall clock, so scenarios that depend on the clock share a query only if their clocks are equal.
     """
     waiting: defaultdict[tuple[int, ...], list[Case]] = defaultdict(list)
     for number in range(seed, seed + cases):
@@ -117,7 +117,7 @@ def groups(seed: int, cases: int, size: int) -> Iterator[list[Case]]:
 
 
 def check(spark: SparkSession, group: Sequence[Case]) -> list[Finding]:
-    """Run a group; what is wrong."""
+    """Run a group; returns the wrong results."""
     try:
         ran = _run(spark, group)
         if any(told in ran[0].error for told in OVERLOADED):
@@ -128,7 +128,7 @@ def check(spark: SparkSession, group: Sequence[Case]) -> list[Finding]:
         return [Finding(group[0], traceback.format_exc(limit=-4))]
     found = [Finding(what, problem) for what, one in zip(group, ran, strict=True) if (problem := _compare(what, one))]
     if len(group) > 1 and found:
-        # Alone, so that what is reported can be repeated alone.
+        # Run each wrong scenario alone, so that a report can be repeated alone.
         again = [finding for wrong in found for finding in check(spark, [wrong.what])]
         return again or [Finding(one.what, f"in a query with others alone: {one.problem}") for one in found]
     return found
@@ -151,7 +151,7 @@ def _compare(what: Case, ran: Ran) -> str:
 
 
 def _right(what: Case, resumed: bool) -> tuple[list[list[Row]], str, AnyTruth]:
-    """The rows of each batch, the error that stops it, and the truth at the end; `resumed`: with a larger bound."""
+    """Expected rows of each batch, the error that stops it, and the final truth. `resumed`: with a larger bound."""
     truth, error = truth_of(what, ticks=True), ""
     right: list[list[Row]] = []
     for number in range(len(what.batches)):
@@ -202,10 +202,10 @@ class _Query:
         self._run(availableNow=True)
 
     def take_at(self, clocks: Sequence[int]) -> None:
-        """Take all batches, each at a time of the wall clock (ms).
+        """Take all batches, each at its time of the wall clock (ms).
 
-        A query runs the batch that is planned, plans the next one, and fails before that has run. It is none that takes
-        what is available: with the clock of `idle_advance` Spark takes that as one batch.
+        Each query runs the planned batch, plans the next one, and fails before that runs. The trigger is not
+        `availableNow`: with the clock of `idle_advance` Spark would take all files as one batch.
         """
         for number in range(len(clocks)):
             self._put(number)
@@ -223,7 +223,7 @@ class _Query:
         self.written += READERS
 
     def _run(self, until: int | None = None, **trigger: Any) -> None:
-        """Run what there is, `until` a batch; with a larger bound if a buffer is full."""
+        """Run the available batches, up to number `until`; if a buffer is full, go on with a larger bound."""
         frames = self._frames()
         query = self._start(frames, self._collect(frames, until), **trigger)
         ended = False
@@ -242,13 +242,13 @@ class _Query:
             self._run(until, **trigger)
 
     def ended(self, drains: bool) -> list[Ran]:
-        """What came out, after a drain if it `drains`, by scenario. Where no record came there is nothing to drain."""
+        """Results by scenario, after a drain if `drains`. Without records there is no state to drain."""
         if drains and not self.error and all(any(what.batches) for what in self.group):
             self.drain()
         return self.ran()
 
     def drain(self) -> None:
-        """What `tg.drain` does, for all of them."""
+        """The steps of `tg.drain`, for all scenarios."""
         checkpoint = str(self.folder / "checkpoint")
         self.drained_from = len(self.rows)
         frames = self._frames(drains=True)
@@ -262,7 +262,7 @@ class _Query:
         assert draining._done(self.spark, checkpoint), "the drain does not end"
 
     def ran(self) -> list[Ran]:
-        """What came out, by scenario."""
+        """Results by scenario."""
         by_batch = [self.rows[number] for number in sorted(self.rows)]
         until = len(by_batch) if self.drained_from is None else self.drained_from
         ran = []
@@ -283,7 +283,7 @@ class _Query:
         return writer.option("checkpointLocation", str(self.folder / "checkpoint")).trigger(**trigger).start()
 
     def _collect(self, frames: list[DataFrame], until: int | None = None) -> Callable[[DataFrame, int], None]:
-        """Keeps the rows of each batch, and fails before one behind `until`."""
+        """A sink that keeps the rows of each batch, and fails at a batch after `until`."""
         names = [frame.columns for frame in frames]
         types = [[field.dataType for field in _as_struct(frame).schema[0].dataType.fields] for frame in frames]
 
@@ -303,8 +303,8 @@ class _Query:
         for progress in query.recentProgress:
             for name, row in (progress.observedMetrics or {}).items():
                 for at, what in enumerate(self.group):
-                    # Of an operator behind another one, of a join, of rows that are merged with records: "case1 by k",
-                    # "case1 join case1r", "case1r".
+                    # Names of operators: "case1 by k" (behind another one), "case1 join case1r" (a join), "case1r"
+                    # (rows merged with records).
                     if name.split(" ")[0] in what.names:
                         told = observed(row)
                         self.dropped[at].update({reason: told[reason] for reason in REASONS if told.get(reason)})
@@ -339,7 +339,7 @@ class _Query:
 
 
 def _set_time(entry: Path, clock: int) -> None:
-    """Say in the offset log at which time of the wall clock (ms) a batch runs."""
+    """Set the time of the wall clock (ms) of a batch in the offset log."""
     version, told, *offsets = entry.read_text().split("\n")
     told = json.dumps(json.loads(told) | {"batchTimestampMs": clock})
     (entry.parent / f".{entry.name}.crc").unlink(missing_ok=True)
@@ -359,7 +359,7 @@ def _table(records: Sequence[Row], what: Source) -> pa.Table:
 
 
 def _as_struct(frame: DataFrame) -> DataFrame:
-    """Rows as one struct; instants as milliseconds, for Python's datetimes end with the year 9999."""
+    """Rows as one struct; instants as milliseconds, because Python's datetimes end with the year 9999."""
     fields = []
     for number, column in enumerate(frame.schema.fields):
         quoted = f"`{column.name.replace('`', '``')}`"
@@ -394,7 +394,7 @@ def _public(row: Row) -> Row:
 
 
 def smaller(spark: SparkSession, what: Case, most_runs: int = 20) -> Case:
-    """A scenario that fails as well on Spark, with fewer records; a run takes seconds, so there are few."""
+    """A smaller scenario that still fails on Spark; a run takes seconds, so there are few runs."""
     left = most_runs
 
     def fails(other: Case) -> bool:

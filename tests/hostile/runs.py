@@ -25,11 +25,11 @@ from tidegate.testing import TopologyTestDriver
 from tidegate.testing.layout import Tasks
 
 MOST_RUNS = 300
-"""How often a failing case is run at most to make it smaller."""
+"""Most runs of a failing case while it is made smaller."""
 
 
 class Runner(Protocol):
-    """Runs batches of a scenario; `what` is cut into batches as this runs them."""
+    """Runs the batches of a scenario; `what` has the batches as this runner takes them."""
 
     what: Case
 
@@ -41,11 +41,11 @@ class Runner(Protocol):
 
     @property
     def drops(self) -> Counter[str]:
-        """Why records were dropped."""
+        """Dropped records, counted by reason."""
 
 
 class InDriver:
-    """The test driver; it is started anew where the scenario says so."""
+    """The test driver, restarted before the batches in `restarts`."""
 
     def __init__(self, what: Case) -> None:
         self.what = what = what.by_source()
@@ -53,7 +53,7 @@ class InDriver:
         self.dropped: Counter[str] = Counter()
         self.clock = 0
         self.unread: list[Row] = []
-        """What left because time passed, before a batch that was stopped, and the driver was started anew."""
+        """Rows emitted by the passage of time before a failed batch, kept across a restart of the driver."""
 
     def batch(self, number: int) -> list[Row]:
         if number in self.what.restarts:
@@ -67,7 +67,7 @@ class InDriver:
         return rows + self.driver.read_output()
 
     def _input(self, number: int) -> str | None:
-        """The input of a batch, where there are several."""
+        """Name of the input of a batch, if there are several inputs."""
         what = self.what
         return what.names[what.side_of(number, 0)] if len(what.sources) > 1 and what.batches[number] else None
 
@@ -81,7 +81,7 @@ class InDriver:
 
 
 class InLayout:
-    """Several map tasks and stateful tasks; what is started anew goes on from what is stored, with other functions."""
+    """Several map tasks and stateful tasks; a restart goes on from the stored state, with new function objects."""
 
     def __init__(self, what: Case) -> None:
         self.what = what
@@ -94,7 +94,7 @@ class InLayout:
         if self.tasks is not None:
             self.dropped = self.drops
             self.untrue = self.misfit
-        # As it travels to the workers of Spark.
+        # As the plan travels to the workers of Spark.
         plan = pickle.loads(cloudpickle.dumps(self.what.table().node))
         self.tasks = Tasks(plan, self.what.tasks, self.tasks, as_spark=True, drains=drains, tuning=self.what.tuning)
 
@@ -121,7 +121,7 @@ class InLayout:
 
     @property
     def misfit(self) -> str:
-        """Which operator tells of graces what its late records contradict."""
+        """Text about an operator whose metrics of graces contradict its late records; empty if none does."""
         assert self.tasks is not None
         told = zip(self.tasks.nodes, self.tasks.graces, self.tasks.dropped, strict=True)
         found = (_misfit(node.op, graces.life(), dropped["late"]) for node, graces, dropped in told)
@@ -138,7 +138,7 @@ def _misfit(op: Operation, live: Graces, late: int) -> str:
 
 
 def lays_out(what: Case) -> bool:
-    """Whether a layout gives what the truth says: the order of records is known."""
+    """Whether a layout must give the expected rows: the order of records is known."""
     return all(source.order is not None for source in what.sources)
 
 
@@ -150,7 +150,7 @@ RUNNERS: dict[str, tuple[Callable[[Case], Runner], Callable[[Case], bool]]] = {
 
 @dataclass
 class Outcome:
-    """What became of a scenario; `problem` is empty if all is right."""
+    """Result of a scenario; `problem` is empty if all is right."""
 
     problem: str = ""
     rows: int = 0
@@ -166,7 +166,7 @@ def run(what: Case, only: str = "") -> Outcome:
             outcome.ran[name] += 1
             try:
                 _compare(what, runner, outcome)
-            except Exception:  # whatever is raised is a finding
+            except Exception:  # any error is a finding
                 outcome.problem = traceback.format_exc(limit=-6)
             if outcome.problem:
                 outcome.problem = f"in the {name}: {outcome.problem}"
@@ -215,7 +215,7 @@ def _counted(ran: Runner, truth: AnyTruth) -> str:
 
 
 def names_of(what: Case) -> set[str]:
-    """The columns of a result that have a name of the user; a store with one called `status` is refused."""
+    """User-defined columns of a result; a store with a column `status` cannot be read."""
     return {*what.key, *(call.name for call in what.calls)} if isinstance(what, Scenario) else set()
 
 
@@ -234,7 +234,7 @@ def _drained(what: Case, ran: Runner, truth: AnyTruth) -> str:
 
 
 def differ(where: str, what: Case, got: list[Row], wanted: list[Row]) -> str:
-    """What differs, empty if nothing does: rows by output, key and window, those of one place in their order."""
+    """Text of the difference, empty if there is none: rows by output, key and window, in order within each."""
     got, wanted = placed(what, map(shown, got)), placed(what, map(shown, wanted))
     if len(got) == len(wanted) and all(map(_same_row, got, wanted)):
         return ""
@@ -242,7 +242,7 @@ def differ(where: str, what: Case, got: list[Row], wanted: list[Row]) -> str:
 
 
 def placed(what: Case, rows: Any) -> list[Row]:
-    """Rows by output, key and window; those without an order and late ones by all they have."""
+    """Rows sorted by output, key and window; rows without an order, and late records, by all their columns."""
 
     def place(row: Row) -> str:
         whole = not what.in_order or ("reason" in row and row.get("reason") is not None and "late_by" in row)
@@ -254,7 +254,7 @@ def placed(what: Case, rows: Any) -> list[Row]:
 
 
 def _same_row(got: Row, wanted: Row) -> bool:
-    """What is wanted, and nothing else but nulls, for rows of several outputs have the columns of all."""
+    """Whether the wanted columns are equal and all others null: with several outputs, rows have the columns of all."""
     more = got.keys() - wanted.keys()
     if any(got[name] is not None for name in more):
         return False
@@ -263,7 +263,7 @@ def _same_row(got: Row, wanted: Row) -> bool:
 
 def shown(row: Row) -> Row:
     """A row whose values compare: maps as pairs, bytes, windows as pairs of numbers."""
-    # What time it was when a record was skipped is said for people, and defined nowhere.
+    # The stream time of a skipped record is for people, and not defined.
     skipped = row.get("reason") in ("null_key", "null_value", "bad_timestamp", "future")
     return {name: _shown(value) for name, value in row.items() if not (skipped and name == "stream_time")}
 
@@ -275,7 +275,7 @@ def _shown(value: Any) -> Any:
         return tuple(map(_shown, value))
     if isinstance(value, list):
         parts = [_shown(part) for part in value]
-        # A map is pairs, which have no order; nothing else is.
+        # Only maps are pairs, and their pairs have no order.
         pairs = all(isinstance(part, tuple) and len(part) == 2 for part in parts)
         return sorted(parts, key=repr) if pairs else parts
     if isinstance(value, bytearray):
@@ -304,7 +304,7 @@ def lines(rows: Any) -> str:
 
 
 def smaller(what: Case, fails: Callable[[Case], bool], most_runs: int = MOST_RUNS) -> Case:
-    """A scenario that fails as well, without records, restarts and a drain that it does not need."""
+    """A smaller scenario that still fails, without needless records, restarts and drain."""
     left = most_runs
 
     def fails_too(other: Scenario) -> bool:
@@ -329,7 +329,7 @@ def smaller(what: Case, fails: Callable[[Case], bool], most_runs: int = MOST_RUN
 
 
 def report(what: Case, problem: str) -> str:
-    """A scenario for a reader, who can run it."""
+    """A scenario as text that a reader can run."""
     batches = "\n".join(
         f"  batch {n} at {clock} ms{', restarted before' if n in what.restarts else ''}, read by {split}\n"
         + "\n".join(f"    {what.names[what.side_of(n, i)]} {record}" for i, record in enumerate(batch))
@@ -342,7 +342,7 @@ def report(what: Case, problem: str) -> str:
 
 
 def chunk(first: int, cases: int) -> tuple[Counter[str], list[int]]:
-    """Run the cases from a seed on: counts of what they were, and the seeds of those that fail."""
+    """Run the cases from a seed on: counts of their kinds, and the seeds that fail."""
     warnings.simplefilter("ignore")
     counts: Counter[str] = Counter()
     failed = []

@@ -12,7 +12,7 @@ from oracle_suppress import Limit
 
 @dataclass(frozen=True)
 class Sliding:
-    """[t - d, t] for each record and [t + 1, t + 1 + d] behind it; closed when stream time passes end + grace."""
+    """[t - d, t] and [t + 1, t + 1 + d] for each record at t; closed when stream time passes end + grace."""
 
     difference: int
     grace: int
@@ -22,20 +22,20 @@ class Sliding:
 
 
 ROOM = 10_000
-"""Of a buffer that no case fills; it is still one task."""
+"""Records of a strict buffer that no case fills; the operator is still a single task."""
 
 AnyWindows = Windows | Sliding | Sessions | Batches | Unlimited | NoWindows
 
 
 @dataclass(frozen=True)
 class Call:
-    """An aggregate: its name, and one of a built-in function, functions to reduce, or functions to aggregate.
+    """An aggregate: built-in, functions to reduce, or functions to aggregate.
 
     family   "built-in", "reduce" or "aggregate"
-    what     the name of the function, or of the class of functions
-    column   what it reads, of some classes several; None if nothing
-    kind     the type that an aggregate is declared to have, as code; for others that of the column
-    vectorized  whether the function that aggregates is called with Arrow arrays
+    what     name of the function, or of the class of functions
+    column   column that it reads, for some classes several; None if none
+    kind     declared type of the aggregate, as code; for other families the type of the column
+    vectorized  whether the aggregator is called with Arrow arrays
     """
 
     name: str
@@ -48,7 +48,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Output:
-    """A way out: updates, final results, what waits for a time limit, or late records."""
+    """An output: updates, final results, rows behind a time limit, or late records."""
 
     name: str
     kind: str
@@ -81,8 +81,8 @@ class Scenario(Case):
     """An aggregation. `columns` are the value columns with their types as code; `keys` the key columns likewise.
 
     slowest     whether the slowest partition is the clock
-    idle_after  when a silent partition holds nothing back (ms), None if it always does
-    skew    how far ahead of the wall clock a record may be (ms), None if as far as it likes
+    idle_after  when a silent partition stops holding back the others (ms), None if never
+    skew    how far ahead of the wall clock a record may be (ms), None if there is no limit
     inputs  "one"; or two streams that each keep a part of the records, in a "merge" or a "cogroup"
     """
 
@@ -116,7 +116,7 @@ class Scenario(Case):
 
     @property
     def named(self) -> bool:
-        """Whether rows say their output."""
+        """Whether rows have a column `output`."""
         return self.outputs[0].name != ""
 
     @property
@@ -134,7 +134,7 @@ class Scenario(Case):
 
     @property
     def _also(self) -> list[str]:
-        """What else there is where the slowest partition is the clock."""
+        """Labels for further features of a case whose clock is the slowest partition."""
         found = [] if self.inputs == "one" else [f", {self.inputs}"]
         found += [", filter"] * any(step.how == "filter" for step in self.steps)
         found += [", expect_keys"] * (self.expects is not None)
@@ -154,7 +154,7 @@ class Scenario(Case):
         if self.inputs == "one":
             lines += [f"stream = {stream}{steps}", f"grouped = stream.group_by_key(){windowed}"]
         else:
-            # Of one name, so that records that are piped together stay in their order.
+            # Both streams have one name, so that records that are piped together keep their order.
             for n, name in enumerate(("stream", "other")):
                 lines.append(f"{name} = {stream}.filter(f.Part({self.columns[0][0]!r}, {n})){steps}")
         if self.inputs == "merge":
@@ -175,7 +175,7 @@ class Scenario(Case):
 
     @property
     def _clock(self) -> list[str]:
-        """What moves stream time, as arguments of `tg.stream`."""
+        """Arguments of `tg.stream` that decide how stream time moves."""
         spans = {"idle_advance": self.idle, "idle_after": self.idle_after, "max_future_skew": self.skew}
         said = [f'{name}="{ms} ms"' for name, ms in spans.items() if ms is not None]
         return [*said, *(['stream_time="min_partition"'] if self.slowest else [])]
@@ -198,7 +198,7 @@ class Scenario(Case):
         (call, *_) = self.calls
         if call.family == "built-in":
             made = {c.name: f"tg.{c.what}({'' if c.column is None else repr(c.column)})" for c in self.calls}
-            # Names that are no identifiers go in as a dict.
+            # Names that are no identifiers are passed in a dict.
             said = "**{" + ", ".join(f"{name!r}: {what}" for name, what in made.items()) + "}"
             return [f"results = grouped.agg({', '.join([*more, said])})"]
         return functions_code(call, self.windows, more, cogroups=self.inputs == "cogroup")
@@ -219,7 +219,7 @@ def _way(output: Output) -> str:
 
 
 def functions_code(call: Call, windows: AnyWindows, more: list[str], *, cogroups: bool = False) -> list[str]:
-    """The `results` of functions over what is `grouped`, as code; those of a cogroup have been given before."""
+    """Code that assigns `results` from functions over `grouped`; a cogroup already has its aggregators."""
     if call.family == "reduce":
         return [f"results = grouped.reduce(f.{call.what}, {call.column!r}, name={call.name!r}, {', '.join(more)})"]
     if isinstance(windows, Sessions):
@@ -250,7 +250,7 @@ def windows_code(windows: AnyWindows) -> str:
 
 
 def roomier(limits: tuple[Limit, ...]) -> tuple[Limit, ...]:
-    """The same limits, of which none stops a query because it is full."""
+    """The same limits with buffers so large that none stops a query."""
     return tuple(replace(limit, max_records=ROOM) if limit.strategy == "shut_down" else limit for limit in limits)
 
 

@@ -1,4 +1,4 @@
-"""`python -m hostile.spark_main --cases N --seed S`: what hostile users write, on Spark (make test-spark-random)."""
+"""`python -m hostile.spark_main --cases N --seed S`: topologies of hostile users, on Spark (make test-spark-random)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIZE = 6
 """Scenarios of a query."""
 MOST_REPORTS = 3
 LINE = 1_500
-"""Characters of a problem that are shown at once; a smaller case follows at the end."""
+"""Characters of a problem that are printed at once; a smaller case follows at the end."""
 
 
 def main() -> int:

@@ -58,7 +58,7 @@ class Steps:
 
 @dataclass
 class TableStep:
-    """A step of a table, with a function of its own: what a filter takes out becomes a tombstone."""
+    """A step of a table, with a function of its own: a filtered row becomes a tombstone."""
 
     step: Step
     function: Callable[..., Any]

@@ -1,4 +1,4 @@
-"""A value as its declared type stores it, written from the rule alone: what keeps its value fits, the rest is an error.
+"""A value as its declared type stores it, written from the rule alone: a value that the type keeps fits, others raise.
 
 Numbers may come in any numeric type as long as they are whole for a whole type; a double for a float is rounded; a
 struct has its fields and no others; a map is a list of pairs; a list comes from any sequence.
@@ -22,7 +22,7 @@ class Misfit(Exception):  # noqa: N818 - what happens to a value
 
 
 def stored(value: Any, kind: pa.DataType) -> Any:  # noqa: C901 - one branch per family of types
-    """The value of this type, as a new object. Raises Misfit."""
+    """The value in this type, as a new object. Raises Misfit."""
     if isinstance(value, pa.Scalar):
         value = value.as_py()
     if value is None:
@@ -91,5 +91,5 @@ def _struct(value: Any, kind: pa.DataType) -> dict[str, Any]:
 
 
 def own(value: Any) -> Any:
-    """A copy that shares nothing, as if the value had been serialized."""
+    """A copy that shares no objects, as if the value had been serialized."""
     return copy.deepcopy(value)

@@ -15,7 +15,7 @@ class Regrouping:
 
     family  "built-in", "reduce" or "aggregate"
     calls   of built-in aggregates: name, function, and column if it has one
-    name    of the one column of functions, `what` the class of them and `column` what they read, `kind` the type
+    name    of functions: the result column; `what` is their class, `column` the column they read, `kind` the type
     """
 
     by: tuple[str, ...]
@@ -35,7 +35,7 @@ class Regrouping:
 
 @dataclass(frozen=True, kw_only=True)
 class Changes(Case):
-    """A table. `step` and `limits` are of the table, those `behind` of its groups."""
+    """A table. `step` and `limits` are those of the table, `step_behind` and `limits_behind` those of its groups."""
 
     source: Source
     step: Step | None = None
@@ -86,7 +86,7 @@ class Changes(Case):
 
 
 def aggregated(grouping: Regrouping, name: str = "store") -> list[str]:
-    """The aggregation of what is `grouped`, as code."""
+    """The aggregation of `grouped`, as code."""
     store = f'tg.Materialized.as_("{name}")' + ("" if grouping.caching else ".with_caching_disabled()")
     if grouping.family == "built-in":
         made = [

@@ -96,11 +96,11 @@ class TableDraw(JoinDraw):
             return replace(made, tasks=1)
         if not limited and commutes:
             return made
-        # What waits is defined update by update, and changes of keys in different tasks have no order.
+        # One record per batch: limits are defined per update, and changes of keys in different tasks have no order.
         each = [(n, i) for n, batch in enumerate(made.batches) for i in range(len(batch))][: 4 if self.spark else 40]
         return replace(
             made,
-            # A drain lets out many of them at once.
+            # A drain emits many rows at once, whose order matters here.
             tasks=1 if made.limits and not commutes else made.tasks,
             batches=[[made.batches[n][i]] for n, i in each],
             splits=[[made.splits[n][i]] for n, i in each],

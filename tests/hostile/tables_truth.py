@@ -1,4 +1,4 @@
-"""What a table must give: its changes in their order, through its step and limits, into its groups, and out of them."""
+"""Expected rows of a table: ordered changes go through its step and limits, into its groups, and through theirs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from oracle_groups import Regrouped, Update
 from oracle_suppress import Full, Limit, Suppression
 
 UNSEEN = "@unseen"
-"""Says of a row that it does not leave its operator."""
+"""Marks a row that its operator does not emit."""
 
 
 class Way:
@@ -29,7 +29,7 @@ class Way:
         self.limits = [Suppression(limit, key) for limit in limits]
 
     def take(self, rows: list[Row]) -> list[Row]:
-        """The rows that leave because these come; of one that is UNSEEN only its time comes. Raises Full."""
+        """Rows that are emitted because `rows` arrive; an UNSEEN row only moves time. Raises Full."""
         leaving = []
         for row in rows:
             if UNSEEN not in row:
@@ -44,7 +44,7 @@ class Way:
         return rows
 
     def drain(self) -> list[Row]:
-        """Everything that waits. Raises Full."""
+        """All buffered rows. Raises Full."""
         rows = []
         for number, limit in enumerate(self.limits):
             waiting = sorted(limit.held.values(), key=lambda waiting: (waiting.time, waiting.place))
@@ -54,7 +54,7 @@ class Way:
 
 
 class Groups:
-    """The groups of a table; built-in aggregates are computed over the rows that are there."""
+    """The groups of a table; built-in aggregates are computed over the rows of the group."""
 
     def __init__(self, what: Case, grouping: Regrouping, key: tuple[str, ...]) -> None:
         self.what, self.grouping, self.key = what, grouping, key
@@ -84,12 +84,12 @@ class Groups:
         return {name: value for name, value in row.items() if name not in ("timestamp", "deleted")}
 
     def take(self, rows: list[Row], piped: bool) -> list[Row]:
-        """The rows of groups that the changes of a batch make; with caching the last one of each group.
+        """Rows of groups after the changes of a batch; with caching only the last row of each group.
 
-        Of a group that nobody has heard of the tombstone is UNSEEN then; a record came, so that the stream time of a
-        limit behind moves on, as it does in Kafka Streams without caching. What one record makes is not merged: in the
-        driver, where it is `piped` alone; in tasks (docs/notyet.md) where one row enters or leaves a group and nothing
-        else happens.
+        With caching, the tombstone of a group that was never emitted is UNSEEN: its record still moves the stream
+        time of a limit behind, as in Kafka Streams without caching. Changes of a single record are not merged: in the
+        driver if it is `piped` alone; in tasks (docs/notyet.md) if one row enters or leaves a group and nothing else
+        happens.
         """
         before, moves = set(self.oracle.groups), 0
         updates = []
@@ -128,7 +128,7 @@ def _kept(call: Callable[..., Any], kind: Any, *given: Any) -> Any:
 
 
 class TableTruth:
-    """The rows of each batch, of a drain, and what was dropped."""
+    """Expected rows of each batch and of a drain, and expected drops by reason."""
 
     def __init__(self, what: Changes, ticks: bool) -> None:
         self.what, self.in_driver = what, not ticks
@@ -144,7 +144,7 @@ class TableTruth:
         self.behind = Way(what, what.key, what.step_behind, what.limits_behind)
 
     def batch(self, number: int) -> list[Row]:
-        """The rows of a batch. Raises Stopped, and is as before the batch."""
+        """Rows of a batch. Raises Stopped after a rollback to the state before the batch."""
         try:
             rows = self._batch(number)
         except (Misfit, functions.Failed, Full) as error:
@@ -165,7 +165,7 @@ class TableTruth:
         return [self._public(row) for row in rows]
 
     def _public(self, row: Row) -> Row:
-        """A row says whether it is deleted where rows can be."""
+        """The row; without the column `deleted` if no row of this output can be deleted."""
         return row if self._deletes else {name: value for name, value in row.items() if name != "deleted"}
 
     @property
@@ -177,7 +177,7 @@ class TableTruth:
         return what.source.deleted is not None or (what.step is not None and what.step.how == "filter")
 
     def _changes(self, number: int) -> list[Row]:
-        """The changes of a batch by (stream time seen, partition, offset)."""
+        """The changes of a batch in order of (stream time seen, partition, offset)."""
         source, times, found = self.what.source, Counter[int](), []
         records = self.what.batches[number]
         if source.order is not None:
@@ -202,7 +202,7 @@ class TableTruth:
         return key | values | {"timestamp": record[source.timestamp], "deleted": deleted}
 
     def drain(self) -> list[Row]:
-        """What is left. Raises Stopped if it does not fit through a buffer."""
+        """Rows of a drain. Raises Stopped if a strict buffer is too small for them."""
         try:
             rows = self._out(self.table.drain())
             return rows + [self._public(row) for row in self.behind.drain()]

@@ -1,6 +1,6 @@
-"""What must come out of a scenario: oracles that take record by record, one for each way out.
+"""Expected output of a scenario: oracles that take record by record, one for each output.
 
-Nothing here knows the kernel. Functions get copies of everything, as if it had been serialized, and what they return
+No code here knows the kernel. Functions get copies of all arguments, as if they had been serialized, and their result
 becomes a value of its type at once (`hostile.stored`).
 """
 
@@ -26,7 +26,7 @@ from properties.test_expected import ExpectingOracle
 
 @dataclass
 class Truth:
-    """The rows of each batch, of a drain, and what was dropped.
+    """Expected rows of each batch and of a drain, and expected drops by reason.
 
     ticks  whether tasks look at the wall clock at instants that all of them know, as on Spark, and not in every batch
     """
@@ -35,7 +35,7 @@ class Truth:
     ticks: bool = False
     taken: list[tuple[list[Row], int]] = field(default_factory=list)
     left: list[Row] = field(default_factory=list)
-    """What left before a batch that failed: it is read with the next one."""
+    """Rows emitted before a batch that failed; they are read with the next batch."""
 
     def __post_init__(self) -> None:
         self._begin()
@@ -47,10 +47,10 @@ class Truth:
         self.idle = Idle(self.scenario.idle, self.ticks)
 
     def batch(self, number: int) -> list[Row]:
-        """The rows of a batch, and of the time that passed before it. Raises Stopped, and is as before the batch.
+        """Rows of a batch, and of the time that passed before it. Raises Stopped after a rollback.
 
-        In the driver the time that passed before a batch is a step of its own: what left in it has left, also if the
-        batch fails.
+        In the driver the time that passes before a batch is a step of its own: its rows stay emitted even if the batch
+        fails.
         """
         records, clock = self.scenario.batches[number], self.scenario.clocks[number]
         rows, self.left = self.left, []
@@ -78,7 +78,7 @@ class Truth:
         raise Stopped(error)
 
     def _misfits(self, records: list[Row], clock: int) -> bool:
-        """Whether a function stops the batch, too: functions take all its records before a buffer does."""
+        """Whether a function fails too: functions take all records of the batch before a buffer does."""
         self._go_on()
         for way in self.ways:
             way.oracle.__dict__["most"], way.suppressions = None, []
@@ -89,7 +89,7 @@ class Truth:
         return False
 
     def _go_on(self) -> None:
-        """Be as before the batch."""
+        """Roll back to the state before the batch."""
         self._begin()
         for records, clock in self.taken:
             self._batch(records, clock)
@@ -115,7 +115,7 @@ class Truth:
         return rows
 
     def drain(self) -> list[Row]:
-        """What is left. Raises Stopped if it does not fit through a buffer."""
+        """Rows of a drain. Raises Stopped if a strict buffer is too small for them."""
         try:
             return self.left + [row for way in self.ways for row in way.drain()]
         except Full:
@@ -123,11 +123,11 @@ class Truth:
 
     @property
     def drops(self) -> Counter[str]:
-        """Why records were dropped."""
+        """Dropped records, counted by reason."""
         return Counter({reason: n for reason, n in self.ways[0].oracle.drops.items() if n})
 
     def readable(self) -> list[Row]:
-        """What the store of the aggregation can be read for: open windows, and closed ones within the retention."""
+        """Expected rows of the store: open windows, and closed ones within the retention."""
         oracle, retention = self.ways[0].oracle, self.scenario.retention
         emitted = oracle.emitted if isinstance(oracle, SlidingOracle) else set()
         rows = [oracle._row(*place, entry) for place, entry in oracle.entries.items() if place not in emitted]
@@ -139,7 +139,7 @@ class Truth:
         return [{name: value for name, value in row.items() if name != "deleted"} for row in found]
 
     def _of_input(self, record: Row, stepped: Row) -> Row:
-        """Each of two inputs has partitions of its own."""
+        """The record; with two inputs its partition names the input, because each input has partitions of its own."""
         if self.scenario.inputs == "one" or self.scenario.order is None:
             return stepped
         partition, number = self.scenario.order[0], (record[self.scenario.columns[0][0]] or 0) % 2
@@ -154,7 +154,7 @@ class Truth:
 
 @dataclass
 class _Way:
-    """One output: the oracle of the aggregation, and what is behind it."""
+    """One output: the oracle of the aggregation, and the step and limits behind it."""
 
     scenario: Scenario
     output: Output
@@ -174,7 +174,7 @@ class _Way:
         return self._out(self.oracle.batch(deepcopy(records)))
 
     def passed(self) -> list[Row]:
-        """What leaves a buffer as time goes on without records; behind final results their own time counts."""
+        """Rows that leave a buffer as time passes without records; behind final results their own time counts."""
         if not self.suppressions or self.output.final:
             return []
         first = self.suppressions[0]
@@ -219,7 +219,7 @@ class _Way:
         return rows
 
     def _own(self, record: Row) -> Row:
-        """A record with the partition of its own input."""
+        """A record with the partition number of its own input."""
         if self.scenario.inputs == "one" or self.scenario.order is None:
             return record
         partition = self.scenario.order[0]
@@ -242,7 +242,7 @@ def close_all(oracle: Oracle) -> None:
 
 
 class _Over:
-    """Windows, all of which have closed."""
+    """Windows that have all closed."""
 
     def closed(self, end: int, stream_time: int) -> bool:
         return True
@@ -250,7 +250,7 @@ class _Over:
 
 @dataclass(frozen=True)
 class _Begun(Windows):
-    """Windows at the end of the input, where keys are expected: the last one is that of the newest record."""
+    """Windows at the end of the input, if keys are expected: the last window is the last one of the newest record."""
 
     newest: int = -1
 
@@ -267,7 +267,7 @@ def _suppression(scenario: Scenario, limit: Limit) -> Suppression:
 
 
 def through(suppressions: list[Suppression], rows: list[Row]) -> list[Row]:
-    """What leaves the last of these limits: each takes the rows that leave the one before it."""
+    """Rows that leave the last of these limits; each limit takes the rows that leave the one before it."""
     for suppression in suppressions:
         rows = [row for update in rows for row in suppression.take(update)]
     return rows
@@ -280,13 +280,13 @@ def everything(suppression: Suppression) -> list[Row]:
 
 
 def drained(suppressions: list[Suppression]) -> list[Row]:
-    """All that waits in these limits, through those behind it."""
+    """All rows that wait in these limits, after the limits behind them."""
     return [row for n, one in enumerate(suppressions) for row in through(suppressions[n + 1 :], everything(one))]
 
 
 @dataclass
 class Idle:
-    """Time that goes on by the wall clock where no record comes (docs/semantics.md, idle input)."""
+    """Stream time that moves with the wall clock while no record comes (docs/semantics.md, idle input)."""
 
     after_ms: int | None
     ticks: bool
@@ -295,7 +295,7 @@ class Idle:
     tick: int = -1
 
     def reached(self, clock: int) -> int:
-        """The stream time to which a batch without records comes."""
+        """Stream time after a batch without records; -1 if it does not move."""
         if self.after_ms is None or self.heard is None or (self.ticks and clock < self.tick):
             return -1
         self._next(clock)
@@ -306,13 +306,13 @@ class Idle:
             self.came(oracle.stream_time, clock)
 
     def came(self, stream_time: int, clock: int) -> None:
-        """Records came, behind which stream time is this."""
+        """Records came at this wall clock, after which stream time is `stream_time`."""
         if self.after_ms is not None and stream_time >= 0:
             self.heard, self.stood = clock, stream_time
             self._next(clock)
 
     def _next(self, clock: int) -> None:
-        """A tick is a tenth of the time, and a tenth of a second at least."""
+        """The next tick: a tenth of `after_ms` later, and at least a tenth of a second."""
         assert self.after_ms is not None
         assert self.heard is not None
         self.tick = max(clock, self.heard + self.after_ms) + max(self.after_ms // 10, 100)
@@ -348,7 +348,7 @@ def _oracle(scenario: Scenario, output: Output) -> Oracle:
 
 
 def _most(output: Output) -> int | None:
-    """The records that a strict buffer holds. An entry has 16 bytes at least."""
+    """The records that a strict buffer holds; None if no bound can be reached. An entry has at least 16 bytes."""
     if output.bound is None:
         return None
     what, bound = output.bound
@@ -372,13 +372,13 @@ def aggregate_of(what: Case, call: Call) -> BuiltIn | Reduce | Fold:
 
 
 def _serializing(function: Callable[..., Any], kind: Any) -> Callable[..., Any]:
-    """Gives the function copies, and stores what it returns."""
+    """A function that gets copies of its arguments, and whose result is stored in type `kind`."""
     return lambda *given: stored(deepcopy(function(*deepcopy(given))), kind)
 
 
 @dataclass
 class BoundedOracle(Oracle):
-    """Counts what a strict buffer would hold, record by record. Raises Full."""
+    """Counts the entries of a strict buffer, record by record. Raises Full."""
 
     most: int | None = None
     waiting: set[Any] = field(default_factory=set)
@@ -407,7 +407,7 @@ class BoundedOracle(Oracle):
 
 @dataclass
 class SlidingOracle(BoundedOracle):
-    """Sliding windows by SEMANTICS 3. Closed windows stay: a new window may begin with what one of them held."""
+    """Sliding windows by SEMANTICS 3. Closed windows stay: a new window may begin with the records of a closed one."""
 
     emitted: set[Any] = field(default_factory=set)
 
@@ -446,7 +446,7 @@ class SlowSliding(SlowOracle, SlidingOracle):
 
 @dataclass
 class SlowExpecting(ExpectingOracle, SlowOracle):
-    """Keys that are expected, by the slowest partition."""
+    """Expected keys, by the slowest partition."""
 
     @property
     def newest(self) -> int:
@@ -455,7 +455,7 @@ class SlowExpecting(ExpectingOracle, SlowOracle):
 
 
 class _Turn:
-    """What one record does to the sliding windows of its key, as they were before it."""
+    """Changes that one record makes to the sliding windows of its key, from their state before the record."""
 
     def __init__(self, oracle: SlidingOracle, stream_time: int, record: Row) -> None:
         windows: Any = oracle.topology.windows
@@ -514,7 +514,7 @@ class _Turn:
         self.put(self.t + 1, entry)
 
     def add(self, start: int, base: Entry | None, timestamp: int | None = None) -> None:
-        """Add the record to a window, or to a new one that begins with `base`."""
+        """Add the record to a window, or to a new window that begins with the records of `base`."""
         if start + self.d < self.open_from:
             self.drop(start)
             return
@@ -526,7 +526,7 @@ class _Turn:
         self.put(start, entry)
 
     def put(self, start: int, entry: Entry) -> None:
-        """Store the entry, or delete it; a row either way."""
+        """Store the entry, or delete it; both emit a row."""
         aggregates, place = self.oracle.topology.aggregates, (start, start + self.d)
         deleted = any(v is None and not isinstance(aggregates[n], BuiltIn) for n, v in entry.values.items())
         if deleted:

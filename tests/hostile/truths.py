@@ -1,4 +1,4 @@
-"""What must come out of a case, of whatever family."""
+"""Expected output of a case of any family."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ class AnyTruth(Protocol):
     """Takes the batches of a case in order."""
 
     def batch(self, number: int) -> list[Row]:
-        """The rows of a batch. Raises Stopped, and is as before the batch."""
+        """Rows of a batch. Raises Stopped after a rollback to the state before the batch."""
 
     def drain(self) -> list[Row]:
-        """What is left. Raises Stopped if it does not fit through a buffer."""
+        """Rows of a drain. Raises Stopped if a strict buffer is too small for them."""
 
     def readable(self) -> list[Row] | None:
-        """What the store can be read for, None if that is not compared."""
+        """Expected rows of the store, None if the store is not compared."""
 
     @property
     def drops(self) -> Counter[str]:
-        """Why records were dropped."""
+        """Dropped records, counted by reason."""
 
 
 def truth_of(what: Case, ticks: bool = False) -> AnyTruth:
-    """The truth of a case; `ticks`: in tasks that wake by the wall clock."""
+    """The expected output of a case; `ticks`: in tasks that wake by the wall clock."""
     if isinstance(what, Joining):
         return JoinedTruth(what, ticks)
     if isinstance(what, Chained):
