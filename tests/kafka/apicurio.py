@@ -1,4 +1,4 @@
-"""A real schema registry for tests, Apicurio's, with what it keeps in memory: on loopback, gone afterwards.
+"""A real schema registry for tests, Apicurio's, with its data in memory: on loopback, gone afterwards.
 
 It speaks the protocol of Confluent's registry below `apis/ccompat`. It comes from Maven like the broker.
 """

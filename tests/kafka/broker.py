@@ -64,7 +64,7 @@ def jars(part: str, timeout: float = 300) -> list[Path]:
 
 
 def free_ports(n: int) -> list[int]:
-    """Ports that nobody listens on right now."""
+    """Ports that are free right now."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:
@@ -73,7 +73,7 @@ def free_ports(n: int) -> list[int]:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Asks a server to end, and makes it."""
+    """Asks a server to end, and kills it if it does not."""
     process.terminate()
     try:
         process.wait(20)
@@ -121,7 +121,7 @@ class Broker:
     def _java(self, *arguments: str) -> subprocess.Popen[bytes]:
         with (self._folder / "log").open("ab") as log:
             command = [program("java"), *self._jvm, "-cp", self._classes, *arguments]
-            # What other JVMs of a test are told (`spark.session.quick`) may be another collector than the broker's.
+            # JAVA_TOOL_OPTIONS of other JVMs of a test (`spark.session.quick`) may ask for another collector.
             environment = {name: value for name, value in os.environ.items() if name != "JAVA_TOOL_OPTIONS"}
             return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
 

@@ -15,11 +15,11 @@ Record = tuple[int, bytes | None, bytes | None, int | None]
 BYTES = "org.apache.kafka.common.serialization.ByteArray"
 PATIENCE_S = 600
 LEADERS_S = 60
-"""How long it may take until a new topic can be written to."""
+"""Most seconds until a new topic can be written to."""
 
 
 class Client:
-    """As a context; topics get numbered names, so that tests do not meet."""
+    """As a context; topics get numbered names, so that tests do not share them."""
 
     def __init__(self, spark: SparkSession, servers: str) -> None:
         self._jvm: Any = spark._jvm
@@ -61,8 +61,8 @@ class Client:
     def _await_leaders(self, topic: str, partitions: int) -> None:
         """Wait until each partition answers.
 
-        If one refuses the first records of a producer, being not yet ready, and takes the next, the first are out of
-        sequence for ever (KAFKA-15591).
+        Otherwise a partition may refuse the first records of a producer, not yet ready, and take the next: the first
+        are then out of sequence for ever (KAFKA-15591).
         """
         newest = self._kafka.clients.admin.OffsetSpec.latest()
         asked = self._jvm.java.util.HashMap()
@@ -83,7 +83,7 @@ class Client:
         self._admin.deleteTopics(self._jvm.java.util.List.of(topic)).all().get()
 
     def send(self, topic: str, records: Iterable[Record]) -> None:
-        """Write records, in this order; all of them are there when it returns."""
+        """Write records in this order; returns when the broker has all of them."""
         record = self._kafka.clients.producer.ProducerRecord
         sent = [
             self._producer.send(record(topic, partition, at, _bytes(key), _bytes(value)))
@@ -91,7 +91,7 @@ class Client:
         ]
         self._producer.flush()
         for each in sent:
-            each.get()  # raises if this one was given up
+            each.get()  # raises if this record was given up
 
     def read(self, topic: str, partitions: int = 1) -> list[dict[str, Any]]:
         """All records of a topic, by partition and offset: partition, offset, key, value, timestamp, headers."""

@@ -34,7 +34,7 @@ def admin(broker: Broker) -> AdminClient:
 
 
 class Reading:
-    """Queries over one topic with each consumer, each from a checkpoint of its own: they must find the same."""
+    """Queries over one topic with each consumer, each from its own checkpoint; `run` checks that they read the same."""
 
     def __init__(self, spark: SparkSession, servers: str, topic: str, folder: Path, **options: str) -> None:
         def query(consumer: str) -> Query:
@@ -62,7 +62,7 @@ class Reading:
         return found
 
     def batches(self) -> list[list[int]]:
-        """How many records each batch had, for each consumer."""
+        """Number of records in each batch, for each consumer."""
         return [[each["events source"]["records"] for each in query.metrics] for query in self._queries]
 
 
@@ -86,7 +86,7 @@ def test_the_same_records_as_the_connectors(
 def test_places_without_records(
     spark: SparkSession, client: Client, broker: Broker, tmp_path: Path, isolation: str
 ) -> None:
-    """A transaction's marks take offsets; the last ones are behind all records."""
+    """Markers of transactions take offsets; the last markers are behind all records."""
     topic = client.topic(partitions=2)
     producer = Producer({"bootstrap.servers": broker.servers, "transactional.id": f"t-{isolation}"})
     producer.init_transactions()

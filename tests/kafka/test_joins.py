@@ -1,4 +1,4 @@
-"""Two topics of a real broker into a third by a left join: what is in it is what the oracle says."""
+"""Two topics of a real broker into a third by a left join: its records are the rows of the oracle."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ORDERS: list[list[Event]] = [
     [],
     [(0, "A", 60), (1, "B", 61)],
 ]
-# They lag by a batch, and are out of order by what the grace allows. None of them is for C.
+# Payments lag by a batch, and are out of order within the grace. None of them is for C.
 PAYMENTS: list[list[Event]] = [
     [(0, "A", 10), (1, "B", 11)],
     [(minute % 2, "AB"[minute % 3 % 2], minute + 0.5 * (minute % 4)) for minute in range(12, 39)],
@@ -46,7 +46,7 @@ PAYMENTS: list[list[Event]] = [
 
 
 class Side:
-    """A topic, and what is written into it: each record has a number of its own."""
+    """A topic, and the number of records written into it: each record has a number of its own."""
 
     def __init__(self, client: Client, name: str) -> None:
         self.name, self.topic = name, client.topic(PARTITIONS)
@@ -66,7 +66,7 @@ class Side:
 
 
 def shown(record: dict[str, Any]) -> JoinedRow:
-    """A record of the topic that the rows go to."""
+    """The row in a record of the output topic."""
     row = json.loads(record["value"])
     assert bytes(record["key"]).decode() == row["user"]
     timestamp = (datetime.fromisoformat(row["timestamp"]) - EPOCH) // timedelta(milliseconds=1)
@@ -74,7 +74,7 @@ def shown(record: dict[str, Any]) -> JoinedRow:
 
 
 class Joined:
-    """The left join of two topics into a third: `run` takes what has come since, and is a restart."""
+    """The left join of two topics into a third: each `run` restarts the query and takes the new records."""
 
     def __init__(self, spark: SparkSession, client: Client, servers: str, folder: Path, **more: Any) -> None:
         self._spark, self._client, self._servers, self._more = spark, client, servers, more
@@ -115,7 +115,7 @@ def test_a_topic_that_lags(
     lost: bool,
     consumer: str,
 ) -> None:
-    """The slower side as the clock loses nothing; by the largest timestamp what lags is late."""
+    """With the slower side as the clock no record is lost; by the largest timestamp the lagging topic is late."""
     joined = Joined(spark, client, broker.servers, tmp_path, consumer=consumer, **clock)
     oracle = JoinInBatches(lambda: StreamJoin(2 * MINUTE, 2 * MINUTE, MINUTE, "left"), slowest=not lost)
     wanted: Counter[JoinedRow] = Counter()
@@ -132,7 +132,7 @@ def test_a_topic_that_lags(
 
 
 def test_a_topic_that_falls_silent(spark: SparkSession, client: Client, broker: Broker, tmp_path: Path) -> None:
-    """With `idle_after` it does not hold the other back for ever, and its next record may be late."""
+    """With `idle_after` it does not hold back the other topic for ever, and its next record may be late."""
     joined = Joined(spark, client, broker.servers, tmp_path, idle_after="1 second")
     joined.left.send([(0, "A", 10), (0, "B", 20)])
     joined.right.send([(0, "A", 11)])

@@ -68,7 +68,7 @@ ENVELOPE = {
 
 @dataclass(frozen=True)
 class Shop:
-    """The topics of the pages, by their names there, with a few records, and what reads them."""
+    """The topics of the pages, under their names there, with a few records."""
 
     spark: SparkSession
     client: Client
@@ -76,7 +76,7 @@ class Shop:
     registry: str
 
     def instead(self, folder: Path) -> dict[str, str]:
-        """What stands here for the addresses and folders of the pages."""
+        """Replacements for the addresses and folders of the pages."""
         return {
             "localhost:9092": self.servers,
             "http://localhost:8081": self.registry,
@@ -86,11 +86,11 @@ class Shop:
         }
 
     def names(self) -> dict[str, Any]:
-        """What the pages and examples use and do not define."""
+        """Names that the pages and examples use and do not define."""
         return {"tg": tg, "F": F, "spark": self.spark, "servers": self.servers, "SparkSession": SparkSession}
 
     def finish(self) -> None:
-        """Let every query take what there is."""
+        """Let every query take the available records."""
         for query in self.spark.streams.active:
             query.processAllAvailable()
 
@@ -125,7 +125,7 @@ def shop(spark: SparkSession, client: Client, broker: Broker) -> Iterator[Shop]:
 
 
 def postgres() -> Server:
-    """For the page whose table goes to a database."""
+    """A PostgreSQL for the page whose table goes to a database."""
     try:
         programs()
     except NoPostgresError as error:
@@ -135,7 +135,7 @@ def postgres() -> Server:
 
 @pytest.mark.parametrize("page", pages_of("kafka"), ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_blocks_of_a_page_run(shop: Shop, page: Path, tmp_path: Path) -> None:
-    """Of the README and of the page about graces with what their blocks without Kafka define."""
+    """The README and the page about graces also run their blocks without Kafka that define names."""
     names = {"__name__": page.name, **shop.names()}
     instead = shop.instead(tmp_path)
     with as_it_was(shop.spark), ExitStack() as stack:

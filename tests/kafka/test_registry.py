@@ -72,7 +72,7 @@ def registry() -> Iterator[Apicurio]:
 
 
 class Orders:
-    """A topic, and who writes into it by a registry."""
+    """A topic, and writers into it through a registry."""
 
     def __init__(self, client: Client, broker: Broker, registry: Apicurio) -> None:
         self.topic = client.topic(partitions=2)
@@ -81,7 +81,7 @@ class Orders:
         self._at = SerializationContext(self.topic, MessageField.VALUE)
 
     def write(self, schema: Any, rows: list[dict[str, Any]]) -> int:
-        """By Confluent's serializer; the id of the schema."""
+        """Write rows by Confluent's serializer; returns the id of the schema."""
         serializer = AvroSerializer(self._registry, json.dumps(schema))
         number = 0
         for n, row in enumerate(rows):

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.spark
 @pytest.mark.apart
 def test_final_results_from_a_real_broker(tmp_path: Path) -> None:
-    """In a process of its own: Spark takes the connector when its JVM starts, and that of this run has started."""
+    """In a process of its own: Spark loads the connector when its JVM starts, and this run's JVM has started."""
     try:
         for part in ("broker", "connector"):
             jars(part, timeout=120)
@@ -36,5 +36,5 @@ def test_final_results_from_a_real_broker(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    # Once with each consumer that this Spark can have.
+    # One test per consumer that this Spark supports.
     assert f"{1 + (find_spec('pyspark.sql.streaming.datasource') is not None)} passed" in done.stdout

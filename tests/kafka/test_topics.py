@@ -1,4 +1,4 @@
-"""Pipelines over a real broker (`make test-kafka`): what comes out is what the driver gives for the same batches."""
+"""Pipelines over a real broker (`make test-kafka`): their rows are those of the driver for the same batches."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def final(events: tg.KStream, grace: str = "2 minutes") -> tg.KTable:
 
 
 class Query:
-    """A query with a checkpoint of its own: `run` takes what has come since, as one batch, and is a restart."""
+    """A query with a checkpoint of its own: each `run` restarts it and takes the new records as one batch."""
 
     def __init__(self, frame: Callable[[], DataFrame], folder: Path) -> None:
         self._frame, self._checkpoint = frame, str(folder / "checkpoint")
@@ -202,7 +202,7 @@ def test_malformed_records_are_set_aside_counted_and_change_nothing(
 def test_a_compacted_topic_as_a_table(
     spark: SparkSession, client: Client, broker: Broker, tmp_path: Path, consumer: str
 ) -> None:
-    """What compaction left: the newest row of each key, at offsets with gaps between them."""
+    """A compacted topic: only the newest row of each key is left, at offsets with gaps between them."""
     topic = client.topic(
         cleanup_policy="compact", segment_bytes="1048576", segment_ms="100", min_cleanable_dirty_ratio="0.001"
     )
@@ -223,20 +223,20 @@ def test_a_compacted_topic_as_a_table(
         limit = tg.Suppressed.until_time_limit("1 minute", tg.BufferConfig.unbounded(), clock="stream")
         return changelog.suppress(limit).to_df()
 
-    # The time of the table goes on with the records that made Kafka compact it, a minute and more behind the others.
+    # The records that made Kafka compact are a minute and more later, and move the table's time.
     rows = [row for row in Query(held, tmp_path).run() if row["user"].startswith("user-")]
     assert {row["user"]: row["plan"] for row in rows} == {"user-0": 27, "user-1": None, "user-2": 29}
 
 
 def compacted(client: Client, topic: str, below: int) -> None:
-    """Wait until Kafka has compacted: it never touches the newest segment, so others are begun."""
+    """Wait until Kafka has compacted: it never touches the newest segment, so new ones are begun."""
     stop = time.monotonic() + 120
     tick = 0
     while True:
         client.send(topic, [(0, f"tick-{tick}".encode(), b'{"plan": 0}', 100_000 + 1000 * tick)])
         tick += 1
         offsets = [record["offset"] for record in client.read(topic)]
-        # Both the values and what was written over are gone: the offsets have gaps.
+        # Both the values and their overwritten versions are gone: the offsets have gaps.
         if len([offset for offset in offsets if offset < below]) <= 3:
             return
         assert time.monotonic() < stop, f"{topic} was not compacted, it has {offsets}"
@@ -291,7 +291,7 @@ def test_results_into_a_topic_and_repeats_told_apart(
     assert {tuple(row) for row in rows} == wanted
     assert {bytes(record["headers"]["row_id"]).decode() for record in twice} == set(by_id(once))
 
-    # The consumer of the examples counts each once, and goes on where it was.
+    # The consumer of the examples counts each result once, and goes on from its last position.
     example = load("drop_repeats")
     database = str(tmp_path / "totals.db")
     assert example.consume(broker.servers, out, database, key="user", value="count") == len(once)
@@ -350,7 +350,7 @@ def test_avro(spark: SparkSession, client: Client, broker: Broker, schema_id: in
     )
     rows = [(row["user"], row["offset"]) for row in source.frame.orderBy("offset").collect()]
     reasons = {row["offset"]: row["reason"] for row in source.dead_letters.collect()}
-    # The fifth, taken without the number of a schema, is a record of nulls with bytes behind it.
+    # The fifth value, read without a schema id, is a record of nulls with bytes behind it.
     assert rows == [("A", 0), (None, 1)]
     assert sorted(reasons) == [2, 3, 4, 5]
     assert reasons[2] == "the value is not Avro of the schema"

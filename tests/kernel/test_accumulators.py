@@ -47,7 +47,7 @@ def make(function: str, kind: pa.DataType | None) -> Accumulator:
 
 
 def naive(function: str, values: list[Any], kind: pa.DataType) -> Any:
-    """The aggregate of a list, by the book."""
+    """The aggregate of a list, by definition."""
     there = [value for value in values if value is not None]
     if function == "count":
         return len(there)

@@ -1,4 +1,4 @@
-"""The buffer with a bound against a dict that is looked through every time."""
+"""The bounded buffer against a dict that is searched each time."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ STEPS = st.lists(st.one_of(st.just("oldest"), st.tuples(KEYS, st.integers(0, 5),
 
 
 def name(key: int) -> bytes:
-    """Names that sort the other way round than the numbers of the keys."""
+    """Names that sort in the reverse order of the keys' numbers."""
     return b"%d" % (9 - key)
 
 
 @given(times=st.lists(st.integers(0, 5), max_size=6), steps=STEPS, block=st.integers(1, 3), most=st.integers(0, 9))
 def test_what_waits_who_is_oldest_and_how_much_it_is(times: list[int], steps: list[Any], block: int, most: int) -> None:
-    # What waited is given in the order in which it leaves: here that of its numbers.
+    # Buffered entries are given in the order of eviction: here the order of their numbers.
     held = dict(enumerate(sorted(times)))
     order = list(held)
     waited = Waited(np.array([held[key] for key in order], np.int64), np.full(len(held), 3), lambda key: b"%d" % key)

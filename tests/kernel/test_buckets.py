@@ -1,4 +1,4 @@
-"""The buckets of a table by key: where a key is, what a batch touches, how buckets split."""
+"""The buckets of a table by key: the bucket of a key, the buckets that a batch touches, and splits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidegate.kernel.tuning import Tuning
 
 
 class Counted(DictStore):
-    """A store that counts what is read and written."""
+    """A store that records its reads and writes."""
 
     def __init__(self, tuning: Tuning) -> None:
         super().__init__(tuning=tuning)
@@ -45,7 +45,7 @@ def rows_of(table: dict[int, int]) -> tuple[pa.Table, Any]:
 
 
 def upsert(state: State, changes: dict[int, int | None]) -> None:
-    """Take changes in as an operator does: read what they touch, change it, write it back."""
+    """Apply changes as an operator does: read the touched buckets, change them, write them back."""
     touched = np.unique(hash_tree.find(state, rows_of(dict.fromkeys(changes, 0))[1]))
     held = read(state, touched)
     merged = {} if held is None else dict(zip(*held.to_pydict().values(), strict=True))
@@ -80,7 +80,7 @@ def test_a_batch_touches_the_buckets_of_its_keys_alone() -> None:
 
 
 def test_keys_of_one_hash_stay_together() -> None:
-    """More of them than a bucket should hold cannot be split; that must end."""
+    """More of them than a bucket should hold cannot be split; the split must end."""
     state = State(DictStore(tuning=Tuning(bucket_rows=2)), {}, 1)
     rows = pa.table({"key": pa.array(range(9), pa.int64())})
     same = np.full(9, 12345 << 32, np.uint64)

@@ -1,4 +1,4 @@
-"""Strict buffers: what an entry counts, when the bound is passed, and that no cutting can change it."""
+"""Strict buffers: the bytes of an entry, when the bound is passed, and that no cutting changes this."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def record(user: str, ts: int, value: Any = 1) -> Record:
 
 
 def largest(make: Callable[[int], tg.KTable], batches: list[list[Record]]) -> int:
-    """The smallest bound that these batches do not pass."""
+    """The smallest bound that is enough for these batches."""
     for bound in range(1, 2_000):
         driver = TopologyTestDriver(make(bound))
         try:
@@ -66,7 +66,7 @@ def most_bytes(batches: list[list[Record]], **arguments: Any) -> int:
 
 
 def test_records_wait_until_their_window_closes() -> None:
-    """Three keys wait in [0, 10); the record at 10 lets them out and waits alone.
+    """Three keys wait in [0, 10); the record at 10 emits them and waits alone.
 
     time     0   1   2   ...  10
     key      A   B   A        C
@@ -83,7 +83,7 @@ def test_with_grace_they_wait_longer() -> None:
 
 @pytest.mark.parametrize("cut", [False, True])
 def test_a_deleted_entry_takes_room_until_its_window_closes(cut: bool) -> None:
-    """And is one entry if its key comes again (SEMANTICS 6.1: tombstones are dropped when they leave, not before).
+    """It is one entry if its key comes again (SEMANTICS 6.1: tombstones are dropped when they leave, not before).
 
     key      A   A (deletes)   B   A         C, which closes the window
     waiting  1   1             2   2         1
@@ -105,7 +105,7 @@ def test_overlapping_windows_are_entries_of_their_own() -> None:
 
 
 def test_what_leaves_with_a_record_makes_room_for_it() -> None:
-    # One batch: put, let closed windows leave, then compare (SEMANTICS 6.2).
+    # One batch: put, emit closed windows, then compare (SEMANTICS 6.2).
     assert most_records([[record("A", 0), record("B", 10), record("C", 20)]]) == 1
 
 
@@ -122,7 +122,7 @@ def test_no_room_for_a_single_entry() -> None:
     ("make", "values", "bytes_of"),
     [
         pytest.param(counting, [1], 8 + 8, id="count: prior 0, new"),
-        # The second update has an old value that is not the prior one, and it is counted.
+        # The old value of the second update is not the prior one, so it is counted too.
         pytest.param(counting, [1, 1], 8 + 8 + 8, id="count: prior 0, old 1, new 2"),
         pytest.param(lambda w: w.agg(x=tg.sum("v")), [1], 8, id="sum: no prior"),
         pytest.param(lambda w: w.agg(x=tg.sum("v")), [1, 1], 8 + 8, id="sum: no prior, old, new"),
@@ -235,7 +235,7 @@ records = st.lists(
 def test_no_cutting_changes_when_it_is_full(
     drawn: list[Record], cuts: set[int], shape: tuple[int, int], data: st.DataObject
 ) -> None:
-    """Batch by batch it is full with the same record as record by record, and with the same fill."""
+    """A batch fails at the same record as record by record, and with the same fill."""
     bounds = data.draw(st.sampled_from([{"records": 1}, {"records": 3}, {"size": 90}, {"records": 4, "size": 150}]))
     make = data.draw(st.sampled_from([counting, lambda w: w.reduce(lambda a, b: a + b, "v"), deleting]))
 

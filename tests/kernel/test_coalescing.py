@@ -1,4 +1,4 @@
-"""Which keys' sessions may be taken at once."""
+"""Keys whose sessions may be computed for a whole batch at once."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_record_that_is_late_by_itself() -> None:
 
 
 def test_every_bucket_of_many_records_is_read() -> None:
-    """Each user goes on with the session that it has, however few records are looked at at a time."""
+    """Each user's stored session goes on, however few records are looked up at a time."""
     windows = tg.SessionWindows.of_inactivity_gap_and_grace("5 ms", "0 ms")
     counted = tg.stream("events", key="user", timestamp="ts").group_by_key().windowed_by(windows).agg(n=tg.count())
     table = counted.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))

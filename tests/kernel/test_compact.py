@@ -1,4 +1,4 @@
-"""Tables of rows that cannot be combined: few bytes, and the same rows again."""
+"""Tables of rows that cannot be combined: they take few bytes, and decode into the same rows."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def tables(draw: Any) -> pa.Table:
 
 
 def as_bytes(table: pa.Table) -> list[Any]:
-    """Comparable, NaN too."""
+    """The table in a form that compares, NaN too."""
     return [str(table.schema), *(repr(column.to_pylist()) for column in table.columns)]
 
 

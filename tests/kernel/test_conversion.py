@@ -1,4 +1,4 @@
-"""A value takes its declared type as a column stores it and gives it back, or it is refused."""
+"""A value is stored in its declared type and comes back unchanged, or it is refused."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ VALUES = st.recursive(
 
 @given(kind=KINDS, value=VALUES)
 def test_a_value_that_fits_is_what_a_column_gives_back(kind: pa.DataType, value: Any) -> None:
-    """Arrow itself is the judge of what is stored; it alone would let more pass."""
+    """Arrow itself decides how a value is stored; it alone would accept more values."""
     convert = converter(kind)
     try:
         found = convert(value)
@@ -196,7 +196,7 @@ FAR = pa.array([2**62, 0], pa.timestamp("us", "UTC"))
 
 
 def test_an_instant_that_python_does_not_have_is_an_error_that_says_so() -> None:
-    """In front of a function of an aggregate, and of a step; an OverflowError would name nothing."""
+    """The check stands in front of functions of aggregates and of steps: an OverflowError would name no column."""
     stream = tg.stream("events", key="k", timestamp="at", schema=pa.schema([("k", pa.string()), ("at", UTC)]))
     table = stream.group_by_key().aggregate(int, lambda key, row, n: n + 1, type="long", name="times")
     rows = pa.table({"k:k": ["a", "b"], "v:at": FAR})

@@ -1,7 +1,7 @@
-"""What a batch costs, counted instead of timed: lines of Python executed, and bytes read from the store.
+"""Cost of a batch, counted instead of timed: lines of Python executed, and bytes read from the store.
 
-A loop over rows executes lines for each of them, and a step that reads more state than it must reads bytes; both counts
-are the same on every machine and every day.
+A loop over rows executes lines for each of them, and a step that reads needless state reads bytes; both counts are
+the same on every machine and every day.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def prepared(build: Callable[[tg.KStream], tg.KTable]) -> Layout:
 
 
 def events(rows: int, keys: int, batch: int) -> pa.RecordBatch:
-    """`rows` records of `keys` keys, evenly over one minute of their own."""
+    """`rows` records of `keys` keys, spread evenly over a minute that belongs to the batch."""
     number = np.arange(rows)
     return pa.record_batch(
         {
@@ -102,7 +102,7 @@ def lines_of_two_batches(layout: Layout, rows: int) -> int:
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_no_loop_over_rows(topology: str) -> None:
     layout = prepared(TOPOLOGIES[topology])
-    lines_of_two_batches(layout, 10)  # what is done once, is done
+    lines_of_two_batches(layout, 10)  # do one-time work before the count
     few, many = (lines_of_two_batches(layout, rows) for rows in (FEW, MANY))
     # A loop with one line per row would add 2 * (MANY - FEW) / 2 lines in each task alone.
     assert many - few < (MANY - FEW) / 4
@@ -132,7 +132,7 @@ class CountingStore(DictStore):
 
 
 def bytes_read_by_a_small_batch(layout: Layout, open_entries: int, rows: int = 100, before: int = 0) -> int:
-    """What a batch reads that comes behind a large one, and `before` other small ones."""
+    """Bytes read by a small batch after a large one and `before` other small ones."""
     stage, store = Stage(layout, tasks=1), CountingStore()
     step = lambda batch: stage.step(store, [dict(pack(layout, [batch], [0]))[0]])  # noqa: E731
     step(events(open_entries, open_entries, 0))
@@ -145,14 +145,14 @@ def bytes_read_by_a_small_batch(layout: Layout, open_entries: int, rows: int = 1
 
 
 def test_final_results_read_no_state_until_a_window_closes() -> None:
-    """An update appends, so what a batch reads does not grow with what is open."""
+    """An update appends, so the bytes that a batch reads do not grow with the open windows."""
     layout = prepared(lambda s: s.group_by_key().windowed_by(MINUTES.advance_by("20 seconds")).count().suppress(FINAL))
     few, many = (bytes_read_by_a_small_batch(layout, entries) for entries in (1_000, 50_000))
     assert many <= few + 64
 
 
 def test_a_plain_table_reads_the_rows_of_its_keys_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From copies of its runs, which the first small batch makes."""
+    """It reads copies of its runs, which the first small batch makes."""
     layout = prepared(lambda s: s.group_by_key().count())
     few, many = (bytes_read_by_a_small_batch(layout, entries, rows=3, before=1) for entries in (50_000, 500_000))
     assert many <= few + 64

@@ -1,4 +1,4 @@
-"""A drain lets everything out once, and the state takes nothing any more."""
+"""A drain emits everything once, and the state then takes no more records."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def strict() -> tg.Suppressed:
     ],
 )
 def test_every_window_closes(table: tg.KTable) -> None:
-    """What a drain gives is what would come if the stream went on for long enough."""
+    """A drain emits the rows that a continued stream would emit."""
     drained, longer = TopologyTestDriver(table), TopologyTestDriver(table)
     for record in RECORDS:
         drained.pipe_input(record)

@@ -1,4 +1,4 @@
-"""A window that is too large to be merged at once leaves in parts, and is the same."""
+"""A window that is too large to be merged at once leaves in parts, with the same rows."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def blobs(of: Stage, number: int) -> list[bytes]:
 
 
 def results(mine: Stage, given: list[list[bytes]]) -> tuple[list[int], list[dict[str, Any]]]:
-    """How many parts left in each batch, and all rows."""
+    """Number of parts in each batch, and all rows."""
     store = DictStore()
     parts: list[int] = []
     rows: list[dict[str, Any]] = []
@@ -75,7 +75,7 @@ def results(mine: Stage, given: list[list[bytes]]) -> tuple[list[int], list[dict
 
 @pytest.fixture
 def merged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many rows were merged at a time."""
+    """Sizes of the merged tables, in rows."""
     sizes: list[int] = []
     merge = grouping.merge
 
@@ -126,7 +126,7 @@ def test_a_compacted_log_is_several_segments() -> None:
     for number in range(4):
         mine.step(store, blobs(mine, number))
         held.append(len(store.log))
-    # Batches of some 290 keys: the second passes 500 rows, and leaves as many rows as there are keys.
+    # Batches have some 290 keys: the second passes 500 rows, and compaction leaves one row per key.
     assert held[0] == 1
     assert max(held) > 2
     rows = mine.step(store, [], end_of_input=True).rows
@@ -136,7 +136,7 @@ def test_a_compacted_log_is_several_segments() -> None:
 
 @pytest.mark.parametrize("made", [stage, of_every_update])
 def test_what_came_is_let_go_of_before_rows_leave(made: Callable[[tg.TimeWindows], Stage]) -> None:
-    """Closing windows, and a row for every record, need the most memory, and have no room for the batch beside it."""
+    """Closing windows and emitting a row per record need the most memory, so the batch must be freed before."""
     mine = made(TUMBLING)
     together = pa.Table.from_batches([batch(0), batch(2)]).combine_chunks().to_batches()
     came = []

@@ -1,4 +1,4 @@
-"""Frames: what was written is read, and what was not is refused."""
+"""Frames: a written frame is read back, and a changed one is refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ META = {"tasks": 2, "stream_time": 5}
 ROWS = pa.table({"k:user": ["A", "B"], "ts": pa.array([1, 2], pa.int64())})
 FRAME = frames.encode(frames.SEGMENT, META, ROWS, ROWS.slice(1))
 
-# Format version 2. If these change, every checkpoint is lost: raise frames.VERSION and say what it costs.
+# Format version 2. If these bytes change, every checkpoint is lost: raise frames.VERSION and state the cost.
 GOLDEN_META = bytes.fromhex(
     "7464677402030000"  # magic, version 2, kind 3, no tables
     "b03b3ad7"  # checksum
@@ -42,7 +42,7 @@ GOLDEN_SEGMENT = zlib.decompress(
 
 
 def sealed(frame: bytes) -> bytes:
-    """The frame with the checksum it should have, so that only what lies deeper is wrong."""
+    """The frame with the right checksum, so that only its contents are wrong."""
     magic, version, kind, tables, _ = HEAD.unpack_from(frame)
     checksum = zlib.crc32(frame[HEAD.size :], zlib.crc32(HEAD.pack(magic, version, kind, tables, 0)))
     return HEAD.pack(magic, version, kind, tables, checksum) + frame[HEAD.size :]
@@ -81,7 +81,7 @@ def test_golden_bytes() -> None:
     assert frames.VERSION == 2
     assert frames.encode(frames.META, {"tasks": 2}) == GOLDEN_META
     assert frames.decode(frames.META, GOLDEN_META) == ({"tasks": 2}, [])
-    # How Arrow writes a table is Arrow's; that it still reads this one is a promise of ours.
+    # Arrow may change the bytes that it writes; we promise that it still reads these.
     meta, (rows,) = frames.decode(frames.SEGMENT, GOLDEN_SEGMENT)
     assert (meta, rows.to_pydict()) == ({}, ROWS.to_pydict())
 

@@ -1,4 +1,4 @@
-"""Rows that are equal in every column get the same number, and only they, and numbers stay few where values are."""
+"""Rows get the same number if and only if they are equal in every column, and few values get small numbers."""
 
 from __future__ import annotations
 

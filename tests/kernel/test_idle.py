@@ -1,4 +1,4 @@
-"""Stream time without input: where it goes on from, in which steps, and for all tasks alike."""
+"""Stream time without input: its starting point, its steps, and the same value in all tasks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_nothing_moves_before_the_first_record() -> None:
 
 @pytest.mark.parametrize(("kept", "stream_time"), [(True, 4_000), (False, 14_000)])
 def test_records_that_a_step_before_filters_out_are_no_input(kept: bool, stream_time: int) -> None:
-    """They keep no time from going on, and a batch that brings nothing else does not move it either."""
+    """Filtered records do not stop the idle clock, and a batch of nothing else does not move stream time."""
     windows = tg.TimeWindows.of_size_with_no_grace("1 hour")
     stream = tg.stream("events", key="k", timestamp="ts", partition="p", offset="o", idle_advance="1 minute")
     table = stream.group_by_key().windowed_by(windows).count()

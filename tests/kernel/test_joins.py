@@ -1,4 +1,4 @@
-"""The parts of joins: stretches of open records, ranges of codes, versions of rows, how time passes."""
+"""Parts of joins: stretches of open records, ranges of codes, versions of rows, and progress of time."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_when_a_record_is_closed_and_when_it_is_late() -> None:
     assert windows.close_ms(LEFT, 100) == 108
     assert windows.open_from_ms(LEFT, 107) == 100
     assert windows.close_ms(RIGHT, 100) == 114
-    # Late: neither what came nor what comes can join it.
+    # Late: neither earlier nor later records can join it.
     assert windows.late_before_ms(LEFT, 117) == windows.late_before_ms(RIGHT, 117) == 100
     ahead = JoinWindows.of_time_difference_with_no_grace("10 ms").before("-5 ms")
     assert (ahead.late_before_ms(LEFT, 110), ahead.late_before_ms(RIGHT, 110)) == (100, 105)
@@ -112,7 +112,7 @@ MERGED = st.lists(
 
 @given(runs=MERGED, most=st.sampled_from([1, 2, 5, 100]), data=st.data())
 def test_runs_merged_in_parts_are_as_sorted_at_once(runs: list[list[Any]], most: int, data: Any) -> None:
-    """By hash and time, equal ones run after run; with copies of some runs, and a column that some runs lack."""
+    """Order by hash and time, ties run after run; with copies of some runs, and a column that some runs lack."""
     names = ("h", "ts", "v:text")
     tables, sources = [], []
     for run in runs:
@@ -131,7 +131,7 @@ def test_runs_merged_in_parts_are_as_sorted_at_once(runs: list[list[Any]], most:
     assert all(part.num_rows for part in parts)
     ends = [(part["h"][0].as_py() >> 32, part["h"][-1].as_py() >> 32) for part in parts]
     assert all(one[1] < other[0] for one, other in pairwise(ends))
-    # As a copy the parts have the form that the whole would have.
+    # Copied part by part, a run has the column formats of the whole table.
     columns = together([source.columns for source in sources])
     assert columns == extents(whole.select([name for (name,) in columns]))
     run = Run.of(parts, columns, whole.num_rows, DictStore())
@@ -149,7 +149,7 @@ def test_a_part_has_about_as_many_records_as_asked_for() -> None:
 
 
 def test_a_merged_run_is_stored_in_parts_and_read_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a copy, by a new worker, and by one that has no room for copies."""
+    """Readers: the worker with the copy, a new worker, and a worker that has no room for copies."""
     monkeypatch.setattr(sorted_runs, "COPIES", Copies())
     store = DictStore(tuning=Tuning(block_rows=10))
     held = OpenRecords.of(State(store, {}, 1), LEFT, preserved=True)
@@ -206,7 +206,7 @@ def test_what_has_joined_follows_its_record_through_merges(most: int, monkeypatc
 
 @pytest.mark.parametrize("batches", [1, 4, 5, 8])
 def test_a_stretch_is_dropped_with_all_that_it_has(batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Merged runs and lists leave nothing behind, neither in the store nor beside the worker."""
+    """Merged runs and lists leave no entries, neither in the store nor beside the worker."""
     monkeypatch.setattr(sorted_runs, "COPIES", beside := Copies())
     state = State(store := DictStore(), {}, 1)
     held = OpenRecords.of(state, RIGHT, preserved=True)
@@ -239,7 +239,7 @@ def closing_in(held: OpenRecords, closing: Closing, *besides: int) -> list[int]:
 
 @pytest.mark.parametrize("room", [0, 1 << 20])
 def test_records_are_found_with_copies_and_without(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By their hashes, or by the time at which they close; a new worker, and one without room, find the same."""
+    """By hash, or by closing time; a new worker and one without room find the same records."""
     monkeypatch.setattr(sorted_runs, "COPIES", Copies())
     state = State(DictStore(tuning=Tuning(copy_bytes=room)), {}, 1)
     held = OpenRecords.of(state, LEFT, preserved=True)
@@ -249,7 +249,7 @@ def test_records_are_found_with_copies_and_without(room: int, monkeypatch: pytes
     for _ in range(2):
         assert found_in(held, 0, 2 * shift) == [5, 10, 20, 30]
         assert found_in(held, 7 * shift) == found_in(held) == []
-        # What others find by hash is left out, and so is what only has the same upper half.
+        # Records that are found by these hashes are left out, and so are records with the same upper half only.
         for closing, some in ((Closing(15, 26, 1), [15, 20, 25]), (Closing(15, 99, 1), [15, 20, 25, 30])):
             assert closing_in(held, closing) == closing_in(held, closing, 2 * shift) == some
             assert closing_in(held, closing, shift, 2 * shift) == [n for n in some if n % 10 == 0]
@@ -328,7 +328,7 @@ def test_the_records_of_a_run_that_close() -> None:
 
 @pytest.mark.parametrize("joined_first", [False, True])
 def test_what_closes_leaves_some_rows_at_a_time(joined_first: bool) -> None:
-    """However many records of earlier batches close at once, and however many of them wait for the last record."""
+    """At most some rows per part, however many earlier records close at once or wait for the last record."""
     left, right = (tg.stream(name, key="k", timestamp="ts", stream_time="max") for name in ("left", "right"))
     windows = tg.JoinWindows.of_time_difference_and_grace("10 ms", "1 ms")
     op = operation(left.left_join(right, windows).node)
@@ -346,7 +346,7 @@ def test_what_closes_leaves_some_rows_at_a_time(joined_first: bool) -> None:
     if joined_first:
         assert sum(part.num_rows for part in step(RIGHT, keys[:30], 5)) == 30
     parts = step(RIGHT, ["k50"], 1_000)
-    assert max(part.num_rows for part in parts) < 20  # of two parts that are not whole one is made
+    assert max(part.num_rows for part in parts) < 20  # two parts that are not full become one
     left_alone = [key for part in parts for key in part["k"].to_pylist()]
     assert sorted(left_alone) == sorted(keys[30:] if joined_first else keys)
 
@@ -393,7 +393,7 @@ def test_a_batch_is_matched_with_records_of_its_keys_not_with_all_that_are_open(
 
 
 def test_a_record_that_closes_leaves_without_the_rest_of_its_stretch() -> None:
-    """The others of the stretch keep what is known of them: whether they have joined, before and after."""
+    """The others of the stretch keep their state: whether they have joined, before and after."""
     left, right = (tg.stream(name, key="k", timestamp="ts", stream_time="max") for name in ("left", "right"))
     windows = tg.JoinWindows.of_time_difference_with_no_grace("100 ms")
     driver = TopologyTestDriver(left.join(right, windows, "left"), tuning=Tuning(open_stretches=1))
@@ -452,7 +452,7 @@ def test_the_one_that_came_first_must_be_open_when_the_other_comes() -> None:
     other = replace(records(["a"], [10], [5]), seen=ints(109))
     assert met(replace(records(["a"], [10], [6]), seen=ints(109)), other, 0, 0) == {(0, 0)}
     assert met(replace(records(["a"], [10], [6]), seen=ints(110)), other, 0, 0) == set()
-    # What the one that came first saw does not matter, nor what one of an earlier batch did.
+    # The stream time that the earlier record saw does not matter, nor that of a record of an earlier batch.
     for before in (4, -1):
         assert met(replace(records(["a"], [10], [before]), seen=ints(999)), other, 0, 0) == {(0, 0)}
         assert met(records(["a"], [10], [before]), replace(other, seen=ints(110)), 0, 0) == set()
@@ -467,7 +467,7 @@ def test_a_record_without_a_key_meets_nobody_and_is_not_looked_at(monkeypatch: p
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many pairs are looked at, each time."""
+    """Number of pairs that are compared, per call."""
     looked_at: list[int] = []
     joins = matching._joins
 

@@ -1,4 +1,4 @@
-"""The histogram of graces: what a slice tells against record after record, its bound, and its sums over a day."""
+"""The histogram of graces: a slice tells the same as record by record, within its bound, and sums over a day."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_few_times_are_told_as_they_are(seed: int) -> None:
 @pytest.mark.parametrize("most", [1, 20, 2_000, 10**12])
 @pytest.mark.parametrize("seed", range(20))
 def test_combined_rows_tell_the_same(seed: int, most: int) -> None:
-    """Whatever had passed before each chunk, and however many panes there are."""
+    """Holds for any stream time before each chunk, and for any number of panes."""
     windows = Random(seed).choice([tg.TimeWindows(10, 5, 7), tg.TimeWindows(30, 30, 0), tg.TimeWindows(7, 3, 1_000)])
     panes = Panes(windows)
     ts, seen, chunk = drawn(3_000, seed, most)
@@ -79,7 +79,7 @@ def test_many_times_and_far_panes_stay_within_their_bound() -> None:
         assert sum(told["n"].to_pylist()) == 50_000
         times = set(zip(told["chunk"].to_pylist(), told["seen"].to_pylist(), strict=True))
         assert len(times) <= lateness.PLACES + 4
-        # A time counts as the latest of those that it was put together with.
+        # Times that are combined count as the latest of them.
         assert max(told["seen"].to_pylist()) == int(seen.max())
 
 
@@ -125,7 +125,7 @@ def test_a_history_keeps_a_day() -> None:
 
 
 def test_of_sessions_it_begins_anew_with_another_grace() -> None:
-    """Who was taken with a grace of 60 counts as having needed 60: with one of 30 nobody would know better."""
+    """A record taken under a grace of 60 counts as if it needed 60: such counts say nothing about a grace of 30."""
     for kind, total in ((OF_SESSIONS, 50), (OF_JOIN, 150)):
         history = GraceHistory()
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""The index of logs in pages: a sorted map that reads and writes the pages it touches."""
+"""The index of logs in pages: a sorted map that reads and writes only the pages it touches."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ def test_it_is_a_sorted_map(batches: list[dict[int, Log | None]], bound: int) ->
 
 
 ENDS = st.one_of(st.integers(0, 80), st.integers(0, 9).map(lambda page: 9 * page))
-"""Of ranges; a page of level 1 that was filled in order begins at a multiple of 9."""
+"""Ends of ranges; a page of level 1 that was filled in order begins at a multiple of 9."""
 RANGES = st.tuples(ENDS, ENDS).map(lambda ends: range(min(ends), max(ends)))
 
 
 @given(batches=st.lists(st.tuples(st.booleans(), RANGES), max_size=8))
 def test_ranges_come_and_go_where_pages_have_not_been_read(batches: list[tuple[bool, range]]) -> None:
-    """As windows close: what a batch does not touch stays in the store, unread, whatever happens to its neighbours."""
+    """As windows close: pages that a batch does not touch stay in the store, unread, even if their neighbours go."""
     store, saved, wanted = small(), dict[str, Any](), set[int]()
     for comes, numbers in batches:
         index = LogIndex.load(store, saved)
@@ -90,13 +90,13 @@ def test_ranges_come_and_go_where_pages_have_not_been_read(batches: list[tuple[b
                 index.pop(number)
         wanted = wanted | set(numbers) if comes else wanted - set(numbers)
         saved = index.save()
-        # Read by another one: `index` would remember its pages.
+        # Read by a fresh index: `index` would remember its pages.
         assert list(LogIndex.load(store, saved)) == sorted(wanted)
     assert len(store.log) <= 2 * len(wanted)
 
 
 def test_the_last_page_of_a_level_was_not_read() -> None:
-    """The other one becomes empty, and the tree lower: what is below the page must be read before it is removed."""
+    """The other page becomes empty, and the tree lower: the page must be read before it is removed."""
     store = small()
     index = LogIndex(store)
     for number in range(20):

@@ -1,4 +1,4 @@
-"""What is narrowed comes back as it was, and is narrower where it can be."""
+"""Narrowed columns come back unchanged, and are narrower if they can be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers of strings are those of Arrow's dictionary."""
+"""Numbers of strings are the indices of Arrow's dictionary encoding."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.kernel.columns import factorize
 
 
 def in_pieces(array: pa.Array, pieces: int = 3) -> pa.ChunkedArray:
-    """`array` in so many chunks of unlike length, with an empty one."""
+    """`array` in `pieces` chunks of unlike length and an empty chunk."""
     cuts = [0, *(len(array) * (2**place - 1) // 2**pieces for place in range(1, pieces)), len(array)]
     chunks = [array[low:high] for low, high in zip(cuts, cuts[1:], strict=False)]
     return pa.chunked_array([*chunks[:1], array[:0], *chunks[1:]], array.type)
@@ -27,7 +27,7 @@ def same_as_arrow(array: pa.Array) -> None:
 
 
 def many(values: list[bytes], distinct: int, rows: int = 30_000, seed: int = 1) -> list[bytes]:
-    """Rows of which most are distinct, with `values` among them several times."""
+    """Mostly distinct rows, with each of `values` among them several times."""
     rng = np.random.default_rng(seed)
     filler = [b"%x" % number for number in rng.integers(0, distinct, rows)]
     for place in rng.integers(0, rows, 20 * len(values)):

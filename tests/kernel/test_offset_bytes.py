@@ -1,7 +1,7 @@
-"""What missing offsets cost between map tasks and tasks, in bytes: of rows filtered out, compacted, transactional.
+"""Cost of missing offsets between map tasks and tasks, in bytes: rows filtered out, compacted, transactional.
 
-Where the source promises that a map task reads an unbroken stretch of each partition, they cost nothing. Without the
-promise another map task may have read what is missing, so each row must be there with its offset, and every task must
+If the source promises that a map task reads an unbroken stretch of each partition, they cost nothing. Without the
+promise another map task may have read the missing offsets, so each row travels with its offset, and every task must
 know when time passed: then the bytes are bounded per row, and do not follow the number of tasks.
 """
 
@@ -43,7 +43,7 @@ def random_half() -> Any:
 
 
 def compacted() -> Any:
-    """The newest record of each key is left: the older a stretch, the fewer records it has."""
+    """Only the newest record of each key is left: the older a stretch, the fewer records it has."""
     lengths = np.random.default_rng(2).geometric(np.linspace(0.01, 1, ROWS))
     return np.cumsum(lengths)
 
@@ -52,7 +52,7 @@ GAPS = {"every second": every_second, "random half": random_half, "compacted": c
 
 
 def records(offset: Any, random: bool = False) -> pa.RecordBatch:
-    """Ordered records of one partition; `random`: keys, amounts and times too."""
+    """Ordered records of one partition; with `random`, keys, amounts and times are random."""
     number, rng = np.arange(ROWS), np.random.default_rng(3)
     key = rng.integers(0, KEYS, ROWS) if random else number % KEYS
     ts = number * SPAN_MS // ROWS - (rng.integers(0, 5_000, ROWS) if random else 0)
@@ -86,7 +86,7 @@ def test_gaps_cost_nothing_where_the_source_is_contiguous(topology: str, gaps: s
     for random in (False, True):
         without = bytes_of(topology, records(np.arange(ROWS), random), tasks)
         found = bytes_of(topology, records(offset, random), tasks, contiguous=True)
-        # The offsets themselves take wider numbers where records travel one by one.
+        # The offsets need wider numbers if records travel one by one.
         assert found <= 1.1 * without
 
 
@@ -101,15 +101,15 @@ def test_regular_rows_cost_at_most_twice_the_bytes_without_a_promise(topology: s
 @pytest.mark.parametrize("gaps", GAPS)
 @pytest.mark.parametrize("random", [False, True])
 def test_rows_that_cannot_be_combined_cost_a_few_bytes_each(gaps: str, random: bool) -> None:
-    """Key (8 bits), offset, time, amount (7 bits): what is random cannot be left out."""
+    """Key (8 bits), offset, time, amount (7 bits): random values cannot be left out."""
     few, many = (bytes_of("tumbling, final", records(GAPS[gaps](), random), tasks) for tasks in (8, 32))
     assert few <= 7 * ROWS
-    # What every task gets besides its rows does not follow the number of rows.
+    # The bytes that every task gets besides its rows do not grow with the number of rows.
     assert many - few <= 24 * 10_000
 
 
 @pytest.mark.parametrize("gaps", GAPS)
 def test_a_point_travels_only_where_a_window_closes(gaps: str) -> None:
-    """Eight tasks get the points each; time grows at every record, and two windows close."""
+    """Each of eight tasks gets the points; time grows at every record, and two windows close."""
     few, many = (bytes_of("without windows", records(GAPS[gaps]()), tasks) for tasks in (1, 8))
     assert many - few <= 7 * 8_000

@@ -1,4 +1,4 @@
-"""Which grace records needed by themselves: the rules at their bounds, what was taken all the same, the size."""
+"""Graces that records needed by themselves: the rules at their bounds, records taken despite them, the size."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_who_was_taken_needed_no_more_than_the_grace_of_today(seed: int) -> None
         if grace < today:
             assert live.late(grace) == sum(need > grace for need in itself)
         else:
-            # Among records of one time nobody knows here which was late: those that needed most count.
+            # With equal times it is not known which record was late: those that needed most count as late.
             assert sure <= live.late(grace) <= len(late)
 
 
@@ -107,7 +107,7 @@ def test_no_records() -> None:
 
 
 def test_todays_grace_is_enough_before_a_longer_round_one_is() -> None:
-    """25 s are no round duration; as they are the grace, nobody must be told to wait for 30 s."""
+    """25 s is no round duration; as it is the present grace, no advice may ask for 30 s."""
     assert Graces(25_000, 1_000, {24_000: 5}).enough() == 25_000
     assert Graces(25_000, 1_000, {26_000: 5}).enough() == 30_000
     assert Graces(25_000, 1_000, {19_000: 5}).enough() == 20_000

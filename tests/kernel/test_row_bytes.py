@@ -1,4 +1,4 @@
-"""Tables as bytes of equal length per row: what is read is what was written, of all types and at any places."""
+"""Tables as bytes of equal length per row: they read back unchanged, for all types and at any places."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sliding windows of a hot key cost, counted and not timed."""
+"""Cost of sliding windows of a hot key, counted and not timed."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def windowed() -> Any:
 
 
 def hot(n: int) -> list[dict[str, Any]]:
-    """Records of one key in any order, all within one difference: each is in a window with every other."""
+    """Records of one key in any order, all within one difference: each shares a window with every other."""
     records = [{"k": "A", "ts": ORIGIN + i, "v": i} for i in range(n)]
     Random(n).shuffle(records)
     return records
 
 
 class Work:
-    """Rows that accumulators read, and records that were taken one by one."""
+    """Counts rows that accumulators read, and records that are taken one by one."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.rows = self.one_by_one = 0
@@ -86,12 +86,12 @@ def test_functions_are_called_once_per_record_and_window() -> None:
     driver = TopologyTestDriver(windowed().aggregate(int, add, type="long", name="n").suppress(FINAL))
     driver.pipe_batch(sorted(hot(200), key=lambda record: record["ts"]))
     driver.drain()
-    # In order no window is made of another but those that end with a record: these go on with what was before.
+    # In order, only a window that ends with a record is made of another one: it goes on with the one before it.
     assert calls <= sum(row["n"] for row in driver.read_output())
 
 
 class Looked(dict[Any, Any]):
-    """Windows of a key that count how often one of them is looked at."""
+    """Windows of a key; counts look-ups by place."""
 
     times = 0
 
@@ -109,7 +109,7 @@ class Looked(dict[Any, Any]):
     ids=["sliding", "session"],
 )
 def test_a_record_looks_at_the_windows_it_meets_alone(windows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many windows its key has, where records are taken one by one."""
+    """The look-ups do not grow with the windows of its key if records are taken one by one."""
     monkeypatch.setattr(sliding_batch, "applies", lambda *_: False)
     make = Entries.__init__
 

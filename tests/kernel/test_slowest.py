@@ -1,4 +1,4 @@
-"""The stream time of the slowest partition: what a record sees, and what the next batch begins with."""
+"""The stream time of the slowest partition: what a record sees, and the start of the next batch."""
 
 from __future__ import annotations
 

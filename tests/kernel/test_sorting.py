@@ -1,4 +1,4 @@
-"""Sorting that makes use of what is in order already, and rows that are taken from far apart."""
+"""Sorting that uses an existing order, and taking rows from far apart."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_rows_in_the_order_of_two_columns_as_they_came(rows: list[tuple[int, int
     first, second = (np.array([row[n] for row in rows], np.int64) for n in (0, 1))
     wanted = sorted(range(len(rows)), key=lambda n: rows[n])
     assert by_two(first, second).tolist() == wanted
-    # From any order of those that are equal by the first column.
+    # Start from any order among rows with an equal first column.
     shuffled = np.array(data.draw(st.permutations(range(len(rows)))), np.int64)
     start = shuffled[np.argsort(first[shuffled], kind="stable")]
     wanted = sorted(start.tolist(), key=lambda n: rows[n])
@@ -33,7 +33,7 @@ def test_rows_in_the_order_of_two_columns_as_they_came(rows: list[tuple[int, int
 
 @given(TEXTS, st.sampled_from([pa.string(), pa.binary(), pa.large_string(), pa.large_binary()]), st.data())
 def test_texts_are_taken_from_anywhere(texts: list[str], kind: pa.DataType, data: Any) -> None:
-    """Of one length or of several, from a slice, with a null or without."""
+    """Texts of one length or several, from a slice, with or without a null."""
     extra: list[Any] = data.draw(st.sampled_from([[], ["longer"], [None], ["", ""]]))
     column = pa.array(["before", *texts, *extra], pa.string()).cast(kind)[data.draw(st.integers(0, 1)) :]
     places = st.lists(st.integers(0, len(column) - 1), max_size=20) if len(column) else st.just([])

@@ -1,8 +1,8 @@
-"""A guard against loops over rows in a hot path: the kernel against the plain Python loop that does the same work.
+"""A guard against loops over rows in a hot path: the kernel against a plain Python loop for the same work.
 
-Both take processor time of this process alone, in turns, and the best of several counts: a busy machine slows both. The
-columnar way takes a fraction of the loop's time; a second such loop in a hot path, anywhere, puts it above its share.
-`test_cost.py` counts executed lines, which says where a loop is; this one also sees loops in C over Python objects
+Both take processor time of this process alone, in turns, and the best of several counts: a busy machine slows both.
+The columnar way takes a fraction of the loop's time; a second such loop in a hot path puts it above its share.
+`test_cost.py` counts executed lines, which locates a loop; this test also sees loops in C over Python objects
 (`to_pylist`, `pa.array` of a list), which execute no line.
 """
 
@@ -45,7 +45,7 @@ HOT: dict[str, tuple[float, Callable[[tg.KStream], tg.KTable]]] = {
         ),
     ),
 }
-"""How much of the loop's time each may take, about twice to four times what it does."""
+"""Allowed share of the loop's time, about twice to four times the measured share."""
 
 
 def batches() -> list[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""What one step of an operator gives, whatever the order in which the shuffle delivers its blobs."""
+"""Results of one step of an operator do not depend on the order in which the shuffle delivers its blobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of a task: what it keeps between batches, and whose it is."""
+"""The state of a task: its contents between batches, and the plan and tasks that it belongs to."""
 
 from __future__ import annotations
 

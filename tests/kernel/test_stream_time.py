@@ -1,4 +1,4 @@
-"""The stream time a record sees, put together from what each map task could know."""
+"""The stream time that a record sees, combined from the parts that each map task knows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time limits by the wall clock: what leaves when, with every buffer, though no record comes."""
+"""Time limits by the wall clock: rows leave on time with every buffer, though no record comes."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ steps = st.lists(
 def test_any_schedule_is_what_a_slow_reading_of_the_rule_gives(
     schedule: list[Any], limit: int, debounce: bool, restarts: bool
 ) -> None:
-    """Per step: every key whose time has come, oldest first, ties by key; with restarts between any two steps."""
+    """Each step emits every due key, oldest first, ties by key; with restarts between any two steps."""
     table = prices(wall(f"{limit} ms", measured_from="latest_update" if debounce else "first_update"))
     driver = TopologyTestDriver(table)
     now, waiting = 0, {}
@@ -215,7 +215,7 @@ def test_each_task_keeps_to_its_share_of_a_bound() -> None:
     ],
 )
 def test_the_bytes_of_an_entry(make: Any, values: list[Any], size: int) -> None:
-    """As behind `until_window_closes`: 16 for its times, the key with 8 for its window, prior, old and new value."""
+    """As behind `until_window_closes`: 16 for times, the key with 8 for its window, prior, old and new value."""
     size += 16 + 8 + len("key")
     windowed = tg.stream("events", key="k", timestamp="ts").group_by_key()
     table = make(windowed.windowed_by(tg.TimeWindows.of_size_and_grace("10 ms", "1 hour")))
@@ -277,7 +277,7 @@ def test_the_old_value_counts_where_it_is_not_the_prior_one() -> None:
 
 
 def test_bytes_behind_a_step_are_those_of_its_columns() -> None:
-    """map_values makes two strings of a count; what it would make of no record is not known and counts nothing."""
+    """map_values makes two strings of a count. Its result for a missing record is not known and counts nothing."""
     table = tg.stream("events", key="k", timestamp="ts").group_by_key().count()
     shown = table.map_values(
         {"a": lambda row: "x" * row["count"], "b": lambda row: "y"}, types={"a": "string", "b": "string"}

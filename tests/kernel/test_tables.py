@@ -1,4 +1,4 @@
-"""The tables that operators declare own parts of the store that do not meet, and nothing lies outside of them."""
+"""The tables that operators declare own disjoint parts of the store, and each stored entry lies in one of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tidegate.testing import TopologyTestDriver
 LATER = [table for place in (1, 2, 3) for table in (*time_limit_tables(place), buffered_old_values(place))]
 OTHERS = (*RETENTION_TABLES, *OLD_VALUE_TABLES, *TIME_LIMIT_TABLES, *LATER)
 FARTHEST = 2**39
-"""No partition has a larger number: of milliseconds that is the year 19391."""
+"""No partition number is larger: in milliseconds it is the year 19391."""
 
 
 def grouped() -> tg.KGroupedStream:
@@ -70,11 +70,11 @@ BOUNDED = {
     }.items()
     for counted, bound in (("records", tg.BufferConfig.max_records(90)), ("bytes", tg.BufferConfig.max_bytes(90_000)))
 }
-"""Plans of which no golden state was written: their entries have columns that no other plan has."""
+"""Plans without a golden state: their entries have columns that no other plan has."""
 
 
 def declares(table: TableSpec, column: str) -> bool:
-    """Whether a table says that its segments have this column; `k:...` stands for all keys, `s:i:j` for all states."""
+    """Whether a table declares this column; `k:...` stands for all keys, `s:i:j` for all states."""
     names = [declared.partition(" ")[0] for declared in table.columns]
     state = "s:i:j" in names and re.fullmatch(r"s:\d+:\d+", column) is not None
     return state or any(column == name or (name.endswith("...") and column.startswith(name[:-3])) for name in names)
@@ -89,7 +89,7 @@ def test_every_stored_column_is_declared(plan: Any) -> None:
         for table in operator_class(node.op).tables:
             low, high = span(table)
             for (place, segment), frame in store.log.items():
-                # Those below 0 are pages of an index.
+                # Segments below 0 are pages of an index.
                 if low <= place <= high and segment >= 0:
                     (rows,) = frames.decode(frames.SEGMENT, frame)[1]
                     seen += 1

@@ -1,4 +1,4 @@
-"""Which changes of a plan go on from a state, and what the others are said to lose."""
+"""Changes of a plan that go on from a state, and the losses that refuse the others."""
 
 from __future__ import annotations
 
@@ -87,12 +87,12 @@ def test_a_change_that_cannot_go_on_is_refused(before: Any, now: Any, what: str,
     assert f"{what}: " in message.partition("Nothing was changed")[0]
     assert f"{what}: " in message.partition("Going on would lose: ")[2]
     assert loses in message
-    # Said beforehand, it is the same.
+    # A check beforehand says the same.
     told = driver.check_upgrade(now)
     assert not told.goes_on
     lost = "; ".join(f"{change.what}: {change.loses}" for change in told.changes if change.loses)
     assert message.endswith(f"Going on would lose: {lost}.")
-    # The old plan goes on, and what the refused one was given is not in it.
+    # The old plan goes on, without the record that the refused plan was given.
     again = restarted(driver, before)
     assert again.state().stores == state.stores
     again.pipe_input(record(7))
@@ -247,7 +247,7 @@ def test_what_waited_for_a_limit_leaves_first(buffer: Any) -> None:
     ]
     driver.pipe_input(record(14))
     assert shown(driver, "n") == [(10, 3)]
-    # Nothing of it is there when there is a limit again.
+    # The removed buffer left no rows for the new limit.
     driver = restarted(driver, held("1 ms", buffer))
     driver.pipe_input(record(30))
     driver.pipe_input(record(40))
