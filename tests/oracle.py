@@ -1,7 +1,7 @@
-"""What must come out, computed slowly and plainly: one record after the other, whole lists, no Arrow, no tidegate.
+"""Expected rows, computed slowly and plainly: one record after the other, whole lists, no Arrow, no tidegate.
 
 Written from the texts only: SEMANTICS sections 1, 2 and 5 for windows, drops and emission, DESIGN section 2 for
-stream time, batches and order. It shares no code with what it judges.
+stream time, batches and order. It shares no code with the code it judges.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Windows:
         return [(start, start + self.size) for start in starts if start <= ts < start + self.size]
 
     def _near(self, ts: int) -> int:
-        # Only so that an instant of today does not take a million steps: some multiple of advance, early enough.
+        # Do not walk a million steps to an instant of today: start at some early enough multiple of advance.
         return max(0, (ts - self.size) // self.advance - 1) * self.advance
 
     def closed(self, end: int, stream_time: int) -> bool:
@@ -52,7 +52,7 @@ class NoWindows:
 
 @dataclass(frozen=True)
 class Batches:
-    """The window of a record is that of the stream time it sees, which no record can be behind (SEMANTICS 12)."""
+    """The window of a record is the window of the stream time it sees; no record can be behind it (SEMANTICS 12)."""
 
     size: int
     grace: int = 0
@@ -127,14 +127,14 @@ class Topology:
 
     @property
     def deletes(self) -> bool:
-        """Whether tombstones can come out: only updates are followed by one; functions return None, sessions merge."""
+        """Whether tombstones can be emitted: only among updates, if functions return None or sessions merge."""
         functions = any(not isinstance(a, BuiltIn) for a in self.aggregates.values())
         return not self.final and (functions or isinstance(self.windows, Sessions))
 
 
 @dataclass
 class Entry:
-    """What is known of a key in a window: its records in order, its result and the result's timestamp."""
+    """State of a key in a window: its records in order, its result and the result's timestamp."""
 
     timestamp: int
     records: list[Row] = field(default_factory=list)
@@ -143,10 +143,10 @@ class Entry:
 
 @dataclass
 class Oracle:
-    """Takes batches of records, gives rows; `drops` counts by reason, `late` has what was late for which window.
+    """Takes batches of records, gives rows; `drops` counts by reason, `late` has late records with their windows.
 
-    An entry of `late` is (record, window, stream time seen), of `skipped` (record, reason). A timestamp beyond `latest`
-    is too far ahead of the wall clock; whoever gives the batches moves it.
+    An entry of `late` is (record, window, stream time seen), of `skipped` (record, reason). A timestamp beyond
+    `latest` is too far ahead of the wall clock; the caller moves `latest`.
     """
 
     topology: Topology
@@ -168,7 +168,7 @@ class Oracle:
             return final
         if not self.topology.caching or len(seen) == 1:
             return updates
-        # Created and deleted between two flushes: nobody hears of it (SEMANTICS section 13).
+        # Created and deleted between two flushes: nothing is forwarded (SEMANTICS section 13).
         name = lambda row: (tuple(row[c] for c in self.topology.key), row.get("window"))  # noqa: E731
         return [row for row in self._last_per_key(updates) if not row.get("deleted") or name(row) in known]
 
@@ -317,13 +317,13 @@ def _new(aggregate: BuiltIn | Reduce | Fold, name: str, old: Row, records: list[
 
 
 def _joined(aggregate: BuiltIn | Reduce | Fold, name: str, was: list[Entry], records: list[Row], key: Key) -> Any:
-    """The value of a session that was made of others and the last of `records`, which is added behind the merge."""
+    """The value of a session merged from others: merge their values, then add the last of `records`."""
     if isinstance(aggregate, BuiltIn):
         return compute(aggregate, records)
     values = [entry.values[name] for entry in was]
     if isinstance(aggregate, Reduce):
         values.append(records[-1].get(aggregate.column))
-        # Where the reducer gave None there is no aggregate: the next value is taken as it is (SEMANTICS 2.2, 4).
+        # If the reducer gave None there is no aggregate: the next value is taken as it is (SEMANTICS 2.2, 4).
         return reduce(lambda old, new: new if old is None else aggregate.function(old, new), values)
     shown = key[0] if len(key) == 1 else key
     merged = aggregate.initializer()
@@ -389,5 +389,5 @@ def same(a: Any, b: Any) -> bool:
 
 
 def by_place(rows: Iterable[Row], key: tuple[str, ...]) -> list[Row]:
-    """Rows in the order (start, key), stable, for outputs whose order between keys says nothing."""
+    """Rows in the order (start, key), stable, for outputs without an order between keys."""
     return sorted(rows, key=lambda row: (row.get("window", ()), serialized(tuple(row[column] for column in key))))

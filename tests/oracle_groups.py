@@ -1,7 +1,7 @@
 """A table grouped anew, computed slowly and plainly: one change after the other, no Arrow, no tidegate.
 
-Written from SEMANTICS 15 and from KTableRepartitionMap, KTableAggregate and KTableReduce of Kafka Streams 4: the old
-row leaves its group first, then the new one joins its own; where both are one group, one update comes out.
+Written from SEMANTICS 15 and from KTableRepartitionMap, KTableAggregate and KTableReduce of Kafka Streams 4: the
+old row leaves its group first, then the new one joins its own; if both are one group, it emits one update.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Row = dict[str, Any]
 
 
 class Update(NamedTuple):
-    """What a group has now; a value of None says that it has nothing."""
+    """The present value of a group; None: the group is empty."""
 
     group: Any
     value: Any
@@ -23,8 +23,9 @@ class Update(NamedTuple):
 
 @dataclass
 class Regrouped:
-    """`group_of` gives the group of a row, None if it is in none; `first` what a group begins with that has no
-    initializer. `adder` and `subtractor` get the aggregate and the row, and delete the group if they return None.
+    """`group_of` gives the group of a row, None if it is in none; `first` gives a first value if no `initializer` does.
+
+    `adder` and `subtractor` get the aggregate and the row, and delete the group if they return None.
     """
 
     initializer: Callable[[], Any] | None

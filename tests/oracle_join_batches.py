@@ -1,4 +1,4 @@
-"""Joins of two streams in micro-batches, in plain Python: what each record sees, and `oracle_joins.StreamJoin` per key.
+"""Joins of two streams in micro-batches, in plain Python: stream time per record, and a `StreamJoin` per key.
 
 Written from SEMANTICS alone: 3 (stream time), its rule of the slowest partition, and 7b. Nobody is ever idle here.
 """
@@ -31,7 +31,7 @@ class Arrival(NamedTuple):
 class JoinInBatches:
     """`new` makes a join; `slowest` says whether the slowest partition decides, or the largest timestamp.
 
-    Each key has a join of its own, which keeps long streams from being quadratic: keys share their stream time alone.
+    Each key has a join of its own, which keeps long streams from being quadratic; keys share only their stream time.
     """
 
     new: Callable[[], StreamJoin]
@@ -45,7 +45,7 @@ class JoinInBatches:
         return sum((join.drops for join in self.joins.values()), Counter())
 
     def batch(self, arrivals: Iterable[Arrival]) -> list[JoinedRow]:
-        """The rows of one micro-batch, in no order that means anything."""
+        """The rows of one micro-batch; their order has no meaning."""
         rows = []
         for now, arrival in self._seen(sorted(arrivals, key=lambda one: one.offset)):
             rows += self._join(arrival.key).take(*arrival[:4], stream_time=now)
@@ -55,9 +55,9 @@ class JoinInBatches:
         return rows
 
     def _seen(self, arrivals: list[Arrival]) -> list[tuple[int, Arrival]]:
-        """Each with the stream time that it sees, in the order in which they count; moves the time of partitions."""
+        """(stream time seen, record) in the order in which records are joined; moves the times of partitions."""
         before = dict(self.times)
-        for arrival in filter(_moves, arrivals):  # what is skipped is no record of its partition
+        for arrival in filter(_moves, arrivals):  # a skipped record does not make its partition known
             self.times.setdefault((arrival.side, arrival.partition), -1)
         seen = []
         for arrival in arrivals:

@@ -1,7 +1,7 @@
-"""What joins must give, computed slowly and plainly: one record after the other, whole lists, no Arrow, no tidegate.
+"""Expected rows of joins, computed slowly and plainly: one record after the other, whole lists, no Arrow, no tidegate.
 
-Written from SEMANTICS alone: StreamJoin from 7b, KafkaStreamJoin from 7a, StreamTableJoin from 16, TableTableJoin from
-17. It shares no code with what it judges. Nothing is ever forgotten: what a join may forget is for the join to know.
+Written from SEMANTICS alone: StreamJoin from 7b, KafkaStreamJoin from 7a, StreamTableJoin from 16, TableTableJoin
+from 17. It shares no code with the code it judges. It forgets nothing: the join must know what it may forget.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TOMBSTONE = "a null value means something in a table, and is no reason to skip i
 
 
 class JoinedRow(NamedTuple):
-    """A row that comes out; a side that is missing is None. Of tables only: a tombstone is `deleted`, without sides."""
+    """An emitted row; a missing side is None. Only for tables: a tombstone is `deleted` and has no sides."""
 
     key: Any
     left: Any
@@ -45,13 +45,13 @@ class Taken:
         return _sides(self, other.value, max(self.timestamp, other.timestamp))
 
     def place(self) -> tuple[int, bool, tuple[bytes, ...], int]:
-        """The order of what closes: timestamp, right before left, key bytes, arrival."""
+        """The order of closing records: timestamp, right before left, key bytes, arrival."""
         return self.timestamp, self.side == "left", key_bytes(self.key), self.arrival
 
 
 @dataclass
 class StreamStream:
-    """What both stream-stream joins mean by their arguments: section 7, first paragraph."""
+    """Meaning of the arguments of both stream-stream joins: section 7, first paragraph."""
 
     before: int
     after: int
@@ -65,7 +65,7 @@ class StreamStream:
         return self.after if side == "left" else self.before
 
     def back(self, side: str) -> int:
-        """B, how far before it."""
+        """B, how far before a record of `side` its partners may be."""
         return self.before if side == "left" else self.after
 
     def close(self, record: Taken) -> int:
@@ -80,7 +80,7 @@ class StreamStream:
         return self.how == "outer" or (self.how == "left" and side == "left")
 
     def copies(self, side: str) -> tuple[str, ...]:
-        """As what a record comes: in a self join as left and then as right (7a.10, 7b.6)."""
+        """Sides of a record: in a self join it comes as left and then as right (7a.10, 7b.6)."""
         return ("left", "right") if self.self_join else (side,)
 
 
@@ -99,25 +99,25 @@ class StreamJoin(StreamStream):
     ) -> list[JoinedRow]:
         """The rows of one record; `stream_time` is the S that it sees, without it the largest timestamp so far."""
         alone = [copy for copy in self.copies(side) if self.preserves(copy)]
-        # 1: counted, and moves nothing. 6: of a self join it counts only where both copies are skipped.
+        # 1: counted, and moves nothing. 6: in a self join counted only if both copies are skipped.
         reason = skipped(key, value, timestamp, preserved=bool(alone))
         if reason is not None:
             self.drops[reason] += 1
             return []
         assert timestamp is not None
         if null(key):
-            # 1: can meet nobody: at once, not counted, moves nothing.
+            # 1: has no partner; leaves at once, is not counted, moves nothing.
             return [_row(copy, key, value, None, timestamp) for copy in alone]
         rows = self.advance(timestamp if stream_time is None else stream_time)
         for copy in self.copies(side):
             rows += self._come(Taken(copy, key, value, timestamp, len(self.taken)))
-        # 4, and 6: late where both copies are.
+        # 4, and 6: late if all copies are late.
         if all(self.late(copy, timestamp) for copy in self.copies(side)):
             self.drops["late"] += 1
         return rows
 
     def advance(self, stream_time: int) -> list[JoinedRow]:
-        """S moves, whoever moved it: what closes leaves. It never goes back (1)."""
+        """S moves, by any record: closed records leave. S never goes back (1)."""
         self.stream_time = max(self.stream_time, stream_time)
         return self._leave()
 
@@ -129,7 +129,7 @@ class StreamJoin(StreamStream):
         return left.timestamp - self.before <= right.timestamp <= left.timestamp + self.after
 
     def _come(self, record: Taken) -> list[JoinedRow]:
-        """2 and 5: its pairs, by (timestamp, arrival) of the other; then (3) itself, if closed without one."""
+        """2 and 5: its pairs, by (timestamp, arrival) of the other; then (3) itself, if it closed without a pair."""
         found = [i for i in self.taken if self.meet(i, record) and self.stream_time <= self.close(i)]
         found.sort(key=lambda other: (other.timestamp, other.arrival))
         for other in found:
@@ -138,7 +138,7 @@ class StreamJoin(StreamStream):
         return [record.with_(other) for other in found] + self._leave()
 
     def _leave(self) -> list[JoinedRow]:
-        """3: whoever is preserved, closed and joined nothing leaves, once; 5: in the order of `place`."""
+        """3: a preserved record that closed and joined nothing leaves, once; 5: in the order of `place`."""
         alone = [
             record
             for record in self.taken
@@ -157,9 +157,9 @@ class KafkaStreamJoin(StreamStream):
     """Kafka's rules, 7a; the numbers in the comments are its own. `legacy` is `JoinWindows.of`, without the fix (9).
 
     One task, the wall clock of TopologyTestDriver (no throttle), and not the operator that `topology.optimization`
-    makes of an inner self join. `drops` is one count, with what the stores refuse; in a self join each copy counts.
-    `in_memory`: the stores are in memory. They refuse more than those on disk (7). A null value is a put there: it
-    moves M, and it may be refused and counted, a second time for this record.
+    makes of an inner self join. `drops` is one count, including puts that the stores refuse; in a self join each copy
+    counts. `in_memory`: the stores are in memory. They refuse more than those on disk (7). A null value is a put there:
+    it moves M, and it may be refused and counted, a second time for this record.
     """
 
     legacy: bool = False
@@ -185,7 +185,7 @@ class KafkaStreamJoin(StreamStream):
         return rows
 
     def _move(self, key: Any, value: Any, timestamp: int) -> None:
-        """1: first, even if the record is skipped then."""
+        """1: happens first, even if the record is then skipped."""
         self.stream_time = max(self.stream_time, timestamp)
 
     def _come(self, record: Taken) -> list[JoinedRow]:
@@ -213,7 +213,7 @@ class KafkaStreamJoin(StreamStream):
         return rows
 
     def _alone(self, record: Taken) -> list[JoinedRow]:
-        """5: the window is over, grace or not, or (9) nobody waits: at once. Otherwise it is pending."""
+        """5: the window is over, grace or not, or (9) legacy: leaves at once. Otherwise it is pending."""
         if self.legacy or self._is_over(record):
             record.left_alone = True
             return [record.alone()]
@@ -226,7 +226,7 @@ class KafkaStreamJoin(StreamStream):
         return self._bound(record.timestamp + self.ahead(record.side)) < self.stream_time
 
     def _matches(self, record: Taken) -> list[Taken]:
-        """4: bounds are clamped at 0; and only what the other side's store still shows."""
+        """4: bounds are clamped at 0; and only records that the other side's store still shows."""
         low = self._bound(record.timestamp - self.back(record.side))
         high = self._bound(record.timestamp + self.ahead(record.side))
         other = "right" if record.side == "left" else "left"
@@ -249,7 +249,7 @@ class KafkaStreamJoin(StreamStream):
         return not refused
 
     def _refuses(self, record: Taken) -> bool:
-        """7: a put into a segment that has expired; in memory, of what the store would not show."""
+        """7: whether the record's segment has expired; in memory, whether the store would not show the record."""
         retention, newest = self._retention(), self.newest[record.side]
         if self.in_memory:
             return record.timestamp <= newest - retention
@@ -257,7 +257,7 @@ class KafkaStreamJoin(StreamStream):
         return record.timestamp // segment < (newest - retention) // segment
 
     def _scan(self, arriving: str) -> list[JoinedRow]:
-        """8: who leaves null-joined."""
+        """8: pending records that leave null-joined."""
         if self._nothing_due(arriving):
             return []
         self.min_time = LONG_MAX
@@ -276,11 +276,11 @@ class KafkaStreamJoin(StreamStream):
         return rows
 
     def _nothing_due(self, arriving: str) -> bool:
-        """8: what guards the scan."""
+        """8: whether the scan is skipped."""
         return self.min_time + self.ahead(arriving) + self.grace >= self.stream_time
 
     def _ends_at(self, seen_open: set[str]) -> bool:
-        """8: the walk ends where an open one of both sides was seen."""
+        """8: the walk ends after an open record of each side."""
         return seen_open == {"left", "right"}
 
     def _retention(self) -> int:
@@ -289,7 +289,7 @@ class KafkaStreamJoin(StreamStream):
 
 @dataclass(frozen=True)
 class Version:
-    """A row of a table from its timestamp on; a value of None says that there is none."""
+    """A row of a table, valid from its timestamp; a value of None is a tombstone."""
 
     timestamp: int
     arrival: int
@@ -306,19 +306,19 @@ class History:
     versions: dict[Any, list[Version]] = field(default_factory=dict)
 
     def refused(self, key: Any, timestamp: int | None) -> str | None:
-        """Why a change is dropped: no key (16.5), no usable timestamp, or older than N - h (16.2)."""
+        """Reason for dropping a change: no key (16.5), no usable timestamp, or older than N - h (16.2); else None."""
         reason = skipped(key, TOMBSTONE, timestamp)
         if reason is None and timestamp is not None and self.kept is not None and timestamp < self.begins():
             return "late"
         return reason
 
     def begins(self) -> int:
-        """Where the history begins, which never goes back."""
+        """Start of the history (ms), which never goes back."""
         assert self.kept is not None
         return max(self.newest - self.kept, self.begun)
 
     def keep(self, history: int) -> None:
-        """Another history: what was dropped stays dropped; of a plain table the last row is the first version."""
+        """Change the history: dropped versions stay dropped; a plain table's last row becomes the first version."""
         if self.kept is None:
             self.versions = {key: versions[-1:] for key, versions in self.versions.items()}
             self.newest = -1
@@ -332,7 +332,7 @@ class History:
         self.newest = max(self.newest, timestamp)
 
     def row(self, key: Any) -> Any:
-        """The row of today, None if there is none: the one that came last, with a history the newest."""
+        """The present row, None if there is none: the last to arrive, with a history the newest."""
         return getattr(self.version(key), "value", None)
 
     def version(self, key: Any) -> Version | None:
@@ -356,7 +356,7 @@ class History:
 class StreamTableJoin:
     """Section 16; the numbers in the comments are its own. Records of the stream are "left", changes "right".
 
-    `how` is "inner" or "left"; without a `history` the latest row counts, without a `grace` nobody waits.
+    `how` is "inner" or "left"; without a `history` the latest row counts, without a `grace` no record waits.
     """
 
     how: str = "inner"
@@ -374,9 +374,9 @@ class StreamTableJoin:
         self.table = History(self.history)
 
     def change(self, history: int | None, grace: int | None) -> list[JoinedRow]:
-        """Another history and grace; what a shorter grace lets go leaves. Whose time had come does not wait again."""
+        """Change history and grace; a shorter grace emits due records. A record that was due does not wait again."""
         if self.history is None:
-            self.stream_time = -1  # nobody had asked for it
+            self.stream_time = -1  # without a history its stream time was not kept
         if self.stream_time >= 0:
             self.looked_up_to = max(self.looked_up_to, self.stream_time) + (grace or 0) - (self.grace or 0)
         if history is not None and history != self.history:
@@ -398,19 +398,19 @@ class StreamTableJoin:
             return []
         assert timestamp is not None
         if null(key):
-            # 5: at once, moving nothing, not counted.
+            # 5: leaves at once, moves nothing, is not counted.
             return [JoinedRow(key, value, None, timestamp)]
         self.stream_time = max(self.stream_time, timestamp if stream_time is None else stream_time)
         record = Taken(side, key, value, timestamp, self.arrivals)
         over = self.grace is not None and timestamp + self.grace <= self.looked_up_to
         if self.grace is None or timestamp < self.stream_time - self.grace or over:
             return self._leave() + self._look_up(record)
-        # It may be due at once, and then leaves in one order with what waited.
+        # The record may be due at once; it then leaves in one order with those that waited.
         self.waiting.append(record)
         return self._leave()
 
     def advance(self, stream_time: int) -> list[JoinedRow]:
-        """The stream's own time moves: what is due leaves."""
+        """Moves the stream's own time; due records leave."""
         self.stream_time = max(self.stream_time, stream_time)
         return self._leave()
 
@@ -423,7 +423,7 @@ class StreamTableJoin:
         self.table.add(key, value, timestamp)
 
     def _leave(self) -> list[JoinedRow]:
-        """3: what the stream's time has reached with its grace, by (timestamp, key bytes, arrival)."""
+        """3: records that are due at the stream's time, by (timestamp, key bytes, arrival)."""
         due = [r for r in self.waiting if self.stream_time >= r.timestamp + (self.grace or 0)]
         self.waiting = [record for record in self.waiting if record not in due]
         return [row for record in sorted(due, key=Taken.place) for row in self._look_up(record)]
@@ -439,7 +439,7 @@ class StreamTableJoin:
 class TableTableJoin:
     """Section 17, with caching off. `history` has the h of the sides that keep versions.
 
-    A change that is not the newest version of its key is late, as one from before the history.
+    A change that is not the newest version of its key is late, like one from before the history.
     """
 
     how: str = "inner"
@@ -468,7 +468,7 @@ class TableTableJoin:
 
     def _row(self, side: str, key: Any, value: Any, timestamp: int, had_a_row: bool) -> list[JoinedRow]:
         """The table of section 17, line by line."""
-        # The sides that may stand alone: of a left join the left, of an outer one both.
+        # The sides that may stand alone: the left of a left join, both of an outer join.
         other_side = "right" if side == "left" else "left"
         alone = {"inner": (), "left": ("left",), "outer": ("left", "right")}[self.how]
         other = self.tables[other_side].version(key)
@@ -495,9 +495,9 @@ def null(key: Any) -> bool:
 
 
 def skipped(key: Any, value: Any, timestamp: int | None, preserved: bool = False) -> str | None:
-    """Why a record changes nothing, not even stream time; of several reasons the first is counted.
+    """Reason why a record changes nothing, not even stream time; the first of several reasons counts. Else None.
 
-    A null key is no reason where the side is preserved and there is a value to leave alone.
+    A null key is no reason if the side is preserved and there is a value to emit alone.
     """
     if null(key) and not (preserved and value is not None):
         return "null_key"
@@ -523,5 +523,5 @@ def _same_place(one: Taken, other: Taken) -> bool:
 
 
 def _version_order(version: Version) -> tuple[int, int]:
-    """Of two at one instant the one that came last counts."""
+    """Of two versions at one instant the later arrival counts."""
     return version.timestamp, version.arrival

@@ -1,9 +1,9 @@
 """stream_time="min_partition", computed slowly: see the docstring of tidegate.kernel.time.slowest_partition.
 
-It shares no code with what it judges. A partition that has had no record for `idle_after` ms of wall clock holds
-nothing back; that is looked at in batches that have records.
+It shares no code with the code it judges. A partition that has had no record for `idle_after` ms of wall clock holds
+nothing back; only batches with records check this.
 
-`SlowOracle` is of aggregations, `StreamsTime` of a stream that is joined with a table.
+`SlowOracle` is for aggregations, `StreamsTime` for a stream that is joined with a table.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SlowOracle(Oracle):
 
 @dataclass
 class StreamsTime:
-    """The time of one stream by its slowest partition: `now` behind each batch, and what its records see."""
+    """The time of one stream by its slowest partition: `now` after each batch, and the times that its records see."""
 
     idle_after: int | None = None
     now: int = -1
@@ -66,7 +66,7 @@ class StreamsTime:
     heard: dict[Any, int] = field(default_factory=dict)
 
     def batch(self, records: list[tuple[Any, int]], clock: int = 0) -> list[int]:
-        """What each (partition, timestamp) sees, in the order of each partition; -1 is of one that is skipped."""
+        """Stream time seen by each (partition, timestamp), in the order of each partition; -1: a skipped record."""
         if not records:
             return []
         before, own, seen = dict(self.times), dict(self.times), []
@@ -81,7 +81,7 @@ class StreamsTime:
         return seen
 
     def told(self, time: int, clock: int = 0) -> None:
-        """The operator in front says how far it has come: all that its rows say of time."""
+        """The operator in front reports its stream time: its rows are a partition with this time."""
         self.times["rows"] = max(self.times.get("rows", -1), time)
         self.heard["rows"] = clock
         self.now = max(self.now, self.times["rows"])

@@ -1,6 +1,6 @@
-"""What a suppression until a time limit must hold and let out, written from SEMANTICS section 6 alone.
+"""Suppression until a time limit: rows it must hold and emit, written from SEMANTICS section 6 alone.
 
-One update after the other, whole lists, no heap: whoever waits is looked through every time.
+One update after the other, whole lists, no heap: it searches all buffered entries each time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Limit:
 
 @dataclass
 class Waiting:
-    """The newest update of a key and window, its buffer time and what its key held before it waited."""
+    """The newest update of a key and window, its buffer time and the key's value before it was buffered."""
 
     place: Any
     time: int
@@ -43,8 +43,8 @@ class Waiting:
 class Suppression:
     """Takes the rows that its parent forwards. `key` are the key columns, `by_end` whether windows are sessions.
 
-    `initial` are the values that the parent begins with where a key (and window) has none; None where that is nothing.
-    `difference` is that of sliding windows, of which some are made of others.
+    `initial` are the parent's values for a key (and window) without an entry; None if there are none. `difference`
+    is that of sliding windows, of which some are made of others.
     """
 
     limit: Limit
@@ -58,7 +58,7 @@ class Suppression:
     stamps: dict[Any, int] = field(default_factory=dict)
 
     def take(self, row: Row, at: int = -1, *, again: bool = False) -> list[Row]:
-        """One update, which a record `at` that time makes; the rows that leave because of it. Raises Full.
+        """One update, made by a record at time `at`; returns the rows that leave because of it. Raises Full.
 
         again  whether that record has made an update of this window before: a sliding window that is the right one of
                the record in front of it and its own left one begins twice (SEMANTICS 3.1)
@@ -83,7 +83,7 @@ class Suppression:
         return leaving
 
     def pass_time(self, ts: int) -> list[Row]:
-        """A record of this time came, and no update leaves the parent for it: the rows that leave."""
+        """A record of this time came without an update from the parent: the rows that leave."""
         self.stream_time = max(self.stream_time, ts)
         return self._due()
 
@@ -107,7 +107,7 @@ class Suppression:
         return old, new
 
     def _begins(self, place: Any, at: int) -> Values | None:
-        """What a new window is told to replace; of sliding windows SEMANTICS 3.1 says it."""
+        """Old value of a window's first update; for sliding windows by SEMANTICS 3.1."""
         if self.difference is None:
             return self.initial
         *key, start, end = place

@@ -1,4 +1,4 @@
-"""Random joins of the parity run and why Kafka's rows differ from ours; no Java."""
+"""Random joins of the parity run, and explanations of differences between Kafka's rows and ours; no Java."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from parity import cases, compare, deviations, joins, table_joins  # noqa: E402
 SCENARIOS = [scenario for scenario in map(runner.load, runner.names()) if scenario.kind == "stream_join"]
 SEEDS = range(400)
 ANOTHER = {"stream_join__left_testWindowing": "D3"}
-"""It names D2. What joins there later are right records, which never leave null-joined in a left join."""
+"""Its scenario names D2. The records that later join there are right ones, which a left join does not preserve."""
 
 
 def topology_of(scenario: runner.Scenario) -> cases.Json:
@@ -98,7 +98,7 @@ def test_what_no_deviation_explains_is_found(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def oracle_as_kafka(topology: cases.Json, records: tuple[cases.Json, ...]) -> cases.Json:
-    """What the jar answers, if its rules are those of the oracle."""
+    """Answer of the jar, if its rules are those of the oracle."""
     outcome = deviations.kafkas(topology, records)
     return {"raw": joins.shown(outcome.rows), "dropped": outcome.dropped}
 

@@ -1,4 +1,4 @@
-"""A hundred random cases against Kafka Streams itself, where Maven and its artifacts are to be had."""
+"""A hundred random cases against Kafka Streams itself, if Maven and its artifacts are available."""
 
 from __future__ import annotations
 

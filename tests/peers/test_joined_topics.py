@@ -1,4 +1,4 @@
-"""What J5 measures and compares, without a broker."""
+"""Measurement and comparison of J5, without a broker."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_columns_are_the_rows_of_the_other_computation(shape: Shape) -> None
         for user, amount, price, _ in joined(shape, "left").elements()
         if user in numbers and amount is not None
     ]
-    # The closing records are pairs of their own in it.
+    # The direct computation also has the closing records, as pairs of their own.
     closing = [(key, 1, 1) for key in range(2)]
     for row in closing:
         wanted.remove(row)

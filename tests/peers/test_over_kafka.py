@@ -1,4 +1,4 @@
-"""What W7, W9 and W12 measure and compare, without a broker: a measurement that cannot fail says nothing."""
+"""Measurement and comparison of W7, W9 and W12, without a broker: wrong rows must fail a measurement."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_each_micro_batch_has_its_share_of_every_partition_and_the_same_span() -
     for batch in batches:
         assert np.bincount(batch["partition"]) == pytest.approx([10_000] * PARTITIONS, rel=0.2)
     begins = [int(batch["time"].min()) for batch in batches]
-    # The first begins where a window does, without records from before.
+    # The first batch begins at the start of a window, without earlier records.
     assert [after - before for before, after in pairwise(begins[1:])] == pytest.approx([SHAPE.batch_span_ms], rel=0.01)
 
 

@@ -1,4 +1,4 @@
-"""Peers of the benchmark, played by small programs: what they write is compared, and who fails is named."""
+"""Peers of the benchmark, played by small programs: their rows are compared, and a failing peer is named."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def run(folder: Path, program: str) -> peer.PeerRun:
 
 
 def test_a_peer_that_answers_right(tmp_path: Path) -> None:
-    """Its time is its own: 800 rows of which 400 are its warm-up, and 1.5 of 2 seconds."""
+    """Its rate excludes its warm-up: 400 of 800 rows, and 0.5 of 2 seconds."""
     one = run(tmp_path, PROGRAM + WRITE + TELL)
     assert one.rows == [200] * 4
     assert one.told == Told(800, 2.0, (400, 0.5), {"fake": "1"}, {"state": "heap"})
@@ -121,7 +121,7 @@ def test_a_peer_that_cannot_run(tmp_path: Path, program: str, message: str) -> N
 
 
 def test_a_peer_that_cannot_be_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without asking an index: what it requires is a file that is not there."""
+    """No index is asked: the requirement is a file that does not exist."""
     monkeypatch.setattr(environment, "HERE", tmp_path)
     monkeypatch.setattr(environment, "TARGET", tmp_path / "target")
     (tmp_path / "fake").mkdir()
@@ -142,7 +142,7 @@ def test_others_go_on_without_who_cannot_run(tmp_path: Path) -> None:
 
 
 def test_page_names_who_was_not_measured() -> None:
-    """And a peer has no batches, so none of them is the median one."""
+    """A peer has no batches, so the page gives no rate of the median batch."""
     one = {"label": "Fake", "rows_per_s": 1_500_000, "rows_per_s_median_batch": None}
     memory = {"peak_worker_mib": 10, "peak_python_mib": 20, "peak_jvm_mib": 0}
     found = {

@@ -183,7 +183,7 @@ AS_WRITTEN = {
     "aggregate_float": Fold(no_float, tenths_as_doubles, tenths_added_as_doubles),
     "aggregate_numbers": Fold(zero, total_of_another_type, totals),
 }
-"""What tidegate is given instead: functions that change what they get, or return another type that holds the value."""
+"""Functions for tidegate instead: they change their arguments, or return another type that holds the value."""
 
 BUILT_IN = [
     BuiltIn("count"),
@@ -199,13 +199,13 @@ BUILT_IN = [
 
 @dataclass(frozen=True)
 class Case:
-    """A topology in the oracle's terms, and how to say it to tidegate."""
+    """A topology in the oracle's terms, and its translation into tidegate."""
 
     topology: Topology
     through_suppress: bool = False
     with_schema: bool = True
     clock: dict[str, Any] = field(default_factory=dict)
-    """Arguments of tg.stream that say what moves stream time."""
+    """Arguments of tg.stream that decide how stream time moves."""
     expect_keys: list[dict[str, Any]] | None = None
 
     def table(self, source: Any = "events") -> Any:
@@ -287,7 +287,7 @@ ALL_KINDS = (*KINDS, "unlimited")
 
 
 FOREVER = 2**63 - 1
-"""The longest duration: a window with this grace closes at the end of the input alone."""
+"""The longest duration: a window with this grace closes only at the end of the input."""
 GRACES = st.one_of(st.just(0), st.integers(0, 15), st.integers(10, 60), st.just(FOREVER))
 
 
@@ -329,7 +329,7 @@ def cases(
         key=draw(st.sampled_from([("k",), ("j",), ("k", "j")])),
         windows=NoWindows() if plain else draw(windows(kind)),
         aggregates=draw(aggregates()),
-        # An unlimited window never closes, so nothing of it is ever final; nor is a result without windows.
+        # An unlimited window never closes, so it has no final result; nor has a result without windows.
         final=final and kind != "unlimited" and not plain,
         caching=draw(st.booleans()),
         partition="partition" if ordered else None,
@@ -357,9 +357,9 @@ LAST_TIMESTAMP = (2**63 - 1) // 1000
 """The last millisecond of Spark's timestamps, which count microseconds."""
 ORIGINS = [0, 0, 0, 7, 1_700_000_000_000, 2**53 - 20, LAST_TIMESTAMP - 5_000, 2**62, FOREVER - 5_000]
 ON_SPARK = 2**53
-"""The latest origin on Spark: its windows end before its timestamps do, which the oracle does not know."""
+"""The latest origin on Spark: windows must end before Spark's timestamps do, an end that the oracle does not know."""
 OF_DATETIMES = 1_700_000_000_000
-"""The latest origin on Spark of records that functions are given: Python's datetimes end with the year 9999."""
+"""The latest origin on Spark of records for functions: Python's datetimes end with the year 9999."""
 VALUES = {
     "n": st.one_of(st.none(), st.integers(-3, 3), st.integers(-(10**12), 10**12)),
     "x": st.one_of(st.none(), st.sampled_from([0.0, -1.5, 0.1, 1e6, float("nan"), float("inf")])),
@@ -372,7 +372,7 @@ KEYS = {"k": st.sampled_from(["a", "b", "ab", "", "ü", "\U0001f600", "\ufb01"])
 
 @st.composite
 def streams(draw: Any, *, max_size: int = 25, bad: bool = True, latest: int = FOREVER) -> list[Row]:
-    """Records in offset order of one partition, which begin by `latest`; `bad`: some have no key or no usable time."""
+    """Records of one partition in offset order, from an origin up to `latest`; `bad`: some lack a key or valid time."""
     clock = origin = draw(st.sampled_from([origin for origin in ORIGINS if origin <= latest]))
     # A few keys per stream, so that records meet; many keys over all streams.
     pools = {name: st.sampled_from(draw(st.lists(keys, min_size=1, max_size=3))) for name, keys in KEYS.items()}
@@ -420,7 +420,7 @@ def partitioned(draw: Any, *, max_partitions: int = 4, max_size: int = 25, lates
 
 @st.composite
 def splits(draw: Any, batches: list[list[Row]], *, interleaved: bool, tasks: int = 3) -> list[list[list[Row]]]:
-    """Per batch, what each map task reads: a partition's rows in contiguous chunks, or dealt out one by one."""
+    """Records of each map task, per batch: a partition's rows in contiguous chunks, or dealt out one by one."""
     return [_dealt(draw, batch, tasks) if interleaved else _chunked(draw, batch, tasks) for batch in batches]
 
 

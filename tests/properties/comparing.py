@@ -1,4 +1,4 @@
-"""Comparisons that say what differs: the topology, the input, and both outputs."""
+"""Comparisons that show a difference: the topology, the input, and both outputs."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def lines(items: Any) -> str:
 
 
 def placed(topology: Topology, rows: list[Row]) -> list[Row]:
-    """Rows without an order between keys, which a batch of updates does not have."""
+    """Rows in a canonical order: a batch of updates has no order between keys."""
     return by_place(rows, topology.key)
 
 
 def run_oracle(topology: Topology, batches: list[list[Row]]) -> tuple[list[list[Row]], dict[str, int]]:
-    """The rows of each batch and the drops by reason."""
+    """The rows of each batch and the drops by reason, by the oracle."""
     oracle = Oracle(topology)
     rows = [oracle.batch(batch) for batch in batches]
     return rows, dict(oracle.drops)
 
 
 def run_driver(driver: Any, batches: list[list[Row]]) -> tuple[list[list[Row]], dict[str, int]]:
-    """The same on the test driver."""
+    """The rows of each batch and the drops by reason, by the test driver."""
     rows = []
     for batch in batches:
         driver.pipe_batch(batch)

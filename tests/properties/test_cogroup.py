@@ -1,4 +1,4 @@
-"""Cogroup is an aggregation of one stream whose records say which aggregator takes them, record by record."""
+"""Cogroup is an aggregation of one stream: each record tells the aggregator that takes it, record by record."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_record_by_record(kind: str, records: list[Row], data: Any) -> None:
 @pytest.mark.parametrize("kind", cases.KINDS)
 @given(records=cases.streams(), data=st.data())
 def test_final_results_do_not_depend_on_the_cutting(kind: str, records: list[Row], data: Any) -> None:
-    """One source partition: the rows in their order and the drops are those of record by record."""
+    """One source partition: rows, order and drops are those of record by record."""
     case = data.draw(cases.cases(final=True, kind=kind))
     batches = data.draw(cases.cut(records))
     wanted, drops = run_oracle(case.topology, [[record] for record in records])
@@ -66,7 +66,7 @@ def test_updates_of_batches(kind: str, records: list[Row], data: Any) -> None:
 @pytest.mark.parametrize("kind", cases.ALL_KINDS)
 @given(batches=cases.partitioned(), data=st.data())
 def test_several_partitions_in_any_order_of_arrival(kind: str, batches: list[list[Row]], data: Any) -> None:
-    """Same records, same batches, same rows: partition and offset say the order, not the piping."""
+    """Same records, same batches, same rows: partition and offset give the order, not the order of piping."""
     case = data.draw(cases.cases(ordered=True, kind=kind))
     piped = [data.draw(st.permutations(batch)) for batch in batches]
     wanted, drops = run_oracle(case.topology, batches)
@@ -80,7 +80,7 @@ def test_several_partitions_in_any_order_of_arrival(kind: str, batches: list[lis
 
 @given(case=cases.cases(ordered=True), batches=cases.partitioned(max_partitions=1), data=st.data())
 def test_one_partition_with_offsets_is_one_partition_without(case: Case, batches: list[list[Row]], data: Any) -> None:
-    """Offsets only say what the order of piping says too."""
+    """With one partition, offsets give the same order as piping."""
     plain = replace(case, topology=replace(case.topology, partition=None, offset=None))
     got, dropped = run_driver(driver_of(case.table()), [data.draw(st.permutations(batch)) for batch in batches])
     wanted, drops = run_driver(driver_of(plain.table()), batches)
@@ -91,7 +91,7 @@ def test_one_partition_with_offsets_is_one_partition_without(case: Case, batches
 @pytest.mark.parametrize("kind", cases.ALL_KINDS)
 @given(batches=cases.partitioned(), data=st.data())
 def test_a_restart_between_any_two_batches_changes_nothing(kind: str, batches: list[list[Row]], data: Any) -> None:
-    """A new driver, with nothing but the state of the old one, goes on where it stood."""
+    """A new driver goes on from nothing but the state of the old one."""
     case = data.draw(cases.cases(ordered=True, kind=kind))
     wanted, drops = run_oracle(case.topology, batches)
     driver = driver_of(case.table())
@@ -124,7 +124,7 @@ def test_without_a_schema_types_come_from_the_values(case: Case, records: list[R
 def test_the_sketch_of_distinct_values_does_not_depend_on_the_cutting(
     records: list[Row], windows: Windows, column: str, data: Any
 ) -> None:
-    """Exactly the same estimate, and for a handful of values nearly the truth."""
+    """The estimate is exactly the same, and for few values close to the true count."""
     case = Case(Topology(("k",), windows, {"v": BuiltIn("approx_count_distinct", column)}, final=True))
     single, _ = run_driver(driver_of(case.table()), [[record] for record in records])
     batched, _ = run_driver(driver_of(case.table()), data.draw(cases.cut(records)))
@@ -151,7 +151,7 @@ def test_lateness_is_measured_against_the_stream_time_before_each_record(case: C
 
 @pytest.mark.parametrize("seed", range(4))
 def test_many_batches_into_few_windows(seed: int) -> None:
-    """Long enough that state written batch by batch has to be merged on the way, with a restart now and then."""
+    """So many batches that stored state must be merged on the way, with a restart now and then."""
     random = Random(seed)
     names = ["count", "sum", "min", "last", "collect_list"]
     aggregates = {name: BuiltIn(name, "n") for name in names[: 3 + seed]}
@@ -216,7 +216,7 @@ def test_records_meet_in_the_order_of_the_stream_time_they_see() -> None:
 
 
 def test_a_function_that_returns_none_deletes_the_entry() -> None:
-    """The update is a tombstone; the next record starts afresh, with its own timestamp; final rows know nothing."""
+    """The update is a tombstone; the next record starts afresh, with its own timestamp; there is no final row."""
     records = [{"k": "a", "s": s, "ts": ts} for s, ts in (("p", 5), ("x", 3), ("q", 1))]
     updates = driver_of(tumbling(10, 0, {"v": cases.FUNCTIONS["reduce_deleting"][0]}, final=False).table())
     for record in records:

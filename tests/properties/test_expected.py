@@ -19,7 +19,7 @@ NOTHING = {"count": 0, "approx_count_distinct": 0, "collect_list": []}
 
 @dataclass
 class ExpectingOracle(Oracle):
-    """Counts every window up, and looks which of the expected keys it has."""
+    """Counts up every window, and looks for each expected key in it."""
 
     expected: list[dict[str, Any]] = field(default_factory=list)
     begun: int | None = None

@@ -1,4 +1,4 @@
-"""The stream of a table's changes, grouped and aggregated again: two oracles in a row, and two operators."""
+"""The stream of a table's changes, grouped and aggregated again: two chained oracles against two operators."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Chain:
     second: Case
 
     def table(self) -> Any:
-        """The same of tidegate."""
+        """The chain in tidegate."""
         topology = self.second.topology
         rows = self.first.table().to_stream()
         grouped = rows.group_by_key() if topology.key == ("k",) else rows.group_by(*topology.key)
@@ -54,7 +54,7 @@ class Oracles:
         rows = self.first.batch(records)
         if piped and len(records) == 1:
             self.second.topology = replace(self.second.topology, caching=False)
-        # The key of the first table is no value of its rows.
+        # The key of the first table is not among the values of its rows.
         key = self.second.topology.key
         names = dict.fromkeys((*(key if "window" in key else ("k",)), *FIRST, "timestamp"))
         forwarded = [{name: row[name] for name in names} for row in self._in_order(rows)]
@@ -123,7 +123,7 @@ def test_in_any_layout(kind: str, batches: list[list[Row]], tasks: int, data: An
 def test_late_records_of_the_second_operator(
     kind: str, batches: list[list[Row]], tasks: int, data: st.DataObject
 ) -> None:
-    """Whole rows of the first operator, with what the oracle drops; the other rows are what they are without them."""
+    """Late rows are whole rows of the first operator; the other rows are the same as without late records."""
     chain = data.draw(chains(kind=kind, ordered=True))
     splits = data.draw(cases.splits(batches, interleaved=data.draw(st.booleans())))
     oracles, table = Oracles(chain), chain.table()

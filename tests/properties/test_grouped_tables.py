@@ -175,7 +175,7 @@ def test_in_batches(kind: str, caching: bool, records: list[Row], data: Any) -> 
     data=st.data(),
 )
 def test_in_any_layout(kind: str, caching: bool, records: list[Row], tasks: int, data: Any) -> None:
-    """Over tasks of both operators the groups end where they end in one; per group nothing else is told."""
+    """Groups end with the same values over any number of tasks, and with the same number of updates."""
     if kind == "aggregate that deletes":
         records = [record | {"n": abs(record["n"]) + 1} for record in records]
     batches = cut(data.draw, records)
@@ -196,7 +196,7 @@ def test_in_any_layout(kind: str, caching: bool, records: list[Row], tasks: int,
 
 @given(records=changes(nulls=False), limit=st.integers(0, 20), tasks=st.integers(2, 4), data=st.data())
 def test_a_limit_behind_groups_in_any_layout(records: list[Row], limit: int, tasks: int, data: Any) -> None:
-    """What waits behind both operators sees the stream time of all tasks."""
+    """A limit behind both operators sees the stream time of all tasks."""
     held = tg.Suppressed.until_time_limit(f"{limit} ms", tg.BufferConfig.unbounded(), clock="stream")
     table = table_of("count", caching=True, ordered=True).suppress(held)
     batches = cut(data.draw, records)
@@ -207,7 +207,7 @@ def test_a_limit_behind_groups_in_any_layout(records: list[Row], limit: int, tas
 
 @given(records=changes())
 def test_sums_and_means_of_what_is_in_a_group_now(records: list[Row]) -> None:
-    """Whatever came and went: of the values that are there, null if there are none."""
+    """Sums and means are those of the values in the group now; null if there are none."""
     table = tg.table("changes", key="k", timestamp="ts", deleted="gone", schema=SCHEMA)
     driver = TopologyTestDriver(
         table.group_by("g").agg(n=tg.count(), some=tg.count("n"), s=tg.sum("n"), m=tg.mean("n"))
@@ -284,7 +284,7 @@ def test_a_limit_behind_groups_and_one_before() -> None:
     table = tg.table("changes", key="k", timestamp="ts")
     moves = [{"k": "a", "g": g, "ts": ts} for g, ts in (("x", 0), ("y", 5), ("x", 10), ("z", 30))]
     behind = piped(table.group_by("g").count().suppress(limit), *moves)
-    # At 10 the row leaves y before it comes into x, and that lets out what x has waited with since 0.
+    # At 10 the row leaves y before it enters x; the update of y emits x, which has waited since 0.
     assert [(row["g"], row["count"], row["timestamp"]) for row in behind] == [("x", 0, 5), ("y", 0, 10), ("x", 0, 30)]
     before = piped(table.suppress(limit).group_by("g").count(), *moves)
     assert [(row["g"], row["count"], row["timestamp"]) for row in before] == [("x", 1, 10)]
@@ -318,7 +318,7 @@ def test_a_function_that_raises_names_the_group_and_the_row() -> None:
 
 
 def test_the_halves_of_a_change_come_to_a_suppression_in_their_order() -> None:
-    """The group that a row leaves first, though it is the newer one; found by `make kafka-parity`."""
+    """The group that a row leaves is updated first, though it is the newer one; found by `make kafka-parity`."""
     at_once = tg.Suppressed.until_time_limit("59 ms", tg.BufferConfig.max_records(0), clock="stream")
     driver = TopologyTestDriver(
         tg.table("changes", key="k", timestamp="ts").group_by("g").count().suppress(at_once), tuning=SMALL
@@ -345,7 +345,7 @@ def test_a_checkpoint_without_old_rows_is_refused() -> None:
 
 
 def test_a_limit_takes_updates_of_groups_in_the_order_of_the_changes() -> None:
-    """An older change behind a newer one stays behind it, in a batch as record by record."""
+    """An older change after a newer one stays after it, in a batch as record by record."""
     held = tg.Suppressed.until_time_limit("0 ms", tg.BufferConfig.unbounded(), clock="stream")
     store = tg.Materialized.as_("s").with_caching_disabled()
     moves = tg.table("moves", key="k", timestamp="ts").group_by("g").count("n", materialized=store).suppress(held)

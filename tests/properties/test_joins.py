@@ -117,7 +117,7 @@ def test_record_by_record(case: Case, stream: list[tuple[str, Row]]) -> None:
 
 @given(case=joins(), stream=records(), data=st.data())
 def test_cutting_into_batches(case: Case, stream: list[tuple[str, Row]], data: Any) -> None:
-    """Runs of records of one side as batches give the rows of record by record, in order."""
+    """Runs of one side's records, taken as batches, give the rows of record by record, in order."""
     oracle, driver = case.oracle, TopologyTestDriver(case.table(ordered=False))
     wanted: list[JoinedRow] = []
     got: list[JoinedRow] = []
@@ -137,7 +137,7 @@ def test_cutting_into_batches(case: Case, stream: list[tuple[str, Row]], data: A
 
 @given(case=joins(), stream=records())
 def test_late_records(case: Case, stream: list[tuple[str, Row]]) -> None:
-    """Beside the rows of the join leaves what was dropped: as many records of each reason as are counted."""
+    """With late records as an output, each counted drop is a row, and the joined rows stay the same."""
     joined = case.table(ordered=False)
     driver, alone = (
         TopologyTestDriver(tg.outputs(joined=joined, late=joined.late_records())),
@@ -174,7 +174,7 @@ def placed(draw: Any, self_join: bool) -> list[list[tuple[int, Row]]]:
 
 
 def copies_of_workers(seed: int) -> Copies:
-    """Copies as a task finds them that is moved from worker to worker: now and then there is none."""
+    """Copies of a task that moves from worker to worker: sometimes one is missing."""
     random = Random(seed)
 
     class Lost(Copies):
@@ -258,9 +258,9 @@ def test_layouts(small: bool, case: Case, data: Any) -> None:
 
 
 def seen_by_the_slowest(batches: list[list[tuple[int, Row]]]) -> list[tuple[list[tuple[int, int, Row]], int]]:
-    """What each record sees of the slowest partition of both inputs, and the stream time behind each batch.
+    """Stream time that records see by the slowest partition of both inputs, and the stream time after each batch.
 
-    An input of which no record came is a partition that has come nowhere.
+    An input without any record is a partition with time -1.
     """
     reached: dict[tuple[int, int | None], int] = {(0, None): -1, (1, None): -1}
     stream_time, found = -1, []
@@ -285,7 +285,7 @@ def seen_by_the_slowest(batches: list[list[tuple[int, Row]]]) -> list[tuple[list
 
 @given(case=joins(), data=st.data())
 def test_layouts_of_the_slower_side(case: Case, data: Any) -> None:
-    """The same with the clock that a join has by default: the slowest partition of both inputs holds time back."""
+    """As `test_layouts`, with the default clock of a join: the slowest partition of both inputs holds back time."""
     case = replace(case, self_join=False)
     batches = data.draw(placed(self_join=False))
     splits = [[[record] for _, record in batch] for batch in batches]
@@ -321,7 +321,7 @@ def _side_of(batch: list[tuple[int, Row]], record: Row) -> int:
 
 
 def row_batches(case: Case, batches: list[list[tuple[int, Row]]], clock: str) -> list[tuple[list[JoinedRow], int]]:
-    """By the oracle: the rows of each batch, and the stream time of the join behind it."""
+    """By the oracle: the rows of each batch, and the stream time of the join after it."""
     if clock == "max":
         found, now = by_oracle(case, batches)[0], -1
         ends = [now := max([now, *(r["ts"] for _, r in batch if valid(r))]) for batch in batches]
@@ -339,7 +339,7 @@ def row_batches(case: Case, batches: list[list[tuple[int, Row]]], clock: str) ->
 @pytest.mark.parametrize("one_by_one", [False, True])
 @given(case=joins(), data=st.data())
 def test_windows_behind_a_join_go_by_its_slower_side(one_by_one: bool, case: Case, data: Any) -> None:
-    """A row is late by the stream time of the join behind the batch before; windows close by that of the batch."""
+    """A row is late by the join's stream time after the previous batch; windows close by its time after this batch."""
     case = replace(case, self_join=False)
     batches = data.draw(placed(self_join=False))
     size, advance, grace = data.draw(st.sampled_from([(5, 5, 0), (10, 5, 3), (10, 10, 20), (7, 2, 14)]))
@@ -369,7 +369,7 @@ def test_windows_behind_a_join_go_by_its_slower_side(one_by_one: bool, case: Cas
 @pytest.mark.parametrize("clock", ["max", "min_partition"])
 @given(case=joins(), data=st.data())
 def test_rows_of_a_join_merged_with_records(clock: str, case: Case, data: Any) -> None:
-    """Windows over both: rows of the join are a partition of their own among those of the records."""
+    """Windows over both: rows of the join are a partition of their own among the partitions of the records."""
     case = replace(case, self_join=False)
     joined, others = data.draw(placed(self_join=False)), data.draw(placed(self_join=True))
     others += [[]] * (len(joined) - len(others))

@@ -1,6 +1,6 @@
-"""Sliding, session and batch windows: the same results however a stream is cut, with a restart between any two batches.
+"""Sliding, session and batch windows: the same results for any cutting, with a restart between any two batches.
 
-The record-by-record run is the reference; that it is Kafka's is what the scenarios say.
+The record-by-record run is the reference; the scenarios show that it gives Kafka's rows.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def history(windowed: Any) -> Any:
 
 
 def history_in_place(windowed: Any) -> Any:
-    """Lists that the functions change, records that they empty."""
+    """Lists that the functions change, and records that they empty."""
 
     def add(key: str, row: dict[str, Any], seen: list[Any]) -> list[Any]:
         seen.append(row.pop("x"))

@@ -1,4 +1,4 @@
-"""Late records as rows: whole, one per closed window, as many as the metrics count, and nothing else changes."""
+"""Late records as rows: whole, one per closed window, as many as the metrics count; other rows stay the same."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LATE = ("reason", "late_by", "stream_time")
 
 
 def split(rows: list[Row]) -> tuple[list[Row], list[Row]]:
-    """The rows of `out` as they are alone, and the late ones with a record's columns."""
+    """The rows of `out` without the columns of late records, and the late rows with a record's columns."""
     record = {*SCHEMA, *LATE}
     out, late = [], []
     for row in rows:
@@ -62,7 +62,7 @@ def counted(items: Any) -> Counter[str]:
 def test_rows_are_the_records_and_windows_that_the_oracle_drops(
     case: Case, batches: list[list[Row]], tasks: int, interleaved: bool, data: Any
 ) -> None:
-    """Whatever map task read a record, and whatever task holds its key; the results stay what they are."""
+    """Holds for any map task that reads a record and any task that holds its key; the results stay the same."""
     oracle = Oracle(case.topology)
     wanted = [row for batch in batches for row in oracle.batch(batch)]
     table = case.table()
@@ -99,7 +99,7 @@ TYPES = pa.schema([("k", pa.string()), ("ts", pa.int64()), ("x", pa.int64())])
 @pytest.mark.parametrize("kind", WINDOWS)
 @given(records=RECORDS, data=st.data())
 def test_every_kind_of_window_tells_what_it_drops(kind: str, records: list[Row], data: st.DataObject) -> None:
-    """As many rows as the metrics count, by reason, and the same however the stream is cut; results do not notice."""
+    """As many rows as the metrics count, by reason, for any cutting; the results stay the same."""
     events = tg.stream("events", key="k", timestamp="ts", schema=TYPES)
     table = events.group_by_key().windowed_by(WINDOWS[kind]).agg(n=tg.count(), xs=tg.collect_list("x"))
     tables = {"raw": table, "late": table.late_records()}
@@ -126,7 +126,7 @@ def test_every_kind_of_window_tells_what_it_drops(kind: str, records: list[Row],
 
 
 def test_a_late_record_is_what_its_stream_gives_after_its_steps() -> None:
-    """What a step filters out is nobody's late record; what it computes is in the row."""
+    """A record that a step filters out is not late; values that a step computes are in the row."""
     events = tg.stream("events", key="k", timestamp="ts").filter(pc.field("x") > 0).map_values({"y": pc.field("x") + 1})
     counts = events.group_by_key().windowed_by(WINDOWS["tumbling"]).count()
     driver = TopologyTestDriver({"final": counts.suppress(FINAL), "late": counts.late_records()})

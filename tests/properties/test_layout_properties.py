@@ -1,4 +1,4 @@
-"""The kernel behind several map tasks and several tasks: how rows are laid out changes no row and no drop."""
+"""The kernel over several map tasks and several tasks: the layout changes no row and no drop."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_rows_dealt_out_one_by_one(kind: str, batches: list[list[Row]], tasks: i
 @pytest.mark.parametrize("kind", cases.ALL_KINDS)
 @given(batches=cases.partitioned(max_partitions=3), data=st.data())
 def test_map_tasks_may_read_their_rows_in_any_order(kind: str, batches: list[list[Row]], data: Any) -> None:
-    """The order of rows inside a map task says nothing either."""
+    """The order of rows inside a map task does not matter either."""
     case = data.draw(cases.cases(ordered=True, kind=kind))
     dealt = data.draw(cases.splits(batches, interleaved=False))
     check(case, batches, [[data.draw(st.permutations(rows)) for rows in inputs] for inputs in dealt], 3)

@@ -1,4 +1,4 @@
-"""What a running operator tells of graces is what `tg.advise` says of the same stream, however it was cut."""
+"""Metrics of graces from a running operator equal `tg.advise` over the same stream, for any cutting."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEEDS = range(150)
 
 
 def graces(recording: Recording, today: int, *, function: bool = False) -> tuple[Graces, int]:
-    """What the driver has heard of the stream in the batches that advice takes it in, and its late pairs."""
+    """The driver's metrics of graces after the batches that advice takes, and its late pairs."""
     windows = tg.TimeWindows(recording.size, recording.advance, today)
     stream = tg.stream("events", key="k", timestamp="ts", partition="p", offset="o", schema=SCHEMA)
     windowed = stream.group_by_key().windowed_by(windows)

@@ -1,4 +1,4 @@
-"""What sliding windows, sessions and joins tell of graces, against a computation record by record, for any cuts."""
+"""Metrics of graces of sliding windows, sessions and joins, against a computation record by record, for any cuts."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_keys_in_several_tasks_tell_the_same(kind: str, seed: int, data: Any) ->
 
 
 def reach(case: Case, side: int) -> int:
-    """7b.4, and of a stream with itself where both copies are late."""
+    """7b.4; for a stream with itself both copies must be late."""
     ahead, back = (case.after, case.before) if side == 0 else (case.before, case.after)
     mine = ahead + max(back, 0)
     return max(mine, reach(replace(case, self_join=False), 1)) if case.self_join else mine
@@ -182,7 +182,7 @@ def test_joins_tell_which_records_nothing_can_join(clock: str, case: Case, data:
 
 @pytest.mark.parametrize("kind", [*KINDS, "join"])
 def test_what_a_shorter_grace_has_closed_counts_by_what_it_needed(kind: str) -> None:
-    """After a longer grace more is late than needs it: windows that had closed stay closed."""
+    """After a grace is lengthened more records are late than need it: closed windows stay closed."""
 
     def table(grace: int) -> Any:
         if kind == "join":

@@ -1,4 +1,4 @@
-"""Missing offsets: whoever may have read what is missing, each record sees the time of its partition up to itself.
+"""Missing offsets: another task may have read them, and each record still sees its partition's time up to itself.
 
 Many gaps make a chunk scattered; here one is enough, so that short streams have scattered chunks as well.
 """
@@ -85,7 +85,7 @@ def test_with_the_promise_a_stretch_of_a_partition_is_one_chunk(
 def test_a_batch_that_is_packed_again_gives_the_same_blobs(
     promise: bool, batches: list[list[Row]], runs: int, data: Any
 ) -> None:
-    """As when Spark plays a batch again, or runs a map task twice."""
+    """Spark may run a batch again, or a map task twice."""
     case = data.draw(cases.cases(ordered=True))
     splits = data.draw(cases.splits(batches, interleaved=not promise))
     packed: list[list[tuple[int, bytes]]] = []
@@ -102,7 +102,7 @@ def test_a_batch_that_is_packed_again_gives_the_same_blobs(
 
 
 def test_a_promise_that_is_broken_is_noticed() -> None:
-    """Map tasks that read a partition in turns, though the source says that they do not."""
+    """Map tasks read a partition in turns, though the source promises unbroken stretches."""
     record = {"k": "a", "j": 1, "n": 1, "x": 0.0, "d": None, "s": "x", "b": True, "partition": 0}
     records = [{**record, "ts": 5 * i, "offset": 2 * i} for i in range(4)]
     with pytest.raises(InputError, match="in turns: offsets 0 to 4, and 2 to 6"):

@@ -1,4 +1,4 @@
-"""The oracle itself: the scenarios, through it instead of through tidegate, so that the judge is judged too."""
+"""The oracle itself against the scenarios, so that the judge is judged too."""
 
 from __future__ import annotations
 

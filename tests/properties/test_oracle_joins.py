@@ -1,4 +1,4 @@
-"""The oracle of joins against the scenarios, Kafka's rows included, and against what the rules promise."""
+"""The oracle of joins against the scenarios, Kafka's rows included, and against the promises of the rules."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_rows_order_and_drops_are_those_of_the_scenario(scenario: runner.Scenari
 @pytest.mark.parametrize("scenario", STREAMS, ids=name)
 def test_kafka_gives_what_the_scenario_says_it_does(scenario: runner.Scenario) -> None:
     join = kafkas(scenario.topology)
-    # Where nothing is said to differ, Kafka's rows are ours.
+    # Without a stated difference, Kafka's rows are ours.
     expected = scenario.data.get("kafka", scenario.data)
     check(scenario.data["input"], join.take, expected)
     if "expected_dropped" in expected:
@@ -82,7 +82,7 @@ def bounds(topology: Row) -> tuple[int, int, int]:
 
 
 def by_the_slowest(join: StreamTableJoin) -> Take:
-    """`take` of records that say their partitions, each of which is a batch."""
+    """`take` for records with partitions; each record is a batch."""
     own = StreamsTime()
 
     def take(side: str, key: Any, value: Any, timestamp: int, partition: int = 0) -> list[JoinedRow]:
@@ -109,7 +109,7 @@ def shown(row: JoinedRow) -> Row:
     return {"key": row.key, "value": None if row.deleted else "+".join(sides), "timestamp_ms": row.timestamp}
 
 
-# What the rules promise, whatever comes (7b, "Why it holds").
+# Promises of the rules, for any records (7b, "Why it holds").
 
 Piped = tuple[str, Any, Any, int | None]
 END = 10**6
@@ -117,7 +117,7 @@ END = 10**6
 
 @dataclass(frozen=True)
 class Case:
-    """Windows and records; every value is another one, so that a row says which records it is of."""
+    """Windows and records; all values differ, so that a row shows its records."""
 
     before: int
     after: int
@@ -213,7 +213,7 @@ def test_a_key_hears_of_others_by_stream_time_alone(case: Case) -> None:
         apart[key] += join.advance(END)
         own = [row for row in rows if row.key == key]
         assert pairs(apart[key]) == pairs(own)
-        # When it leaves is another matter: here nobody else's record lets it out.
+        # The time at which a row leaves may differ: here records of other keys do not let it out.
         assert Counter(apart[key]) == Counter(own)
 
 
@@ -358,7 +358,7 @@ def test_the_result_is_the_join_of_what_the_tables_hold(
         assert result.get(key, (None, None)) == expected
 
 
-# What the scenarios do not show.
+# Rules that the scenarios do not show.
 
 
 def test_keys_are_ordered_by_their_bytes() -> None:
@@ -388,7 +388,7 @@ def test_a_self_join_counts_what_both_copies_skip() -> None:
 
 
 def test_a_self_join_is_late_where_both_copies_are() -> None:
-    # As left it may be met until t - 2 + 8, as right until t + 8.
+    # As left its partners may lie up to t - 2, as right up to t + 8.
     join = StreamJoin(8, -2, 0, "inner", self_join=True)
     join.take("left", "z", "time", 100)
     join.take("left", "k", "x", 92)
@@ -427,5 +427,5 @@ def test_kafkas_walk_ends_behind_an_open_record_of_both_sides() -> None:
     for side, key, timestamp in [*records, ("right", "q", 16)]:
         rows = join.take(side, key, key, timestamp)
     assert [row.key for row in rows] == ["a"]
-    # It got as far as d, whose timestamp is what the next scan goes by.
+    # The scan ended at d, whose timestamp is the threshold of the next scan.
     assert [row.key for row in join.take("right", "q", "q", 19)] == ["b", "c", "d"]

@@ -23,7 +23,7 @@ SMALL = Tuning(bucket_rows=3)
 
 @st.composite
 def some_without_value(draw: Any, case: Case, batches: list[list[Row]]) -> list[list[Row]]:
-    """The records, a few of them without any value; a key column that is not the topology's is one."""
+    """The records, a few of them without any value; key columns that are not the topology's are values."""
     empty = dict.fromkeys({*VALUES, "k", "j"} - set(case.topology.key))
     return [[record | empty if draw(st.integers(0, 7)) == 0 else record for record in batch] for batch in batches]
 
@@ -91,7 +91,7 @@ def test_a_time_limit_behind_a_table_holds_its_updates(records: list[Row], limit
 
 
 def test_a_tombstone_where_a_function_returns_none() -> None:
-    """The key is forgotten: the next record starts afresh. A key nobody heard of makes no tombstone with caching."""
+    """The key is forgotten: the next record starts afresh. With caching, a key without a row makes no tombstone."""
     case = Case(Topology(("k",), NoWindows(), {"v": cases.FUNCTIONS["reduce_deleting"][0]}, final=False))
     records = [{"k": "a", "s": s, "ts": ts} for s, ts in (("p", 5), ("x", 3), ("q", 1))]
     driver = TopologyTestDriver(case.table(), tuning=SMALL)
@@ -109,7 +109,7 @@ def test_a_tombstone_where_a_function_returns_none() -> None:
 
 
 def test_a_record_without_a_value_is_skipped_and_moves_nothing() -> None:
-    """Unlike in windows (SEMANTICS 15): whether a count is of time windows or of none says if nulls count."""
+    """Unlike in windows (SEMANTICS 15): without windows a record whose values are all null does not count."""
     stream = tg.stream("events", key="k", timestamp="ts")
     plain, windowed = (
         TopologyTestDriver(table, tuning=SMALL)

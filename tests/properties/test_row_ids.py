@@ -1,4 +1,4 @@
-"""The ids of a join's rows: of which records each was made, whatever the batches, tasks and restarts are."""
+"""Ids of a join's rows name the records that made each row, for any batches, tasks and restarts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UNBOUNDED = tg.BufferConfig.unbounded()
 
 @pytest.fixture(autouse=True, scope="module")
 def asked_for() -> Iterator[None]:
-    """Driver and layouts run what `to_df(row_ids=True)` runs."""
+    """Make driver and layouts run the plan of `to_df(row_ids=True)`."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (driver, layout):
             patch.setattr(module, "operation", lambda node: with_row_ids(operation(node)) or operation(node))
@@ -53,7 +53,7 @@ def splits(draw: Any, batches: Any, prepared: Any = lambda side, record: record)
     return parts_of, sides
 
 
-# The number `n` of a record tells it from all others, so the values of a row say which records made it.
+# The number `n` of a record is unique, so the values of a row tell which records made it.
 
 
 @given(case=streams.joins(), data=st.data())
@@ -71,7 +71,7 @@ def test_two_streams(case: streams.Case, data: Any) -> None:
 
 @given(case=tables.cases(), data=st.data())
 def test_with_tables(case: tables.Case, data: Any) -> None:
-    """The record of the stream; of two tables the change, on its own side."""
+    """The id names the record of the stream; of two tables the change, on its own side."""
     batches = data.draw(tables.placed())
     prepared = lambda side, record: tables.prepared(case, tables.SIDES[side], record)  # noqa: E731
     parts, sides = data.draw(splits(batches, prepared))
@@ -168,7 +168,7 @@ def test_a_join_behind_a_join_and_a_table_behind_it() -> None:
 
 
 def test_rows_of_joins_that_are_merged_say_which_input_they_are() -> None:
-    """Two joins may have made rows of records with the same places."""
+    """Rows of two joins may come from records with the same partition and offset."""
 
     def joined(left: str, right: str) -> Any:
         rows = stream(left).join(stream(right), WITHIN)
@@ -240,7 +240,7 @@ def test_late_and_skipped_records_and_null_keys() -> None:
 
 @pytest.mark.parametrize("buffer", [UNBOUNDED, tg.BufferConfig.max_records(1).emit_early_when_full()], ids=str)
 def test_rows_that_wait_keep_their_id(buffer: Any) -> None:
-    """Of a key the last update, and the change that made it."""
+    """The last update of a key leaves, with the id of the change that made it."""
     limit = tg.Suppressed.until_time_limit("5 ms", buffer, clock="stream")
     joined = table("l").outer_join(table("r")).filter(lambda row: row["a"] != 5).suppress(limit)
     rows = piped(joined, *PAIR, ("l", {"ts": 50, "offset": 8, "a": 7, "k": "B"}))
@@ -255,7 +255,7 @@ def test_nothing_shows_ids_inside() -> None:
 
 
 def test_ids_begin_when_they_are_asked_for() -> None:
-    """A row of a record from before has none; asking for them changes nothing else of a checkpoint."""
+    """A row of a record from before has no id; asking for ids changes nothing else of a checkpoint."""
     for joined in (
         stream("l").outer_join(stream("r"), WITHIN),
         stream("l").left_join(table("r", history="1 minute"), grace="20 ms"),

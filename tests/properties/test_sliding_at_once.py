@@ -1,4 +1,4 @@
-"""Sliding windows taken at once, also in parts, give what they give record by record: rows, order, drops and state."""
+"""Sliding windows taken at once, also in parts, equal record by record: rows, order, drops and state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ALL = {
 
 @st.composite
 def batches(draw: Any) -> list[list[dict[str, Any]]]:
-    """Batches of a stream whose clock goes on, with records that lag behind it."""
+    """Batches of a stream whose clock advances, with records that lag behind it."""
     clock = draw(st.sampled_from(ORIGINS))
     lag = draw(st.sampled_from([0, 0, 2, 8, 40]))
     made: list[list[dict[str, Any]]] = []
@@ -48,7 +48,7 @@ def batches(draw: Any) -> list[list[dict[str, Any]]]:
 
 @st.composite
 def tables(draw: Any) -> Any:
-    """An aggregation over sliding windows, every way out."""
+    """An aggregation over sliding windows, with any kind of output."""
     difference = draw(st.one_of(st.integers(0, 8), st.just(30)))
     grace = draw(st.sampled_from([0, 0, 1, 5, 12, 1_000]))
     windows = tg.SlidingWindows.of_time_difference_and_grace(f"{difference} ms", f"{grace} ms")
@@ -71,7 +71,7 @@ def one_by_one() -> Any:
 
 
 def small(part: int) -> Tuning:
-    """Several buckets, of which parts are made."""
+    """Sizes that split buckets and parts early."""
     return Tuning(part_records=part, key_windows=(2, 2))
 
 

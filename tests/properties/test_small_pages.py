@@ -25,7 +25,7 @@ SMALL = Tuning(
     range_rows=2,
     block_rows=2,
 )
-"""Few windows are then as many as pages, buckets and tables are made for, and few rows are stored by key."""
+"""Sizes so small that few windows fill pages, buckets and tables, and few rows are stored by key."""
 
 
 @pytest.mark.parametrize("kind", cases.KINDS)

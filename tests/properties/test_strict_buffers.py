@@ -1,7 +1,7 @@
-"""Strict buffers of sliding windows and sessions: whether and where they are full, however the stream is cut.
+"""Strict buffers of sliding windows and sessions are full at the same record, for any cutting.
 
-What the aggregation forwards is asked of a driver without a suppression, record by record; what must wait of it, and
-how many bytes that is, is written here from SEMANTICS 6 and 14.
+A driver without a suppression gives the rows that the aggregation forwards, record by record. The entries that must
+be buffered, and their bytes, are computed here from SEMANTICS 6 and 14.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def counted(windowed: Any, materialized: Any) -> Any:
 
 
 def text(windowed: Any, materialized: Any) -> Any:
-    """As long as there were records; a record with 0 deletes it."""
+    """One "+" per record; a record with 0 deletes it."""
 
     def add(key: str, row: Row, told: str) -> str | None:
         return told + "+" if row["x"] else None
@@ -61,7 +61,7 @@ def bytes_of(values: tuple[Any, ...] | None) -> int:
 
 @dataclass
 class Waiting:
-    """The entries of the buffer: bytes by key and window; `most` of records and of bytes that there ever were."""
+    """The entries of the buffer: bytes by key and window; `most`: largest number of records and of bytes so far."""
 
     sessions: bool
     past_end: int
@@ -89,7 +89,7 @@ class Waiting:
             old = self.values.get(place) if not self.sessions or new is None else None
             old = begins if old is None else old
             if place in made and not self.sessions:
-                # The right window of the record in front of it is its left one too, and begins once more.
+                # The right window of the previous record is also this record's left window, and begins once more.
                 old = self.initial
             made.append(place)
             key = len(row["key"]) + (16 if self.sessions else 8)
@@ -99,8 +99,10 @@ class Waiting:
             self.most = max(self.most[0], len(self.sizes)), max(self.most[1], sum(self.sizes.values()))
 
     def _begins(self, place: Any, at: int) -> Any:
-        """What a new sliding window is told to replace: nothing if it begins behind its record, what the one before
-        held if it ends there and that one reaches it, else what the aggregation starts with (SEMANTICS 3.1 and 3.2).
+        """Old value of a new sliding window (SEMANTICS 3.1 and 3.2).
+
+        None if the window begins behind its record; the value of the window before if the new one ends at the record
+        and that window reaches it; else the initial value.
         """
         key, start, end = place
         if start == at + 1:
@@ -163,7 +165,7 @@ OTHERS = {
 
 
 def summed(windowed: Any, materialized: Any) -> Any:
-    """No order can change it, so without a bound it lies in logs."""
+    """Its result does not depend on the order, so without a bound it is stored in logs."""
     return windowed.agg(n=tg.count(), total=tg.sum("x"), materialized=materialized)
 
 
@@ -192,7 +194,7 @@ def test_a_bound_turned_on_and_off_changes_no_result(kind: str, aggregate: Any, 
 @pytest.mark.parametrize("kind", WINDOWS | OTHERS)
 @given(records=RECORDS, data=st.data())
 def test_a_bound_counts_what_waited_before_it(kind: str, records: list[Row], data: Any) -> None:
-    """After the turn as many wait as if the bound had always been there: as a bound of one less says."""
+    """After the change as many entries wait as if the bound had always been there: a bound of one less is too small."""
     windows, _ = (WINDOWS | OTHERS)[kind]
     updates = table(windows, summed)
 

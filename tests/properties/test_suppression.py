@@ -1,4 +1,4 @@
-"""Suppression until a time limit: what waits, what leaves, and that nothing is lost, repeated or held above a bound."""
+"""Suppression until a time limit: buffered and emitted rows; no row is lost or repeated, and no bound is passed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KEY = ("k",)
 
 @st.composite
 def limits(draw: Any, *, bounded: bool = True, windowed: bool = True) -> Limit:
-    """`bounded`: buffers with and without a bound, otherwise without. `windowed`: of what has windows."""
+    """`bounded`: buffers with and without a bound, otherwise without. `windowed`: for rows with windows."""
     strategy = draw(st.sampled_from(["emit_early", "emit_early", "shut_down", "spill_to_disk"]))
     # A strict bound of zero is refused.
     most = draw(st.one_of(st.none(), st.integers(int(strategy == "shut_down"), 4))) if bounded else None
@@ -36,7 +36,7 @@ def limits(draw: Any, *, bounded: bool = True, windowed: bool = True) -> Limit:
 
 
 def suppressed(limit: Limit) -> Any:
-    """The same in tidegate's words."""
+    """The limit as a suppression of tidegate."""
     buffer: Any = tg.BufferConfig.unbounded().emit_early_when_full()
     if limit.max_records is not None:
         buffer = tg.BufferConfig.max_records(limit.max_records)
@@ -50,9 +50,9 @@ def suppressed(limit: Limit) -> Any:
 
 @st.composite
 def byte_limits(draw: Any, *, windowed: bool = True) -> Limit:
-    """With a bound in bytes, of which an entry here has 26 to 50, and perhaps one in records."""
+    """With a bound in bytes (an entry here has 26 to 50), and perhaps one in records."""
     limit = draw(limits(windowed=windowed))
-    # One that spills has no bound, and one that shuts down none of zero.
+    # A buffer that spills has no bound, and a strict one refuses a bound of zero.
     strategy = "emit_early" if limit.strategy == "spill_to_disk" else limit.strategy
     least = int(strategy == "shut_down")
     return replace(limit, max_bytes=draw(st.integers(least, 200)), strategy=strategy)
@@ -63,7 +63,7 @@ def byte_limits(draw: Any, *, windowed: bool = True) -> Limit:
 
 @st.composite
 def changes(draw: Any, *, max_size: int = 25) -> list[Row]:
-    """Upserts and tombstones in offset order; `n` says which change it is."""
+    """Upserts and tombstones in offset order; `n` is the number of the change."""
     records = draw(cases.streams(max_size=max_size))
     gone = st.integers(0, 4)
     return [{"k": r["k"], "ts": r["ts"], "n": n, "gone": draw(gone) == 0} for n, r in enumerate(records)]
@@ -74,7 +74,7 @@ def table(limit: Limit) -> Any:
 
 
 def forwarded(change: Row) -> list[Row]:
-    """What a table forwards of a change: all but those without a key or a usable timestamp."""
+    """The row that a table forwards for a change; none for a change without a key or a usable timestamp."""
     if change["k"] is None or change["ts"] is None or change["ts"] < 0:
         return []
     row = {"k": change["k"], "n": None if change["gone"] else change["n"], "timestamp": change["ts"]}
@@ -82,9 +82,9 @@ def forwarded(change: Row) -> list[Row]:
 
 
 def told(buffer: Suppression, updates: list[list[Row]], times: Sequence[int] = ()) -> tuple[list[list[Row]], bool]:
-    """The rows that must leave after each record, and whether a strict buffer stopped behind the last of them.
+    """Rows that must leave after each record, and whether a strict buffer stopped after the last of them.
 
-    `times` are those of the records, where that matters.
+    `times` are the records' times, if they matter.
     """
     rows: list[list[Row]] = []
     for forwards, at in zip_longest(updates, times):
@@ -101,7 +101,7 @@ def told(buffer: Suppression, updates: list[list[Row]], times: Sequence[int] = (
 
 
 def piped(driver: Any, batches: list[list[Row]]) -> tuple[list[list[Row]], bool]:
-    """The same of a driver."""
+    """Rows that leave the driver after each batch, and whether a batch stopped it."""
     rows: list[list[Row]] = []
     for batch in batches:
         try:
@@ -120,7 +120,7 @@ def assert_told(limit: Limit, records: Any, got: Any, wanted: Any) -> None:
 
 @given(limit=st.one_of(limits(windowed=False), byte_limits(windowed=False)), records=changes())
 def test_changes_of_a_table_record_by_record(limit: Limit, records: list[Row]) -> None:
-    """Which rows leave, when, and in which order; where a strict buffer stops."""
+    """The same rows leave, at the same record and in the same order; a strict buffer stops at the same record."""
     wanted, stops = told(Suppression(limit, KEY), [forwarded(record) for record in records])
     got, stopped = piped(TopologyTestDriver(table(limit)), [[record] for record in records])
     assert stopped == stops
@@ -128,7 +128,7 @@ def test_changes_of_a_table_record_by_record(limit: Limit, records: list[Row]) -
 
 
 def cut_and_restarted(topology: Any, records: list[Row], data: Any) -> tuple[list[Row], bool]:
-    """What leaves in a drawn cutting with drawn restarts, up to a batch that stops the query, and whether one did."""
+    """Rows that leave for drawn cuts and restarts, up to a batch that stops the query, and whether one did."""
     driver = TopologyTestDriver(topology)
     rows: list[Row] = []
     for batch in data.draw(cases.cut(records)):
@@ -148,7 +148,7 @@ def test_changes_of_a_table_in_any_cutting_with_restarts(limit: Limit, records: 
     rows, stopped = cut_and_restarted(table(limit), records, data)
     assert stopped == stops
     before = sum(wanted, [])
-    # The batch that stops takes back what its earlier records let out.
+    # The batch that stops takes back the rows of its earlier records.
     assert_told(limit, records, rows, before[: len(rows)] if stops else before)
 
 
@@ -178,7 +178,7 @@ def test_updates_of_windows_record_by_record(kind: str, records: list[Row], data
 @pytest.mark.parametrize("kind", cases.ALL_KINDS)
 @given(limit=byte_limits(), records=cases.streams(), data=st.data())
 def test_updates_of_windows_by_their_bytes(kind: str, limit: Limit, records: list[Row], data: Any) -> None:
-    """What a key and window held before it waited counts: a count that leaves and comes again replaces what it was."""
+    """The value before an entry waited counts: a count that left and comes again has an old value."""
     case = data.draw(cases.cases(final=False, kind=kind))
     counts = {"n": cases.BuiltIn("count"), "last": cases.BuiltIn("last", "s")}
     case = replace(case, topology=replace(case.topology, key=KEY, caching=False, aggregates=counts))
@@ -223,7 +223,7 @@ def test_updates_of_sliding_windows_by_their_bytes(limit: Limit, difference: int
 
 
 def test_a_window_that_begins_twice_replaces_what_it_began_with() -> None:
-    """[14, 15] is the right window of the record at 13 and the left one of that at 15, which makes two updates of it.
+    """[14, 15] is the right window of the record at 13 and the left one of that at 15, which updates it twice.
 
     Each of the four entries has 41 bytes: 16 of times, 9 of the key, and 8 of a count before and after.
     """
@@ -241,14 +241,14 @@ def test_a_window_that_begins_twice_replaces_what_it_began_with() -> None:
     assert rows(tg.Suppressed.until_time_limit("1 s", early(4 * 41), clock="stream")) == [0, 0, 0]
     assert rows(tg.Suppressed.until_time_limit("1 s", early(4 * 41 - 1), clock="stream")) == [0, 0, 1]
     assert rows(tg.Suppressed.until_window_closes(early(4 * 41).shut_down_when_full())) == [0, 0, 0]
-    # Where it is full, nothing is read of the batch.
+    # If it becomes full, no row of the batch is read.
     assert rows(tg.Suppressed.until_window_closes(early(4 * 41 - 1).shut_down_when_full())) == [0, 0]
 
 
 @pytest.mark.parametrize("kind", cases.KINDS)
 @given(records=cases.streams(), data=st.data())
 def test_final_results_behind_a_limit_in_any_cutting(kind: str, records: list[Row], data: Any) -> None:
-    """Final results have an order, so what holds them back does not depend on batches and restarts either."""
+    """Final results have an order, so a limit behind them does not depend on batches and restarts either."""
     case, limit, topology = windowed(data, kind, final=True)
     oracle = Oracle(case.topology)
     sessions = isinstance(case.topology.windows, Sessions)
@@ -307,7 +307,7 @@ def test_the_books_of_a_buffer_are_in_balance(limit: Limit, size: int | None, re
             emitted += 1
         assert emitted + merged + len(waiting) == received
         assert limit.max_records is None or len(waiting) <= limit.max_records
-        # At least its key, its value and two times: however more exactly the bytes are counted.
+        # Lower bound of the bytes: key, value and two times.
         least = sum(16 + len(k.encode()) + (0 if row["deleted"] else 8) for k, row in waiting.items())
         assert size is None or least <= size
     assert set(waiting) <= {FLUSH["k"]}, "time has passed for all the others"
@@ -330,7 +330,7 @@ def test_no_final_result_is_lost_or_repeated(kind: str, records: list[Row], data
     assert set(places.values()) <= {1}
     good = [r for r in records if r["k"] is not None and r["ts"] is not None and r["ts"] >= 0]
     windows = case.topology.windows
-    # A record is in one window, but for hopping ones, whose drops are counted per window too.
+    # A record is in one window, except in hopping windows, whose drops are also counted per window.
     pairs = sum(len(windows.of(r["ts"])) for r in good) if isinstance(windows, cases.Windows) else len(good)
     assert sum(row["n"] for row in rows) + driver.drops["late"] == pairs
     assert len(records) - len(good) == driver.dropped - driver.drops["late"]
@@ -347,7 +347,7 @@ def changes_of(batches: list[list[Row]]) -> list[list[Row]]:
     limit=limits(bounded=False, windowed=False), batches=cases.partitioned(), tasks=st.integers(1, 5), data=st.data()
 )
 def test_tables_over_any_number_of_tasks(limit: Limit, batches: list[list[Row]], tasks: int, data: Any) -> None:
-    """Each change sees the stream time of all tasks: per key what the oracle lets out, in the same order."""
+    """Each change sees the stream time of all tasks: per key the rows of the oracle, in the same order."""
     batches = changes_of(batches)
     splits = data.draw(cases.splits(batches, interleaved=data.draw(st.booleans())))
     names = ("k", "n", "ts", "gone", "partition", "offset")
@@ -364,7 +364,7 @@ def cut_down(batches: list[list[Row]], names: tuple[str, ...]) -> list[list[Row]
 
 
 def in_order(batches: list[list[Row]]) -> list[Row]:
-    """The records as a table takes them: in each batch by (stream time seen, partition, offset)."""
+    """The records in the order of a table: in each batch by (stream time seen, partition, offset)."""
     now, taken = -1, []
     for batch in batches:
         seen: dict[int, int] = {}
@@ -403,7 +403,7 @@ def test_tables_without_an_order_over_any_number_of_tasks(
 @pytest.mark.parametrize("kind", [*cases.ALL_KINDS, "plain"])
 @given(batches=cases.partitioned(), data=st.data())
 def test_windows_over_any_number_of_tasks(kind: str, batches: list[list[Row]], data: Any) -> None:
-    """Updates (all of them, or the last of each batch) and final results: what the driver gives of the same batches."""
+    """Updates (all, or the last of each batch) and final results: the rows of the driver for the same batches."""
     plain = kind == "plain"
     case = data.draw(cases.cases(ordered=True, kind=None if plain else kind, plain=plain))
     limit = data.draw(limits(bounded=False, windowed=not plain))

@@ -75,7 +75,7 @@ def cases(draw: Any) -> Case:
 
 
 def prepared(case: Case, side: str, record: Row) -> Row:
-    """A record; of a table one that deletes where it has no value, of a stream one with `n` as its value."""
+    """A record: of a table, a deletion if it has no value; of a stream, with `n` as its value."""
     return {**record, "gone": record["n"] is None if case.of_tables or side == "right" else None}
 
 
@@ -106,7 +106,7 @@ def test_record_by_record(case: Case, stream: list[tuple[str, Row]]) -> None:
 
 @given(case=cases(), stream=records(), data=st.data())
 def test_cutting_into_batches(case: Case, stream: list[tuple[str, Row]], data: Any) -> None:
-    """Runs of records of one side as batches give the rows of record by record, in order."""
+    """Runs of one side's records, taken as batches, give the rows of record by record, in order."""
     oracle, driver = case.oracle, TopologyTestDriver(case.table(ordered=False))
     wanted: list[JoinedRow] = []
     got: list[JoinedRow] = []
@@ -124,7 +124,7 @@ def test_cutting_into_batches(case: Case, stream: list[tuple[str, Row]], data: A
 
 @given(case=cases(), stream=records())
 def test_what_is_dropped_leaves_as_rows(case: Case, stream: list[tuple[str, Row]]) -> None:
-    """Each drop that is counted is a row of its record, and the rows of the join are what they are without them."""
+    """Each counted drop is a row with its record, and the joined rows are the same as without late records."""
     joined, oracle = case.table(ordered=False), case.oracle
     driver = TopologyTestDriver(tg.outputs(joined=joined, late=joined.late_records()))
     for side, record in stream:
@@ -153,7 +153,7 @@ def lengths(draw: Any) -> Row:
 def test_another_grace_and_history_between_any_two_batches(
     first: Case, stream: list[tuple[str, Row]], data: Any
 ) -> None:
-    """What was dropped stays dropped, and what was looked up stays so; the rest goes by the lengths of now."""
+    """Dropped records stay dropped, and looked-up rows stay; the rest goes by the new lengths."""
     case = Case("left" if first.how == "outer" else first.how, False, first.history, first.grace)
     oracle, driver = case.oracle, TopologyTestDriver(case.table(ordered=False))
     wanted: list[JoinedRow] = []
@@ -253,7 +253,7 @@ def test_layouts(small: bool, case: Case, data: Any) -> None:
 def by_the_slowest(
     case: Case, batches: list[list[tuple[int, Row]]], clocks: list[int], idle_after: int | None
 ) -> tuple[list[Counter[JoinedRow]], list[int], Counter[str]]:
-    """The rows of each batch, and the stream's own time behind it; the order of a batch is that of `by_oracle`."""
+    """The rows of each batch, and the stream's own time after it; the order of a batch is that of `by_oracle`."""
     case = replace(case, grace=case.grace or None)  # without a grace nothing waits, whatever the clock
     oracle, before, found, times = case.oracle, -1, [], []
     own = StreamsTime(idle_after)
@@ -280,7 +280,7 @@ def by_the_slowest(
 
 
 def of_a_stream(case: Case) -> Case:
-    """The same of a stream with a table."""
+    """The case as a join of a stream with a table."""
     how = "left" if case.how == "outer" else case.how
     return replace(case, how=how, of_tables=False, of_left=None)
 
@@ -328,7 +328,7 @@ def test_with_one_partition_the_slowest_is_the_plain_rule(case: Case, stream: li
 
 @given(case=cases(), data=st.data())
 def test_windows_behind_go_by_what_has_been_looked_up(case: Case, data: Any) -> None:
-    """A row is late by the stream's own time less the grace behind the batch before; windows close by that of it."""
+    """A row is late by (stream's own time - grace) after the previous batch; windows close by it after this batch."""
     case = replace(of_a_stream(case), clock=slowest(None))
     batches = data.draw(placed())
     size, grace = data.draw(st.sampled_from([(5, 0), (10, 3), (10, 20), (7, 14)]))
@@ -358,7 +358,7 @@ def test_windows_behind_go_by_what_has_been_looked_up(case: Case, data: Any) -> 
 
 @given(case=cases(), stream=records(), data=st.data())
 def test_idle_advance_goes_on_where_the_stream_is_silent(case: Case, stream: list[tuple[str, Row]], data: Any) -> None:
-    """By the wall clock from the stream's last record on, though changes of the table come."""
+    """The wall clock counts from the stream's last record on, even if changes of the table come."""
     case = replace(of_a_stream(case), clock={"stream_time": "max", "idle_advance": span(10)})
     grace = case.grace or None
     oracle, driver = replace(case, grace=grace).oracle, TopologyTestDriver(case.table(ordered=False))

@@ -1,4 +1,4 @@
-"""A batch that a buffer with a bound has room for: at once as one update after the other, down to what is stored."""
+"""A batch that fits into a bounded buffer: at once equals one update after the other, down to the stored state."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KEYS: dict[str, list[Any]] = {
 
 @contextlib.contextmanager
 def both_ways() -> Iterator[list[bool]]:
-    """Take every batch in both ways, and compare; gives whether there was room, batch by batch."""
+    """Take every batch both ways, and compare; gives whether the batch fitted, batch by batch."""
     at_once, room = within_bound.apply, []
 
     def apply(layout: Any, state: Any, both: Any, waited: int, clocks: Any) -> Taken | None:
@@ -116,7 +116,7 @@ def test_at_once_is_one_by_one(
 
 
 def test_both_ways_are_taken() -> None:
-    """There is no room where for a moment there is one more than the bound allows, and again where nothing is added."""
+    """A batch does not fit if the buffer passes its bound even for a moment; the next batch fits again."""
     limit = tg.Suppressed.until_time_limit("10 ms", tg.BufferConfig.max_records(2), clock="stream")
     changes = tg.table("changes", key="k", timestamp="ts").suppress(limit)
     with both_ways() as room:

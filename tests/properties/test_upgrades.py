@@ -1,7 +1,7 @@
-"""A changed plan between any two batches: what comes out is what the definition says of the stream as a whole.
+"""A changed plan between any two batches: the rows are those that the definition gives for the whole stream.
 
-The definition of a change: a window that had closed stays closed, every other one closes by the new grace; an aggregate
-that was added is null in windows that had begun, and for keys that were there where windows do not close.
+The definition of a change: a closed window stays closed, every other one closes by the new grace; an added aggregate
+is null in windows that had begun, and, without closing windows, for keys that already existed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Regraced(Windows):
 
 @dataclass(frozen=True)
 class RegracedSessions(Sessions):
-    """The same of sessions."""
+    """Session windows whose grace has changed at a stream time."""
 
     before: Any = None
     at: int = -1
@@ -53,7 +53,7 @@ class Upgraded:
 
     oracle: Oracle
     unknown: dict[str, Any]
-    """Of aggregates that were added: the stream time, or the keys that were there."""
+    """For each added aggregate: the stream time at the change, or the keys that existed then."""
 
     @classmethod
     def of(cls, case: Case) -> Upgraded:
@@ -97,7 +97,7 @@ def _ordered(aggregate: BuiltIn) -> bool:
 
 
 def _changed(draw: Any, case: Case) -> Case:
-    """Another grace, other aggregates besides, and in another order."""
+    """Another grace, more aggregates, and another order of aggregates."""
     windows, aggregates = case.topology.windows, case.topology.aggregates
     if isinstance(windows, Windows | Sessions) and draw(st.booleans(), label="grace"):
         longer = st.integers(windows.grace, min(windows.grace + 60, cases.FOREVER))
@@ -153,7 +153,7 @@ def test_a_window_that_closed_stays_closed() -> None:
 
 
 def _materialized(case: Case, rows: list[Row]) -> list[str]:
-    """The table that a reader of the rows has, as text: a NaN is no other one's equal."""
+    """The table in a reader of the rows, as text, because a NaN is not equal to itself."""
     table: dict[Any, Row] = {}
     for row in rows:
         table[tuple(row[name] for name in case.topology.key), row.get("window")] = row
@@ -162,7 +162,7 @@ def _materialized(case: Case, rows: list[Row]) -> list[str]:
 
 
 def _switched(before: Any, now: Any, batches: list[list[Row]], at: int) -> tuple[list[list[Row]], TopologyTestDriver]:
-    """What comes out of each batch where the plan changes after `at` of them."""
+    """Rows of each batch if the plan changes after `at` batches, and the driver."""
     driver, out = TopologyTestDriver(before), []
     for number, batch in enumerate(batches):
         if number == at:
@@ -175,8 +175,8 @@ def _switched(before: Any, now: Any, batches: list[list[Row]], at: int) -> tuple
 @pytest.mark.parametrize("kind", cases.KINDS)
 @given(batches=cases.partitioned(), data=st.data())
 def test_final_results_and_updates_take_turns(kind: str, batches: list[list[Row]], data: Any) -> None:
-    """Without the suppression the table is what it would be had it never been there; with it from some batch on, final
-    results are from then on those of a plan that always had it.
+    """Without the suppression the table is that of a plan without one; with it, later final results are those of a plan
+    that always had it.
     """
     case = data.draw(cases.cases(ordered=True, kind=kind))
     final = replace(case, topology=replace(case.topology, final=True), with_schema=True)
@@ -195,7 +195,7 @@ def test_final_results_and_updates_take_turns(kind: str, batches: list[list[Row]
 @pytest.mark.parametrize("kind", [*cases.ALL_KINDS, "none"])
 @given(batches=cases.partitioned(), limit=test_suppression.limits(), data=st.data())
 def test_a_limit_that_is_taken_away(kind: str, batches: list[list[Row]], limit: Any, data: Any) -> None:
-    """The table is what it would be had there never been a limit."""
+    """The table is that of a plan without a limit."""
     case = data.draw(cases.cases(ordered=True, plain=True) if kind == "none" else cases.cases(ordered=True, kind=kind))
     case = replace(case, topology=replace(case.topology, final=False), with_schema=True)
     limit = replace(limit, strategy="emit_early", measured_from="first_update")

@@ -15,7 +15,7 @@ import tidegate as tg
 from tidegate.testing import TopologyTestDriver
 
 MOST = 20
-"""An aggregate beyond it is deleted."""
+"""A larger aggregate is deleted."""
 
 WINDOWS: tuple[Any, ...] = (
     None,

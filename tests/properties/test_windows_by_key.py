@@ -1,4 +1,4 @@
-"""Sliding windows and sessions that are stored by key: what leaves, and what people see, is as with buckets."""
+"""Sliding windows and sessions stored by key: emitted rows and public state are the same as with buckets."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def deleting(windowed: Any) -> Any:
 
 
 def tripled(one: int | None, other: int | None) -> int:
-    """What tells the order of records."""
+    """A result that depends on the order of records."""
     return ((one or 0) * 3 + (other or 0)) % 1_009
 
 
@@ -62,7 +62,7 @@ SIZES = {
 
 @contextmanager
 def always_by_key() -> Iterator[None]:
-    """Whatever a batch stores is by key behind it."""
+    """After each batch all stored windows are by key."""
     with (
         patch.object(WindowBuckets, "writes_much", property(lambda self: self.written > 0)),
         patch.object(window_forms, "_needs_most", lambda *_: False),
@@ -79,7 +79,7 @@ def never_by_key() -> Iterator[None]:
 
 @contextmanager
 def as_it_falls() -> Iterator[None]:
-    """By the sizes."""
+    """The sizes decide the form."""
     yield
 
 
@@ -93,17 +93,16 @@ def result(windows: Any, aggregate: Any, kind: str) -> Any:
 
 
 def rows(driver: TopologyTestDriver, ordered: bool = True) -> list[Any]:
-    """The rows that left."""
+    """The emitted rows."""
     found = driver.read_output()
     return found if ordered else sorted(map(repr, found))
 
 
 def seen(driver: TopologyTestDriver, ordered: bool = True) -> dict[str, Any]:
-    """What people see of a driver, apart from when the next window closes, of which windows by key know the earliest
-    time, and from bytes.
+    """Public view of a driver, without bytes and without the next close, of which windows by key know a lower bound.
 
-    ordered  whether rows have an order: results so far, which leave where final results are no longer wanted, have
-             none between keys
+    ordered  whether rows have an order: results so far, which leave when final results are removed, have none
+             between keys
     """
     metrics = driver.metrics()
     store = driver.read_state()
@@ -144,7 +143,7 @@ def test_as_in_buckets(kind: str, emits: str, records: list[Any], data: st.DataO
 
 
 def drain(bucketed: TopologyTestDriver, by_key: TopologyTestDriver, form: Any, ordered: bool = True) -> None:
-    """Both give the same to the last, and nothing is left by key."""
+    """Drain both: the rows are equal, and no state is left by key."""
     with never_by_key():
         bucketed.drain()
     with form():
@@ -168,7 +167,7 @@ def test_a_session_that_begins_again_where_a_deleted_one_did() -> None:
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan that may become another one from batch to batch."""
+    """A plan that may change between batches."""
 
     windows: Any
     function: bool
